@@ -1,0 +1,1 @@
+//! The composition root: configuration in, running gateway out; owns reload and drain.

@@ -1,0 +1,98 @@
+//! The pure core: what a limit is, and whether a request may draw from it.
+//!
+//! No clock, I/O, async, float or map lives here: old state and a moment in, verdict and new state out. Every store
+//! is a translation of these functions and is held to them by one suite (`tests/conformance`).
+
+pub mod algorithm;
+pub mod claim;
+pub mod key;
+pub mod quota;
+pub mod time;
+
+use std::sync::Arc;
+
+pub use algorithm::{Algorithm, Align, Calendar, Kind, Terms};
+pub use claim::{CLAIMS_MAX, Change, Claim, Draw, Settlement, Standing, Verdict};
+pub use key::KeyBytes;
+pub use quota::{Quota, QuotaError};
+pub use time::{Micros, Timestamp};
+
+/// One named limit with one set of numbers: a limit with tiers is one `Limit` per tier, and its candidate another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Its name in the file.
+    pub name: Arc<str>,
+    /// Place among the limits of one compiled policy, dense from zero; stores index their tables by it.
+    pub index: usize,
+    /// The tier whose numbers these are; `None`: everyone else.
+    pub tier: Option<Arc<str>>,
+    /// Live, or judged beside the live one.
+    pub role: Role,
+    /// The algorithm with its numbers.
+    pub algorithm: Algorithm,
+    /// Whether its refusals count.
+    pub mode: Mode,
+    /// The share of keys it is enforced for, in hundredths of a percent (10,000: all).
+    pub enforce_for: u16,
+    /// Where its buckets live.
+    pub placement: Placement,
+    /// What happens when its shared store does not answer.
+    pub when_down: WhenDown,
+    /// What a fail-over of its shared store does to its buckets.
+    pub on_failover: OnFailover,
+    /// Whether a hot total may be leased from the shared store (limits of a shared store only).
+    pub lease: bool,
+    /// Bytes its local table may take.
+    pub memory: usize,
+    /// Whether grants can be corrected later (settle, refund, `count = "failures"`): such tables keep a floor.
+    pub refundable: bool,
+}
+
+/// Live, or a candidate judged beside it on the same traffic and only counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The limit in force.
+    Live,
+    /// Its candidate.
+    Candidate,
+}
+
+/// What a limit's refusals do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// They refuse.
+    Enforce,
+    /// They are counted.
+    Shadow,
+    /// The limit is not looked at.
+    Off,
+}
+
+/// Where buckets live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// In this process.
+    Local,
+    /// In the configured store, shared by every gateway that uses it.
+    Shared,
+}
+
+/// What a limit answers when its store does not, in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WhenDown {
+    /// Admit, and count it.
+    Allow,
+    /// Refuse with 503.
+    Refuse,
+    /// Enforce this gateway's share (the limit over the number of replicas) in the process.
+    LocalShare,
+}
+
+/// What happens to buckets when the store fails over and may have lost charges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OnFailover {
+    /// Keep what the promoted store knows.
+    Keep,
+    /// Start every bucket empty: no refill across the event.
+    Drain,
+}

@@ -1,0 +1,59 @@
+//! Moments and spans in whole microseconds.
+
+use std::time::Duration;
+
+/// A moment: microseconds since the Unix epoch, on the clock of whoever serialises the writes of a bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The moment `micros` microseconds after the Unix epoch.
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// Microseconds since the Unix epoch.
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// The span since `earlier`; zero when `earlier` is later: a clock that steps back mints nothing.
+    pub const fn since(self, earlier: Self) -> Micros {
+        Micros(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The moment `span` later, saturating.
+    pub const fn after(self, span: Micros) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+}
+
+/// A span of time in whole microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Micros(pub u64);
+
+impl Micros {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+
+    /// `seconds` whole seconds, saturating.
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self(seconds.saturating_mul(1_000_000))
+    }
+
+    /// Whole seconds, rounded up: what a Retry-After header can say.
+    pub const fn ceil_secs(self) -> u64 {
+        self.0.div_ceil(1_000_000)
+    }
+
+    /// Whole milliseconds, rounded up.
+    pub const fn ceil_millis(self) -> u64 {
+        self.0.div_ceil(1_000)
+    }
+}
+
+impl From<Micros> for Duration {
+    fn from(span: Micros) -> Self {
+        Duration::from_micros(span.0)
+    }
+}

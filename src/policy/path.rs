@@ -1,0 +1,1 @@
+//! Decodes and normalises a request path once, so that no spelling slips past a limit.

@@ -1,0 +1,77 @@
+//! Upstreams as data: where requests go, and how long they may take. No connection lives here.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::UpstreamTimeouts;
+
+/// Where requests go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    /// Its name in the file, or its URL.
+    pub name: Arc<str>,
+    /// Its servers.
+    pub servers: Vec<Server>,
+    /// How a server is chosen.
+    pub balance: Balance,
+    /// How long it may take.
+    pub timeouts: UpstreamTimeouts,
+    /// The most idle connections kept per worker and server.
+    pub idle_connections: usize,
+    /// The most connections per worker and server; a request beyond waits in a bounded queue.
+    pub connections: usize,
+    /// What is sent as Host.
+    pub host: HostPolicy,
+    /// Whether HTTP/2 is spoken to it.
+    pub http2: bool,
+    /// Attempts in all (1: no retry), for what may be sent again.
+    pub attempts: u32,
+}
+
+/// One server of an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Where it listens.
+    pub address: ServerAddress,
+    /// Whether TLS is spoken to it, and to which name.
+    pub tls: Option<Arc<str>>,
+    /// `host[:port]` as its URL says, for the Host header.
+    pub authority: http::uri::Authority,
+    /// A path prefix its URL carries, without a trailing slash.
+    pub base_path: String,
+    /// Its share among the servers.
+    pub weight: u32,
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ServerAddress {
+    /// A name or address, and a port.
+    Tcp(String, u16),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+/// How a server is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Balance {
+    /// The less loaded of two picked at random (power of two choices, Mitzenmacher 2001).
+    #[default]
+    LeastRequests,
+    /// In turn, by weight.
+    RoundRobin,
+    /// By a consistent hash of the caller's identity.
+    IdentityHash,
+}
+
+/// What is sent as Host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HostPolicy {
+    /// The caller's.
+    #[default]
+    Keep,
+    /// The server's authority.
+    Upstream,
+    /// This.
+    Fixed(http::uri::Authority),
+}

@@ -1,0 +1,1 @@
+//! The local store: buckets in the process.

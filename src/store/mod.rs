@@ -1,0 +1,55 @@
+//! Where buckets live. A [`Store`] remembers and serialises; it does not decide what a refusal means.
+
+pub mod local;
+
+use std::future::Future;
+
+use crate::limit::{Claim, Draw, Settlement, Standing};
+
+/// A place where buckets live.
+///
+/// Time is the store's own: the process's clock, or the server's. Answers carry durations, never instants. The
+/// request path runs on per-core runtimes, so futures need not be `Send`. How calls are batched is a store's affair.
+pub trait Store: 'static {
+    /// Draws every claim, or none of them: all are charged when every enforced claim can pay, otherwise no bucket
+    /// changes. No two claims share a limit. The order of claims never matters.
+    ///
+    /// # Errors
+    /// When the store did not answer, and so nobody knows; it is the caller's to say what that means.
+    fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> impl Future<Output = Result<Draw, StoreError>> + 'a;
+
+    /// Corrects earlier grants: charges more, refunds, releases. It never waits and cannot fail towards the caller:
+    /// a remote store queues it for its next call and counts what it had to drop.
+    fn settle(&self, settlements: &[Settlement<'_>]);
+
+    /// How the buckets stand, charging nothing.
+    ///
+    /// # Errors
+    /// As [`Store::draw`].
+    fn peek<'a>(&'a self, claims: &'a [Claim<'a>]) -> impl Future<Output = Result<Vec<Standing>, StoreError>> + 'a;
+}
+
+/// Why a store did not answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// It took longer than `answer_within`.
+    #[error("no answer in time")]
+    Timeout,
+    /// It cannot be reached, or its circuit is open.
+    #[error("not available: {0}")]
+    Unavailable(String),
+    /// It answered what cannot be.
+    #[error("corrupt answer: {0}")]
+    Corrupt(String),
+}
+
+impl StoreError {
+    /// A fixed word for metrics.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Unavailable(_) => "unavailable",
+            Self::Corrupt(_) => "corrupt",
+        }
+    }
+}
