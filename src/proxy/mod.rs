@@ -1,1 +1,3 @@
-//! proxy
+//! Listens, forwards, refuses.
+
+pub mod timers;

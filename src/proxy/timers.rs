@@ -1,0 +1,268 @@
+//! Deadlines cheaper than one runtime timer each: a coarse hashed wheel per worker.
+//!
+//! Every worker (thread) owns one wheel that a single task turns, one slot each [`TICK`], while anything hangs in it
+//! (Varghese and Lauck 1987, scheme 6). Setting, moving and clearing a [`Deadline`] are a few stores without a clock
+//! read: time is counted in turns. A deadline never passes early; it passes up to two ticks late.
+//!
+//! A deadline belongs to the thread it was made on. Polled on another it would watch that thread's wheel, so the
+//! request path, which never leaves its worker, is the only place for it.
+
+mod wheel;
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::time::MissedTickBehavior;
+
+use wheel::Wheel;
+
+/// How coarse the wheel is.
+pub const TICK: Duration = Duration::from_millis(20);
+
+/// A moment in the worker's future that can be waited for, moved and cleared.
+///
+/// As a future it is ready once the moment has passed, and stays ready until it is [`Deadline::reset`].
+#[derive(Debug)]
+pub struct Deadline {
+    index: u32,
+}
+
+impl Deadline {
+    /// A deadline `after` from now. Must be called within a worker (any current-thread tokio runtime).
+    pub fn after(after: Duration) -> Self {
+        let mut deadline = Self::never();
+        deadline.reset(after);
+        deadline
+    }
+
+    /// A deadline that does not pass until it is [`Deadline::reset`].
+    pub fn never() -> Self {
+        WHEEL.with_borrow_mut(|wheel| Self {
+            index: wheel.insert(),
+        })
+    }
+
+    /// Moves the deadline to `after` from now. A later poll registers its waker again only if that changed.
+    pub fn reset(&mut self, after: Duration) {
+        let start = WHEEL.with_borrow_mut(|wheel| {
+            wheel.set(self.index, ticks(after));
+            !std::mem::replace(&mut wheel.turning, true)
+        });
+        if start {
+            turn();
+        }
+    }
+
+    /// Takes the deadline back: it does not pass until it is [`Deadline::reset`].
+    pub fn clear(&mut self) {
+        WHEEL.with_borrow_mut(|wheel| wheel.clear(self.index));
+    }
+
+    /// Whether the deadline has passed.
+    pub fn passed(&self) -> bool {
+        WHEEL.with_borrow(|wheel| wheel.passed(self.index))
+    }
+
+    /// Ready once the deadline has passed; otherwise the task is woken when it does.
+    pub fn poll_passed(&mut self, context: &Context<'_>) -> Poll<()> {
+        WHEEL.with_borrow_mut(|wheel| wheel.poll(self.index, context.waker()))
+    }
+}
+
+impl Future for Deadline {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.poll_passed(context)
+    }
+}
+
+impl Drop for Deadline {
+    fn drop(&mut self) {
+        // At thread exit the wheel may be gone before its deadlines.
+        let _ = WHEEL.try_with(|wheel| wheel.borrow_mut().remove(self.index));
+    }
+}
+
+/// The time given to a future ran out before it was ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the time given ran out")]
+pub struct Elapsed;
+
+/// Waits for `future`, `span` at most.
+///
+/// # Errors
+/// [`Elapsed`] when the time ran out; the future is dropped.
+pub async fn within<F: Future>(span: Duration, future: F) -> Result<F::Output, Elapsed> {
+    let mut future = std::pin::pin!(future);
+    let mut deadline = None::<Deadline>;
+    std::future::poll_fn(|context| {
+        if let Poll::Ready(output) = future.as_mut().poll(context) {
+            return Poll::Ready(Ok(output));
+        }
+        // Hung up only once the future had to wait: what is ready at once costs no deadline.
+        let deadline = deadline.get_or_insert_with(|| Deadline::after(span));
+        deadline.poll_passed(context).map(|()| Err(Elapsed))
+    })
+    .await
+}
+
+/// Waits for `span`, coarsely.
+pub async fn pause(span: Duration) {
+    Deadline::after(span).await;
+}
+
+/// Ticks that surely cover `span`: the tick under way counts for nothing, since it may be about to end.
+fn ticks(span: Duration) -> u64 {
+    let whole = span.as_nanos().div_ceil(TICK.as_nanos());
+    u64::try_from(whole).unwrap_or(u64::MAX).saturating_add(1)
+}
+
+/// Starts the task that turns this thread's wheel until nothing hangs in it.
+fn turn() {
+    let turning = Turning;
+    tokio::spawn(async move {
+        let mut interval = tokio::time::interval(TICK);
+        // After a stall the wheel must not catch up: what was hung up during the stall would pass early.
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut due: Vec<Waker> = Vec::new();
+        loop {
+            interval.tick().await;
+            let empty = WHEEL.with_borrow_mut(|wheel| {
+                wheel.turn(&mut due);
+                wheel.is_empty()
+            });
+            // Woken outside the borrow: a waker may run anything.
+            due.drain(..).for_each(Waker::wake);
+            if empty {
+                break;
+            }
+        }
+        drop(turning);
+    });
+}
+
+/// Says that the wheel stands again, also when the runtime is dropped with the task in it.
+struct Turning;
+
+impl Drop for Turning {
+    fn drop(&mut self) {
+        let _ = WHEEL.try_with(|wheel| wheel.borrow_mut().turning = false);
+    }
+}
+
+thread_local! {
+    static WHEEL: RefCell<Wheel> = const { RefCell::new(Wheel::new()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Deadline, TICK, pause, within};
+
+    fn millis(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_never_passes_early_and_hardly_late() {
+        for span in [0, 1, 19, 20, 21, 55, 1000, 20_470, 20_480, 75_000, 300_000].map(millis) {
+            let start = tokio::time::Instant::now();
+            pause(span).await;
+            let took = start.elapsed();
+            assert!(took >= span, "{span:?} passed after {took:?}");
+            assert!(
+                took <= span + 2 * TICK + millis(2),
+                "{span:?} passed only after {took:?}"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reset_moves_it_both_ways() {
+        let start = tokio::time::Instant::now();
+        let mut deadline = Deadline::after(millis(500));
+        deadline.reset(millis(2000));
+        (&mut deadline).await;
+        assert!(start.elapsed() >= millis(2000));
+        assert!(deadline.passed());
+
+        let start = tokio::time::Instant::now();
+        deadline.reset(millis(60_000));
+        assert!(!deadline.passed());
+        deadline.reset(millis(100));
+        (&mut deadline).await;
+        assert!(start.elapsed() >= millis(100) && start.elapsed() < millis(200));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cleared_deadline_does_not_pass() {
+        let mut deadline = Deadline::after(millis(100));
+        deadline.clear();
+        assert!(
+            tokio::time::timeout(millis(10_000), &mut deadline)
+                .await
+                .is_err()
+        );
+        deadline.reset(millis(40));
+        tokio::time::timeout(millis(100), deadline)
+            .await
+            .expect("it was set again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_deadlines_each_pass_in_their_turn() {
+        let tasks: Vec<_> = (0..500u64)
+            .map(|i| {
+                // Every third is dropped while it hangs, and must not disturb its neighbours.
+                if i % 3 == 0 {
+                    drop(Deadline::after(millis(i)));
+                }
+                let span = millis(i * 97 % 45_000);
+                tokio::spawn(async move {
+                    let start = tokio::time::Instant::now();
+                    pause(span).await;
+                    (span, start.elapsed())
+                })
+            })
+            .collect();
+        for task in tasks {
+            let (span, took) = task.await.expect("no panic");
+            assert!(
+                took >= span && took <= span + 2 * TICK + millis(2),
+                "{span:?} took {took:?}"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn within_gives_up_in_time() {
+        assert_eq!(within(millis(50), async { 7 }).await, Ok(7));
+        assert!(
+            within(millis(50), std::future::pending::<()>())
+                .await
+                .is_err()
+        );
+        let slow = async { tokio::time::sleep(millis(30)).await };
+        assert!(within(millis(500), slow).await.is_ok());
+    }
+
+    #[test]
+    fn a_wheel_survives_the_runtime_that_turned_it() {
+        for _ in 0..2 {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            runtime.block_on(async {
+                pause(millis(1)).await;
+                // Left hanging: the next runtime on this thread must turn the wheel again.
+                std::mem::forget(Deadline::after(millis(60_000)));
+            });
+        }
+    }
+}
