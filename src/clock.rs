@@ -26,9 +26,7 @@ impl Clock {
     /// The system's clock, anchored now.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads time")]
     pub fn system() -> Self {
-        let wall = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self::System(Anchor {
             monotonic: Instant::now(),
             wall_micros: u64::try_from(wall.as_micros()).unwrap_or(u64::MAX),
@@ -45,8 +43,7 @@ impl Clock {
     pub fn now(&self) -> Timestamp {
         match self {
             Self::System(anchor) => {
-                let elapsed =
-                    u64::try_from(anchor.monotonic.elapsed().as_micros()).unwrap_or(u64::MAX);
+                let elapsed = u64::try_from(anchor.monotonic.elapsed().as_micros()).unwrap_or(u64::MAX);
                 Timestamp::from_micros(anchor.wall_micros.saturating_add(elapsed))
             }
             Self::Manual(hands) => Timestamp::from_micros(hands.load(Ordering::Acquire)),

@@ -40,9 +40,7 @@ impl Deadline {
 
     /// A deadline that does not pass until it is [`Deadline::reset`].
     pub fn never() -> Self {
-        WHEEL.with_borrow_mut(|wheel| Self {
-            index: wheel.insert(),
-        })
+        WHEEL.with_borrow_mut(|wheel| Self { index: wheel.insert() })
     }
 
     /// Moves the deadline to `after` from now. A later poll registers its waker again only if that changed.
@@ -175,10 +173,7 @@ mod tests {
             pause(span).await;
             let took = start.elapsed();
             assert!(took >= span, "{span:?} passed after {took:?}");
-            assert!(
-                took <= span + 2 * TICK + millis(2),
-                "{span:?} passed only after {took:?}"
-            );
+            assert!(took <= span + 2 * TICK + millis(2), "{span:?} passed only after {took:?}");
         }
     }
 
@@ -203,15 +198,9 @@ mod tests {
     async fn a_cleared_deadline_does_not_pass() {
         let mut deadline = Deadline::after(millis(100));
         deadline.clear();
-        assert!(
-            tokio::time::timeout(millis(10_000), &mut deadline)
-                .await
-                .is_err()
-        );
+        assert!(tokio::time::timeout(millis(10_000), &mut deadline).await.is_err());
         deadline.reset(millis(40));
-        tokio::time::timeout(millis(100), deadline)
-            .await
-            .expect("it was set again");
+        tokio::time::timeout(millis(100), deadline).await.expect("it was set again");
     }
 
     #[tokio::test(start_paused = true)]
@@ -232,21 +221,14 @@ mod tests {
             .collect();
         for task in tasks {
             let (span, took) = task.await.expect("no panic");
-            assert!(
-                took >= span && took <= span + 2 * TICK + millis(2),
-                "{span:?} took {took:?}"
-            );
+            assert!(took >= span && took <= span + 2 * TICK + millis(2), "{span:?} took {took:?}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn within_gives_up_in_time() {
         assert_eq!(within(millis(50), async { 7 }).await, Ok(7));
-        assert!(
-            within(millis(50), std::future::pending::<()>())
-                .await
-                .is_err()
-        );
+        assert!(within(millis(50), std::future::pending::<()>()).await.is_err());
         let slow = async { tokio::time::sleep(millis(30)).await };
         assert!(within(millis(500), slow).await.is_ok());
     }
@@ -254,10 +236,7 @@ mod tests {
     #[test]
     fn a_wheel_survives_the_runtime_that_turned_it() {
         for _ in 0..2 {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .expect("a runtime");
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 pause(millis(1)).await;
                 // Left hanging: the next runtime on this thread must turn the wheel again.

@@ -16,10 +16,7 @@ pub trait Store: 'static {
     ///
     /// # Errors
     /// When the store did not answer, and so nobody knows; it is the caller's to say what that means.
-    fn draw<'a>(
-        &'a self,
-        claims: &'a [Claim<'a>],
-    ) -> impl Future<Output = Result<Draw, StoreError>> + 'a;
+    fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> impl Future<Output = Result<Draw, StoreError>> + 'a;
 
     /// Corrects earlier grants: charges more, refunds, releases. It never waits and cannot fail towards the caller:
     /// a remote store queues it for its next call and counts what it had to drop.
@@ -29,10 +26,7 @@ pub trait Store: 'static {
     ///
     /// # Errors
     /// As [`Store::draw`].
-    fn peek<'a>(
-        &'a self,
-        claims: &'a [Claim<'a>],
-    ) -> impl Future<Output = Result<Vec<Standing>, StoreError>> + 'a;
+    fn peek<'a>(&'a self, claims: &'a [Claim<'a>]) -> impl Future<Output = Result<Vec<Standing>, StoreError>> + 'a;
 }
 
 /// Why a store did not answer.

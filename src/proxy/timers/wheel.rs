@@ -35,15 +35,7 @@ struct Entry {
 
 impl Wheel {
     pub(super) const fn new() -> Self {
-        Self {
-            now: 0,
-            slots: Vec::new(),
-            entries: Vec::new(),
-            free: NONE,
-            hung: 0,
-            live: 0,
-            turning: false,
-        }
+        Self { now: 0, slots: Vec::new(), entries: Vec::new(), free: NONE, hung: 0, live: 0, turning: false }
     }
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -54,15 +46,8 @@ impl Wheel {
     pub(super) fn insert(&mut self) -> u32 {
         self.live += 1;
         if self.free == NONE {
-            let index = u32::try_from(self.entries.len())
-                .expect("fewer deadlines than descriptors and streams");
-            self.entries.push(Entry {
-                at: NEVER,
-                hung_at: NEVER,
-                previous: NONE,
-                next: NONE,
-                waker: None,
-            });
+            let index = u32::try_from(self.entries.len()).expect("fewer deadlines than descriptors and streams");
+            self.entries.push(Entry { at: NEVER, hung_at: NEVER, previous: NONE, next: NONE, waker: None });
             return index;
         }
         let index = self.free;
