@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use super::in_flight::InFlight;
 use super::quota::{Quota, QuotaError};
 use super::time::{Micros, Timestamp};
+use super::token_bucket::TokenBucket;
+use super::words;
 
 /// What the file says of one limit, before it is known to be representable. [`Algorithm::new`] checks it.
 #[derive(Clone, Debug)]
@@ -71,7 +74,9 @@ pub struct Calendar {
 #[non_exhaustive]
 pub enum Algorithm {
     /// Continuous refill: `burst + rate x T` in every span T.
-    TokenBucket(Quota),
+    TokenBucket(TokenBucket),
+    /// At most so many at once.
+    InFlight(InFlight),
 }
 
 impl Algorithm {
@@ -79,12 +84,34 @@ impl Algorithm {
     ///
     /// # Errors
     /// Every reason the limit cannot be represented exactly.
-    pub fn new(_terms: &Terms) -> Result<Self, Vec<QuotaError>> {
-        todo!("limit core")
+    pub fn new(terms: &Terms) -> Result<Self, Vec<QuotaError>> {
+        if terms.kind == Kind::InFlight {
+            return InFlight::new(terms.amount).map(Self::InFlight);
+        }
+        let quota = Quota::new(terms.amount, terms.period, terms.burst.unwrap_or(terms.amount))?;
+        TokenBucket::new(quota, terms.debt, terms.max_wait, terms.shared).map(Self::TokenBucket)
     }
 
     /// The limit said back in words: "20 at once, then one every 600 ms; at most 120 in any minute".
     pub fn words(&self) -> String {
-        todo!("limit core")
+        match self {
+            Self::TokenBucket(bucket) => {
+                let quota = bucket.quota();
+                let most = quota.amount.saturating_add(quota.burst).saturating_add(bucket.debt());
+                format!("{} at once, then {}; at most {most} in any {}", quota.burst, words::pace(quota), words::period(quota.period))
+            }
+            Self::InFlight(limit) => format!("at most {} at once", limit.most()),
+        }
+    }
+
+    /// Quota and window of the `RateLimit-Policy` header: `q`, and `w` in whole seconds where there is one.
+    pub fn policy_quota(&self) -> (u64, Option<u64>) {
+        match self {
+            Self::TokenBucket(bucket) => {
+                let quota = bucket.quota();
+                (quota.burst, Some(quota.time_for(quota.burst).ceil_secs().max(1)))
+            }
+            Self::InFlight(limit) => (limit.most(), None),
+        }
     }
 }

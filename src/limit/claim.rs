@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Limit;
+use super::bucket::{Judged, Report};
 use super::time::Micros;
 
 /// The most limits one request can be charged on; a route with more is a configuration error.
@@ -31,6 +32,16 @@ pub struct Standing {
     pub remaining: u64,
     /// Until the bucket is full, or its window ends.
     pub reset: Micros,
+    /// The effective window of the `RateLimit` header's `t`: the time in which the rate yields `remaining`; with nothing
+    /// left, the time to the next unit; for windows, the time to their end.
+    pub effective: Micros,
+}
+
+impl Standing {
+    /// A bucket's verdict with its numbers.
+    pub const fn new(verdict: Verdict, report: Report) -> Self {
+        Self { verdict, remaining: report.remaining, reset: report.reset, effective: report.effective }
+    }
 }
 
 /// One bucket's verdict.
@@ -47,6 +58,15 @@ pub enum Verdict {
         /// cost that never fits).
         retry_after: Option<Micros>,
     },
+}
+
+impl<S> From<&Judged<S>> for Verdict {
+    fn from(judged: &Judged<S>) -> Self {
+        match judged {
+            Ok(granted) => Self::Allow { wait: granted.wait },
+            Err(refused) => Self::Deny { retry_after: refused.retry_after },
+        }
+    }
 }
 
 /// What the buckets of one request answered: all charged or none. A fact; what the gateway makes of it is the

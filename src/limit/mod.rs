@@ -4,10 +4,15 @@
 //! is a translation of these functions and is held to them by one suite (`tests/conformance`).
 
 pub mod algorithm;
+pub mod bucket;
 pub mod claim;
+pub mod in_flight;
 pub mod key;
+pub mod packed;
 pub mod quota;
 pub mod time;
+pub mod token_bucket;
+pub mod words;
 
 use std::sync::Arc;
 

@@ -20,6 +20,46 @@ pub struct Quota {
     pub p: u64,
 }
 
+impl Quota {
+    /// Checks the numbers that every rate shares: none is zero, each fits a quota header (15 digits, RFC 9651) and the
+    /// period fits a calendar.
+    ///
+    /// # Errors
+    /// Each number that does not.
+    pub fn new(amount: u64, period: Micros, burst: u64) -> Result<Self, Vec<QuotaError>> {
+        let mut errors = Vec::new();
+        if amount == 0 {
+            errors.push(QuotaError::new("rate", "a rate of 0 admits nothing; to refuse everything give the route a fixed answer"));
+        }
+        if amount > UNITS_MAX {
+            errors.push(QuotaError::new("rate", format!("at most {UNITS_MAX} units per period")));
+        }
+        if period == Micros::ZERO {
+            errors.push(QuotaError::new("rate", "the period must be longer than zero"));
+        }
+        if period > PERIOD_MAX {
+            errors.push(QuotaError::new("rate", "the period must be at most 36500 days"));
+        }
+        if burst == 0 {
+            errors.push(QuotaError::new("burst", "a burst of 0 admits nothing; the least is 1"));
+        }
+        if burst > UNITS_MAX {
+            errors.push(QuotaError::new("burst", format!("at most {UNITS_MAX} units")));
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let divisor = greatest_common_divisor(amount, period.0);
+        Ok(Self { amount, period, burst, n: amount / divisor, p: period.0 / divisor })
+    }
+
+    /// The time in which the rate yields `units`, rounded up to whole microseconds.
+    pub fn time_for(&self, units: u64) -> Micros {
+        let micros = (u128::from(units) * u128::from(self.p)).div_ceil(u128::from(self.n));
+        Micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+}
+
 /// Why a limit cannot be represented exactly. `field` names the key of the file it hangs on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -28,4 +68,52 @@ pub struct QuotaError {
     pub field: &'static str,
     /// What is wrong and what would do, in a sentence.
     pub message: String,
+}
+
+impl QuotaError {
+    /// An error that hangs on `field`.
+    pub fn new(field: &'static str, message: impl Into<String>) -> Self {
+        Self { field, message: message.into() }
+    }
+}
+
+/// The integers of a limit in a shared store stay below this: exact in Rust, in Lua's doubles and in SQL's bigint.
+pub const SHARED_BOUND: i64 = 1 << 53;
+
+/// The integers of a limit in the process stay below this; products are taken in 128 bits.
+pub const LOCAL_BOUND: i64 = 1 << 62;
+
+/// The most units a rate, burst or count may have: 15 digits, what a structured header field can carry (RFC 9651).
+pub const UNITS_MAX: u64 = 999_999_999_999_999;
+
+/// The longest period: a hundred years keeps every moment below 2^53 microseconds.
+pub const PERIOD_MAX: Micros = Micros::from_secs(36_500 * 86_400);
+
+fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_reduced_to_lowest_terms() {
+        let quota = Quota::new(100, Micros::from_secs(60), 20).expect("representable");
+        assert_eq!((quota.n, quota.p), (1, 600_000));
+        let quota = Quota::new(10_000_000, Micros::from_secs(1), 20).expect("representable");
+        assert_eq!((quota.n, quota.p), (10, 1));
+    }
+
+    #[test]
+    fn zeros_and_giants_are_errors_that_name_their_field() {
+        let fields = |amount, period, burst| -> Vec<_> {
+            Quota::new(amount, period, burst).expect_err("not representable").into_iter().map(|e| e.field).collect()
+        };
+        assert_eq!(fields(0, Micros::ZERO, 0), ["rate", "rate", "burst"]);
+        assert_eq!(fields(u64::MAX, Micros(u64::MAX), u64::MAX), ["rate", "rate", "burst"]);
+    }
 }

@@ -1,0 +1,256 @@
+//! A token bucket in one word: the moment at which it will be full again, in ticks of 1/n microsecond (n being the
+//! reduced amount) since the table's epoch. This is the theoretical arrival time of GCRA (ITU-T I.371), exact because the tick
+//! divides both the microsecond (n ticks) and the unit (p ticks).
+//!
+//! The word says the same as [`Level`]: `word = n x at + (full - level)`. On a clock that does not step back the verdicts are
+//! identical to [`TokenBucket`]'s, waits, debts and settlements included (a test holds them together). On one that
+//! does, the word is the stricter of the two: it waits for the clock to catch up.
+
+use super::bucket::{Granted, Judged, Level, Refused, Report};
+use super::claim::Change;
+use super::time::{Micros, Timestamp};
+use super::token_bucket::TokenBucket;
+
+/// A token bucket's parameters in ticks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packed {
+    bucket: TokenBucket,
+    epoch: Timestamp,
+    n: u64,
+    p: u64,
+    full: u64,
+    owed: u64,
+    lowest: u64,
+    max_wait: u64,
+    most: u64,
+}
+
+/// What a cost comes to in ticks; the same for every request of a constant cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Price {
+    /// Ticks the arrival moves on by.
+    pub ticks: u64,
+    /// The furthest the arrival may lie ahead of now for the cost to be granted at once.
+    pub room: u64,
+}
+
+impl Packed {
+    /// The packed form of `bucket` in a table whose time begins at `epoch`; `None` when it does not fit one word for
+    /// 17 years.
+    pub fn new(bucket: &TokenBucket, epoch: Timestamp) -> Option<Self> {
+        let quota = bucket.quota();
+        let full = u64::try_from(bucket.full()).ok()?;
+        let owed = bucket.debt().checked_mul(quota.p)?;
+        let ahead = bucket.max_wait().0.checked_mul(quota.n)?;
+        let lowest = bucket.floor().unsigned_abs();
+        let reach = full.checked_add(lowest.max(owed.checked_add(ahead)?))?;
+        (quota.n <= N_MAX && reach <= REACH_MAX).then(|| Self {
+            bucket: bucket.clone(),
+            epoch,
+            n: quota.n,
+            p: quota.p,
+            full,
+            owed,
+            lowest,
+            max_wait: bucket.max_wait().0,
+            most: quota.burst.saturating_add(bucket.debt()),
+        })
+    }
+
+    /// The bucket this is a packed form of.
+    pub fn bucket(&self) -> &TokenBucket {
+        &self.bucket
+    }
+
+    /// `now` in ticks since the epoch. A word at or below it is a full bucket: a free slot.
+    pub fn ticks(&self, now: Timestamp) -> u64 {
+        now.since(self.epoch).0.min(SPAN_MAX) * self.n
+    }
+
+    /// What `cost` comes to; `None`: more than the bucket can ever pay.
+    pub fn price(&self, cost: u64) -> Option<Price> {
+        if cost > self.most {
+            return None;
+        }
+        let ticks = cost * self.p;
+        Some(Price { ticks, room: self.full.min(self.full + self.owed - ticks) })
+    }
+
+    /// Whether `price` can be drawn at `now` (in ticks) from the bucket that says `word`; the grant's `next` is the new word.
+    #[inline]
+    pub fn judge(&self, word: u64, price: Price, now: u64) -> Judged<u64> {
+        let arrival = word.max(now);
+        let backlog = arrival - now;
+        if backlog <= price.room {
+            return Ok(Granted { wait: Micros::ZERO, next: arrival + price.ticks });
+        }
+        let wait = (backlog - price.room).div_ceil(self.n);
+        if wait > self.max_wait {
+            return Err(Refused::after(Micros(wait - self.max_wait)));
+        }
+        Ok(Granted { wait: Micros(wait), next: arrival.max(now + wait * self.n) + price.ticks })
+    }
+
+    /// How it stands.
+    pub fn report(&self, word: u64, now: u64) -> Report {
+        let backlog = word.saturating_sub(now);
+        let level = self.full.saturating_sub(backlog);
+        let remaining = level / self.p;
+        let effective = if remaining > 0 {
+            (remaining * self.p).div_ceil(self.n)
+        } else {
+            // Up to one unit: from the level, which may lie below zero.
+            (backlog + self.p).saturating_sub(self.full).div_ceil(self.n)
+        };
+        Report { remaining, reset: Micros(backlog.div_ceil(self.n)), effective: Micros(effective) }
+    }
+
+    /// Corrects an earlier grant, as [`TokenBucket::settle`] does.
+    pub fn settle(&self, word: u64, change: Change, now: u64) -> u64 {
+        let arrival = word.max(now);
+        match change {
+            Change::Charge { more } => {
+                let lowest = now + self.full + self.lowest;
+                arrival.saturating_add(more.saturating_mul(self.p)).min(lowest).max(arrival)
+            }
+            Change::Refund { units } if self.max_wait == 0 || arrival - now <= self.full => {
+                arrival.saturating_sub(units.saturating_mul(self.p)).max(now)
+            }
+            Change::Refund { .. } | Change::Release { .. } => arrival,
+        }
+    }
+
+    /// The word of `state`; a full bucket is at or below the present.
+    pub fn pack(&self, state: Level) -> u64 {
+        let at = i128::from(state.at.as_micros()) - i128::from(self.epoch.as_micros());
+        let word = at * i128::from(self.n) + i128::from(self.full) - i128::from(state.level);
+        u64::try_from(word.max(0)).unwrap_or(u64::MAX >> 1)
+    }
+
+    /// The state that `word` says at `now`; `None`: full.
+    pub fn unpack(&self, word: u64, now: Timestamp) -> Option<Level> {
+        let backlog = word.checked_sub(self.ticks(now)).filter(|backlog| *backlog > 0)?;
+        let level = i64::try_from(i128::from(self.full) - i128::from(backlog)).unwrap_or(i64::MIN);
+        Some(Level { level, at: now })
+    }
+
+    /// When the bucket is full again.
+    pub fn expiry(&self, word: u64) -> Timestamp {
+        self.epoch.after(Micros(word.div_ceil(self.n)))
+    }
+}
+
+/// The greatest reduced amount that packs: with [`SPAN_MAX`] it keeps the present below 2^62 ticks.
+pub const N_MAX: u64 = 1 << 13;
+
+/// The microseconds a table can count: 17.8 years after its epoch its time stands still (and nothing is granted any more
+/// than was left), so a process restarts before.
+pub const SPAN_MAX: u64 = 1 << 49;
+
+/// The furthest a word may lie ahead of the present, in ticks: with the present below 2^62, words stay below 2^63
+/// and leave a bit to the table.
+pub const REACH_MAX: u64 = 1 << 60;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::limit::quota::Quota;
+
+    const EPOCH: u64 = 1_700_000_000_000_000;
+
+    fn both(amount: u64, period: u64, burst: u64, debt: u64, max_wait: u64) -> Option<(TokenBucket, Packed)> {
+        let quota = Quota::new(amount, Micros(period), burst).ok()?;
+        let bucket = TokenBucket::new(quota, debt, Micros(max_wait), false).ok()?;
+        let packed = Packed::new(&bucket, Timestamp::from_micros(EPOCH))?;
+        Some((bucket, packed))
+    }
+
+    proptest! {
+        /// The reason the packed form may be used at all.
+        #[test]
+        fn a_word_and_a_level_give_identical_verdicts(
+            (amount, period) in prop_oneof![
+                (1u64..50, 1u64..200),
+                (1u64..8192, Just(1_000_000u64)),
+                (1u64..5, Just(86_400_000_000u64)),
+                Just((10_000_000, 1_000_000)),
+            ],
+            burst in 1u64..60,
+            debt in prop_oneof![Just(0u64), 1u64..20],
+            max_wait in prop_oneof![Just(0u64), 1u64..3_000_000],
+            steps in proptest::collection::vec((0u64..6, prop_oneof![Just(0u64), 0u64..40, 0u64..5_000_000], 0u64..70), 1..60),
+        ) {
+            let Some((bucket, packed)) = both(amount, period, burst, debt, max_wait) else { return Ok(()) };
+            let (mut state, mut word, mut now) = (None, 0u64, EPOCH);
+            for (kind, pause, units) in steps {
+                now += pause;
+                let (at, ticks) = (Timestamp::from_micros(now), packed.ticks(Timestamp::from_micros(now)));
+                match kind {
+                    0 => {
+                        let change = Change::Charge { more: units };
+                        state = bucket.settle(state, change, at);
+                        word = packed.settle(word, change, ticks);
+                    }
+                    1 => {
+                        let change = Change::Refund { units };
+                        state = bucket.settle(state, change, at);
+                        word = packed.settle(word, change, ticks);
+                    }
+                    _ => {
+                        let wide = bucket.judge(state, units, at);
+                        let narrow = match packed.price(units) {
+                            Some(price) => packed.judge(word, price, ticks),
+                            None => Err(Refused::NEVER),
+                        };
+                        prop_assert_eq!(wide.map(|g| g.wait), narrow.map(|g| g.wait));
+                        if let (Ok(wide), Ok(narrow)) = (wide, narrow) {
+                            (state, word) = (Some(wide.next), narrow.next);
+                        }
+                    }
+                }
+                prop_assert!(word < 1 << 63);
+                prop_assert_eq!(bucket.level(state, at), packed.unpack(word, at).map_or(bucket.full(), |s| s.level));
+                prop_assert_eq!(bucket.report(state, at), packed.report(word, ticks));
+                if let Some(level) = state {
+                    prop_assert_eq!(packed.pack(level).max(ticks), word.max(ticks));
+                }
+            }
+        }
+
+        #[test]
+        fn on_a_clock_that_steps_back_a_word_is_never_the_looser(
+            burst in 1u64..20,
+            steps in proptest::collection::vec((-300_000i64..400_000, 1u64..4), 1..80),
+        ) {
+            let (bucket, packed) = both(100, 60_000_000, burst, 0, 0).expect("packs");
+            let (mut level, mut word, mut now) = (0i64, 0u64, EPOCH as i64 + 10_000_000);
+            let (mut wide_granted, mut narrow_granted) = (0, 0);
+            let mut state = None;
+            for (pause, cost) in steps {
+                now = (now + pause).max(EPOCH as i64);
+                let at = Timestamp::from_micros(now as u64);
+                if let Ok(granted) = bucket.judge(state, cost, at) {
+                    state = Some(granted.next);
+                    wide_granted += cost;
+                }
+                if let Ok(granted) = packed.judge(word, packed.price(cost.min(burst)).expect("fits"), packed.ticks(at)) {
+                    prop_assert!(granted.next >= word, "a word never moves back");
+                    word = granted.next;
+                    narrow_granted += cost.min(burst);
+                }
+                level = level.max(now);
+            }
+            // Burst, and the rate over the time the clock was new.
+            let bound = burst + (level - EPOCH as i64) as u64 / 600_000;
+            prop_assert!(wide_granted <= bound && narrow_granted <= bound);
+        }
+    }
+
+    #[test]
+    fn rates_that_do_not_reduce_do_not_pack() {
+        assert!(both(999_983, 1_000_000, 10, 0, 0).is_none());
+        assert!(both(10_000_000, 1_000_000, 10, 0, 0).is_some());
+    }
+}

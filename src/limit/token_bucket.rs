@@ -1,0 +1,208 @@
+//! The token bucket: up to `burst` units, refilled continuously. In every span of T it grants at most
+//! `burst + rate x T` (plus `debt`, where debt is allowed).
+//!
+//! The level is counted in unit-microseconds: with the rate reduced to `n` units per `p` microseconds, a microsecond adds `n`
+//! and a unit costs `p`. Nothing is ever rounded; division only finds out how long to wait, and rounds up.
+//! (GCRA is this bucket seen from the other side: [`super::packed`] stores it so.)
+
+use super::bucket::{Granted, Judged, Level, Refused, Report};
+use super::claim::Change;
+use super::quota::{LOCAL_BOUND, Quota, QuotaError, SHARED_BOUND};
+use super::time::{Micros, Timestamp};
+
+/// A token bucket's checked parameters. `p`-scaled amounts are unit-microseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenBucket {
+    quota: Quota,
+    debt: u64,
+    max_wait: Micros,
+    full: i64,
+    owed: i64,
+    floor: i64,
+}
+
+impl TokenBucket {
+    /// Checks that every number this bucket can reach is exact where it is kept.
+    ///
+    /// # Errors
+    /// Each setting that makes it inexact.
+    pub fn new(quota: Quota, debt: u64, max_wait: Micros, shared: bool) -> Result<Self, Vec<QuotaError>> {
+        let bound = if shared { SHARED_BOUND } else { LOCAL_BOUND };
+        let (n, p) = (i128::from(quota.n), i128::from(quota.p));
+        let full = i128::from(quota.burst) * p;
+        let owed = i128::from(debt) * p;
+        let ahead = i128::from(max_wait.0) * n;
+        let span = full + owed + ahead;
+        let mut errors = Vec::new();
+        if full < n {
+            // Otherwise the bucket is full again before the clock has moved once, and the rest of the rate is lost.
+            errors.push(QuotaError::new(
+                "burst",
+                format!(
+                    "a burst of {} is less than the rate yields in a microsecond, the finest time kept; the least here is {}",
+                    quota.burst,
+                    quota.n.div_ceil(quota.p)
+                ),
+            ));
+        }
+        if span >= i128::from(bound) {
+            let place = if shared { "in a shared store" } else { "in the process" };
+            let field = if full >= i128::from(bound) {
+                "burst"
+            } else if full + owed >= i128::from(bound) {
+                "debt"
+            } else {
+                "max_wait"
+            };
+            let most = match field {
+                "burst" => format!("the most at this rate is {}", (i128::from(bound) - 1) / p),
+                "debt" => format!("the most with this burst is {}", (i128::from(bound) - 1 - full) / p),
+                _ => format!("the longest with this rate and burst is {} us", (i128::from(bound) - 1 - full - owed) / n),
+            };
+            errors.push(QuotaError::new(field, format!("too much to count exactly {place}: {most}, or choose a rate with rounder numbers")));
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let whole = |value: i128| i64::try_from(value).expect("below the bound just checked");
+        Ok(Self {
+            full: whole(full),
+            owed: whole(owed),
+            // A settlement may take one burst more than there is, less where that would not fit.
+            floor: -whole(owed.max(full.min(i128::from(bound) - 1 - full))),
+            quota,
+            debt,
+            max_wait,
+        })
+    }
+
+    /// Its rate and burst.
+    pub fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
+    /// Units it may go below zero by at admission, the next caller paying.
+    pub fn debt(&self) -> u64 {
+        self.debt
+    }
+
+    /// The longest a request may wait for its token.
+    pub fn max_wait(&self) -> Micros {
+        self.max_wait
+    }
+
+    /// The full level, in unit-microseconds.
+    pub fn full(&self) -> i64 {
+        self.full
+    }
+
+    /// The lowest level a settlement may bring about, in unit-microseconds: `debt`, or one burst, below zero.
+    pub fn floor(&self) -> i64 {
+        self.floor
+    }
+
+    /// The level at `now`. A clock that stepped back finds the level as it was left: it mints nothing.
+    pub fn level(&self, state: Option<Level>, now: Timestamp) -> i64 {
+        let Some(Level { level, at }) = state else { return self.full };
+        if level >= self.full {
+            return self.full;
+        }
+        // The elapsed time is clamped to the time to full before it is multiplied: nothing overflows, in any language.
+        let to_full = self.time_to_gain(self.full - level);
+        let elapsed = now.since(at);
+        if elapsed >= to_full { self.full } else { level + signed(elapsed.0) * signed(self.quota.n) }
+    }
+
+    /// The price of `cost` units and the level at which they are granted: `cost`, less what may be owed, but never
+    /// while a debt is open (Guava's RateLimiter: the caller gets it now, the next one waits). `None`: more than the
+    /// bucket can ever pay.
+    fn price(&self, cost: u64) -> Option<(i64, i64)> {
+        if cost > self.quota.burst.saturating_add(self.debt) {
+            return None;
+        }
+        let price = signed(cost) * signed(self.quota.p);
+        Some((price, (price - self.owed).max(0)))
+    }
+
+    /// Whether `cost` can be drawn at `now`.
+    pub fn judge(&self, state: Option<Level>, cost: u64, now: Timestamp) -> Judged<Level> {
+        let Some((price, need)) = self.price(cost) else { return Err(Refused::NEVER) };
+        let level = self.level(state, now);
+        let at = state.map_or(now, |s| s.at.max(now));
+        if level >= need {
+            return Ok(Granted { wait: Micros::ZERO, next: Level { level: level - price, at } });
+        }
+        // A clock behind `at` must catch up before anything is gained.
+        let wait = Micros(self.time_to_gain(need - level).0.saturating_add(at.since(now).0));
+        if wait > self.max_wait {
+            return Err(Refused::after(Micros(wait.0 - self.max_wait.0)));
+        }
+        // The due moment is a whole microsecond, so the level may then stand up to n above `need`; what would have run
+        // over the brim is lost, as it is for a caller who comes at that moment.
+        let gained = signed(wait.0 - at.since(now).0) * signed(self.quota.n);
+        let due = (level + gained).min(self.full);
+        Ok(Granted { wait, next: Level { level: due - price - gained, at } })
+    }
+
+    /// How it stands.
+    pub fn report(&self, state: Option<Level>, now: Timestamp) -> Report {
+        let level = self.level(state, now);
+        let remaining = unsigned(level) / self.quota.p;
+        let effective =
+            if remaining > 0 { self.quota.time_for(remaining) } else { self.time_to_gain(signed(self.quota.p) - level) };
+        Report { remaining, reset: self.time_to_gain(self.full - level), effective }
+    }
+
+    /// Corrects an earlier grant; `None`: full again.
+    ///
+    /// A charge takes the level to [`TokenBucket::floor`] at the lowest. A refund never fills above the burst, and it is
+    /// dropped while a request may be waiting for its token: a waiting request has taken the level below zero, and
+    /// is due when it is back at its own mark. Were a unit given back in between, the next comer's due moment could fall
+    /// on that of a request already promised, and both would go at once on one token.
+    pub fn settle(&self, state: Option<Level>, change: Change, now: Timestamp) -> Option<Level> {
+        let level = self.level(state, now);
+        let at = state.map_or(now, |s| s.at.max(now));
+        let settled = match change {
+            Change::Charge { more } => level.saturating_sub(self.scaled(more)).max(self.floor).min(level),
+            Change::Refund { units } if level >= 0 || self.max_wait == Micros::ZERO => {
+                level.saturating_add(self.scaled(units)).min(self.full)
+            }
+            Change::Refund { .. } | Change::Release { .. } => level,
+        };
+        (settled < self.full).then_some(Level { level: settled, at })
+    }
+
+    /// When the bucket equals no bucket.
+    pub fn expiry(&self, state: Level) -> Timestamp {
+        state.at.after(self.time_to_gain(self.full.saturating_sub(state.level)))
+    }
+
+    /// The state under `new`, a changed quota of the same limit: whole units as they stand at `now`, rounded down and
+    /// clamped to the new burst, never added to. (Whole units, so that no product leaves 53 bits in a shared store.)
+    pub fn rescale(&self, state: Level, new: &Self, now: Timestamp) -> Option<Level> {
+        let units = self.level(Some(state), now).div_euclid(signed(self.quota.p));
+        let level = i128::from(units) * i128::from(new.quota.p);
+        let lowest = i128::from(new.floor).min(-i128::from(new.owed) - i128::from(new.max_wait.0) * i128::from(new.quota.n));
+        let level = level.clamp(lowest, i128::from(new.full));
+        let level = i64::try_from(level).expect("between a floor and a brim that are i64");
+        (level < new.full).then_some(Level { level, at: state.at.max(now) })
+    }
+
+    /// The least whole microseconds in which the level gains `gain` unit-microseconds.
+    fn time_to_gain(&self, gain: i64) -> Micros {
+        Micros(unsigned(gain).div_ceil(self.quota.n))
+    }
+
+    fn scaled(&self, units: u64) -> i64 {
+        i64::try_from(u128::from(units) * u128::from(self.quota.p)).unwrap_or(i64::MAX)
+    }
+}
+
+/// For numbers checked to be below [`LOCAL_BOUND`] when the limit was made, or clamped to such.
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn unsigned(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}
