@@ -17,14 +17,14 @@
 //! | [`app`] | the composition root: configuration in, running gateway out; owns reload and drain |
 //! | [`cli`] | the verbs of the command line; the only reader of argv and environment |
 
-pub mod limit;
-pub mod policy;
-pub mod clock;
-pub mod telemetry;
-pub mod store;
-pub mod limiter;
-pub mod proxy;
 pub mod admin;
-pub mod config;
 pub mod app;
 pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod limit;
+pub mod limiter;
+pub mod policy;
+pub mod proxy;
+pub mod store;
+pub mod telemetry;

@@ -98,7 +98,12 @@ impl Algorithm {
             Self::TokenBucket(bucket) => {
                 let quota = bucket.quota();
                 let most = quota.amount.saturating_add(quota.burst).saturating_add(bucket.debt());
-                format!("{} at once, then {}; at most {most} in any {}", quota.burst, words::pace(quota), words::period(quota.period))
+                format!(
+                    "{} at once, then {}; at most {most} in any {}",
+                    quota.burst,
+                    words::pace(quota),
+                    words::period(quota.period)
+                )
             }
             Self::InFlight(limit) => format!("at most {} at once", limit.most()),
         }

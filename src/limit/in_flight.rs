@@ -18,7 +18,10 @@ impl InFlight {
     /// When `most` is zero or has more than 15 digits.
     pub fn new(most: u64) -> Result<Self, Vec<QuotaError>> {
         if most == 0 || most > UNITS_MAX {
-            return Err(vec![QuotaError::new("in_flight", format!("the most in flight must be between 1 and {UNITS_MAX}"))]);
+            return Err(vec![QuotaError::new(
+                "in_flight",
+                format!("the most in flight must be between 1 and {UNITS_MAX}"),
+            )]);
         }
         Ok(Self { most })
     }

@@ -29,7 +29,10 @@ impl Quota {
     pub fn new(amount: u64, period: Micros, burst: u64) -> Result<Self, Vec<QuotaError>> {
         let mut errors = Vec::new();
         if amount == 0 {
-            errors.push(QuotaError::new("rate", "a rate of 0 admits nothing; to refuse everything give the route a fixed answer"));
+            errors.push(QuotaError::new(
+                "rate",
+                "a rate of 0 admits nothing; to refuse everything give the route a fixed answer",
+            ));
         }
         if amount > UNITS_MAX {
             errors.push(QuotaError::new("rate", format!("at most {UNITS_MAX} units per period")));

@@ -57,9 +57,14 @@ impl TokenBucket {
             let most = match field {
                 "burst" => format!("the most at this rate is {}", (i128::from(bound) - 1) / p),
                 "debt" => format!("the most with this burst is {}", (i128::from(bound) - 1 - full) / p),
-                _ => format!("the longest with this rate and burst is {} us", (i128::from(bound) - 1 - full - owed) / n),
+                _ => {
+                    format!("the longest with this rate and burst is {} us", (i128::from(bound) - 1 - full - owed) / n)
+                }
             };
-            errors.push(QuotaError::new(field, format!("too much to count exactly {place}: {most}, or choose a rate with rounder numbers")));
+            errors.push(QuotaError::new(
+                field,
+                format!("too much to count exactly {place}: {most}, or choose a rate with rounder numbers"),
+            ));
         }
         if !errors.is_empty() {
             return Err(errors);
@@ -148,8 +153,11 @@ impl TokenBucket {
     pub fn report(&self, state: Option<Level>, now: Timestamp) -> Report {
         let level = self.level(state, now);
         let remaining = unsigned(level) / self.quota.p;
-        let effective =
-            if remaining > 0 { self.quota.time_for(remaining) } else { self.time_to_gain(signed(self.quota.p) - level) };
+        let effective = if remaining > 0 {
+            self.quota.time_for(remaining)
+        } else {
+            self.time_to_gain(signed(self.quota.p) - level)
+        };
         Report { remaining, reset: self.time_to_gain(self.full - level), effective }
     }
 
@@ -182,7 +190,8 @@ impl TokenBucket {
     pub fn rescale(&self, state: Level, new: &Self, now: Timestamp) -> Option<Level> {
         let units = self.level(Some(state), now).div_euclid(signed(self.quota.p));
         let level = i128::from(units) * i128::from(new.quota.p);
-        let lowest = i128::from(new.floor).min(-i128::from(new.owed) - i128::from(new.max_wait.0) * i128::from(new.quota.n));
+        let lowest =
+            i128::from(new.floor).min(-i128::from(new.owed) - i128::from(new.max_wait.0) * i128::from(new.quota.n));
         let level = level.clamp(lowest, i128::from(new.full));
         let level = i64::try_from(level).expect("between a floor and a brim that are i64");
         (level < new.full).then_some(Level { level, at: state.at.max(now) })

@@ -1,0 +1,94 @@
+//! Bytes of strangers in JSON strings and quoted log fields: whatever they hold, a line stays one line of valid text.
+
+/// Appends `bytes` as the inside of a JSON string. What is no UTF-8 becomes U+FFFD.
+pub(super) fn json(into: &mut Vec<u8>, bytes: &[u8]) {
+    let mut from = 0;
+    for (at, byte) in bytes.iter().enumerate() {
+        if PLAIN[usize::from(*byte)] {
+            continue;
+        }
+        if *byte >= 0x80 {
+            into.extend_from_slice(&bytes[from..at]);
+            return beyond_ascii(into, &bytes[at..]);
+        }
+        into.extend_from_slice(&bytes[from..at]);
+        escape(into, *byte);
+        from = at + 1;
+    }
+    into.extend_from_slice(&bytes[from..]);
+}
+
+/// Appends `bytes` as the inside of a quoted field of the combined format, as NGINX does: `\xXX` for all but
+/// printable ASCII, the quote and the backslash.
+pub(super) fn combined(into: &mut Vec<u8>, bytes: &[u8]) {
+    for byte in bytes {
+        match byte {
+            b'"' | b'\\' | 0..=0x1f | 0x7f.. => {
+                into.extend_from_slice(b"\\x");
+                into.push(HEX_UPPER[usize::from(byte >> 4)]);
+                into.push(HEX_UPPER[usize::from(byte & 15)]);
+            }
+            _ => into.push(*byte),
+        }
+    }
+}
+
+/// Appends 16 hexadecimal digits.
+pub(super) fn hex(into: &mut Vec<u8>, word: u64) {
+    for byte in word.to_be_bytes() {
+        into.push(HEX[usize::from(byte >> 4)]);
+        into.push(HEX[usize::from(byte & 15)]);
+    }
+}
+
+fn beyond_ascii(into: &mut Vec<u8>, bytes: &[u8]) {
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                // Line separators of Unicode end a line for some readers of logs.
+                '\u{2028}' => into.extend_from_slice(b"\\u2028"),
+                '\u{2029}' => into.extend_from_slice(b"\\u2029"),
+                '\u{80}'.. => into.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+                _ => match u8::try_from(character) {
+                    Ok(byte) if PLAIN[usize::from(byte)] => into.push(byte),
+                    Ok(byte) => escape(into, byte),
+                    Err(_) => {}
+                },
+            }
+        }
+        if !chunk.invalid().is_empty() {
+            into.extend_from_slice("\u{fffd}".as_bytes());
+        }
+    }
+}
+
+fn escape(into: &mut Vec<u8>, byte: u8) {
+    match byte {
+        b'"' => into.extend_from_slice(b"\\\""),
+        b'\\' => into.extend_from_slice(b"\\\\"),
+        b'\n' => into.extend_from_slice(b"\\n"),
+        b'\r' => into.extend_from_slice(b"\\r"),
+        b'\t' => into.extend_from_slice(b"\\t"),
+        _ => {
+            into.extend_from_slice(b"\\u00");
+            into.push(HEX[usize::from(byte >> 4)]);
+            into.push(HEX[usize::from(byte & 15)]);
+        }
+    }
+}
+
+/// Bytes that stand for themselves in a JSON string.
+const PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = 0x20;
+    while byte < 0x7f {
+        plain[byte] = true;
+        byte += 1;
+    }
+    plain[b'"' as usize] = false;
+    plain[b'\\' as usize] = false;
+    plain
+};
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+const HEX_UPPER: &[u8; 16] = b"0123456789ABCDEF";

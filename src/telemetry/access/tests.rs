@@ -1,0 +1,153 @@
+//! Lines are whole, valid and complete; what is lost is counted.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_record_is_one_line_of_valid_json_whatever_strangers_send() {
+    let charges = [Charge { limit: "per_caller", key: b"\x04acme", cost: 3, remaining: 7, outcome: "deny" }];
+    let record = Record {
+        at_micros: 1_700_000_000_000_042,
+        id: "0a1b",
+        method: "GET",
+        path: "/a\"b\\c\u{1}\u{2028}é",
+        status: 429,
+        refused: true,
+        reason: "denied",
+        client: Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 17))),
+        charges: &charges,
+        retry_after_micros: Some(600_001),
+        user_agent: b"evil\r\n{\"forged\":1}\xff\x7f",
+        ..Record::default()
+    };
+    let mut line = Vec::new();
+    record.json(&mut line, &Stamp::default(), &Keys::Plain);
+    assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1, "one line");
+    let value: serde_json::Value = serde_json::from_slice(&line).expect("valid JSON");
+    assert_eq!(value["time"], "2023-11-14T22:13:20.000042Z");
+    assert_eq!(value["path"], "/a\"b\\c\u{1}\u{2028}é");
+    assert_eq!(value["user_agent"], "evil\r\n{\"forged\":1}\u{fffd}\u{7f}");
+    assert_eq!(value["client"], "192.0.2.17");
+    assert_eq!(value["retry_after_ms"], 601, "rounded up: it keeps its word");
+    assert_eq!(value["limits"][0]["key"], "\u{4}acme");
+    assert_eq!(value["limits"][0]["outcome"], "deny");
+    assert_eq!(value.get("upstream"), None, "what there is not is left out");
+}
+
+#[test]
+fn keys_are_hashed_unless_asked_for() {
+    let charges = [Charge { limit: "l", key: b"secret-key", ..Charge::default() }];
+    let record = Record { charges: &charges, ..Record::default() };
+    let line = |secret: u8| {
+        let mut line = Vec::new();
+        record.json(&mut line, &Stamp::default(), &Keys::Hashed([secret; 16]));
+        String::from_utf8(line).expect("valid UTF-8")
+    };
+    assert!(!line(1).contains("secret-key"));
+    assert_eq!(line(1), line(1), "the same caller looks the same");
+    assert_ne!(line(1), line(2), "but not under another secret");
+}
+
+#[test]
+fn the_combined_format_is_what_log_readers_expect() {
+    let record = Record {
+        at_micros: 1_700_000_000_000_042,
+        method: "GET",
+        path: "/a\"b",
+        protocol: "HTTP/1.1",
+        status: 200,
+        sent_bytes: 12,
+        client: Some("2001:db8::1".parse().expect("an address")),
+        caller: "a b",
+        user_agent: b"x\ny",
+        ..Record::default()
+    };
+    let mut line = Vec::new();
+    record.combined(&mut line, &Stamp::default());
+    assert_eq!(
+        String::from_utf8_lossy(&line),
+        "2001:db8::1 - a_b [14/Nov/2023:22:13:20 +0000] \"GET /a\\x22b HTTP/1.1\" 200 12 \"-\" \"x\\x0Ay\"\n"
+    );
+}
+
+#[test]
+fn everything_recorded_is_written_from_all_workers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("access.log");
+    let log = open(&path, SAMPLE_ALL);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let writer = log.writer();
+                for _ in 0..500 {
+                    writer.record(&Record { path: "/x", ..Record::default() });
+                }
+            });
+        }
+    });
+    drop(log);
+    assert_eq!(lines(&path).len(), 2_000);
+}
+
+#[test]
+fn sampling_never_drops_a_refused_request() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = open(&folder.path().join("access.log"), SAMPLE_ALL / 100);
+    let writer = log.writer();
+    assert_eq!((0..1_000).filter(|_| writer.enabled(false)).count(), 10);
+    assert!((0..1_000).all(|_| writer.enabled(true)));
+}
+
+#[test]
+fn a_full_buffer_drops_and_counts_but_keeps_room_for_refusals() {
+    // A pipe that nobody reads: the writer blocks in it, and the buffer behind it fills.
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = open(&folder.path().join("access.log"), SAMPLE_ALL);
+    let writer = log.writer();
+    let filled = "x".repeat(8 << 10);
+    // Held, so that the writer cannot take the buffer away.
+    let buffers = log.inner.buffers.lock();
+    let mut sent = 0;
+    while log.dropped() == 0 && sent < 1_000 {
+        writer.record(&Record { path: &filled, ..Record::default() });
+        sent += 1;
+    }
+    assert_eq!(log.dropped(), 1);
+    writer.record(&Record { path: &filled, refused: true, ..Record::default() });
+    assert_eq!(log.dropped(), 1, "there is room for a refused one");
+    drop(buffers);
+    assert!(log.flush(PATIENCE));
+    let written = lines(&folder.path().join("access.log"));
+    assert_eq!(written.len(), sent, "all but one, and the refused one");
+    assert!(written.last().is_some_and(|line| line.contains("\"refused\":true")));
+}
+
+#[test]
+fn a_rotated_file_is_opened_anew() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, moved) = (folder.path().join("access.log"), folder.path().join("access.log.1"));
+    let log = open(&path, SAMPLE_ALL);
+    let writer = log.writer();
+    writer.record(&Record { path: "/before", ..Record::default() });
+    assert!(log.flush(PATIENCE));
+    std::fs::rename(&path, &moved).expect("moved away");
+    log.reopen();
+    assert!(log.flush(PATIENCE));
+    writer.record(&Record { path: "/after", ..Record::default() });
+    assert!(log.flush(PATIENCE));
+    assert!(lines(&moved)[0].contains("/before"));
+    assert!(lines(&path)[0].contains("/after"));
+}
+
+fn open(path: &Path, sample: u16) -> AccessLog {
+    let to = Destination::File(path.to_owned());
+    AccessLog::open(Options { to, sample, ..Options::default() }).expect("a log")
+}
+
+fn lines(path: &Path) -> Vec<String> {
+    std::fs::read_to_string(path).expect("the log").lines().map(str::to_owned).collect()
+}

@@ -1,0 +1,298 @@
+//! The exposition: sums the workers' counters and writes them as text.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+use super::cells::{CODES, Outcome, ReasonCells, Slab, WorkerCells, code_label};
+use super::histogram::{OVERHEAD_BOUNDS, REQUEST_BOUNDS, Snapshot, seconds};
+use super::samples::{Family, Kind, Samples, Value};
+use super::{Format, Metrics, process};
+
+pub(super) fn render(metrics: &Metrics, format: Format) -> String {
+    let mut registry = Registry::with_prefix("tollgate");
+    registry.register_collector(Box::new(metrics.clone()));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).expect("writing into a String cannot fail");
+    // Standard names carry no prefix of ours.
+    let text = text.replace("tollgate_process_", "process_");
+    match format {
+        Format::OpenMetrics => text,
+        Format::Prometheus => plain(&text),
+    }
+}
+
+/// The older text form: a counter's family is named with its `_total`, units and the end are not spoken of.
+fn plain(open_metrics: &str) -> String {
+    let counters: Vec<&str> =
+        open_metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
+    let mut text = String::with_capacity(open_metrics.len());
+    for line in open_metrics.lines() {
+        if line == "# EOF" || line.starts_with("# UNIT ") {
+            continue;
+        }
+        let about = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE "));
+        match about.and_then(|about| about.split_once(' ')) {
+            Some((name, rest)) if counters.contains(&name) => {
+                text.push_str(&line[..7]);
+                text.push_str(name);
+                text.push_str("_total ");
+                text.push_str(rest);
+            }
+            _ => text.push_str(line),
+        }
+        text.push('\n');
+    }
+    text
+}
+
+impl Collector for Metrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+        let shared = &*self.shared;
+        // Everything is summed under the lock, so that a worker that ends meanwhile is counted once.
+        let total = {
+            let workers = shared.workers.lock();
+            let total = WorkerCells::default();
+            total.absorb(&shared.retired);
+            for cells in workers.iter() {
+                total.absorb(cells);
+            }
+            total
+        };
+        let [routes, limits, upstreams] = {
+            let names = shared.names.lock();
+            [&names[0], &names[1], &names[2]].map(|names| names.list.clone())
+        };
+        requests(&mut encoder, &total, &routes)?;
+        limit_decisions(&mut encoder, &total, &limits)?;
+        upstream_requests(&mut encoder, &total, &upstreams)?;
+        connections(&mut encoder, &total)?;
+        self.own(&mut encoder)?;
+        let mut samples = Samples::default();
+        process::samples(&mut samples, shared.started_micros);
+        // Cloned out: a source may take its time and must not hold up a reload that registers another.
+        let sources: Vec<_> = shared.sources.lock().iter().map(|(_, source)| Arc::clone(source)).collect();
+        for source in sources {
+            source(&mut samples);
+        }
+        for (name, family) in &samples.families {
+            encode_family(&mut encoder, name, family)?;
+        }
+        Ok(())
+    }
+}
+
+fn requests(encoder: &mut DescriptorEncoder<'_>, total: &WorkerCells, routes: &[Arc<str>]) -> std::fmt::Result {
+    let mut to = counter(encoder, "requests", "Requests answered, by route and status")?;
+    each_code(&total.routes, |cells| &cells.codes, routes, &mut |route, code, count| {
+        to.encode_family(&[("route", route), ("code", code)])?.encode_counter(&count, NO_EXEMPLAR)
+    })?;
+    let help = "From the end of a request's head to the end of its answer, by route";
+    let mut to = encoder.encode_descriptor("request_duration_seconds", help, None, MetricType::Histogram)?;
+    let mut result = Ok(());
+    total.routes.each(|slot, cells| {
+        let mut snapshot = Snapshot::empty(REQUEST_BOUNDS);
+        snapshot.add(&cells.duration);
+        if snapshot.count > 0 && result.is_ok() {
+            result = histogram(&mut to, &[("route", name(routes, slot))], &snapshot);
+        }
+    });
+    result?;
+    let help = "What the gateway itself added to a request";
+    let mut to = encoder.encode_descriptor("overhead_seconds", help, None, MetricType::Histogram)?;
+    let mut snapshot = Snapshot::empty(OVERHEAD_BOUNDS);
+    snapshot.add(&total.overhead);
+    to.encode_histogram(snapshot.sum, snapshot.count, &snapshot.buckets, NO_EXEMPLARS)?;
+    reasons(encoder, "rejections", "Requests the gateway answered in place of an upstream", &total.rejections)?;
+    let help = "What strangers sent that could not be read as a request, or broke off";
+    reasons(encoder, "bad_requests", help, &total.bad_requests)?;
+    for (name, help, cell) in [
+        ("received_bytes", "Bytes of request bodies", &total.received_bytes),
+        ("sent_bytes", "Bytes of response bodies", &total.sent_bytes),
+    ] {
+        counter(encoder, name, help)?.encode_counter(&get(cell), NO_EXEMPLAR)?;
+    }
+    Ok(())
+}
+
+fn limit_decisions(encoder: &mut DescriptorEncoder<'_>, total: &WorkerCells, limits: &[Arc<str>]) -> std::fmt::Result {
+    let mut to = counter(encoder, "limit_decisions", "What came of each limit, one per request and limit")?;
+    let mut result = Ok(());
+    total.limits.each(|slot, cells| {
+        for outcome in Outcome::ALL {
+            let count = get(&cells.outcomes[outcome as usize]);
+            if count > 0 && result.is_ok() {
+                let labels = [("limit", name(limits, slot)), ("outcome", outcome.label())];
+                result = to.encode_family(&labels).and_then(|mut to| to.encode_counter(&count, NO_EXEMPLAR));
+            }
+        }
+    });
+    result?;
+    let help = "What a limit and its candidate said of the same requests";
+    let mut to = counter(encoder, "limit_candidate", help)?;
+    let mut result = Ok(());
+    total.limits.each(|slot, cells| {
+        for (agreement, cell) in AGREEMENT.iter().zip(&cells.agreement) {
+            let count = get(cell);
+            if count > 0 && result.is_ok() {
+                let labels = [("limit", name(limits, slot)), ("agreement", *agreement)];
+                result = to.encode_family(&labels).and_then(|mut to| to.encode_counter(&count, NO_EXEMPLAR));
+            }
+        }
+    });
+    result
+}
+
+fn upstream_requests(
+    encoder: &mut DescriptorEncoder<'_>,
+    total: &WorkerCells,
+    upstreams: &[Arc<str>],
+) -> std::fmt::Result {
+    let mut to = counter(encoder, "upstream_requests", "Answers of upstreams, by status")?;
+    each_code(&total.upstreams, |cells| &cells.codes, upstreams, &mut |upstream, code, count| {
+        to.encode_family(&[("upstream", upstream), ("code", code)])?.encode_counter(&count, NO_EXEMPLAR)
+    })?;
+    let mut to = counter(encoder, "upstream_failures", "Requests an upstream did not answer, by reason")?;
+    let mut result = Ok(());
+    total.upstreams.each(|slot, cells| {
+        cells.failures.each(|reason, count| {
+            if count > 0 && result.is_ok() {
+                let labels = [("upstream", name(upstreams, slot)), ("reason", reason)];
+                result = to.encode_family(&labels).and_then(|mut to| to.encode_counter(&count, NO_EXEMPLAR));
+            }
+        });
+    });
+    result?;
+    let help = "From handing a request to an upstream to the head of its answer";
+    let mut to = encoder.encode_descriptor("upstream_duration_seconds", help, None, MetricType::Histogram)?;
+    let mut result = Ok(());
+    total.upstreams.each(|slot, cells| {
+        let mut snapshot = Snapshot::empty(REQUEST_BOUNDS);
+        snapshot.add(&cells.duration);
+        if snapshot.count > 0 && result.is_ok() {
+            result = histogram(&mut to, &[("upstream", name(upstreams, slot))], &snapshot);
+        }
+    });
+    result
+}
+
+fn connections(encoder: &mut DescriptorEncoder<'_>, total: &WorkerCells) -> std::fmt::Result {
+    let (opened, closed) = (get(&total.connections_opened), get(&total.connections_closed));
+    counter(encoder, "connections_accepted", "Connections accepted")?.encode_counter(&opened, NO_EXEMPLAR)?;
+    let mut to = encoder.encode_descriptor("connections", "Connections that are open", None, MetricType::Gauge)?;
+    to.encode_gauge(&opened.saturating_sub(closed))?;
+    reasons(encoder, "connections_refused", "Connections turned away", &total.connections_refused)?;
+    counter(encoder, "accept_errors", "Failures of accept")?.encode_counter(&get(&total.accept_errors), NO_EXEMPLAR)
+}
+
+impl Metrics {
+    /// What is counted once for the process, not per worker.
+    fn own(&self, encoder: &mut DescriptorEncoder<'_>) -> std::fmt::Result {
+        let shared = &*self.shared;
+        let mut to = counter(encoder, "config_reloads", "Attempts to load a new configuration, by result")?;
+        for (result, cell) in [("success", &shared.reloads_done), ("failure", &shared.reloads_failed)] {
+            to.encode_family(&[("result", result)])?.encode_counter(&get(cell), NO_EXEMPLAR)?;
+        }
+        let help = "When the configuration in force was loaded, seconds since the Unix epoch";
+        encoder
+            .encode_descriptor("config_last_reload_success_timestamp_seconds", help, None, MetricType::Gauge)?
+            .encode_gauge(&seconds(get(&shared.last_reload_micros)))?;
+        counter(encoder, "panics", "Requests that panicked and were answered 500")?
+            .encode_counter(&get(&shared.panics), NO_EXEMPLAR)?;
+        let mut to = encoder.encode_descriptor("build", "The build that runs", None, MetricType::Info)?;
+        to.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])
+    }
+}
+
+fn encode_family(encoder: &mut DescriptorEncoder<'_>, name: &str, family: &Family) -> std::fmt::Result {
+    let kind = match family.kind {
+        Kind::Counter => MetricType::Counter,
+        Kind::Gauge => MetricType::Gauge,
+        Kind::Histogram => MetricType::Histogram,
+    };
+    let mut to = encoder.encode_descriptor(name, family.help, None, kind)?;
+    for (labels, value) in &family.samples {
+        if labels.is_empty() {
+            // An empty set would be written as `{}`.
+            encode_value(&mut to, value)?;
+        } else {
+            encode_value(&mut to.encode_family(labels)?, value)?;
+        }
+    }
+    Ok(())
+}
+
+fn encode_value(to: &mut MetricEncoder<'_>, value: &Value) -> std::fmt::Result {
+    match value {
+        Value::Counter(count) => to.encode_counter(count, NO_EXEMPLAR),
+        Value::Seconds(seconds) => to.encode_counter(seconds, NO_EXEMPLAR_OF_SECONDS),
+        Value::Gauge(value) => to.encode_gauge(value),
+        Value::Histogram(histogram) => {
+            to.encode_histogram(histogram.sum, histogram.count, &histogram.buckets, NO_EXEMPLARS)
+        }
+    }
+}
+
+fn counter<'e>(
+    encoder: &'e mut DescriptorEncoder<'_>,
+    name: &'e str,
+    help: &str,
+) -> Result<MetricEncoder<'e>, std::fmt::Error> {
+    encoder.encode_descriptor(name, help, None, MetricType::Counter)
+}
+
+fn histogram(to: &mut MetricEncoder<'_>, labels: &[(&str, &str); 1], snapshot: &Snapshot) -> std::fmt::Result {
+    to.encode_family(labels)?.encode_histogram(snapshot.sum, snapshot.count, &snapshot.buckets, NO_EXEMPLARS)
+}
+
+fn reasons(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, cells: &ReasonCells) -> std::fmt::Result {
+    let mut to = counter(encoder, name, help)?;
+    let mut result = Ok(());
+    cells.each(|reason, count| {
+        if count > 0 && result.is_ok() {
+            let labels = [("reason", reason)];
+            result = to.encode_family(&labels).and_then(|mut to| to.encode_counter(&count, NO_EXEMPLAR));
+        }
+    });
+    result
+}
+
+fn each_code<T: Default>(
+    slab: &Slab<T>,
+    codes: impl Fn(&T) -> &[AtomicU64; CODES],
+    names: &[Arc<str>],
+    with: &mut dyn FnMut(&str, &str, u64) -> std::fmt::Result,
+) -> std::fmt::Result {
+    let mut result = Ok(());
+    slab.each(|slot, cells| {
+        for (index, cell) in codes(cells).iter().enumerate() {
+            let count = get(cell);
+            if count > 0 && result.is_ok() {
+                result = with(name(names, slot), &code_label(index), count);
+            }
+        }
+    });
+    result
+}
+
+fn name(names: &[Arc<str>], slot: u32) -> &str {
+    names.get(slot as usize).map_or(super::OTHER, |name| name)
+}
+
+fn get(cell: &AtomicU64) -> u64 {
+    cell.load(Ordering::Relaxed)
+}
+
+type NoLabels = [(&'static str, &'static str); 0];
+type Exemplars = std::collections::HashMap<usize, prometheus_client::metrics::exemplar::Exemplar<NoLabels, f64>>;
+
+const NO_EXEMPLAR: Option<&prometheus_client::metrics::exemplar::Exemplar<NoLabels, u64>> = None;
+const NO_EXEMPLAR_OF_SECONDS: Option<&prometheus_client::metrics::exemplar::Exemplar<NoLabels, f64>> = None;
+const NO_EXEMPLARS: Option<&Exemplars> = None;
+
+/// In the order of the cells: a bit for the live limit's refusal, one for the candidate's.
+const AGREEMENT: [&str; 4] = ["both_allow", "only_candidate_refuses", "only_live_refuses", "both_refuse"];

@@ -1,0 +1,103 @@
+//! Histograms with fixed bounds in whole microseconds.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A histogram of durations. `N` is one more than the number of bounds: the last bucket has none.
+#[derive(Debug)]
+pub struct Histogram<const N: usize> {
+    bounds: &'static [u64],
+    buckets: [AtomicU64; N],
+    sum_micros: AtomicU64,
+}
+
+impl<const N: usize> Histogram<N> {
+    /// An empty histogram with these upper bounds, ascending, in microseconds.
+    ///
+    /// # Panics
+    /// When `N` is not one more than the number of bounds; every caller's is a constant.
+    pub fn new(bounds: &'static [u64]) -> Self {
+        assert!(bounds.len() + 1 == N, "one bucket per bound and one above them all");
+        Self { bounds, buckets: [const { AtomicU64::new(0) }; N], sum_micros: AtomicU64::new(0) }
+    }
+
+    /// Counts a duration. For any number of threads.
+    pub fn observe(&self, micros: u64) {
+        if let Some(bucket) = self.buckets.get(self.index(micros)) {
+            bucket.fetch_add(1, Ordering::Relaxed);
+        }
+        self.sum_micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// Counts a duration where only one thread ever does: an add without a lock prefix.
+    pub(super) fn observe_alone(&self, micros: u64) {
+        if let Some(bucket) = self.buckets.get(self.index(micros)) {
+            super::cells::add(bucket, 1);
+        }
+        super::cells::add(&self.sum_micros, micros);
+    }
+
+    /// What was counted so far.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut snapshot = Snapshot::empty(self.bounds);
+        snapshot.add(self);
+        snapshot
+    }
+
+    /// Adds another's counts to this one.
+    pub(super) fn absorb(&self, other: &Self) {
+        for (mine, theirs) in self.buckets.iter().zip(&other.buckets) {
+            mine.fetch_add(theirs.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.sum_micros.fetch_add(other.sum_micros.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Bounds are inclusive, as Prometheus' `le` is. From the bottom up: most durations lie in the first buckets.
+    fn index(&self, micros: u64) -> usize {
+        self.bounds.iter().position(|bound| micros <= *bound).unwrap_or(self.bounds.len())
+    }
+}
+
+/// The counts of one or several histograms with the same bounds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    /// Upper bound in seconds and count of each bucket, not cumulated; the last bound is infinite.
+    pub buckets: Vec<(f64, u64)>,
+    /// The sum of all durations, seconds.
+    pub sum: f64,
+    /// How many durations were counted.
+    pub count: u64,
+}
+
+impl Snapshot {
+    /// No counts, with these bounds in microseconds.
+    pub(super) fn empty(bounds: &[u64]) -> Self {
+        let bounds = bounds.iter().map(|micros| seconds(*micros)).chain([f64::INFINITY]);
+        Self { buckets: bounds.map(|bound| (bound, 0)).collect(), sum: 0.0, count: 0 }
+    }
+
+    /// Adds the counts of one more histogram.
+    pub(super) fn add<const N: usize>(&mut self, histogram: &Histogram<N>) {
+        for (mine, theirs) in self.buckets.iter_mut().zip(&histogram.buckets) {
+            let theirs = theirs.load(Ordering::Relaxed);
+            mine.1 += theirs;
+            self.count += theirs;
+        }
+        self.sum += seconds(histogram.sum_micros.load(Ordering::Relaxed));
+    }
+}
+
+/// Microseconds as the base unit of metrics. 2^53 microseconds are 285 years: no digit is lost.
+#[expect(clippy::cast_precision_loss, reason = "below 2^53 in any process's life")]
+pub(super) fn seconds(micros: u64) -> f64 {
+    micros as f64 / 1e6
+}
+
+/// The boundaries of OpenTelemetry's `http.server.request.duration`, microseconds.
+pub(super) const REQUEST_BOUNDS: &[u64] = &[
+    5_000, 10_000, 25_000, 50_000, 75_000, 100_000, 250_000, 500_000, 750_000, 1_000_000, 2_500_000, 5_000_000,
+    7_500_000, 10_000_000,
+];
+
+/// What the gateway itself adds to a request is far below what requests take: 10 us to 100 ms.
+pub(super) const OVERHEAD_BOUNDS: &[u64] =
+    &[10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000];

@@ -1,0 +1,219 @@
+//! Counters and histograms, counted by each worker in memory of its own and summed when somebody asks.
+//!
+//! Names (of routes, limits, upstreams) are resolved to slots when a configuration is loaded, so that counting a
+//! request is a handful of plain adds. A name keeps its slot for the life of the process: counters carry on through
+//! reloads. No label ever holds a caller's key, and what has no slot counts as `_other`.
+
+mod cells;
+mod expose;
+mod histogram;
+mod process;
+mod samples;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+pub use cells::{Outcome, Worker};
+pub use histogram::Histogram;
+pub use samples::Samples;
+
+use cells::{SLOTS_MAX, WorkerCells};
+
+/// All metrics of one process. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    shared: Arc<Shared>,
+}
+
+/// The names of one configuration, resolved to slots. Requests hold it beside the policy they started with.
+#[derive(Clone, Debug, Default)]
+pub struct Labels {
+    routes: Box<[RouteSlot]>,
+    limits: Box<[LimitSlot]>,
+    upstreams: Box<[UpstreamSlot]>,
+}
+
+/// Where a route's counters stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouteSlot(u32);
+
+/// Where a limit's counters stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitSlot(u32);
+
+/// Where an upstream's counters stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamSlot(u32);
+
+impl Metrics {
+    /// Metrics that have counted nothing yet, of a process that started at `started_micros` since the Unix epoch.
+    pub fn new(started_micros: u64) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                started_micros,
+                names: Mutex::new([Names::default(), Names::default(), Names::default()]),
+                workers: Mutex::new(Vec::new()),
+                retired: WorkerCells::default(),
+                sources: Mutex::new(Vec::new()),
+                panics: AtomicU64::new(0),
+                reloads_done: AtomicU64::new(0),
+                reloads_failed: AtomicU64::new(0),
+                last_reload_micros: AtomicU64::new(started_micros),
+            }),
+        }
+    }
+
+    /// Resolves the names of a configuration, each list in the order of its indexes. A name that was there before
+    /// keeps its counters.
+    pub fn resolve<N: AsRef<str>>(&self, routes: &[N], limits: &[N], upstreams: &[N]) -> Labels {
+        let mut names = self.shared.names.lock();
+        let [of_routes, of_limits, of_upstreams] = &mut *names;
+        Labels {
+            routes: routes.iter().map(|name| RouteSlot(of_routes.slot(name.as_ref()))).collect(),
+            limits: limits.iter().map(|name| LimitSlot(of_limits.slot(name.as_ref()))).collect(),
+            upstreams: upstreams.iter().map(|name| UpstreamSlot(of_upstreams.slot(name.as_ref()))).collect(),
+        }
+    }
+
+    /// Counters for one more worker. When it is dropped its counts stay.
+    pub fn worker(&self) -> Worker {
+        let cells = Arc::new(WorkerCells::default());
+        self.shared.workers.lock().push(Arc::clone(&cells));
+        Worker::new(cells, self.clone())
+    }
+
+    /// A reload took effect at `at_micros` since the Unix epoch.
+    pub fn reload_done(&self, at_micros: u64) {
+        self.shared.reloads_done.fetch_add(1, Ordering::Relaxed);
+        self.shared.last_reload_micros.store(at_micros, Ordering::Relaxed);
+    }
+
+    /// A reload was refused; the running configuration stays in force.
+    pub fn reload_failed(&self) {
+        self.shared.reloads_failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A request panicked and was answered 500.
+    pub fn panicked(&self) {
+        self.shared.panics.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Has `source` asked for its samples at every scrape. A second source of the same `key` replaces the first: what
+    /// a reload builds anew registers itself anew.
+    pub fn source(&self, key: &'static str, source: impl Fn(&mut Samples) + Send + Sync + 'static) {
+        let mut sources = self.shared.sources.lock();
+        sources.retain(|(known, _)| *known != key);
+        sources.push((key, Arc::new(source)));
+    }
+
+    /// The exposition: OpenMetrics, or the older Prometheus text.
+    pub fn render(&self, format: Format) -> String {
+        expose::render(self, format)
+    }
+
+    /// Folds a worker that ends into the counts that stay.
+    fn retire(&self, cells: &Arc<WorkerCells>) {
+        let mut workers = self.shared.workers.lock();
+        workers.retain(|known| !Arc::ptr_eq(known, cells));
+        // Under the lock, so that no scrape sees the counts twice or not at all.
+        self.shared.retired.absorb(cells);
+    }
+}
+
+impl Labels {
+    /// The slot of the route with this index; none: the request matched no route.
+    pub fn route(&self, index: Option<usize>) -> RouteSlot {
+        index.and_then(|index| self.routes.get(index)).copied().unwrap_or_default()
+    }
+
+    /// The slot of the limit with this index.
+    pub fn limit(&self, index: usize) -> LimitSlot {
+        self.limits.get(index).copied().unwrap_or_default()
+    }
+
+    /// The slot of the upstream with this index.
+    pub fn upstream(&self, index: usize) -> UpstreamSlot {
+        self.upstreams.get(index).copied().unwrap_or_default()
+    }
+}
+
+/// The two text forms of the exposition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// `application/openmetrics-text`
+    OpenMetrics,
+    /// `text/plain; version=0.0.4`
+    Prometheus,
+}
+
+impl Format {
+    /// What a scraper with this `Accept` field is sent.
+    pub fn negotiate(accept: &str) -> Self {
+        if accept.contains("application/openmetrics-text") { Self::OpenMetrics } else { Self::Prometheus }
+    }
+
+    /// Its media type.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
+type Source = Arc<dyn Fn(&mut Samples) + Send + Sync>;
+
+struct Shared {
+    started_micros: u64,
+    /// Of routes, limits, upstreams.
+    names: Mutex<[Names; 3]>,
+    workers: Mutex<Vec<Arc<WorkerCells>>>,
+    retired: WorkerCells,
+    sources: Mutex<Vec<(&'static str, Source)>>,
+    panics: AtomicU64,
+    reloads_done: AtomicU64,
+    reloads_failed: AtomicU64,
+    last_reload_micros: AtomicU64,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+/// Names and their slots; slot 0 is `_other`.
+#[derive(Debug)]
+struct Names {
+    list: Vec<Arc<str>>,
+    slots: HashMap<Arc<str>, u32>,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self { list: vec![Arc::from(OTHER)], slots: HashMap::new() }
+    }
+}
+
+impl Names {
+    fn slot(&mut self, name: &str) -> u32 {
+        if let Some(slot) = self.slots.get(name) {
+            return *slot;
+        }
+        let Some(slot) = u32::try_from(self.list.len()).ok().filter(|slot| (*slot as usize) < SLOTS_MAX) else {
+            return 0;
+        };
+        let name: Arc<str> = Arc::from(name);
+        self.list.push(Arc::clone(&name));
+        self.slots.insert(name, slot);
+        slot
+    }
+}
+
+/// What has no name of its own is counted under this one.
+const OTHER: &str = "_other";

@@ -1,0 +1,54 @@
+//! What the kernel says about this process, by the names every Prometheus client uses.
+
+use super::Samples;
+
+/// Adds `process_*` to a scrape. Where there is no `/proc` it adds nothing but the start time.
+pub(super) fn samples(into: &mut Samples, started_micros: u64) {
+    into.gauge(
+        "process_start_time_seconds",
+        "When the process started, seconds since the Unix epoch",
+        &[],
+        super::histogram::seconds(started_micros),
+    );
+    if let Some(seconds) = cpu_seconds() {
+        into.seconds("process_cpu_seconds", "User and system CPU time spent", &[], seconds);
+    }
+    if let Some((resident, _)) = memory_bytes() {
+        into.gauge("process_resident_memory_bytes", "Resident memory", &[], resident);
+    }
+    if let Some((_, virtual_bytes)) = memory_bytes() {
+        into.gauge("process_virtual_memory_bytes", "Virtual memory", &[], virtual_bytes);
+    }
+    if let Some(open) = open_descriptors() {
+        into.gauge("process_open_fds", "Open file descriptors", &[], open);
+    }
+}
+
+fn cpu_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The second field is the name in parentheses and may hold anything: count from the last one.
+    let (_, after) = stat.rsplit_once(')')?;
+    let mut fields = after.split_ascii_whitespace().skip(11);
+    let user: u32 = fields.next()?.parse().ok()?;
+    let system: u32 = fields.next()?.parse().ok()?;
+    Some(f64::from(user) / TICKS + f64::from(system) / TICKS)
+}
+
+/// Resident and virtual memory, bytes.
+fn memory_bytes() -> Option<(f64, f64)> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let kilobytes = |name: &str| -> Option<f64> {
+        let line = status.lines().find(|line| line.starts_with(name))?;
+        line.split_ascii_whitespace().nth(1)?.parse::<f64>().ok()
+    };
+    Some((kilobytes("VmRSS:")? * 1024.0, kilobytes("VmSize:")? * 1024.0))
+}
+
+fn open_descriptors() -> Option<f64> {
+    let count = std::fs::read_dir("/proc/self/fd").ok()?.count();
+    // The directory itself is one of them.
+    u32::try_from(count.saturating_sub(1)).ok().map(f64::from)
+}
+
+/// The kernel reports times in hundredths of a second to user space on every architecture (`USER_HZ`).
+const TICKS: f64 = 100.0;

@@ -1,0 +1,76 @@
+//! Samples that others hold and hand over at a scrape: tables, stores, upstreams.
+
+use std::collections::BTreeMap;
+
+use super::histogram::{Histogram, Snapshot};
+
+/// Collects the samples of one scrape, grouped by metric as the exposition wants them.
+#[derive(Debug, Default)]
+pub struct Samples {
+    pub(super) families: BTreeMap<&'static str, Family>,
+}
+
+#[derive(Debug)]
+pub(super) struct Family {
+    pub(super) help: &'static str,
+    pub(super) kind: Kind,
+    pub(super) samples: Vec<(LabelPairs, Value)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+#[derive(Debug)]
+pub(super) enum Value {
+    Counter(u64),
+    Seconds(f64),
+    Gauge(f64),
+    Histogram(Snapshot),
+}
+
+pub(super) type LabelPairs = Vec<(&'static str, String)>;
+
+impl Samples {
+    /// A value that goes up and down. `name` comes without the `tollgate_` prefix, in base units.
+    pub fn gauge(&mut self, name: &'static str, help: &'static str, labels: &[(&'static str, &str)], value: f64) {
+        self.push(name, help, Kind::Gauge, labels, Value::Gauge(value));
+    }
+
+    /// A value that only grows. `name` comes without the `tollgate_` prefix and without `_total`.
+    pub fn counter(&mut self, name: &'static str, help: &'static str, labels: &[(&'static str, &str)], value: u64) {
+        self.push(name, help, Kind::Counter, labels, Value::Counter(value));
+    }
+
+    /// Time that only adds up. `name` comes without the `tollgate_` prefix and ends in `_seconds`, without `_total`.
+    pub fn seconds(&mut self, name: &'static str, help: &'static str, labels: &[(&'static str, &str)], value: f64) {
+        self.push(name, help, Kind::Counter, labels, Value::Seconds(value));
+    }
+
+    /// A histogram of durations. `name` comes without the `tollgate_` prefix and ends in `_seconds`.
+    pub fn histogram<const N: usize>(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: &[(&'static str, &str)],
+        histogram: &Histogram<N>,
+    ) {
+        self.push(name, help, Kind::Histogram, labels, Value::Histogram(histogram.snapshot()));
+    }
+
+    fn push(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        kind: Kind,
+        labels: &[(&'static str, &str)],
+        value: Value,
+    ) {
+        let family = self.families.entry(name).or_insert_with(|| Family { help, kind, samples: Vec::new() });
+        debug_assert_eq!(family.kind, kind, "{name} is one kind of metric");
+        family.samples.push((labels.iter().map(|(key, value)| (*key, (*value).to_owned())).collect(), value));
+    }
+}

@@ -1,0 +1,131 @@
+//! What is counted is what a scrape shows.
+
+use super::*;
+
+#[test]
+fn a_scrape_sums_what_the_workers_counted() {
+    let metrics = Metrics::new(1_000_000);
+    let labels = metrics.resolve(&["GET /a", "/b"], &["per_caller"], &["app"]);
+    let (one, two) = (metrics.worker(), metrics.worker());
+    one.finished(labels.route(Some(0)), 200, 700);
+    two.finished(labels.route(Some(0)), 200, 6_000);
+    two.finished(labels.route(Some(1)), 429, 90);
+    two.finished(labels.route(None), 404, 90);
+    one.decision(labels.limit(0), Outcome::Allow);
+    two.decision(labels.limit(0), Outcome::Deny);
+    two.candidate(labels.limit(0), true, false);
+    one.upstream(labels.upstream(0), 502, 100);
+    one.upstream_failed(labels.upstream(0), "connect");
+    one.rejected("denied");
+    one.connection_opened();
+    two.connection_opened();
+    two.connection_closed();
+
+    let text = metrics.render(Format::OpenMetrics);
+    for line in [
+        "tollgate_requests_total{route=\"GET /a\",code=\"200\"} 2",
+        "tollgate_requests_total{route=\"/b\",code=\"429\"} 1",
+        "tollgate_requests_total{route=\"_other\",code=\"404\"} 1",
+        "tollgate_request_duration_seconds_bucket{le=\"0.005\",route=\"GET /a\"} 1",
+        "tollgate_request_duration_seconds_bucket{le=\"0.01\",route=\"GET /a\"} 2",
+        "tollgate_request_duration_seconds_bucket{le=\"+Inf\",route=\"GET /a\"} 2",
+        "tollgate_request_duration_seconds_sum{route=\"GET /a\"} 0.0067",
+        "tollgate_limit_decisions_total{limit=\"per_caller\",outcome=\"allow\"} 1",
+        "tollgate_limit_decisions_total{limit=\"per_caller\",outcome=\"deny\"} 1",
+        "tollgate_limit_candidate_total{limit=\"per_caller\",agreement=\"only_candidate_refuses\"} 1",
+        "tollgate_upstream_requests_total{upstream=\"app\",code=\"502\"} 1",
+        "tollgate_upstream_failures_total{upstream=\"app\",reason=\"connect\"} 1",
+        "tollgate_rejections_total{reason=\"denied\"} 1",
+        "tollgate_connections 1",
+        "tollgate_connections_accepted_total 2",
+        "# TYPE tollgate_requests counter",
+        "# EOF",
+    ] {
+        assert!(text.lines().any(|have| have == line), "no line `{line}` in\n{text}");
+    }
+}
+
+#[test]
+fn counters_carry_on_through_a_reload_and_the_end_of_a_worker() {
+    let metrics = Metrics::new(0);
+    let before = metrics.resolve(&["/a", "/b"], &[], &[]);
+    let worker = metrics.worker();
+    worker.finished(before.route(Some(1)), 200, 1);
+    drop(worker);
+    // The file was turned round, and a route is new.
+    let after = metrics.resolve(&["/new", "/b", "/a"], &[], &[]);
+    assert_eq!(after.route(Some(1)), before.route(Some(1)));
+    let worker = metrics.worker();
+    worker.finished(after.route(Some(1)), 200, 1);
+    assert!(metrics.render(Format::OpenMetrics).contains("tollgate_requests_total{route=\"/b\",code=\"200\"} 2\n"));
+}
+
+#[test]
+fn more_names_than_slots_count_as_other() {
+    let metrics = Metrics::new(0);
+    let names: Vec<String> = (0..cells::SLOTS_MAX + 10).map(|n| format!("/{n}")).collect();
+    let labels = metrics.resolve(&names, &[], &[]);
+    assert_eq!(labels.route(Some(cells::SLOTS_MAX + 5)), labels.route(None));
+    assert_ne!(labels.route(Some(cells::SLOTS_MAX - 2)), labels.route(None));
+}
+
+#[test]
+fn a_status_nobody_registered_counts_by_its_class() {
+    let metrics = Metrics::new(0);
+    let labels = metrics.resolve::<&str>(&[], &[], &[]);
+    let worker = metrics.worker();
+    for status in [299, 599, 42, 999, 499] {
+        worker.finished(labels.route(None), status, 1);
+    }
+    let text = metrics.render(Format::Prometheus);
+    for line in ["code=\"2xx\"} 1", "code=\"5xx\"} 2", "code=\"0xx\"} 1", "code=\"499\"} 1"] {
+        assert!(text.contains(line), "no `{line}` in\n{text}");
+    }
+}
+
+#[test]
+fn the_older_text_names_counters_as_its_parsers_expect() {
+    let text = Metrics::new(0).render(Format::Prometheus);
+    assert!(text.contains("# TYPE tollgate_config_reloads_total counter\n"));
+    assert!(text.contains("tollgate_config_reloads_total{result=\"success\"} 0\n"));
+    assert!(!text.contains("# EOF"));
+    assert!(text.contains("process_open_fds "));
+}
+
+#[test]
+fn sources_are_asked_at_each_scrape_and_replaced_by_their_key() {
+    let metrics = Metrics::new(0);
+    metrics.source("tables", |to| to.gauge("limit_keys", "Keys", &[("limit", "old")], 1.0));
+    metrics.source("tables", |to| {
+        to.gauge("limit_keys", "Keys", &[("limit", "a\"b")], 2.0);
+        to.counter("limit_key_evictions", "Evictions", &[], 3);
+    });
+    let text = metrics.render(Format::OpenMetrics);
+    assert!(text.contains("tollgate_limit_keys{limit=\"a\\\"b\"} 2"), "{text}");
+    assert!(text.contains("tollgate_limit_key_evictions_total 3"));
+    assert!(!text.contains("old"));
+}
+
+#[test]
+fn scrapes_while_workers_count_never_lose_or_double() {
+    let metrics = Metrics::new(0);
+    let labels = metrics.resolve(&["/a"], &[], &[]);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let worker = metrics.worker();
+                    for _ in 0..100 {
+                        worker.finished(labels.route(Some(0)), 200, 1);
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            for _ in 0..50 {
+                metrics.render(Format::OpenMetrics);
+            }
+        });
+    });
+    assert!(metrics.render(Format::OpenMetrics).contains("tollgate_requests_total{route=\"/a\",code=\"200\"} 20000\n"));
+}
