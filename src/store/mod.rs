@@ -1,10 +1,14 @@
 //! Where buckets live. A [`Store`] remembers and serialises; it does not decide what a refusal means.
 
+pub mod backend;
 pub mod local;
 
 use std::future::Future;
 
 use crate::limit::{Claim, Draw, Settlement, Standing};
+
+pub use backend::Backend;
+pub use local::LocalStore;
 
 /// A place where buckets live.
 ///
@@ -27,6 +31,11 @@ pub trait Store: 'static {
     /// # Errors
     /// As [`Store::draw`].
     fn peek<'a>(&'a self, claims: &'a [Claim<'a>]) -> impl Future<Output = Result<Vec<Standing>, StoreError>> + 'a;
+
+    /// How many gateways share this store, this one included: what a local share is a part of.
+    fn replicas(&self) -> u32 {
+        1
+    }
 }
 
 /// Why a store did not answer.

@@ -1,0 +1,148 @@
+//! What each limit decided, counted where it is decided. The numbers outlive reloads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::limit::{Claim, Limit, Mode, Role, Standing};
+use crate::store::local::Tally;
+
+use super::allows;
+use super::decision::bit;
+
+/// Counters by a limit's index.
+#[derive(Debug)]
+pub(super) struct Counters {
+    limits: Box<[Arc<LimitCounters>]>,
+}
+
+/// One limit's counters.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct LimitCounters {
+    allowed: AtomicU64,
+    refused: AtomicU64,
+    shadow_refused: AtomicU64,
+    ungoverned: AtomicU64,
+    both_allow: AtomicU64,
+    both_refuse: AtomicU64,
+    only_live_refuses: AtomicU64,
+    only_candidate_refuses: AtomicU64,
+}
+
+/// What one limit has decided so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The limit.
+    pub limit: Arc<Limit>,
+    /// Its decisions.
+    pub count: Count,
+    /// For a candidate: how it compared with the live limit.
+    pub agreement: Agreement,
+    /// What its local table had to do to stay within its memory.
+    pub table: Tally,
+}
+
+/// Decisions of one limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Its bucket could pay.
+    pub allowed: u64,
+    /// Its bucket could not pay, and that refused the request.
+    pub refused: u64,
+    /// Its bucket could not pay, and that was only counted.
+    pub shadow_refused: u64,
+    /// Decided without the shared store, which did not answer.
+    pub ungoverned: u64,
+}
+
+/// How a candidate's verdicts compared with the live limit's, on the same requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Agreement {
+    /// Both could pay.
+    pub both_allow: u64,
+    /// Neither could.
+    pub both_refuse: u64,
+    /// Only the live limit could not.
+    pub only_live_refuses: u64,
+    /// Only the candidate could not.
+    pub only_candidate_refuses: u64,
+}
+
+impl Counters {
+    pub(super) fn new(limits: &[Arc<Limit>]) -> Self {
+        Self { limits: limits.iter().map(|_| Arc::default()).collect() }
+    }
+
+    /// The counters for the limits of the next policy: those of the same name, tier and role go on.
+    pub(super) fn next(&self, before: &[Arc<Limit>], limits: &[Arc<Limit>]) -> Self {
+        let same = |limit: &Limit| {
+            before.iter().position(|old| old.name == limit.name && old.tier == limit.tier && old.role == limit.role)
+        };
+        let limits = limits.iter().map(|limit| same(limit).map(|at| Arc::clone(&self.limits[at])).unwrap_or_default());
+        Self { limits: limits.collect() }
+    }
+
+    /// Counts a decision. Bit i of `ungoverned`: claim i was decided without its store; of `unasked`: it was not
+    /// decided at all.
+    pub(super) fn count(&self, claims: &[Claim<'_>], standings: &[Standing], ungoverned: u16, unasked: u16) {
+        for (place, (claim, standing)) in claims.iter().zip(standings).enumerate() {
+            if unasked & bit(place) != 0 {
+                continue;
+            }
+            let Some(counters) = self.limits.get(claim.limit.index) else { continue };
+            let allowed = allows(standing.verdict);
+            let counter = match (allowed, claim.enforced && claim.limit.mode == Mode::Enforce) {
+                (true, _) => &counters.allowed,
+                (false, true) => &counters.refused,
+                (false, false) => &counters.shadow_refused,
+            };
+            counter.fetch_add(1, Ordering::Relaxed);
+            if ungoverned & bit(place) != 0 {
+                counters.ungoverned.fetch_add(1, Ordering::Relaxed);
+            }
+            if claim.limit.role == Role::Candidate
+                && let Some(live) = live_of(claim, claims, standings)
+            {
+                let counter = match (allows(live.verdict), allowed) {
+                    (true, true) => &counters.both_allow,
+                    (false, false) => &counters.both_refuse,
+                    (false, true) => &counters.only_live_refuses,
+                    (true, false) => &counters.only_candidate_refuses,
+                };
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(super) fn snapshot(&self, limits: &[Arc<Limit>], tally: impl Fn(usize) -> Tally) -> Vec<Snapshot> {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        limits
+            .iter()
+            .zip(&self.limits)
+            .enumerate()
+            .map(|(index, (limit, counters))| Snapshot {
+                limit: Arc::clone(limit),
+                count: Count {
+                    allowed: read(&counters.allowed),
+                    refused: read(&counters.refused),
+                    shadow_refused: read(&counters.shadow_refused),
+                    ungoverned: read(&counters.ungoverned),
+                },
+                agreement: Agreement {
+                    both_allow: read(&counters.both_allow),
+                    both_refuse: read(&counters.both_refuse),
+                    only_live_refuses: read(&counters.only_live_refuses),
+                    only_candidate_refuses: read(&counters.only_candidate_refuses),
+                },
+                table: tally(index),
+            })
+            .collect()
+    }
+}
+
+/// The live limit's standing on the request a candidate was judged on.
+fn live_of<'s>(candidate: &Claim<'_>, claims: &[Claim<'_>], standings: &'s [Standing]) -> Option<&'s Standing> {
+    let live =
+        claims.iter().position(|claim| claim.limit.role == Role::Live && claim.limit.name == candidate.limit.name)?;
+    standings.get(live)
+}

@@ -1,0 +1,115 @@
+//! Requests some of whose buckets are in the shared store: the local ones are drawn first, the shared ones second, and
+//! the local ones are given back exactly when the shared ones refuse, fail, or are no longer waited for.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::limit::{Change, Claim, Micros, Placement, Settlement, Standing, Timestamp, Verdict, WhenDown};
+use crate::store::{Store, StoreError};
+
+use super::decision::{Standings, Unavailable, bit};
+use super::{Decision, Denied, Generation, allows, kind};
+
+type Claims<'a> = SmallVec<[Claim<'a>; 4]>;
+
+pub(super) async fn check<S>(generation: &Arc<Generation<S>>, claims: &[Claim<'_>], now: Timestamp) -> Decision
+where
+    S: Store + Send + Sync,
+{
+    let (shared, local): (Claims<'_>, Claims<'_>) =
+        claims.iter().copied().partition(|claim| claim.limit.placement == Placement::Shared);
+    let drawn = generation.local.draw_at(&local, now);
+    if !drawn.granted {
+        // A shared limit is never spent on a request that a local one refuses: it is not even asked.
+        let standings = merge(claims, drawn.standings, shared.iter().map(|_| NOT_ASKED).collect());
+        generation.counters.count(claims, &standings, 0, places(claims, Placement::Shared));
+        return Decision::Deny(Denied::new(claims, standings));
+    }
+    let mut undo = Undo { generation, claims: &local, standings: &drawn.standings, now, armed: true };
+    let (answer, ungoverned) = match generation.shared.draw(&shared).await {
+        Ok(answer) => ((answer.granted, answer.standings), 0),
+        Err(error) => match without_store(generation, &shared, &error) {
+            Ok((granted, standings)) => ((granted, standings), places(claims, Placement::Shared)),
+            Err(unavailable) => return Decision::Unavailable(unavailable),
+        },
+    };
+    let (granted, standings) = answer;
+    undo.armed = !granted;
+    drop(undo);
+    let standings = merge(claims, drawn.standings, standings);
+    generation.decide(claims, granted, standings, ungoverned, now)
+}
+
+/// What the limits say when their store does not.
+fn without_store<S: Store + Send + Sync>(
+    generation: &Generation<S>,
+    claims: &[Claim<'_>],
+    error: &StoreError,
+) -> Result<(bool, Standings), Unavailable> {
+    if let Some(strict) = claims.iter().find(|claim| claim.enforced && claim.limit.when_down == WhenDown::Refuse) {
+        return Err(Unavailable { limit: Arc::clone(&strict.limit.name), error: error.clone() });
+    }
+    let (granted, mut standings) = generation.shares.draw(claims, generation.shared.replicas());
+    let mut answer = Standings::new();
+    let mut shared = standings.drain(..);
+    for claim in claims {
+        let own = (claim.limit.when_down == WhenDown::LocalShare).then(|| shared.next()).flatten();
+        answer.push(own.unwrap_or(NOT_ASKED));
+    }
+    Ok((granted, answer))
+}
+
+/// Gives the local part back unless the request was admitted. A guard, so that a caller who leaves while the shared
+/// store is being asked leaves no charge behind.
+struct Undo<'a, S: Store + Send + Sync> {
+    generation: &'a Generation<S>,
+    claims: &'a [Claim<'a>],
+    standings: &'a [Standing],
+    now: Timestamp,
+    armed: bool,
+}
+
+impl<S: Store + Send + Sync> Drop for Undo<'_, S> {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        let now = self.generation.local.clock().now().max(self.now);
+        for (claim, standing) in self.claims.iter().zip(self.standings) {
+            let ended = kind::is_windowed(&claim.limit.algorithm) && now.since(self.now) >= standing.reset;
+            if !allows(standing.verdict) || claim.cost == 0 || ended {
+                continue;
+            }
+            let change = if kind::is_in_flight(&claim.limit.algorithm) {
+                Change::Release { units: claim.cost }
+            } else {
+                Change::Refund { units: claim.cost }
+            };
+            self.generation.local.settle_at(&[Settlement { limit: claim.limit, key: claim.key, change }], now);
+        }
+    }
+}
+
+/// Standings of the local and the shared claims in the order the claims were given.
+fn merge(claims: &[Claim<'_>], local: Standings, shared: Standings) -> Standings {
+    let (mut local, mut shared) = (local.into_iter(), shared.into_iter());
+    let next = |claim: &Claim<'_>| match claim.limit.placement {
+        Placement::Local => local.next(),
+        Placement::Shared => shared.next(),
+    };
+    claims.iter().map(next).map(|standing| standing.unwrap_or(NOT_ASKED)).collect()
+}
+
+fn places(claims: &[Claim<'_>], placement: Placement) -> u16 {
+    let of = |(place, claim): (usize, &Claim<'_>)| if claim.limit.placement == placement { bit(place) } else { 0 };
+    claims.iter().enumerate().map(of).fold(0, |bits, bit| bits | bit)
+}
+
+/// The standing of a bucket that nobody asked: it vetoes nothing and says nothing.
+const NOT_ASKED: Standing = Standing {
+    verdict: Verdict::Allow { wait: Micros::ZERO },
+    remaining: 0,
+    reset: Micros::ZERO,
+    effective: Micros::ZERO,
+};

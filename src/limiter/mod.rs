@@ -1,0 +1,149 @@
+//! Decides: what the buckets' answer, a dead store, a shadow limit or a candidate mean for a request. The only maker
+//! of a [`Permit`].
+//!
+//! A [`Limiter`] belongs to one compiled policy. [`Limiter::next`] makes the one for the policy after it and carries
+//! the buckets over, so that a reload refills nobody; requests in flight settle through the one they began with.
+
+mod counters;
+mod decision;
+mod kind;
+mod mixed;
+mod permit;
+mod shares;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use crate::clock::Clock;
+use crate::limit::{Claim, Limit, Placement, Settlement, Timestamp, Verdict};
+use crate::store::local::{CarryReport, ColdStart, LocalStore};
+use crate::store::{Backend, Store};
+
+pub use counters::{Agreement, Count, Snapshot};
+pub use decision::{Decision, Denied, Unavailable};
+pub use permit::Permit;
+
+use counters::Counters;
+use permit::Settle;
+use shares::Shares;
+
+/// Decides about requests under one compiled policy. Cloning shares the buckets.
+#[derive(Debug)]
+pub struct Limiter<S = Backend> {
+    generation: Arc<Generation<S>>,
+}
+
+/// What one policy's requests share.
+#[derive(Debug)]
+struct Generation<S> {
+    limits: Box<[Arc<Limit>]>,
+    local: LocalStore,
+    shared: Arc<S>,
+    shares: Shares,
+    counters: Counters,
+}
+
+impl<S: Store + Send + Sync> Limiter<S> {
+    /// A limiter for `limits` (`limits[i].index == i`); those with [`Placement::Shared`] live in `shared`.
+    pub fn new(limits: &[Arc<Limit>], shared: Arc<S>, clock: Clock, cold_start: ColdStart) -> Self {
+        debug_assert!(limits.iter().enumerate().all(|(index, limit)| limit.index == index), "indices are dense");
+        let shares = Shares::new(limits, shared.replicas(), clock.clone());
+        let local = LocalStore::new(limits, clock, cold_start);
+        let counters = Counters::new(limits);
+        Self { generation: Arc::new(Generation { limits: limits.into(), local, shared, shares, counters }) }
+    }
+
+    /// The limiter for the policy after this one. Buckets are carried over by name, tier and role: unchanged limits
+    /// keep the very same ones, changed numbers rescale them and never add, a changed algorithm starts afresh.
+    /// Charges of requests still in flight on `self` are not lost.
+    pub fn next(&self, limits: &[Arc<Limit>], shared: Arc<S>) -> (Self, CarryReport) {
+        let before = &self.generation;
+        let (local, report) = before.local.next(limits);
+        let shares = before.shares.next(limits, shared.replicas());
+        let counters = before.counters.next(&before.limits, limits);
+        (Self { generation: Arc::new(Generation { limits: limits.into(), local, shared, shares, counters }) }, report)
+    }
+
+    /// Decides about one request: all of `claims` are charged or none. `now` is the moment it arrived; shared stores
+    /// date it by their own clock.
+    pub async fn check(&self, claims: &[Claim<'_>], now: Timestamp) -> Decision {
+        match self.try_check(claims, now) {
+            Some(decision) => decision,
+            None => mixed::check(&self.generation, claims, now).await,
+        }
+    }
+
+    /// Decides at once when every bucket is in the process; `None` when [`Limiter::check`] has to ask elsewhere.
+    pub fn try_check(&self, claims: &[Claim<'_>], now: Timestamp) -> Option<Decision> {
+        if claims.iter().any(|claim| claim.limit.placement == Placement::Shared) {
+            return None;
+        }
+        let draw = self.generation.local.draw_at(claims, now);
+        Some(self.generation.decide(claims, draw.granted, draw.standings, 0, now))
+    }
+
+    /// What each limit has decided so far; counts survive reloads.
+    pub fn snapshot(&self) -> Vec<Snapshot> {
+        let generation = &self.generation;
+        generation.counters.snapshot(&generation.limits, |index| generation.local.tally(index))
+    }
+
+    /// The buckets in the process: to be inspected, saved and restored.
+    pub fn local(&self) -> &LocalStore {
+        &self.generation.local
+    }
+
+    /// The shared store.
+    pub fn shared(&self) -> &Arc<S> {
+        &self.generation.shared
+    }
+
+    /// The limits, by index.
+    pub fn limits(&self) -> &[Arc<Limit>] {
+        &self.generation.limits
+    }
+}
+
+impl<S> Clone for Limiter<S> {
+    fn clone(&self) -> Self {
+        Self { generation: Arc::clone(&self.generation) }
+    }
+}
+
+impl<S: Store + Send + Sync> Generation<S> {
+    /// What the buckets' answer means for the request. Bit i of `ungoverned`: claim i was decided without its store.
+    fn decide(
+        self: &Arc<Self>,
+        claims: &[Claim<'_>],
+        granted: bool,
+        standings: decision::Standings,
+        ungoverned: u16,
+        now: Timestamp,
+    ) -> Decision {
+        self.counters.count(claims, &standings, ungoverned, 0);
+        if granted {
+            return Decision::Allow(Permit::new(self, claims, standings, ungoverned, now));
+        }
+        Decision::Deny(Denied::new(claims, standings))
+    }
+}
+
+impl<S: Store + Send + Sync> Settle for Generation<S> {
+    fn settle(&self, settlement: Settlement<'_>, ungoverned: bool) {
+        match (settlement.limit.placement, ungoverned) {
+            (Placement::Local, _) => self.local.settle(&[settlement]),
+            (Placement::Shared, false) => self.shared.settle(&[settlement]),
+            (Placement::Shared, true) => self.shares.settle(settlement, self.local.clock().now()),
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.local.clock().now()
+    }
+}
+
+fn allows(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::Allow { .. })
+}

@@ -1,0 +1,195 @@
+//! The proof that a request was admitted, and what is owed when it ends.
+
+use std::fmt;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::limit::{Change, Claim, KeyBytes, Limit, Micros, Settlement, Standing, Timestamp, Verdict};
+use crate::store::Store;
+
+use super::decision::{Standings, bit};
+use super::{Generation, kind};
+
+/// The proof that a request was admitted: only the limiter makes one, and forwarding asks for one.
+///
+/// It owns what it carries, so that a response body can hold it to its end. Dropping it releases the places it holds
+/// in concurrency limits; dropping it before [`Permit::forwarded`] also gives back what it took from limits whose
+/// charges can be corrected, for the request was never sent on.
+#[must_use]
+pub struct Permit {
+    standings: Standings,
+    ungoverned: u16,
+    hold: Micros,
+    held: Option<Box<Held>>,
+}
+
+/// What must be settled when the request ends.
+struct Held {
+    settler: Arc<dyn Settle>,
+    charges: SmallVec<[Charge; 2]>,
+    drawn_at: Timestamp,
+    forwarded: bool,
+}
+
+/// One charge that can be corrected.
+struct Charge {
+    place: usize,
+    limit: Arc<Limit>,
+    key: KeyBytes,
+    cost: u64,
+    ungoverned: bool,
+    /// Until the bucket was to be full, or its window over.
+    reset: Micros,
+}
+
+/// Where settlements go.
+pub(super) trait Settle: Send + Sync {
+    /// Corrects one charge; `ungoverned`: it was made on the local share of a shared limit.
+    fn settle(&self, settlement: Settlement<'_>, ungoverned: bool);
+    /// The present moment.
+    fn now(&self) -> Timestamp;
+}
+
+impl Permit {
+    pub(super) fn new<S: Store + Send + Sync>(
+        generation: &Arc<Generation<S>>,
+        claims: &[Claim<'_>],
+        standings: Standings,
+        ungoverned: u16,
+        now: Timestamp,
+    ) -> Self {
+        let mut hold = Micros::ZERO;
+        let mut charges = SmallVec::new();
+        for (place, (claim, standing)) in claims.iter().zip(&standings).enumerate() {
+            let Verdict::Allow { wait } = standing.verdict else { continue };
+            if claim.enforced {
+                hold = hold.max(wait);
+            }
+            let correctable = claim.limit.refundable || kind::is_in_flight(&claim.limit.algorithm);
+            if correctable && claim.cost > 0 {
+                charges.push(Charge {
+                    place,
+                    limit: Arc::clone(&generation.limits[claim.limit.index]),
+                    key: KeyBytes::from_slice(claim.key),
+                    cost: claim.cost,
+                    ungoverned: ungoverned & bit(place) != 0,
+                    reset: standing.reset,
+                });
+            }
+        }
+        let held = (!charges.is_empty()).then(|| {
+            let settler: Arc<dyn Settle> = Arc::clone(generation) as Arc<dyn Settle>;
+            Box::new(Held { settler, charges, drawn_at: now, forwarded: false })
+        });
+        Self { standings, ungoverned, hold, held }
+    }
+
+    /// How each bucket stands after the draw, in the order of the claims.
+    pub fn standings(&self) -> &[Standing] {
+        &self.standings
+    }
+
+    /// Whether the claim at `place` was decided without its store, which did not answer. Its standing is then that of
+    /// this gateway's local share, or says nothing (`when_down = "allow"`).
+    pub fn is_ungoverned(&self, place: usize) -> bool {
+        self.ungoverned & bit(place) != 0
+    }
+
+    /// How long the request must be held before it may go on (shaping); zero: not at all.
+    pub fn hold(&self) -> Micros {
+        self.hold
+    }
+
+    /// The request is on its way to the upstream: from now on only what the response says is given back.
+    pub fn forwarded(&mut self) {
+        if let Some(held) = &mut self.held {
+            held.forwarded = true;
+        }
+    }
+
+    /// Whether anything can still be corrected: a response that cannot change a charge need not be read for it.
+    pub fn is_correctable(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.charges.iter().any(|charge| charge.limit.refundable))
+    }
+
+    /// What the limit named `rule` was charged, if that can still be corrected.
+    pub fn charged(&self, rule: &str) -> Option<u64> {
+        let held = self.held.as_ref()?;
+        held.charges.iter().find(|charge| &*charge.limit.name == rule).map(|charge| charge.cost)
+    }
+
+    /// Corrects the charge of the claim at `place`.
+    pub fn settle(&mut self, place: usize, change: Change) {
+        self.settle_where(change, |charge| charge.place == place);
+    }
+
+    /// Corrects the charges of every variant of the limit named `rule`: the live one and its candidate.
+    pub fn settle_rule(&mut self, rule: &str, change: Change) {
+        self.settle_where(change, |charge| &*charge.limit.name == rule);
+    }
+
+    fn settle_where(&mut self, change: Change, wanted: impl Fn(&Charge) -> bool) {
+        let Some(held) = &mut self.held else { return };
+        let Held { settler, charges, drawn_at, .. } = &mut **held;
+        for charge in charges.iter_mut().filter(|charge| wanted(charge)) {
+            charge.settle(&**settler, *drawn_at, change);
+        }
+    }
+}
+
+impl Charge {
+    fn settle(&mut self, settler: &dyn Settle, drawn_at: Timestamp, change: Change) {
+        let change = match change {
+            // Never more than was taken, however often it is said.
+            Change::Refund { units } => {
+                let units = units.min(self.cost);
+                self.cost -= units;
+                // A window that has ended took its count with it: a refund would land in the next one.
+                if kind::is_windowed(&self.limit.algorithm) && settler.now().since(drawn_at) >= self.reset {
+                    return;
+                }
+                Change::Refund { units }
+            }
+            Change::Release { units } => {
+                let units = units.min(self.cost);
+                self.cost -= units;
+                Change::Release { units }
+            }
+            Change::Charge { more } => {
+                self.cost = self.cost.saturating_add(more);
+                Change::Charge { more }
+            }
+        };
+        if !matches!(change, Change::Charge { more: 0 } | Change::Refund { units: 0 } | Change::Release { units: 0 }) {
+            settler.settle(Settlement { limit: &self.limit, key: &self.key, change }, self.ungoverned);
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let Some(mut held) = self.held.take() else { return };
+        let Held { settler, charges, drawn_at, forwarded } = &mut *held;
+        for charge in charges {
+            let units = charge.cost;
+            if kind::is_in_flight(&charge.limit.algorithm) {
+                charge.settle(&**settler, *drawn_at, Change::Release { units });
+            } else if !*forwarded {
+                charge.settle(&**settler, *drawn_at, Change::Refund { units });
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let charges = self.held.as_ref().map_or(0, |held| held.charges.len());
+        f.debug_struct("Permit")
+            .field("standings", &self.standings)
+            .field("ungoverned", &self.ungoverned)
+            .field("hold", &self.hold)
+            .field("correctable", &charges)
+            .finish()
+    }
+}

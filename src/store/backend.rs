@@ -1,0 +1,51 @@
+//! The closed set of shared stores. An enum and not `dyn`: the set is known, matches are exhaustive, and the trait's
+//! futures stay unboxed.
+
+use crate::limit::{Claim, Draw, Settlement, Standing};
+
+use super::{Store, StoreError};
+
+/// The shared store of one gateway, or none.
+#[derive(Debug, Default)]
+pub enum Backend {
+    /// No `[store]` is configured: every limit is local, and a draw here is an error of whoever compiled the policy.
+    #[default]
+    None,
+}
+
+impl Backend {
+    /// How many gateways share the store, this one included: what one gateway's local share is a part of.
+    pub fn replicas(&self) -> u32 {
+        match self {
+            Self::None => 1,
+        }
+    }
+}
+
+impl Store for Backend {
+    async fn draw<'a>(&'a self, _claims: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
+        match self {
+            Self::None => Err(none()),
+        }
+    }
+
+    fn settle(&self, _settlements: &[Settlement<'_>]) {
+        match self {
+            Self::None => {}
+        }
+    }
+
+    async fn peek<'a>(&'a self, _claims: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
+        match self {
+            Self::None => Err(none()),
+        }
+    }
+
+    fn replicas(&self) -> u32 {
+        Self::replicas(self)
+    }
+}
+
+fn none() -> StoreError {
+    StoreError::Unavailable("no shared store is configured".to_owned())
+}

@@ -1,1 +1,0 @@
-//! The local store: buckets in the process.

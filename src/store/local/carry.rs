@@ -1,0 +1,90 @@
+//! What becomes of buckets when the limits change under them.
+
+use std::sync::Arc;
+
+use crate::limit::{Limit, Role};
+
+use super::{ColdStart, LocalStore, Table, interim};
+
+/// What a reload did to the buckets of each limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CarryReport {
+    /// One entry per limit of the new policy, then one per limit that is gone.
+    pub limits: Vec<Carried>,
+}
+
+/// What became of one limit's buckets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Carried {
+    /// The limit's name.
+    pub name: Arc<str>,
+    /// Its tier.
+    pub tier: Option<Arc<str>>,
+    /// Live or candidate.
+    pub role: Role,
+    /// What became of its buckets.
+    pub carry: Carry,
+}
+
+/// What becomes of buckets on a reload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carry {
+    /// The limit did not change: the very same buckets.
+    Kept,
+    /// Its numbers changed: every caller keeps the units left, clamped to the new burst, never more.
+    Rescaled,
+    /// Its algorithm changed, and the old state means nothing under the new one: every bucket starts afresh.
+    Afresh,
+    /// It was not there before.
+    New,
+    /// It is not there any more; its buckets are forgotten once the requests in flight have ended.
+    Gone,
+}
+
+impl LocalStore {
+    /// The store for `limits`, carrying the buckets over. Limits are matched by name, role and tier.
+    ///
+    /// Draws through `self` still count while and after this runs: a bucket that moved is drawn from where it is now.
+    pub fn next(&self, limits: &[Arc<Limit>]) -> (Self, CarryReport) {
+        let now = self.clock.now();
+        let mut report = CarryReport::default();
+        let mut tables = Vec::with_capacity(limits.len());
+        for limit in limits {
+            let before = self.limits.iter().position(|before| same_bucket(before, limit));
+            let (carry, table) = match before.map(|index| (&self.limits[index], self.tables[index].latest())) {
+                None => (Carry::New, Arc::new(Table::new(limit, ColdStart::Full, now))),
+                Some((before, table)) if unchanged(before, limit) => (Carry::Kept, Arc::clone(table)),
+                Some((_, table)) if !interim::same_kind(table.algorithm(), &limit.algorithm) => {
+                    (Carry::Afresh, Arc::new(Table::new(limit, ColdStart::Full, now)))
+                }
+                Some((_, table)) => {
+                    let successor = Arc::new(Table::new(limit, ColdStart::Full, now));
+                    table.move_to(&successor, now);
+                    (Carry::Rescaled, successor)
+                }
+            };
+            tables.push(table);
+            report.limits.push(Carried::of(limit, carry));
+        }
+        let gone = self.limits.iter().filter(|before| !limits.iter().any(|limit| same_bucket(before, limit)));
+        report.limits.extend(gone.map(|limit| Carried::of(limit, Carry::Gone)));
+        let next =
+            Self { limits: limits.into(), tables: tables.into(), seed: self.seed.clone(), clock: self.clock.clone() };
+        (next, report)
+    }
+}
+
+impl Carried {
+    fn of(limit: &Limit, carry: Carry) -> Self {
+        Self { name: Arc::clone(&limit.name), tier: limit.tier.clone(), role: limit.role, carry }
+    }
+}
+
+/// Whether two limits mean the same buckets: a bucket's identity is the limit's name, never its numbers.
+pub(crate) fn same_bucket(a: &Limit, b: &Limit) -> bool {
+    a.name == b.name && a.role == b.role && a.tier == b.tier
+}
+
+fn unchanged(a: &Limit, b: &Limit) -> bool {
+    a.algorithm == b.algorithm && a.memory == b.memory && a.refundable == b.refundable
+}
