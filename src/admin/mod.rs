@@ -1,1 +1,88 @@
-//! admin
+//! The admin listener: health, metrics, status, reload; on an address and a thread of its own, never on the public
+//! port, so that a scrape or a probe is answered while every worker is busy.
+//!
+//! `/livez` the process answers · `/readyz` it takes requests (503 before it does, while it drains, and while a
+//! condition fails; `?verbose` says which) · `/metrics` · `/api/v1/status` · `POST /-/reload`.
+
+mod guard;
+mod readiness;
+mod serve;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::sync::watch;
+
+use crate::telemetry::Metrics;
+
+pub use readiness::{Phase, Readiness, Report};
+
+/// What the admin listener shows and does.
+#[derive(Clone)]
+pub struct Options {
+    /// Where it listens; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Host names it may be asked by, besides `localhost` and addresses.
+    pub hosts: Vec<String>,
+    /// What `/metrics` shows.
+    pub metrics: Metrics,
+    /// What `/readyz` tells.
+    pub readiness: Readiness,
+    /// What `/api/v1/status` shows.
+    pub status: Arc<dyn Fn() -> serde_json::Value + Send + Sync>,
+    /// Loads the configuration again; says what came of it.
+    pub reload: Arc<dyn Fn() -> Result<String, String> + Send + Sync>,
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options").field("listen", &self.listen).field("hosts", &self.hosts).finish_non_exhaustive()
+    }
+}
+
+/// The running admin listener; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Admin {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Admin {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When the address cannot be listened on, or no thread or runtime can be had.
+    pub fn start(options: Options) -> io::Result<Self> {
+        let listener = TcpListener::bind(options.listen)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
+        let (stop, stopped) = watch::channel(false);
+        let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(move || {
+            runtime.block_on(serve::serve(listener, Arc::new(options), stopped));
+            // A reload that hangs must not hold up the end of the process.
+            runtime.shutdown_background();
+        })?;
+        Ok(Self { address, stop, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        if let Some(thread) = self.thread.take() {
+            // If it panicked it has said so; there is nothing left to do about it.
+            let _ = thread.join();
+        }
+    }
+}

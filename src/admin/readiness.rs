@@ -1,0 +1,122 @@
+//! Whether the gateway takes requests: where it is in its life, and what must hold besides.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use parking_lot::Mutex;
+
+/// The shared state behind `/readyz`. Clones share it.
+#[derive(Clone, Default)]
+pub struct Readiness {
+    shared: Arc<Shared>,
+}
+
+/// Where the gateway is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Its listeners are not up yet.
+    Starting,
+    /// It takes requests.
+    Serving,
+    /// It finishes what it has and takes nothing new.
+    Draining,
+}
+
+impl Phase {
+    /// A fixed word.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Serving => "serving",
+            Self::Draining => "draining",
+        }
+    }
+}
+
+/// Why the gateway is ready, or is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// Each condition's name, and what is wrong with it.
+    pub conditions: Vec<(&'static str, Result<(), String>)>,
+}
+
+impl Report {
+    /// Whether it takes requests.
+    pub fn ready(&self) -> bool {
+        self.phase == Phase::Serving && self.conditions.iter().all(|(_, state)| state.is_ok())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = |good: bool| if good { '+' } else { '-' };
+        writeln!(f, "[{}] {}", mark(self.phase == Phase::Serving), self.phase.label())?;
+        for (name, state) in &self.conditions {
+            match state {
+                Ok(()) => writeln!(f, "[+] {name}")?,
+                Err(why) => writeln!(f, "[-] {name}: {why}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Readiness {
+    /// A gateway that is starting.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Moves on. Draining is final.
+    pub fn enter(&self, phase: Phase) {
+        self.shared.phase.fetch_max(phase as u8, Ordering::AcqRel);
+    }
+
+    /// Where the gateway is in its life.
+    pub fn phase(&self) -> Phase {
+        match self.shared.phase.load(Ordering::Acquire) {
+            0 => Phase::Starting,
+            1 => Phase::Serving,
+            _ => Phase::Draining,
+        }
+    }
+
+    /// The gateway is ready only while `condition` holds. It is asked at every probe, so it must answer at once. A
+    /// second condition of the same name replaces the first.
+    pub fn require(&self, name: &'static str, condition: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
+        let mut conditions = self.shared.conditions.lock();
+        conditions.retain(|(known, _)| *known != name);
+        conditions.push((name, Arc::new(condition)));
+    }
+
+    /// Drops a condition that no longer applies.
+    pub fn release(&self, name: &str) {
+        self.shared.conditions.lock().retain(|(known, _)| *known != name);
+    }
+
+    /// How it stands now.
+    pub fn report(&self) -> Report {
+        let conditions = self.shared.conditions.lock().clone();
+        Report {
+            phase: self.phase(),
+            conditions: conditions.iter().map(|(name, condition)| (*name, condition())).collect(),
+        }
+    }
+}
+
+impl fmt::Debug for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Readiness").field(&self.phase()).finish()
+    }
+}
+
+type Condition = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+#[derive(Default)]
+struct Shared {
+    phase: AtomicU8,
+    conditions: Mutex<Vec<(&'static str, Condition)>>,
+}

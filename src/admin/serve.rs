@@ -1,0 +1,144 @@
+//! The admin listener's connections and its few routes.
+
+use std::convert::Infallible;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::{Semaphore, watch};
+
+use super::{Options, guard};
+use crate::telemetry::metrics::Format;
+
+/// Serves until `stopped` says so.
+pub(super) async fn serve(listener: TcpListener, options: Arc<Options>, mut stopped: watch::Receiver<bool>) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "the admin listener cannot be served"),
+    };
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            // Out of descriptors, say: giving the connections that are there time to end is all one can do.
+            Err(_) => {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+        let options = Arc::clone(&options);
+        tokio::spawn(async move {
+            let _place = place;
+            let service = service_fn(move |request| {
+                let options = Arc::clone(&options);
+                async move { Ok::<_, Infallible>(answer(request, &options).await) }
+            });
+            // A caller that breaks off is no news.
+            let _ = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_READ)
+                .max_buf_size(HEAD_MAX)
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+        });
+    }
+}
+
+async fn answer(request: Request<Incoming>, options: &Arc<Options>) -> Response<Full<Bytes>> {
+    if let Err((status, words)) = guard::admit(request.method(), request.headers(), &options.hosts) {
+        return text(status, words);
+    }
+    let query = request.uri().query().unwrap_or_default();
+    let verbose = query.split('&').any(|part| part == "verbose" || part.starts_with("verbose="));
+    let wanted = match request.uri().path() {
+        "/-/reload" => Method::POST,
+        "/" | "/livez" | "/readyz" | "/metrics" | "/api/v1/status" => Method::GET,
+        _ => return text(StatusCode::NOT_FOUND, INDEX.to_owned()),
+    };
+    if *request.method() != wanted && !(wanted == Method::GET && *request.method() == Method::HEAD) {
+        let mut refusal = text(StatusCode::METHOD_NOT_ALLOWED, format!("this takes {wanted}\n"));
+        let allow = if wanted == Method::GET { "GET, HEAD" } else { "POST" };
+        refusal.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
+        return refusal;
+    }
+    match request.uri().path() {
+        "/livez" => text(StatusCode::OK, "ok\n".to_owned()),
+        "/readyz" => readyz(options, verbose),
+        "/metrics" => metrics(&request, options),
+        "/api/v1/status" => typed(StatusCode::OK, "application/json", format!("{:#}\n", (options.status)())),
+        "/-/reload" => reload(options).await,
+        _ => text(StatusCode::OK, INDEX.to_owned()),
+    }
+}
+
+fn readyz(options: &Options, verbose: bool) -> Response<Full<Bytes>> {
+    let report = options.readiness.report();
+    let status = if report.ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let words = match (verbose, report.ready()) {
+        (true, _) => report.to_string(),
+        (false, true) => "ok\n".to_owned(),
+        (false, false) => "not ready\n".to_owned(),
+    };
+    text(status, words)
+}
+
+fn metrics(request: &Request<Incoming>, options: &Options) -> Response<Full<Bytes>> {
+    let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    let format = Format::negotiate(accept.unwrap_or_default());
+    typed(StatusCode::OK, format.content_type(), options.metrics.render(format))
+}
+
+/// A reload reads files and may take a while: not on the thread that answers probes.
+async fn reload(options: &Arc<Options>) -> Response<Full<Bytes>> {
+    let reload = Arc::clone(&options.reload);
+    match tokio::task::spawn_blocking(move || reload()).await {
+        Ok(Ok(words)) => text(StatusCode::OK, words + "\n"),
+        Ok(Err(words)) => text(StatusCode::UNPROCESSABLE_ENTITY, words + "\n"),
+        Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the reload broke off\n".to_owned()),
+    }
+}
+
+fn text(status: StatusCode, words: String) -> Response<Full<Bytes>> {
+    typed(status, "text/plain; charset=utf-8", words)
+}
+
+fn typed(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+const INDEX: &str = "\
+GET  /livez           the process answers
+GET  /readyz          it takes requests (?verbose says why not)
+GET  /metrics         Prometheus or OpenMetrics text
+GET  /api/v1/status   what runs, as JSON
+POST /-/reload        load the configuration again
+";
+
+/// Probes and scrapers are few; more than this is somebody's mistake.
+const CONNECTIONS_MAX: usize = 64;
+
+/// To send a request's head, and between two requests of a connection: longer than common scrape intervals.
+const HEADER_READ: Duration = Duration::from_secs(75);
+
+/// Bytes of a request's head; hyper asks for 8 KiB at least.
+const HEAD_MAX: usize = 16 << 10;
+
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

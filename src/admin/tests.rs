@@ -1,0 +1,101 @@
+//! What the admin listener answers, over a real socket.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+
+#[test]
+fn probes_follow_the_gateways_life() {
+    let (admin, readiness, _) = start();
+    assert!(get(&admin, "/livez").starts_with("HTTP/1.1 200"));
+    assert!(get(&admin, "/readyz").starts_with("HTTP/1.1 503"), "not before it serves");
+    readiness.enter(Phase::Serving);
+    assert!(get(&admin, "/readyz").starts_with("HTTP/1.1 200"));
+    readiness.require("store", || Err("redis does not answer".to_owned()));
+    assert!(get(&admin, "/readyz").starts_with("HTTP/1.1 503"));
+    assert!(get(&admin, "/readyz?verbose").ends_with("[+] serving\n[-] store: redis does not answer\n"));
+    readiness.release("store");
+    readiness.enter(Phase::Draining);
+    readiness.enter(Phase::Serving);
+    assert!(get(&admin, "/readyz").starts_with("HTTP/1.1 503"), "draining is final");
+    assert!(get(&admin, "/livez").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn metrics_come_in_the_form_that_is_asked_for() {
+    let (admin, ..) = start();
+    let plain = get(&admin, "/metrics");
+    assert!(plain.contains("content-type: text/plain; version=0.0.4"));
+    assert!(plain.contains("tollgate_build_info{version="));
+    let open = send(&admin, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: application/openmetrics-text\r\n");
+    assert!(open.contains("content-type: application/openmetrics-text") && open.ends_with("# EOF\n"));
+}
+
+#[test]
+fn a_rebound_name_and_a_web_page_get_nothing() {
+    let (admin, _, reloads) = start();
+    for host in ["evil.example", "evil.example:9180", "127.0.0.1.evil.example", ""] {
+        let answer = send(&admin, &format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n"));
+        assert!(answer.starts_with("HTTP/1.1 421"), "{host}: {answer}");
+    }
+    for host in ["127.0.0.1", "[::1]:9180", "localhost:1", "LOCALHOST", "gate.internal:9180"] {
+        let answer = send(&admin, &format!("GET /livez HTTP/1.1\r\nHost: {host}\r\n"));
+        assert!(answer.starts_with("HTTP/1.1 200"), "{host}: {answer}");
+    }
+    let answer = send(&admin, "POST /-/reload HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost:9180\r\n");
+    assert!(answer.starts_with("HTTP/1.1 403"));
+    assert_eq!(reloads.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_reload_says_what_came_of_it() {
+    let (admin, _, reloads) = start();
+    let post = "POST /-/reload HTTP/1.1\r\nHost: localhost\r\n";
+    assert!(send(&admin, post).ends_with("reloaded\n"));
+    let second = send(&admin, post);
+    assert!(second.starts_with("HTTP/1.1 422") && second.ends_with("unknown key\n"));
+    assert_eq!(reloads.load(Ordering::Relaxed), 2);
+    let answer = get(&admin, "/-/reload");
+    assert!(answer.starts_with("HTTP/1.1 405") && answer.contains("allow: POST"));
+}
+
+#[test]
+fn unknown_paths_show_what_there_is() {
+    let (admin, ..) = start();
+    assert!(get(&admin, "/nothing").starts_with("HTTP/1.1 404"));
+    assert!(get(&admin, "/api/v1/status").contains("\"version\": \"1\""));
+    assert!(send(&admin, "BOGUS\r\n").starts_with("HTTP/1.1 400"));
+}
+
+fn start() -> (Admin, Readiness, Arc<AtomicUsize>) {
+    let readiness = Readiness::new();
+    let reloads = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&reloads);
+    let admin = Admin::start(Options {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        hosts: vec!["gate.internal".to_owned()],
+        metrics: Metrics::new(0),
+        readiness: readiness.clone(),
+        status: Arc::new(|| serde_json::json!({ "version": "1" })),
+        reload: Arc::new(move || match counted.fetch_add(1, Ordering::Relaxed) {
+            0 => Ok("reloaded".to_owned()),
+            _ => Err("unknown key".to_owned()),
+        }),
+    })
+    .expect("a free port");
+    (admin, readiness, reloads)
+}
+
+fn get(admin: &Admin, path: &str) -> String {
+    send(admin, &format!("GET {path} HTTP/1.1\r\nHost: {}\r\n", admin.address()))
+}
+
+fn send(admin: &Admin, head: &str) -> String {
+    let mut stream = TcpStream::connect(admin.address()).expect("it listens");
+    stream.write_all(format!("{head}Connection: close\r\n\r\n").as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
