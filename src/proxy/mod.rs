@@ -1,3 +1,7 @@
 //! Listens, forwards, refuses.
 
+pub mod listener;
+pub mod server;
 pub mod timers;
+pub mod tls;
+pub mod worker;

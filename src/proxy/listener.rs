@@ -1,0 +1,211 @@
+//! Listening sockets: bound before anything starts, one per worker, so that a bind that fails fails the start.
+//!
+//! TCP: every worker gets a socket of its own on the same port (`SO_REUSEPORT`), and the kernel deals the connections
+//! out. Unix sockets and sockets handed over by a service manager are one socket whose descriptor is duplicated.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
+
+use super::tls::ServerTls;
+
+/// Where a listener listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A TCP address; port 0 takes a free one.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// One listener as configured.
+#[derive(Clone, Debug)]
+pub struct Listen {
+    /// Where.
+    pub address: Address,
+    /// TLS, if it is spoken there.
+    pub tls: Option<Arc<ServerTls>>,
+}
+
+/// One listener, bound.
+#[derive(Debug)]
+pub struct Bound {
+    /// Where it really listens: port 0 has become a port.
+    pub address: Address,
+    /// TLS, if it is spoken there.
+    pub tls: Option<Arc<ServerTls>>,
+    /// One socket per worker.
+    pub sockets: Vec<Listener>,
+}
+
+/// A bound and listening socket in non-blocking mode.
+#[derive(Debug)]
+pub enum Listener {
+    /// TCP.
+    Tcp(TcpListener),
+    /// Unix.
+    Unix(UnixListener),
+}
+
+/// A listener that could not be bound.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {source}")]
+pub struct BindError {
+    /// Where.
+    pub address: Address,
+    /// Why.
+    pub source: io::Error,
+}
+
+/// Binds `listen` for `workers` workers.
+///
+/// # Errors
+/// The first listener that cannot be bound; those before it are closed again.
+pub fn bind(listen: &[Listen], workers: usize) -> Result<Vec<Bound>, BindError> {
+    listen.iter().map(|one| bind_one(one, workers)).collect()
+}
+
+fn bind_one(listen: &Listen, workers: usize) -> Result<Bound, BindError> {
+    let error = |source| BindError { address: listen.address.clone(), source };
+    let (address, sockets) = match &listen.address {
+        Address::Tcp(wanted) => {
+            let first = tcp(*wanted).map_err(error)?;
+            // Port 0: the first socket chooses, the others must follow it.
+            let actual = first.local_addr().map_err(error)?;
+            let mut sockets = vec![Listener::Tcp(first)];
+            for _ in 1..workers {
+                sockets.push(Listener::Tcp(tcp(actual).map_err(error)?));
+            }
+            (Address::Tcp(actual), sockets)
+        }
+        Address::Unix(path) => {
+            let socket = unix(path).map_err(error)?;
+            (listen.address.clone(), share(Listener::Unix(socket), workers).map_err(error)?)
+        }
+    };
+    Ok(Bound { address, tls: listen.tls.clone(), sockets })
+}
+
+/// A listener from a socket that somebody else bound (a service manager, or the process this one replaces).
+///
+/// # Errors
+/// When the socket cannot be duplicated or asked for its address.
+pub fn adopt(socket: Socket, tls: Option<Arc<ServerTls>>, workers: usize) -> io::Result<Bound> {
+    socket.set_nonblocking(true)?;
+    let local = socket.local_addr()?;
+    let (address, listener) = if let Some(address) = local.as_socket() {
+        // Inherited by every accepted connection.
+        socket.set_tcp_nodelay(true)?;
+        (Address::Tcp(address), Listener::Tcp(socket.into()))
+    } else {
+        let path = local.as_pathname().map(Path::to_path_buf).unwrap_or_default();
+        (Address::Unix(path), Listener::Unix(socket.into()))
+    };
+    Ok(Bound { address, tls, sockets: share(listener, workers)? })
+}
+
+fn share(listener: Listener, workers: usize) -> io::Result<Vec<Listener>> {
+    let mut sockets = Vec::with_capacity(workers);
+    for _ in 1..workers {
+        sockets.push(match &listener {
+            Listener::Tcp(socket) => Listener::Tcp(socket.try_clone()?),
+            Listener::Unix(socket) => Listener::Unix(socket.try_clone()?),
+        });
+    }
+    sockets.push(listener);
+    Ok(sockets)
+}
+
+fn tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    if address.is_ipv6() {
+        // `[::]` does not shadow a listener on 0.0.0.0: each is listed in the file, or it does not listen.
+        socket.set_only_v6(true)?;
+    }
+    // Set on the listener, inherited by what it accepts: two system calls a connection saved.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_IDLE))?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&SockAddr::from(address))?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+fn unix(path: &Path) -> io::Result<UnixListener> {
+    remove_stale(path)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Removes the socket file of a process that is gone; a socket that still answers, and any other file, stay.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let Ok(metadata) = std::fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !metadata.file_type().is_socket() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way"));
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")),
+        Err(_) => std::fs::remove_file(path),
+    }
+}
+
+/// Connections the kernel may hold for us per socket; it clamps this to `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+/// A peer that vanished without a word is asked after this long.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::{Address, Listen, bind};
+
+    #[test]
+    fn port_zero_becomes_one_port_for_all_workers() {
+        let listen = Listen { address: Address::Tcp(([127, 0, 0, 1], 0).into()), tls: None };
+        let bound = bind(&[listen], 3).expect("a free port");
+        assert_eq!(bound[0].sockets.len(), 3);
+        let Address::Tcp(address) = bound[0].address else { panic!("bound to TCP") };
+        assert_ne!(address.port(), 0);
+        for socket in &bound[0].sockets {
+            let super::Listener::Tcp(socket) = socket else { panic!("bound to TCP") };
+            assert_eq!(socket.local_addr().expect("an address"), address);
+        }
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let listen = [Listen { address: Address::Unix(directory.path().join("s")), tls: None }];
+        drop(bind(&listen, 2).expect("nothing in the way"));
+        let _live = bind(&listen, 2).expect("the first one is gone");
+        let error = bind(&listen, 1).expect_err("the second one lives").to_string();
+        assert!(error.contains("another process listens there"), "{error}");
+
+        let file = directory.path().join("file");
+        std::fs::write(&file, "precious").expect("written");
+        assert!(bind(&[Listen { address: Address::Unix(file.clone()), tls: None }], 1).is_err());
+        assert_eq!(std::fs::read_to_string(file).expect("still there"), "precious");
+    }
+}

@@ -1,0 +1,346 @@
+//! One connection from its first byte to its last.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::{HttpService, service_fn};
+use hyper_util::rt::TokioIo;
+
+use super::accept::Door;
+use super::bounds::Place;
+use super::io::{Io, Plain, Transport};
+use super::respond::{Served, TOO_SLOW, respond};
+use super::state::{State, Tracked, UnderWay, Wait};
+use super::stats::Stats;
+use super::{ConnInfo, Handler, Settings, Shared, TlsInfo};
+use crate::proxy::timers::{Deadline, within};
+use crate::proxy::worker::Task;
+
+/// Serves one connection. Whatever happens to it stays with it.
+pub(super) async fn serve<H: Handler>(
+    stream: Plain,
+    peer: Option<SocketAddr>,
+    door: Rc<Door<H>>,
+    settings: Arc<Settings>,
+    place: Place,
+    task: Task,
+) {
+    let watch = PanicWatch(&door.shared.stats);
+    let deadline = Deadline::after(settings.header_read);
+    let connection = ConnInfo { peer, direct: peer, listener: Arc::clone(&door.address), tls: None, http2: false };
+    let setup = Setup { stream, connection, door: &door, settings, deadline, task: &task };
+    match &door.tls {
+        None => setup.plain().await,
+        Some(tls) => setup.encrypted(tls.acceptor()).await,
+    }
+    drop((place, watch));
+}
+
+/// A connection before its protocol is known.
+struct Setup<'a, H> {
+    stream: Plain,
+    connection: ConnInfo,
+    door: &'a Rc<Door<H>>,
+    settings: Arc<Settings>,
+    deadline: Deadline,
+    task: &'a Task,
+}
+
+impl<H: Handler> Setup<'_, H> {
+    async fn plain(mut self) {
+        let mut ahead = vec![0; READ_AHEAD];
+        let mut length = 0;
+        // Usually one read: a request's first bytes come together.
+        let http2 = loop {
+            let read = tokio::select! {
+                biased;
+                read = self.stream.read_some(&mut ahead[length..]) => read,
+                () = &mut self.deadline => {
+                    self.door.shared.stats.slow_heads.add();
+                    return;
+                }
+                () = drained(self.task) => return,
+            };
+            match read {
+                Ok(0) | Err(_) => return,
+                Ok(read) => length += read,
+            }
+            let compared = length.min(PREFACE.len());
+            if ahead[..compared] != PREFACE[..compared] {
+                break false;
+            }
+            if compared == PREFACE.len() {
+                break true;
+            }
+        };
+        ahead.truncate(length);
+        self.connection.http2 = http2;
+        let Self { stream, connection, door, settings, deadline, task } = self;
+        speak(Transport::Plain(stream), Bytes::from(ahead), connection, door, settings, deadline, task).await;
+    }
+
+    async fn encrypted(self, acceptor: tokio_rustls::TlsAcceptor) {
+        let Self { stream, mut connection, door, settings, deadline, task } = self;
+        let stats = &door.shared.stats;
+        let stream = match within(settings.header_read, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                stats.handshake_failures.add();
+                tracing::debug!(peer = ?connection.peer, %error, "TLS handshake failed");
+                return;
+            }
+            Err(_) => {
+                stats.handshake_failures.add();
+                return;
+            }
+        };
+        let (_, session) = stream.get_ref();
+        connection.http2 = session.alpn_protocol() == Some(b"h2");
+        connection.tls = Some(TlsInfo {
+            server_name: session.server_name().map(Arc::from),
+            client_subject: crate::proxy::tls::client_subject(session),
+        });
+        let transport = Transport::Tls(Box::new(stream));
+        speak(transport, Bytes::new(), connection, door, settings, deadline, task).await;
+    }
+}
+
+async fn speak<H: Handler>(
+    transport: Transport,
+    ahead: Bytes,
+    connection: ConnInfo,
+    door: &Rc<Door<H>>,
+    settings: Arc<Settings>,
+    deadline: Deadline,
+    task: &Task,
+) {
+    let http2 = connection.http2;
+    let state = Arc::new(State::default());
+    let io = TokioIo::new(Io::new(transport, ahead, Arc::clone(&state)));
+    let served = Rc::new(Served {
+        handler: Rc::clone(&door.handler),
+        connection: Rc::new(connection),
+        settings: Arc::clone(&settings),
+        shared: Arc::clone(&door.shared),
+    });
+    let requests = Arc::clone(&state);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let under_way = UnderWay::begin(&requests);
+        let served = Rc::clone(&served);
+        async move {
+            let answer = respond(&served, request).await;
+            Ok::<_, Infallible>(answer.map(|body| Tracked { body, _under_way: under_way }))
+        }
+    });
+    let mut drive =
+        Drive { state: &state, http2, settings: &settings, deadline, current: Wait::Head(0), task, closing: false };
+    let shared = &door.shared;
+    if http2 {
+        let mut connection = pin!(builder2(&settings).serve_connection(io, service));
+        match drive.run(connection.as_mut()).await {
+            Ok(()) => {}
+            Err(End::Failed(error)) => count_failure(&error, shared),
+            Err(End::TooLate(wait)) => count_timeout(wait, &shared.stats),
+        }
+    } else {
+        let mut connection = builder1(&settings).serve_connection(io, service).with_upgrades();
+        match drive.run(Pin::new(&mut connection)).await {
+            Ok(()) => {}
+            Err(End::Failed(error)) => count_failure(&error, shared),
+            Err(End::TooLate(wait)) => {
+                count_timeout(wait, &shared.stats);
+                // Said only to a caller that began a request: to an idle one it would look like an answer.
+                if matches!(wait, Wait::Head(_)) && state.has_heard() {
+                    if let Some(parts) = connection.into_parts() {
+                        parts.io.into_inner().dismiss(TOO_SLOW);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Why a connection ended badly.
+enum End {
+    Failed(hyper::Error),
+    TooLate(Wait),
+}
+
+/// Drives a connection: its deadlines, and its part in a drain.
+struct Drive<'a> {
+    state: &'a State,
+    http2: bool,
+    settings: &'a Settings,
+    deadline: Deadline,
+    /// What the deadline was set for.
+    current: Wait,
+    task: &'a Task,
+    closing: bool,
+}
+
+impl Drive<'_> {
+    async fn run<C: Graceful>(&mut self, mut connection: Pin<&mut C>) -> Result<(), End> {
+        std::future::poll_fn(|context| {
+            if !self.closing && self.task.poll_drain(context).is_ready() {
+                self.closing = true;
+                connection.as_mut().close();
+            }
+            if let Poll::Ready(result) = connection.as_mut().poll(context) {
+                return Poll::Ready(result.map_err(End::Failed));
+            }
+            self.time();
+            loop {
+                if self.deadline.poll_passed(context).is_pending() {
+                    return Poll::Pending;
+                }
+                if !self.http2 || self.closing || !matches!(self.current, Wait::Request(_)) {
+                    return Poll::Ready(Err(End::TooLate(self.current)));
+                }
+                // An idle HTTP/2 connection is told that it goes, and given time to hear it.
+                self.closing = true;
+                connection.as_mut().close();
+                self.deadline.reset(GOODBYE);
+                if let Poll::Ready(result) = connection.as_mut().poll(context) {
+                    return Poll::Ready(result.map_err(End::Failed));
+                }
+            }
+        })
+        .await
+    }
+
+    /// Sets the deadline anew if the connection waits for something else than before.
+    fn time(&mut self) {
+        let wait = self.state.wait(self.http2);
+        if wait == self.current {
+            return;
+        }
+        self.current = wait;
+        match wait {
+            Wait::Head(_) => self.deadline.reset(self.settings.header_read),
+            Wait::Request(_) => self.deadline.reset(self.settings.keep_alive),
+            Wait::Reader(_) => self.deadline.reset(self.settings.body_idle),
+            Wait::Handler => self.deadline.clear(),
+        }
+    }
+}
+
+/// A connection that can be told to close after what is under way.
+trait Graceful: Future<Output = hyper::Result<()>> {
+    fn close(self: Pin<&mut Self>);
+}
+
+impl<I, S, B> Graceful for http1::UpgradeableConnection<I, S>
+where
+    Self: Future<Output = hyper::Result<()>>,
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+    B: http_body::Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    fn close(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl<I, S, B, E> Graceful for http2::Connection<I, S, E>
+where
+    Self: Future<Output = hyper::Result<()>>,
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+    B: http_body::Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    E: hyper::rt::bounds::Http2ServerConnExec<S::Future, B>,
+{
+    fn close(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+fn builder1(settings: &Settings) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder.max_headers(settings.headers).max_buf_size(settings.header_bytes.max(LEAST_BUFFER));
+    builder
+}
+
+fn builder2(settings: &Settings) -> http2::Builder<LocalExecutor> {
+    let mut builder = http2::Builder::new(LocalExecutor);
+    builder
+        .max_concurrent_streams(settings.streams)
+        .max_header_list_size(u32::try_from(settings.header_bytes).unwrap_or(u32::MAX))
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_local_error_reset_streams(RESETS_MAX)
+        .max_send_buf_size(SEND_BUFFER);
+    builder
+}
+
+/// Spawns the streams of an HTTP/2 connection on its worker.
+#[derive(Clone, Copy, Debug)]
+struct LocalExecutor;
+
+impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for LocalExecutor {
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(future);
+    }
+}
+
+fn count_timeout(wait: Wait, stats: &Stats) {
+    match wait {
+        Wait::Head(_) => stats.slow_heads.add(),
+        Wait::Reader(_) => stats.slow_reads.add(),
+        Wait::Request(_) | Wait::Handler => stats.idle_closed.add(),
+    }
+}
+
+fn count_failure(error: &hyper::Error, shared: &Shared) {
+    if error.is_parse_too_large() {
+        shared.stats.oversized_heads.add();
+    } else if error.is_parse() {
+        shared.stats.malformed.add();
+    }
+}
+
+async fn drained(task: &Task) {
+    std::future::poll_fn(|context| task.poll_drain(context)).await;
+}
+
+/// Counts a connection that panics outside a handler: its task ends, and nothing else does.
+struct PanicWatch<'a>(&'a Stats);
+
+impl Drop for PanicWatch<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.panics.add();
+        }
+    }
+}
+
+/// What an HTTP/2 connection begins with (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Enough for a usual request's head.
+const READ_AHEAD: usize = 2048;
+/// hyper accepts no smaller buffer.
+const LEAST_BUFFER: usize = 8192;
+/// Bytes a caller may send ahead of the upstream per stream, and over a whole connection.
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// Bytes an answer may run ahead of its caller per stream.
+const SEND_BUFFER: usize = 256 * 1024;
+/// Streams a caller may reset before they were taken up, and errors it may make, before the connection goes
+/// (CVE-2023-44487, CVE-2025-8671).
+const RESETS_MAX: usize = 64;
+/// What an idle HTTP/2 connection gets to hear that it goes.
+const GOODBYE: Duration = Duration::from_secs(2);

@@ -1,0 +1,216 @@
+//! The socket under a connection: plain or encrypted, TCP or Unix, with the bytes that were read ahead.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::server::TlsStream;
+
+use super::state::State;
+
+/// A plain socket.
+#[derive(Debug)]
+pub(super) enum Plain {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Plain {
+    /// Waits until there is something to read, then reads what there is; 0: the peer closed.
+    pub(super) async fn read_some(&self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let result = match self {
+                Self::Tcp(stream) => {
+                    stream.readable().await?;
+                    stream.try_read(into)
+                }
+                Self::Unix(stream) => {
+                    stream.readable().await?;
+                    stream.try_read(into)
+                }
+            };
+            match result {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Writes `bytes` if the socket takes them at once, then closes. What the peer already sent is read first, since
+    /// closing over unread bytes would reset the connection and take the words back.
+    pub(super) fn dismiss(self, bytes: &[u8]) {
+        let mut scratch = [0; 4096];
+        match &self {
+            Self::Tcp(stream) => {
+                let _ = stream.try_read(&mut scratch);
+                let _ = stream.try_write(bytes);
+            }
+            Self::Unix(stream) => {
+                let _ = stream.try_read(&mut scratch);
+                let _ = stream.try_write(bytes);
+            }
+        }
+    }
+}
+
+impl AsyncRead for Plain {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Plain {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(())) // sockets have nothing to flush
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+/// What a connection is spoken over.
+#[derive(Debug)]
+pub(super) enum Transport {
+    Plain(Plain),
+    Tls(Box<TlsStream<Plain>>),
+}
+
+/// A transport that tells [`State`] what it does.
+#[derive(Debug)]
+pub(super) struct Io {
+    transport: Transport,
+    /// Bytes read ahead while the protocol was made out.
+    ahead: Bytes,
+    state: Arc<State>,
+}
+
+impl Io {
+    pub(super) fn new(transport: Transport, ahead: Bytes, state: Arc<State>) -> Self {
+        Self { transport, ahead, state }
+    }
+
+    /// Writes `bytes` if the socket takes them at once, then closes.
+    pub(super) fn dismiss(mut self, bytes: &[u8]) {
+        match self.transport {
+            Transport::Plain(plain) => plain.dismiss(bytes),
+            Transport::Tls(ref mut stream) => {
+                let mut context = Context::from_waker(std::task::Waker::noop());
+                let _ = Pin::new(&mut **stream).poll_write(&mut context, bytes);
+                let _ = Pin::new(&mut **stream).poll_shutdown(&mut context);
+            }
+        }
+    }
+
+    fn note<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        match &result {
+            Poll::Ready(_) => self.state.wrote(),
+            Poll::Pending => self.state.stall(),
+        }
+        result
+    }
+}
+
+impl AsyncRead for Io {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.ahead.has_remaining() {
+            let length = self.ahead.len().min(buf.remaining());
+            buf.put_slice(&self.ahead.split_to(length));
+            if self.ahead.is_empty() {
+                self.ahead = Bytes::new(); // gives the buffer back
+            }
+            self.state.read();
+            return Poll::Ready(Ok(()));
+        }
+        let before = buf.filled().len();
+        let result = match &mut self.transport {
+            Transport::Plain(plain) => Pin::new(plain).poll_read(cx, buf),
+            Transport::Tls(stream) => Pin::new(&mut **stream).poll_read(cx, buf),
+        };
+        if buf.filled().len() > before {
+            self.state.read();
+        }
+        result
+    }
+}
+
+impl AsyncWrite for Io {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let result = match &mut self.transport {
+            Transport::Plain(plain) => Pin::new(plain).poll_write(cx, bytes),
+            Transport::Tls(stream) => Pin::new(&mut **stream).poll_write(cx, bytes),
+        };
+        self.note(result)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = match &mut self.transport {
+            Transport::Plain(plain) => Pin::new(plain).poll_write_vectored(cx, slices),
+            Transport::Tls(stream) => Pin::new(&mut **stream).poll_write_vectored(cx, slices),
+        };
+        self.note(result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.transport {
+            Transport::Plain(plain) => plain.is_write_vectored(),
+            Transport::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.transport {
+            Transport::Plain(_) => Poll::Ready(Ok(())),
+            Transport::Tls(stream) => {
+                let result = Pin::new(&mut **stream).poll_flush(cx);
+                if result.is_pending() {
+                    self.state.stall();
+                }
+                result
+            }
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.transport {
+            Transport::Plain(plain) => Pin::new(plain).poll_shutdown(cx),
+            Transport::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Serves HTTP/1.1 and HTTP/2 on one port: accepts, bounds, times, and hands each request to a [`Handler`].
+//!
+//! It knows nothing of routes and limits. What it refuses by itself is what never becomes a request: too many
+//! connections, heads that are too large or too slow, handshakes that fail.
+
+mod accept;
+mod bounds;
+mod connection;
+mod io;
+mod respond;
+mod state;
+mod stats;
+
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use ipnet::IpNet;
+
+use super::listener::{Address, Bound};
+use super::worker::Workers;
+use crate::policy::Peer;
+
+pub use bounds::Bounds;
+pub use stats::Stats;
+
+/// Answers requests. One handler per worker; it never leaves its thread.
+pub trait Handler: 'static {
+    /// The bodies of its answers; `From<Bytes>` makes the server's own.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + From<Bytes> + Unpin + 'static;
+
+    /// Answers `request`. It cannot fail: an error that escaped to the connection would drop it without an answer.
+    /// The future is dropped when the caller goes away.
+    fn handle(
+        &self,
+        connection: &Rc<ConnInfo>,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Self::Body>>;
+}
+
+/// What is known of a connection before any header is believed.
+#[derive(Clone, Debug)]
+pub struct ConnInfo {
+    /// The other end (as the PROXY protocol told it, where that is trusted); `None` on a Unix socket.
+    pub peer: Option<SocketAddr>,
+    /// The end that connected to us: differs from `peer` behind the PROXY protocol.
+    pub direct: Option<SocketAddr>,
+    /// The listener it came in by.
+    pub listener: Arc<Address>,
+    /// What the TLS handshake told; `None`: not encrypted.
+    pub tls: Option<TlsInfo>,
+    /// HTTP/2 (or HTTP/1).
+    pub http2: bool,
+}
+
+/// What a TLS handshake told.
+#[derive(Clone, Debug, Default)]
+pub struct TlsInfo {
+    /// The name asked for.
+    pub server_name: Option<Arc<str>>,
+    /// The subject of the verified client certificate.
+    pub client_subject: Option<Arc<str>>,
+}
+
+impl ConnInfo {
+    /// The peer as the policy sees it.
+    pub fn peer(&self) -> Peer {
+        Peer {
+            address: self.peer.map(|peer| peer.ip()),
+            port: self.peer.map_or(0, |peer| peer.port()),
+            tls: self.tls.is_some(),
+        }
+    }
+
+    /// `http` or `https`.
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+}
+
+/// How connections are bounded and timed. A changed setting applies to new connections.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// From a connection's start, or a later request's first byte, to the end of the request's head; the handshakes
+    /// before the first request each get as long.
+    pub header_read: Duration,
+    /// The longest a connection may stand without taking a byte of what we send.
+    pub body_idle: Duration,
+    /// The longest a connection may stand without a request.
+    pub keep_alive: Duration,
+    /// Bytes of a request's head; above: 431.
+    pub header_bytes: usize,
+    /// Fields of a request's head; above: 431.
+    pub headers: usize,
+    /// Bytes of a request's target; above: 414.
+    pub target_bytes: usize,
+    /// Open connections in all.
+    pub connections: usize,
+    /// Open connections per address; `None`: unbounded. Those in `trusted_proxies` are not counted.
+    pub connections_per_address: Option<usize>,
+    /// Concurrent streams of one HTTP/2 connection.
+    pub streams: u32,
+    /// Whether connections begin with a PROXY protocol header. Required from `trusted_proxies`, refused from others.
+    pub proxy_protocol: bool,
+    /// Peers whose word is taken for where a connection came from.
+    pub trusted_proxies: Vec<IpNet>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            header_read: Duration::from_secs(10),
+            body_idle: Duration::from_secs(30),
+            keep_alive: Duration::from_secs(75),
+            header_bytes: 64 * 1024,
+            headers: 100,
+            target_bytes: 16 * 1024,
+            connections: 10_000,
+            connections_per_address: None,
+            streams: 128,
+            proxy_protocol: false,
+            trusted_proxies: Vec::new(),
+        }
+    }
+}
+
+impl Settings {
+    /// Whether `address` is one whose word is taken for where a connection came from.
+    fn trusts(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.trusted_proxies.iter().any(|net| net.contains(&address))
+    }
+}
+
+/// What the workers of one server share.
+#[derive(Debug)]
+pub struct Shared {
+    /// How connections are bounded and timed.
+    pub settings: ArcSwap<Settings>,
+    /// What is counted.
+    pub stats: Stats,
+    /// How many connections are open, and from where.
+    pub bounds: Bounds,
+}
+
+impl Shared {
+    /// With nothing open and nothing counted.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings: ArcSwap::from_pointee(settings), stats: Stats::default(), bounds: Bounds::default() }
+    }
+}
+
+/// Serves the bound listeners with `count` workers; `make` makes each worker's handler, on its thread.
+///
+/// # Errors
+/// When a worker cannot be started.
+pub fn serve<H, M>(bound: Vec<Bound>, count: usize, shared: Arc<Shared>, make: M) -> std::io::Result<Workers>
+where
+    H: Handler,
+    M: Fn(usize) -> H + Clone + Send + 'static,
+{
+    let bound = Arc::new(parking_lot::Mutex::new(bound));
+    Workers::start(count, move |worker| {
+        let handler = Rc::new(make(worker.index()));
+        for listener in bound.lock().iter_mut() {
+            let Some(socket) = listener.sockets.pop() else {
+                continue;
+            };
+            let door = accept::Door {
+                address: Arc::new(listener.address.clone()),
+                tls: listener.tls.clone(),
+                shared: Arc::clone(&shared),
+                handler: Rc::clone(&handler),
+            };
+            accept::open(socket, door, worker)?;
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests;

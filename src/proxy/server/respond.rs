@@ -1,0 +1,83 @@
+//! From a request to its answer: the bounds that the protocol library does not know, and panics.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+
+use super::{ConnInfo, Handler, Settings, Shared};
+
+/// What the requests of one connection share.
+pub(super) struct Served<H> {
+    pub(super) handler: Rc<H>,
+    pub(super) connection: Rc<ConnInfo>,
+    pub(super) settings: Arc<Settings>,
+    pub(super) shared: Arc<Shared>,
+}
+
+pub(super) async fn respond<H: Handler>(served: &Served<H>, request: Request<Incoming>) -> Response<H::Body> {
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    if target > served.settings.target_bytes {
+        served.shared.stats.oversized_heads.add();
+        return problem(StatusCode::URI_TOO_LONG, TARGET_TOO_LONG);
+    }
+    if request.headers().len() > served.settings.headers {
+        served.shared.stats.oversized_heads.add();
+        return problem(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, HEAD_TOO_LARGE);
+    }
+    let mut answer = pin!(served.handler.handle(&served.connection, request));
+    std::future::poll_fn(|context| {
+        // What a panic leaves behind in this request is dropped with it; what others see is behind locks that a
+        // panic does not poison, or in cells that are never left half changed.
+        match std::panic::catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context))) {
+            Ok(poll) => poll,
+            Err(_) => {
+                served.shared.stats.panics.add();
+                Poll::Ready(problem(StatusCode::INTERNAL_SERVER_ERROR, PANICKED))
+            }
+        }
+    })
+    .await
+}
+
+/// An answer of the server's own.
+fn problem<B: From<Bytes>>(status: StatusCode, body: &'static [u8]) -> Response<B> {
+    let mut response = Response::new(B::from(Bytes::from_static(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+const TARGET_TOO_LONG: &[u8] =
+    br#"{"type":"about:blank","title":"URI Too Long","status":414,"detail":"The request target is longer than this gateway accepts."}"#;
+const HEAD_TOO_LARGE: &[u8] =
+    br#"{"type":"about:blank","title":"Request Header Fields Too Large","status":431,"detail":"The request has more header fields than this gateway accepts."}"#;
+const PANICKED: &[u8] =
+    br#"{"type":"about:blank","title":"Internal Server Error","status":500,"detail":"The gateway failed on this request."}"#;
+
+/// Sent to a connection that exceeds a bound, before it is closed.
+pub(super) const OVERLOADED: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 108\r\n\r\n{\"type\":\"about:blank\",\"title\":\"Service Unavailable\",\"status\":503,\"detail\":\"Too many connections are open.\"}\n";
+
+/// Sent to a connection whose request head does not come to an end, before it is closed.
+pub(super) const TOO_SLOW: &[u8] = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/problem+json\r\nconnection: close\r\ncontent-length: 112\r\n\r\n{\"type\":\"about:blank\",\"title\":\"Request Timeout\",\"status\":408,\"detail\":\"The request head did not come in time.\"}\n";
+
+#[cfg(test)]
+mod tests {
+    use super::{OVERLOADED, TOO_SLOW};
+
+    #[test]
+    fn prepared_answers_have_the_length_they_claim() {
+        for answer in [OVERLOADED, TOO_SLOW] {
+            let text = std::str::from_utf8(answer).expect("ASCII");
+            let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+            assert!(head.contains(&format!("content-length: {}", body.len())), "{head}: {}", body.len());
+            serde_json::from_str::<serde_json::Value>(body).expect("JSON");
+        }
+    }
+}

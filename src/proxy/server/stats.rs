@@ -1,0 +1,68 @@
+//! What the server counts: events of connections, rare beside requests, so plain shared counters do.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// One more.
+    pub fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many so far.
+    pub fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Counted since the start.
+#[derive(Debug, Default)]
+pub struct Stats {
+    /// Connections accepted.
+    pub accepted: Count,
+    /// Connections refused because too many were open.
+    pub refused_total: Count,
+    /// Connections refused because too many were open from their address.
+    pub refused_address: Count,
+    /// Times that accepting failed (descriptors or memory ran out) and was paused.
+    pub accept_failures: Count,
+    /// Connections closed because a head did not come in time.
+    pub slow_heads: Count,
+    /// Connections closed because the caller did not take what was sent.
+    pub slow_reads: Count,
+    /// Connections closed because they stood without a request.
+    pub idle_closed: Count,
+    /// Requests refused because their syntax was broken.
+    pub malformed: Count,
+    /// Requests refused because their head or target was too large.
+    pub oversized_heads: Count,
+    /// TLS handshakes that failed.
+    pub handshake_failures: Count,
+    /// Connections refused because of a wrong or missing PROXY protocol header.
+    pub proxy_header_failures: Count,
+    /// Requests whose handler panicked, and connections that did.
+    pub panics: Count,
+}
+
+impl Stats {
+    /// Every counter with its name.
+    pub fn each(&self) -> [(&'static str, u64); 12] {
+        [
+            ("accepted", self.accepted.value()),
+            ("refused_total", self.refused_total.value()),
+            ("refused_address", self.refused_address.value()),
+            ("accept_failures", self.accept_failures.value()),
+            ("slow_heads", self.slow_heads.value()),
+            ("slow_reads", self.slow_reads.value()),
+            ("idle_closed", self.idle_closed.value()),
+            ("malformed", self.malformed.value()),
+            ("oversized_heads", self.oversized_heads.value()),
+            ("handshake_failures", self.handshake_failures.value()),
+            ("proxy_header_failures", self.proxy_header_failures.value()),
+            ("panics", self.panics.value()),
+        ]
+    }
+}

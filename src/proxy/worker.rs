@@ -1,0 +1,256 @@
+//! Workers: one thread and one current-thread runtime per core, each with its own sockets and its own handler.
+//!
+//! Nothing on the request path crosses threads, so nothing there needs to be `Send`. Every task of a worker that
+//! serves a caller is counted; a drain tells them all, and waits for them.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use slab::Slab;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::watch;
+
+/// What a worker is told to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Serve,
+    /// Accept nothing new, finish what runs, within this time.
+    Drain(Duration),
+    /// Drop everything.
+    Stop,
+}
+
+/// The running workers.
+#[derive(Debug)]
+pub struct Workers {
+    phase: watch::Sender<Phase>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Workers {
+    /// Starts `count` threads; each runs `serve` once inside its runtime, then serves whatever that spawned.
+    ///
+    /// # Errors
+    /// When a thread or a runtime cannot be made; those already started are stopped again.
+    pub fn start<S>(count: usize, serve: S) -> io::Result<Self>
+    where
+        S: Fn(&Rc<Worker>) -> io::Result<()> + Clone + Send + 'static,
+    {
+        let mut workers = Self { phase: watch::Sender::new(Phase::Serve), threads: Vec::with_capacity(count) };
+        for index in 0..count {
+            let phase = workers.phase.subscribe();
+            let serve = serve.clone();
+            let (started, start) = std::sync::mpsc::channel();
+            let thread = std::thread::Builder::new()
+                .name(format!("worker-{index}"))
+                .spawn(move || run(index, phase, &serve, &started))?;
+            workers.threads.push(thread);
+            match start.recv() {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return Err(error),
+                Err(_) => return Err(io::Error::other("a worker died at its start")),
+            }
+        }
+        Ok(workers)
+    }
+
+    /// Tells every worker to accept nothing new, to finish what runs within `span`, and then to end.
+    pub fn drain(&self, span: Duration) {
+        self.phase.send_if_modified(|phase| {
+            let first = *phase == Phase::Serve;
+            if first {
+                *phase = Phase::Drain(span);
+            }
+            first
+        });
+    }
+
+    /// Tells every worker to drop everything and end.
+    pub fn stop(&self) {
+        self.phase.send_replace(Phase::Stop);
+    }
+
+    /// Waits until every worker has ended. Blocks the thread.
+    pub fn join(mut self) {
+        self.join_threads();
+    }
+
+    /// Whether every worker has ended.
+    pub fn ended(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    fn join_threads(&mut self) {
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a worker thread panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.stop();
+        self.join_threads();
+    }
+}
+
+fn run<S>(index: usize, mut phase: watch::Receiver<Phase>, serve: &S, started: &std::sync::mpsc::Sender<io::Result<()>>)
+where
+    S: Fn(&Rc<Worker>) -> io::Result<()>,
+{
+    let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let _ = started.send(Err(error));
+            return;
+        }
+    };
+    let worker = Rc::new(Worker {
+        index,
+        draining: Cell::new(false),
+        tasks: RefCell::new(Slab::new()),
+        idle: tokio::sync::Notify::new(),
+    });
+    CURRENT.set(Some(Rc::clone(&worker)));
+    runtime.block_on(async {
+        let result = serve(&worker);
+        let failed = result.is_err();
+        let _ = started.send(result);
+        if failed {
+            return;
+        }
+        let span = match phase.wait_for(|phase| *phase != Phase::Serve).await.map(|phase| *phase) {
+            Ok(Phase::Drain(span)) => span,
+            _ => return,
+        };
+        worker.drain();
+        let stop = async {
+            let _ = phase.wait_for(|phase| *phase == Phase::Stop).await;
+        };
+        tokio::select! {
+            () = worker.emptied() => {}
+            () = tokio::time::sleep(span) => {
+                tracing::warn!(left = worker.tasks(), "the drain ran out of time: the rest is cut off");
+            }
+            () = stop => {}
+        }
+    });
+    CURRENT.set(None);
+    // Dropping the runtime drops what still runs.
+}
+
+/// One worker, as its own tasks see it.
+#[derive(Debug)]
+pub struct Worker {
+    index: usize,
+    draining: Cell<bool>,
+    /// Tasks that serve callers, with the waker that tells them of a drain.
+    tasks: RefCell<Slab<Option<Waker>>>,
+    idle: tokio::sync::Notify,
+}
+
+impl Worker {
+    /// The worker of this thread, if it is one's.
+    pub fn current() -> Option<Rc<Self>> {
+        CURRENT.with_borrow(Clone::clone)
+    }
+
+    /// Its number, from zero.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Whether it drains.
+    pub fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// Tasks that serve callers.
+    pub fn tasks(&self) -> usize {
+        self.tasks.borrow().len()
+    }
+
+    /// Counts a task for as long as the result lives; polled, it is ready when the worker drains.
+    pub fn task(self: &Rc<Self>) -> Task {
+        let key = self.tasks.borrow_mut().insert(None);
+        Task { key, worker: Rc::clone(self) }
+    }
+
+    fn drain(&self) {
+        self.draining.set(true);
+        // Collected first: a waker may run anything.
+        let wakers: Vec<Waker> = self.tasks.borrow_mut().iter_mut().filter_map(|(_, waker)| waker.take()).collect();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    async fn emptied(&self) {
+        while self.tasks() > 0 {
+            self.idle.notified().await;
+        }
+    }
+}
+
+/// A task that serves a caller: the drain waits for it. As a future it is ready once the worker drains.
+#[derive(Debug)]
+pub struct Task {
+    key: usize,
+    worker: Rc<Worker>,
+}
+
+impl Task {
+    /// The worker it runs on.
+    pub fn worker(&self) -> &Rc<Worker> {
+        &self.worker
+    }
+
+    /// Ready once the worker drains; otherwise the task is woken when it does.
+    pub fn poll_drain(&self, context: &Context<'_>) -> Poll<()> {
+        if self.worker.draining.get() {
+            return Poll::Ready(());
+        }
+        match &mut self.worker.tasks.borrow_mut()[self.key] {
+            Some(known) => known.clone_from(context.waker()), // no-op for the same task
+            none => *none = Some(context.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
+impl Future for Task {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.poll_drain(context)
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        let mut tasks = self.worker.tasks.borrow_mut();
+        tasks.remove(self.key);
+        if tasks.is_empty() {
+            // A burst of connections must not leave its memory behind.
+            if tasks.capacity() > KEPT_TASKS {
+                tasks.shrink_to_fit();
+            }
+            if self.worker.draining.get() {
+                self.worker.idle.notify_one();
+            }
+        }
+    }
+}
+
+/// Places for tasks that an idle worker keeps.
+const KEPT_TASKS: usize = 1024;
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
+}
