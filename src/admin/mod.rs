@@ -5,13 +5,16 @@
 //! condition fails; `?verbose` says which) · `/metrics` · `/api/v1/status` · `POST /-/reload`.
 
 mod guard;
+mod limits;
+mod listener;
 mod readiness;
 mod serve;
 #[cfg(test)]
 mod tests;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -19,13 +22,14 @@ use tokio::sync::watch;
 
 use crate::telemetry::Metrics;
 
+pub use limits::samples as limit_samples;
 pub use readiness::{Phase, Readiness, Report};
 
 /// What the admin listener shows and does.
 #[derive(Clone)]
 pub struct Options {
     /// Where it listens; port 0 takes a free one.
-    pub listen: SocketAddr,
+    pub listen: Listen,
     /// Host names it may be asked by, besides `localhost` and addresses.
     pub hosts: Vec<String>,
     /// What `/metrics` shows.
@@ -38,6 +42,15 @@ pub struct Options {
     pub reload: Arc<dyn Fn() -> Result<String, String> + Send + Sync>,
 }
 
+/// Where the admin listener is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// A TCP port.
+    Tcp(SocketAddr),
+    /// A Unix socket; its file is made anew, for its owner and group only.
+    Unix(PathBuf),
+}
+
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Options").field("listen", &self.listen).field("hosts", &self.hosts).finish_non_exhaustive()
@@ -47,7 +60,7 @@ impl std::fmt::Debug for Options {
 /// The running admin listener; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Admin {
-    address: SocketAddr,
+    address: Listen,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -58,9 +71,7 @@ impl Admin {
     /// # Errors
     /// When the address cannot be listened on, or no thread or runtime can be had.
     pub fn start(options: Options) -> io::Result<Self> {
-        let listener = TcpListener::bind(options.listen)?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
+        let (listener, address) = listener::bind(&options.listen)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
         let (stop, stopped) = watch::channel(false);
         let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(move || {
@@ -72,8 +83,8 @@ impl Admin {
     }
 
     /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn address(&self) -> &Listen {
+        &self.address
     }
 }
 

@@ -1,7 +1,6 @@
 //! The admin listener's connections and its few routes.
 
 use std::convert::Infallible;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,12 +13,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Semaphore, watch};
 
+use super::listener::Bound;
 use super::{Options, guard};
 use crate::telemetry::metrics::Format;
 
 /// Serves until `stopped` says so.
-pub(super) async fn serve(listener: TcpListener, options: Arc<Options>, mut stopped: watch::Receiver<bool>) {
-    let listener = match tokio::net::TcpListener::from_std(listener) {
+pub(super) async fn serve(listener: Bound, options: Arc<Options>, mut stopped: watch::Receiver<bool>) {
+    let listener = match listener.into_listener() {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the admin listener cannot be served"),
     };
@@ -30,7 +30,7 @@ pub(super) async fn serve(listener: TcpListener, options: Arc<Options>, mut stop
             _ = stopped.wait_for(|stopped| *stopped) => return,
         };
         let stream = match accepted {
-            Ok((stream, _)) => stream,
+            Ok(stream) => stream,
             // Out of descriptors, say: giving the connections that are there time to end is all one can do.
             Err(_) => {
                 tokio::time::sleep(ACCEPT_PAUSE).await;

@@ -74,7 +74,7 @@ fn start() -> (Admin, Readiness, Arc<AtomicUsize>) {
     let reloads = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&reloads);
     let admin = Admin::start(Options {
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        listen: Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0))),
         hosts: vec!["gate.internal".to_owned()],
         metrics: Metrics::new(0),
         readiness: readiness.clone(),
@@ -89,13 +89,20 @@ fn start() -> (Admin, Readiness, Arc<AtomicUsize>) {
 }
 
 fn get(admin: &Admin, path: &str) -> String {
-    send(admin, &format!("GET {path} HTTP/1.1\r\nHost: {}\r\n", admin.address()))
+    send(admin, &format!("GET {path} HTTP/1.1\r\nHost: {}\r\n", address(admin)))
 }
 
 fn send(admin: &Admin, head: &str) -> String {
-    let mut stream = TcpStream::connect(admin.address()).expect("it listens");
+    let mut stream = TcpStream::connect(address(admin)).expect("it listens");
     stream.write_all(format!("{head}Connection: close\r\n\r\n").as_bytes()).expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     answer
+}
+
+fn address(admin: &Admin) -> SocketAddr {
+    match admin.address() {
+        Listen::Tcp(address) => *address,
+        Listen::Unix(_) => unreachable!("the tests listen on TCP"),
+    }
 }

@@ -9,4 +9,4 @@ pub mod log;
 pub mod metrics;
 
 pub use access::{AccessLog, AccessWriter, Record};
-pub use metrics::{Labels, Metrics, Outcome, Worker};
+pub use metrics::{Labels, Metrics, Worker};

@@ -71,7 +71,7 @@ pub struct Charge<'r> {
     pub cost: u64,
     /// Units left in the bucket.
     pub remaining: u64,
-    /// The outcome, a fixed word ([`crate::telemetry::Outcome::label`]).
+    /// What came of it: `allow`, `deny`, `shadow_deny`.
     pub outcome: &'static str,
 }
 

@@ -6,46 +6,10 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::codes::{CODES, code_index};
 use super::histogram::{Histogram, OVERHEAD_BOUNDS, REQUEST_BOUNDS};
-use super::{LimitSlot, Metrics, RouteSlot, UpstreamSlot};
-
-/// What came of one limit for one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Its bucket paid.
-    Allow,
-    /// Its bucket could not pay, and the request was refused.
-    Deny,
-    /// Its bucket could not pay, but its refusals only count.
-    ShadowDeny,
-    /// The caller is exempt: the bucket was not asked.
-    Bypass,
-    /// The store was down and the limit admits then.
-    FailOpen,
-    /// The store was down and the limit refuses then.
-    FailClosed,
-    /// The store was down and this gateway's share admitted.
-    LocalShare,
-}
-
-impl Outcome {
-    /// Every outcome, in the order of their counters.
-    pub const ALL: [Self; 7] =
-        [Self::Allow, Self::Deny, Self::ShadowDeny, Self::Bypass, Self::FailOpen, Self::FailClosed, Self::LocalShare];
-
-    /// The word of the `outcome` label.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Deny => "deny",
-            Self::ShadowDeny => "shadow_deny",
-            Self::Bypass => "bypass",
-            Self::FailOpen => "fail_open",
-            Self::FailClosed => "fail_closed",
-            Self::LocalShare => "local_share",
-        }
-    }
-}
+use super::slab::Slab;
+use super::{Metrics, RouteSlot, UpstreamSlot};
 
 /// The counting end of one worker's counters. It stays on one thread: it can be sent, not shared.
 #[derive(Debug)]
@@ -71,17 +35,6 @@ impl Worker {
     /// The gateway's own part of a request took `micros` microseconds.
     pub fn overhead(&self, micros: u64) {
         self.cells.overhead.observe_alone(micros);
-    }
-
-    /// What came of one limit for one request.
-    pub fn decision(&self, limit: LimitSlot, outcome: Outcome) {
-        add(&self.cells.limits.at(limit.0).outcomes[outcome as usize], 1);
-    }
-
-    /// What a limit and its candidate each said of one request.
-    pub fn candidate(&self, limit: LimitSlot, live_allows: bool, candidate_allows: bool) {
-        let index = usize::from(!live_allows) * 2 + usize::from(!candidate_allows);
-        add(&self.cells.limits.at(limit.0).agreement[index], 1);
     }
 
     /// An upstream answered with this status, `micros` microseconds after the request was handed to it.
@@ -144,7 +97,6 @@ impl Drop for Worker {
 #[repr(align(128))]
 pub(super) struct WorkerCells {
     pub(super) routes: Slab<RouteCells>,
-    pub(super) limits: Slab<LimitCells>,
     pub(super) upstreams: Slab<UpstreamCells>,
     pub(super) overhead: Histogram<14>,
     pub(super) rejections: ReasonCells,
@@ -161,7 +113,6 @@ impl Default for WorkerCells {
     fn default() -> Self {
         Self {
             routes: Slab::default(),
-            limits: Slab::default(),
             upstreams: Slab::default(),
             overhead: Histogram::new(OVERHEAD_BOUNDS),
             rejections: ReasonCells::default(),
@@ -183,11 +134,6 @@ impl WorkerCells {
             let mine = self.routes.at(slot);
             absorb_all(&mine.codes, &theirs.codes);
             mine.duration.absorb(&theirs.duration);
-        });
-        other.limits.each(|slot, theirs| {
-            let mine = self.limits.at(slot);
-            absorb_all(&mine.outcomes, &theirs.outcomes);
-            absorb_all(&mine.agreement, &theirs.agreement);
         });
         other.upstreams.each(|slot, theirs| {
             let mine = self.upstreams.at(slot);
@@ -218,14 +164,6 @@ pub(super) struct RouteCells {
     pub(super) duration: Histogram<15>,
 }
 
-/// What is counted per limit.
-#[derive(Debug, Default)]
-pub(super) struct LimitCells {
-    pub(super) outcomes: [AtomicU64; Outcome::ALL.len()],
-    /// Both allow, only the candidate refuses, only the live one refuses, both refuse.
-    pub(super) agreement: [AtomicU64; 4],
-}
-
 /// What is counted per upstream.
 #[derive(Debug)]
 pub(super) struct UpstreamCells {
@@ -246,48 +184,6 @@ impl Default for UpstreamCells {
             codes: [const { AtomicU64::new(0) }; CODES],
             duration: Histogram::new(REQUEST_BOUNDS),
             failures: ReasonCells::default(),
-        }
-    }
-}
-
-/// Counters by slot, made in chunks when first touched, so that thousands of names cost nothing until they are used.
-#[derive(Debug)]
-pub(super) struct Slab<T> {
-    chunks: Box<[OnceLock<Box<Chunk<T>>>]>,
-}
-
-/// Aligned to two cache lines (the prefetcher takes pairs): no chunk shares one with another worker's.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Chunk<T>([T; CHUNK]);
-
-impl<T> Default for Slab<T> {
-    fn default() -> Self {
-        Self { chunks: (0..SLOTS_MAX / CHUNK).map(|_| OnceLock::new()).collect() }
-    }
-}
-
-impl<T: Default> Slab<T> {
-    pub(super) fn at(&self, slot: u32) -> &T {
-        let slot = slot as usize;
-        let chunk = &self.chunks[(slot / CHUNK) % (SLOTS_MAX / CHUNK)];
-        let chunk = chunk.get_or_init(|| Box::new(Chunk(std::array::from_fn(|_| T::default()))));
-        &chunk.0[slot % CHUNK]
-    }
-
-    /// Calls `with` on every slot of every chunk that was touched.
-    pub(super) fn each(&self, mut with: impl FnMut(u32, &T)) {
-        let mut slot = 0;
-        for chunk in &self.chunks {
-            match chunk.get() {
-                Some(chunk) => {
-                    for cells in &chunk.0 {
-                        with(slot, cells);
-                        slot += 1;
-                    }
-                }
-                None => slot += CHUNK as u32,
-            }
         }
     }
 }
@@ -346,58 +242,6 @@ fn absorb_all(mine: &[AtomicU64], theirs: &[AtomicU64]) {
         add(mine, theirs.load(Ordering::Relaxed));
     }
 }
-
-/// The counter of a status: its own when it is registered with IANA (and 499, a caller that went away), else its
-/// class's.
-fn code_index(status: u16) -> usize {
-    CODE_INDEX.get(usize::from(status)).copied().map_or(CODES - 1, usize::from)
-}
-
-/// The `code` label of a counter.
-pub(super) fn code_label(index: usize) -> String {
-    match KNOWN_CODES.get(index) {
-        Some(code) => code.to_string(),
-        None => format!("{}xx", index - KNOWN_CODES.len()),
-    }
-}
-
-const CODE_INDEX: [u8; 600] = {
-    let mut table = [0; 600];
-    let mut status = 0;
-    while status < table.len() {
-        // The class, until a code of its own is found.
-        let mut index = KNOWN_CODES.len() + status / 100;
-        let mut known = 0;
-        while known < KNOWN_CODES.len() {
-            if KNOWN_CODES[known] as usize == status {
-                index = known;
-            }
-            known += 1;
-        }
-        assert!(index < 256);
-        #[expect(clippy::cast_possible_truncation, reason = "checked in the line above")]
-        {
-            table[status] = index as u8;
-        }
-        status += 1;
-    }
-    table
-};
-
-/// One per known code and one per class, 0 to 5 (0: no status at all).
-pub(super) const CODES: usize = KNOWN_CODES.len() + 6;
-
-const KNOWN_CODES: [u16; 64] = [
-    100, 101, 103, 200, 201, 202, 203, 204, 205, 206, 207, 208, 226, 300, 301, 302, 303, 304, 305, 307, 308, 400, 401,
-    402, 403, 404, 405, 406, 407, 408, 409, 410, 411, 412, 413, 414, 415, 416, 417, 418, 421, 422, 423, 424, 425, 426,
-    428, 429, 431, 451, 499, 500, 501, 502, 503, 504, 505, 506, 507, 508, 510, 511, 520, 529,
-];
-
-/// Names of one kind that get counters of their own; later ones count as `_other`.
-pub(super) const SLOTS_MAX: usize = 16_384;
-
-/// Slots made at once.
-const CHUNK: usize = 16;
 
 /// Fixed words of one kind; there are about thirty.
 const REASONS_MAX: usize = 48;

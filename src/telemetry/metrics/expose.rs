@@ -8,9 +8,11 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::cells::{CODES, Outcome, ReasonCells, Slab, WorkerCells, code_label};
+use super::cells::{ReasonCells, WorkerCells};
+use super::codes::{CODES, code_label};
 use super::histogram::{OVERHEAD_BOUNDS, REQUEST_BOUNDS, Snapshot, seconds};
 use super::samples::{Family, Kind, Samples, Value};
+use super::slab::Slab;
 use super::{Format, Metrics, process};
 
 pub(super) fn render(metrics: &Metrics, format: Format) -> String {
@@ -63,12 +65,11 @@ impl Collector for Metrics {
             }
             total
         };
-        let [routes, limits, upstreams] = {
+        let [routes, upstreams] = {
             let names = shared.names.lock();
-            [&names[0], &names[1], &names[2]].map(|names| names.list.clone())
+            [&names[0], &names[1]].map(|names| names.list.clone())
         };
         requests(&mut encoder, &total, &routes)?;
-        limit_decisions(&mut encoder, &total, &limits)?;
         upstream_requests(&mut encoder, &total, &upstreams)?;
         connections(&mut encoder, &total)?;
         self.own(&mut encoder)?;
@@ -117,34 +118,6 @@ fn requests(encoder: &mut DescriptorEncoder<'_>, total: &WorkerCells, routes: &[
         counter(encoder, name, help)?.encode_counter(&get(cell), NO_EXEMPLAR)?;
     }
     Ok(())
-}
-
-fn limit_decisions(encoder: &mut DescriptorEncoder<'_>, total: &WorkerCells, limits: &[Arc<str>]) -> std::fmt::Result {
-    let mut to = counter(encoder, "limit_decisions", "What came of each limit, one per request and limit")?;
-    let mut result = Ok(());
-    total.limits.each(|slot, cells| {
-        for outcome in Outcome::ALL {
-            let count = get(&cells.outcomes[outcome as usize]);
-            if count > 0 && result.is_ok() {
-                let labels = [("limit", name(limits, slot)), ("outcome", outcome.label())];
-                result = to.encode_family(&labels).and_then(|mut to| to.encode_counter(&count, NO_EXEMPLAR));
-            }
-        }
-    });
-    result?;
-    let help = "What a limit and its candidate said of the same requests";
-    let mut to = counter(encoder, "limit_candidate", help)?;
-    let mut result = Ok(());
-    total.limits.each(|slot, cells| {
-        for (agreement, cell) in AGREEMENT.iter().zip(&cells.agreement) {
-            let count = get(cell);
-            if count > 0 && result.is_ok() {
-                let labels = [("limit", name(limits, slot)), ("agreement", *agreement)];
-                result = to.encode_family(&labels).and_then(|mut to| to.encode_counter(&count, NO_EXEMPLAR));
-            }
-        }
-    });
-    result
 }
 
 fn upstream_requests(
@@ -293,6 +266,3 @@ type Exemplars = std::collections::HashMap<usize, prometheus_client::metrics::ex
 const NO_EXEMPLAR: Option<&prometheus_client::metrics::exemplar::Exemplar<NoLabels, u64>> = None;
 const NO_EXEMPLAR_OF_SECONDS: Option<&prometheus_client::metrics::exemplar::Exemplar<NoLabels, f64>> = None;
 const NO_EXEMPLARS: Option<&Exemplars> = None;
-
-/// In the order of the cells: a bit for the live limit's refusal, one for the candidate's.
-const AGREEMENT: [&str; 4] = ["both_allow", "only_candidate_refuses", "only_live_refuses", "both_refuse"];

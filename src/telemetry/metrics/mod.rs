@@ -1,14 +1,16 @@
 //! Counters and histograms, counted by each worker in memory of its own and summed when somebody asks.
 //!
-//! Names (of routes, limits, upstreams) are resolved to slots when a configuration is loaded, so that counting a
+//! Names (of routes and upstreams) are resolved to slots when a configuration is loaded, so that counting a
 //! request is a handful of plain adds. A name keeps its slot for the life of the process: counters carry on through
 //! reloads. No label ever holds a caller's key, and what has no slot counts as `_other`.
 
 mod cells;
+mod codes;
 mod expose;
 mod histogram;
 mod process;
 mod samples;
+mod slab;
 #[cfg(test)]
 mod tests;
 
@@ -18,11 +20,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-pub use cells::{Outcome, Worker};
+pub use cells::Worker;
 pub use histogram::Histogram;
 pub use samples::Samples;
 
-use cells::{SLOTS_MAX, WorkerCells};
+use cells::WorkerCells;
+use slab::SLOTS_MAX;
 
 /// All metrics of one process. Clones share them.
 #[derive(Clone, Debug)]
@@ -34,17 +37,12 @@ pub struct Metrics {
 #[derive(Clone, Debug, Default)]
 pub struct Labels {
     routes: Box<[RouteSlot]>,
-    limits: Box<[LimitSlot]>,
     upstreams: Box<[UpstreamSlot]>,
 }
 
 /// Where a route's counters stand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteSlot(u32);
-
-/// Where a limit's counters stand.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LimitSlot(u32);
 
 /// Where an upstream's counters stand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,7 +54,7 @@ impl Metrics {
         Self {
             shared: Arc::new(Shared {
                 started_micros,
-                names: Mutex::new([Names::default(), Names::default(), Names::default()]),
+                names: Mutex::new([Names::default(), Names::default()]),
                 workers: Mutex::new(Vec::new()),
                 retired: WorkerCells::default(),
                 sources: Mutex::new(Vec::new()),
@@ -70,12 +68,11 @@ impl Metrics {
 
     /// Resolves the names of a configuration, each list in the order of its indexes. A name that was there before
     /// keeps its counters.
-    pub fn resolve<N: AsRef<str>>(&self, routes: &[N], limits: &[N], upstreams: &[N]) -> Labels {
+    pub fn resolve<N: AsRef<str>>(&self, routes: &[N], upstreams: &[N]) -> Labels {
         let mut names = self.shared.names.lock();
-        let [of_routes, of_limits, of_upstreams] = &mut *names;
+        let [of_routes, of_upstreams] = &mut *names;
         Labels {
             routes: routes.iter().map(|name| RouteSlot(of_routes.slot(name.as_ref()))).collect(),
-            limits: limits.iter().map(|name| LimitSlot(of_limits.slot(name.as_ref()))).collect(),
             upstreams: upstreams.iter().map(|name| UpstreamSlot(of_upstreams.slot(name.as_ref()))).collect(),
         }
     }
@@ -131,11 +128,6 @@ impl Labels {
         index.and_then(|index| self.routes.get(index)).copied().unwrap_or_default()
     }
 
-    /// The slot of the limit with this index.
-    pub fn limit(&self, index: usize) -> LimitSlot {
-        self.limits.get(index).copied().unwrap_or_default()
-    }
-
     /// The slot of the upstream with this index.
     pub fn upstream(&self, index: usize) -> UpstreamSlot {
         self.upstreams.get(index).copied().unwrap_or_default()
@@ -170,8 +162,8 @@ type Source = Arc<dyn Fn(&mut Samples) + Send + Sync>;
 
 struct Shared {
     started_micros: u64,
-    /// Of routes, limits, upstreams.
-    names: Mutex<[Names; 3]>,
+    /// Of routes and of upstreams.
+    names: Mutex<[Names; 2]>,
     workers: Mutex<Vec<Arc<WorkerCells>>>,
     retired: WorkerCells,
     sources: Mutex<Vec<(&'static str, Source)>>,

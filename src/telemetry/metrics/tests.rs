@@ -5,15 +5,12 @@ use super::*;
 #[test]
 fn a_scrape_sums_what_the_workers_counted() {
     let metrics = Metrics::new(1_000_000);
-    let labels = metrics.resolve(&["GET /a", "/b"], &["per_caller"], &["app"]);
+    let labels = metrics.resolve(&["GET /a", "/b"], &["app"]);
     let (one, two) = (metrics.worker(), metrics.worker());
     one.finished(labels.route(Some(0)), 200, 700);
     two.finished(labels.route(Some(0)), 200, 6_000);
     two.finished(labels.route(Some(1)), 429, 90);
     two.finished(labels.route(None), 404, 90);
-    one.decision(labels.limit(0), Outcome::Allow);
-    two.decision(labels.limit(0), Outcome::Deny);
-    two.candidate(labels.limit(0), true, false);
     one.upstream(labels.upstream(0), 502, 100);
     one.upstream_failed(labels.upstream(0), "connect");
     one.rejected("denied");
@@ -30,9 +27,6 @@ fn a_scrape_sums_what_the_workers_counted() {
         "tollgate_request_duration_seconds_bucket{le=\"0.01\",route=\"GET /a\"} 2",
         "tollgate_request_duration_seconds_bucket{le=\"+Inf\",route=\"GET /a\"} 2",
         "tollgate_request_duration_seconds_sum{route=\"GET /a\"} 0.0067",
-        "tollgate_limit_decisions_total{limit=\"per_caller\",outcome=\"allow\"} 1",
-        "tollgate_limit_decisions_total{limit=\"per_caller\",outcome=\"deny\"} 1",
-        "tollgate_limit_candidate_total{limit=\"per_caller\",agreement=\"only_candidate_refuses\"} 1",
         "tollgate_upstream_requests_total{upstream=\"app\",code=\"502\"} 1",
         "tollgate_upstream_failures_total{upstream=\"app\",reason=\"connect\"} 1",
         "tollgate_rejections_total{reason=\"denied\"} 1",
@@ -48,12 +42,12 @@ fn a_scrape_sums_what_the_workers_counted() {
 #[test]
 fn counters_carry_on_through_a_reload_and_the_end_of_a_worker() {
     let metrics = Metrics::new(0);
-    let before = metrics.resolve(&["/a", "/b"], &[], &[]);
+    let before = metrics.resolve(&["/a", "/b"], &[]);
     let worker = metrics.worker();
     worker.finished(before.route(Some(1)), 200, 1);
     drop(worker);
     // The file was turned round, and a route is new.
-    let after = metrics.resolve(&["/new", "/b", "/a"], &[], &[]);
+    let after = metrics.resolve(&["/new", "/b", "/a"], &[]);
     assert_eq!(after.route(Some(1)), before.route(Some(1)));
     let worker = metrics.worker();
     worker.finished(after.route(Some(1)), 200, 1);
@@ -63,16 +57,16 @@ fn counters_carry_on_through_a_reload_and_the_end_of_a_worker() {
 #[test]
 fn more_names_than_slots_count_as_other() {
     let metrics = Metrics::new(0);
-    let names: Vec<String> = (0..cells::SLOTS_MAX + 10).map(|n| format!("/{n}")).collect();
-    let labels = metrics.resolve(&names, &[], &[]);
-    assert_eq!(labels.route(Some(cells::SLOTS_MAX + 5)), labels.route(None));
-    assert_ne!(labels.route(Some(cells::SLOTS_MAX - 2)), labels.route(None));
+    let names: Vec<String> = (0..SLOTS_MAX + 10).map(|n| format!("/{n}")).collect();
+    let labels = metrics.resolve(&names, &[]);
+    assert_eq!(labels.route(Some(SLOTS_MAX + 5)), labels.route(None));
+    assert_ne!(labels.route(Some(SLOTS_MAX - 2)), labels.route(None));
 }
 
 #[test]
 fn a_status_nobody_registered_counts_by_its_class() {
     let metrics = Metrics::new(0);
-    let labels = metrics.resolve::<&str>(&[], &[], &[]);
+    let labels = metrics.resolve::<&str>(&[], &[]);
     let worker = metrics.worker();
     for status in [299, 599, 42, 999, 499] {
         worker.finished(labels.route(None), status, 1);
@@ -109,7 +103,7 @@ fn sources_are_asked_at_each_scrape_and_replaced_by_their_key() {
 #[test]
 fn scrapes_while_workers_count_never_lose_or_double() {
     let metrics = Metrics::new(0);
-    let labels = metrics.resolve(&["/a"], &[], &[]);
+    let labels = metrics.resolve(&["/a"], &[]);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {

@@ -1,0 +1,47 @@
+//! What the limiter counted, as metrics.
+
+use crate::limit::Role;
+use crate::limiter::Snapshot;
+use crate::telemetry::metrics::Samples;
+
+/// Adds the limits' counters to a scrape.
+pub fn samples(limits: &[Snapshot], to: &mut Samples) {
+    for snapshot in limits {
+        let limit = &*snapshot.limit;
+        let mut labels = vec![("limit", &*limit.name)];
+        if let Some(tier) = &limit.tier {
+            labels.push(("tier", tier));
+        }
+        if limit.role == Role::Candidate {
+            let agreement = snapshot.agreement;
+            for (word, count) in [
+                ("both_allow", agreement.both_allow),
+                ("both_refuse", agreement.both_refuse),
+                ("only_live_refuses", agreement.only_live_refuses),
+                ("only_candidate_refuses", agreement.only_candidate_refuses),
+            ] {
+                let labels = [&labels[..], &[("agreement", word)]].concat();
+                to.counter(
+                    "limit_candidate",
+                    "What a limit and its candidate said of the same requests",
+                    &labels,
+                    count,
+                );
+            }
+            continue;
+        }
+        let count = snapshot.count;
+        for (outcome, count) in
+            [("allow", count.allowed), ("deny", count.refused), ("shadow_deny", count.shadow_refused)]
+        {
+            let labels = [&labels[..], &[("outcome", outcome)]].concat();
+            to.counter("limit_decisions", "What each limit said, once per request and limit", &labels, count);
+        }
+        let help = "Decisions made without the shared store, which did not answer";
+        to.counter("limit_ungoverned", help, &labels, count.ungoverned);
+        let help = "Buckets forgotten while they remembered a debt; the debt was kept";
+        to.counter("limit_key_evictions", help, &labels, snapshot.table.evictions);
+        let help = "Refusals of keys that stood at an inherited debt";
+        to.counter("limit_inherited_refusals", help, &labels, snapshot.table.inherited_refusals);
+    }
+}

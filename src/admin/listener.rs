@@ -1,0 +1,82 @@
+//! The admin listener's socket, of either kind.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::pin::Pin;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::Listen;
+
+/// A bound socket that no runtime has yet.
+pub(super) enum Bound {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// A bound socket of the runtime that serves it.
+pub(super) enum Listener {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
+}
+
+/// A connection of either kind. Boxed: probes are few.
+pub(super) type Connection = Pin<Box<dyn Duplex>>;
+
+/// Both directions of a connection.
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
+
+/// Binds; also where it listens in fact.
+pub(super) fn bind(listen: &Listen) -> io::Result<(Bound, Listen)> {
+    match listen {
+        Listen::Tcp(address) => {
+            let listener = TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            let address = listener.local_addr()?;
+            Ok((Bound::Tcp(listener), Listen::Tcp(address)))
+        }
+        Listen::Unix(path) => {
+            clear(path)?;
+            let listener = UnixListener::bind(path)?;
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
+            listener.set_nonblocking(true)?;
+            Ok((Bound::Unix(listener), listen.clone()))
+        }
+    }
+}
+
+/// Removes the socket that a gateway which is no more left behind; never another file, never a live one's.
+fn clear(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => {
+            if UnixStream::connect(path).is_ok() {
+                return Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens there"));
+            }
+            std::fs::remove_file(path)
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Bound {
+    pub(super) fn into_listener(self) -> io::Result<Listener> {
+        Ok(match self {
+            Self::Tcp(listener) => Listener::Tcp(tokio::net::TcpListener::from_std(listener)?),
+            Self::Unix(listener) => Listener::Unix(tokio::net::UnixListener::from_std(listener)?),
+        })
+    }
+}
+
+impl Listener {
+    pub(super) async fn accept(&self) -> io::Result<Connection> {
+        Ok(match self {
+            Self::Tcp(listener) => Box::pin(listener.accept().await?.0),
+            Self::Unix(listener) => Box::pin(listener.accept().await?.0),
+        })
+    }
+}

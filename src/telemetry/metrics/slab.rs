@@ -1,0 +1,51 @@
+//! Counters by slot.
+
+use std::sync::OnceLock;
+
+/// Counters by slot, made in chunks when first touched, so that thousands of names cost nothing until they are used.
+#[derive(Debug)]
+pub(super) struct Slab<T> {
+    chunks: Box<[OnceLock<Box<Chunk<T>>>]>,
+}
+
+/// Aligned to two cache lines (the prefetcher takes pairs): no chunk shares one with another worker's.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Chunk<T>([T; CHUNK]);
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { chunks: (0..SLOTS_MAX / CHUNK).map(|_| OnceLock::new()).collect() }
+    }
+}
+
+impl<T: Default> Slab<T> {
+    pub(super) fn at(&self, slot: u32) -> &T {
+        let slot = slot as usize;
+        let chunk = &self.chunks[(slot / CHUNK) % (SLOTS_MAX / CHUNK)];
+        let chunk = chunk.get_or_init(|| Box::new(Chunk(std::array::from_fn(|_| T::default()))));
+        &chunk.0[slot % CHUNK]
+    }
+
+    /// Calls `with` on every slot of every chunk that was touched.
+    pub(super) fn each(&self, mut with: impl FnMut(u32, &T)) {
+        let mut slot = 0;
+        for chunk in &self.chunks {
+            match chunk.get() {
+                Some(chunk) => {
+                    for cells in &chunk.0 {
+                        with(slot, cells);
+                        slot += 1;
+                    }
+                }
+                None => slot += CHUNK as u32,
+            }
+        }
+    }
+}
+
+/// Names of one kind that get counters of their own; later ones count as `_other`.
+pub(super) const SLOTS_MAX: usize = 16_384;
+
+/// Slots made at once.
+const CHUNK: usize = 16;
