@@ -2,11 +2,17 @@
 
 use std::sync::Arc;
 
+use super::bucket::{Granted, Judged, Next, Report, State};
+use super::calendar::Calendar;
+use super::claim::{Change, Standing, Verdict};
 use super::in_flight::InFlight;
 use super::quota::{Quota, QuotaError};
+use super::sliding_log::{Log, SlidingLog};
+use super::sliding_window::SlidingWindow;
+use super::stepped::Stepped;
 use super::time::{Micros, Timestamp};
 use super::token_bucket::TokenBucket;
-use super::words;
+use super::{fixed_window, interval};
 
 /// What the file says of one limit, before it is known to be representable. [`Algorithm::new`] checks it.
 #[derive(Clone, Debug)]
@@ -60,63 +66,269 @@ pub enum Align {
     Calendar(Arc<Calendar>),
 }
 
-/// Window boundaries in ascending order, worked out outside the core; it knows no zone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Calendar {
-    /// The starts of consecutive windows; the last entry ends the last window.
-    pub boundaries: Vec<Timestamp>,
-    /// In words: "day in Europe/Berlin".
-    pub words: String,
-}
-
 /// An algorithm with its checked parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Algorithm {
     /// Continuous refill: `burst + rate x T` in every span T.
     TokenBucket(TokenBucket),
+    /// The whole amount at once, each whole period since first use.
+    Interval(Stepped),
+    /// A count per window.
+    FixedWindow(Stepped),
+    /// Two-window estimate.
+    SlidingWindow(SlidingWindow),
+    /// Exact log of grants.
+    SlidingLog(SlidingLog),
     /// At most so many at once.
     InFlight(InFlight),
+}
+
+/// A decision about one bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// What the bucket answers.
+    pub standing: Standing,
+    /// The bucket afterwards: as it was, when refused.
+    pub state: Option<State>,
 }
 
 impl Algorithm {
     /// Checks `terms`.
     ///
     /// # Errors
-    /// Every reason the limit cannot be represented exactly.
+    /// Every reason the limit cannot be represented exactly, and every setting this algorithm has no meaning for.
     pub fn new(terms: &Terms) -> Result<Self, Vec<QuotaError>> {
+        let mut errors = terms.meaningless();
+        let made = Self::with(terms);
+        match made {
+            Ok(algorithm) if errors.is_empty() => Ok(algorithm),
+            Ok(_) => Err(errors),
+            Err(more) => {
+                errors.extend(more);
+                Err(errors)
+            }
+        }
+    }
+
+    fn with(terms: &Terms) -> Result<Self, Vec<QuotaError>> {
         if terms.kind == Kind::InFlight {
             return InFlight::new(terms.amount).map(Self::InFlight);
         }
         let quota = Quota::new(terms.amount, terms.period, terms.burst.unwrap_or(terms.amount))?;
-        TokenBucket::new(quota, terms.debt, terms.max_wait, terms.shared).map(Self::TokenBucket)
-    }
-
-    /// The limit said back in words: "20 at once, then one every 600 ms; at most 120 in any minute".
-    pub fn words(&self) -> String {
-        match self {
-            Self::TokenBucket(bucket) => {
-                let quota = bucket.quota();
-                let most = quota.amount.saturating_add(quota.burst).saturating_add(bucket.debt());
-                format!(
-                    "{} at once, then {}; at most {most} in any {}",
-                    quota.burst,
-                    words::pace(quota),
-                    words::period(quota.period)
-                )
-            }
-            Self::InFlight(limit) => format!("at most {} at once", limit.most()),
+        let (align, debt, max_wait, shared) = (terms.align.clone(), terms.debt, terms.max_wait, terms.shared);
+        match terms.kind {
+            Kind::TokenBucket => TokenBucket::new(quota, debt, max_wait, shared).map(Self::TokenBucket),
+            Kind::Interval => interval::new(quota, debt, max_wait, shared).map(Self::Interval),
+            Kind::FixedWindow => fixed_window::new(quota, align, debt, max_wait, shared).map(Self::FixedWindow),
+            Kind::SlidingWindow => SlidingWindow::new(quota, shared).map(Self::SlidingWindow),
+            Kind::SlidingLog => SlidingLog::new(quota, max_wait).map(Self::SlidingLog),
+            Kind::InFlight => InFlight::new(terms.amount).map(Self::InFlight),
         }
     }
 
-    /// Quota and window of the `RateLimit-Policy` header: `q`, and `w` in whole seconds where there is one.
-    pub fn policy_quota(&self) -> (u64, Option<u64>) {
+    /// The algorithm's name.
+    pub fn kind(&self) -> Kind {
         match self {
-            Self::TokenBucket(bucket) => {
-                let quota = bucket.quota();
-                (quota.burst, Some(quota.time_for(quota.burst).ceil_secs().max(1)))
+            Self::TokenBucket(_) => Kind::TokenBucket,
+            Self::Interval(_) => Kind::Interval,
+            Self::FixedWindow(_) => Kind::FixedWindow,
+            Self::SlidingWindow(_) => Kind::SlidingWindow,
+            Self::SlidingLog(_) => Kind::SlidingLog,
+            Self::InFlight(_) => Kind::InFlight,
+        }
+    }
+
+    /// Its rate; a concurrency limit has none.
+    pub fn quota(&self) -> Option<&Quota> {
+        match self {
+            Self::TokenBucket(bucket) => Some(bucket.quota()),
+            Self::Interval(bucket) | Self::FixedWindow(bucket) => Some(bucket.quota()),
+            Self::SlidingWindow(window) => Some(window.quota()),
+            Self::SlidingLog(log) => Some(log.quota()),
+            Self::InFlight(_) => None,
+        }
+    }
+
+    /// The greatest cost that can ever be drawn: a greater constant cost is a configuration error, a greater one that comes
+    /// with the request is refused without a time.
+    pub fn greatest_cost(&self) -> u64 {
+        match self {
+            Self::TokenBucket(bucket) => bucket.quota().burst.saturating_add(bucket.debt()),
+            Self::Interval(bucket) | Self::FixedWindow(bucket) => bucket.quota().burst.saturating_add(bucket.debt()),
+            Self::SlidingWindow(window) => window.quota().amount,
+            Self::SlidingLog(log) => log.quota().amount,
+            Self::InFlight(limit) => limit.most(),
+        }
+    }
+
+    /// Whether `cost` can be drawn at `now` from the bucket in `state` (`None`: a full one), without drawing it. A state of
+    /// another algorithm counts as none: a changed algorithm starts afresh.
+    pub fn judge(&self, state: Option<&State>, cost: u64, now: Timestamp) -> Judged<Next> {
+        fn lift<S>(judged: Judged<S>, next: fn(S) -> Next) -> Judged<Next> {
+            judged.map(|granted| Granted { wait: granted.wait, next: next(granted.next) })
+        }
+        match self {
+            Self::TokenBucket(bucket) => lift(bucket.judge(State::level(state), cost, now), Next::Level),
+            Self::Interval(bucket) | Self::FixedWindow(bucket) => {
+                lift(bucket.judge(State::steps(state), cost, now), Next::Steps)
             }
-            Self::InFlight(limit) => (limit.most(), None),
+            Self::SlidingWindow(window) => lift(window.judge(State::pair(state), cost, now), Next::Pair),
+            Self::SlidingLog(log) => lift(log.judge(State::log(state), cost, now), Next::Entry),
+            Self::InFlight(limit) => lift(limit.judge(State::held(state), cost), Next::Held),
+        }
+    }
+
+    /// Writes down a grant.
+    pub fn apply(&self, state: &mut Option<State>, next: Next) {
+        *state = match (self, next) {
+            (Self::SlidingLog(algorithm), Next::Entry(entry)) => {
+                let mut log = match state.take() {
+                    Some(State::Log(log)) => log,
+                    _ => Log::default(),
+                };
+                algorithm.take(&mut log, entry);
+                (!log.is_empty()).then_some(State::Log(log))
+            }
+            (_, Next::Entry(_)) => return,
+            (_, Next::Level(level)) => Some(State::Level(level)),
+            (_, Next::Steps(steps)) => Some(State::Steps(steps)),
+            (_, Next::Pair(pair)) => Some(State::Pair(pair)),
+            (_, Next::Held(held)) => (held.units > 0).then_some(State::Held(held)),
+        };
+    }
+
+    /// How the bucket stands at `now`.
+    pub fn report(&self, state: Option<&State>, now: Timestamp) -> Report {
+        match self {
+            Self::TokenBucket(bucket) => bucket.report(State::level(state), now),
+            Self::Interval(bucket) => bucket.report(State::steps(state), now, false),
+            Self::FixedWindow(bucket) => bucket.report(State::steps(state), now, true),
+            Self::SlidingWindow(window) => window.report(State::pair(state), now),
+            Self::SlidingLog(log) => log.report(State::log(state), now),
+            Self::InFlight(limit) => limit.report(State::held(state)),
+        }
+    }
+
+    /// Decides about one bucket: the specification that every store is a translation of.
+    pub fn decide(&self, state: Option<&State>, cost: u64, now: Timestamp) -> Decided {
+        let judged = self.judge(state, cost, now);
+        let verdict = Verdict::from(&judged);
+        let mut state = state.cloned();
+        if let Ok(granted) = judged {
+            self.apply(&mut state, granted.next);
+        }
+        Decided { standing: Standing::new(verdict, self.report(state.as_ref(), now)), state }
+    }
+
+    /// Corrects an earlier grant.
+    pub fn settle(&self, state: &mut Option<State>, change: Change, now: Timestamp) {
+        *state = match self {
+            Self::TokenBucket(bucket) => bucket.settle(State::level(state.as_ref()), change, now).map(State::Level),
+            Self::Interval(bucket) | Self::FixedWindow(bucket) => {
+                bucket.settle(State::steps(state.as_ref()), change, now).map(State::Steps)
+            }
+            Self::SlidingWindow(window) => window.settle(State::pair(state.as_ref()), change, now).map(State::Pair),
+            Self::InFlight(limit) => limit.settle(State::held(state.as_ref()), change).map(State::Held),
+            Self::SlidingLog(algorithm) => {
+                let mut log = match state.take() {
+                    Some(State::Log(log)) => log,
+                    _ => Log::default(),
+                };
+                algorithm.settle(&mut log, change, now);
+                (!log.is_empty()).then_some(State::Log(log))
+            }
+        };
+    }
+
+    /// The moment from which the bucket equals no bucket, if nothing more happens; a place in flight has none
+    /// (`None`).
+    pub fn expiry(&self, state: &State) -> Option<Timestamp> {
+        match (self, state) {
+            (Self::TokenBucket(bucket), State::Level(level)) => Some(bucket.expiry(*level)),
+            (Self::Interval(bucket) | Self::FixedWindow(bucket), State::Steps(steps)) => Some(bucket.expiry(*steps)),
+            (Self::SlidingWindow(window), State::Pair(pair)) => Some(window.expiry(*pair)),
+            (Self::SlidingLog(algorithm), State::Log(log)) => Some(algorithm.expiry(log)),
+            (Self::InFlight(_), State::Held(_)) => None,
+            // Another algorithm's state counts as none already.
+            _ => Some(Timestamp::default()),
+        }
+    }
+
+    /// The bucket of this limit under its `new` numbers: each caller's units as they stand at `now`, rounded down, clamped
+    /// to the new burst, never added to. A changed algorithm starts afresh (`None`).
+    pub fn rescale(&self, state: &State, new: &Self, now: Timestamp) -> Option<State> {
+        match (self, new, state) {
+            (Self::TokenBucket(old), Self::TokenBucket(new), State::Level(level)) => {
+                old.rescale(*level, new, now).map(State::Level)
+            }
+            (Self::Interval(old), Self::Interval(new), State::Steps(steps))
+            | (Self::FixedWindow(old), Self::FixedWindow(new), State::Steps(steps)) => {
+                old.rescale(*steps, new, now).map(State::Steps)
+            }
+            (Self::SlidingWindow(old), Self::SlidingWindow(new), State::Pair(pair)) => {
+                old.rescale(*pair, new, now).map(State::Pair)
+            }
+            (Self::SlidingLog(old), Self::SlidingLog(new), State::Log(log)) => {
+                Some(old.rescale(log, new, now)).filter(|log| !log.is_empty()).map(State::Log)
+            }
+            (Self::InFlight(_), Self::InFlight(_), State::Held(held)) => Some(State::Held(*held)),
+            _ => None,
         }
     }
 }
+
+impl Terms {
+    /// Settings that the algorithm has no meaning for: each an error, for silence would let the file lie.
+    fn meaningless(&self) -> Vec<QuotaError> {
+        let mut errors = Vec::new();
+        let mut forbid = |set: bool, field, why: &str| {
+            if set {
+                errors.push(QuotaError::new(field, why));
+            }
+        };
+        let windows = matches!(self.kind, Kind::FixedWindow | Kind::SlidingWindow | Kind::SlidingLog);
+        let in_flight = self.kind == Kind::InFlight;
+        forbid(
+            windows && self.burst.is_some_and(|burst| burst != self.amount),
+            "burst",
+            "a window admits its whole amount at once; burst is for token_bucket and interval",
+        );
+        forbid(in_flight && self.burst.is_some(), "burst", "a concurrency limit has no burst");
+        forbid(
+            self.kind != Kind::FixedWindow && self.align != Align::FirstHit,
+            "window",
+            "only fixed_window can be aligned",
+        );
+        forbid(
+            self.debt > 0 && matches!(self.kind, Kind::SlidingWindow | Kind::SlidingLog | Kind::InFlight),
+            "debt",
+            "only token_bucket, interval and fixed_window can go into debt",
+        );
+        forbid(
+            self.max_wait > Micros::ZERO && self.kind == Kind::SlidingWindow,
+            "max_wait",
+            "an estimate cannot promise a moment; token_bucket and sliding_log can hold a request until it is due",
+        );
+        forbid(
+            self.max_wait > Micros::ZERO && in_flight,
+            "max_wait",
+            "nobody knows when a place in flight falls free; max_wait is for rates",
+        );
+        forbid(self.max_wait > WAIT_MAX, "max_wait", "the longest wait is one hour");
+        forbid(
+            self.warm_up > Micros::ZERO && self.kind != Kind::TokenBucket,
+            "warm_up",
+            "only token_bucket can warm up",
+        );
+        forbid(
+            self.warm_up > Micros::ZERO && self.shared,
+            "warm_up",
+            "warming up is kept in the process: add store = \"local\"",
+        );
+        errors
+    }
+}
+
+/// The longest a request may be held: longer, and every timeout between here and the caller has struck.
+pub const WAIT_MAX: Micros = Micros::from_secs(3_600);

@@ -1,5 +1,6 @@
 //! The state kept for one bucket, and what an algorithm says of it.
 
+use super::sliding_log::{Entry, Log};
 use super::time::{Micros, Timestamp};
 
 /// The state of one bucket: two or three integers, but for the log. A bucket that is full (whose window is over, in
@@ -10,12 +11,49 @@ pub enum State {
     Level(Level),
     /// An interval bucket or a fixed window.
     Steps(Steps),
-    /// A warming token bucket.
-    Warming(Warming),
     /// A two-window estimate.
     Pair(Pair),
+    /// A log of grants.
+    Log(Log),
     /// Requests in flight.
     Held(Held),
+}
+
+/// What a grant makes of a bucket, of any algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The new level.
+    Level(Level),
+    /// The new units.
+    Steps(Steps),
+    /// The new counts.
+    Pair(Pair),
+    /// The entry that the log gains.
+    Entry(Entry),
+    /// The new number in flight.
+    Held(Held),
+}
+
+impl State {
+    pub(super) fn level(state: Option<&Self>) -> Option<Level> {
+        if let Some(Self::Level(level)) = state { Some(*level) } else { None }
+    }
+
+    pub(super) fn steps(state: Option<&Self>) -> Option<Steps> {
+        if let Some(Self::Steps(steps)) = state { Some(*steps) } else { None }
+    }
+
+    pub(super) fn pair(state: Option<&Self>) -> Option<Pair> {
+        if let Some(Self::Pair(pair)) = state { Some(*pair) } else { None }
+    }
+
+    pub(super) fn log(state: Option<&Self>) -> Option<&Log> {
+        if let Some(Self::Log(log)) = state { Some(log) } else { None }
+    }
+
+    pub(super) fn held(state: Option<&Self>) -> Option<Held> {
+        if let Some(Self::Held(held)) = state { Some(*held) } else { None }
+    }
 }
 
 /// A token bucket: its level in unit-microseconds (one unit is the quota's `p`), as it stood at a moment.
@@ -34,15 +72,6 @@ pub struct Steps {
     pub units: i64,
     /// The start of the current step (window); never decreases.
     pub since: Timestamp,
-}
-
-/// A warming bucket after Guava's SmoothWarmingUp.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Warming {
-    /// Coldness in unit-microseconds (Guava's stored permits): nothing is warm, `warm_up x n` is cold.
-    pub cold: u64,
-    /// When the last grant is paid for: the next is due then. Coldness grows from here on.
-    pub free_at: Timestamp,
 }
 
 /// Counts of two adjacent windows.

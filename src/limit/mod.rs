@@ -5,22 +5,34 @@
 
 pub mod algorithm;
 pub mod bucket;
+pub mod calendar;
 pub mod claim;
+pub mod draw;
+pub mod fixed_window;
 pub mod in_flight;
+pub mod interval;
 pub mod key;
 pub mod packed;
 pub mod quota;
+pub mod sliding_log;
+pub mod sliding_window;
+pub mod stepped;
 pub mod time;
 pub mod token_bucket;
 pub mod words;
 
 use std::sync::Arc;
 
-pub use algorithm::{Algorithm, Align, Calendar, Kind, Terms};
+pub use algorithm::{Algorithm, Align, Decided, Kind, Terms};
+pub use bucket::{Granted, Judged, Next, Refused, Report, State};
+pub use calendar::Calendar;
 pub use claim::{CLAIMS_MAX, Change, Claim, Draw, Settlement, Standing, Verdict};
+pub use draw::draw_all;
 pub use key::KeyBytes;
+pub use packed::Packed;
 pub use quota::{Quota, QuotaError};
 pub use time::{Micros, Timestamp};
+pub use token_bucket::TokenBucket;
 
 /// One named limit with one set of numbers: a limit with tiers is one `Limit` per tier, and its candidate another.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,105 @@
 //! Spans, rates and limits said in words.
 
+use super::algorithm::{Algorithm, Align};
 use super::quota::Quota;
+use super::stepped::Stepped;
 use super::time::Micros;
+
+impl Algorithm {
+    /// The limit said back in words: "20 at once, then one every 600 ms; at most 120 in any minute".
+    pub fn words(&self) -> String {
+        match self {
+            Self::TokenBucket(bucket) => {
+                let quota = bucket.quota();
+                let most = quota.amount.saturating_add(quota.burst).saturating_add(bucket.debt());
+                let mut words = format!(
+                    "{} at once, then {}; at most {most} in any {}",
+                    quota.burst,
+                    pace(quota),
+                    period(quota.period)
+                );
+                if quota.burst == quota.amount {
+                    words.push_str(", because burst is the whole amount");
+                }
+                words + &leeway(bucket.debt(), bucket.max_wait())
+            }
+            Self::Interval(bucket) => {
+                let quota = bucket.quota();
+                let most = quota.amount.saturating_add(quota.burst).saturating_add(bucket.debt());
+                format!(
+                    "{} at once, then {} added every {} since first use, up to {}; at most {most} in any {}",
+                    quota.burst,
+                    quota.amount,
+                    period(quota.period),
+                    quota.burst,
+                    period(quota.period)
+                ) + &leeway(bucket.debt(), bucket.max_wait())
+            }
+            Self::FixedWindow(window) => fixed(window),
+            Self::SlidingWindow(window) => {
+                let quota = window.quota();
+                format!(
+                    "about {} in any {}, estimated from two windows: never more than {} in one window of the clock, and at \
+                     worst {} in any {} if they come all at once at a window's end",
+                    quota.amount,
+                    period(quota.period),
+                    quota.amount,
+                    (2 * quota.amount).saturating_sub(1),
+                    period(quota.period)
+                )
+            }
+            Self::SlidingLog(log) => {
+                let quota = log.quota();
+                format!("at most {} in any {}, exactly", quota.amount, period(quota.period))
+                    + &leeway(0, log.max_wait())
+            }
+            Self::InFlight(limit) => format!("at most {} at the same time", limit.most()),
+        }
+    }
+
+    /// Quota and window of the `RateLimit-Policy` header: `q`, and `w` in whole seconds where there is one. For buckets the
+    /// burst and the time in which the rate yields it, so that q over w is the rate.
+    pub fn policy_quota(&self) -> (u64, Option<u64>) {
+        let window = |quota: &Quota| (quota.amount, Some(quota.period.ceil_secs().max(1)));
+        match self {
+            Self::TokenBucket(bucket) => bucket_policy(bucket.quota()),
+            Self::Interval(bucket) => bucket_policy(bucket.quota()),
+            Self::FixedWindow(bucket) => window(bucket.quota()),
+            Self::SlidingWindow(estimate) => window(estimate.quota()),
+            Self::SlidingLog(log) => window(log.quota()),
+            Self::InFlight(limit) => (limit.most(), None),
+        }
+    }
+}
+
+fn bucket_policy(quota: &Quota) -> (u64, Option<u64>) {
+    (quota.burst, Some(quota.time_for(quota.burst).ceil_secs().max(1)))
+}
+
+fn fixed(window: &Stepped) -> String {
+    let quota = window.quota();
+    let (each, begins) = match window.align() {
+        Align::FirstHit => (period(quota.period), "counted from the first request"),
+        Align::Clock => (period(quota.period), "aligned to the clock (UTC)"),
+        Align::Calendar(calendar) => (calendar.words.clone(), "by the calendar"),
+    };
+    format!(
+        "{} per {each}, {begins}; up to {} in a moment across the edge of two windows",
+        quota.amount,
+        2 * quota.amount
+    ) + &leeway(window.debt(), window.max_wait())
+}
+
+fn leeway(debt: u64, max_wait: Micros) -> String {
+    let mut words = String::new();
+    if debt > 0 {
+        words.push_str(&format!("; up to {debt} more on credit, paid by the next caller's wait"));
+    }
+    if max_wait > Micros::ZERO {
+        words.push_str(&format!("; held up to {} until due", span(max_wait)));
+    }
+    words
+}
 
 /// A span as a person writes it: "600 ms", "1 minute", "36 s", "1 day".
 pub fn span(span: Micros) -> String {

@@ -1,0 +1,196 @@
+//! The sliding log: every grant of the last period is remembered, and no period ever holds more than the quota. Exact,
+//! for small quotas: the log never has more entries than twice the quota has units.
+//!
+//! A grant at t counts until t + period, that moment excluded: one who waits for it is admitted.
+
+use std::collections::VecDeque;
+
+use super::bucket::{Granted, Judged, Refused, Report};
+use super::claim::Change;
+use super::quota::{Quota, QuotaError};
+use super::time::{Micros, Timestamp};
+
+/// A sliding log's checked parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlidingLog {
+    quota: Quota,
+    max_wait: Micros,
+}
+
+/// The grants of the last period, oldest first; with `max_wait` also those promised, whose moment is still to come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    entries: VecDeque<Entry>,
+}
+
+/// One grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// When the units were granted, or fall due.
+    pub at: Timestamp,
+    /// How many.
+    pub units: u64,
+}
+
+/// The greatest quota a log is kept for: at 16 bytes an entry and two quotas at most, 32 KiB a bucket.
+pub const LOG_UNITS_MAX: u64 = 1_024;
+
+impl Log {
+    /// A log from its entries, oldest first: what a store has kept.
+    pub fn from_entries(entries: impl IntoIterator<Item = Entry>) -> Self {
+        Self { entries: entries.into_iter().collect() }
+    }
+
+    /// The entries, oldest first.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = Entry> + '_ {
+        self.entries.iter().copied()
+    }
+
+    /// Whether nothing is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    fn last(&self) -> Option<Timestamp> {
+        self.entries.back().map(|entry| entry.at)
+    }
+}
+
+impl SlidingLog {
+    /// A log of `quota`.
+    ///
+    /// # Errors
+    /// When the quota is too large to remember each grant.
+    pub fn new(quota: Quota, max_wait: Micros) -> Result<Self, Vec<QuotaError>> {
+        if quota.amount > LOG_UNITS_MAX {
+            return Err(vec![QuotaError::new(
+                "rate",
+                format!(
+                    "a sliding log remembers every grant, so {LOG_UNITS_MAX} per period is the most; take sliding_window or token_bucket"
+                ),
+            )]);
+        }
+        Ok(Self { quota, max_wait })
+    }
+
+    /// Its amount and period.
+    pub fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
+    /// The longest a request may wait for its place.
+    pub fn max_wait(&self) -> Micros {
+        self.max_wait
+    }
+
+    /// Whether `cost` can be drawn at `now`; the grant's `next` is the entry that [`SlidingLog::take`] adds.
+    pub fn judge(&self, log: Option<&Log>, cost: u64, now: Timestamp) -> Judged<Entry> {
+        let Some(spare) = self.quota.amount.checked_sub(cost) else { return Err(Refused::NEVER) };
+        // Grants are in order. Behind the last one there is either a promise to keep, or a clock that stepped back: then it
+        // stands still until it has caught up.
+        let from = log.and_then(Log::last).map_or(now, |last| last.max(now));
+        let mut counted = self.counted(log, from);
+        let mut due = from;
+        if counted > spare {
+            for entry in log.into_iter().flat_map(Log::entries).filter(|entry| self.counts(*entry, from)) {
+                counted -= entry.units;
+                due = entry.at.after(self.quota.period);
+                if counted <= spare {
+                    break;
+                }
+            }
+        }
+        let stands_still = due == from && self.max_wait == Micros::ZERO;
+        let wait = if stands_still { Micros::ZERO } else { due.since(now) };
+        if wait > self.max_wait {
+            return Err(Refused::after(Micros(wait.0 - self.max_wait.0)));
+        }
+        Ok(Granted { wait, next: Entry { at: due, units: cost } })
+    }
+
+    /// Adds a grant to `log` and forgets what no longer counts for it or any later one.
+    pub fn take(&self, log: &mut Log, entry: Entry) {
+        if entry.units == 0 {
+            return;
+        }
+        while log.entries.front().is_some_and(|first| !self.counts(*first, entry.at)) {
+            log.entries.pop_front();
+        }
+        match log.entries.back_mut() {
+            Some(last) if last.at == entry.at => last.units += entry.units,
+            _ => log.entries.push_back(entry),
+        }
+    }
+
+    /// How it stands.
+    pub fn report(&self, log: Option<&Log>, now: Timestamp) -> Report {
+        let last = log.and_then(Log::last);
+        let from = last.map_or(now, |last| last.max(now));
+        let remaining = self.quota.amount.saturating_sub(self.counted(log, from));
+        let effective = match remaining {
+            0 => match self.judge(log, 1, now) {
+                Ok(granted) => granted.wait,
+                Err(refused) => Micros(refused.retry_after.unwrap_or_default().0.saturating_add(self.max_wait.0)),
+            },
+            _ => self.quota.time_for(remaining),
+        };
+        let reset = last.map_or(Micros::ZERO, |last| last.after(self.quota.period).since(now));
+        Report { remaining, reset, effective }
+    }
+
+    /// Corrects an earlier grant. A charge counts as of now, up to one quota above the quota. A refund is taken from
+    /// the oldest grants, whichever was meant: those left are the later ones, so nothing leaves the log sooner than
+    /// it would have. It is dropped while a request may be waiting (see [`super::TokenBucket::settle`]).
+    pub fn settle(&self, log: &mut Log, change: Change, now: Timestamp) {
+        let from = log.last().map_or(now, |last| last.max(now));
+        match change {
+            Change::Charge { more } => {
+                let room = (2 * self.quota.amount).saturating_sub(self.counted(Some(log), from));
+                self.take(log, Entry { at: from, units: more.min(room) });
+            }
+            Change::Refund { units } if from <= now || self.max_wait == Micros::ZERO => {
+                log.entries.retain(|entry| self.counts(*entry, from));
+                let mut units = units;
+                while units > 0 {
+                    let Some(first) = log.entries.front_mut() else { break };
+                    let back = first.units.min(units);
+                    units -= back;
+                    first.units -= back;
+                    if first.units == 0 {
+                        log.entries.pop_front();
+                    }
+                }
+            }
+            Change::Refund { .. } | Change::Release { .. } => {}
+        }
+    }
+
+    /// When the last grant no longer counts.
+    pub fn expiry(&self, log: &Log) -> Timestamp {
+        log.last().map_or(Timestamp::default(), |last| last.after(self.quota.period))
+    }
+
+    /// The log under `new`: the units left stay, clamped to the new quota, never added to. With a shorter period what
+    /// is used counts as of now, for its grants would be forgotten at once.
+    pub fn rescale(&self, log: &Log, new: &Self, now: Timestamp) -> Log {
+        let from = log.last().map_or(now, |last| last.max(now));
+        let counted = self.counted(Some(log), from);
+        let remaining = self.quota.amount.saturating_sub(counted).min(new.quota.amount);
+        let used = new.quota.amount - remaining;
+        let mut kept = Log::default();
+        if new.quota.period >= self.quota.period {
+            kept.entries.extend(log.entries().filter(|entry| self.counts(*entry, from)));
+        }
+        let padding = used.saturating_sub(new.counted(Some(&kept), from));
+        new.take(&mut kept, Entry { at: from, units: padding });
+        kept
+    }
+
+    fn counts(&self, entry: Entry, now: Timestamp) -> bool {
+        now.since(entry.at) < self.quota.period
+    }
+
+    fn counted(&self, log: Option<&Log>, now: Timestamp) -> u64 {
+        log.into_iter().flat_map(Log::entries).filter(|entry| self.counts(*entry, now)).map(|entry| entry.units).sum()
+    }
+}

@@ -1,0 +1,160 @@
+//! The two-window estimate: the count of the window that `now` lies in, plus the count of the one before, weighted by
+//! how much of it still lies within one period of `now` (Cloudflare 2017, "How we built rate limiting capable of
+//! scaling to millions of domains"). It is the one algorithm that estimates.
+//!
+//! How far off it can be, for a quota Q: the estimate takes the previous window's P grants as evenly spread. They may all
+//! have come at that window's end; at the share x of the next window the estimate then counts them as P (1 - x), and grants
+//! up to Q - P (1 - x) = Q x more, all within one period of the first: Q (1 + x), which is below 2 Q. So in any one
+//! period fewer than 2 Q are granted, in any window aligned to the period at most Q; traffic that is evenly spread is
+//! counted exactly. A test reaches 2 Q - 1 and fails to pass it.
+//!
+//! The estimate itself is compared without rounding: `previous x (period - elapsed) <= (Q - current - cost) x period`.
+
+use super::bucket::{Granted, Judged, Pair, Refused, Report};
+use super::claim::Change;
+use super::quota::{LOCAL_BOUND, Quota, QuotaError, SHARED_BOUND};
+use super::time::{Micros, Timestamp};
+
+/// A two-window estimate's checked parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlidingWindow {
+    quota: Quota,
+    most: u64,
+}
+
+impl SlidingWindow {
+    /// Checks that the weighted counts are exact where they are kept.
+    ///
+    /// # Errors
+    /// When they are not.
+    pub fn new(quota: Quota, shared: bool) -> Result<Self, Vec<QuotaError>> {
+        let bound = i128::from(if shared { SHARED_BOUND } else { LOCAL_BOUND });
+        let period = i128::from(quota.period.0);
+        let fits = (bound - 1) / period;
+        if i128::from(quota.amount) > fits {
+            return Err(vec![QuotaError::new(
+                "rate",
+                format!(
+                    "amount x period is too much to weigh exactly: the most per {} is {fits}",
+                    super::words::period(quota.period)
+                ),
+            )]);
+        }
+        // A settlement may count one quota more than the quota, less where that would not fit.
+        let most = fits.min(2 * i128::from(quota.amount));
+        Ok(Self { most: u64::try_from(most).expect("at most twice the amount"), quota })
+    }
+
+    /// Its amount and period.
+    pub fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
+    /// The most a settlement may bring a window's count to.
+    pub fn most(&self) -> u64 {
+        self.most
+    }
+
+    /// The two counts at `now`. A clock that stepped back finds them as they were left.
+    pub fn current(&self, state: Option<Pair>, now: Timestamp) -> Pair {
+        let period = self.quota.period;
+        let fresh =
+            Pair { start: Timestamp::from_micros(now.as_micros() / period.0 * period.0), previous: 0, current: 0 };
+        match state {
+            None => fresh,
+            Some(pair) => match now.since(pair.start).0 / period.0 {
+                0 => pair,
+                1 => Pair { start: pair.start.after(period), previous: pair.current, current: 0 },
+                _ => fresh,
+            },
+        }
+    }
+
+    /// Whether `cost` can be drawn at `now`.
+    pub fn judge(&self, state: Option<Pair>, cost: u64, now: Timestamp) -> Judged<Pair> {
+        let (amount, period) = (self.quota.amount, self.quota.period.0);
+        let Some(spare) = amount.checked_sub(cost) else { return Err(Refused::NEVER) };
+        let pair = self.current(state, now);
+        let left = period - now.since(pair.start).0;
+        match spare.checked_sub(pair.current) {
+            Some(room) => {
+                // The previous window must have no more than this many microseconds of weight left.
+                let weight_left = share(room, period, pair.previous);
+                if left <= weight_left {
+                    return Ok(Granted { wait: Micros::ZERO, next: Pair { current: pair.current + cost, ..pair } });
+                }
+                Err(Refused::after(Micros(left - weight_left + pair.start.since(now).0)))
+            }
+            // Not in this window. In the next, this one is the previous.
+            None => {
+                let into_next = period - share(spare, period, pair.current);
+                Err(Refused::after(Micros(left + into_next + pair.start.since(now).0)))
+            }
+        }
+    }
+
+    /// How it stands.
+    pub fn report(&self, state: Option<Pair>, now: Timestamp) -> Report {
+        let period = self.quota.period;
+        let pair = self.current(state, now);
+        let left = period.0 - now.since(pair.start).0;
+        let weighted = u64::try_from((u128::from(pair.previous) * u128::from(left)).div_ceil(u128::from(period.0)))
+            .unwrap_or(u64::MAX);
+        let remaining = self.quota.amount.saturating_sub(pair.current).saturating_sub(weighted);
+        let effective = match remaining {
+            0 => self.judge(state, 1, now).err().and_then(|refused| refused.retry_after).unwrap_or_default(),
+            _ => self.quota.time_for(remaining),
+        };
+        Report { remaining, reset: self.expiry(pair).since(now), effective }
+    }
+
+    /// Corrects an earlier grant; `None`: nothing counts any more. A charge stops at one quota above the quota; a refund is
+    /// taken from the current window first, then from the one before.
+    pub fn settle(&self, state: Option<Pair>, change: Change, now: Timestamp) -> Option<Pair> {
+        let pair = self.current(state, now);
+        let settled = match change {
+            Change::Charge { more } => {
+                Pair { current: pair.current.saturating_add(more).min(self.most.max(pair.current)), ..pair }
+            }
+            Change::Refund { units } => {
+                let rest = units.saturating_sub(pair.current);
+                Pair {
+                    current: pair.current.saturating_sub(units),
+                    previous: pair.previous.saturating_sub(rest),
+                    ..pair
+                }
+            }
+            Change::Release { .. } => pair,
+        };
+        (settled.current > 0 || settled.previous > 0).then_some(settled)
+    }
+
+    /// When nothing counts any more.
+    pub fn expiry(&self, state: Pair) -> Timestamp {
+        let end = state.start.after(self.quota.period);
+        match (state.current, state.previous) {
+            (0, 0) => state.start,
+            (0, _) => end,
+            _ => end.after(self.quota.period),
+        }
+    }
+
+    /// The state under `new`: the units left stay, clamped to the new quota, never added to. What is used counts as of
+    /// now, in one window.
+    pub fn rescale(&self, state: Pair, new: &Self, now: Timestamp) -> Option<Pair> {
+        if self.quota.amount == new.quota.amount && self.quota.period == new.quota.period {
+            return Some(state);
+        }
+        let remaining = self.report(Some(state), now).remaining.min(new.quota.amount);
+        let used = new.quota.amount - remaining;
+        (used > 0).then(|| Pair { current: used, ..new.current(None, now) })
+    }
+}
+
+/// `period x part / whole`, rounded down; the whole period when it is no less.
+fn share(part: u64, period: u64, whole: u64) -> u64 {
+    if part >= whole {
+        return period;
+    }
+    u64::try_from(u128::from(part) * u128::from(period) / u128::from(whole)).unwrap_or(u64::MAX)
+}
