@@ -181,21 +181,31 @@ impl Algorithm {
 
     /// Writes down a grant.
     pub fn apply(&self, state: &mut Option<State>, next: Next) {
-        *state = match (self, next) {
-            (Self::SlidingLog(algorithm), Next::Entry(entry)) => {
-                let mut log = match state.take() {
-                    Some(State::Log(log)) => log,
-                    _ => Log::default(),
-                };
-                algorithm.take(&mut log, entry);
-                (!log.is_empty()).then_some(State::Log(log))
-            }
-            (_, Next::Entry(_)) => return,
-            (_, Next::Level(level)) => Some(State::Level(level)),
-            (_, Next::Steps(steps)) => Some(State::Steps(steps)),
-            (_, Next::Pair(pair)) => Some(State::Pair(pair)),
-            (_, Next::Held(held)) => (held.units > 0).then_some(State::Held(held)),
+        let before = match state.take() {
+            Some(State::Log(log)) => log,
+            _ => Log::default(),
         };
+        *state = Some(self.written(before, next));
+    }
+
+    /// The bucket that a grant makes of `state`.
+    pub fn after(&self, state: Option<&State>, next: Next) -> State {
+        self.written(State::log(state).cloned().unwrap_or_default(), next)
+    }
+
+    fn written(&self, mut log: Log, next: Next) -> State {
+        match next {
+            Next::Level(level) => State::Level(level),
+            Next::Steps(steps) => State::Steps(steps),
+            Next::Pair(pair) => State::Pair(pair),
+            Next::Held(held) => State::Held(held),
+            Next::Entry(entry) => {
+                if let Self::SlidingLog(algorithm) = self {
+                    algorithm.take(&mut log, entry);
+                }
+                State::Log(log)
+            }
+        }
     }
 
     /// How the bucket stands at `now`.
@@ -249,7 +259,7 @@ impl Algorithm {
             (Self::Interval(bucket) | Self::FixedWindow(bucket), State::Steps(steps)) => Some(bucket.expiry(*steps)),
             (Self::SlidingWindow(window), State::Pair(pair)) => Some(window.expiry(*pair)),
             (Self::SlidingLog(algorithm), State::Log(log)) => Some(algorithm.expiry(log)),
-            (Self::InFlight(_), State::Held(_)) => None,
+            (Self::InFlight(_), State::Held(held)) => (held.units == 0).then(Timestamp::default),
             // Another algorithm's state counts as none already.
             _ => Some(Timestamp::default()),
         }

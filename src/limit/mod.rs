@@ -7,6 +7,7 @@ pub mod algorithm;
 pub mod bucket;
 pub mod calendar;
 pub mod claim;
+mod combine;
 pub mod draw;
 pub mod fixed_window;
 pub mod in_flight;

@@ -42,7 +42,7 @@ impl Log {
     }
 
     /// The entries, oldest first.
-    pub fn entries(&self) -> impl ExactSizeIterator<Item = Entry> + '_ {
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = Entry> + DoubleEndedIterator + '_ {
         self.entries.iter().copied()
     }
 

@@ -91,7 +91,7 @@ fn divide(limits: &[Arc<Limit>], replicas: u32) -> (Box<[Option<Arc<Limit>>]>, V
         wanted.then(|| {
             let share = Limit {
                 index: dense.len(),
-                algorithm: kind::share(&limit.algorithm, replicas),
+                algorithm: limit.algorithm.share(replicas),
                 placement: Placement::Local,
                 ..Limit::clone(limit)
             };

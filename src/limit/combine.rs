@@ -1,0 +1,110 @@
+//! What bounded tables and dead stores need of a bucket: one that owes what two owe, one with nothing in it, one that is
+//! a gateway's share of a limit.
+
+use super::algorithm::Algorithm;
+use super::bucket::{Held, Level, Pair, State, Steps};
+use super::in_flight::InFlight;
+use super::quota::{Quota, QuotaError};
+use super::sliding_log::{Entry, Log, SlidingLog};
+use super::sliding_window::SlidingWindow;
+use super::stepped::Stepped;
+use super::time::{Micros, Timestamp};
+use super::token_bucket::TokenBucket;
+
+impl Algorithm {
+    /// A bucket that at every moment grants no more than either of two: what a newcomer inherits when a table is full. A
+    /// state of another algorithm counts as none.
+    pub fn join(&self, a: &State, b: &State) -> State {
+        match (self, a, b) {
+            (Self::TokenBucket(bucket), State::Level(a), State::Level(b)) => {
+                let at = a.at.max(b.at);
+                State::Level(Level { level: bucket.level(Some(*a), at).min(bucket.level(Some(*b), at)), at })
+            }
+            (Self::Interval(bucket) | Self::FixedWindow(bucket), State::Steps(a), State::Steps(b)) => {
+                let at = a.since.max(b.since);
+                let (a, b) = (bucket.current(Some(*a), at), bucket.current(Some(*b), at));
+                // The later start has the later boundaries.
+                State::Steps(Steps { units: a.units.min(b.units), since: a.since.max(b.since) })
+            }
+            (Self::SlidingWindow(window), State::Pair(a), State::Pair(b)) => {
+                let at = a.start.max(b.start);
+                let (a, b) = (window.current(Some(*a), at), window.current(Some(*b), at));
+                State::Pair(Pair { start: at, previous: a.previous.max(b.previous), current: a.current.max(b.current) })
+            }
+            (Self::SlidingLog(_), State::Log(a), State::Log(b)) => State::Log(join_logs(a, b)),
+            (Self::InFlight(_), State::Held(a), State::Held(b)) => State::Held(Held { units: a.units.max(b.units) }),
+            _ => a.clone(),
+        }
+    }
+
+    /// A bucket with nothing left at `now`; `None`: a concurrency limit, in which nobody is when nobody is.
+    pub fn drained(&self, now: Timestamp) -> Option<State> {
+        match self {
+            Self::TokenBucket(_) => Some(State::Level(Level { level: 0, at: now })),
+            Self::Interval(bucket) | Self::FixedWindow(bucket) => {
+                Some(State::Steps(Steps { units: 0, since: bucket.start_of(now) }))
+            }
+            Self::SlidingWindow(window) => {
+                Some(State::Pair(Pair { current: window.quota().amount, ..window.current(None, now) }))
+            }
+            Self::SlidingLog(log) => {
+                Some(State::Log(Log::from_entries([Entry { at: now, units: log.quota().amount }])))
+            }
+            Self::InFlight(_) => None,
+        }
+    }
+
+    /// One of `replicas` equal shares, kept in the process: a token bucket's rate is divided exactly, whole units are
+    /// rounded down, but to no less than one. A share that cannot be counted exactly is the whole limit.
+    pub fn share(&self, replicas: u32) -> Self {
+        self.try_share(u64::from(replicas.max(1))).unwrap_or_else(|_| self.clone())
+    }
+
+    fn try_share(&self, replicas: u64) -> Result<Self, Vec<QuotaError>> {
+        let part = |units: u64| (units / replicas).max(1);
+        let windows = |quota: &Quota| Quota::new(part(quota.amount), quota.period, part(quota.amount));
+        let stepped = |bucket: &Stepped| {
+            let quota = bucket.quota();
+            let quota = Quota::new(part(quota.amount), quota.period, part(quota.burst))?;
+            Stepped::new(quota, bucket.align().clone(), bucket.debt() / replicas, bucket.max_wait(), false)
+        };
+        match self {
+            Self::TokenBucket(bucket) => {
+                let quota = bucket.quota();
+                let period = Micros(quota.period.0.saturating_mul(replicas));
+                let quota = Quota::new(quota.amount, period, part(quota.burst))?;
+                TokenBucket::new(quota, bucket.debt() / replicas, bucket.max_wait(), false).map(Self::TokenBucket)
+            }
+            Self::Interval(bucket) => stepped(bucket).map(Self::Interval),
+            Self::FixedWindow(bucket) => stepped(bucket).map(Self::FixedWindow),
+            Self::SlidingWindow(window) => {
+                windows(window.quota()).and_then(|quota| SlidingWindow::new(quota, false)).map(Self::SlidingWindow)
+            }
+            Self::SlidingLog(log) => {
+                windows(log.quota()).and_then(|quota| SlidingLog::new(quota, log.max_wait())).map(Self::SlidingLog)
+            }
+            Self::InFlight(limit) => InFlight::new(part(limit.most())).map(Self::InFlight),
+        }
+    }
+}
+
+/// From the newest grant back, at each moment as many units since then as the fuller of the two logs has.
+fn join_logs(a: &Log, b: &Log) -> Log {
+    let mut newest_first = Vec::with_capacity(a.entries().len() + b.entries().len());
+    let (mut a, mut b) = (a.entries().rev().peekable(), b.entries().rev().peekable());
+    let (mut since_a, mut since_b, mut joined) = (0u64, 0u64, 0u64);
+    while let Some(at) = a.peek().map(|entry| entry.at).max(b.peek().map(|entry| entry.at)) {
+        while let Some(entry) = a.next_if(|entry| entry.at == at) {
+            since_a += entry.units;
+        }
+        while let Some(entry) = b.next_if(|entry| entry.at == at) {
+            since_b += entry.units;
+        }
+        let most = since_a.max(since_b);
+        if most > joined {
+            newest_first.push(Entry { at, units: most - joined });
+            joined = most;
+        }
+    }
+    Log::from_entries(newest_first.into_iter().rev())
+}
