@@ -1,0 +1,317 @@
+//! Finds one number in a JSON or server-sent-events body while it streams past, in constant memory.
+//!
+//! Nothing of the body is held: a few words of state follow the nesting, and the last number seen at the wanted path
+//! wins (an event stream repeats the field until its final value). It reads what an upstream sends us, so malformed
+//! text finds nothing; it never fails.
+
+use std::sync::Arc;
+
+/// How a body carries its JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    /// The body is JSON (or one JSON text after another).
+    Json,
+    /// The body is `text/event-stream`; the JSON stands in its `data:` lines.
+    Events,
+}
+
+impl Carrier {
+    /// The carrier that a Content-Type means; `None`: no JSON to be found.
+    pub(crate) fn of(content_type: &str) -> Option<Self> {
+        let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match kind.as_str() {
+            "text/event-stream" => Some(Self::Events),
+            "application/json" | "application/x-ndjson" | "application/jsonl" => Some(Self::Json),
+            _ if kind.ends_with("+json") => Some(Self::Json),
+            _ => None,
+        }
+    }
+}
+
+/// Follows a body and remembers the last number at one path of member names.
+#[derive(Debug)]
+pub(crate) struct FieldScanner {
+    carrier: Carrier,
+    line: Line,
+    json: Json,
+}
+
+/// Where in a line of an event stream the scanner stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    /// This many bytes of `data:` have matched.
+    Start(u8),
+    /// In a `data:` line.
+    Data,
+    /// In another line.
+    Other,
+}
+
+impl FieldScanner {
+    /// A scanner for the number at `path`, outermost member first.
+    pub(crate) fn new(carrier: Carrier, path: Arc<[String]>) -> Self {
+        Self { carrier, line: Line::Start(0), json: Json::new(path) }
+    }
+
+    /// The next piece of the body.
+    pub(crate) fn feed(&mut self, piece: &[u8]) {
+        match self.carrier {
+            Carrier::Json => piece.iter().for_each(|byte| self.json.feed(*byte)),
+            Carrier::Events => piece.iter().for_each(|byte| self.feed_event(*byte)),
+        }
+    }
+
+    /// The last number found, when the body has ended.
+    pub(crate) fn finish(mut self) -> Option<u64> {
+        self.json.end_number();
+        self.json.found
+    }
+
+    fn feed_event(&mut self, byte: u8) {
+        const DATA: &[u8] = b"data:";
+        match (self.line, byte) {
+            // A blank line ends the event, and whatever of its JSON was left open.
+            (Line::Start(0), b'\n' | b'\r') => self.json.restart(),
+            (_, b'\n' | b'\r') => {
+                // An event's data lines are joined by line feeds.
+                self.json.feed(b'\n');
+                self.line = Line::Start(0);
+            }
+            (Line::Start(matched), byte) if DATA[usize::from(matched)] == byte => {
+                let matched = matched + 1;
+                self.line = if usize::from(matched) == DATA.len() { Line::Data } else { Line::Start(matched) };
+            }
+            (Line::Start(_), _) => self.line = Line::Other,
+            (Line::Data, byte) => self.json.feed(byte),
+            (Line::Other, _) => {}
+        }
+    }
+}
+
+/// Follows the nesting of a JSON text as far as one path of member names needs.
+#[derive(Debug)]
+struct Json {
+    path: Arc<[String]>,
+    /// How deep in objects and arrays.
+    depth: usize,
+    /// How many names of the path the enclosing objects match; never more than `depth - 1`.
+    matched: usize,
+    token: Token,
+    /// The string just read equals the next name of the path, at the right depth.
+    name_fits: bool,
+    /// That name was followed by a colon: the value to come is the wanted one.
+    wanted: bool,
+    found: Option<u64>,
+}
+
+/// What is being read.
+#[derive(Clone, Copy, Debug)]
+enum Token {
+    Between,
+    /// A string: how many bytes equal the wanted name so far; `None`: it is another.
+    Text {
+        fits: Option<usize>,
+        escaped: bool,
+    },
+    /// The wanted number; a fraction rounds it up.
+    Number {
+        value: u64,
+        fraction: Fraction,
+    },
+    /// Some other value's characters.
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fraction {
+    None,
+    Zero,
+    Some,
+}
+
+impl Json {
+    fn new(path: Arc<[String]>) -> Self {
+        Self { path, depth: 0, matched: 0, token: Token::Between, name_fits: false, wanted: false, found: None }
+    }
+
+    fn restart(&mut self) {
+        self.end_number();
+        (self.depth, self.matched, self.name_fits, self.wanted) = (0, 0, false, false);
+        self.token = Token::Between;
+    }
+
+    fn feed(&mut self, byte: u8) {
+        match self.token {
+            Token::Text { fits, escaped } => self.token = self.text(byte, fits, escaped),
+            Token::Number { value, fraction } => match (byte, fraction) {
+                (b'0'..=b'9', Fraction::None) => {
+                    let value = value.saturating_mul(10).saturating_add(u64::from(byte - b'0'));
+                    self.token = Token::Number { value, fraction };
+                }
+                (b'.', Fraction::None) => self.token = Token::Number { value, fraction: Fraction::Zero },
+                (b'0', Fraction::Zero) => {}
+                (b'0'..=b'9', _) => self.token = Token::Number { value, fraction: Fraction::Some },
+                // An exponent: no number that a cost is written as.
+                (b'e' | b'E' | b'+' | b'-' | b'.', _) => self.token = Token::Other,
+                _ => {
+                    self.end_number();
+                    self.between(byte);
+                }
+            },
+            Token::Other if matches!(byte, b',' | b'}' | b']' | b'\n' | b' ' | b'\t' | b'\r') => {
+                self.token = Token::Between;
+                self.between(byte);
+            }
+            Token::Other => {}
+            Token::Between => self.between(byte),
+        }
+    }
+
+    fn text(&mut self, byte: u8, fits: Option<usize>, escaped: bool) -> Token {
+        match byte {
+            _ if escaped => Token::Text { fits: None, escaped: false },
+            b'\\' => Token::Text { fits: None, escaped: true },
+            b'"' => {
+                self.name_fits = fits.is_some_and(|length| length == self.path[self.matched].len());
+                Token::Between
+            }
+            _ => {
+                let name = self.path[self.matched].as_bytes();
+                Token::Text { fits: fits.filter(|at| name.get(*at) == Some(&byte)).map(|at| at + 1), escaped: false }
+            }
+        }
+    }
+
+    fn between(&mut self, byte: u8) {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\r' => {}
+            b'"' => {
+                // A name of the path counts only in the object that the names before it lead to.
+                let fits = (!self.wanted && self.depth == self.matched + 1).then_some(0);
+                self.wanted = false;
+                self.token = Token::Text { fits, escaped: false };
+            }
+            b':' => self.wanted = std::mem::take(&mut self.name_fits),
+            b'{' | b'[' => {
+                self.depth += 1;
+                if std::mem::take(&mut self.wanted) && byte == b'{' && self.matched + 1 < self.path.len() {
+                    self.matched += 1;
+                }
+                self.name_fits = false;
+            }
+            b'}' | b']' => {
+                self.depth = self.depth.saturating_sub(1);
+                self.matched = self.matched.min(self.depth.saturating_sub(1));
+                (self.wanted, self.name_fits) = (false, false);
+            }
+            b',' => (self.wanted, self.name_fits) = (false, false),
+            b'0'..=b'9' if std::mem::take(&mut self.wanted) && self.matched + 1 == self.path.len() => {
+                self.token = Token::Number { value: u64::from(byte - b'0'), fraction: Fraction::None };
+            }
+            _ => {
+                self.wanted = false;
+                self.token = Token::Other;
+            }
+        }
+    }
+
+    fn end_number(&mut self) {
+        if let Token::Number { value, fraction } = self.token {
+            self.found = Some(value.saturating_add(u64::from(fraction == Fraction::Some)));
+            self.token = Token::Between;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(names: &str) -> Arc<[String]> {
+        names.split('.').map(str::to_owned).collect()
+    }
+
+    /// The number found, whichever way the body is cut into pieces.
+    fn scan(carrier: Carrier, names: &str, body: &str) -> Option<u64> {
+        let whole = {
+            let mut scanner = FieldScanner::new(carrier, path(names));
+            scanner.feed(body.as_bytes());
+            scanner.finish()
+        };
+        for cut in 0..body.len() {
+            let mut scanner = FieldScanner::new(carrier, path(names));
+            scanner.feed(&body.as_bytes()[..cut]);
+            scanner.feed(&body.as_bytes()[cut..]);
+            assert_eq!(scanner.finish(), whole, "cut at {cut}");
+        }
+        whole
+    }
+
+    fn json(names: &str, body: &str) -> Option<u64> {
+        scan(Carrier::Json, names, body)
+    }
+
+    #[test]
+    fn a_number_is_found_at_its_path_and_nowhere_else() {
+        assert_eq!(json("usage.total_tokens", r#"{"id":"x","usage":{"prompt":3,"total_tokens":41}}"#), Some(41));
+        assert_eq!(json("usage.total_tokens", r#"{ "usage" : { "total_tokens" : 7 } , "z" : 9 }"#), Some(7));
+        assert_eq!(json("usage.total_tokens", r#"{"total_tokens":5,"usage":{"other":{"total_tokens":6}}}"#), None);
+        assert_eq!(json("usage.total_tokens", r#"{"other":{"usage":{"total_tokens":6}}}"#), None);
+        assert_eq!(json("a.b", r#"{"a":1,"c":{"b":2}}"#), None);
+        assert_eq!(json("a.b", r#"{"a":[{"b":2}]}"#), None, "a path leads through objects only");
+        assert_eq!(json("a", r#"[{"a":2}]"#), None);
+        assert_eq!(json("n", r#"{"n":12}"#), Some(12));
+    }
+
+    #[test]
+    fn names_and_braces_inside_strings_mislead_nobody() {
+        assert_eq!(json("n", r#"{"text":"\"n\":1,{\"n\":2}","n":3}"#), Some(3));
+        assert_eq!(json("n", r#"{"text":"n","m":4}"#), None);
+        assert_eq!(json("n", r#"{"m":"n","x":[1,2,{"n":5}]}"#), None);
+        assert_eq!(json("n", r#"{"m":"\\","n":6}"#), Some(6));
+        assert_eq!(json("n", r#"{"m":"n" ,"n":8}"#), Some(8));
+    }
+
+    #[test]
+    fn only_numbers_count_and_fractions_round_up() {
+        assert_eq!(json("n", r#"{"n":"12"}"#), None);
+        assert_eq!(json("n", r#"{"n":null,"m":1}"#), None);
+        assert_eq!(json("n", r#"{"n":-4}"#), None);
+        assert_eq!(json("n", r#"{"n":2.5}"#), Some(3));
+        assert_eq!(json("n", r#"{"n":2.0}"#), Some(2));
+        assert_eq!(json("n", r#"{"n":1e3}"#), None);
+        assert_eq!(json("n", r#"{"n":99999999999999999999999}"#), Some(u64::MAX), "it saturates");
+        assert_eq!(json("n", r#"{"n":1,"n":2}"#), Some(2), "the last one wins");
+    }
+
+    #[test]
+    fn malformed_text_finds_nothing_and_breaks_nothing() {
+        for body in ["", "}", "]]]]{", "{\"n\":", "\"", "{\"n\"", "{\"n\" 5}", ":::5", "{\"n\":}", "\\", "{\"n\":tru"] {
+            assert_eq!(json("n", body), None, "{body}");
+        }
+        assert_eq!(json("n", &format!("{}{}", "[".repeat(100_000 / 100), r#"{"n":1}"#)), None);
+    }
+
+    #[test]
+    fn an_event_stream_is_read_from_its_data_lines() {
+        let events = |names: &str, body: &str| scan(Carrier::Events, names, body);
+        let body = "event: a\ndata: {\"usage\":null}\n\n: {\"usage\":{\"t\":1}}\n\ndata: {\"usage\":{\"t\":17}}\r\n\r\ndata: [DONE]\n\n";
+        assert_eq!(events("usage.t", body), Some(17));
+        assert_eq!(events("n", "data: {\"n\":\ndata: 5}\n\n"), Some(5), "an event's lines are one text");
+        assert_eq!(
+            events("n", "data: {\"m\":{\n\ndata: {\"n\":4}\n\n"),
+            Some(4),
+            "a broken event does not spoil the next"
+        );
+        assert_eq!(events("n", "dat: {\"n\":4}\n\n"), None);
+        assert_eq!(events("n", "data:{\"n\":9}"), Some(9), "a stream cut short keeps what it said");
+    }
+
+    #[test]
+    fn the_content_type_says_what_carries_the_json() {
+        assert_eq!(Carrier::of("application/json; charset=utf-8"), Some(Carrier::Json));
+        assert_eq!(Carrier::of("Application/Problem+JSON"), Some(Carrier::Json));
+        assert_eq!(Carrier::of("text/event-stream"), Some(Carrier::Events));
+        assert_eq!(Carrier::of("text/html"), None);
+    }
+}
