@@ -90,9 +90,9 @@ impl<H: Handler> Setup<'_, H> {
     }
 
     async fn encrypted(self, acceptor: tokio_rustls::TlsAcceptor) {
-        let Self { stream, mut connection, door, settings, deadline, task } = self;
+        let Self { stream, mut connection, door, settings, mut deadline, task } = self;
         let stats = &door.shared.stats;
-        let stream = match within(settings.header_read, acceptor.accept(stream)).await {
+        let stream = match within(settings.tls_handshake, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
                 stats.handshake_failures.add();
@@ -111,6 +111,7 @@ impl<H: Handler> Setup<'_, H> {
             client_subject: crate::proxy::tls::client_subject(session),
         });
         let transport = Transport::Tls(Box::new(stream));
+        deadline.reset(settings.header_read);
         speak(transport, Bytes::new(), connection, door, settings, deadline, task).await;
     }
 }

@@ -88,9 +88,10 @@ impl ConnInfo {
 /// How connections are bounded and timed. A changed setting applies to new connections.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// From a connection's start, or a later request's first byte, to the end of the request's head; the handshakes
-    /// before the first request each get as long.
+    /// From a connection's start, or a later request's first byte, to the end of the request's head.
     pub header_read: Duration,
+    /// From a connection's start to the end of the TLS handshake; the first head's time begins then.
+    pub tls_handshake: Duration,
     /// The longest a connection may stand without taking a byte of what we send.
     pub body_idle: Duration,
     /// The longest a connection may stand without a request.
@@ -117,6 +118,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             header_read: Duration::from_secs(10),
+            tls_handshake: Duration::from_secs(10),
             body_idle: Duration::from_secs(30),
             keep_alive: Duration::from_secs(75),
             header_bytes: 64 * 1024,
