@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::UpstreamTimeouts;
+use crate::limit::Micros;
 
 /// Where requests go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,23 @@ pub struct Upstream {
     pub http2: bool,
     /// Attempts in all (1: no retry), for what may be sent again.
     pub attempts: u32,
+    /// The most requests that may wait for a connection, per worker and server.
+    pub pending: usize,
+    /// The longest a request may wait for a connection; then 503.
+    pub queue_timeout: Micros,
+    /// Files for TLS towards its servers.
+    pub tls: TlsFiles,
+}
+
+/// Files for TLS towards an upstream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Certificates (PEM) to trust in place of the platform's.
+    pub ca: Option<PathBuf>,
+    /// The certificate chain (PEM) to show.
+    pub certificate: Option<PathBuf>,
+    /// Its key (PEM).
+    pub key: Option<PathBuf>,
 }
 
 /// One server of an upstream.

@@ -1,6 +1,13 @@
 //! Listens, forwards, refuses.
 
+pub mod body;
+pub mod echo;
+pub mod forward;
+pub mod framing;
+pub mod headers;
 pub mod listener;
+pub mod pool;
+pub mod rejection;
 pub mod server;
 mod settle;
 pub mod timers;

@@ -1,0 +1,110 @@
+//! `builtin:echo`: an upstream inside the gateway, for trying limits out.
+//!
+//! A request with a body gets it back, streamed; one without gets a description of itself as JSON.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderMap, Method, Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::body::{BodyError, ResponseBody};
+
+/// Answers `request` with itself.
+pub fn answer(request: Request<Incoming>) -> Response<ResponseBody> {
+    let (head, body) = request.into_parts();
+    let with_body = !body.is_end_stream() && head.method != Method::HEAD;
+    let mut response = if with_body {
+        Response::new(ResponseBody::Echo(EchoBody { incoming: body }))
+    } else {
+        let text = describe(&head.method, head.uri.path(), head.uri.query(), &head.headers);
+        let length = text.len();
+        let mut response = Response::new(if head.method == Method::HEAD { ResponseBody::Empty } else { text.into() });
+        response.headers_mut().insert(http::header::CONTENT_LENGTH, HeaderValue::from(length));
+        response
+    };
+    // What a stranger sent must not come back as a page that a browser would run.
+    let kind = if with_body { "application/octet-stream" } else { "application/json" };
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// The request's head as JSON; header values that are no text are given as Latin-1.
+fn describe(method: &Method, path: &str, query: Option<&str>, headers: &HeaderMap) -> String {
+    let mut out = String::with_capacity(256);
+    out.push_str("{\"method\":");
+    quote(&mut out, method.as_str().as_bytes());
+    out.push_str(",\"path\":");
+    quote(&mut out, path.as_bytes());
+    out.push_str(",\"query\":");
+    match query {
+        Some(query) => quote(&mut out, query.as_bytes()),
+        None => out.push_str("null"),
+    }
+    out.push_str(",\"headers\":[");
+    for (i, (name, value)) in headers.iter().enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        out.push('[');
+        quote(&mut out, name.as_str().as_bytes());
+        out.push(',');
+        quote(&mut out, value.as_bytes());
+        out.push(']');
+    }
+    out.push_str("]}\n");
+    out
+}
+
+fn quote(out: &mut String, bytes: &[u8]) {
+    out.push('"');
+    for &byte in bytes {
+        super::rejection::escape_json_char(out, char::from(byte));
+    }
+    out.push('"');
+}
+
+/// A request's body on its way back.
+#[derive(Debug)]
+pub struct EchoBody {
+    incoming: Incoming,
+}
+
+impl Body for EchoBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        Pin::new(&mut self.get_mut().incoming).poll_frame(cx).map_err(BodyError::Client)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_described_as_json_whatever_it_holds() {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-odd", HeaderValue::from_bytes(b"a\"b\\c\xe9").expect("visible bytes"));
+        let text = describe(&Method::GET, "/a", Some("b=\"c\""), &headers);
+        let json: serde_json::Value = serde_json::from_str(&text).expect("valid JSON");
+        assert_eq!(json["method"], "GET");
+        assert_eq!(json["query"], "b=\"c\"");
+        assert_eq!(json["headers"][0][1], "a\"b\\c\u{e9}");
+    }
+}

@@ -1,0 +1,237 @@
+//! The upstream's answer on its way to the client.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::response::Parts;
+use http::{Response, Version};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+
+use super::exchange::Outgoing;
+use super::expiry::Expiry;
+use super::tunnel::Tunnel;
+use super::{ForwardError, Forwarded, SWITCHING};
+use crate::proxy::body::{BodyError, ResponseBody};
+use crate::proxy::pool::{Pair, Slot};
+use crate::proxy::{headers, timers};
+
+/// A body from an HTTP/1 upstream. It drives the connection it comes from, which goes back to its pool when the
+/// exchange has ended cleanly and is closed otherwise.
+#[derive(Debug)]
+pub struct UpstreamHttp1 {
+    incoming: Incoming,
+    idle: Expiry,
+    lease: Option<Lease>,
+}
+
+/// A connection in use and the place it takes.
+#[derive(Debug)]
+pub(super) struct Lease {
+    /// The connection.
+    pub(super) pair: Box<Pair>,
+    /// Its place among those in use.
+    pub(super) slot: Slot,
+}
+
+impl Lease {
+    /// Gives the connection back if it is ready for the next request, and closes it otherwise.
+    pub(super) fn end(mut self, cx: &mut Context<'_>) {
+        // It may have to see the end of the exchange first.
+        if !self.pair.is_ready() && self.pair.poll(cx).is_ready() {
+            return;
+        }
+        if self.pair.is_ready() {
+            self.slot.pool().put(self.pair);
+        }
+    }
+}
+
+impl UpstreamHttp1 {
+    /// The body `incoming` of an answer on the leased connection.
+    pub(super) const fn new(incoming: Incoming, idle: Expiry, lease: Lease) -> Self {
+        Self { incoming, idle, lease: Some(lease) }
+    }
+
+    fn end(&mut self, cx: &mut Context<'_>) {
+        if let Some(lease) = self.lease.take() {
+            lease.end(cx);
+        }
+    }
+}
+
+impl Body for UpstreamHttp1 {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        // What has been read already is passed on before the connection reads more: that is the back-pressure.
+        let mut frame = Pin::new(&mut this.incoming).poll_frame(cx);
+        if frame.is_pending()
+            && let Some(lease) = &mut this.lease
+        {
+            let closed = lease.pair.poll(cx).is_ready();
+            frame = Pin::new(&mut this.incoming).poll_frame(cx);
+            if frame.is_pending() && closed {
+                this.lease = None;
+                return Poll::Ready(Some(Err(BodyError::UpstreamClosed)));
+            }
+        }
+        let frame = match frame {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => {
+                std::task::ready!(this.idle.poll(cx));
+                this.lease = None;
+                return Poll::Ready(Some(Err(BodyError::UpstreamIdle)));
+            }
+        };
+        this.idle.reset();
+        let outcome = pass(frame);
+        match &outcome {
+            None => this.end(cx),
+            Some(Err(_)) => this.lease = None,
+            Some(Ok(_)) if this.incoming.is_end_stream() => this.end(cx),
+            Some(Ok(_)) => {}
+        }
+        Poll::Ready(outcome)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+/// A body from an HTTP/2 upstream; dropping it resets its stream.
+#[derive(Debug)]
+pub struct UpstreamHttp2 {
+    incoming: Incoming,
+    idle: Expiry,
+    _slot: Slot,
+}
+
+impl UpstreamHttp2 {
+    /// The body `incoming` of an answer.
+    pub(super) const fn new(incoming: Incoming, idle: Expiry, slot: Slot) -> Self {
+        Self { incoming, idle, _slot: slot }
+    }
+}
+
+impl Body for UpstreamHttp2 {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        match Pin::new(&mut this.incoming).poll_frame(cx) {
+            Poll::Ready(frame) => {
+                this.idle.reset();
+                Poll::Ready(pass(frame))
+            }
+            Poll::Pending => {
+                std::task::ready!(this.idle.poll(cx));
+                Poll::Ready(Some(Err(BodyError::UpstreamIdle)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+/// Makes the client's answer out of the upstream's: its head checked and stripped, its body wrapped. A 101 becomes a
+/// tunnel.
+///
+/// # Errors
+/// When its framing is not understood, or it switches protocols unasked.
+pub(super) async fn answer(
+    response: Response<Incoming>,
+    mut lease: Lease,
+    outgoing: &mut Outgoing,
+) -> Result<Forwarded, ForwardError> {
+    let (mut head, incoming) = response.into_parts();
+    let hop = sanitise(&mut head)?;
+    if head.status == SWITCHING {
+        let client = outgoing.upgrade.take().filter(|_| hop.websocket).ok_or(ForwardError::Upgrade)?;
+        // The connection lets go of its socket once it has seen the 101 off.
+        timers::within(outgoing.timeouts.response.into(), std::future::poll_fn(|cx| lease.pair.poll(cx)))
+            .await
+            .map_err(|_| ForwardError::ResponseTimeout)?
+            .map_err(ForwardError::Answer)?;
+        let parts = lease.pair.connection.into_parts();
+        let tunnel = Tunnel {
+            client,
+            upstream: parts.io.into_inner(),
+            early: parts.read_buf,
+            idle: outgoing.timeouts.idle,
+            slot: lease.slot,
+        };
+        headers::announce_websocket(&mut head.headers);
+        let response = Response::from_parts(head, ResponseBody::Empty);
+        return Ok(Forwarded { response, tunnel: Some(Box::new(tunnel)) });
+    }
+    let body = if incoming.is_end_stream() {
+        let mut lease = Some(lease);
+        std::future::poll_fn(|cx| {
+            if let Some(lease) = lease.take() {
+                lease.end(cx);
+            }
+            Poll::Ready(())
+        })
+        .await;
+        ResponseBody::Empty
+    } else {
+        ResponseBody::Http1(UpstreamHttp1::new(incoming, Expiry::after(outgoing.timeouts.idle), lease))
+    };
+    Ok(Forwarded { response: Response::from_parts(head, body), tunnel: None })
+}
+
+/// Checks and strips the head of an answer.
+///
+/// # Errors
+/// When its Transfer-Encoding is anything but one `chunked`.
+pub(super) fn sanitise(head: &mut Parts) -> Result<headers::Hop, ForwardError> {
+    let mut codings = head.headers.get_all(TRANSFER_ENCODING).iter();
+    if let Some(coding) = codings.next() {
+        let alone = codings.next().is_none();
+        if !alone || !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") {
+            return Err(ForwardError::AnswerCoding);
+        }
+        // The pair is a smuggler's tool, and hyper's encoder refuses it (RFC 9112 6.3).
+        head.headers.remove(CONTENT_LENGTH);
+    }
+    let hop = headers::strip_hop_by_hop(&mut head.headers);
+    head.extensions.remove::<OnUpgrade>();
+    head.version = Version::HTTP_11;
+    Ok(hop)
+}
+
+/// A piece of an upstream's body as the client may see it.
+fn pass(frame: Option<Result<Frame<Bytes>, hyper::Error>>) -> Option<Result<Frame<Bytes>, BodyError>> {
+    let frame = match frame? {
+        Ok(frame) => frame,
+        Err(error) => return Some(Err(BodyError::Upstream(error))),
+    };
+    if frame.is_data() {
+        return Some(Ok(frame));
+    }
+    Some(match frame.into_trailers() {
+        Ok(mut trailers) => match headers::clean_trailers(&mut trailers) {
+            Ok(()) => Ok(Frame::trailers(trailers)),
+            Err(_) => Err(BodyError::Trailers),
+        },
+        Err(frame) => Ok(frame),
+    })
+}

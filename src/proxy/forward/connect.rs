@@ -1,0 +1,193 @@
+//! Opens connections to a server: names resolved, sockets connected, TLS spoken, all within one bound.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::pki_types::ServerName;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
+
+use super::{ForwardError, LocalExecutor, RequestBody, Stream};
+use crate::policy::upstream::{Server, ServerAddress};
+use crate::proxy::pool::Pair;
+use crate::proxy::timers;
+
+/// Opens connections to one server.
+pub(super) struct Connector {
+    address: ServerAddress,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    timeout: Duration,
+    resolved: RefCell<Resolved>,
+}
+
+/// The last answer of the resolver that held addresses.
+#[derive(Default)]
+struct Resolved {
+    addresses: Rc<[SocketAddr]>,
+    at: Option<Instant>,
+    next: usize,
+}
+
+impl Connector {
+    /// A connector to `server`, speaking TLS by `tls` where the server does.
+    ///
+    /// # Errors
+    /// When the server's TLS name is no name.
+    pub(super) fn new(server: &Server, tls: Option<&TlsConnector>, timeout: Duration) -> Result<Self, ForwardError> {
+        let tls = match (&server.tls, tls) {
+            (Some(name), Some(connector)) => {
+                let bare = name.trim_start_matches('[').trim_end_matches(']').to_owned();
+                let name = ServerName::try_from(bare)
+                    .map_err(|error| ForwardError::Tls(format!("`{name}` is no server name: {error}")))?;
+                Some((connector.clone(), name))
+            }
+            _ => None,
+        };
+        Ok(Self { address: server.address.clone(), tls, timeout, resolved: RefCell::default() })
+    }
+
+    /// A fresh HTTP/1 connection.
+    ///
+    /// # Errors
+    /// [`ForwardError::Connect`] and its kin.
+    pub(super) async fn http1(&self) -> Result<Box<Pair>, ForwardError> {
+        let stream = self.stream().await?;
+        let (sender, connection) = http1::Builder::new()
+            .max_headers(RESPONSE_HEADERS_MAX)
+            .handshake::<_, RequestBody>(TokioIo::new(stream))
+            .await
+            .map_err(ForwardError::Answer)?;
+        Ok(Box::new(Pair::new(sender, connection)))
+    }
+
+    /// A fresh HTTP/2 connection, run by a task of its own on this worker.
+    ///
+    /// # Errors
+    /// As [`Connector::http1`].
+    pub(super) async fn http2(&self) -> Result<http2::SendRequest<RequestBody>, ForwardError> {
+        let stream = self.stream().await?;
+        let (sender, connection) = http2::Builder::new(LocalExecutor)
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_WITHIN)
+            .adaptive_window(true)
+            .handshake::<_, RequestBody>(TokioIo::new(stream))
+            .await
+            .map_err(ForwardError::Answer)?;
+        tokio::task::spawn_local(async move {
+            // Every stream learns of the connection's failure itself.
+            let _ = connection.await;
+        });
+        Ok(sender)
+    }
+
+    async fn stream(&self) -> Result<Stream, ForwardError> {
+        match timers::within(self.timeout, self.open()).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(ForwardError::ConnectTimeout),
+        }
+    }
+
+    async fn open(&self) -> Result<Stream, ForwardError> {
+        match &self.address {
+            ServerAddress::Unix(path) => {
+                let stream = UnixStream::connect(path).await.map_err(ForwardError::Connect)?;
+                match &self.tls {
+                    None => Ok(Stream::Unix(stream)),
+                    Some((tls, name)) => {
+                        let stream = tls.connect(name.clone(), stream).await.map_err(tls_error)?;
+                        Ok(Stream::TlsUnix(Box::new(stream)))
+                    }
+                }
+            }
+            ServerAddress::Tcp(host, port) => {
+                let stream = self.tcp(host, *port).await.map_err(ForwardError::Connect)?;
+                // A request is written in one piece: nothing is gained by waiting for more.
+                stream.set_nodelay(true).map_err(ForwardError::Connect)?;
+                match &self.tls {
+                    None => Ok(Stream::Tcp(stream)),
+                    Some((tls, name)) => {
+                        let stream = tls.connect(name.clone(), stream).await.map_err(tls_error)?;
+                        Ok(Stream::Tls(Box::new(stream)))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Connects to the first address that answers, beginning with another one each time.
+    async fn tcp(&self, host: &str, port: u16) -> io::Result<TcpStream> {
+        if let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+            return TcpStream::connect(SocketAddr::new(address, port)).await;
+        }
+        let addresses = self.resolve(host, port).await?;
+        let first = {
+            let mut resolved = self.resolved.borrow_mut();
+            resolved.next = resolved.next.wrapping_add(1);
+            resolved.next
+        };
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for offset in 0..addresses.len() {
+            match TcpStream::connect(addresses[first.wrapping_add(offset) % addresses.len()]).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// The addresses of `host`: asked for again after [`RESOLVE_EVERY`]; a resolver that fails leaves the last good
+    /// answer in force.
+    async fn resolve(&self, host: &str, port: u16) -> io::Result<Rc<[SocketAddr]>> {
+        {
+            let resolved = self.resolved.borrow();
+            if resolved.at.is_some_and(|at| at.elapsed() < RESOLVE_EVERY) {
+                return Ok(Rc::clone(&resolved.addresses));
+            }
+        }
+        // Half the time there is to connect: the last good answer must still be of use when the resolver hangs.
+        let answer = timers::within(self.timeout / 2, tokio::net::lookup_host((host, port)))
+            .await
+            .unwrap_or_else(|elapsed| Err(io::Error::new(io::ErrorKind::TimedOut, elapsed)));
+        let mut resolved = self.resolved.borrow_mut();
+        match answer {
+            Ok(addresses) => {
+                let addresses: Rc<[SocketAddr]> = addresses.collect();
+                if !addresses.is_empty() {
+                    resolved.addresses = addresses;
+                    resolved.at = Some(Instant::now());
+                }
+            }
+            Err(error) if resolved.addresses.is_empty() => return Err(error),
+            Err(_) => {}
+        }
+        Ok(Rc::clone(&resolved.addresses))
+    }
+}
+
+impl std::fmt::Debug for Connector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connector")
+            .field("address", &self.address)
+            .field("tls", &self.tls.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+fn tls_error(error: io::Error) -> ForwardError {
+    ForwardError::Tls(error.to_string())
+}
+
+/// How long an answer of the resolver is used.
+const RESOLVE_EVERY: Duration = Duration::from_secs(5);
+/// How often a silent HTTP/2 connection is asked whether it lives, and how long the answer may take.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_WITHIN: Duration = Duration::from_secs(10);
+/// Header fields an upstream's answer may have.
+const RESPONSE_HEADERS_MAX: usize = 256;

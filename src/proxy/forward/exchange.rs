@@ -1,0 +1,306 @@
+//! One request and its answer on one connection, or two connections when the first proves stale.
+
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Request, Response, Uri, Version};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+use hyper::client::conn::http2::SendRequest;
+
+use super::answer::{Lease, UpstreamHttp2, answer, sanitise};
+use super::expiry::Expiry;
+use super::request_body::{Gate, Progress, RequestBody};
+use super::server::ServerState;
+use super::{ForwardError, Forwarded, SWITCHING, Upgrade, outgoing};
+use crate::policy::UpstreamTimeouts;
+use crate::proxy::body::{BodyError, ResponseBody};
+use crate::proxy::pool::{Pair, Slot};
+use crate::proxy::timers::Deadline;
+
+/// A prepared request.
+pub(super) struct Outgoing {
+    request: Option<Request<RequestBody>>,
+    progress: Option<Rc<Progress>>,
+    gate: Option<Arc<Gate>>,
+    /// The client's side of an upgrade it asked for.
+    pub(super) upgrade: Upgrade,
+    /// The upstream's bounds.
+    pub(super) timeouts: UpstreamTimeouts,
+}
+
+impl Outgoing {
+    /// `request`, whose body reports to `progress` and waits for `gate`.
+    pub(super) const fn new(
+        request: Request<RequestBody>,
+        progress: Option<Rc<Progress>>,
+        gate: Option<Arc<Gate>>,
+        upgrade: Upgrade,
+        timeouts: UpstreamTimeouts,
+    ) -> Self {
+        Self { request: Some(request), progress, gate, upgrade, timeouts }
+    }
+}
+
+/// What is needed to send a request once more.
+struct Replay {
+    method: Method,
+    uri: Uri,
+    version: Version,
+    headers: HeaderMap,
+}
+
+impl Replay {
+    fn of(request: &Request<RequestBody>) -> Self {
+        Self {
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            version: request.version(),
+            headers: request.headers().clone(),
+        }
+    }
+
+    fn request(self) -> Request<RequestBody> {
+        let mut request = Request::new(RequestBody::empty());
+        *request.method_mut() = self.method;
+        *request.uri_mut() = self.uri;
+        *request.version_mut() = self.version;
+        *request.headers_mut() = self.headers;
+        request
+    }
+}
+
+/// Why an exchange failed, and whether the request may go out again.
+enum Failure {
+    /// Nothing of it was sent: here it is back.
+    Unsent(Box<Request<RequestBody>>),
+    /// The connection closed before a byte of an answer.
+    Silent(ForwardError),
+    /// It failed for good.
+    Final(ForwardError),
+}
+
+/// Sends `outgoing` to `server`.
+///
+/// # Errors
+/// Why there is no answer. After an error of connecting the request is still there, and may go to another server.
+pub(super) async fn exchange(server: &Rc<ServerState>, outgoing: &mut Outgoing) -> Result<Forwarded, ForwardError> {
+    let slot = server.pool.slot().await?;
+    if is_http2(outgoing) { http2(server, outgoing, slot).await } else { http1(server, outgoing, slot).await }
+}
+
+fn is_http2(outgoing: &Outgoing) -> bool {
+    outgoing.request.as_ref().is_some_and(|request| request.version() == Version::HTTP_2)
+}
+
+async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) -> Result<Forwarded, ForwardError> {
+    let idempotent = outgoing.request.as_ref().is_some_and(|request| request.method().is_idempotent());
+    let mut pair = match reuse(&slot, idempotent).await {
+        Some(pair) => pair,
+        None => server.connector.http1().await?,
+    };
+    let request = outgoing.request.take().expect("a prepared request is sent once");
+    let mut request = addressed(server, request, false)?;
+    loop {
+        // Only a reused connection can be stale; only what has no body and no effect of its own is sent twice.
+        let replay = (pair.reused && idempotent && outgoing.progress.is_none()).then(|| Replay::of(&request));
+        watch_continue(&mut request, outgoing.gate.as_ref());
+        request = match converse(&mut pair, request, outgoing).await {
+            Ok(response) => return answer(response, Lease { pair, slot }, outgoing).await,
+            Err(Failure::Final(error)) => return Err(error),
+            Err(Failure::Unsent(request)) if pair.reused => *request,
+            Err(Failure::Unsent(_)) => return Err(ForwardError::Closed),
+            Err(Failure::Silent(error)) => {
+                // Bytes of an answer that broke off are an answer: only silence is staleness.
+                let silent = pair.reused && pair.connection.into_parts().read_buf.is_empty();
+                match replay.filter(|_| silent) {
+                    Some(replay) => replay.request(),
+                    None => return Err(error),
+                }
+            }
+        };
+        pair = server.connector.http1().await?;
+    }
+}
+
+async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) -> Result<Forwarded, ForwardError> {
+    let (mut sender, mut reused) = server.http2().await?;
+    let request = outgoing.request.take().expect("a prepared request is sent once");
+    let mut request = addressed(server, request, true)?;
+    let response = loop {
+        request = match converse_http2(&mut sender, request, outgoing).await {
+            Ok(response) => break response,
+            Err(Failure::Final(error) | Failure::Silent(error)) => return Err(error),
+            Err(Failure::Unsent(request)) if reused => *request,
+            Err(Failure::Unsent(_)) => return Err(ForwardError::Closed),
+        };
+        // The connection took no more streams: nothing was sent.
+        server.drop_http2().await;
+        sender = server.http2().await?.0;
+        reused = false;
+    };
+    let (mut head, incoming) = response.into_parts();
+    if head.status == SWITCHING {
+        return Err(ForwardError::Upgrade);
+    }
+    sanitise(&mut head)?;
+    let body = if incoming.is_end_stream() {
+        ResponseBody::Empty
+    } else {
+        ResponseBody::Http2(UpstreamHttp2::new(incoming, Expiry::after(outgoing.timeouts.idle), slot))
+    };
+    Ok(Forwarded { response: Response::from_parts(head, body), tunnel: None })
+}
+
+async fn converse_http2(
+    sender: &mut SendRequest<RequestBody>,
+    request: Request<RequestBody>,
+    outgoing: &Outgoing,
+) -> Result<Response<Incoming>, Failure> {
+    let mut answer = pin!(sender.try_send_request(request));
+    let mut patience = Patience::new(outgoing);
+    std::future::poll_fn(|cx| {
+        if let Poll::Ready(outcome) = answer.as_mut().poll(cx) {
+            return Poll::Ready(outcome.map_err(failure));
+        }
+        patience.poll(cx).map(|()| Err(Failure::Final(ForwardError::ResponseTimeout)))
+    })
+    .await
+}
+
+/// A pooled connection that has not closed, as far as can be told. One that was idle for long is looked at first,
+/// and so is every one that is to carry what must not be sent twice.
+async fn reuse(slot: &Slot, idempotent: bool) -> Option<Box<Pair>> {
+    while let Some((mut pair, idle_long)) = slot.pool().take() {
+        if !idle_long && idempotent {
+            return Some(pair);
+        }
+        let alive = std::future::poll_fn(|cx| Poll::Ready(pair.poll(cx).is_pending() && pair.is_ready())).await;
+        if alive {
+            return Some(pair);
+        }
+    }
+    None
+}
+
+/// Sends one request on `pair` and waits for the head of its answer, driving the connection.
+async fn converse(
+    pair: &mut Pair,
+    request: Request<RequestBody>,
+    outgoing: &Outgoing,
+) -> Result<Response<Incoming>, Failure> {
+    let mut answer = pin!(pair.sender.try_send_request(request));
+    let mut patience = Patience::new(outgoing);
+    std::future::poll_fn(|cx| {
+        let closed = pair.poll(cx);
+        if let Poll::Ready(outcome) = answer.as_mut().poll(cx) {
+            return Poll::Ready(outcome.map_err(failure));
+        }
+        match closed {
+            Poll::Ready(Ok(())) => Poll::Ready(Err(Failure::Silent(ForwardError::Closed))),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(classify(error))),
+            Poll::Pending => patience.poll(cx).map(|()| Err(Failure::Final(ForwardError::ResponseTimeout))),
+        }
+    })
+    .await
+}
+
+fn failure(error: TrySendError<Request<RequestBody>>) -> Failure {
+    let mut error = error;
+    match error.take_message() {
+        Some(request) => Failure::Unsent(Box::new(request)),
+        None => classify(error.into_error()),
+    }
+}
+
+fn classify(error: hyper::Error) -> Failure {
+    if let Some(broken) = body_error(&error) {
+        return Failure::Final(ForwardError::Body(broken));
+    }
+    // A reset may take the place of a plain end.
+    if error.is_incomplete_message() || error.is_canceled() || error.is_closed() || is_io(&error) {
+        return Failure::Silent(ForwardError::Answer(error));
+    }
+    Failure::Final(ForwardError::Answer(error))
+}
+
+fn is_io(error: &hyper::Error) -> bool {
+    std::error::Error::source(error).is_some_and(<dyn std::error::Error + 'static>::is::<std::io::Error>)
+}
+
+/// The error of our own request body that brought a connection down, if one did.
+fn body_error(error: &hyper::Error) -> Option<BodyError> {
+    let source = std::error::Error::source(error)?.downcast_ref::<BodyError>()?;
+    Some(match source {
+        BodyError::TooBig => BodyError::TooBig,
+        BodyError::ClientIdle => BodyError::ClientIdle,
+        BodyError::ClientTrailers => BodyError::ClientTrailers,
+        _ => BodyError::ClientGone,
+    })
+}
+
+/// How long the head of an answer may take: counted from the last piece of the request's body on.
+struct Patience<'o> {
+    expiry: Expiry,
+    outgoing: &'o Outgoing,
+    pieces: u64,
+    held: Option<Deadline>,
+}
+
+impl<'o> Patience<'o> {
+    fn new(outgoing: &'o Outgoing) -> Self {
+        Self { expiry: Expiry::after(outgoing.timeouts.response), outgoing, pieces: 0, held: None }
+    }
+
+    fn poll(&mut self, cx: &std::task::Context<'_>) -> Poll<()> {
+        if let Some(gate) = &self.outgoing.gate {
+            let held = self.held.get_or_insert_with(|| Deadline::after(CONTINUE_WITHIN));
+            if held.poll_passed(cx).is_ready() {
+                gate.open();
+            }
+        }
+        if let Some(progress) = &self.outgoing.progress {
+            let pieces = progress.pieces();
+            if pieces != self.pieces {
+                self.pieces = pieces;
+                self.expiry.reset();
+            } else if !progress.ended() && progress.waiting() {
+                // The client is slow, not the upstream: its own bound applies.
+                self.expiry.reset();
+                return Poll::Pending;
+            }
+        }
+        self.expiry.poll(cx)
+    }
+}
+
+/// Opens the body's gate when the upstream says `100 Continue`.
+fn watch_continue(request: &mut Request<RequestBody>, gate: Option<&Arc<Gate>>) {
+    if let Some(gate) = gate {
+        let gate = Arc::clone(gate);
+        hyper::ext::on_informational(request, move |informational| {
+            if informational.status() == http::StatusCode::CONTINUE {
+                gate.open();
+            }
+        });
+    }
+}
+
+/// Points `request` at `server`.
+fn addressed(
+    server: &ServerState,
+    request: Request<RequestBody>,
+    http2: bool,
+) -> Result<Request<RequestBody>, ForwardError> {
+    let (mut head, body) = request.into_parts();
+    head.uri = outgoing::address(&head.uri, &mut head.headers, &server.host, &server.server, http2)?;
+    Ok(Request::from_parts(head, body))
+}
+
+/// How long a body waits for a `100 Continue` before it goes out unasked (RFC 9110 10.1.1 forbids to wait for ever).
+const CONTINUE_WITHIN: Duration = Duration::from_secs(1);

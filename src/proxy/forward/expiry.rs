@@ -1,0 +1,41 @@
+//! A bound on a wait, armed by the first poll that has to wait.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::limit::Micros;
+use crate::proxy::timers::Deadline;
+
+/// A bound on a wait. It costs nothing until something has to wait, and nothing to put off.
+#[derive(Debug)]
+pub(super) struct Expiry {
+    span: Duration,
+    deadline: Option<Deadline>,
+    armed: bool,
+}
+
+impl Expiry {
+    /// Expires when a wait has lasted `span`; zero: never.
+    pub(super) fn after(span: Micros) -> Self {
+        Self { span: span.into(), deadline: None, armed: false }
+    }
+
+    /// The wait is over: the next one starts anew.
+    pub(super) const fn reset(&mut self) {
+        self.armed = false;
+    }
+
+    /// Ready when the wait has lasted too long.
+    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
+        if self.span.is_zero() {
+            return Poll::Pending;
+        }
+        let span = self.span;
+        let deadline = self.deadline.get_or_insert_with(Deadline::never);
+        if !self.armed {
+            deadline.reset(span);
+            self.armed = true;
+        }
+        deadline.poll_passed(cx)
+    }
+}

@@ -1,0 +1,248 @@
+//! Forwards an admitted request to its upstream, and the answer back.
+//!
+//! Bodies stream both ways and are never held. A request goes out a second time only if it was not begun, or if it
+//! is idempotent, has no body, and its reused connection closed without a byte.
+
+mod answer;
+mod connect;
+mod exchange;
+mod expiry;
+mod outgoing;
+mod request_body;
+mod server;
+pub mod tls;
+mod stream;
+mod tunnel;
+mod upstreams;
+
+use std::cell::Cell;
+use std::future::Future;
+use std::io;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+
+pub use answer::{UpstreamHttp1, UpstreamHttp2};
+pub use request_body::RequestBody;
+pub use stream::Stream;
+pub use tunnel::{Carried, Tunnel};
+
+use super::body::{BodyError, ResponseBody};
+use super::pool::Slot;
+use crate::limit::Micros;
+use crate::policy::Peer;
+use crate::policy::route::{Placeholder, Route};
+use crate::policy::upstream::Upstream;
+use exchange::Outgoing;
+use upstreams::{UpstreamState, Upstreams, bit};
+
+/// Forwards requests, with the connections of one worker. Not shared between threads.
+#[derive(Clone, Debug, Default)]
+pub struct Forwarder {
+    inner: Rc<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    upstreams: Upstreams,
+    swept: Cell<bool>,
+}
+
+/// What the gateway knows of a request that is forwarded.
+pub struct Passage<'p> {
+    /// The connection's other end.
+    pub peer: Peer,
+    /// Whether the peer is a trusted proxy, whose forwarding fields are extended and not replaced.
+    pub trusted: bool,
+    /// The route: its prefixes, header edits and body bound.
+    pub route: &'p Route,
+    /// Writes what a placeholder of a header edit stands for.
+    pub fill: &'p dyn Fn(&Placeholder, &mut Vec<u8>),
+    /// The caller's identity, hashed: what `balance = "identity_hash"` goes by.
+    pub caller: u64,
+    /// The largest request body the server admits, bytes.
+    pub body_max: Option<u64>,
+    /// How long a client may send nothing of its body.
+    pub body_idle: Micros,
+}
+
+/// An answer, and the tunnel to run when it was a 101.
+#[derive(Debug)]
+pub struct Forwarded {
+    /// The answer for the client.
+    pub response: Response<ResponseBody>,
+    /// Spawn [`Tunnel::run`] on the worker once the answer is on its way.
+    pub tunnel: Option<Box<Tunnel>>,
+}
+
+/// Why a request got no answer from its upstream.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ForwardError {
+    /// No connection could be made.
+    #[error("cannot connect")]
+    Connect(#[source] io::Error),
+    /// Connecting took too long.
+    #[error("connecting took too long")]
+    ConnectTimeout,
+    /// TLS could not be agreed on.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// Too many requests are under way or waiting.
+    #[error("too many requests to this upstream are under way")]
+    Overloaded,
+    /// There is no server.
+    #[error("the upstream has no server")]
+    NoServer,
+    /// The answer's head did not come in time.
+    #[error("no answer in time")]
+    ResponseTimeout,
+    /// The connection broke, or the answer is no HTTP.
+    #[error("no usable answer")]
+    Answer(#[source] hyper::Error),
+    /// The upstream closed its connection without an answer.
+    #[error("the connection closed without an answer")]
+    Closed,
+    /// The answer's Transfer-Encoding is anything but `chunked`.
+    #[error("the answer's transfer coding is not understood")]
+    AnswerCoding,
+    /// A 101 that nobody asked for.
+    #[error("the upstream switched protocols unasked")]
+    Upgrade,
+    /// The request's body could not be sent on.
+    #[error("the request's body could not be sent on")]
+    Body(#[source] BodyError),
+    /// The path cannot be rewritten as the route wants it.
+    #[error("the path cannot be rewritten")]
+    Rewrite,
+}
+
+impl ForwardError {
+    /// A fixed word for metrics and logs.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Connect(_) => "connect",
+            Self::ConnectTimeout => "connect_timeout",
+            Self::Tls(_) => "tls",
+            Self::Overloaded => "overloaded",
+            Self::NoServer => "no_server",
+            Self::ResponseTimeout => "response_timeout",
+            Self::Answer(_) => "answer",
+            Self::Closed => "closed",
+            Self::AnswerCoding => "answer_coding",
+            Self::Upgrade => "upgrade",
+            Self::Body(error) => error.label(),
+            Self::Rewrite => "rewrite",
+        }
+    }
+}
+
+impl Forwarder {
+    /// A forwarder without a connection.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sends `request` to `upstream` and gives its answer, as soon as its head is there. Dropping the future, or the
+    /// answer's body, cancels the request upstream.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn forward(
+        &self,
+        passage: Passage<'_>,
+        upstream: &Arc<Upstream>,
+        request: Request<Incoming>,
+    ) -> Result<Forwarded, ForwardError> {
+        let state = self.inner.upstreams.state(upstream)?;
+        self.keep_swept();
+        let route = passage.route;
+        let fill = passage.fill;
+        let mut outgoing = outgoing::prepare(&passage, upstream, request)?;
+        let mut forwarded = self.attempt(&state, passage.caller, &mut outgoing).await?;
+        super::headers::apply_edits(forwarded.response.headers_mut(), &route.response_headers, fill);
+        Ok(forwarded)
+    }
+
+    /// Tries servers until one answers, for as long as nothing of the request can have reached one.
+    async fn attempt(
+        &self,
+        state: &UpstreamState,
+        caller: u64,
+        outgoing: &mut Outgoing,
+    ) -> Result<Forwarded, ForwardError> {
+        let mut tried = 0;
+        let mut left = state.upstream.attempts.max(1);
+        loop {
+            let (index, server) = state.pick(caller, tried).ok_or(ForwardError::NoServer)?;
+            let outcome = exchange::exchange(server, outgoing).await;
+            let error = match outcome {
+                Ok(forwarded) => {
+                    server.succeeded();
+                    return Ok(forwarded);
+                }
+                Err(error) => error,
+            };
+            if matches!(error, ForwardError::Connect(_) | ForwardError::ConnectTimeout | ForwardError::Tls(_)) {
+                server.failed();
+                tried |= bit(index);
+                left -= 1;
+                if left > 0 {
+                    continue;
+                }
+            }
+            return Err(error);
+        }
+    }
+
+    /// Sees to it that idle connections are looked at once a second, while this forwarder lives.
+    fn keep_swept(&self) {
+        if !self.inner.swept.replace(true) {
+            tokio::task::spawn_local(sweep(Rc::downgrade(&self.inner)));
+        }
+    }
+
+    /// Idle connections at hand, all upstreams together.
+    pub fn idle_connections(&self) -> usize {
+        let mut sum = 0;
+        self.inner.upstreams.for_each(|server| sum += server.pool.idle());
+        sum
+    }
+}
+
+async fn sweep(forwarder: Weak<Inner>) {
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        second.tick().await;
+        let Some(inner) = forwarder.upgrade() else { return };
+        // The connections register this task's waker: one that closes while idle wakes it for nothing, at most once.
+        std::future::poll_fn(|cx| {
+            inner.upstreams.for_each(|server| server.pool.sweep(cx));
+            Poll::Ready(())
+        })
+        .await;
+    }
+}
+
+/// Runs hyper's HTTP/2 tasks on this worker.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalExecutor;
+
+impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(async move {
+            future.await;
+        });
+    }
+}
+
+/// What an exchange needs to turn a 101 into a tunnel.
+type Upgrade = Option<OnUpgrade>;
+
+const SWITCHING: StatusCode = StatusCode::SWITCHING_PROTOCOLS;

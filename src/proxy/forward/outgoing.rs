@@ -1,0 +1,220 @@
+//! Makes the request that goes upstream out of the one that came.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderValue, TE, TRANSFER_ENCODING};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, Method, Request, Uri, Version, request};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+
+use super::exchange::Outgoing;
+use super::expiry::Expiry;
+use super::request_body::{Gate, RequestBody};
+use super::{ForwardError, Passage};
+use crate::policy::route::Route;
+use crate::policy::upstream::{HostPolicy, Server, Upstream};
+use crate::proxy::headers;
+
+/// Prepares `request`: hop-by-hop fields off, forwarding fields and the route's edits on, the body wrapped.
+///
+/// # Errors
+/// When the path cannot be rewritten as the route wants it.
+pub(super) fn prepare(
+    passage: &Passage<'_>,
+    upstream: &Upstream,
+    request: Request<Incoming>,
+) -> Result<Outgoing, ForwardError> {
+    let (mut head, body) = request.into_parts();
+    let from_http2 = head.version >= Version::HTTP_2;
+    let hop = headers::strip_hop_by_hop(&mut head.headers);
+    let upgrade =
+        if hop.websocket && head.method == Method::GET { head.extensions.remove::<OnUpgrade>() } else { None };
+    head.extensions.clear();
+
+    if from_http2 && !upstream.http2 {
+        headers::join_cookies(&mut head.headers);
+    }
+    let host = head.headers.get(HOST).cloned();
+    headers::set_forwarding(&mut head.headers, &passage.peer, host.as_ref(), passage.trusted);
+    headers::apply_edits(&mut head.headers, &passage.route.request_headers, passage.fill);
+
+    let sends_body = !body.is_end_stream();
+    let gate = gate(&mut head, sends_body, upstream.http2);
+    frame(&mut head, sends_body, body.size_hint().exact(), upstream.http2);
+    if upgrade.is_some() {
+        headers::announce_websocket(&mut head.headers);
+    } else if hop.trailers {
+        head.headers.insert(TE, HeaderValue::from_static("trailers"));
+        if !upstream.http2 {
+            head.headers.insert(CONNECTION, HeaderValue::from_static("te"));
+        }
+    }
+    head.version = if upstream.http2 { Version::HTTP_2 } else { Version::HTTP_11 };
+    head.uri = rewrite(&head.uri, passage.route)?;
+
+    let most = match (passage.route.body_max, passage.body_max) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    };
+    let (body, progress) = if sends_body {
+        let (body, progress) = RequestBody::new(body, most, Expiry::after(passage.body_idle), gate.clone());
+        (body, Some(progress))
+    } else {
+        (RequestBody::empty(), None)
+    };
+    Ok(Outgoing::new(Request::from_parts(head, body), progress, gate, upgrade, upstream.timeouts))
+}
+
+/// Holds the body back when the client waits for a `100 Continue`. HTTP/2 cannot pass it on: there the first read of
+/// the body makes our own side say it.
+fn gate(head: &mut request::Parts, sends_body: bool, http2: bool) -> Option<Arc<Gate>> {
+    if !head.headers.contains_key(EXPECT) {
+        return None;
+    }
+    if !sends_body || http2 {
+        head.headers.remove(EXPECT);
+        return None;
+    }
+    Some(Arc::default())
+}
+
+/// Leaves the framing to the encoder: what the client wrote is never copied.
+fn frame(head: &mut request::Parts, sends_body: bool, length: Option<u64>, http2: bool) {
+    let said = head.headers.remove(CONTENT_LENGTH).is_some();
+    match length {
+        _ if !sends_body => {
+            // Without it some servers wait for a body, or refuse.
+            if said || matches!(head.method, Method::POST | Method::PUT | Method::PATCH) {
+                head.headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+            }
+        }
+        Some(length) => {
+            head.headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+        }
+        // hyper drops the body of a GET whose length it does not know unless it is told to chunk.
+        None if !http2 => {
+            head.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        None => {}
+    }
+}
+
+/// Points a prepared request at `server`: its Host or `:authority`, its base path.
+///
+/// # Errors
+/// When the host asked for is no authority.
+pub(super) fn address(
+    uri: &Uri,
+    headers: &mut HeaderMap,
+    host: &HostPolicy,
+    server: &Server,
+    http2: bool,
+) -> Result<Uri, ForwardError> {
+    let authority = match host {
+        HostPolicy::Keep => None,
+        HostPolicy::Upstream => Some(&server.authority),
+        HostPolicy::Fixed(authority) => Some(authority),
+    };
+    let path = if server.base_path.is_empty() {
+        uri.path_and_query().cloned()
+    } else {
+        let mut text = BytesMut::with_capacity(server.base_path.len() + uri.path().len() + 32);
+        text.extend_from_slice(server.base_path.as_bytes());
+        text.extend_from_slice(uri.path_and_query().map_or("/", PathAndQuery::as_str).as_bytes());
+        Some(PathAndQuery::from_maybe_shared(text.freeze()).map_err(|_| ForwardError::Rewrite)?)
+    };
+    let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
+    if !http2 {
+        if let Some(authority) = authority.or_else(|| (!headers.contains_key(HOST)).then_some(&server.authority)) {
+            let value = HeaderValue::from_str(authority.as_str()).map_err(|_| ForwardError::Rewrite)?;
+            headers.insert(HOST, value);
+        }
+        return Ok(Uri::from(path));
+    }
+    let asked = headers.remove(HOST);
+    let authority = match (authority, asked) {
+        (Some(authority), _) => authority.clone(),
+        (None, Some(host)) => Authority::try_from(host.as_bytes()).map_err(|_| ForwardError::Rewrite)?,
+        (None, None) => server.authority.clone(),
+    };
+    let mut parts = http::uri::Parts::default();
+    parts.scheme = Some(if server.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP });
+    parts.authority = Some(authority);
+    parts.path_and_query = Some(path);
+    Uri::from_parts(parts).map_err(|_| ForwardError::Rewrite)
+}
+
+/// The target with the route's prefix taken off and its own put on; every other byte as it came.
+fn rewrite(uri: &Uri, route: &Route) -> Result<Uri, ForwardError> {
+    let whole = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    let (path, query) = whole.split_once('?').map_or((whole, None), |(path, query)| (path, Some(query)));
+    let strip = route.strip_prefix.as_deref().unwrap_or_default().trim_end_matches('/');
+    let add = route.add_prefix.as_deref().unwrap_or_default().trim_end_matches('/');
+    if strip.is_empty() && add.is_empty() || path == "*" {
+        return Ok(uri.clone());
+    }
+    let rest = strip_encoded(path, strip).ok_or(ForwardError::Rewrite)?;
+    let mut text = BytesMut::with_capacity(add.len() + whole.len() + 1);
+    text.extend_from_slice(add.as_bytes());
+    if !rest.starts_with('/') {
+        text.extend_from_slice(b"/");
+    }
+    text.extend_from_slice(rest.as_bytes());
+    if let Some(query) = query {
+        text.extend_from_slice(b"?");
+        text.extend_from_slice(query.as_bytes());
+    }
+    PathAndQuery::from_maybe_shared(text.freeze()).map(Uri::from).map_err(|_| ForwardError::Rewrite)
+}
+
+/// What follows `prefix` in the encoded `path`, the prefix matched as it decodes and up to a segment's end. Slashes
+/// are matched as the route matcher collapses them. `None` when the path spells the prefix in a way that cannot be
+/// cut (dot segments within it).
+fn strip_encoded<'p>(path: &'p str, prefix: &str) -> Option<&'p str> {
+    let bytes = path.as_bytes();
+    let mut at = 0;
+    let mut previous = 0;
+    for &wanted in prefix.as_bytes() {
+        while previous == b'/' && bytes.get(at) == Some(&b'/') {
+            at += 1;
+        }
+        let (byte, next) = decoded(bytes, at)?;
+        if byte != wanted {
+            return None;
+        }
+        previous = byte;
+        at = next;
+    }
+    match bytes.get(at) {
+        None | Some(b'/') => path.get(at..),
+        Some(_) => None,
+    }
+}
+
+fn decoded(bytes: &[u8], at: usize) -> Option<(u8, usize)> {
+    let byte = *bytes.get(at)?;
+    if byte != b'%' {
+        return Some((byte, at + 1));
+    }
+    let high = char::from(*bytes.get(at + 1)?).to_digit(16)?;
+    let low = char::from(*bytes.get(at + 2)?).to_digit(16)?;
+    u8::try_from(high * 16 + low).ok().map(|byte| (byte, at + 3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_cut_as_it_decodes_and_the_rest_stays_as_it_is() {
+        assert_eq!(strip_encoded("/v1/a%2Fb//c", "/v1"), Some("/a%2Fb//c"));
+        assert_eq!(strip_encoded("/%761/a", "/v1"), Some("/a"));
+        assert_eq!(strip_encoded("//v1/a", "/v1"), Some("/a"));
+        assert_eq!(strip_encoded("/v1", "/v1"), Some(""));
+        assert_eq!(strip_encoded("/v12", "/v1"), None);
+        assert_eq!(strip_encoded("/x/../v1/a", "/v1"), None);
+    }
+}

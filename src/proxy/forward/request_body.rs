@@ -1,0 +1,164 @@
+//! The request's body on its way to the upstream: streamed, counted, bounded, held back until a `100 Continue`.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::expiry::Expiry;
+use crate::proxy::body::BodyError;
+use crate::proxy::headers;
+
+/// The body of a forwarded request.
+#[derive(Debug, Default)]
+pub struct RequestBody {
+    source: Option<Source>,
+}
+
+#[derive(Debug)]
+struct Source {
+    incoming: Incoming,
+    /// Bytes the route still admits.
+    left: u64,
+    idle: Expiry,
+    progress: Rc<Progress>,
+    gate: Option<Arc<Gate>>,
+}
+
+/// What the exchange may know of the body it has handed to the connection.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    pieces: Cell<u64>,
+    ended: Cell<bool>,
+    waiting: Cell<bool>,
+}
+
+impl Progress {
+    /// Pieces that went through so far: a number that stands still when the body does.
+    pub(super) fn pieces(&self) -> u64 {
+        self.pieces.get()
+    }
+
+    /// Whether the next piece is awaited from the client.
+    pub(super) fn waiting(&self) -> bool {
+        self.waiting.get()
+    }
+
+    /// Whether the body has gone through whole.
+    pub(super) fn ended(&self) -> bool {
+        self.ended.get()
+    }
+}
+
+/// Holds a body back until the upstream asks for it.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    state: Mutex<(bool, Option<Waker>)>,
+}
+
+impl Gate {
+    /// Lets the body through.
+    pub(super) fn open(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 = true;
+        if let Some(waker) = state.1.take() {
+            waker.wake();
+        }
+    }
+
+    fn poll_open(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.0 {
+            return Poll::Ready(());
+        }
+        state.1 = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl RequestBody {
+    /// No body.
+    pub const fn empty() -> Self {
+        Self { source: None }
+    }
+
+    /// `incoming`, of which at most `most` bytes go through, none of them before `gate` opens. A client that sends
+    /// nothing for `idle` is given up.
+    pub(super) fn new(
+        incoming: Incoming,
+        most: Option<u64>,
+        idle: Expiry,
+        gate: Option<Arc<Gate>>,
+    ) -> (Self, Rc<Progress>) {
+        let progress = Rc::new(Progress::default());
+        let source = Source { incoming, left: most.unwrap_or(u64::MAX), idle, progress: Rc::clone(&progress), gate };
+        (Self { source: Some(source) }, progress)
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Some(source) = &mut self.get_mut().source else { return Poll::Ready(None) };
+        if let Some(gate) = &source.gate {
+            std::task::ready!(gate.poll_open(cx));
+            source.gate = None;
+        }
+        let frame = match Pin::new(&mut source.incoming).poll_frame(cx) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => {
+                source.progress.waiting.set(true);
+                return match source.idle.poll(cx) {
+                    Poll::Ready(()) => Poll::Ready(Some(Err(BodyError::ClientIdle))),
+                    Poll::Pending => Poll::Pending,
+                };
+            }
+        };
+        source.idle.reset();
+        let progress = &source.progress;
+        progress.waiting.set(false);
+        progress.pieces.set(progress.pieces.get().wrapping_add(1));
+        let frame = match frame {
+            None => {
+                progress.ended.set(true);
+                return Poll::Ready(None);
+            }
+            Some(Err(error)) => return Poll::Ready(Some(Err(BodyError::Client(error)))),
+            Some(Ok(frame)) => frame,
+        };
+        if let Some(piece) = frame.data_ref() {
+            match source.left.checked_sub(piece.len() as u64) {
+                Some(left) => source.left = left,
+                None => return Poll::Ready(Some(Err(BodyError::TooBig))),
+            }
+            if source.incoming.is_end_stream() {
+                progress.ended.set(true);
+            }
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        match frame.into_trailers() {
+            Ok(mut trailers) => {
+                if headers::clean_trailers(&mut trailers).is_err() {
+                    return Poll::Ready(Some(Err(BodyError::ClientTrailers)));
+                }
+                Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+            }
+            Err(frame) => Poll::Ready(Some(Ok(frame))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.source.as_ref().is_none_or(|source| source.incoming.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.source.as_ref().map_or_else(|| SizeHint::with_exact(0), |source| source.incoming.size_hint())
+    }
+}

@@ -1,0 +1,227 @@
+//! Refuses requests whose framing, host or target two parties could read differently, and gives the others one shape.
+//!
+//! hyper has checked the syntax; what it leaves to the application is checked here, alike for HTTP/1 and HTTP/2.
+//! After [`admit`] a request has exactly one Host and a target in origin form, whatever it came as.
+
+use http::header::{EXPECT, HOST, HeaderValue, TRANSFER_ENCODING};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, Method, Request, Uri, Version};
+
+use super::headers::tokens;
+
+/// What is wrong with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// Transfer-Encoding is anything but one `chunked`.
+    #[error("Transfer-Encoding must be one single `chunked`")]
+    TransferEncoding,
+    /// Transfer-Encoding names a coding that is not understood.
+    #[error("the only transfer coding understood is `chunked`")]
+    TransferCoding,
+    /// No Host, more than one, or one that does not agree with the target.
+    #[error("there must be exactly one Host, and it must agree with the target")]
+    Host,
+    /// Host is no `host[:port]`.
+    #[error("Host must be a host name or address, with a port or without")]
+    HostSyntax,
+    /// The target is neither a path nor an http URL nor `*` for OPTIONS.
+    #[error("the request target must be a path or an http URL")]
+    Target,
+    /// CONNECT is not served.
+    #[error("CONNECT is not served here")]
+    Connect,
+    /// The method is longer than any there is.
+    #[error("the method is not understood")]
+    Method,
+    /// Expect says something other than `100-continue`.
+    #[error("the only expectation understood is `100-continue`")]
+    Expectation,
+}
+
+impl Malformed {
+    /// A fixed word for metrics and logs.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::TransferEncoding => "transfer_encoding",
+            Self::TransferCoding => "transfer_coding",
+            Self::Host => "host",
+            Self::HostSyntax => "host_syntax",
+            Self::Target => "target",
+            Self::Connect => "connect",
+            Self::Method => "method",
+            Self::Expectation => "expectation",
+        }
+    }
+}
+
+/// Checks `request` and gives it one shape: one Host, the target in origin form.
+///
+/// # Errors
+/// What is wrong with it; the connection should then be closed, since its framing may be read differently elsewhere.
+pub fn admit<B>(request: &mut Request<B>) -> Result<(), Malformed> {
+    check_method(request.method())?;
+    check_transfer_encoding(request.headers(), request.version())?;
+    check_expectation(request.headers())?;
+    settle_host(request)?;
+    settle_target(request)
+}
+
+fn check_method(method: &Method) -> Result<(), Malformed> {
+    if *method == Method::CONNECT {
+        return Err(Malformed::Connect);
+    }
+    if method.as_str().len() > METHOD_BYTES_MAX {
+        return Err(Malformed::Method);
+    }
+    Ok(())
+}
+
+/// One field with the single value `chunked`, on HTTP/1.1 only: hyper frames `x, chunked` and its kin by the last
+/// coding, others by the first (RFC 9112 6.1, 6.3).
+fn check_transfer_encoding(headers: &HeaderMap, version: Version) -> Result<(), Malformed> {
+    let mut lines = headers.get_all(TRANSFER_ENCODING).iter();
+    let Some(line) = lines.next() else { return Ok(()) };
+    if lines.next().is_some() || version != Version::HTTP_11 {
+        return Err(Malformed::TransferEncoding);
+    }
+    let value = line.as_bytes().trim_ascii();
+    if value.eq_ignore_ascii_case(b"chunked") {
+        return Ok(());
+    }
+    let known = |token: &[u8]| token.eq_ignore_ascii_case(b"chunked") || token.eq_ignore_ascii_case(b"identity");
+    if value.is_empty() || tokens(value).all(known) {
+        Err(Malformed::TransferEncoding)
+    } else {
+        Err(Malformed::TransferCoding)
+    }
+}
+
+fn check_expectation(headers: &HeaderMap) -> Result<(), Malformed> {
+    if !headers.contains_key(EXPECT) {
+        return Ok(());
+    }
+    let understood = |line: &HeaderValue| line.as_bytes().trim_ascii().eq_ignore_ascii_case(b"100-continue");
+    if headers.get_all(EXPECT).iter().all(understood) { Ok(()) } else { Err(Malformed::Expectation) }
+}
+
+/// Leaves exactly one checked Host. An authority in the target (absolute form) replaces it (RFC 9112 3.2.2);
+/// HTTP/2's `:authority` must agree with it (RFC 9113 8.3.1).
+fn settle_host<B>(request: &mut Request<B>) -> Result<(), Malformed> {
+    let version = request.version();
+    let mut lines = request.headers().get_all(HOST).iter();
+    let host = lines.next();
+    if lines.next().is_some() {
+        return Err(Malformed::Host);
+    }
+    if let Some(host) = host
+        && !is_host(host.as_bytes())
+    {
+        return Err(Malformed::HostSyntax);
+    }
+    match (request.uri().authority(), host) {
+        (None, Some(_)) => Ok(()),
+        // HTTP/1.0 knows no Host.
+        (None, None) if version <= Version::HTTP_10 => Ok(()),
+        (None, None) => Err(Malformed::Host),
+        (Some(_), None) if version == Version::HTTP_11 => Err(Malformed::Host),
+        (Some(authority), host) => {
+            if !is_host(authority.as_str().as_bytes()) {
+                return Err(Malformed::HostSyntax);
+            }
+            let same = host.is_some_and(|host| host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()));
+            if version >= Version::HTTP_2 && host.is_some() && !same {
+                return Err(Malformed::Host);
+            }
+            if !same {
+                let value = host_value(authority)?;
+                request.headers_mut().insert(HOST, value);
+            }
+            Ok(())
+        }
+    }
+}
+
+fn host_value(authority: &Authority) -> Result<HeaderValue, Malformed> {
+    HeaderValue::from_str(authority.as_str()).map_err(|_| Malformed::HostSyntax)
+}
+
+/// Leaves the target in origin form, or `*`.
+fn settle_target<B>(request: &mut Request<B>) -> Result<(), Malformed> {
+    let uri = request.uri();
+    let absolute = match (uri.scheme(), uri.authority()) {
+        (None, None) => false,
+        (None, Some(_)) => return Err(Malformed::Target),
+        (Some(scheme), _) if *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS => true,
+        (Some(_), _) => return Err(Malformed::Target),
+    };
+    if absolute {
+        let options = *request.method() == Method::OPTIONS;
+        let uri = std::mem::take(request.uri_mut());
+        let bare = uri.path_and_query().is_none();
+        let path = match uri.into_parts().path_and_query {
+            // `OPTIONS http://host` asks about the server as a whole (RFC 9112 3.2.4).
+            _ if bare && options => PathAndQuery::from_static("*"),
+            Some(path) => path,
+            None => PathAndQuery::from_static("/"),
+        };
+        *request.uri_mut() = Uri::from(path);
+    }
+    let path = request.uri().path();
+    if path.starts_with('/') || (path == "*" && *request.method() == Method::OPTIONS) {
+        Ok(())
+    } else {
+        Err(Malformed::Target)
+    }
+}
+
+/// Whether `text` is `host [":" port]` (RFC 9110 4.2.1, RFC 3986 3.2.2): no user information, no path, no blanks.
+pub fn is_host(text: &[u8]) -> bool {
+    let (host, port) = match text {
+        [b'[', rest @ ..] => {
+            let Some(end) = rest.iter().position(|&byte| byte == b']') else { return false };
+            let literal = std::str::from_utf8(&rest[..end]).ok();
+            if !literal.is_some_and(|literal| literal.parse::<std::net::Ipv6Addr>().is_ok()) {
+                return false;
+            }
+            match &rest[end + 1..] {
+                [] => return true,
+                [b':', port @ ..] => (None, port),
+                _ => return false,
+            }
+        }
+        _ => match text.iter().position(|&byte| byte == b':') {
+            Some(colon) => (Some(&text[..colon]), &text[colon + 1..]),
+            None => (Some(text), &[][..]),
+        },
+    };
+    let port_holds = port.len() <= 5
+        && port.iter().all(u8::is_ascii_digit)
+        && port.iter().fold(0_u32, |sum, digit| sum * 10 + u32::from(digit - b'0')) <= 65_535;
+    port_holds && host.is_none_or(is_reg_name)
+}
+
+fn is_reg_name(host: &[u8]) -> bool {
+    if host.is_empty() {
+        return false;
+    }
+    let mut bytes = host.iter();
+    while let Some(byte) = bytes.next() {
+        let fits = match byte {
+            b'%' => bytes.next().is_some_and(u8::is_ascii_hexdigit) && bytes.next().is_some_and(u8::is_ascii_hexdigit),
+            b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' => {
+                true
+            }
+            other => other.is_ascii_alphanumeric(),
+        };
+        if !fits {
+            return false;
+        }
+    }
+    true
+}
+
+/// The longest registered method has 17 bytes (UPDATEREDIRECTREF); hyper would take 20 kB.
+const METHOD_BYTES_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+use super::*;
+
+fn request(version: Version, target: &str, fields: &[(&str, &str)]) -> Request<()> {
+    let mut builder = Request::builder().version(version).uri(target);
+    for (name, value) in fields {
+        builder = builder.header(*name, *value);
+    }
+    builder.body(()).expect("a request that http accepts")
+}
+
+fn http1(fields: &[(&str, &str)]) -> Result<(), Malformed> {
+    admit(&mut request(Version::HTTP_11, "/x", fields))
+}
+
+#[test]
+fn a_transfer_encoding_is_one_chunked_or_refused() {
+    let with = |value: &str| http1(&[("host", "a"), ("transfer-encoding", value)]);
+    assert_eq!(with("chunked"), Ok(()));
+    assert_eq!(with("Chunked"), Ok(()));
+    for odd in ["chunked, chunked", "identity, chunked", "identity", ",chunked", "chunked,", ""] {
+        assert_eq!(with(odd), Err(Malformed::TransferEncoding), "{odd}");
+    }
+    for odd in ["x, chunked", "gzip, chunked", "gzip", "chunked;q=1", "xchunked", "chunked\t x"] {
+        assert_eq!(with(odd), Err(Malformed::TransferCoding), "{odd}");
+    }
+    let two = http1(&[("host", "a"), ("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")]);
+    assert_eq!(two, Err(Malformed::TransferEncoding));
+    let mut old = request(Version::HTTP_10, "/", &[("host", "a"), ("transfer-encoding", "chunked")]);
+    assert_eq!(admit(&mut old), Err(Malformed::TransferEncoding));
+}
+
+#[test]
+fn there_is_exactly_one_host() {
+    assert_eq!(http1(&[("host", "a.example")]), Ok(()));
+    assert_eq!(http1(&[]), Err(Malformed::Host));
+    assert_eq!(http1(&[("host", "a"), ("host", "a")]), Err(Malformed::Host));
+    assert_eq!(admit(&mut request(Version::HTTP_10, "/", &[])), Ok(()));
+}
+
+#[test]
+fn a_host_is_a_host() {
+    for good in ["a", "a.b:80", "[::1]", "[2001:db8::1]:443", "a:", "127.0.0.1:1", "xn--a", "a_b", "%41"] {
+        assert!(is_host(good.as_bytes()), "{good}");
+    }
+    for bad in [
+        "", "a b", "a/b", "a?b", "a\\b", "u@a", "a:b", "a:123456", "a:65536", "[::1", "[x]", "::1", "[::1]x", "a:1:2",
+        "%4", "é", ":80",
+    ] {
+        assert!(!is_host(bad.as_bytes()), "{bad}");
+        if let Ok(value) = HeaderValue::from_str(bad) {
+            let mut request = request(Version::HTTP_11, "/", &[]);
+            request.headers_mut().insert(HOST, value);
+            assert_eq!(admit(&mut request), Err(Malformed::HostSyntax), "{bad}");
+        }
+    }
+}
+
+#[test]
+fn an_authority_in_the_target_replaces_host() {
+    let mut absolute = request(Version::HTTP_11, "http://real.example/x?y", &[("host", "other.example")]);
+    assert_eq!(admit(&mut absolute), Ok(()));
+    assert_eq!(absolute.headers()[HOST], "real.example");
+    assert_eq!(absolute.uri(), "/x?y");
+    assert_eq!(admit(&mut request(Version::HTTP_11, "http://real.example/", &[])), Err(Malformed::Host));
+    assert_eq!(admit(&mut request(Version::HTTP_11, "http://u:p@a/", &[("host", "a")])), Err(Malformed::HostSyntax));
+}
+
+#[test]
+fn http2_host_and_authority_agree() {
+    let mut alone = request(Version::HTTP_2, "https://a.example/x", &[]);
+    assert_eq!(admit(&mut alone), Ok(()));
+    assert_eq!(alone.headers()[HOST], "a.example");
+    assert_eq!(alone.uri(), "/x");
+    assert_eq!(admit(&mut request(Version::HTTP_2, "https://a.example/", &[("host", "A.example")])), Ok(()));
+    assert_eq!(admit(&mut request(Version::HTTP_2, "https://a.example/", &[("host", "b")])), Err(Malformed::Host));
+    assert_eq!(admit(&mut request(Version::HTTP_2, "/", &[])), Err(Malformed::Host));
+}
+
+#[test]
+fn targets_have_one_shape() {
+    let mut star = request(Version::HTTP_11, "*", &[("host", "a")]);
+    assert_eq!(admit(&mut star), Err(Malformed::Target));
+    *star.method_mut() = Method::OPTIONS;
+    *star.uri_mut() = Uri::from_static("*");
+    assert_eq!(admit(&mut star), Ok(()));
+    assert_eq!(admit(&mut request(Version::HTTP_11, "a.example", &[("host", "a.example")])), Err(Malformed::Target));
+    assert_eq!(admit(&mut request(Version::HTTP_11, "ftp://a/x", &[("host", "a")])), Err(Malformed::Target));
+    let mut exact = request(Version::HTTP_11, "/%2e%2E//a;b?c=%20", &[("host", "a")]);
+    assert_eq!(admit(&mut exact), Ok(()));
+    assert_eq!(exact.uri(), "/%2e%2E//a;b?c=%20");
+}
+
+#[test]
+fn methods_and_expectations_that_are_not_served() {
+    let mut connect = request(Version::HTTP_11, "a:443", &[("host", "a:443")]);
+    *connect.method_mut() = Method::CONNECT;
+    assert_eq!(admit(&mut connect), Err(Malformed::Connect));
+    let mut long = request(Version::HTTP_11, "/", &[("host", "a")]);
+    *long.method_mut() = Method::from_bytes(&[b'A'; 33]).expect("a token");
+    assert_eq!(admit(&mut long), Err(Malformed::Method));
+    assert_eq!(http1(&[("host", "a"), ("expect", "100-Continue")]), Ok(()));
+    assert_eq!(http1(&[("host", "a"), ("expect", "tea")]), Err(Malformed::Expectation));
+}

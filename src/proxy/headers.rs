@@ -1,0 +1,289 @@
+//! What a proxy does to header fields: hop-by-hop fields go, forwarding fields come, the route's edits apply.
+//!
+//! Pure. Every function edits in place; values are moved, not copied.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use bytes::BytesMut;
+use http::HeaderMap;
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, COOKIE, EXPECT,
+    FORWARDED, HOST, HeaderName, HeaderValue, MAX_FORWARDS, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE, WWW_AUTHENTICATE,
+};
+
+use crate::policy::Peer;
+use crate::policy::route::{HeaderEdits, Piece, Placeholder, Template};
+
+/// `X-Forwarded-For`
+pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// `X-Forwarded-Proto`
+pub const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+/// `X-Forwarded-Host`
+pub const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+
+/// What the hop-by-hop fields of a message said before they were removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hop {
+    /// The message asks for (or announces) an upgrade to WebSocket, the one protocol that passes.
+    pub websocket: bool,
+    /// The sender takes trailers.
+    pub trailers: bool,
+}
+
+/// Removes the hop-by-hop fields of one message: first everything any Connection line lists, then the fields that
+/// are hop-by-hop by nature (RFC 9110 7.6.1). Run it before own fields are added, so that no peer can remove them.
+pub fn strip_hop_by_hop(headers: &mut HeaderMap) -> Hop {
+    let mut hop = Hop::default();
+    let mut upgrades = false;
+    if headers.contains_key(CONNECTION) {
+        // The common values name nothing that is not removed below: no list is built for them.
+        let mut listed: Vec<HeaderName> = Vec::new();
+        for line in headers.get_all(CONNECTION) {
+            for token in tokens(line.as_bytes()) {
+                if token.eq_ignore_ascii_case(b"upgrade") {
+                    upgrades = true;
+                } else if !(token.eq_ignore_ascii_case(b"close")
+                    || token.eq_ignore_ascii_case(b"keep-alive")
+                    || token.eq_ignore_ascii_case(b"te"))
+                    && let Ok(name) = HeaderName::from_bytes(token)
+                    // Framing and routing are not the peer's to take away (RFC 9110 7.6.1: a sender MUST NOT list
+                    // fields meant for all recipients).
+                    && name != HOST && name != CONTENT_LENGTH && name != TRANSFER_ENCODING
+                {
+                    listed.push(name);
+                }
+            }
+        }
+        if upgrades {
+            hop.websocket = is_websocket(headers);
+        }
+        for name in listed {
+            headers.remove(name);
+        }
+        headers.remove(CONNECTION);
+    }
+    if headers.contains_key(TE) {
+        hop.trailers = headers.get_all(TE).iter().any(|line| {
+            tokens(line.as_bytes()).any(|token| {
+                let name = token.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
+                name.eq_ignore_ascii_case(b"trailers")
+            })
+        });
+        headers.remove(TE);
+    }
+    for name in [KEEP_ALIVE, PROXY_CONNECTION, UPGRADE, HTTP2_SETTINGS, TRANSFER_ENCODING] {
+        headers.remove(name);
+    }
+    hop
+}
+
+/// Whether the one protocol named by Upgrade is WebSocket.
+fn is_websocket(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(UPGRADE).iter();
+    match (lines.next(), lines.next()) {
+        (Some(line), None) => line.as_bytes().trim_ascii().eq_ignore_ascii_case(b"websocket"),
+        _ => false,
+    }
+}
+
+/// The elements of a comma-separated list, trimmed, empty ones left out.
+pub fn tokens(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
+}
+
+/// Puts the fields of an upgrade to WebSocket back, on either side of the gateway.
+pub fn announce_websocket(headers: &mut HeaderMap) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+}
+
+/// Says where a request came from: the peer is appended to `X-Forwarded-For`, protocol and host are set. What stood
+/// there is kept only when the peer is a trusted proxy (`trusted`); `Forwarded` then gets an element of its own, and
+/// is dropped otherwise, like every field that claims an address.
+pub fn set_forwarding(headers: &mut HeaderMap, peer: &Peer, host: Option<&HeaderValue>, trusted: bool) {
+    if !trusted {
+        headers.remove(FORWARDED);
+        headers.remove(X_REAL_IP);
+        headers.remove(X_FORWARDED_PORT);
+    } else if headers.contains_key(FORWARDED) {
+        extend_forwarded(headers, peer, host);
+    }
+    drop_underscored(headers);
+    match peer.address {
+        Some(address) => {
+            let value = append_for(headers, address.to_canonical(), trusted);
+            headers.insert(X_FORWARDED_FOR, value);
+        }
+        // A Unix socket has no address to add.
+        None if !trusted => {
+            headers.remove(X_FORWARDED_FOR);
+        }
+        None => {}
+    }
+    if !trusted || !headers.contains_key(X_FORWARDED_PROTO) {
+        let protocol = if peer.tls { "https" } else { "http" };
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(protocol));
+    }
+    if !trusted || !headers.contains_key(X_FORWARDED_HOST) {
+        match host {
+            Some(host) => headers.insert(X_FORWARDED_HOST, host.clone()),
+            None => headers.remove(X_FORWARDED_HOST),
+        };
+    }
+}
+
+/// CGI and its heirs read `x_forwarded_for` as `x-forwarded-for`: such spellings never pass.
+fn drop_underscored(headers: &mut HeaderMap) {
+    if !headers.keys().any(|name| name.as_str().contains('_')) {
+        return;
+    }
+    for name in ["x_forwarded_for", "x_forwarded_proto", "x_forwarded_host", "x_forwarded_port", "x_real_ip"] {
+        headers.remove(name);
+    }
+    for name in
+        ["x-forwarded_for", "x_forwarded-for", "x-forwarded_proto", "x_forwarded-proto", "x-real_ip", "x_real-ip"]
+    {
+        headers.remove(name);
+    }
+}
+
+/// `X-Forwarded-For` with `peer` as its rightmost element, over all lines that stood there.
+fn append_for(headers: &HeaderMap, peer: IpAddr, trusted: bool) -> HeaderValue {
+    let mut value = BytesMut::with_capacity(64);
+    if trusted {
+        for line in headers.get_all(X_FORWARDED_FOR) {
+            let line = line.as_bytes().trim_ascii();
+            if !line.is_empty() {
+                value.extend_from_slice(line);
+                value.extend_from_slice(b", ");
+            }
+        }
+    }
+    // Writing to bytes that grow cannot fail.
+    let _ = write!(value, "{peer}");
+    HeaderValue::from_maybe_shared(value.freeze()).expect("field values and an address are visible bytes")
+}
+
+/// Adds an element to `Forwarded` (RFC 7239).
+fn extend_forwarded(headers: &mut HeaderMap, peer: &Peer, host: Option<&HeaderValue>) {
+    let mut value = BytesMut::with_capacity(128);
+    for line in headers.get_all(FORWARDED) {
+        let line = line.as_bytes().trim_ascii();
+        if !line.is_empty() {
+            value.extend_from_slice(line);
+            value.extend_from_slice(b", ");
+        }
+    }
+    let _ = match peer.address.map(|address| address.to_canonical()) {
+        Some(IpAddr::V4(address)) => write!(value, "for={address}"),
+        Some(IpAddr::V6(address)) => write!(value, "for=\"[{address}]\""),
+        None => write!(value, "for=unknown"),
+    };
+    value.extend_from_slice(if peer.tls { b";proto=https" } else { b";proto=http" });
+    if let Some(host) = host {
+        value.extend_from_slice(b";host=\"");
+        // A checked host holds neither quote nor backslash.
+        value.extend_from_slice(host.as_bytes());
+        value.extend_from_slice(b"\"");
+    }
+    match HeaderValue::from_maybe_shared(value.freeze()) {
+        Ok(value) => headers.insert(FORWARDED, value),
+        Err(_) => headers.remove(FORWARDED),
+    };
+}
+
+/// HTTP/2 may split Cookie into many fields; HTTP/1.1 knows one (RFC 9113 8.2.3).
+pub fn join_cookies(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(COOKIE).iter();
+    if lines.next().is_none() || lines.next().is_none() {
+        return;
+    }
+    let mut joined = BytesMut::new();
+    for line in headers.get_all(COOKIE) {
+        if !joined.is_empty() {
+            joined.extend_from_slice(b"; ");
+        }
+        joined.extend_from_slice(line.as_bytes());
+    }
+    let value = HeaderValue::from_maybe_shared(joined.freeze()).expect("joined field values are a field value");
+    headers.insert(COOKIE, value);
+}
+
+/// Applies a route's edits: removals first, then settings. `fill` writes what a placeholder stands for; a value that
+/// comes out as no field value (a line break in an identity) is left out, and the field with it.
+pub fn apply_edits(headers: &mut HeaderMap, edits: &HeaderEdits, fill: &dyn Fn(&Placeholder, &mut Vec<u8>)) {
+    for name in &edits.remove {
+        headers.remove(name);
+    }
+    for (name, template) in &edits.set {
+        match render(template, fill) {
+            Some(value) => headers.insert(name.clone(), value),
+            None => headers.remove(name),
+        };
+    }
+}
+
+fn render(template: &Template, fill: &dyn Fn(&Placeholder, &mut Vec<u8>)) -> Option<HeaderValue> {
+    let mut value = Vec::new();
+    for piece in &template.pieces {
+        match piece {
+            Piece::Text(text) => value.extend_from_slice(text.as_bytes()),
+            Piece::Placeholder(placeholder) => fill(placeholder, &mut value),
+        }
+    }
+    HeaderValue::from_maybe_shared(bytes::Bytes::from(value)).ok()
+}
+
+/// Trailers hold what may not stand in trailers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("trailers hold a pseudo-field")]
+pub struct PseudoTrailer;
+
+/// Drops what may not stand in trailers (RFC 9110 6.5.1): framing, routing, authentication, request modifiers.
+///
+/// # Errors
+/// When a pseudo-field is among them: the message is malformed (RFC 9113 8.1).
+pub fn clean_trailers(trailers: &mut HeaderMap) -> Result<(), PseudoTrailer> {
+    if trailers.keys().any(|name| name.as_str().starts_with(':')) {
+        return Err(PseudoTrailer);
+    }
+    for name in [
+        TRANSFER_ENCODING,
+        CONTENT_LENGTH,
+        HOST,
+        CONNECTION,
+        KEEP_ALIVE,
+        PROXY_CONNECTION,
+        UPGRADE,
+        TE,
+        TRAILER,
+        EXPECT,
+        MAX_FORWARDS,
+        AUTHORIZATION,
+        PROXY_AUTHORIZATION,
+        WWW_AUTHENTICATE,
+        PROXY_AUTHENTICATE,
+        COOKIE,
+        SET_COOKIE,
+        CONTENT_ENCODING,
+        CONTENT_TYPE,
+        CONTENT_RANGE,
+        FORWARDED,
+        X_FORWARDED_FOR,
+        X_FORWARDED_PROTO,
+        X_FORWARDED_HOST,
+    ] {
+        trailers.remove(name);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

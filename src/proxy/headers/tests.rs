@@ -1,0 +1,116 @@
+use super::*;
+
+fn map(fields: &[(&str, &str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in fields {
+        let name = HeaderName::from_bytes(name.as_bytes()).expect("a field name");
+        headers.append(name, HeaderValue::from_str(value).expect("a field value"));
+    }
+    headers
+}
+
+fn peer(address: &str) -> Peer {
+    Peer { address: Some(address.parse().expect("an address")), port: 1, tls: false }
+}
+
+#[test]
+fn what_connection_lists_goes_over_all_its_lines() {
+    let mut headers = map(&[
+        ("connection", "close, X-One"),
+        ("connection", ",x-two,,"),
+        ("x-one", "1"),
+        ("x-two", "2"),
+        ("x-three", "3"),
+        ("keep-alive", "timeout=5"),
+        ("proxy-connection", "keep-alive"),
+        ("te", "gzip, trailers;q=1"),
+        ("transfer-encoding", "chunked"),
+        ("upgrade", "h2c"),
+        ("http2-settings", "AAMAAABkAAQ"),
+    ]);
+    let hop = strip_hop_by_hop(&mut headers);
+    assert_eq!(hop, Hop { websocket: false, trailers: true });
+    assert_eq!(headers, map(&[("x-three", "3")]));
+}
+
+#[test]
+fn framing_and_routing_cannot_be_listed_away() {
+    let mut headers = map(&[("connection", "Host, Content-Length"), ("host", "a"), ("content-length", "3")]);
+    strip_hop_by_hop(&mut headers);
+    assert_eq!(headers, map(&[("host", "a"), ("content-length", "3")]));
+}
+
+#[test]
+fn the_only_upgrade_that_passes_is_websocket() {
+    let asked = |fields: &[(&str, &str)]| strip_hop_by_hop(&mut map(fields)).websocket;
+    assert!(asked(&[("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")]));
+    assert!(!asked(&[("upgrade", "websocket")]));
+    assert!(!asked(&[("connection", "upgrade"), ("upgrade", "h2c")]));
+    assert!(!asked(&[("connection", "upgrade"), ("upgrade", "websocket, h2c")]));
+    assert!(!asked(&[("connection", "upgrade"), ("upgrade", "websocket"), ("upgrade", "h2c")]));
+}
+
+#[test]
+fn a_strangers_forwarding_fields_are_replaced() {
+    let mut headers = map(&[
+        ("x-forwarded-for", "1.1.1.1"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-host", "evil"),
+        ("x_forwarded_for", "2.2.2.2"),
+        ("forwarded", "for=1.1.1.1"),
+        ("x-real-ip", "1.1.1.1"),
+    ]);
+    set_forwarding(&mut headers, &peer("::ffff:203.0.113.9"), Some(&HeaderValue::from_static("a.example")), false);
+    let expected =
+        map(&[("x-forwarded-for", "203.0.113.9"), ("x-forwarded-proto", "http"), ("x-forwarded-host", "a.example")]);
+    assert_eq!(headers, expected);
+}
+
+#[test]
+fn a_trusted_proxys_forwarding_fields_are_extended() {
+    let mut headers = map(&[
+        ("x-forwarded-for", "1.1.1.1"),
+        ("x-forwarded-for", "2.2.2.2, 3.3.3.3"),
+        ("x-forwarded-proto", "https"),
+        ("forwarded", "for=1.1.1.1"),
+    ]);
+    set_forwarding(&mut headers, &peer("2001:db8::9"), Some(&HeaderValue::from_static("a.example")), true);
+    let expected = map(&[
+        ("x-forwarded-for", "1.1.1.1, 2.2.2.2, 3.3.3.3, 2001:db8::9"),
+        ("x-forwarded-proto", "https"),
+        ("forwarded", "for=1.1.1.1, for=\"[2001:db8::9]\";proto=http;host=\"a.example\""),
+        ("x-forwarded-host", "a.example"),
+    ]);
+    assert_eq!(headers, expected);
+}
+
+#[test]
+fn cookies_are_joined() {
+    let mut headers = map(&[("cookie", "a=1"), ("cookie", "b=2"), ("x", "y")]);
+    join_cookies(&mut headers);
+    assert_eq!(headers, map(&[("cookie", "a=1; b=2"), ("x", "y")]));
+}
+
+#[test]
+fn edits_remove_then_set() {
+    let edits = HeaderEdits {
+        remove: vec![HeaderName::from_static("x-internal")],
+        set: vec![(
+            HeaderName::from_static("x-tier"),
+            Template { pieces: vec![Piece::Text("t=".into()), Piece::Placeholder(Placeholder::Tier)] },
+        )],
+    };
+    let mut headers = map(&[("x-internal", "1"), ("x-tier", "forged"), ("x-tier", "twice")]);
+    apply_edits(&mut headers, &edits, &|_, value| value.extend_from_slice(b"pro"));
+    assert_eq!(headers, map(&[("x-tier", "t=pro")]));
+    // A value that could split the message is no value: the forged one goes all the same.
+    apply_edits(&mut headers, &edits, &|_, value| value.extend_from_slice(b"a\r\nb: c"));
+    assert_eq!(headers, map(&[]));
+}
+
+#[test]
+fn trailers_hold_no_framing_and_no_pseudo_fields() {
+    let mut trailers = map(&[("grpc-status", "0"), ("content-length", "5"), ("authorization", "x"), ("host", "h")]);
+    assert_eq!(clean_trailers(&mut trailers), Ok(()));
+    assert_eq!(trailers, map(&[("grpc-status", "0")]));
+}
