@@ -3,8 +3,12 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use http::{HeaderMap, Method};
+use http::header::HOST;
+use http::{HeaderMap, Method, Uri};
 
+use super::address::{AddressPolicy, parse_host_address};
+use super::path::{self, Malformed};
+use super::pattern::is_host_character;
 use super::Peer;
 
 /// The facts of one request. Borrowed from it; the path is decoded and normalised once, here.
@@ -26,4 +30,117 @@ pub struct Descriptor<'r> {
     pub client: Option<IpAddr>,
     /// The subject of the verified client certificate, if there is one.
     pub client_certificate: Option<&'r str>,
+}
+
+impl<'r> Descriptor<'r> {
+    pub(super) fn new(
+        address: &AddressPolicy,
+        method: &'r Method,
+        uri: &'r Uri,
+        headers: &'r HeaderMap,
+        peer: Peer,
+        client_certificate: Option<&'r str>,
+    ) -> Result<Self, Malformed> {
+        Ok(Self {
+            method,
+            host: requested_host(uri, headers)?,
+            path: path::normalise(uri.path())?,
+            query: uri.query(),
+            headers,
+            peer,
+            client: address.client(peer.address, headers),
+            client_certificate,
+        })
+    }
+}
+
+/// The host a request asks for: of its URI when that names one (HTTP/2, absolute form), else of its Host field.
+fn requested_host<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Result<Cow<'r, str>, Malformed> {
+    if let Some(authority) = uri.authority() {
+        return normal_host(authority.as_str());
+    }
+    let mut lines = headers.get_all(HOST).iter();
+    match (lines.next(), lines.next()) {
+        (None, _) => Ok(Cow::Borrowed("")),
+        (Some(line), None) => normal_host(std::str::from_utf8(line.as_bytes()).map_err(|_| Malformed::Host)?),
+        _ => Err(Malformed::Host),
+    }
+}
+
+/// `HOST[:PORT]` in lower case, without port or trailing dot; borrowed when it is so already.
+///
+/// # Errors
+/// [`Malformed::Host`] for what no server is called: user information, spaces, empty labels, an impossible port.
+pub fn normal_host(text: &str) -> Result<Cow<'_, str>, Malformed> {
+    let text = text.trim_ascii();
+    if text.starts_with('[') {
+        let end = text.find(']').ok_or(Malformed::Host)? + 1;
+        check_port(&text[end..])?;
+        return parse_host_address(&text[..end]).map(Cow::Owned).ok_or(Malformed::Host);
+    }
+    let (name, port) = text.split_at(text.find(':').unwrap_or(text.len()));
+    check_port(port)?;
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let is_named = name.chars().all(is_host_character) && !name.split('.').any(str::is_empty);
+    if name.is_empty() && port.is_empty() && text.is_empty() {
+        // RFC 9112 section 3.2: a request to a target without authority sends an empty Host.
+        return Ok(Cow::Borrowed(""));
+    }
+    if !is_named || name.len() > HOST_MAX {
+        return Err(Malformed::Host);
+    }
+    let has_capitals = name.bytes().any(|byte| byte.is_ascii_uppercase());
+    Ok(if has_capitals { Cow::Owned(name.to_ascii_lowercase()) } else { Cow::Borrowed(name) })
+}
+
+fn check_port(text: &str) -> Result<(), Malformed> {
+    let Some(digits) = text.strip_prefix(':') else {
+        return if text.is_empty() { Ok(()) } else { Err(Malformed::Host) };
+    };
+    let right = digits.is_empty() || (digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.parse::<u16>().is_ok());
+    if right { Ok(()) } else { Err(Malformed::Host) }
+}
+
+/// The longest host name (RFC 1035 section 3.1, in text form).
+pub(super) const HOST_MAX: usize = 253;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_has_one_form() {
+        for (text, expected) in [
+            ("example.com", "example.com"),
+            ("EXAMPLE.com.:8080", "example.com"),
+            ("a_b-c.example.com:", "a_b-c.example.com"),
+            ("[2001:DB8:0::1]:80", "[2001:db8::1]"),
+            ("127.0.0.1:80", "127.0.0.1"),
+            ("", ""),
+        ] {
+            assert_eq!(normal_host(text).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_no_server_is_called_is_refused() {
+        for text in
+            ["a b", "a/b", "a?b", "a\\b", "user@a", "a:x", "a:+80", "a:99999", "a..b", ".a", ".", ":80", "[::1", "[::1]x", "ä"]
+        {
+            assert_eq!(normal_host(text), Err(Malformed::Host), "{text}");
+        }
+        assert_eq!(normal_host(&"a".repeat(254)), Err(Malformed::Host));
+    }
+
+    #[test]
+    fn two_host_lines_are_malformed() {
+        let mut headers = HeaderMap::new();
+        headers.append(HOST, http::HeaderValue::from_static("a.example"));
+        let uri = Uri::from_static("/x");
+        assert_eq!(requested_host(&uri, &headers).as_deref(), Ok("a.example"));
+        headers.append(HOST, http::HeaderValue::from_static("b.example"));
+        assert_eq!(requested_host(&uri, &headers), Err(Malformed::Host));
+        let absolute = Uri::from_static("http://C.example:80/x");
+        assert_eq!(requested_host(&absolute, &headers).as_deref(), Ok("c.example"));
+    }
 }

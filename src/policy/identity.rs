@@ -1,21 +1,23 @@
 //! Who is asking: identities, their sources, and what happens when they are missing or unknown.
 
-use std::path::PathBuf;
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use http::HeaderName;
-use ipnet::IpNet;
+use arc_swap::ArcSwap;
+use smallvec::SmallVec;
 
-/// How a caller's address is known: the one place for trust.
-#[derive(Clone, Debug)]
-pub struct AddressPolicy {
-    /// Forwarding headers are believed only from these.
-    pub trusted_proxies: Vec<IpNet>,
-    /// IPv6 callers are told apart by this many leading bits.
-    pub ipv6_prefix: u8,
-    /// These callers are never limited.
-    pub exempt: Vec<IpNet>,
-}
+use super::address::AddressPolicy;
+use super::descriptor::Descriptor;
+use super::jwt::{JwtError, JwtPolicy, VerifiedClaims};
+use super::keys;
+use super::pattern::Pattern;
+use super::source::{self, Ambiguous};
+use crate::limit::KeyBytes;
+
+pub use super::address::{ForwardingHeader, NetSet};
+pub use super::callers::{Caller, Callers, parse_digest};
+pub use super::jwt::{JwtSettings, parse_algorithm};
+pub use super::source::Source;
 
 /// A named way to tell who is asking.
 #[derive(Debug)]
@@ -28,37 +30,25 @@ pub struct Identity {
     pub when_missing: WhenMissing,
     /// What happens when callers are listed and the key is none of them.
     pub when_unknown: WhenUnknown,
-    /// Known callers, if they are listed.
-    pub callers: Option<Callers>,
+    /// Known callers, if they are listed. Replaced alone when their own file changes
+    /// ([`Identity::replace_callers`]).
+    pub callers: Option<ArcSwap<Callers>>,
     /// How its `jwt:` sources are verified.
-    pub jwt: Option<super::identity::JwtPolicy>,
+    pub jwt: Option<JwtPolicy>,
 }
 
-/// Where one part of a key stands in a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// `address`
-    Address,
-    /// `header:NAME`
-    Header(HeaderName),
-    /// `bearer`: the token of `Authorization: Bearer`.
-    Bearer,
-    /// `basic`: the user of `Authorization: Basic`.
-    BasicUser,
-    /// `cookie:NAME`
-    Cookie(String),
-    /// `query:NAME`
-    Query(String),
-    /// `path:NAME`: a `{NAME}` segment of the route.
-    Path(String),
-    /// `jwt:CLAIM`: a claim of a verified token.
-    JwtClaim(String),
-    /// `client_certificate`: the subject of the verified client certificate.
-    ClientCertificate,
+impl Identity {
+    /// Puts new known callers in force at once. Nothing happens to an identity that lists none: listing them decides
+    /// what unknown keys mean, and that is the policy's.
+    pub fn replace_callers(&self, callers: Callers) {
+        if let Some(current) = &self.callers {
+            current.store(Arc::new(callers));
+        }
+    }
 }
 
 /// What happens when an identity's key is absent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenMissing {
     /// 401.
     Refuse,
@@ -81,25 +71,205 @@ pub enum WhenUnknown {
     Accept,
 }
 
-/// Known callers by the SHA-256 of their key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Callers {
-    /// Sorted by digest.
-    pub by_digest: Vec<([u8; 32], Caller)>,
+/// Why a request is refused for who it says it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("identity `{identity}`: {reason}")]
+pub struct IdentityRefusal {
+    /// The identity's name.
+    pub identity: Arc<str>,
+    /// Why.
+    pub reason: IdentityReason,
 }
 
-/// One known caller.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller {
-    /// Its name, for logs and keys.
-    pub name: Arc<str>,
-    /// Its tier.
-    pub tier: Option<Arc<str>>,
+/// Why an identity refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IdentityReason {
+    /// The key is absent, and `when_missing = "refuse"`: 401.
+    #[error("the key is missing")]
+    Missing,
+    /// The key is no known caller's, and `when_unknown = "refuse"`: 401.
+    #[error("the key is not known")]
+    Unknown,
+    /// The token is not valid: 401.
+    #[error("the token is refused: {0}")]
+    Token(JwtError),
+    /// The key can be read in more than one way: 400.
+    #[error("the key is ambiguous: given twice, or not decodable")]
+    Ambiguous,
 }
 
-/// How tokens are verified.
-#[derive(Debug)]
-pub struct JwtPolicy {
-    /// Where the keys came from, for messages.
-    pub keys_file: PathBuf,
+impl IdentityReason {
+    /// Whether the request is at fault in its form (400), not in who sends it (401).
+    pub const fn is_malformed(self) -> bool {
+        matches!(self, Self::Ambiguous)
+    }
+
+    /// A fixed word for metrics.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Missing => "identity_missing",
+            Self::Unknown => "identity_unknown",
+            Self::Token(why) => why.label(),
+            Self::Ambiguous => "identity_ambiguous",
+        }
+    }
+}
+
+/// One identity of one request, resolved.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// The identity asked for, by index.
+    pub identity: usize,
+    /// How it was resolved.
+    pub how: How,
+    /// The part of a bucket's key it makes; empty when skipped.
+    pub key: KeyBytes,
+    /// The known caller.
+    pub caller: Option<Arc<Caller>>,
+}
+
+/// How an identity was resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// A known caller.
+    Known,
+    /// By its key, which no list of callers speaks of.
+    Key,
+    /// The key is missing: the address stands in.
+    MissingAddress,
+    /// The key is not known: the address stands in.
+    UnknownAddress,
+    /// The key is missing and the identity skips.
+    Skipped,
+}
+
+/// What identities are resolved from.
+#[derive(Clone, Copy)]
+pub(super) struct Evidence<'e, 'r> {
+    pub(super) address: &'e AddressPolicy,
+    pub(super) identities: &'e [Identity],
+    pub(super) request: &'e Descriptor<'r>,
+    pub(super) pattern: &'e Pattern,
+    pub(super) captures: &'e [&'e str],
+    /// Seconds since the Unix epoch.
+    pub(super) now: u64,
+}
+
+type Values<'v> = SmallVec<[Cow<'v, [u8]>; 2]>;
+
+impl<'e, 'r: 'e> Evidence<'e, 'r> {
+    /// Resolves the identity `asked` for, following `use:` from identity to identity; the policy holds no cycles.
+    pub(super) fn resolve(self, asked: usize) -> Result<Resolved, IdentityRefusal> {
+        let mut at = asked;
+        let mut resolved = Resolved { identity: asked, how: How::Key, key: KeyBytes::new(), caller: None };
+        loop {
+            let identity = &self.identities[at];
+            let refuse = |reason| Err(IdentityRefusal { identity: Arc::clone(&identity.name), reason });
+            let values = match self.values(identity) {
+                Ok(values) => values,
+                Err(reason) => return refuse(reason),
+            };
+            let Some(values) = values else {
+                match identity.when_missing {
+                    WhenMissing::Refuse => return refuse(IdentityReason::Missing),
+                    WhenMissing::Skip => resolved.how = How::Skipped,
+                    WhenMissing::UseAddress => {
+                        resolved.how = How::MissingAddress;
+                        self.push_address(&mut resolved.key);
+                    }
+                    WhenMissing::Use(other) => {
+                        at = other;
+                        continue;
+                    }
+                }
+                return Ok(resolved);
+            };
+            let known = identity.callers.as_ref().map(|callers| callers.load().find(&values[0]).cloned());
+            match (known, identity.when_unknown) {
+                (Some(Some(caller)), _) => {
+                    resolved.how = How::Known;
+                    keys::push_caller(&mut resolved.key, &caller.name);
+                    resolved.caller = Some(caller);
+                    return Ok(resolved);
+                }
+                (Some(None), WhenUnknown::Refuse) => return refuse(IdentityReason::Unknown),
+                (Some(None), WhenUnknown::UseAddress) => {
+                    resolved.how = How::UnknownAddress;
+                    self.push_address(&mut resolved.key);
+                    return Ok(resolved);
+                }
+                (None, _) | (Some(None), WhenUnknown::Accept) => {}
+            }
+            let fallback = (at != asked).then_some(&*identity.name);
+            keys::push_values(&mut resolved.key, fallback, values.len());
+            values.iter().for_each(|value| keys::push_value(&mut resolved.key, value));
+            return Ok(resolved);
+        }
+    }
+
+    pub(super) fn push_address(self, key: &mut KeyBytes) {
+        keys::push_address(key, self.request.client.map(|client| self.address.key(client)));
+    }
+
+    /// The values of an identity's sources; `None` when one is absent.
+    fn values(self, identity: &'e Identity) -> Result<Option<Values<'e>>, IdentityReason> {
+        let mut values = Values::new();
+        let mut token = None;
+        for source in &identity.sources {
+            let Some(value) = self.value(identity, source, &mut token)? else { return Ok(None) };
+            values.push(value);
+        }
+        Ok((!values.is_empty()).then_some(values))
+    }
+
+    fn value(
+        self,
+        identity: &'e Identity,
+        source: &Source,
+        token: &mut Option<Arc<VerifiedClaims>>,
+    ) -> Result<Option<Cow<'e, [u8]>>, IdentityReason> {
+        let request = self.request;
+        let ambiguous = |_: Ambiguous| IdentityReason::Ambiguous;
+        match source {
+            Source::Address => {
+                // On a Unix socket that names no address there is none: an identity by address is then missing.
+                let client = request.client;
+                Ok(client.map(|client| Cow::Owned(self.address.key(client).as_bytes().to_vec())))
+            }
+            Source::Header(name) => source::header(request, name).map_err(ambiguous),
+            Source::Bearer => {
+                let token = source::credentials(request, "bearer").map_err(ambiguous)?;
+                Ok(token.map(Cow::Borrowed))
+            }
+            Source::BasicUser => Ok(source::basic_user(request).map_err(ambiguous)?.map(Cow::Owned)),
+            Source::Cookie(name) => source::cookie(request, name).map_err(ambiguous),
+            Source::Query(name) => source::query(request, name).map_err(ambiguous),
+            Source::Path(name) => {
+                let capture = self.pattern.capture(name).and_then(|index| self.captures.get(index));
+                Ok(capture.map(|text| Cow::Borrowed(text.as_bytes())))
+            }
+            Source::JwtClaim(name) => {
+                let Some(jwt) = &identity.jwt else { return Ok(None) };
+                let Some(bearer) = source::credentials(request, "bearer").map_err(ambiguous)? else { return Ok(None) };
+                if token.is_none() {
+                    *token = Some(jwt.verify(bearer, self.now).map_err(IdentityReason::Token)?);
+                }
+                let claim = token.as_ref().and_then(|token| token.find(name));
+                Ok(claim.map(|claim| Cow::Owned(claim.as_bytes().to_vec())))
+            }
+            Source::ClientCertificate => {
+                let subject = request.client_certificate.filter(|subject| !subject.is_empty());
+                Ok(subject.map(|subject| Cow::Borrowed(subject.as_bytes())))
+            }
+        }
+    }
+
+    /// An identity's key for a person or an upstream: the caller's name, or its values joined by `,`.
+    pub(super) fn text(self, index: usize) -> Vec<u8> {
+        let identity = &self.identities[index];
+        match self.values(identity) {
+            Ok(Some(values)) => values.join(&b","[..]),
+            _ => Vec::new(),
+        }
+    }
 }

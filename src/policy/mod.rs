@@ -1,18 +1,41 @@
 //! What applies to a request. A [`Policy`] is an immutable compiled snapshot; requests hold one from start to end.
 
+pub mod address;
+mod build;
+pub mod callers;
+pub mod claims;
 pub mod descriptor;
 pub mod identity;
+pub mod jwt;
+mod jwt_keys;
+pub mod keys;
 pub mod path;
+pub mod pattern;
+mod plan;
 pub mod route;
+pub mod router;
+pub mod source;
+pub mod template;
 pub mod upstream;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+
 use crate::limit::{Limit, Micros};
-use identity::{AddressPolicy, Identity};
-use route::Route;
+use address::AddressPolicy;
+use identity::{Evidence, Identity};
+use plan::Plan;
+use route::{HeaderEdits, Placeholder, Route, Router, Template};
 use upstream::Upstream;
+
+pub use build::{BuildError, PolicyParts};
+pub use claims::{Charge, Claims, Identified};
+pub use descriptor::Descriptor;
+pub use identity::{IdentityReason, IdentityRefusal};
+pub use path::Malformed;
+pub use router::Match;
 
 /// Everything that decides about requests, compiled from the file.
 #[derive(Debug)]
@@ -31,7 +54,138 @@ pub struct Policy {
     pub routes: Vec<Route>,
     /// How refusals and quota fields are written.
     pub responses: Responses,
-    router: route::Router,
+    router: Router,
+    plans: Vec<Plan>,
+}
+
+impl Policy {
+    /// The facts of a request: its path normalised, its caller's address found.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the request cannot be matched safely: 400.
+    pub fn describe<'r>(
+        &self,
+        method: &'r Method,
+        uri: &'r Uri,
+        headers: &'r HeaderMap,
+        peer: Peer,
+        client_certificate: Option<&'r str>,
+    ) -> Result<Descriptor<'r>, Malformed> {
+        Descriptor::new(&self.address, method, uri, headers, peer, client_certificate)
+    }
+
+    /// The most specific route for a request; `None`: 404.
+    pub fn route<'d>(&self, request: &'d Descriptor<'_>) -> Option<Match<'d>> {
+        self.router.find(request.method, &request.host, &request.path, request.headers)
+    }
+
+    /// Who is asking, as far as the limits and templates of the route want to know. `now`: seconds since the Unix
+    /// epoch, for the times of tokens.
+    ///
+    /// # Errors
+    /// When an identity refuses: 401, or 400 when [`IdentityReason::is_malformed`].
+    pub fn identify(
+        &self,
+        matched: &Match<'_>,
+        request: &Descriptor<'_>,
+        now: u64,
+    ) -> Result<Identified, IdentityRefusal> {
+        self.plans[matched.route].identify(self.evidence(matched, request, now))
+    }
+
+    /// What the request draws from. `body`: the length of its body in bytes, if that is known.
+    pub fn claims(&self, matched: &Match<'_>, who: &Identified, headers: &HeaderMap, body: Option<u64>) -> Claims {
+        self.plans[matched.route].claims(self, who, headers, body)
+    }
+
+    /// Header edits with their templates filled, to be applied when the headers are at hand.
+    pub fn edits<'p>(
+        &self,
+        edits: &'p HeaderEdits,
+        matched: &Match<'_>,
+        who: &Identified,
+        request: &Descriptor<'_>,
+    ) -> FilledEdits<'p> {
+        let fill = |(name, template): &'p (HeaderName, Template)| {
+            (name, template.header_value(|placeholder, into| self.fill(placeholder, matched, who, request, into)))
+        };
+        FilledEdits { remove: &edits.remove, set: edits.set.iter().map(fill).collect() }
+    }
+
+    /// A redirect's Location.
+    pub fn location(
+        &self,
+        template: &Template,
+        matched: &Match<'_>,
+        who: &Identified,
+        request: &Descriptor<'_>,
+    ) -> HeaderValue {
+        template.location(|placeholder, into| self.fill(placeholder, matched, who, request, into))
+    }
+
+    fn fill(
+        &self,
+        placeholder: &Placeholder,
+        matched: &Match<'_>,
+        who: &Identified,
+        request: &Descriptor<'_>,
+        into: &mut Vec<u8>,
+    ) {
+        let route = &self.routes[matched.route];
+        match placeholder {
+            Placeholder::Tier => into.extend(who.tier().map_or(&[][..], |tier| tier.as_bytes())),
+            Placeholder::Caller => into.extend(who.caller.as_ref().map_or(&[][..], |caller| caller.name.as_bytes())),
+            Placeholder::Route => into.extend_from_slice(route.name.as_bytes()),
+            Placeholder::Address => into.extend(request.client.map(|client| client.to_string()).unwrap_or_default().bytes()),
+            Placeholder::Host => into.extend_from_slice(request.host.as_bytes()),
+            Placeholder::Path(name) => {
+                let capture = route.pattern.capture(name).and_then(|index| matched.captures.get(index));
+                into.extend(capture.map_or(&[][..], |text| text.as_bytes()));
+            }
+            Placeholder::Identity(index) => {
+                let resolved = who.resolved.iter().find(|one| one.identity == *index);
+                match resolved.and_then(|one| one.caller.as_ref()) {
+                    Some(caller) => into.extend_from_slice(caller.name.as_bytes()),
+                    None => into.extend(self.evidence(matched, request, who.at).text(*index)),
+                }
+            }
+        }
+    }
+
+    fn evidence<'e, 'r>(&'e self, matched: &'e Match<'_>, request: &'e Descriptor<'r>, now: u64) -> Evidence<'e, 'r> {
+        Evidence {
+            address: &self.address,
+            identities: &self.identities,
+            request,
+            pattern: &self.routes[matched.route].pattern,
+            captures: &matched.captures,
+            now,
+        }
+    }
+}
+
+/// Header edits with their templates filled.
+#[derive(Clone, Debug)]
+pub struct FilledEdits<'p> {
+    remove: &'p [HeaderName],
+    set: Vec<(&'p HeaderName, HeaderValue)>,
+}
+
+impl FilledEdits<'_> {
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        self.remove.is_empty() && self.set.is_empty()
+    }
+
+    /// Changes `headers`: removals first, then settings, each in place of all lines of its name.
+    pub fn apply(self, headers: &mut HeaderMap) {
+        for name in self.remove {
+            headers.remove(name);
+        }
+        for (name, value) in self.set {
+            headers.insert(name, value);
+        }
+    }
 }
 
 /// A limit as the file names it: its variants, what splits it into buckets, what a request costs.

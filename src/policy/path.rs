@@ -1,1 +1,287 @@
 //! Decodes and normalises a request path once, so that no spelling slips past a limit.
+//!
+//! Routes are matched against the *normal form*; what is forwarded stays as the caller wrote it. Two spellings that
+//! an upstream may take for the same resource have one normal form; a spelling that upstreams read in different ways
+//! is [`Malformed`], because whichever reading we chose, another upstream's would slip past a limit.
+//!
+//! | in the path | becomes |
+//! |---|---|
+//! | `%41`, `%7e`, `%7E` | the character: `A`, `~` |
+//! | `%25` | stays `%25`: nothing is ever decoded twice, and the normal form of a normal form is itself |
+//! | `//`, `///` | `/` |
+//! | `/./`, `/%2e/` | `/` |
+//! | `/a/../`, `/a/%2E./` | `/` |
+//! | a trailing `/` | dropped (`/a/` is `/a`), except in `/` itself |
+//! | `;…` up to the next `/`, also `%3b` | dropped: path parameters (servlet containers drop them) |
+//! | `..` above the root | malformed |
+//! | `.;x`, `..;x` | malformed: a dot segment to some upstreams, a name to others |
+//! | `%2f`, `\`, `%5c` | malformed: a separator to some upstreams, a character to others |
+//! | `%00`-`%1f`, `%7f` and the bare characters | malformed |
+//! | bytes that are not UTF-8 once decoded (overlong forms, lone surrogates, Latin-1) | malformed |
+//! | `%` without two hex digits | malformed |
+//! | no `/` at the start (but `*` of `OPTIONS *`) | malformed |
+//!
+//! Letters keep their case, and Unicode is not folded: an upstream that ignores case, folds Unicode or decodes twice
+//! needs its routes written for that.
+
+use std::borrow::Cow;
+
+/// Why a request cannot be matched safely: it is answered with 400.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// The path does not start with a slash.
+    #[error("the path does not start with `/`")]
+    NotAbsolute,
+    /// A `%` is not followed by two hex digits.
+    #[error("the path holds a `%` without two hex digits")]
+    Escape,
+    /// An encoded slash or a backslash.
+    #[error("the path holds an encoded slash or a backslash, which upstreams read differently")]
+    Separator,
+    /// A control character.
+    #[error("the path holds a control character")]
+    Control,
+    /// The decoded path is not UTF-8.
+    #[error("the decoded path is not UTF-8")]
+    Encoding,
+    /// `..` leads above the root.
+    #[error("the path leads above its root")]
+    AboveRoot,
+    /// A dot segment with parameters.
+    #[error("the path holds a dot segment with parameters, which upstreams read differently")]
+    DotParameters,
+    /// More than one host is named, or one that cannot be.
+    #[error("the host is not valid")]
+    Host,
+}
+
+impl Malformed {
+    /// A fixed word for metrics.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::NotAbsolute => "path_not_absolute",
+            Self::Escape => "path_escape",
+            Self::Separator => "path_separator",
+            Self::Control => "path_control",
+            Self::Encoding => "path_encoding",
+            Self::AboveRoot => "path_above_root",
+            Self::DotParameters => "path_dot_parameters",
+            Self::Host => "host",
+        }
+    }
+}
+
+/// The normal form of `path` (without its query): borrowed when it is one already, as nearly all are.
+///
+/// # Errors
+/// [`Malformed`] for a spelling that upstreams read in different ways, or that none can read.
+pub fn normalise(path: &str) -> Result<Cow<'_, str>, Malformed> {
+    if path == "*" {
+        // `OPTIONS *` asks about the server: only routes that match everything take it.
+        return Ok(Cow::Borrowed("/*"));
+    }
+    match path.as_bytes().first() {
+        None => return Ok(Cow::Borrowed("/")),
+        Some(b'/') => {}
+        Some(_) => return Err(Malformed::NotAbsolute),
+    }
+    if is_normal(path.as_bytes()) { Ok(Cow::Borrowed(path)) } else { rewrite(path).map(Cow::Owned) }
+}
+
+/// Whether nothing in `path` needs a second look. May say no to a normal path (one with a `%25`, a segment that
+/// starts with a dot), never yes to another.
+fn is_normal(path: &[u8]) -> bool {
+    let mut after_slash = false;
+    for &byte in path {
+        let plain = match byte {
+            b'/' | b'.' => !after_slash,
+            b'%' | b';' | b'\\' | 0..=0x1f | 0x7f => false,
+            _ => true,
+        };
+        if !plain {
+            return false;
+        }
+        after_slash = byte == b'/';
+    }
+    !after_slash || path.len() == 1
+}
+
+fn rewrite(path: &str) -> Result<String, Malformed> {
+    let mut normal: Vec<u8> = Vec::with_capacity(path.len());
+    for segment in path.split('/') {
+        let start = normal.len();
+        normal.push(b'/');
+        let parameters = decode(segment.as_bytes(), &mut normal)?;
+        match &normal[start + 1..] {
+            b"." | b".." if parameters => return Err(Malformed::DotParameters),
+            b"" | b"." => normal.truncate(start),
+            b".." => {
+                normal.truncate(start);
+                let parent = normal.iter().rposition(|&byte| byte == b'/').ok_or(Malformed::AboveRoot)?;
+                normal.truncate(parent);
+            }
+            _ => {}
+        }
+    }
+    if normal.is_empty() {
+        normal.push(b'/');
+    }
+    String::from_utf8(normal).map_err(|_| Malformed::Encoding)
+}
+
+/// Appends the decoded segment up to its parameters; says whether there were any. Parameters are checked like the
+/// rest, so that nothing hides in them.
+fn decode(segment: &[u8], into: &mut Vec<u8>) -> Result<bool, Malformed> {
+    let mut parameters = false;
+    let mut rest = segment;
+    while let Some((&byte, after)) = rest.split_first() {
+        let (byte, after) = if byte == b'%' { unescape(after)? } else { (byte, after) };
+        let literal_percent = byte == b'%';
+        match byte {
+            b'\\' | b'/' => return Err(Malformed::Separator),
+            0..=0x1f | 0x7f => return Err(Malformed::Control),
+            b';' => parameters = true,
+            _ if parameters => {}
+            _ if literal_percent => into.extend_from_slice(b"%25"),
+            _ => into.push(byte),
+        }
+        rest = after;
+    }
+    Ok(parameters)
+}
+
+fn unescape(after: &[u8]) -> Result<(u8, &[u8]), Malformed> {
+    match after {
+        [high, low, rest @ ..] => {
+            let high = hex(*high).ok_or(Malformed::Escape)?;
+            let low = hex(*low).ok_or(Malformed::Escape)?;
+            Ok((high << 4 | low, rest))
+        }
+        _ => Err(Malformed::Escape),
+    }
+}
+
+/// The value of a hex digit.
+pub(super) fn hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn normal(path: &str) -> String {
+        normalise(path).map(Cow::into_owned).unwrap_or_else(|why| format!("{why:?}"))
+    }
+
+    #[test]
+    fn a_clean_path_is_borrowed() {
+        for path in ["/", "/v1/search/a", "/a.b/c..d", "/a~b/ü", "/a:b@c"] {
+            assert!(matches!(normalise(path), Ok(Cow::Borrowed(same)) if same == path), "{path}");
+        }
+    }
+
+    #[test]
+    fn every_row_of_the_table_holds() {
+        for (path, expected) in [
+            ("", "/"),
+            ("*", "/*"),
+            ("/%41%7e%7E", "/A~~"),
+            ("/100%25", "/100%25"),
+            ("/%252f", "/%252f"),
+            ("//a///b", "/a/b"),
+            ("/./a/%2e/b/.", "/a/b"),
+            ("/a/b/../c", "/a/c"),
+            ("/a/%2E./", "/"),
+            ("/a/b/..", "/a"),
+            ("/a/", "/a"),
+            ("//", "/"),
+            ("/login;x=1", "/login"),
+            ("/login%3Bx/y;z", "/login/y"),
+            ("/;x/a", "/a"),
+            ("/.hidden", "/.hidden"),
+            ("/...", "/..."),
+            ("/%c3%bc", "/ü"),
+            ("/a%3fb%23", "/a?b#"),
+            ("/..", "AboveRoot"),
+            ("/a/../..", "AboveRoot"),
+            ("/a/..;/b", "DotParameters"),
+            ("/a/.;x", "DotParameters"),
+            ("/a/%2e%2e%3b/b", "DotParameters"),
+            ("/a%2fb", "Separator"),
+            ("/a%2Fb", "Separator"),
+            ("/a;%2f", "Separator"),
+            ("/a\\b", "Separator"),
+            ("/a%5cb", "Separator"),
+            ("/a%00", "Control"),
+            ("/a;%0d%0a", "Control"),
+            ("/a\u{7f}", "Control"),
+            ("/%c0%ae", "Encoding"),
+            ("/%e9", "Encoding"),
+            ("/%ed%a0%80", "Encoding"),
+            ("/%", "Escape"),
+            ("/%4", "Escape"),
+            ("/%zz", "Escape"),
+            ("/%+1", "Escape"),
+            ("a", "NotAbsolute"),
+        ] {
+            assert_eq!(normal(path), expected, "{path:?}");
+        }
+    }
+
+    /// One of the ways to write `segment` that mean the same; `choices` picks which.
+    fn spell(segments: &[String], choices: &[u8]) -> String {
+        let mut next = choices.iter().copied().cycle();
+        let mut choose = move || next.next().unwrap_or(0);
+        let mut path = String::new();
+        for segment in segments {
+            path.push_str(["/", "//", "/./", "/%2e/", "/x/../", "/x/%2E%2e/", "/;p/", "/"][usize::from(choose() % 8)]);
+            for character in segment.chars() {
+                let mut bytes = [0; 4];
+                match choose() % 3 {
+                    0 if character != '%' => path.push(character),
+                    1 => character.encode_utf8(&mut bytes).bytes().for_each(|byte| path.push_str(&format!("%{byte:02x}"))),
+                    _ => character.encode_utf8(&mut bytes).bytes().for_each(|byte| path.push_str(&format!("%{byte:02X}"))),
+                }
+            }
+            path.push_str(["", ";a=b", "%3bq", ""][usize::from(choose() % 4)]);
+        }
+        path.push_str(["", "/", "/.", "//"][usize::from(choose() % 4)]);
+        path
+    }
+
+    proptest! {
+        #[test]
+        fn the_normal_form_of_a_normal_form_is_itself(path in "/[a-c%2eE5f./;\\\\ü]{0,24}") {
+            if let Ok(normal) = normalise(&path) {
+                let again = normalise(&normal);
+                prop_assert_eq!(again.as_deref(), Ok(&*normal));
+            }
+        }
+
+        #[test]
+        fn every_spelling_has_one_normal_form(
+            segments in prop::collection::vec("[a-z%ü .]{1,5}", 1..5), choices in prop::collection::vec(any::<u8>(), 1..64),
+        ) {
+            prop_assume!(segments.iter().all(|segment| segment != "." && segment != ".."));
+            let expected: String = segments.iter().map(|segment| format!("/{}", segment.replace('%', "%25"))).collect();
+            let path = spell(&segments, &choices);
+            prop_assert_eq!(normal(&path), expected, "{}", path);
+        }
+
+        #[test]
+        fn whatever_comes_is_normalised_or_refused(path in "\\PC{0,40}") {
+            if let Ok(normal) = normalise(&path) {
+                prop_assert!(normal.starts_with('/'));
+                prop_assert!(normal == "/" || !normal.ends_with('/'));
+                prop_assert!(!normal.contains("//") && !normal.contains("/../") && !normal.contains("/./"));
+            }
+        }
+    }
+}

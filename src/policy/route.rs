@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use http::{HeaderName, HeaderValue, Method};
+use http::{HeaderName, HeaderValue};
+
+pub use super::pattern::{HostPattern, ParseError, Pattern, Segment};
+pub use super::router::{Captures, Match, Router};
+pub use super::template::{Piece, Placeholder, Template};
 
 /// One route of the file.
 #[derive(Debug)]
@@ -38,41 +42,6 @@ pub struct RouteLimit {
     pub cost: Option<super::Cost>,
 }
 
-/// What a route matches: `[METHOD[|METHOD]] [HOST]/PATH` and headers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern {
-    /// Methods; empty: all.
-    pub methods: Vec<Method>,
-    /// The host.
-    pub host: HostPattern,
-    /// Path segments.
-    pub path: Vec<Segment>,
-    /// Headers that must be present, with a value or with any.
-    pub headers: Vec<(HeaderName, Option<HeaderValue>)>,
-}
-
-/// The host a route matches.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HostPattern {
-    /// Every host.
-    Any,
-    /// This one, lower case.
-    Exact(String),
-    /// `*.example.com`: one or more labels before this suffix (`example.com`).
-    Wildcard(String),
-}
-
-/// One segment of a path pattern.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Segment {
-    /// These characters, decoded.
-    Literal(String),
-    /// `{name}`: any one segment.
-    Capture(String),
-    /// `**`: the rest, nothing included. Only last.
-    Rest,
-}
-
 /// Where a route's requests go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -106,43 +75,3 @@ pub struct HeaderEdits {
     /// Headers to set, replacing what is there.
     pub set: Vec<(HeaderName, Template)>,
 }
-
-/// Text with `{…}` placeholders of the request: `{tier}`, `{caller}`, `{route}`, `{address}`, `{host}`, `{path:NAME}`,
-/// `{identity:NAME}`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
-    /// Its pieces in order.
-    pub pieces: Vec<Piece>,
-}
-
-/// A piece of a template.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Piece {
-    /// As written.
-    Text(String),
-    /// Filled from the request.
-    Placeholder(Placeholder),
-}
-
-/// What a placeholder stands for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Placeholder {
-    /// The caller's tier.
-    Tier,
-    /// The known caller's name.
-    Caller,
-    /// The route's name.
-    Route,
-    /// The caller's address.
-    Address,
-    /// The host asked for.
-    Host,
-    /// A captured path segment.
-    Path(String),
-    /// An identity's key, by index.
-    Identity(usize),
-}
-
-/// Finds the most specific route.
-#[derive(Debug, Default)]
-pub struct Router {}

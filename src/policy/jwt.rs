@@ -1,0 +1,329 @@
+//! Verified tokens (JWT, RFC 7519): a claim counts only when the token's signature, issuer, audience and times hold.
+//!
+//! What it refuses to do: accept an algorithm that is not on the list (`none` cannot be on it), use a key under an
+//! algorithm of another family (an RSA public key as an HMAC secret), or understand a token with critical extensions.
+//! A token must say when it expires. An invalid token is refused, it does not count as missing: otherwise a broken
+//! token would buy its sender the limits of an anonymous caller.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use jsonwebtoken::{DecodingKey, Validation, decode, decode_header};
+use parking_lot::Mutex;
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+use smallvec::SmallVec;
+
+pub use jsonwebtoken::Algorithm;
+
+use super::jwt_keys::{KeySet, VerifyingKey};
+use super::pattern::ParseError;
+
+/// How tokens are verified, with a bounded memory of those that were.
+#[derive(Debug)]
+pub struct JwtPolicy {
+    /// Where the keys came from, for messages.
+    pub keys_file: PathBuf,
+    keys: KeySet,
+    algorithms: Vec<Algorithm>,
+    issuers: Vec<String>,
+    audiences: Vec<String>,
+    leeway: u64,
+    wanted: Vec<String>,
+    verified: Verified,
+}
+
+/// What the file says of tokens.
+#[derive(Clone, Debug, Default)]
+pub struct JwtSettings {
+    /// Where the keys came from, for messages.
+    pub keys_file: PathBuf,
+    /// Algorithms accepted.
+    pub algorithms: Vec<Algorithm>,
+    /// Issuers accepted (`iss`); empty: any.
+    pub issuers: Vec<String>,
+    /// Audiences accepted (`aud`), one of which the token must name; empty: any.
+    pub audiences: Vec<String>,
+    /// Seconds the clocks of issuer and gateway may differ by.
+    pub leeway: u64,
+}
+
+/// Why a token is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JwtError {
+    /// It is no signed token, or too long to be one.
+    #[error("not a signed token")]
+    Malformed,
+    /// Its algorithm is not on the list.
+    #[error("signed with an algorithm that is not accepted")]
+    Algorithm,
+    /// No key has its key id and algorithm.
+    #[error("no key fits the token's key id and algorithm")]
+    UnknownKey,
+    /// Its signature is wrong.
+    #[error("the signature is wrong")]
+    Signature,
+    /// It has expired, or does not say when it does.
+    #[error("expired, or without an expiry")]
+    Expired,
+    /// It is not valid yet.
+    #[error("not valid yet")]
+    NotYet,
+    /// Its issuer is not accepted.
+    #[error("the issuer is not accepted")]
+    Issuer,
+    /// Its audience is another.
+    #[error("meant for another audience")]
+    Audience,
+}
+
+impl JwtError {
+    /// A fixed word for metrics.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Malformed => "token_malformed",
+            Self::Algorithm => "token_algorithm",
+            Self::UnknownKey => "token_unknown_key",
+            Self::Signature => "token_signature",
+            Self::Expired => "token_expired",
+            Self::NotYet => "token_not_yet",
+            Self::Issuer => "token_issuer",
+            Self::Audience => "token_audience",
+        }
+    }
+}
+
+/// The claims of a verified token that keys are made of.
+#[derive(Debug, PartialEq, Eq)]
+pub struct VerifiedClaims {
+    claims: Vec<(String, Option<String>)>,
+}
+
+impl VerifiedClaims {
+    /// A claim as text; `None` when the token has none by this name, or an object or list.
+    pub fn find(&self, name: &str) -> Option<&str> {
+        let (_, value) = self.claims.iter().find(|(claim, _)| claim == name)?;
+        value.as_deref()
+    }
+}
+
+impl JwtPolicy {
+    /// Reads the keys: a JWKS document, PEM public keys, or (for HMAC algorithms alone) a raw secret.
+    ///
+    /// # Errors
+    /// What is wrong with the keys or with the list of algorithms, in a sentence.
+    pub fn new(settings: JwtSettings, keys: &[u8]) -> Result<Self, String> {
+        if settings.algorithms.is_empty() {
+            return Err("at least one algorithm must be accepted, such as `ES256`".into());
+        }
+        Ok(Self {
+            keys: KeySet::parse(keys, &settings.algorithms)?,
+            keys_file: settings.keys_file,
+            algorithms: settings.algorithms,
+            issuers: settings.issuers,
+            audiences: settings.audiences,
+            leeway: settings.leeway,
+            wanted: Vec::new(),
+            verified: Verified::default(),
+        })
+    }
+
+    /// Names the claims that are remembered of a verified token.
+    pub(super) fn want<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
+        self.wanted = names.into_iter().map(str::to_owned).collect();
+    }
+
+    /// The claims of `token` at `now` (seconds since the Unix epoch), if it is to be believed.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn verify(&self, token: &[u8], now: u64) -> Result<Arc<VerifiedClaims>, JwtError> {
+        if token.len() > TOKEN_MAX {
+            return Err(JwtError::Malformed);
+        }
+        // The whole token is hashed: its signature, too, or a forged one would find its model's claims.
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        if let Some(claims) = self.verified.find(&digest, now) {
+            return Ok(claims);
+        }
+        let payload = self.check_signature(token)?;
+        let until = self.check_claims(&payload, now)?;
+        let wanted = self.wanted.iter().map(|name| (name.clone(), claim(&payload, name)));
+        let claims = Arc::new(VerifiedClaims { claims: wanted.collect() });
+        if claims.claims.iter().filter_map(|(_, value)| value.as_ref()).map(String::len).sum::<usize>() <= REMEMBERED_MAX {
+            self.verified.insert(digest, until, Arc::clone(&claims), now);
+        }
+        Ok(claims)
+    }
+
+    fn check_signature(&self, token: &[u8]) -> Result<Map<String, Value>, JwtError> {
+        let header = decode_header(token).map_err(|_| JwtError::Malformed)?;
+        if header.crit.is_some() {
+            // RFC 7515 section 4.1.11: extensions that are not understood make the token invalid.
+            return Err(JwtError::Malformed);
+        }
+        if !self.algorithms.contains(&header.alg) {
+            return Err(JwtError::Algorithm);
+        }
+        let mut validation = Validation::new(header.alg);
+        // The crate would read the system's clock; times, issuer and audience are checked in `check_claims`.
+        validation.required_spec_claims.clear();
+        validation.validate_exp = false;
+        validation.validate_aud = false;
+        let mut why = JwtError::UnknownKey;
+        for key in self.keys.fitting(header.alg, header.kid.as_deref()) {
+            match decode::<Map<String, Value>>(token, decoding_key(key), &validation) {
+                Ok(data) => return Ok(data.claims),
+                Err(error) => why = reason(&error),
+            }
+        }
+        Err(why)
+    }
+
+    /// Checks times, issuer and audience; says until when they hold.
+    fn check_claims(&self, payload: &Map<String, Value>, now: u64) -> Result<u64, JwtError> {
+        let until = payload.get("exp").and_then(seconds).ok_or(JwtError::Expired)?.saturating_add(self.leeway);
+        if until <= now {
+            return Err(JwtError::Expired);
+        }
+        if let Some(from) = payload.get("nbf")
+            && seconds(from).ok_or(JwtError::NotYet)? > now.saturating_add(self.leeway)
+        {
+            return Err(JwtError::NotYet);
+        }
+        let accepts = |accepted: &[String], value: &Value| value.as_str().is_some_and(|text| accepted.iter().any(|one| one == text));
+        if !self.issuers.is_empty() && !payload.get("iss").is_some_and(|issuer| accepts(&self.issuers, issuer)) {
+            return Err(JwtError::Issuer);
+        }
+        let audience = payload.get("aud");
+        let meant = match audience {
+            Some(Value::Array(list)) => list.iter().any(|one| accepts(&self.audiences, one)),
+            Some(one) => accepts(&self.audiences, one),
+            None => false,
+        };
+        if !self.audiences.is_empty() && !meant {
+            return Err(JwtError::Audience);
+        }
+        Ok(until)
+    }
+}
+
+/// Reads the name of an algorithm.
+///
+/// # Errors
+/// When it is none that is supported.
+pub fn parse_algorithm(text: &str) -> Result<Algorithm, ParseError> {
+    text.parse().map_err(|_| {
+        let known = "HS256, HS384, HS512, RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA";
+        let what = match text {
+            "none" => "`none` is no signature: anyone could write such a token".to_owned(),
+            _ => format!("`{text}` is no algorithm for tokens; there are {known}"),
+        };
+        ParseError::new(0..text.len(), what)
+    })
+}
+
+fn decoding_key(key: &VerifyingKey) -> &DecodingKey {
+    &key.key
+}
+
+fn reason(error: &jsonwebtoken::errors::Error) -> JwtError {
+    use jsonwebtoken::errors::ErrorKind;
+    match error.kind() {
+        ErrorKind::InvalidSignature => JwtError::Signature,
+        ErrorKind::InvalidAlgorithm | ErrorKind::InvalidKeyFormat => JwtError::UnknownKey,
+        _ => JwtError::Malformed,
+    }
+}
+
+/// A NumericDate (RFC 7519 section 2) in whole seconds, a fraction dropped.
+fn seconds(value: &Value) -> Option<u64> {
+    match value.as_u64() {
+        Some(seconds) => Some(seconds),
+        // A cast from float saturates; NaN cannot stand in JSON.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturating is what is meant")]
+        None => value.as_f64().filter(|seconds| *seconds >= 0.0).map(|seconds| seconds as u64),
+    }
+}
+
+/// A claim as text: by its whole name, or by the names of nested objects with dots between.
+fn claim(payload: &Map<String, Value>, name: &str) -> Option<String> {
+    let value = match payload.get(name) {
+        Some(value) => value,
+        None => {
+            let mut names = name.split('.');
+            let first = payload.get(names.next()?)?;
+            names.try_fold(first, |value, name| value.as_object()?.get(name))?
+        }
+    };
+    match value {
+        Value::String(text) if !text.is_empty() => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(flag) => Some(flag.to_string()),
+        _ => None,
+    }
+}
+
+/// Tokens verified before, in sets of [`WAYS`] found by their digest. Bounded; failures are never remembered.
+#[derive(Debug)]
+struct Verified {
+    sets: Box<[Mutex<Set>]>,
+}
+
+#[derive(Debug, Default)]
+struct Set {
+    tokens: SmallVec<[Token; 1]>,
+    next: usize,
+}
+
+#[derive(Debug)]
+struct Token {
+    digest: [u8; 32],
+    until: u64,
+    claims: Arc<VerifiedClaims>,
+}
+
+impl Default for Verified {
+    fn default() -> Self {
+        Self { sets: (0..SETS).map(|_| Mutex::default()).collect() }
+    }
+}
+
+impl Verified {
+    fn set(&self, digest: &[u8; 32]) -> &Mutex<Set> {
+        &self.sets[usize::from(u16::from_be_bytes([digest[0], digest[1]])) % SETS]
+    }
+
+    fn find(&self, digest: &[u8; 32], now: u64) -> Option<Arc<VerifiedClaims>> {
+        let set = self.set(digest).lock();
+        let token = set.tokens.iter().find(|token| token.digest == *digest && token.until > now)?;
+        Some(Arc::clone(&token.claims))
+    }
+
+    fn insert(&self, digest: [u8; 32], until: u64, claims: Arc<VerifiedClaims>, now: u64) {
+        let token = Token { digest, until, claims };
+        let mut set = self.set(&digest).lock();
+        let place = set.tokens.iter().position(|old| old.until <= now || old.digest == digest);
+        match place {
+            Some(place) => set.tokens[place] = token,
+            None if set.tokens.len() < WAYS => set.tokens.push(token),
+            None => {
+                let place = set.next % WAYS;
+                set.next = place + 1;
+                set.tokens[place] = token;
+            }
+        }
+    }
+}
+
+/// The longest token looked at, bytes.
+const TOKEN_MAX: usize = 16 * 1024;
+/// The most claim text remembered of one token, bytes.
+const REMEMBERED_MAX: usize = 1024;
+/// Sets of remembered tokens: with [`WAYS`], 4,096 tokens.
+const SETS: usize = 512;
+/// Tokens to a set.
+const WAYS: usize = 8;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,339 @@
+//! What a route matches: `[METHOD[|METHOD]] [HOST]/PATH`, parsed with the place of every mistake.
+
+use std::fmt;
+
+use http::{HeaderName, HeaderValue, Method};
+
+use super::path;
+
+/// What a route matches: `[METHOD[|METHOD]] [HOST]/PATH` and headers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// Methods; empty: all.
+    pub methods: Vec<Method>,
+    /// The host.
+    pub host: HostPattern,
+    /// Path segments.
+    pub path: Vec<Segment>,
+    /// Headers that must be present, with a value or with any.
+    pub headers: Vec<(HeaderName, Option<HeaderValue>)>,
+}
+
+/// The host a route matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostPattern {
+    /// Every host.
+    Any,
+    /// This one, lower case.
+    Exact(String),
+    /// `*.example.com`: one or more labels before this suffix (`example.com`).
+    Wildcard(String),
+}
+
+/// One segment of a path pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Segment {
+    /// These characters, in their normal form.
+    Literal(String),
+    /// `{name}`: any one segment.
+    Capture(String),
+    /// `**`: the rest, nothing included. Only last.
+    Rest,
+}
+
+/// A mistake in a small text of the file, and the bytes it stands at.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ParseError {
+    /// The bytes of the text that are wrong: `start..end`, never beyond the text.
+    pub at: std::ops::Range<usize>,
+    /// What is wrong, and what would do, in a sentence.
+    pub message: String,
+}
+
+impl ParseError {
+    pub(super) fn new(at: std::ops::Range<usize>, message: impl Into<String>) -> Self {
+        Self { at, message: message.into() }
+    }
+
+    fn shifted(mut self, by: usize) -> Self {
+        self.at = self.at.start + by..self.at.end + by;
+        self
+    }
+}
+
+impl Pattern {
+    /// Parses `[METHOD[|METHOD]] [HOST]/PATH`, such as `POST|PUT *.example.com/v1/{id}/**`. Headers are added by the
+    /// caller.
+    ///
+    /// # Errors
+    /// The first mistake, with the bytes it stands at.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        let start = text.len() - text.trim_start().len();
+        let trimmed = text.trim();
+        if trimmed.is_empty() {
+            return Err(ParseError::new(0..text.len(), "a route needs a path, such as `/**`"));
+        }
+        let slash = trimmed.find('/');
+        let head = &trimmed[..slash.unwrap_or(trimmed.len())];
+        let (methods, host_at) = match head.find(char::is_whitespace) {
+            None => match slash {
+                Some(_) => (Vec::new(), 0),
+                None => {
+                    let what = "there is no path: write `METHOD HOST/PATH`, such as `GET /v1/**`";
+                    return Err(ParseError::new(start..start + trimmed.len(), what));
+                }
+            },
+            Some(space) => {
+                let methods = parse_methods(&trimmed[..space]).map_err(|error| error.shifted(start))?;
+                (methods, space + (trimmed[space..].len() - trimmed[space..].trim_start().len()))
+            }
+        };
+        let Some(slash) = slash else {
+            let what = "there is no path after the method: write `METHOD HOST/PATH`, such as `GET /v1/**`";
+            return Err(ParseError::new(start..start + trimmed.len(), what));
+        };
+        let host = HostPattern::parse(&trimmed[host_at..slash]).map_err(|error| error.shifted(start + host_at))?;
+        let path = parse_path(&trimmed[slash..]).map_err(|error| error.shifted(start + slash))?;
+        Ok(Self { methods, host, path, headers: Vec::new() })
+    }
+
+    /// The names of its captures, in order.
+    pub fn captures(&self) -> impl Iterator<Item = &str> {
+        self.path.iter().filter_map(|segment| match segment {
+            Segment::Capture(name) => Some(name.as_str()),
+            _ => None,
+        })
+    }
+
+    /// Which of its captures has this name.
+    pub fn capture(&self, name: &str) -> Option<usize> {
+        self.captures().position(|capture| capture == name)
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, method) in self.methods.iter().enumerate() {
+            write!(f, "{}{method}", if index == 0 { "" } else { "|" })?;
+        }
+        if !self.methods.is_empty() {
+            f.write_str(" ")?;
+        }
+        match &self.host {
+            HostPattern::Any => {}
+            HostPattern::Exact(host) => f.write_str(host)?,
+            HostPattern::Wildcard(suffix) => write!(f, "*.{suffix}")?,
+        }
+        if self.path.is_empty() {
+            f.write_str("/")?;
+        }
+        for segment in &self.path {
+            match segment {
+                Segment::Literal(text) => write!(f, "/{text}")?,
+                Segment::Capture(name) => write!(f, "/{{{name}}}")?,
+                Segment::Rest => f.write_str("/**")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl HostPattern {
+    /// Parses a host: empty or `*` for any, `example.com`, `*.example.com`, `[::1]`.
+    ///
+    /// # Errors
+    /// When no request could name such a host.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        let whole = 0..text.len();
+        if text.is_empty() || text == "*" {
+            return Ok(Self::Any);
+        }
+        if let Some(at) = text.find(char::is_whitespace) {
+            return Err(ParseError::new(at..text.len(), "a space inside the host: write `METHOD HOST/PATH`"));
+        }
+        if text.starts_with('[') {
+            return match super::address::parse_host_address(text) {
+                Some(host) => Ok(Self::Exact(host)),
+                None => Err(ParseError::new(whole, "this is no IPv6 address in brackets")),
+            };
+        }
+        if let Some(colon) = text.find(':') {
+            let what = "routes match hosts without their port: the listener decides that";
+            return Err(ParseError::new(colon..text.len(), what));
+        }
+        let (wildcard, name) = match text.strip_prefix("*.") {
+            Some(suffix) => (true, suffix),
+            None => (false, text),
+        };
+        let offset = text.len() - name.len();
+        if let Some(at) = name.find('*') {
+            let what = "`*` stands only for whole labels at the start: `*.example.com`";
+            return Err(ParseError::new(offset + at..offset + at + 1, what));
+        }
+        let name = name.strip_suffix('.').unwrap_or(name);
+        if let Some(bad) = name.find(|c: char| !is_host_character(c)) {
+            let width = name[bad..].chars().next().map_or(0, char::len_utf8);
+            let what = "a host name has letters, digits, `-`, `_` and dots (international names in their xn-- form)";
+            return Err(ParseError::new(offset + bad..offset + bad + width, what));
+        }
+        if name.is_empty() || name.len() > super::descriptor::HOST_MAX || name.split('.').any(str::is_empty) {
+            return Err(ParseError::new(whole, "this is no host name: a label is empty, or it is over 253 bytes"));
+        }
+        let name = name.to_ascii_lowercase();
+        Ok(if wildcard { Self::Wildcard(name) } else { Self::Exact(name) })
+    }
+}
+
+/// Whether a character may stand in a host name.
+pub(super) fn is_host_character(character: char) -> bool {
+    character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.' | '~')
+}
+
+fn parse_methods(text: &str) -> Result<Vec<Method>, ParseError> {
+    let mut methods: Vec<Method> = Vec::new();
+    let mut at = 0;
+    if text == "*" {
+        return Ok(methods);
+    }
+    for name in text.split('|') {
+        let place = at..at + name.len();
+        if name.is_empty() {
+            let place = at.saturating_sub(1)..(at + 1).min(text.len());
+            return Err(ParseError::new(place, "a method is missing beside `|`"));
+        }
+        if name.bytes().any(|byte| byte.is_ascii_lowercase()) {
+            let what = format!("methods are case-sensitive: write `{}`", name.to_ascii_uppercase());
+            return Err(ParseError::new(place, what));
+        }
+        let method = Method::from_bytes(name.as_bytes())
+            .map_err(|_| ParseError::new(place.clone(), format!("`{name}` is no HTTP method")))?;
+        if methods.contains(&method) {
+            return Err(ParseError::new(place, format!("`{name}` is listed twice")));
+        }
+        methods.push(method);
+        at += name.len() + 1;
+    }
+    Ok(methods)
+}
+
+/// Parses a path pattern that starts with `/`.
+fn parse_path(text: &str) -> Result<Vec<Segment>, ParseError> {
+    let mut segments: Vec<Segment> = Vec::new();
+    let mut at = 1;
+    let body = &text[1..];
+    // The trailing slash is nothing in the normal form, so it is nothing here.
+    let body = body.strip_suffix('/').unwrap_or(body);
+    if body.is_empty() {
+        return Ok(segments);
+    }
+    for part in body.split('/') {
+        let place = at..at + part.len();
+        if matches!(segments.last(), Some(Segment::Rest)) {
+            let what = "`**` takes the rest of the path, so nothing can follow it";
+            return Err(ParseError::new(at.saturating_sub(3)..at + part.len(), what));
+        }
+        segments.push(parse_segment(part, place.clone(), &segments)?);
+        if segments.len() > SEGMENTS_MAX {
+            return Err(ParseError::new(place, format!("a pattern has at most {SEGMENTS_MAX} segments")));
+        }
+        at += part.len() + 1;
+    }
+    Ok(segments)
+}
+
+fn parse_segment(part: &str, place: std::ops::Range<usize>, before: &[Segment]) -> Result<Segment, ParseError> {
+    if part.is_empty() {
+        let place = place.start.saturating_sub(1)..place.end + 1;
+        return Err(ParseError::new(place, "an empty segment can never match: `//` is read as `/`"));
+    }
+    if part == "**" {
+        return Ok(Segment::Rest);
+    }
+    if let Some(name) = part.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
+        let named = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
+        if !named {
+            return Err(ParseError::new(place, "a capture is `{name}` with letters, digits, `_` and `-`"));
+        }
+        if before.iter().any(|segment| matches!(segment, Segment::Capture(other) if other == name)) {
+            return Err(ParseError::new(place, format!("`{{{name}}}` stands here twice")));
+        }
+        return Ok(Segment::Capture(name.to_owned()));
+    }
+    if let Some(odd) = part.find(['{', '}']) {
+        let place = place.start + odd..place.end;
+        return Err(ParseError::new(place, "a capture takes a whole segment: `/{name}/`, not a part of one"));
+    }
+    if let Some(star) = part.find('*') {
+        let place = place.start + star..place.end;
+        return Err(ParseError::new(place, "write `{name}` for one segment, `/**` at the end for the rest"));
+    }
+    if let Some(odd) = part.find([';', '?', '#']) {
+        let place = place.start + odd..place.end;
+        let what = "`;` parameters are dropped before matching, and the query and fragment are no part of the path";
+        return Err(ParseError::new(place, what));
+    }
+    if part.contains(char::is_whitespace) {
+        return Err(ParseError::new(place, "a space inside the path: write it as `%20`"));
+    }
+    match path::normalise(&format!("/{part}")) {
+        Ok(normal) if normal.len() > 1 => Ok(Segment::Literal(normal[1..].to_owned())),
+        Ok(_) => Err(ParseError::new(place, "a dot segment can never match: paths are normalised before matching")),
+        Err(why) => Err(ParseError::new(place, format!("no request can match this: {why}"))),
+    }
+}
+
+/// The most segments a pattern may have: matching recurses once for each.
+const SEGMENTS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_says_itself_back() {
+        for text in [
+            "/", "/**", "GET /v1/{id}", "POST|PUT *.example.com/v1/{id}/**", "example.com/", "[::1]/x", "/a%25b/ü",
+        ] {
+            assert_eq!(Pattern::parse(text).map(|pattern| pattern.to_string()).as_deref(), Ok(text));
+        }
+        let pattern = Pattern::parse("  GET   EXAMPLE.com./%61/ ").map(|pattern| pattern.to_string());
+        assert_eq!(pattern.as_deref(), Ok("GET example.com/a"));
+        assert_eq!(Pattern::parse("* */x").map(|pattern| pattern.to_string()).as_deref(), Ok("/x"));
+    }
+
+    #[test]
+    fn every_mistake_has_its_place() {
+        for (text, wrong) in [
+            ("", ""),
+            ("GET", "GET"),
+            ("GET example.com", "GET example.com"),
+            ("get /x", "get"),
+            ("GET|GET /x", "GET"),
+            ("GET| /x", "|"),
+            ("G(T /x", "G(T"),
+            ("GET a b/x", " b"),
+            ("a.*.com/x", "*"),
+            ("a..com/x", "a..com"),
+            ("exämple.com/x", "ä"),
+            ("a.com:80/x", ":80"),
+            ("[::g]/x", "[::g]"),
+            ("/a//b", "//"),
+            ("/**/b", "**/b"),
+            ("/{}", "{}"),
+            ("/{a b}", "{a b}"),
+            ("/{a}/{a}", "{a}"),
+            ("/x{a}", "{a}"),
+            ("/a*", "*"),
+            ("/a;b", ";b"),
+            ("/a?b", "?b"),
+            ("/a b", "a b"),
+            ("/..", ".."),
+            ("/a%2fb", "a%2fb"),
+            ("/%zz", "%zz"),
+        ] {
+            let error = Pattern::parse(text).expect_err(text);
+            assert_eq!(text.get(error.at.clone()), Some(wrong), "{text:?}: {error:?}");
+        }
+    }
+}

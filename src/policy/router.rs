@@ -1,0 +1,307 @@
+//! Finds the most specific route: a tree of path segments per host, so that thousands of routes cost what ten do.
+//!
+//! Among the routes whose every condition a request meets, the most specific wins:
+//! 1. *host*: an exact name, then wildcards by the length of their suffix, then any;
+//! 2. *path*, segment by segment from the left: a literal, then a capture, then `**`;
+//! 3. *method*: listed, then any (`GET` answers `HEAD` too, after a route that lists `HEAD` itself);
+//! 4. *headers*: more conditions, then more of them with a value.
+//!
+//! A route that cannot be told from another by this order, or that can never win, is an error when the router is
+//! built. A look-up visits a node of a tree at most once, however the literals and captures of the table interleave:
+//! each node has one path from its root, so a wrong turn is never taken twice.
+
+use hashbrown::HashMap;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use smallvec::SmallVec;
+
+use super::pattern::{HostPattern, Pattern, Segment};
+
+/// The captured segments of a match, in the order of the pattern.
+pub type Captures<'d> = SmallVec<[&'d str; 4]>;
+
+/// The route a request takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Match<'d> {
+    /// Its index in [`super::Policy::routes`].
+    pub route: usize,
+    /// What its `{name}` segments captured, in the order of the pattern.
+    pub captures: Captures<'d>,
+}
+
+/// Finds the most specific route.
+#[derive(Debug, Default)]
+pub struct Router {
+    exact: HashMap<String, Tree>,
+    wildcard: HashMap<String, Tree>,
+    any: Tree,
+}
+
+/// Why the routes do not make a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RouteConflict {
+    /// Two routes match the same requests, neither more specifically.
+    Tie {
+        /// The earlier one's index.
+        first: usize,
+        /// The later one's.
+        second: usize,
+    },
+    /// Every request a route matches is taken by more specific ones.
+    Unreachable {
+        /// Its index.
+        route: usize,
+        /// The routes that take its requests.
+        by: Vec<usize>,
+    },
+}
+
+impl Router {
+    /// Builds the table.
+    ///
+    /// # Errors
+    /// Every tie and every unreachable route.
+    pub fn new<'p>(patterns: impl IntoIterator<Item = &'p Pattern>) -> Result<Self, Vec<RouteConflict>> {
+        let mut router = Self::default();
+        for (route, pattern) in patterns.into_iter().enumerate() {
+            let tree = match &pattern.host {
+                HostPattern::Any => &mut router.any,
+                HostPattern::Exact(host) => router.exact.entry_ref(host.as_str()).or_default(),
+                HostPattern::Wildcard(suffix) => router.wildcard.entry_ref(suffix.as_str()).or_default(),
+            };
+            tree.insert(route, pattern);
+        }
+        let mut conflicts = Vec::new();
+        for tree in router.exact.values_mut().chain(router.wildcard.values_mut()).chain([&mut router.any]) {
+            tree.settle(&mut conflicts);
+        }
+        conflicts.sort_by_key(|conflict| match conflict {
+            RouteConflict::Tie { first, second } => (*second, *first),
+            RouteConflict::Unreachable { route, .. } => (*route, 0),
+        });
+        if conflicts.is_empty() { Ok(router) } else { Err(conflicts) }
+    }
+
+    /// The most specific route for a request: `host` in lower case, `path` in its normal form.
+    pub fn find<'d>(&self, method: &Method, host: &str, path: &'d str, headers: &HeaderMap) -> Option<Match<'d>> {
+        self.find_counted(method, host, path, headers).0
+    }
+
+    /// The same, and the nodes visited: what a look-up costs.
+    pub fn find_counted<'d>(
+        &self,
+        method: &Method,
+        host: &str,
+        path: &'d str,
+        headers: &HeaderMap,
+    ) -> (Option<Match<'d>>, usize) {
+        let mut search = Search { method, headers, captures: Captures::new(), visited: 0 };
+        let rest = path.strip_prefix('/').unwrap_or(path);
+        let route = self.trees(host).find_map(|tree| tree.walk(ROOT, rest, &mut search));
+        (route.map(|route| Match { route, captures: search.captures }), search.visited)
+    }
+
+    /// The trees that may hold a route for `host`, most specific first.
+    fn trees<'s>(&'s self, host: &'s str) -> impl Iterator<Item = &'s Tree> {
+        let exact = if self.exact.is_empty() { None } else { self.exact.get(host) };
+        let suffixes = if self.wildcard.is_empty() { "" } else { host };
+        let wildcards = suffixes.match_indices('.').filter_map(|(dot, _)| self.wildcard.get(&suffixes[dot + 1..]));
+        exact.into_iter().chain(wildcards).chain([&self.any])
+    }
+}
+
+/// One look-up under way.
+struct Search<'r, 'd> {
+    method: &'r Method,
+    headers: &'r HeaderMap,
+    captures: Captures<'d>,
+    visited: usize,
+}
+
+#[derive(Debug)]
+struct Tree {
+    nodes: Vec<Node>,
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self { nodes: vec![Node::default()] }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    literals: HashMap<String, usize>,
+    capture: Option<usize>,
+    /// Routes whose pattern ends here.
+    end: Leaf,
+    /// Routes whose `**` starts here.
+    rest: Leaf,
+}
+
+impl Tree {
+    fn insert(&mut self, route: usize, pattern: &Pattern) {
+        let candidate = Candidate::new(route, pattern);
+        let mut at = ROOT;
+        for segment in &pattern.path {
+            let next = self.nodes.len();
+            let node = &mut self.nodes[at];
+            let child = match segment {
+                Segment::Literal(text) => *node.literals.entry_ref(text.as_str()).or_insert(next),
+                Segment::Capture(_) => *node.capture.get_or_insert(next),
+                Segment::Rest => return node.rest.0.push(candidate),
+            };
+            if child == next {
+                self.nodes.push(Node::default());
+            }
+            at = child;
+        }
+        self.nodes[at].end.0.push(candidate);
+    }
+
+    /// Sorts every leaf by the order above and reports what is tied or can never win.
+    fn settle(&mut self, conflicts: &mut Vec<RouteConflict>) {
+        for node in &mut self.nodes {
+            node.end.settle(conflicts);
+            node.rest.settle(conflicts);
+        }
+        for (at, node) in self.nodes.iter().enumerate() {
+            for candidate in &node.rest.0 {
+                let mut by = Vec::new();
+                if self.takes_all(at, candidate, &mut by) {
+                    by.dedup();
+                    conflicts.push(RouteConflict::Unreachable { route: candidate.route, by });
+                }
+            }
+        }
+    }
+
+    /// Whether routes below `at` take every request that `candidate`'s `**` at `at` would.
+    fn takes_all(&self, at: usize, candidate: &Candidate, by: &mut Vec<usize>) -> bool {
+        let node = &self.nodes[at];
+        let Some(here) = node.end.0.iter().find(|other| other.covers(candidate)) else { return false };
+        by.push(here.route);
+        let Some(below) = node.capture else { return false };
+        match self.nodes[below].rest.0.iter().find(|other| other.covers(candidate)) {
+            Some(rest) => {
+                by.push(rest.route);
+                true
+            }
+            None => self.takes_all(below, candidate, by),
+        }
+    }
+
+    /// The best route at or below `at` for `rest`, the path without what led here (empty: it ends here). Recurses
+    /// once per segment of the deepest pattern, which its parser bounds.
+    fn walk<'d>(&self, at: usize, rest: &'d str, search: &mut Search<'_, 'd>) -> Option<usize> {
+        search.visited += 1;
+        let node = &self.nodes[at];
+        let found = if rest.is_empty() {
+            node.end.find(search)
+        } else {
+            let (segment, below) = rest.split_once('/').unwrap_or((rest, ""));
+            let literal = if node.literals.is_empty() { None } else { node.literals.get(segment) };
+            literal.and_then(|&child| self.walk(child, below, search)).or_else(|| {
+                let child = node.capture?;
+                search.captures.push(segment);
+                let found = self.walk(child, below, search);
+                if found.is_none() {
+                    search.captures.pop();
+                }
+                found
+            })
+        };
+        found.or_else(|| node.rest.find(search))
+    }
+}
+
+/// The routes with one host and path, most specific first.
+#[derive(Debug, Default)]
+struct Leaf(Vec<Candidate>);
+
+impl Leaf {
+    fn settle(&mut self, conflicts: &mut Vec<RouteConflict>) {
+        for (index, second) in self.0.iter().enumerate() {
+            if let Some(first) = self.0[..index].iter().find(|first| first.ties_with(second)) {
+                conflicts.push(RouteConflict::Tie { first: first.route, second: second.route });
+            }
+        }
+        self.0.sort_by_key(|candidate| std::cmp::Reverse(candidate.rank()));
+    }
+
+    fn find(&self, search: &Search<'_, '_>) -> Option<usize> {
+        let listed = self.0.iter().take_while(|candidate| !candidate.methods.is_empty());
+        let by_method = |method: &Method| {
+            listed
+                .clone()
+                .find(|candidate| candidate.methods.contains(method) && candidate.headers_match(search.headers))
+        };
+        by_method(search.method)
+            .or_else(|| if search.method == Method::HEAD { by_method(&Method::GET) } else { None })
+            .or_else(|| {
+                let mut unlisted = self.0.iter().filter(|candidate| candidate.methods.is_empty());
+                unlisted.find(|candidate| candidate.headers_match(search.headers))
+            })
+            .map(|candidate| candidate.route)
+    }
+}
+
+/// The conditions of one route beyond host and path.
+#[derive(Debug)]
+struct Candidate {
+    route: usize,
+    methods: Vec<Method>,
+    headers: Vec<(HeaderName, Option<HeaderValue>)>,
+}
+
+impl Candidate {
+    fn new(route: usize, pattern: &Pattern) -> Self {
+        Self { route, methods: pattern.methods.clone(), headers: pattern.headers.clone() }
+    }
+
+    /// Its place in points 3 and 4 of the order; higher is more specific.
+    fn rank(&self) -> (bool, usize, usize) {
+        let valued = self.headers.iter().filter(|(_, value)| value.is_some()).count();
+        (!self.methods.is_empty(), self.headers.len(), valued)
+    }
+
+    fn headers_match(&self, headers: &HeaderMap) -> bool {
+        self.headers.iter().all(|(name, wanted)| header_matches(headers, name, wanted.as_ref()))
+    }
+
+    /// Whether some request meets both, and the order does not tell them apart.
+    fn ties_with(&self, other: &Self) -> bool {
+        let methods_meet = self.methods.is_empty() || self.methods.iter().any(|method| other.methods.contains(method));
+        // A field may stand in a request twice, but two values of one field are meant as alternatives.
+        let headers_meet = !self.headers.iter().any(|(name, value)| {
+            value.is_some() && other.headers.iter().any(|(other, wanted)| other == name && wanted.is_some() && wanted != value)
+        });
+        self.rank() == other.rank() && methods_meet && headers_meet
+    }
+
+    /// Whether it matches every request that `other` does, host and path aside.
+    fn covers(&self, other: &Self) -> bool {
+        let answers = |method: &Method| {
+            self.methods.contains(method) || (method == Method::HEAD && self.methods.contains(&Method::GET))
+        };
+        let methods = self.methods.is_empty() || (!other.methods.is_empty() && other.methods.iter().all(answers));
+        let headers = self.headers.iter().all(|(name, value)| {
+            other.headers.iter().any(|(other, wanted)| other == name && (value.is_none() || value == wanted))
+        });
+        methods && headers
+    }
+}
+
+/// Whether a header condition holds: present, or with this value on one of its lines.
+pub(super) fn header_matches(headers: &HeaderMap, name: &HeaderName, wanted: Option<&HeaderValue>) -> bool {
+    match wanted {
+        None => headers.contains_key(name),
+        Some(wanted) => {
+            headers.get_all(name).iter().any(|value| value.as_bytes().trim_ascii() == wanted.as_bytes().trim_ascii())
+        }
+    }
+}
+
+const ROOT: usize = 0;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! Text with `{…}` placeholders of the request, for header edits and redirects.
+//!
+//! What comes from a request never ends a header line or starts another: control characters are dropped from header
+//! values, and everything but unreserved characters is percent-encoded in a Location.
+
+use http::HeaderValue;
+
+use super::pattern::ParseError;
+
+/// Text with `{…}` placeholders of the request: `{tier}`, `{caller}`, `{route}`, `{address}`, `{host}`, `{path:NAME}`,
+/// `{identity:NAME}`. `{{` and `}}` are braces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    /// Its pieces in order.
+    pub pieces: Vec<Piece>,
+}
+
+/// A piece of a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// As written.
+    Text(String),
+    /// Filled from the request.
+    Placeholder(Placeholder),
+}
+
+/// What a placeholder stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placeholder {
+    /// The caller's tier.
+    Tier,
+    /// The known caller's name.
+    Caller,
+    /// The route's name.
+    Route,
+    /// The caller's address.
+    Address,
+    /// The host asked for.
+    Host,
+    /// A captured path segment.
+    Path(String),
+    /// An identity's key, by index.
+    Identity(usize),
+}
+
+impl Template {
+    /// Parses a template; `identity` gives the index of a named identity.
+    ///
+    /// # Errors
+    /// The first mistake, with the bytes it stands at.
+    pub fn parse(text: &str, identity: impl Fn(&str) -> Option<usize>) -> Result<Self, ParseError> {
+        let mut pieces = Vec::new();
+        let mut plain = String::new();
+        let mut at = 0;
+        while let Some(brace) = text[at..].find(['{', '}']).map(|found| at + found) {
+            plain.push_str(&text[at..brace]);
+            let rest = &text[brace..];
+            if rest.starts_with("{{") || rest.starts_with("}}") {
+                plain.push_str(&rest[..1]);
+                at = brace + 2;
+                continue;
+            }
+            if rest.starts_with('}') {
+                return Err(ParseError::new(brace..brace + 1, "a `}` without its `{`; a brace itself is `}}`"));
+            }
+            let Some(end) = rest.find('}').map(|found| brace + found) else {
+                return Err(ParseError::new(brace..text.len(), "a `{` without its `}`; a brace itself is `{{`"));
+            };
+            let placeholder = Placeholder::parse(&text[brace + 1..end], &identity)
+                .map_err(|message| ParseError::new(brace..end + 1, message))?;
+            if !plain.is_empty() {
+                pieces.push(Piece::Text(std::mem::take(&mut plain)));
+            }
+            pieces.push(Piece::Placeholder(placeholder));
+            at = end + 1;
+        }
+        plain.push_str(&text[at..]);
+        if let Some(bad) = plain.bytes().find(|byte| byte.is_ascii_control() && *byte != b'\t') {
+            let at = text.bytes().position(|byte| byte == bad).unwrap_or(0);
+            return Err(ParseError::new(at..at + 1, "a control character cannot stand in a header"));
+        }
+        if !plain.is_empty() {
+            pieces.push(Piece::Text(plain));
+        }
+        Ok(Self { pieces })
+    }
+
+    /// Its placeholders, in order.
+    pub fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Placeholder(placeholder) => Some(placeholder),
+            Piece::Text(_) => None,
+        })
+    }
+
+    /// Filled as a header's value. Control characters of the request are dropped.
+    pub fn header_value(&self, mut fill: impl FnMut(&Placeholder, &mut Vec<u8>)) -> HeaderValue {
+        let mut bytes = Vec::new();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => bytes.extend_from_slice(text.as_bytes()),
+                Piece::Placeholder(placeholder) => fill(placeholder, &mut bytes),
+            }
+        }
+        bytes.retain(|byte| *byte == b'\t' || !byte.is_ascii_control());
+        HeaderValue::from_bytes(bytes.trim_ascii()).expect("a value without control characters")
+    }
+
+    /// Filled as a Location: what the request says is percent-encoded, so that a captured segment stays one.
+    pub fn location(&self, mut fill: impl FnMut(&Placeholder, &mut Vec<u8>)) -> HeaderValue {
+        let mut location = String::new();
+        let mut value = Vec::new();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => encode(text.as_bytes(), is_uri_byte, &mut location),
+                Piece::Placeholder(placeholder) => {
+                    value.clear();
+                    fill(placeholder, &mut value);
+                    let is_host = *placeholder == Placeholder::Host;
+                    let kept = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || (is_host && b"[:]".contains(&byte));
+                    encode(&value, kept, &mut location);
+                }
+            }
+        }
+        HeaderValue::from_str(&location).expect("percent-encoding leaves visible ASCII")
+    }
+}
+
+impl Placeholder {
+    fn parse(text: &str, identity: impl Fn(&str) -> Option<usize>) -> Result<Self, String> {
+        Ok(match text {
+            "tier" => Self::Tier,
+            "caller" => Self::Caller,
+            "route" => Self::Route,
+            "address" => Self::Address,
+            "host" => Self::Host,
+            _ => match text.split_once(':') {
+                Some(("path", name)) if !name.is_empty() => Self::Path(name.to_owned()),
+                Some(("identity", name)) => {
+                    Self::Identity(identity(name).ok_or_else(|| format!("there is no identity `{name}`"))?)
+                }
+                _ => {
+                    let known = "{tier}, {caller}, {route}, {address}, {host}, {path:NAME}, {identity:NAME}";
+                    return Err(format!("`{{{text}}}` is no placeholder; there are {known}; a brace itself is `{{{{`"));
+                }
+            },
+        })
+    }
+}
+
+/// What may stand in a URI as it is (RFC 3986 section 2, and `%` of what is encoded already).
+fn is_uri_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=%".contains(&byte)
+}
+
+fn encode(bytes: &[u8], kept: impl Fn(u8) -> bool, into: &mut String) {
+    for &byte in bytes {
+        if kept(byte) {
+            into.push(char::from(byte));
+        } else {
+            into.push('%');
+            for digit in [byte >> 4, byte & 15] {
+                into.push(char::from(b"0123456789ABCDEF"[usize::from(digit)]));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Template, ParseError> {
+        Template::parse(text, |name| (name == "tenant").then_some(3))
+    }
+
+    #[test]
+    fn a_template_is_filled_and_braces_are_kept() {
+        let template = parse("a{{{tier}}}-{path:id}/{identity:tenant}").expect("a template");
+        let value = template.header_value(|placeholder, into| match placeholder {
+            Placeholder::Tier => into.extend_from_slice(b"pro"),
+            Placeholder::Path(name) => into.extend_from_slice(name.as_bytes()),
+            Placeholder::Identity(3) => into.extend_from_slice(b"k\r\nx: y\0"),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(value, "a{pro}-id/kx: y");
+    }
+
+    #[test]
+    fn a_location_cannot_be_bent() {
+        let template = parse("https://{host}/x/{path:id}?a=ü").expect("a template");
+        let value = template.location(|placeholder, into| {
+            let text: &[u8] = if *placeholder == Placeholder::Host { b"a.example" } else { b"../b?c#\r\n\xff" };
+            into.extend_from_slice(text);
+        });
+        assert_eq!(value, "https://a.example/x/..%2Fb%3Fc%23%0D%0A%FF?a=%C3%BC");
+    }
+
+    #[test]
+    fn every_mistake_has_its_place() {
+        for (text, wrong) in
+            [("a{", "{"), ("a}b", "}"), ("{teir}", "{teir}"), ("x{path:}", "{path:}"), ("{identity:who}", "{identity:who}"), ("a\r\nb", "\r")]
+        {
+            let error = parse(text).expect_err(text);
+            assert_eq!(text.get(error.at.clone()), Some(wrong), "{text:?}: {error:?}");
+        }
+    }
+}
