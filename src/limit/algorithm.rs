@@ -12,6 +12,7 @@ use super::sliding_window::SlidingWindow;
 use super::stepped::Stepped;
 use super::time::{Micros, Timestamp};
 use super::token_bucket::TokenBucket;
+use super::warm_up::WarmUp;
 use super::{fixed_window, interval};
 
 /// What the file says of one limit, before it is known to be representable. [`Algorithm::new`] checks it.
@@ -72,6 +73,8 @@ pub enum Align {
 pub enum Algorithm {
     /// Continuous refill: `burst + rate x T` in every span T.
     TokenBucket(TokenBucket),
+    /// The same, slower after a pause.
+    WarmUp(WarmUp),
     /// The whole amount at once, each whole period since first use.
     Interval(Stepped),
     /// A count per window.
@@ -118,6 +121,9 @@ impl Algorithm {
         let quota = Quota::new(terms.amount, terms.period, terms.burst.unwrap_or(terms.amount))?;
         let (align, debt, max_wait, shared) = (terms.align.clone(), terms.debt, terms.max_wait, terms.shared);
         match terms.kind {
+            Kind::TokenBucket if terms.warm_up > Micros::ZERO => {
+                WarmUp::new(quota, max_wait, terms.warm_up).map(Self::WarmUp)
+            }
             Kind::TokenBucket => TokenBucket::new(quota, debt, max_wait, shared).map(Self::TokenBucket),
             Kind::Interval => interval::new(quota, debt, max_wait, shared).map(Self::Interval),
             Kind::FixedWindow => fixed_window::new(quota, align, debt, max_wait, shared).map(Self::FixedWindow),
@@ -130,7 +136,7 @@ impl Algorithm {
     /// The algorithm's name.
     pub fn kind(&self) -> Kind {
         match self {
-            Self::TokenBucket(_) => Kind::TokenBucket,
+            Self::TokenBucket(_) | Self::WarmUp(_) => Kind::TokenBucket,
             Self::Interval(_) => Kind::Interval,
             Self::FixedWindow(_) => Kind::FixedWindow,
             Self::SlidingWindow(_) => Kind::SlidingWindow,
@@ -143,6 +149,7 @@ impl Algorithm {
     pub fn quota(&self) -> Option<&Quota> {
         match self {
             Self::TokenBucket(bucket) => Some(bucket.quota()),
+            Self::WarmUp(warm_up) => Some(warm_up.bucket().quota()),
             Self::Interval(bucket) | Self::FixedWindow(bucket) => Some(bucket.quota()),
             Self::SlidingWindow(window) => Some(window.quota()),
             Self::SlidingLog(log) => Some(log.quota()),
@@ -155,6 +162,7 @@ impl Algorithm {
     pub fn greatest_cost(&self) -> u64 {
         match self {
             Self::TokenBucket(bucket) => bucket.quota().burst.saturating_add(bucket.debt()),
+            Self::WarmUp(warm_up) => warm_up.bucket().quota().burst,
             Self::Interval(bucket) | Self::FixedWindow(bucket) => bucket.quota().burst.saturating_add(bucket.debt()),
             Self::SlidingWindow(window) => window.quota().amount,
             Self::SlidingLog(log) => log.quota().amount,
@@ -170,6 +178,7 @@ impl Algorithm {
         }
         match self {
             Self::TokenBucket(bucket) => lift(bucket.judge(State::level(state), cost, now), Next::Level),
+            Self::WarmUp(warm_up) => lift(warm_up.judge(State::warming(state), cost, now), Next::Warming),
             Self::Interval(bucket) | Self::FixedWindow(bucket) => {
                 lift(bucket.judge(State::steps(state), cost, now), Next::Steps)
             }
@@ -196,6 +205,7 @@ impl Algorithm {
     fn written(&self, mut log: Log, next: Next) -> State {
         match next {
             Next::Level(level) => State::Level(level),
+            Next::Warming(warming) => State::Warming(warming),
             Next::Steps(steps) => State::Steps(steps),
             Next::Pair(pair) => State::Pair(pair),
             Next::Held(held) => State::Held(held),
@@ -212,6 +222,7 @@ impl Algorithm {
     pub fn report(&self, state: Option<&State>, now: Timestamp) -> Report {
         match self {
             Self::TokenBucket(bucket) => bucket.report(State::level(state), now),
+            Self::WarmUp(warm_up) => warm_up.report(State::warming(state), now),
             Self::Interval(bucket) => bucket.report(State::steps(state), now, false),
             Self::FixedWindow(bucket) => bucket.report(State::steps(state), now, true),
             Self::SlidingWindow(window) => window.report(State::pair(state), now),
@@ -235,6 +246,7 @@ impl Algorithm {
     pub fn settle(&self, state: &mut Option<State>, change: Change, now: Timestamp) {
         *state = match self {
             Self::TokenBucket(bucket) => bucket.settle(State::level(state.as_ref()), change, now).map(State::Level),
+            Self::WarmUp(warm_up) => warm_up.settle(State::warming(state.as_ref()), change, now).map(State::Warming),
             Self::Interval(bucket) | Self::FixedWindow(bucket) => {
                 bucket.settle(State::steps(state.as_ref()), change, now).map(State::Steps)
             }
@@ -256,6 +268,7 @@ impl Algorithm {
     pub fn expiry(&self, state: &State) -> Option<Timestamp> {
         match (self, state) {
             (Self::TokenBucket(bucket), State::Level(level)) => Some(bucket.expiry(*level)),
+            (Self::WarmUp(warm_up), State::Warming(warming)) => Some(warm_up.expiry(*warming)),
             (Self::Interval(bucket) | Self::FixedWindow(bucket), State::Steps(steps)) => Some(bucket.expiry(*steps)),
             (Self::SlidingWindow(window), State::Pair(pair)) => Some(window.expiry(*pair)),
             (Self::SlidingLog(algorithm), State::Log(log)) => Some(algorithm.expiry(log)),
@@ -271,6 +284,9 @@ impl Algorithm {
         match (self, new, state) {
             (Self::TokenBucket(old), Self::TokenBucket(new), State::Level(level)) => {
                 old.rescale(*level, new, now).map(State::Level)
+            }
+            (Self::WarmUp(old), Self::WarmUp(new), State::Warming(warming)) => {
+                old.rescale(*warming, new, now).map(State::Warming)
             }
             (Self::Interval(old), Self::Interval(new), State::Steps(steps))
             | (Self::FixedWindow(old), Self::FixedWindow(new), State::Steps(steps)) => {
@@ -304,7 +320,11 @@ impl Terms {
             "burst",
             "a window admits its whole amount at once; burst is for token_bucket and interval",
         );
-        forbid(in_flight && self.burst.is_some(), "burst", "a concurrency limit has no burst");
+        forbid(
+            in_flight && self.burst.is_some_and(|burst| burst != self.amount),
+            "burst",
+            "a concurrency limit has no burst",
+        );
         forbid(
             self.kind != Kind::FixedWindow && self.align != Align::FirstHit,
             "window",
@@ -330,6 +350,11 @@ impl Terms {
             self.warm_up > Micros::ZERO && self.kind != Kind::TokenBucket,
             "warm_up",
             "only token_bucket can warm up",
+        );
+        forbid(
+            self.warm_up > Micros::ZERO && self.debt > 0,
+            "debt",
+            "a bucket that warms up lends what a cold unit costs already; it takes no debt beside that",
         );
         forbid(
             self.warm_up > Micros::ZERO && self.shared,

@@ -9,6 +9,8 @@ use super::time::{Micros, Timestamp};
 pub enum State {
     /// A token bucket.
     Level(Level),
+    /// A token bucket that warms up.
+    Warming(Warming),
     /// An interval bucket or a fixed window.
     Steps(Steps),
     /// A two-window estimate.
@@ -24,6 +26,8 @@ pub enum State {
 pub enum Next {
     /// The new level.
     Level(Level),
+    /// The new level and coldness.
+    Warming(Warming),
     /// The new units.
     Steps(Steps),
     /// The new counts.
@@ -37,6 +41,10 @@ pub enum Next {
 impl State {
     pub(super) fn level(state: Option<&Self>) -> Option<Level> {
         if let Some(Self::Level(level)) = state { Some(*level) } else { None }
+    }
+
+    pub(super) fn warming(state: Option<&Self>) -> Option<Warming> {
+        if let Some(Self::Warming(warming)) = state { Some(*warming) } else { None }
     }
 
     pub(super) fn steps(state: Option<&Self>) -> Option<Steps> {
@@ -63,6 +71,15 @@ pub struct Level {
     pub level: i64,
     /// When it stood so; never decreases.
     pub at: Timestamp,
+}
+
+/// A token bucket that warms up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Warming {
+    /// The bucket it is when warm.
+    pub level: Level,
+    /// Its coldness (Guava's stored permits) in unit-microseconds, when the level is next full.
+    pub cold: u64,
 }
 
 /// A bucket that is refilled in steps: whole units, and when the step they belong to began.

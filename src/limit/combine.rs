@@ -2,7 +2,7 @@
 //! a gateway's share of a limit.
 
 use super::algorithm::Algorithm;
-use super::bucket::{Held, Level, Pair, State, Steps};
+use super::bucket::{Held, Level, Pair, State, Steps, Warming};
 use super::in_flight::InFlight;
 use super::quota::{Quota, QuotaError};
 use super::sliding_log::{Entry, Log, SlidingLog};
@@ -10,6 +10,7 @@ use super::sliding_window::SlidingWindow;
 use super::stepped::Stepped;
 use super::time::{Micros, Timestamp};
 use super::token_bucket::TokenBucket;
+use super::warm_up::WarmUp;
 
 impl Algorithm {
     /// A bucket that at every moment grants no more than either of two: what a newcomer inherits when a table is full. A
@@ -19,6 +20,12 @@ impl Algorithm {
             (Self::TokenBucket(bucket), State::Level(a), State::Level(b)) => {
                 let at = a.at.max(b.at);
                 State::Level(Level { level: bucket.level(Some(*a), at).min(bucket.level(Some(*b), at)), at })
+            }
+            (Self::WarmUp(warm_up), State::Warming(a), State::Warming(b)) => {
+                let (bucket, at) = (warm_up.bucket(), a.level.at.max(b.level.at));
+                let level = bucket.level(Some(a.level), at).min(bucket.level(Some(b.level), at));
+                let cold = warm_up.coldness(Some(*a), at).max(warm_up.coldness(Some(*b), at));
+                State::Warming(Warming { level: Level { level, at }, cold })
             }
             (Self::Interval(bucket) | Self::FixedWindow(bucket), State::Steps(a), State::Steps(b)) => {
                 let at = a.since.max(b.since);
@@ -41,6 +48,9 @@ impl Algorithm {
     pub fn drained(&self, now: Timestamp) -> Option<State> {
         match self {
             Self::TokenBucket(_) => Some(State::Level(Level { level: 0, at: now })),
+            Self::WarmUp(warm_up) => {
+                Some(State::Warming(Warming { level: Level { level: 0, at: now }, cold: warm_up.coldness(None, now) }))
+            }
             Self::Interval(bucket) | Self::FixedWindow(bucket) => {
                 Some(State::Steps(Steps { units: 0, since: bucket.start_of(now) }))
             }
@@ -63,6 +73,9 @@ impl Algorithm {
     fn try_share(&self, replicas: u64) -> Result<Self, Vec<QuotaError>> {
         let part = |units: u64| (units / replicas).max(1);
         let windows = |quota: &Quota| Quota::new(part(quota.amount), quota.period, part(quota.amount));
+        let slower = |quota: &Quota| {
+            Quota::new(quota.amount, Micros(quota.period.0.saturating_mul(replicas)), part(quota.burst))
+        };
         let stepped = |bucket: &Stepped| {
             let quota = bucket.quota();
             let quota = Quota::new(part(quota.amount), quota.period, part(quota.burst))?;
@@ -70,10 +83,12 @@ impl Algorithm {
         };
         match self {
             Self::TokenBucket(bucket) => {
-                let quota = bucket.quota();
-                let period = Micros(quota.period.0.saturating_mul(replicas));
-                let quota = Quota::new(quota.amount, period, part(quota.burst))?;
+                let quota = slower(bucket.quota())?;
                 TokenBucket::new(quota, bucket.debt() / replicas, bucket.max_wait(), false).map(Self::TokenBucket)
+            }
+            Self::WarmUp(warm_up) => {
+                let quota = slower(warm_up.bucket().quota())?;
+                WarmUp::new(quota, warm_up.bucket().max_wait(), warm_up.warm_up()).map(Self::WarmUp)
             }
             Self::Interval(bucket) => stepped(bucket).map(Self::Interval),
             Self::FixedWindow(bucket) => stepped(bucket).map(Self::FixedWindow),

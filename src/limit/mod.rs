@@ -20,6 +20,7 @@ pub mod sliding_window;
 pub mod stepped;
 pub mod time;
 pub mod token_bucket;
+pub mod warm_up;
 pub mod words;
 
 use std::sync::Arc;

@@ -4,24 +4,19 @@ use super::algorithm::{Algorithm, Align};
 use super::quota::Quota;
 use super::stepped::Stepped;
 use super::time::Micros;
+use super::token_bucket::TokenBucket;
 
 impl Algorithm {
     /// The limit said back in words: "20 at once, then one every 600 ms; at most 120 in any minute".
     pub fn words(&self) -> String {
         match self {
-            Self::TokenBucket(bucket) => {
-                let quota = bucket.quota();
-                let most = quota.amount.saturating_add(quota.burst).saturating_add(bucket.debt());
-                let mut words = format!(
-                    "{} at once, then {}; at most {most} in any {}",
-                    quota.burst,
-                    pace(quota),
-                    period(quota.period)
-                );
-                if quota.burst == quota.amount {
-                    words.push_str(", because burst is the whole amount");
-                }
-                words + &leeway(bucket.debt(), bucket.max_wait())
+            Self::TokenBucket(bucket) => continuous(bucket),
+            Self::WarmUp(warm_up) => {
+                let warms = span(warm_up.warm_up());
+                format!(
+                    "{}; after a pause a third of that rate, climbing to all of it in {warms}",
+                    continuous(warm_up.bucket())
+                )
             }
             Self::Interval(bucket) => {
                 let quota = bucket.quota();
@@ -63,6 +58,7 @@ impl Algorithm {
         let window = |quota: &Quota| (quota.amount, Some(quota.period.ceil_secs().max(1)));
         match self {
             Self::TokenBucket(bucket) => bucket_policy(bucket.quota()),
+            Self::WarmUp(warm_up) => bucket_policy(warm_up.bucket().quota()),
             Self::Interval(bucket) => bucket_policy(bucket.quota()),
             Self::FixedWindow(bucket) => window(bucket.quota()),
             Self::SlidingWindow(estimate) => window(estimate.quota()),
@@ -70,6 +66,17 @@ impl Algorithm {
             Self::InFlight(limit) => (limit.most(), None),
         }
     }
+}
+
+fn continuous(bucket: &TokenBucket) -> String {
+    let quota = bucket.quota();
+    let most = quota.amount.saturating_add(quota.burst).saturating_add(bucket.debt());
+    let mut words =
+        format!("{} at once, then {}; at most {most} in any {}", quota.burst, pace(quota), period(quota.period));
+    if quota.burst == quota.amount {
+        words.push_str(", because burst is the whole amount");
+    }
+    words + &leeway(bucket.debt(), bucket.max_wait())
 }
 
 fn bucket_policy(quota: &Quota) -> (u64, Option<u64>) {

@@ -12,7 +12,6 @@ use crate::limit::{Claim, Limit, Placement, Settlement, Timestamp, WhenDown};
 use crate::store::local::{ColdStart, LocalStore};
 
 use super::decision::Standings;
-use super::kind;
 
 /// The local shares of one policy's limits.
 #[derive(Debug)]
