@@ -1,0 +1,4 @@
+//! End-to-end tests: the gateway on free ports, with an upstream that records and a clock that is moved by hand.
+//! One binary, so that it links once.
+
+mod layers;
