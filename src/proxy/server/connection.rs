@@ -19,6 +19,7 @@ use hyper_util::rt::TokioIo;
 use super::accept::Door;
 use super::bounds::Place;
 use super::io::{Io, Plain, Transport};
+use super::proxy_protocol;
 use super::respond::{Served, TOO_SLOW, respond};
 use super::state::{State, Tracked, UnderWay, Wait};
 use super::stats::Stats;
@@ -32,13 +33,16 @@ pub(super) async fn serve<H: Handler>(
     peer: Option<SocketAddr>,
     door: Rc<Door<H>>,
     settings: Arc<Settings>,
-    place: Place,
+    mut place: Place,
     task: Task,
 ) {
     let watch = PanicWatch(&door.shared.stats);
     let deadline = Deadline::after(settings.header_read);
     let connection = ConnInfo { peer, direct: peer, listener: Arc::clone(&door.address), tls: None, http2: false };
-    let setup = Setup { stream, connection, door: &door, settings, deadline, task: &task };
+    let mut setup = Setup { stream, connection, door: &door, settings, deadline, task: &task };
+    if setup.settings.proxy_protocol && !setup.told(&mut place).await {
+        return;
+    }
     match &door.tls {
         None => setup.plain().await,
         Some(tls) => setup.encrypted(tls.acceptor()).await,
@@ -57,6 +61,34 @@ struct Setup<'a, H> {
 }
 
 impl<H: Handler> Setup<'_, H> {
+    /// Reads the PROXY protocol header; whether the connection may go on.
+    async fn told(&mut self, place: &mut Place) -> bool {
+        let stats = &self.door.shared.stats;
+        // A Unix socket has no address; who may open it is a matter of its file's mode.
+        if self.connection.direct.is_some_and(|direct| !self.settings.trusts(direct.ip())) {
+            stats.proxy_header_failures.add();
+            return false;
+        }
+        match within(self.settings.header_read, proxy_protocol::read(&mut self.stream)).await {
+            Ok(Ok(Some(source))) => self.connection.peer = Some(source),
+            Ok(Ok(None)) => {}
+            Ok(Err(error)) => {
+                stats.proxy_header_failures.add();
+                tracing::debug!(peer = ?self.connection.direct, %error, "wrong PROXY protocol header");
+                return false;
+            }
+            Err(_) => {
+                stats.slow_heads.add();
+                return false;
+            }
+        }
+        let counted = self.connection.peer.map_or(Ok(()), |peer| place.from(peer.ip(), &self.settings));
+        if counted.is_err() {
+            stats.refused_address.add();
+        }
+        counted.is_ok()
+    }
+
     async fn plain(mut self) {
         let mut ahead = vec![0; READ_AHEAD];
         let mut length = 0;

@@ -7,6 +7,7 @@ mod accept;
 mod bounds;
 mod connection;
 mod io;
+mod proxy_protocol;
 mod respond;
 mod state;
 mod stats;

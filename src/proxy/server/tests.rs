@@ -319,6 +319,29 @@ fn connections_above_the_bound_get_503_and_those_within_live_on() {
     read_answer(&mut next, "GET /c");
 }
 
+#[test]
+fn the_proxy_protocol_is_believed_from_trusted_peers_only() {
+    let trusted = Settings {
+        proxy_protocol: true,
+        trusted_proxies: vec!["127.0.0.0/8".parse().expect("a network")],
+        connections_per_address: Some(1),
+        ..Settings::default()
+    };
+    let server = start(trusted.clone());
+    let request = "GET /peer HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+    for line in ["PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n", "PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n"] {
+        let answer = server.talk(format!("{line}{request}").as_bytes());
+        assert!(answer.ends_with("192.0.2.7:4711"), "{answer:?}");
+        wait_until("it has left", || server.shared.bounds.open() == 0);
+    }
+    assert_eq!(server.talk(request.as_bytes()), "", "the header is required");
+    assert_eq!(server.shared.stats.proxy_header_failures.value(), 1);
+
+    let server = start(Settings { trusted_proxies: Vec::new(), ..trusted });
+    assert_eq!(server.talk(format!("PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n{request}").as_bytes()), "");
+    assert_eq!(server.shared.stats.proxy_header_failures.value(), 1);
+}
+
 fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     for _ in 0..DEADLINE.as_millis() / 5 {
         if reached() {
