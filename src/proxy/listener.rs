@@ -142,7 +142,9 @@ fn tcp(address: SocketAddr) -> io::Result<TcpListener> {
     }
     // Set on the listener, inherited by what it accepts: two system calls a connection saved.
     socket.set_tcp_nodelay(true)?;
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_IDLE))?;
+    socket.set_tcp_keepalive(
+        &TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_EVERY).with_retries(KEEPALIVE_TRIES),
+    )?;
     socket.set_nonblocking(true)?;
     socket.bind(&SockAddr::from(address))?;
     socket.listen(BACKLOG)?;
@@ -174,8 +176,11 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 
 /// Connections the kernel may hold for us per socket; it clamps this to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
-/// A peer that vanished without a word is asked after this long.
+/// A peer that says nothing is asked after this long whether it is there, this often, and this many times: one that
+/// vanished in the middle of a long answer or a tunnel is gone within 90 seconds.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+const KEEPALIVE_TRIES: u32 = 3;
 
 #[cfg(test)]
 mod tests {

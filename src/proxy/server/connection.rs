@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
+use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::{HttpService, service_fn};
@@ -168,11 +169,11 @@ async fn speak<H: Handler>(
     });
     let requests = Arc::clone(&state);
     let service = service_fn(move |request: Request<Incoming>| {
-        let under_way = UnderWay::begin(&requests);
+        let under_way = UnderWay::begin(&requests, !request.body().is_end_stream());
         let served = Rc::clone(&served);
         async move {
             let answer = respond(&served, request).await;
-            Ok::<_, Infallible>(answer.map(|body| Tracked { body, _under_way: under_way }))
+            Ok::<_, Infallible>(answer.map(|body| Tracked::new(body, under_way)))
         }
     });
     let mut drive =
@@ -188,8 +189,14 @@ async fn speak<H: Handler>(
     } else {
         let mut connection = builder1(&settings).serve_connection(io, service).with_upgrades();
         match drive.run(Pin::new(&mut connection)).await {
+            Ok(()) if state.may_be_sending() => linger(connection).await,
             Ok(()) => {}
-            Err(End::Failed(error)) => count_failure(&error, shared),
+            Err(End::Failed(error)) => {
+                count_failure(&error, shared);
+                if error.is_parse() && !state.has_ended() {
+                    linger(connection).await;
+                }
+            }
             Err(End::TooLate(wait)) => {
                 count_timeout(wait, &shared.stats);
                 // Said only to a caller that began a request: to an idle one it would look like an answer.
@@ -200,6 +207,18 @@ async fn speak<H: Handler>(
                 }
             }
         }
+    }
+}
+
+/// Closes so that the last answer arrives.
+async fn linger<S>(connection: http1::UpgradeableConnection<TokioIo<Io>, S>)
+where
+    S: HttpService<Incoming, ResBody: 'static, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    <S::ResBody as Body>::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    // `None`: upgraded, and no longer ours.
+    if let Some(parts) = connection.into_parts() {
+        let _ = within(LINGER, parts.io.into_inner().linger(LINGER_BYTES)).await;
     }
 }
 
@@ -278,7 +297,7 @@ where
     S: HttpService<Incoming, ResBody = B>,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     I: hyper::rt::Read + hyper::rt::Write + Unpin,
-    B: http_body::Body + 'static,
+    B: Body + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     fn close(self: Pin<&mut Self>) {
@@ -292,7 +311,7 @@ where
     S: HttpService<Incoming, ResBody = B>,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     I: hyper::rt::Read + hyper::rt::Write + Unpin,
-    B: http_body::Body + 'static,
+    B: Body + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     E: hyper::rt::bounds::Http2ServerConnExec<S::Future, B>,
 {
@@ -375,5 +394,8 @@ const SEND_BUFFER: usize = 256 * 1024;
 /// Streams a caller may reset before they were taken up, and errors it may make, before the connection goes
 /// (CVE-2023-44487, CVE-2025-8671).
 const RESETS_MAX: usize = 64;
+/// How long, and for how many bytes, a caller is listened to that has its answer and goes on sending.
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_BYTES: usize = 16 << 20;
 /// What an idle HTTP/2 connection gets to hear that it goes.
 const GOODBYE: Duration = Duration::from_secs(2);

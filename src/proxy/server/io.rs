@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
+use super::respond;
 use super::state::State;
 
 /// A plain socket.
@@ -134,12 +135,39 @@ impl Io {
         }
     }
 
-    fn note<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    /// Says that we are done, then reads and forgets what the caller still sends, until it ends or `most` bytes came:
+    /// closing over unread bytes would reset the connection, and the reset could overtake our last answer.
+    pub(super) async fn linger(mut self, most: usize) {
+        let _ = self.shutdown().await;
+        let mut scratch = [0; 4096];
+        let mut read = 0;
+        while read < most {
+            match AsyncReadExt::read(&mut self, &mut scratch).await {
+                Ok(0) | Err(_) => break,
+                Ok(length) => read += length,
+            }
+        }
+    }
+
+    fn note(&self, result: Poll<io::Result<usize>>, length: usize) -> Poll<io::Result<usize>> {
         match &result {
-            Poll::Ready(_) => self.state.wrote(),
+            Poll::Ready(Ok(written)) => self.state.wrote(*written >= length),
+            Poll::Ready(Err(_)) => self.state.wrote(true),
             Poll::Pending => self.state.stall(),
         }
         result
+    }
+
+    fn poll_transport(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.transport {
+            Transport::Plain(plain) => Pin::new(plain).poll_write(cx, bytes),
+            Transport::Tls(stream) => Pin::new(&mut **stream).poll_write(cx, bytes),
+        }
+    }
+
+    /// What goes out in place of an answer that the protocol library gives by itself, without a body.
+    fn instead(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        if self.state.unasked() { respond::with_body(bytes) } else { None }
     }
 }
 
@@ -161,6 +189,8 @@ impl AsyncRead for Io {
         };
         if buf.filled().len() > before {
             self.state.read();
+        } else if result.is_ready() {
+            self.state.end();
         }
         result
     }
@@ -168,11 +198,12 @@ impl AsyncRead for Io {
 
 impl AsyncWrite for Io {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let result = match &mut self.transport {
-            Transport::Plain(plain) => Pin::new(plain).poll_write(cx, bytes),
-            Transport::Tls(stream) => Pin::new(&mut **stream).poll_write(cx, bytes),
-        };
-        self.note(result)
+        if let Some(answer) = self.instead(bytes) {
+            // A few hundred bytes on a connection that ends here: if the socket takes only some, so be it.
+            return self.poll_transport(cx, &answer).map_ok(|_| bytes.len());
+        }
+        let result = self.poll_transport(cx, bytes);
+        self.note(result, bytes.len())
     }
 
     fn poll_write_vectored(
@@ -180,11 +211,15 @@ impl AsyncWrite for Io {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        let length = slices.iter().map(|slice| slice.len()).sum();
+        if let [slice] = slices {
+            return self.poll_write(cx, slice);
+        }
         let result = match &mut self.transport {
             Transport::Plain(plain) => Pin::new(plain).poll_write_vectored(cx, slices),
             Transport::Tls(stream) => Pin::new(&mut **stream).poll_write_vectored(cx, slices),
         };
-        self.note(result)
+        self.note(result, length)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -72,8 +72,7 @@ mod tests {
     #[tokio::test]
     async fn both_versions_are_read_to_their_end_and_no_further() {
         let source = "192.0.2.7:4711".parse().expect("an address");
-        let header =
-            proxy_header::ProxyHeader::with_address(proxy_header::ProxiedAddress::stream(source, source));
+        let header = proxy_header::ProxyHeader::with_address(proxy_header::ProxiedAddress::stream(source, source));
         let (mut one, mut two) = (Vec::new(), Vec::new());
         header.encode_v1(&mut one).expect("encoded");
         header.encode_v2(&mut two).expect("encoded");

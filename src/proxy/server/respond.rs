@@ -54,6 +54,32 @@ fn problem<B: From<Bytes>>(status: StatusCode, body: &'static [u8]) -> Response<
     response
 }
 
+/// The problem document for an answer that the protocol library gives by itself: it refuses what it cannot parse
+/// without a body. `None` when `bytes` are anything else.
+pub(super) fn with_body(bytes: &[u8]) -> Option<Vec<u8>> {
+    if bytes.len() > 512 || !bytes.starts_with(b"HTTP/1.1 ") {
+        return None;
+    }
+    let head = std::str::from_utf8(bytes).ok()?;
+    let fields =
+        head.strip_prefix("HTTP/1.1 4").or_else(|| head.strip_prefix("HTTP/1.1 5"))?.strip_suffix("\r\n\r\n")?;
+    if fields.contains("\r\n\r\n") || !fields.contains("\r\ncontent-length: 0") {
+        return None;
+    }
+    let (status, _) = head.strip_prefix("HTTP/1.1 ")?.split_once("\r\n")?;
+    let (code, title) = status.split_once(' ')?;
+    let detail = match code {
+        "414" => "The request target is longer than this gateway accepts.",
+        "431" => "The head of the request is larger than this gateway accepts.",
+        "505" => "This gateway does not speak that version of HTTP.",
+        _ => "The request is not well-formed HTTP/1.1.",
+    };
+    let body =
+        format!("{{\"type\":\"about:blank\",\"title\":\"{title}\",\"status\":{code},\"detail\":\"{detail}\"}}\n");
+    let length = format!("\r\ncontent-type: application/problem+json\r\ncontent-length: {}", body.len());
+    Some((head.replacen("\r\ncontent-length: 0", &length, 1) + &body).into_bytes())
+}
+
 const TARGET_TOO_LONG: &[u8] =
     br#"{"type":"about:blank","title":"URI Too Long","status":414,"detail":"The request target is longer than this gateway accepts."}"#;
 const HEAD_TOO_LARGE: &[u8] =

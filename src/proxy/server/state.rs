@@ -19,8 +19,16 @@ pub(super) struct State {
     heard: AtomicBool,
     /// The caller takes nothing: the last write found the socket full.
     stalled: AtomicBool,
-    /// Writes that took something.
-    writes: AtomicU32,
+    /// Writes that took something, and pieces of answers that were asked for.
+    progress: AtomicU32,
+    /// Answers whose next piece nobody asked for yet: over HTTP/2 their streams have no window left.
+    blocked: AtomicU32,
+    /// The last request came with a body.
+    with_body: AtomicBool,
+    /// An answer was handed over, and is not yet written in full.
+    unwritten: AtomicBool,
+    /// The caller will send no more.
+    ended: AtomicBool,
 }
 
 /// What a connection is waiting for. A change means another deadline; the numbers make two of a kind differ.
@@ -39,9 +47,11 @@ pub(super) enum Wait {
 impl State {
     pub(super) fn wait(&self, http2: bool) -> Wait {
         let requests = self.requests.load(Ordering::Relaxed);
-        if self.stalled.load(Ordering::Relaxed) {
-            Wait::Reader(self.writes.load(Ordering::Relaxed))
-        } else if self.in_flight.load(Ordering::Relaxed) > 0 {
+        let in_flight = self.in_flight.load(Ordering::Relaxed);
+        let blocked = http2 && in_flight > 0 && self.blocked.load(Ordering::Relaxed) == in_flight;
+        if blocked || self.stalled.load(Ordering::Relaxed) {
+            Wait::Reader(self.progress.load(Ordering::Relaxed))
+        } else if in_flight > 0 {
             Wait::Handler
         } else if requests == 0 || (!http2 && self.heard.load(Ordering::Relaxed)) {
             // Later bytes of HTTP/2 may be pings; they do not put off the idle deadline, so they need none of their own.
@@ -60,9 +70,31 @@ impl State {
         self.heard.load(Ordering::Relaxed)
     }
 
-    pub(super) fn wrote(&self) {
+    /// A write took bytes: all that it was given, or some.
+    pub(super) fn wrote(&self, all: bool) {
         self.stalled.store(false, Ordering::Relaxed);
-        self.writes.store(self.writes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        if all {
+            self.unwritten.store(false, Ordering::Relaxed);
+        }
+        step(&self.progress);
+    }
+
+    /// Whether what is written now is no handler's answer.
+    pub(super) fn unasked(&self) -> bool {
+        self.in_flight.load(Ordering::Relaxed) == 0 && !self.unwritten.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Whether the caller may still be sending a body that nobody reads.
+    pub(super) fn may_be_sending(&self) -> bool {
+        self.with_body.load(Ordering::Relaxed) && !self.has_ended()
     }
 
     pub(super) fn stall(&self) {
@@ -75,18 +107,18 @@ impl State {
 pub(super) struct UnderWay(Arc<State>);
 
 impl UnderWay {
-    pub(super) fn begin(state: &Arc<State>) -> Self {
-        state.in_flight.store(state.in_flight.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        state.requests.store(state.requests.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    pub(super) fn begin(state: &Arc<State>, with_body: bool) -> Self {
+        step(&state.in_flight);
+        step(&state.requests);
+        state.with_body.store(with_body, Ordering::Relaxed);
         Self(Arc::clone(state))
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        let left = self.0.in_flight.load(Ordering::Relaxed) - 1;
-        self.0.in_flight.store(left, Ordering::Relaxed);
-        if left == 0 {
+        self.0.unwritten.store(true, Ordering::Relaxed);
+        if step_back(&self.0.in_flight) == 0 {
             self.0.heard.store(false, Ordering::Relaxed);
         }
     }
@@ -95,8 +127,16 @@ impl Drop for UnderWay {
 /// An answer's body that keeps its request under way until it is handed over.
 #[derive(Debug)]
 pub(super) struct Tracked<B> {
-    pub(super) body: B,
-    pub(super) _under_way: UnderWay,
+    body: B,
+    /// Counted in [`State::blocked`].
+    blocked: bool,
+    under_way: UnderWay,
+}
+
+impl<B> Tracked<B> {
+    pub(super) fn new(body: B, under_way: UnderWay) -> Self {
+        Self { body, blocked: false, under_way }
+    }
 }
 
 impl<B: Body + Unpin> Body for Tracked<B> {
@@ -107,7 +147,18 @@ impl<B: Body + Unpin> Body for Tracked<B> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        let state = &self.under_way.0;
+        step(&state.progress);
+        // A piece handed over: until the next is asked for, the caller is what is waited for.
+        let blocked = frame.is_ready();
+        match (self.blocked, blocked) {
+            (false, true) => _ = step(&state.blocked),
+            (true, false) => _ = step_back(&state.blocked),
+            _ => {}
+        }
+        self.blocked = blocked;
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
@@ -117,4 +168,26 @@ impl<B: Body + Unpin> Body for Tracked<B> {
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
+}
+
+impl<B> Drop for Tracked<B> {
+    fn drop(&mut self) {
+        if self.blocked {
+            step_back(&self.under_way.0.blocked);
+        }
+    }
+}
+
+// Not read-modify-write instructions: only one thread ever touches these.
+
+fn step(counter: &AtomicU32) -> u32 {
+    let value = counter.load(Ordering::Relaxed).wrapping_add(1);
+    counter.store(value, Ordering::Relaxed);
+    value
+}
+
+fn step_back(counter: &AtomicU32) -> u32 {
+    let value = counter.load(Ordering::Relaxed).wrapping_sub(1);
+    counter.store(value, Ordering::Relaxed);
+    value
 }

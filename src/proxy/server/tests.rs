@@ -1,13 +1,17 @@
 //! The server on real sockets.
 
+use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 
@@ -22,10 +26,58 @@ struct ByPath {
     released: Arc<tokio::sync::Semaphore>,
 }
 
-impl Handler for ByPath {
-    type Body = Full<Bytes>;
+/// The same bytes again and again.
+#[derive(Default)]
+struct Chunks {
+    bytes: Bytes,
+    left: usize,
+}
 
-    async fn handle(&self, connection: &Rc<ConnInfo>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+impl From<Bytes> for Chunks {
+    fn from(bytes: Bytes) -> Self {
+        Self { left: usize::from(!bytes.is_empty()), bytes }
+    }
+}
+
+impl From<&'static str> for Chunks {
+    fn from(text: &'static str) -> Self {
+        Bytes::from_static(text.as_bytes()).into()
+    }
+}
+
+impl From<String> for Chunks {
+    fn from(text: String) -> Self {
+        Bytes::from(text).into()
+    }
+}
+
+impl Body for Chunks {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                Poll::Ready(Some(Ok(Frame::data(self.bytes.clone()))))
+            }
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact((self.bytes.len() * self.left) as u64)
+    }
+}
+
+impl Handler for ByPath {
+    type Body = Chunks;
+
+    async fn handle(&self, connection: &Rc<ConnInfo>, request: Request<Incoming>) -> Response<Chunks> {
         match request.uri().path() {
             "/panic" => panic!("as asked"),
             "/hold" => {
@@ -33,7 +85,17 @@ impl Handler for ByPath {
                 self.released.acquire().await.expect("never closed").forget();
                 Response::new("held".into())
             }
-            "/large" => Response::new(vec![b'x'; 64 << 20].into()),
+            "/early" => {
+                let mut answer = Response::new("too much".into());
+                *answer.status_mut() = http::StatusCode::PAYLOAD_TOO_LARGE;
+                answer
+            }
+            "/empty" => {
+                let mut answer = Response::new(Chunks::default());
+                *answer.status_mut() = http::StatusCode::NOT_FOUND;
+                answer
+            }
+            "/large" => Response::new(Chunks { bytes: vec![b'x'; 1 << 16].into(), left: 1 << 10 }),
             "/peer" => Response::new(connection.peer.map_or_else(|| "unix".into(), |peer| peer.to_string().into())),
             "/echo" => {
                 Response::new(request.into_body().collect().await.map(|b| b.to_bytes()).unwrap_or_default().into())
@@ -243,10 +305,55 @@ fn oversized_heads_are_refused() {
     ] {
         let answer = server.talk(request.as_bytes());
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{status}: {answer:?}");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+        assert!(head.contains("application/problem+json"), "{answer:?}");
+        assert!(head.contains(&format!("content-length: {}", body.len())), "{answer:?}");
+        let problem: serde_json::Value = serde_json::from_str(body).expect("JSON");
+        assert_eq!(problem["status"].to_string(), status);
     }
     wait_until("all are counted", || {
         server.shared.stats.oversized_heads.value() == 3 && server.shared.stats.malformed.value() == 2
     });
+}
+
+#[test]
+fn a_handlers_empty_answer_is_left_as_it_is() {
+    let server = start(Settings::default());
+    let answer = server.talk(b"GET /empty HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 404 ") && answer.ends_with("\r\n\r\n"), "{answer:?}");
+}
+
+#[test]
+fn an_early_answer_reaches_a_caller_that_goes_on_sending() {
+    let server = start(Settings::default());
+    let mut stream = server.connect();
+    write!(stream, "POST /early HTTP/1.1\r\nhost: a\r\ncontent-length: 8000000\r\n\r\n").expect("sent");
+    // All of it, although the answer is there long before.
+    stream.write_all(&vec![b'x'; 8_000_000]).expect("read to the end, not reset");
+    let answer = read_to_end(&mut stream);
+    assert!(answer.starts_with("HTTP/1.1 413 ") && answer.ends_with("too much"), "{answer:?}");
+}
+
+#[test]
+fn a_caller_whose_streams_have_no_window_is_cut_off() {
+    let server = start(Settings { body_idle: Duration::from_millis(300), ..Settings::default() });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(server.address).await.expect("connected");
+        let io = hyper_util::rt::TokioIo::new(stream);
+        let (mut sender, connection) = hyper::client::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new())
+            .initial_stream_window_size(65_535)
+            .handshake(io)
+            .await
+            .expect("HTTP/2 is spoken");
+        let connection = tokio::spawn(connection);
+        let request = Request::get("http://a/large").body(Full::<Bytes>::default()).expect("a request");
+        let answer = sender.send_request(request).await.expect("answered");
+        // The answer's body is held and never read.
+        let _ = tokio::time::timeout(DEADLINE, connection).await.expect("cut off in time");
+        drop(answer);
+    });
+    assert_eq!(server.shared.stats.slow_reads.value(), 1);
 }
 
 #[test]
