@@ -210,7 +210,11 @@ fn merged<T: Ord + Copy>(mut ranges: Vec<(T, T)>) -> Vec<(T, T)> {
 /// Empty elements are skipped (RFC 9110 section 5.6.1).
 fn listed_hops(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
     headers.get_all(X_FORWARDED_FOR).iter().rev().flat_map(|line| {
-        line.as_bytes().rsplit(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|entry| !entry.is_empty()).map(parse_hop)
+        line.as_bytes()
+            .rsplit(|byte| *byte == b',')
+            .map(<[u8]>::trim_ascii)
+            .filter(|entry| !entry.is_empty())
+            .map(parse_hop)
     })
 }
 
@@ -325,7 +329,11 @@ pub fn parse_hop(entry: &[u8]) -> Option<IpAddr> {
     }
     match text.split_once(':') {
         Some((address, port)) if !port.contains(':') => {
-            if is_port(port) { address.parse::<Ipv4Addr>().ok().map(IpAddr::V4) } else { None }
+            if is_port(port) {
+                address.parse::<Ipv4Addr>().ok().map(IpAddr::V4)
+            } else {
+                None
+            }
         }
         _ => text.parse().ok(),
     }

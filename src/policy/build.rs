@@ -88,7 +88,9 @@ pub enum BuildError {
         identity: usize,
     },
     /// An identity with listed callers has a composite key, or an address: there is no one key to hash.
-    #[error("identity {identity} lists callers by the hash of their key, so it needs exactly one source, and no address")]
+    #[error(
+        "identity {identity} lists callers by the hash of their key, so it needs exactly one source, and no address"
+    )]
     CallersOfComposite {
         /// The identity.
         identity: usize,

@@ -32,8 +32,7 @@ impl Callers {
     /// # Errors
     /// The names of two callers with one digest.
     pub fn new(entries: impl IntoIterator<Item = ([u8; 32], Caller)>) -> Result<Self, (Arc<str>, Arc<str>)> {
-        let mut by_digest: Vec<_> =
-            entries.into_iter().map(|(digest, caller)| (digest, Arc::new(caller))).collect();
+        let mut by_digest: Vec<_> = entries.into_iter().map(|(digest, caller)| (digest, Arc::new(caller))).collect();
         by_digest.sort_by_key(|entry| entry.0);
         match by_digest.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             Some(pair) => Err((Arc::clone(&pair[0].1.name), Arc::clone(&pair[1].1.name))),

@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use http::header::HOST;
 use http::{HeaderMap, Method, Uri};
 
+use super::Peer;
 use super::address::{AddressPolicy, parse_host_address};
 use super::path::{self, Malformed};
 use super::pattern::is_host_character;
-use super::Peer;
 
 /// The facts of one request. Borrowed from it; the path is decoded and normalised once, here.
 #[derive(Debug)]
@@ -97,7 +97,8 @@ fn check_port(text: &str) -> Result<(), Malformed> {
     let Some(digits) = text.strip_prefix(':') else {
         return if text.is_empty() { Ok(()) } else { Err(Malformed::Host) };
     };
-    let right = digits.is_empty() || (digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.parse::<u16>().is_ok());
+    let right =
+        digits.is_empty() || (digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.parse::<u16>().is_ok());
     if right { Ok(()) } else { Err(Malformed::Host) }
 }
 
@@ -124,9 +125,10 @@ mod tests {
 
     #[test]
     fn what_no_server_is_called_is_refused() {
-        for text in
-            ["a b", "a/b", "a?b", "a\\b", "user@a", "a:x", "a:+80", "a:99999", "a..b", ".a", ".", ":80", "[::1", "[::1]x", "ä"]
-        {
+        for text in [
+            "a b", "a/b", "a?b", "a\\b", "user@a", "a:x", "a:+80", "a:99999", "a..b", ".a", ".", ":80", "[::1",
+            "[::1]x", "ä",
+        ] {
             assert_eq!(normal_host(text), Err(Malformed::Host), "{text}");
         }
         assert_eq!(normal_host(&"a".repeat(254)), Err(Malformed::Host));

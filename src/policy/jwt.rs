@@ -150,7 +150,9 @@ impl JwtPolicy {
         let until = self.check_claims(&payload, now)?;
         let wanted = self.wanted.iter().map(|name| (name.clone(), claim(&payload, name)));
         let claims = Arc::new(VerifiedClaims { claims: wanted.collect() });
-        if claims.claims.iter().filter_map(|(_, value)| value.as_ref()).map(String::len).sum::<usize>() <= REMEMBERED_MAX {
+        if claims.claims.iter().filter_map(|(_, value)| value.as_ref()).map(String::len).sum::<usize>()
+            <= REMEMBERED_MAX
+        {
             self.verified.insert(digest, until, Arc::clone(&claims), now);
         }
         Ok(claims)
@@ -191,7 +193,9 @@ impl JwtPolicy {
         {
             return Err(JwtError::NotYet);
         }
-        let accepts = |accepted: &[String], value: &Value| value.as_str().is_some_and(|text| accepted.iter().any(|one| one == text));
+        let accepts = |accepted: &[String], value: &Value| {
+            value.as_str().is_some_and(|text| accepted.iter().any(|one| one == text))
+        };
         if !self.issuers.is_empty() && !payload.get("iss").is_some_and(|issuer| accepts(&self.issuers, issuer)) {
             return Err(JwtError::Issuer);
         }

@@ -35,7 +35,9 @@ impl KeySet {
         for key in &mut keys {
             key.algorithms.retain(|algorithm| algorithms.contains(algorithm));
         }
-        if let Some(useless) = algorithms.iter().find(|algorithm| !keys.iter().any(|key| key.algorithms.contains(algorithm))) {
+        if let Some(useless) =
+            algorithms.iter().find(|algorithm| !keys.iter().any(|key| key.algorithms.contains(algorithm)))
+        {
             return Err(format!("none of the keys is for {useless:?}, which `algorithms` accepts"));
         }
         keys.retain(|key| !key.algorithms.is_empty());
@@ -122,7 +124,8 @@ fn parse_pem(text: &[u8]) -> Result<Vec<VerifyingKey>, String> {
             (DecodingKey::from_ec_pem, &[Algorithm::ES256, Algorithm::ES384]),
             (DecodingKey::from_ed_pem, &[Algorithm::EdDSA]),
         ];
-        let found = readers.iter().find_map(|(read, algorithms)| Some((read(whole.as_bytes()).ok()?, algorithms.to_vec())));
+        let found =
+            readers.iter().find_map(|(read, algorithms)| Some((read(whole.as_bytes()).ok()?, algorithms.to_vec())));
         let (key, algorithms) =
             found.ok_or_else(|| format!("key {number} (`{label}`) is no RSA, EC or Ed25519 public key"))?;
         let algorithms = narrow_to_curve(&key, algorithms);
@@ -144,7 +147,9 @@ fn narrow_to_curve(key: &DecodingKey, mut algorithms: Vec<Algorithm>) -> Vec<Alg
 
 fn parse_secret(text: &[u8], algorithms: &[Algorithm]) -> Result<Vec<VerifyingKey>, String> {
     if algorithms.iter().any(|algorithm| algorithm.family() != AlgorithmFamily::Hmac) {
-        return Err("this is neither a JWKS document nor PEM, and a raw secret serves HS256, HS384 and HS512 only".into());
+        return Err(
+            "this is neither a JWKS document nor PEM, and a raw secret serves HS256, HS384 and HS512 only".into()
+        );
     }
     check_secret(text, algorithms)?;
     Ok(vec![VerifyingKey { id: None, algorithms: algorithms.to_vec(), key: DecodingKey::from_secret(text) }])

@@ -124,7 +124,11 @@ fn value_words<'k>(key: &'k [u8], quoted: bool, text: &mut String) -> Option<&'k
     }
     let (value, rest) = rest.split_at_checked(usize::from(length))?;
     let value = String::from_utf8_lossy(value);
-    if quoted { write!(text, "{value:?}").ok()? } else { text.push_str(&value) }
+    if quoted {
+        write!(text, "{value:?}").ok()?
+    } else {
+        text.push_str(&value)
+    }
     Some(rest)
 }
 

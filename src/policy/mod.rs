@@ -136,7 +136,9 @@ impl Policy {
             Placeholder::Tier => into.extend(who.tier().map_or(&[][..], |tier| tier.as_bytes())),
             Placeholder::Caller => into.extend(who.caller.as_ref().map_or(&[][..], |caller| caller.name.as_bytes())),
             Placeholder::Route => into.extend_from_slice(route.name.as_bytes()),
-            Placeholder::Address => into.extend(request.client.map(|client| client.to_string()).unwrap_or_default().bytes()),
+            Placeholder::Address => {
+                into.extend(request.client.map(|client| client.to_string()).unwrap_or_default().bytes())
+            }
             Placeholder::Host => into.extend_from_slice(request.host.as_bytes()),
             Placeholder::Path(name) => {
                 let capture = route.pattern.capture(name).and_then(|index| matched.captures.get(index));

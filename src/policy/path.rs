@@ -246,8 +246,14 @@ mod tests {
                 let mut bytes = [0; 4];
                 match choose() % 3 {
                     0 if character != '%' => path.push(character),
-                    1 => character.encode_utf8(&mut bytes).bytes().for_each(|byte| path.push_str(&format!("%{byte:02x}"))),
-                    _ => character.encode_utf8(&mut bytes).bytes().for_each(|byte| path.push_str(&format!("%{byte:02X}"))),
+                    1 => character
+                        .encode_utf8(&mut bytes)
+                        .bytes()
+                        .for_each(|byte| path.push_str(&format!("%{byte:02x}"))),
+                    _ => character
+                        .encode_utf8(&mut bytes)
+                        .bytes()
+                        .for_each(|byte| path.push_str(&format!("%{byte:02X}"))),
                 }
             }
             path.push_str(["", ";a=b", "%3bq", ""][usize::from(choose() % 4)]);

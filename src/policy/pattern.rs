@@ -251,7 +251,8 @@ fn parse_segment(part: &str, place: std::ops::Range<usize>, before: &[Segment]) 
         return Ok(Segment::Rest);
     }
     if let Some(name) = part.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
-        let named = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
+        let named =
+            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
         if !named {
             return Err(ParseError::new(place, "a capture is `{name}` with letters, digits, `_` and `-`"));
         }
@@ -292,9 +293,9 @@ mod tests {
 
     #[test]
     fn a_pattern_says_itself_back() {
-        for text in [
-            "/", "/**", "GET /v1/{id}", "POST|PUT *.example.com/v1/{id}/**", "example.com/", "[::1]/x", "/a%25b/ü",
-        ] {
+        for text in
+            ["/", "/**", "GET /v1/{id}", "POST|PUT *.example.com/v1/{id}/**", "example.com/", "[::1]/x", "/a%25b/ü"]
+        {
             assert_eq!(Pattern::parse(text).map(|pattern| pattern.to_string()).as_deref(), Ok(text));
         }
         let pattern = Pattern::parse("  GET   EXAMPLE.com./%61/ ").map(|pattern| pattern.to_string());

@@ -129,7 +129,11 @@ impl Plan {
                 if let Source::Path(name) = source
                     && route.pattern.capture(name).is_none()
                 {
-                    errors.push(BuildError::UnknownCapture { route: index, identity: reached[next], name: name.clone() });
+                    errors.push(BuildError::UnknownCapture {
+                        route: index,
+                        identity: reached[next],
+                        name: name.clone(),
+                    });
                 }
             }
             next += 1;

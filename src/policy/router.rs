@@ -273,7 +273,8 @@ impl Candidate {
         let methods_meet = self.methods.is_empty() || self.methods.iter().any(|method| other.methods.contains(method));
         // A field may stand in a request twice, but two values of one field are meant as alternatives.
         let headers_meet = !self.headers.iter().any(|(name, value)| {
-            value.is_some() && other.headers.iter().any(|(other, wanted)| other == name && wanted.is_some() && wanted != value)
+            value.is_some()
+                && other.headers.iter().any(|(other, wanted)| other == name && wanted.is_some() && wanted != value)
         });
         self.rank() == other.rank() && methods_meet && headers_meet
     }

@@ -294,10 +294,27 @@ mod tests {
 
     #[test]
     fn a_source_says_itself_back() {
-        for text in ["address", "header:x-api-key", "bearer", "basic", "cookie:sid", "query:key", "path:id", "jwt:sub", "client_certificate"] {
+        for text in [
+            "address",
+            "header:x-api-key",
+            "bearer",
+            "basic",
+            "cookie:sid",
+            "query:key",
+            "path:id",
+            "jwt:sub",
+            "client_certificate",
+        ] {
             assert_eq!(Source::parse(text).map(|source| source.words()).as_deref(), Ok(text));
         }
-        for (text, wrong) in [("adress", "adress"), ("header:", "header:"), ("jwt", "jwt"), ("bearer:x", ":x"), ("header:a b", "a b"), ("cookie:a;b", "a;b")] {
+        for (text, wrong) in [
+            ("adress", "adress"),
+            ("header:", "header:"),
+            ("jwt", "jwt"),
+            ("bearer:x", ":x"),
+            ("header:a b", "a b"),
+            ("cookie:a;b", "a;b"),
+        ] {
             let error = Source::parse(text).expect_err(text);
             assert_eq!(text.get(error.at.clone()), Some(wrong), "{text}: {error}");
         }

@@ -117,7 +117,9 @@ impl Template {
                     value.clear();
                     fill(placeholder, &mut value);
                     let is_host = *placeholder == Placeholder::Host;
-                    let kept = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || (is_host && b"[:]".contains(&byte));
+                    let kept = |byte: u8| {
+                        byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || (is_host && b"[:]".contains(&byte))
+                    };
                     encode(&value, kept, &mut location);
                 }
             }
@@ -198,9 +200,14 @@ mod tests {
 
     #[test]
     fn every_mistake_has_its_place() {
-        for (text, wrong) in
-            [("a{", "{"), ("a}b", "}"), ("{teir}", "{teir}"), ("x{path:}", "{path:}"), ("{identity:who}", "{identity:who}"), ("a\r\nb", "\r")]
-        {
+        for (text, wrong) in [
+            ("a{", "{"),
+            ("a}b", "}"),
+            ("{teir}", "{teir}"),
+            ("x{path:}", "{path:}"),
+            ("{identity:who}", "{identity:who}"),
+            ("a\r\nb", "\r"),
+        ] {
             let error = parse(text).expect_err(text);
             assert_eq!(text.get(error.at.clone()), Some(wrong), "{text:?}: {error:?}");
         }

@@ -91,11 +91,8 @@ fn a_forged_token_is_refused_even_after_its_model_was_seen() {
 #[test]
 fn only_listed_algorithms_count_and_none_never() {
     let policy = policy(accepting(&[Algorithm::HS256]));
-    let other = encode(
-        &Header::new(Algorithm::HS384),
-        &json!({"sub": "u", "exp": NOW + 1}),
-        &EncodingKey::from_secret(SECRET),
-    );
+    let other =
+        encode(&Header::new(Algorithm::HS384), &json!({"sub": "u", "exp": NOW + 1}), &EncodingKey::from_secret(SECRET));
     assert_eq!(subject(&policy, &other.expect("a token"), NOW), Err(JwtError::Algorithm));
     // {"alg":"none"} . {"sub":"u","exp":99999999999} .
     let none = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJ1IiwiZXhwIjo5OTk5OTk5OTk5OX0.";

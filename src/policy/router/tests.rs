@@ -23,7 +23,13 @@ fn conflicts(patterns: &[&str]) -> Vec<RouteConflict> {
     Router::new(&patterns).err().unwrap_or_default()
 }
 
-fn find(router: &Router, method: &str, host: &str, path: &str, headers: &[(&'static str, &'static str)]) -> Option<usize> {
+fn find(
+    router: &Router,
+    method: &str,
+    host: &str,
+    path: &str,
+    headers: &[(&'static str, &'static str)],
+) -> Option<usize> {
     let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
     let method = Method::from_bytes(method.as_bytes()).expect("a method");
     router.find(&method, host, path, &headers.collect()).map(|matched| matched.route)
@@ -89,7 +95,8 @@ fn more_header_conditions_win() {
 #[test]
 fn captures_hold_only_the_winning_way() {
     let router = router(&["/a/{x}/c/{y}", "/{p}/b/**", "/{p}/{q}/{r}"]);
-    let captures = |path| router.find(&Method::GET, "", path, &HeaderMap::new()).map(|m| (m.route, m.captures.to_vec()));
+    let captures =
+        |path| router.find(&Method::GET, "", path, &HeaderMap::new()).map(|m| (m.route, m.captures.to_vec()));
     assert_eq!(captures("/a/1/c/2"), Some((0, vec!["1", "2"])));
     assert_eq!(captures("/a/b/c/d"), Some((0, vec!["b", "d"])));
     assert_eq!(captures("/a/b/d/e"), Some((1, vec!["a"])));
@@ -129,8 +136,9 @@ fn interleaved_literals_and_captures_never_visit_a_node_twice() {
     // Every mixture of `a` and `{x}` to depth 10, and a path that fails only at its end: the worst there is.
     let patterns: Vec<Pattern> = (0..1024_u32)
         .map(|mask| {
-            let path: String =
-                (0..10).map(|bit| if mask >> bit & 1 == 0 { "/a".to_owned() } else { format!("/{{x{bit}}}") }).collect();
+            let path: String = (0..10)
+                .map(|bit| if mask >> bit & 1 == 0 { "/a".to_owned() } else { format!("/{{x{bit}}}") })
+                .collect();
             pattern(&format!("GET {path}/end"))
         })
         .collect();

@@ -78,44 +78,45 @@ pub struct Charge<'r> {
 impl Record<'_> {
     /// Appends the record as a line of JSON. Empty fields are left out.
     pub(super) fn json(&self, into: &mut Vec<u8>, stamp: &Stamp, keys: &Keys) {
+        into.reserve(TYPICAL);
         into.extend_from_slice(b"{\"time\":\"");
         stamp.rfc3339(into, self.at_micros);
         into.extend_from_slice(b"\",\"id\":\"");
         escape::json(into, self.id.as_bytes());
         into.extend_from_slice(b"\",\"status\":");
         number(into, u64::from(self.status));
-        text(into, "method", self.method.as_bytes());
-        text(into, "host", self.host.as_bytes());
-        text(into, "path", self.path.as_bytes());
-        text(into, "protocol", self.protocol.as_bytes());
-        text(into, "route", self.route.as_bytes());
+        text(into, b",\"method\":\"", self.method.as_bytes());
+        text(into, b",\"host\":\"", self.host.as_bytes());
+        text(into, b",\"path\":\"", self.path.as_bytes());
+        text(into, b",\"protocol\":\"", self.protocol.as_bytes());
+        text(into, b",\"route\":\"", self.route.as_bytes());
         if let Some(client) = self.client {
             into.extend_from_slice(b",\"client\":\"");
             address(into, client);
             into.push(b'"');
         }
-        text(into, "caller", self.caller.as_bytes());
-        text(into, "tier", self.tier.as_bytes());
+        text(into, b",\"caller\":\"", self.caller.as_bytes());
+        text(into, b",\"tier\":\"", self.tier.as_bytes());
         if self.refused {
             into.extend_from_slice(b",\"refused\":true");
         }
-        text(into, "reason", self.reason.as_bytes());
+        text(into, b",\"reason\":\"", self.reason.as_bytes());
         self.limits(into, keys);
         if let Some(micros) = self.retry_after_micros {
-            field(into, "retry_after_ms", micros.div_ceil(1_000));
+            field(into, b",\"retry_after_ms\":", micros.div_ceil(1_000));
         }
-        field(into, "received_bytes", self.received_bytes);
-        field(into, "sent_bytes", self.sent_bytes);
-        field(into, "duration_us", self.duration_micros);
-        text(into, "upstream", self.upstream.as_bytes());
+        field(into, b",\"received_bytes\":", self.received_bytes);
+        field(into, b",\"sent_bytes\":", self.sent_bytes);
+        field(into, b",\"duration_us\":", self.duration_micros);
+        text(into, b",\"upstream\":\"", self.upstream.as_bytes());
         if let Some(micros) = self.upstream_micros {
-            field(into, "upstream_us", micros);
+            field(into, b",\"upstream_us\":", micros);
         }
         if let Some(micros) = self.store_micros {
-            field(into, "store_us", micros);
+            field(into, b",\"store_us\":", micros);
         }
-        text(into, "user_agent", self.user_agent);
-        text(into, "referer", self.referer);
+        text(into, b",\"user_agent\":\"", self.user_agent);
+        text(into, b",\"referer\":\"", self.referer);
         into.extend_from_slice(b"}\n");
     }
 
@@ -132,9 +133,9 @@ impl Record<'_> {
                 }
                 into.push(b'"');
             }
-            field(into, "cost", charge.cost);
-            field(into, "remaining", charge.remaining);
-            text(into, "outcome", charge.outcome.as_bytes());
+            field(into, b",\"cost\":", charge.cost);
+            field(into, b",\"remaining\":", charge.remaining);
+            text(into, b",\"outcome\":\"", charge.outcome.as_bytes());
             into.push(b'}');
         }
         if !self.charges.is_empty() {
@@ -178,21 +179,18 @@ impl Record<'_> {
     }
 }
 
-fn text(into: &mut Vec<u8>, name: &str, value: &[u8]) {
+/// `opening` is the comma, the name and what stands before the value, so that it is one copy.
+fn text(into: &mut Vec<u8>, opening: &[u8], value: &[u8]) {
     if value.is_empty() {
         return;
     }
-    into.extend_from_slice(b",\"");
-    into.extend_from_slice(name.as_bytes());
-    into.extend_from_slice(b"\":\"");
+    into.extend_from_slice(opening);
     escape::json(into, value);
     into.push(b'"');
 }
 
-fn field(into: &mut Vec<u8>, name: &str, value: u64) {
-    into.extend_from_slice(b",\"");
-    into.extend_from_slice(name.as_bytes());
-    into.extend_from_slice(b"\":");
+fn field(into: &mut Vec<u8>, opening: &[u8], value: u64) {
+    into.extend_from_slice(opening);
     number(into, value);
 }
 
@@ -220,6 +218,9 @@ fn keyed_hash(secret: &[u8; 16], key: &[u8]) -> u64 {
     hasher.write(key);
     hasher.finish()
 }
+
+/// Bytes of an ordinary record.
+const TYPICAL: usize = 768;
 
 /// The calendar part of a moment, worked out once a second.
 #[derive(Debug)]

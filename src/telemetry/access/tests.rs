@@ -39,6 +39,22 @@ fn a_record_is_one_line_of_valid_json_whatever_strangers_send() {
 }
 
 #[test]
+fn every_byte_is_escaped_wherever_it_stands() {
+    for byte in 0..=u8::MAX {
+        for place in 0..20 {
+            let mut bytes = [b'a'; 20];
+            bytes[place] = byte;
+            let mut line = vec![b'"'];
+            escape::json(&mut line, &bytes);
+            line.push(b'"');
+            let value: String = serde_json::from_slice(&line).expect("valid JSON");
+            assert_eq!(value, String::from_utf8_lossy(&bytes), "byte {byte:#x} at {place}");
+            assert!(line.iter().all(|byte| *byte >= 0x20), "no control character survives");
+        }
+    }
+}
+
+#[test]
 fn keys_are_hashed_unless_asked_for() {
     let charges = [Charge { limit: "l", key: b"secret-key", ..Charge::default() }];
     let record = Record { charges: &charges, ..Record::default() };
