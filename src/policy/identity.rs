@@ -216,10 +216,10 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
         let mut values = Values::new();
         let mut token = None;
         for source in &identity.sources {
-            let Some(value) = self.value(identity, source, &mut token)? else { return Ok(None) };
-            values.push(value);
+            // All are looked at, even after one is absent: an invalid token must not pass for a missing key.
+            values.extend(self.value(identity, source, &mut token)?);
         }
-        Ok((!values.is_empty()).then_some(values))
+        Ok((values.len() == identity.sources.len() && !values.is_empty()).then_some(values))
     }
 
     fn value(
@@ -234,7 +234,7 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
             Source::Address => {
                 // On a Unix socket that names no address there is none: an identity by address is then missing.
                 let client = request.client;
-                Ok(client.map(|client| Cow::Owned(self.address.key(client).as_bytes().to_vec())))
+                Ok(client.map(|client| Cow::Owned(self.address.words(client).into_bytes())))
             }
             Source::Header(name) => source::header(request, name).map_err(ambiguous),
             Source::Bearer => {
@@ -262,6 +262,19 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                 Ok(subject.map(|subject| Cow::Borrowed(subject.as_bytes())))
             }
         }
+    }
+
+    /// What each source of an identity holds, for people. Slow and complete: it looks at every one.
+    pub(super) fn sources(self, index: usize) -> Vec<(String, Result<Option<String>, IdentityReason>)> {
+        let identity = &self.identities[index];
+        let mut token = None;
+        let mut told = Vec::new();
+        for source in &identity.sources {
+            let value = self.value(identity, source, &mut token);
+            let value = value.map(|found| found.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()));
+            told.push((source.words(), value));
+        }
+        told
     }
 
     /// An identity's key for a person or an upstream: the caller's name, or its values joined by `,`.

@@ -5,6 +5,7 @@ mod build;
 pub mod callers;
 pub mod claims;
 pub mod descriptor;
+pub mod explain;
 pub mod identity;
 pub mod jwt;
 mod jwt_keys;
@@ -33,6 +34,7 @@ use upstream::Upstream;
 pub use build::{BuildError, PolicyParts};
 pub use claims::{Charge, Claims, Identified};
 pub use descriptor::Descriptor;
+pub use explain::Explanation;
 pub use identity::{IdentityReason, IdentityRefusal};
 pub use path::Malformed;
 pub use router::Match;
@@ -371,3 +373,6 @@ pub struct UpstreamTimeouts {
     /// Between two pieces of a body, either way.
     pub idle: Micros,
 }
+
+#[cfg(test)]
+mod tests;
