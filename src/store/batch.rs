@@ -13,14 +13,16 @@
 //! **Answered in time.** Every request carries a deadline; whatever the server does, it is answered by then. A lost
 //! reply counts as charged: a charge is never sent twice.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -31,7 +33,7 @@ use super::bounds::Bounds;
 use super::breaker::{Breaker, Circuit};
 use super::shape::{Name, Seen, Shape};
 use crate::clock::Clock;
-use crate::limit::{Change, Draw, Micros, Standing, Timestamp};
+use crate::limit::{Change, Draw, Micros, Standing, Timestamp, Verdict};
 
 /// Requests taken into one call. A few times the largest useful vector; the rest wait for the next call.
 pub(crate) const ASKS_MAX: usize = 1024;
@@ -71,14 +73,35 @@ pub(crate) struct Ask {
 pub(crate) struct Correction {
     pub(crate) name: Name,
     pub(crate) shape: Arc<Shape>,
-    pub(crate) change: Change,
+    pub(crate) adjust: Adjust,
+}
+
+/// What a correction does to its bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Adjust {
+    /// What the caller asked for.
+    Change(Change),
+    /// A heartbeat: this gateway holds so many places of a concurrency limit.
+    Hold(u64),
+}
+
+impl Adjust {
+    /// Its number in scripts and statements, and its units.
+    pub(crate) fn numbers(self) -> (i64, u64) {
+        match self {
+            Self::Change(Change::Charge { more }) => (1, more),
+            Self::Change(Change::Refund { units }) => (2, units),
+            Self::Change(Change::Release { units }) => (3, units),
+            Self::Hold(units) => (4, units),
+        }
+    }
 }
 
 /// One call: distinct buckets, corrections to them, then requests, decided in this order.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) buckets: Vec<(Name, Arc<Shape>)>,
-    pub(crate) corrections: Vec<(u32, Change)>,
+    pub(crate) corrections: Vec<(u32, Adjust)>,
     pub(crate) groups: Vec<Group>,
 }
 
@@ -128,7 +151,7 @@ pub(crate) trait Link: 'static {
     fn connect(&self) -> impl Future<Output = Result<Self::Connection, String>>;
 
     /// Sends one batch and reads its answer. Dropped when nobody waits for it any more.
-    fn call(&self, connection: &mut Self::Connection, batch: &Batch) -> impl Future<Output = Result<Answer, Trouble>>;
+    fn call(&self, connection: &Self::Connection, batch: &Batch) -> impl Future<Output = Result<Answer, Trouble>>;
 
     /// Calls that must be apart (a cluster's slots). One number: one call.
     fn part(&self, _name: &Name) -> u32 {
@@ -136,7 +159,7 @@ pub(crate) trait Link: 'static {
     }
 
     /// What is to be done now and then with an idle connection: heartbeats, sweeping.
-    fn housekeep(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), Trouble>>;
+    fn housekeep(&self, connection: &Self::Connection) -> impl Future<Output = Result<(), Trouble>>;
 
     /// The span between two such turns.
     fn housekeep_every(&self) -> Duration;
@@ -179,6 +202,10 @@ pub(crate) struct Shared {
     pub(crate) answer_within: Micros,
     pub(crate) bounds: Bounds,
     pub(crate) counters: Counters,
+    /// Places of concurrency limits that requests of this gateway hold now.
+    held: Mutex<HashMap<u128, (Name, Arc<Shape>, u64), RandomState>>,
+    /// Gateways that use the store, by their heartbeats; zero: not yet known.
+    pub(crate) replicas: AtomicU32,
     queue: Mutex<Queue>,
     arrived: Notify,
     lanes_up: AtomicUsize,
@@ -200,6 +227,8 @@ impl Shared {
             answer_within,
             bounds: Bounds::new(local_refusals),
             counters: Counters::default(),
+            held: Mutex::default(),
+            replicas: AtomicU32::new(0),
             queue: Mutex::default(),
             arrived: Notify::new(),
             lanes_up: AtomicUsize::new(0),
@@ -246,6 +275,42 @@ impl Shared {
         queue.corrections.push_back(correction);
         if queue.corrections.len() == 1 {
             self.arrived.notify_one();
+        }
+    }
+
+    /// Frees places of a concurrency limit. The lock spans both steps: a heartbeat tells what the queue before it left.
+    pub(crate) fn release(&self, name: Name, shape: Arc<Shape>, units: u64) {
+        let mut held = self.held.lock();
+        if let Some((_, _, count)) = held.get_mut(&name.hash) {
+            *count = count.saturating_sub(units);
+            if *count == 0 {
+                held.remove(&name.hash);
+            }
+        }
+        self.correct(Correction { name, shape, adjust: Adjust::Change(Change::Release { units }) });
+    }
+
+    /// Queues a heartbeat for every place held.
+    pub(crate) fn heartbeat(&self) {
+        let held = self.held.lock();
+        for (name, shape, units) in held.values() {
+            self.correct(Correction { name: *name, shape: shape.clone(), adjust: Adjust::Hold(*units) });
+        }
+    }
+
+    /// A caller has been told that it holds the places `draw` gave it; one that has gone gives them back.
+    fn hold(&self, wants: &Wants, draw: &Draw, told: bool) {
+        for (wanted, standing) in wants.iter().zip(&draw.standings) {
+            if !wanted.shape.holds() || !matches!(standing.verdict, Verdict::Allow { .. }) {
+                continue;
+            }
+            if told {
+                let mut held = self.held.lock();
+                held.entry(wanted.name.hash).or_insert_with(|| (wanted.name, wanted.shape.clone(), 0)).2 += wanted.cost;
+            } else {
+                let adjust = Adjust::Change(Change::Release { units: wanted.cost });
+                self.correct(Correction { name: wanted.name, shape: wanted.shape.clone(), adjust });
+            }
         }
     }
 
@@ -410,7 +475,7 @@ async fn connect<L: Link>(shared: &Shared, link: &L, breaker: &mut Breaker) -> O
 async fn work<L: Link>(
     shared: &Shared,
     link: &L,
-    mut connection: L::Connection,
+    connection: L::Connection,
     breaker: &mut Breaker,
 ) -> Option<String> {
     let every = link.housekeep_every();
@@ -418,15 +483,16 @@ async fn work<L: Link>(
     housekeeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while breaker.circuit() == Circuit::Closed {
         let trouble = if let Some(work) = shared.take() {
-            flush(shared, link, &mut connection, work).await.err()
+            flush(shared, link, &connection, work).await.err()
         } else if shared.closed.load(Ordering::Acquire) {
             return None;
         } else {
             tokio::select! {
                 () = shared.arrived.notified() => continue,
                 _ = housekeeping.tick() => {
+                    shared.heartbeat();
                     let bound = Duration::from(shared.answer_within).max(Duration::from_millis(500));
-                    match tokio::time::timeout(bound, link.housekeep(&mut connection)).await {
+                    match tokio::time::timeout(bound, link.housekeep(&connection)).await {
                         Ok(outcome) => outcome.err().map(Failure::Trouble),
                         Err(_) => Some(Failure::Late),
                     }
@@ -462,42 +528,60 @@ enum Failure {
     Trouble(Trouble),
 }
 
-/// Sends `work` in as many calls as its parts need (one, outside a cluster) and hands the answers out.
-async fn flush<L: Link>(
+/// Sends `work` in as many calls as its parts need (one, outside a cluster), all at once, and hands the answers out.
+async fn flush<L: Link>(shared: &Shared, link: &L, connection: &L::Connection, work: Work) -> Result<(), Failure> {
+    let mut flights = assemble(shared, link, work);
+    if flights.len() == 1 {
+        return match flights.pop() {
+            Some(flight) => fly(shared, link, connection, flight).await,
+            None => Ok(()),
+        };
+    }
+    let mut outcome = Ok(());
+    let mut flying: Vec<_> = flights.into_iter().map(|flight| Box::pin(fly(shared, link, connection, flight))).collect();
+    std::future::poll_fn(|context| {
+        flying.retain_mut(|flight| match flight.as_mut().poll(context) {
+            Poll::Ready(Err(failure)) => {
+                outcome = Err(failure);
+                false
+            }
+            Poll::Ready(Ok(())) => false,
+            Poll::Pending => true,
+        });
+        if flying.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    outcome
+}
+
+/// One call.
+async fn fly<L: Link>(
     shared: &Shared,
     link: &L,
-    connection: &mut L::Connection,
-    work: Work,
+    connection: &L::Connection,
+    mut flight: Flight,
 ) -> Result<(), Failure> {
-    let mut outcome = Ok(());
-    for mut flight in assemble(shared, link, work) {
-        let sent = shared.clock.now();
-        shared.counters.calls.fetch_add(1, Ordering::Relaxed);
-        let batch = std::mem::take(&mut flight.batch);
-        let answered = call_until_late(shared, &mut flight, link.call(connection, &batch)).await;
-        flight.batch = batch;
-        match answered {
-            Ok(answer) => {
-                if let Err(error) = deliver(shared, flight, answer, sent) {
-                    outcome = Err(Failure::Trouble(Trouble::Corrupt(error)));
+    let sent = shared.clock.now();
+    shared.counters.calls.fetch_add(1, Ordering::Relaxed);
+    let batch = std::mem::take(&mut flight.batch);
+    let answered = call_until_late(shared, &mut flight, link.call(connection, &batch)).await;
+    flight.batch = batch;
+    match answered {
+        Ok(answer) => deliver(shared, flight, answer, sent).map_err(|error| Failure::Trouble(Trouble::Corrupt(error))),
+        Err(failure) => {
+            let told = match &failure {
+                Failure::Late => StoreError::Timeout,
+                Failure::Trouble(Trouble::Lost(error) | Trouble::Refused(error)) => {
+                    StoreError::Unavailable(error.clone())
                 }
+                Failure::Trouble(Trouble::Corrupt(error)) => StoreError::Corrupt(error.clone()),
+            };
+            for ask in flight.members.into_iter().flatten().chain(flight.peeks.into_iter().map(|(ask, _)| ask)) {
+                fail(shared, ask, told.clone());
             }
-            Err(failure) => {
-                let told = match &failure {
-                    Failure::Late => StoreError::Timeout,
-                    Failure::Trouble(Trouble::Lost(error) | Trouble::Refused(error)) => {
-                        StoreError::Unavailable(error.clone())
-                    }
-                    Failure::Trouble(Trouble::Corrupt(error)) => StoreError::Corrupt(error.clone()),
-                };
-                for ask in flight.members.into_iter().flatten().chain(flight.peeks.into_iter().map(|(ask, _)| ask)) {
-                    fail(shared, ask, told.clone());
-                }
-                outcome = Err(failure);
-            }
+            Err(failure)
         }
     }
-    outcome
 }
 
 /// Waits for the call while anybody waits for it; those whose deadline passes are told, one after the other.
@@ -549,7 +633,7 @@ fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Flight> {
     for correction in work.corrections {
         let flight = flight_for(&mut flights, link.part(&correction.name));
         if let Some(bucket) = flight.bucket(&correction.name, &correction.shape) {
-            flight.batch.corrections.push((bucket, correction.change));
+            flight.batch.corrections.push((bucket, correction.adjust));
         } else {
             shared.counters.corrections_dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -656,9 +740,9 @@ fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Timestamp) ->
         }
         return Err("an answer of another length than the question".into());
     }
-    for (bucket, change) in &batch.corrections {
+    for (bucket, adjust) in &batch.corrections {
         let bucket = *bucket as usize;
-        states[bucket] = batch.buckets[bucket].1.settle(states[bucket].take(), *change, now);
+        states[bucket] = batch.buckets[bucket].1.settle(states[bucket].take(), *adjust, now);
     }
     let received = shared.clock.now();
     for ((group, asks), granted) in batch.groups.iter().zip(members).zip(granted) {
@@ -672,7 +756,7 @@ fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Timestamp) ->
                 continue;
             }
             server_grants -= u32::from(draw.granted);
-            answer(ask, Ok(draw));
+            grant(shared, ask, draw);
         }
         if core_grants != granted {
             shared.counters.diverged.fetch_add(1, Ordering::Relaxed);
@@ -712,6 +796,28 @@ fn replay(batch: &Batch, group: &Group, states: &mut [Option<Seen>], now: Timest
         }
     }
     Draw { granted, standings }
+}
+
+/// Tells a decision. The places a request holds are booked before it can give them back.
+fn grant(shared: &Shared, ask: Ask, draw: Draw) {
+    if !draw.granted || !ask.wants.iter().any(|wanted| wanted.shape.holds()) {
+        answer(ask, Ok(draw));
+        return;
+    }
+    let Ask { wants, reply, .. } = ask;
+    let told = reply.as_ref().is_some_and(|reply| !reply.is_closed());
+    shared.hold(&wants, &draw, told);
+    if let Some(reply) = reply
+        && let Err(Ok(draw)) = reply.send(Ok(draw))
+        && told
+    {
+        // Gone between the two looks.
+        for (wanted, standing) in wants.iter().zip(&draw.standings) {
+            if wanted.shape.holds() && matches!(standing.verdict, Verdict::Allow { .. }) {
+                shared.release(wanted.name, wanted.shape.clone(), wanted.cost);
+            }
+        }
+    }
 }
 
 fn fail(shared: &Shared, ask: Ask, error: StoreError) {

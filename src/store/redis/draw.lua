@@ -1,0 +1,321 @@
+-- Decides a whole batch of requests at one moment of the server's clock: for each request all its claims are charged,
+-- or none. A translation of src/limit (token_bucket, interval, fixed_window, sliding_window, sliding_log, in_flight);
+-- tests/conformance holds it to them.
+--
+-- KEYS      the distinct buckets of the batch
+-- ARGV[1]   one msgpack array of integers:
+--           version, pinned clock (0: TIME), gateway id, fingerprint, epoch start,
+--           count of shapes, then 10 numbers for each: kind, drain and eight of the kind's own,
+--           for each bucket the place of its shape,
+--           count of corrections, then for each: bucket, what, units,
+--           count of groups, then for each: how many equal requests, count of claims, then bucket, cost, enforced
+-- answer    one msgpack array: now, for each bucket a count and so many integers (its state before, in the numbers of
+--           its present shape; count 0: none, or full), for each group how many were granted
+--
+-- All numbers are integers below 2^53, which Lua's doubles hold exactly. Division goes through math.fmod, which is
+-- exact; '..' and tostring would keep 14 digits of a timestamp, so numbers reach redis.call through '%.0f' only.
+
+local fmod, min, max = math.fmod, math.min, math.max
+local pack, unpack_value = cmsgpack.pack, cmsgpack.unpack
+
+local input = unpack_value(ARGV[1])
+if input[1] ~= 1 then
+  return redis.error_reply('TOLLGATE this script speaks version 1 of its arguments')
+end
+local now, me, fingerprint, epoch = input[2], input[3], input[4], input[5]
+if now == 0 then
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+
+-- Quotients of non-negative a by positive b, and rounded down for any a.
+local function quotient(a, b) return (a - fmod(a, b)) / b end
+local function quotient_up(a, b)
+  local rest = fmod(a, b)
+  if rest == 0 then return a / b end
+  return (a - rest) / b + 1
+end
+local function quotient_down(a, b)
+  if a >= 0 then return quotient(a, b) end
+  return -quotient_up(-a, b)
+end
+
+-- Each kind: load(bucket, shape, fields) makes the state from what was stored (nil: afresh), drained(bucket, shape)
+-- empties it, seen(bucket) lists it, afford(bucket, shape, cost, n) says how many of n equal requests can pay one
+-- after the other, take(bucket, shape, cost, n) charges them, settle(bucket, shape, what, units) corrects,
+-- store(bucket, shape) returns the fields to keep and when they may go (nil: now).
+local kinds = {}
+
+-- Token bucket. Shape: n, p, full, owed, max_wait, floor, most. Fields: n, p, full, level, at.
+local function gain_time(shape, gain)
+  if gain <= 0 then return 0 end
+  return quotient_up(gain, shape.n)
+end
+
+local function refilled(level, at, n, full)
+  if level >= full then return full end
+  local to_full = quotient_up(full - level, n)
+  local elapsed = now - at
+  if elapsed < 0 then elapsed = 0 end
+  -- Clamped before it is multiplied: nothing leaves 53 bits.
+  if elapsed >= to_full then return full end
+  return level + elapsed * n
+end
+
+kinds[1] = {
+  shape = function(s)
+    return { n = s[1], p = s[2], full = s[3], owed = s[4], max_wait = s[5], floor = s[6], most = s[7] }
+  end,
+  load = function(bucket, shape, f)
+    if not f then
+      bucket.level, bucket.at, bucket.absent = shape.full, now, true
+      return
+    end
+    local n, p, full, level, at = f[1], f[2], f[3], f[4], f[5]
+    bucket.at = max(at, now)
+    if n ~= shape.n or p ~= shape.p or full ~= shape.full then
+      -- Changed numbers: whole units as they stand, clamped, never added to.
+      local units = quotient_down(refilled(level, at, n, full), p)
+      -- Clamped before it is multiplied: a whole unit below the lowest is the lowest.
+      local lowest = min(shape.floor, -shape.owed - shape.max_wait * shape.n)
+      if units <= quotient_down(lowest, shape.p) then
+        level = lowest
+      else
+        level = min(min(units, shape.most) * shape.p, shape.full)
+      end
+      bucket.level = level
+    else
+      bucket.level = refilled(level, at, shape.n, shape.full)
+    end
+    if bucket.level >= shape.full then bucket.absent = true end
+  end,
+  drained = function(bucket, shape)
+    bucket.level, bucket.absent = min(bucket.level, 0), false
+  end,
+  young = function(bucket, shape, age)
+    -- Nothing is known of the time before the epoch: what the rate has yielded since is there, and no more.
+    bucket.level = refilled(0, now - age, shape.n, shape.full)
+    bucket.absent = bucket.level >= shape.full
+  end,
+  seen = function(bucket) return { bucket.level, bucket.at } end,
+  afford = function(bucket, shape, cost, count)
+    if cost > shape.most then return 0 end
+    local price = cost * shape.p
+    local need = max(price - shape.owed, 0)
+    local able = 0
+    if bucket.level >= need then
+      if price == 0 then return count end
+      able = min(count, quotient(bucket.level - need, price) + 1)
+    end
+    if able == count or shape.max_wait == 0 then return able end
+    -- Shaping: one after the other, as each wait rounds up to a whole microsecond.
+    local level, back = bucket.level - able * price, bucket.at - now
+    while able < count do
+      local wait = gain_time(shape, need - level) + back
+      if wait > shape.max_wait then break end
+      local gained = (wait - back) * shape.n
+      level = min(level + gained, shape.full) - price - gained
+      able = able + 1
+      if price == 0 then return count end
+    end
+    return able
+  end,
+  take = function(bucket, shape, cost, count)
+    local price = cost * shape.p
+    local need = max(price - shape.owed, 0)
+    local level, back = bucket.level, bucket.at - now
+    if shape.max_wait == 0 then
+      level = level - price * count
+    else
+      for _ = 1, count do
+        local gained = 0
+        if level < need then gained = gain_time(shape, need - level) * shape.n end
+        level = min(level + gained, shape.full) - price - gained
+      end
+    end
+    bucket.level = level
+  end,
+  settle = function(bucket, shape, what, units)
+    local level = bucket.level
+    local worth = min(units, shape.most + shape.most) * shape.p
+    if what == 1 then
+      bucket.level = min(max(level - worth, shape.floor), level)
+    elseif what == 2 and (level >= 0 or shape.max_wait == 0) then
+      bucket.level = min(level + worth, shape.full)
+    end
+  end,
+  store = function(bucket, shape)
+    if bucket.level >= shape.full then return nil end
+    local gone = bucket.at + quotient_up(shape.full - bucket.level, shape.n)
+    return { shape.n, shape.p, shape.full, bucket.level, bucket.at }, gone
+  end,
+}
+
+-- Concurrency. Shape: most, ttl. Fields: holder, units, expiry, and so on; a holder that stops renewing is forgotten.
+kinds[8] = {
+  shape = function(s) return { most = s[1], ttl = s[2] } end,
+  load = function(bucket, shape, f)
+    local holders, held = {}, 0
+    for i = 1, f and #f or 0, 3 do
+      if f[i + 2] > now then
+        holders[#holders + 1] = { f[i], f[i + 1], f[i + 2] }
+        if f[i] == me then bucket.mine = holders[#holders] end
+        held = held + f[i + 1]
+      end
+    end
+    bucket.holders, bucket.held = holders, held
+    bucket.absent = held == 0
+  end,
+  -- Places in flight are not grants: after a fail-over the heartbeats tell them anew.
+  drained = function() end,
+  young = function() end,
+  seen = function(bucket) return { bucket.held } end,
+  afford = function(bucket, shape, cost, count)
+    if bucket.held + cost > shape.most then return 0 end
+    if cost == 0 then return count end
+    return min(count, quotient(shape.most - bucket.held, cost))
+  end,
+  take = function(bucket, shape, cost, count)
+    local units = cost * count
+    if not bucket.mine then
+      bucket.mine = { me, 0, 0 }
+      bucket.holders[#bucket.holders + 1] = bucket.mine
+    end
+    bucket.mine[2], bucket.mine[3] = bucket.mine[2] + units, now + shape.ttl
+    bucket.held = bucket.held + units
+  end,
+  settle = function(bucket, shape, what, units)
+    local mine = bucket.mine
+    if what == 3 and mine then
+      local freed = min(units, mine[2])
+      mine[2], bucket.held = mine[2] - freed, bucket.held - freed
+    elseif what == 4 then
+      if not mine then
+        mine = { me, 0, 0 }
+        bucket.mine = mine
+        bucket.holders[#bucket.holders + 1] = mine
+      end
+      bucket.held = bucket.held - mine[2] + units
+      mine[2], mine[3] = units, now + shape.ttl
+    end
+  end,
+  store = function(bucket)
+    local fields, gone = {}, 0
+    for _, holder in ipairs(bucket.holders) do
+      if holder[2] > 0 then
+        fields[#fields + 1], fields[#fields + 2], fields[#fields + 3] = holder[1], holder[2], holder[3]
+        gone = max(gone, holder[3])
+      end
+    end
+    if gone == 0 then return nil end
+    return fields, gone
+  end,
+}
+
+local place = 7
+local shapes = {}
+for i = 1, input[6] do
+  local kind = kinds[input[place]]
+  local numbers = {}
+  for j = 1, 8 do numbers[j] = input[place + 1 + j] end
+  local shape = kind.shape(numbers)
+  shape.kind, shape.number, shape.drain = kind, input[place], input[place + 1]
+  shapes[i] = shape
+  place = place + 10
+end
+
+local stored
+if #KEYS == 1 then
+  stored = { redis.call('GET', KEYS[1]) }
+else
+  stored = redis.call('MGET', unpack(KEYS))
+end
+
+local answer = { now }
+local last = 1
+local buckets = {}
+for i = 1, #KEYS do
+  local shape = shapes[input[place] + 1]
+  place = place + 1
+  local bucket = { shape = shape, kind = shape.kind }
+  local fields, print_of
+  if stored[i] then
+    -- Stored: version, kind, fingerprint, count of fields, fields.
+    local fine, value = pcall(unpack_value, stored[i])
+    if fine and type(value) == 'table' and value[1] == 1 and value[2] == shape.number then
+      print_of = value[3]
+      fields = {}
+      for j = 4, #value do fields[j - 3] = value[j] end
+    end
+  end
+  bucket.kind.load(bucket, shape, fields)
+  if shape.drain == 1 then
+    if fields then
+      if print_of ~= fingerprint then bucket.kind.drained(bucket, shape) end
+    else
+      bucket.kind.young(bucket, shape, max(now - epoch, 0))
+    end
+  end
+  if bucket.absent then
+    last = last + 1
+    answer[last] = 0
+  else
+    local seen = bucket.kind.seen(bucket)
+    last = last + 1
+    answer[last] = #seen
+    for j = 1, #seen do answer[last + j] = seen[j] end
+    last = last + #seen
+  end
+  buckets[i] = bucket
+end
+
+place = place + 1
+for _ = 1, input[place - 1] do
+  local bucket = buckets[input[place] + 1]
+  bucket.kind.settle(bucket, bucket.shape, input[place + 1], input[place + 2])
+  bucket.written = true
+  place = place + 3
+end
+
+place = place + 1
+for _ = 1, input[place - 1] do
+  local granted, claims = input[place], input[place + 1]
+  local first = place + 2
+  place = first + 3 * claims
+  for at = first, place - 3, 3 do
+    if input[at + 2] == 1 and granted > 0 then
+      local bucket = buckets[input[at] + 1]
+      granted = min(granted, bucket.kind.afford(bucket, bucket.shape, input[at + 1], granted))
+    end
+  end
+  if granted > 0 then
+    for at = first, place - 3, 3 do
+      local bucket, cost, taken = buckets[input[at] + 1], input[at + 1], granted
+      -- Shadows are judged and charged in the same pass and never refuse.
+      if input[at + 2] ~= 1 then taken = bucket.kind.afford(bucket, bucket.shape, cost, granted) end
+      if taken > 0 and cost > 0 then
+        bucket.kind.take(bucket, bucket.shape, cost, taken)
+        bucket.written = true
+      end
+    end
+  end
+  last = last + 1
+  answer[last] = granted
+end
+
+for i = 1, #KEYS do
+  local bucket = buckets[i]
+  if bucket.written then
+    local fields, gone = bucket.kind.store(bucket, bucket.shape)
+    if fields then
+      local value = { 1, bucket.shape.number, fingerprint }
+      for j = 1, #fields do value[3 + j] = fields[j] end
+      -- It goes a second after it is full again, so that its going grants nothing.
+      local life = quotient_up(max(gone - now, 1), 1000) + 1000
+      redis.call('SET', KEYS[i], pack(value), 'PX', string.format('%.0f', life))
+    elseif stored[i] then
+      redis.call('DEL', KEYS[i])
+    end
+  end
+end
+return pack(answer)
