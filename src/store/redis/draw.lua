@@ -5,7 +5,7 @@
 -- KEYS      the distinct buckets of the batch
 -- ARGV[1]   one msgpack array of integers:
 --           version, pinned clock (0: TIME), gateway id, fingerprint, epoch start,
---           count of shapes, then 10 numbers for each: kind, drain and eight of the kind's own,
+--           count of shapes, then 12 numbers for each: kind, drain and ten of the kind's own,
 --           for each bucket the place of its shape,
 --           count of corrections, then for each: bucket, what, units,
 --           count of groups, then for each: how many equal requests, count of claims, then bucket, cost, enforced
@@ -40,10 +40,11 @@ local function quotient_down(a, b)
   return -quotient_up(-a, b)
 end
 
--- Each kind: load(bucket, shape, fields) makes the state from what was stored (nil: afresh), drained(bucket, shape)
--- empties it, seen(bucket) lists it, afford(bucket, shape, cost, n) says how many of n equal requests can pay one
--- after the other, take(bucket, shape, cost, n) charges them, settle(bucket, shape, what, units) corrects,
--- store(bucket, shape) returns the fields to keep and when they may go (nil: now).
+-- Each kind: load(bucket, shape, fields) makes the state from what was stored (nil: afresh) and rescales it when the
+-- limit's numbers have changed, spent(shape, at) is what a bucket used up at that moment would have stored,
+-- drained(bucket, shape) empties it, seen(bucket) lists it, afford(bucket, shape, cost, n) says how many of n equal
+-- requests can pay one after the other, take(bucket, shape, cost, n) charges them, settle(bucket, shape, what, units)
+-- corrects, store(bucket, shape) returns the fields to keep and when they may go (nil: now).
 local kinds = {}
 
 -- Token bucket. Shape: n, p, full, owed, max_wait, floor, most. Fields: n, p, full, level, at.
@@ -92,11 +93,7 @@ kinds[1] = {
   drained = function(bucket, shape)
     bucket.level, bucket.absent = min(bucket.level, 0), false
   end,
-  young = function(bucket, shape, age)
-    -- Nothing is known of the time before the epoch: what the rate has yielded since is there, and no more.
-    bucket.level = refilled(0, now - age, shape.n, shape.full)
-    bucket.absent = bucket.level >= shape.full
-  end,
+  spent = function(shape, at) return { shape.n, shape.p, shape.full, 0, at } end,
   seen = function(bucket) return { bucket.level, bucket.at } end,
   afford = function(bucket, shape, cost, count)
     if cost > shape.most then return 0 end
@@ -137,7 +134,8 @@ kinds[1] = {
   end,
   settle = function(bucket, shape, what, units)
     local level = bucket.level
-    local worth = min(units, shape.most + shape.most) * shape.p
+    -- No more than leads from brim to floor: the product stays within 53 bits.
+    local worth = min(units, quotient_up(shape.full - shape.floor, shape.p)) * shape.p
     if what == 1 then
       bucket.level = min(max(level - worth, shape.floor), level)
     elseif what == 2 and (level >= 0 or shape.max_wait == 0) then
@@ -148,6 +146,316 @@ kinds[1] = {
     if bucket.level >= shape.full then return nil end
     local gone = bucket.at + quotient_up(shape.full - bucket.level, shape.n)
     return { shape.n, shape.p, shape.full, bucket.level, bucket.at }, gone
+  end,
+}
+
+-- Interval buckets and fixed windows. Shape: amount, burst, period, align (0 first hit, 1 clock, 2 calendar), debt,
+-- max_wait, and four calendar boundaries around now. Fields: amount, burst, period, align, units, since.
+local function start_of(shape, at)
+  if shape.align == 0 then return at end
+  if shape.align == 1 then return at - fmod(at, shape.period) end
+  local start = 0
+  for i = 1, 4 do
+    if shape.edges[i] <= at then start = shape.edges[i] end
+  end
+  return start
+end
+
+local function steps_between(shape, align, period, since, at)
+  if align ~= 2 then return quotient(max(at - since, 0), period) end
+  -- A step begun before the first boundary listed has seen at least all that are listed and past.
+  local steps = 0
+  for i = 1, 4 do
+    if shape.edges[i] > since and shape.edges[i] <= at then steps = steps + 1 end
+  end
+  return steps
+end
+
+local function boundary(shape, since, steps)
+  if shape.align ~= 2 then return since + shape.period * steps end
+  for i = 1, 4 do
+    if shape.edges[i] > since then
+      steps = steps - 1
+      if steps == 0 then return shape.edges[i] end
+    end
+  end
+  return shape.edges[4] + shape.period * steps
+end
+
+local function steps_now(shape, amount, burst, period, align, units, since)
+  local passed = steps_between(shape, align, period, since, now)
+  if units >= burst or passed >= quotient_up(burst - units, amount) then return burst, nil end
+  local start = since
+  if passed > 0 then
+    start = since + period * passed
+    if align == 2 then start = start_of(shape, now) end
+  end
+  return units + passed * amount, start
+end
+
+local stepped = {
+  shape = function(s)
+    return {
+      amount = s[1], burst = s[2], period = s[3], align = s[4], debt = s[5], max_wait = s[6],
+      edges = { s[7], s[8], s[9], s[10] }, floor = -max(s[2], s[5]),
+    }
+  end,
+  load = function(bucket, shape, f)
+    bucket.units, bucket.since = shape.burst, nil
+    if f then
+      local amount, burst, period, align = f[1], f[2], f[3], f[4]
+      local units, since = steps_now(shape, amount, burst, period, align, f[5], f[6])
+      if amount ~= shape.amount or burst ~= shape.burst or period ~= shape.period or align ~= shape.align then
+        -- Changed numbers: the units as they stand, clamped, never added to; the step goes on where it can.
+        since = since or start_of(shape, now)
+        local goes_on = (align == shape.align and period == shape.period)
+          or (shape.align == 0 and steps_between(shape, 0, shape.period, since, now) == 0)
+        if not goes_on then since = start_of(shape, now) end
+        units = min(max(units, shape.floor), shape.burst)
+      end
+      bucket.units, bucket.since = units, since
+    end
+    bucket.since = bucket.since or start_of(shape, now)
+    bucket.absent = bucket.units >= shape.burst
+  end,
+  drained = function(bucket)
+    bucket.units, bucket.absent = min(bucket.units, 0), false
+  end,
+  spent = function(shape, at)
+    return { shape.amount, shape.burst, shape.period, shape.align, 0, start_of(shape, at) }
+  end,
+  seen = function(bucket) return { bucket.units, bucket.since } end,
+  afford = function(bucket, shape, cost, count)
+    if cost > shape.burst + shape.debt then return 0 end
+    local need = max(cost - shape.debt, 0)
+    local units, able = bucket.units, 0
+    if units >= need then
+      if cost == 0 then return count end
+      able = min(count, quotient(units - need, cost) + 1)
+    end
+    if able == count or shape.max_wait == 0 then return able end
+    units = units - able * cost
+    while able < count do
+      local steps = quotient_up(need - units, shape.amount)
+      if boundary(shape, bucket.since, steps) - now > shape.max_wait then break end
+      if cost == 0 then return count end
+      local gained = steps * shape.amount
+      units = min(units + gained, shape.burst) - cost - gained
+      able = able + 1
+    end
+    return able
+  end,
+  take = function(bucket, shape, cost, count)
+    local need = max(cost - shape.debt, 0)
+    for _ = 1, count do
+      local gained = 0
+      if bucket.units < need then gained = quotient_up(need - bucket.units, shape.amount) * shape.amount end
+      bucket.units = min(bucket.units + gained, shape.burst) - cost - gained
+    end
+  end,
+  settle = function(bucket, shape, what, units)
+    if what == 1 then
+      bucket.units = min(max(bucket.units - units, shape.floor), bucket.units)
+    elseif what == 2 and (bucket.units >= 0 or shape.max_wait == 0) then
+      bucket.units = min(bucket.units + units, shape.burst)
+    end
+  end,
+  store = function(bucket, shape)
+    if bucket.units >= shape.burst then return nil end
+    local gone = boundary(shape, bucket.since, quotient_up(shape.burst - bucket.units, shape.amount))
+    return { shape.amount, shape.burst, shape.period, shape.align, bucket.units, bucket.since }, gone
+  end,
+}
+kinds[2], kinds[3] = stepped, stepped
+
+-- The two-window estimate. Shape: amount, period, most. Fields: amount, period, start, previous, current.
+local function pair_now(period, start, previous, current)
+  local passed = quotient(max(now - start, 0), period)
+  if passed == 0 then return start, previous, current end
+  if passed == 1 then return start + period, current, 0 end
+  return now - fmod(now, period), 0, 0
+end
+
+kinds[4] = {
+  shape = function(s) return { amount = s[1], period = s[2], most = s[3] } end,
+  load = function(bucket, shape, f)
+    local start, previous, current = now - fmod(now, shape.period), 0, 0
+    if f then
+      local amount, period = f[1], f[2]
+      if amount == shape.amount and period == shape.period then
+        start, previous, current = pair_now(period, f[3], f[4], f[5])
+      else
+        -- Changed numbers: the units left stay, clamped; what is used counts as of now, in one window.
+        local old_start, old_previous, old_current = pair_now(period, f[3], f[4], f[5])
+        local weighted = quotient_up(old_previous * (period - max(now - old_start, 0)), period)
+        current = shape.amount - min(max(amount - old_current - weighted, 0), shape.amount)
+      end
+    end
+    bucket.start, bucket.previous, bucket.current = start, previous, current
+    bucket.absent = previous == 0 and current == 0
+  end,
+  drained = function(bucket, shape)
+    bucket.current, bucket.absent = max(bucket.current, shape.amount), false
+  end,
+  spent = function(shape, at) return { shape.amount, shape.period, at - fmod(at, shape.period), 0, shape.amount } end,
+  seen = function(bucket) return { bucket.start, bucket.previous, bucket.current } end,
+  afford = function(bucket, shape, cost, count)
+    if cost > shape.amount then return 0 end
+    -- previous x left <= room x period, so the room must be this at least.
+    local left = shape.period - max(now - bucket.start, 0)
+    local room = shape.amount - bucket.current - quotient_up(bucket.previous * left, shape.period)
+    if room < cost then return 0 end
+    if cost == 0 then return count end
+    return min(count, quotient(room, cost))
+  end,
+  take = function(bucket, _, cost, count) bucket.current = bucket.current + cost * count end,
+  settle = function(bucket, shape, what, units)
+    if what == 1 then
+      bucket.current = min(bucket.current + units, max(shape.most, bucket.current))
+    elseif what == 2 then
+      local rest = max(units - bucket.current, 0)
+      bucket.current = max(bucket.current - units, 0)
+      bucket.previous = max(bucket.previous - rest, 0)
+    end
+  end,
+  store = function(bucket, shape)
+    if bucket.current == 0 and bucket.previous == 0 then return nil end
+    local gone = bucket.start + shape.period
+    if bucket.current > 0 then gone = gone + shape.period end
+    return { shape.amount, shape.period, bucket.start, bucket.previous, bucket.current }, gone
+  end,
+}
+
+-- The sliding log. Shape: amount, period, max_wait. Fields: amount, period, then moment and units of each grant.
+local function counted(log, period, from)
+  local sum = 0
+  for i = 1, #log, 2 do
+    if from - log[i] < period then sum = sum + log[i + 1] end
+  end
+  return sum
+end
+
+local function from_of(log)
+  if #log == 0 then return now end
+  return max(log[#log - 1], now)
+end
+
+local function remember(log, period, at, units)
+  if units == 0 then return log end
+  local kept, first = log, 1
+  while first < #log and at - log[first] >= period do first = first + 2 end
+  if first > 1 then
+    kept = {}
+    for i = first, #log do kept[#kept + 1] = log[i] end
+  end
+  if #kept > 0 and kept[#kept - 1] == at then
+    kept[#kept] = kept[#kept] + units
+  else
+    kept[#kept + 1] = at
+    kept[#kept + 1] = units
+  end
+  return kept
+end
+
+-- When a grant of `cost` would be due; nil: not within max_wait.
+local function due_at(log, shape, cost)
+  if cost > shape.amount then return nil end
+  local spare = shape.amount - cost
+  local from = from_of(log)
+  local sum, due = counted(log, shape.period, from), from
+  if sum > spare then
+    for i = 1, #log, 2 do
+      if from - log[i] < shape.period then
+        sum = sum - log[i + 1]
+        due = log[i] + shape.period
+        if sum <= spare then break end
+      end
+    end
+  end
+  if due == from and shape.max_wait == 0 then return due end
+  if due - now > shape.max_wait then return nil end
+  return due
+end
+
+kinds[5] = {
+  shape = function(s) return { amount = s[1], period = s[2], max_wait = s[3] } end,
+  load = function(bucket, shape, f)
+    local log = {}
+    if f then
+      for i = 3, #f do log[i - 2] = f[i] end
+      local amount, period = f[1], f[2]
+      if amount ~= shape.amount or period ~= shape.period then
+        local from = from_of(log)
+        local used = shape.amount - min(max(amount - counted(log, period, from), 0), shape.amount)
+        local kept = {}
+        if shape.period >= period then
+          for i = 1, #log, 2 do
+            if from - log[i] < period then
+              kept[#kept + 1] = log[i]
+              kept[#kept + 1] = log[i + 1]
+            end
+          end
+        end
+        log = remember(kept, shape.period, from, max(used - counted(kept, shape.period, from), 0))
+      end
+    end
+    bucket.log = log
+    bucket.absent = #log == 0
+  end,
+  drained = function(bucket, shape)
+    local from = from_of(bucket.log)
+    local room = max(shape.amount - counted(bucket.log, shape.period, from), 0)
+    bucket.log, bucket.absent = remember(bucket.log, shape.period, from, room), false
+  end,
+  spent = function(shape, at) return { shape.amount, shape.period, at, shape.amount } end,
+  seen = function(bucket)
+    local seen = {}
+    for i = 1, #bucket.log do seen[i] = bucket.log[i] end
+    return seen
+  end,
+  afford = function(bucket, shape, cost, count)
+    if cost == 0 then return due_at(bucket.log, shape, 0) and count or 0 end
+    local log = {}
+    for i = 1, #bucket.log do log[i] = bucket.log[i] end
+    for able = 0, count - 1 do
+      local due = due_at(log, shape, cost)
+      if not due then return able end
+      log = remember(log, shape.period, due, cost)
+    end
+    return count
+  end,
+  take = function(bucket, shape, cost, count)
+    for _ = 1, count do
+      bucket.log = remember(bucket.log, shape.period, due_at(bucket.log, shape, cost), cost)
+    end
+  end,
+  settle = function(bucket, shape, what, units)
+    local log = bucket.log
+    local from = from_of(log)
+    if what == 1 then
+      local room = max(2 * shape.amount - counted(log, shape.period, from), 0)
+      bucket.log = remember(log, shape.period, from, min(units, room))
+    elseif what == 2 and (from <= now or shape.max_wait == 0) then
+      local kept = {}
+      for i = 1, #log, 2 do
+        if from - log[i] < shape.period then
+          local back = min(log[i + 1], units)
+          units = units - back
+          if log[i + 1] > back then
+            kept[#kept + 1] = log[i]
+            kept[#kept + 1] = log[i + 1] - back
+          end
+        end
+      end
+      bucket.log = kept
+    end
+  end,
+  store = function(bucket, shape)
+    local log = bucket.log
+    if #log == 0 then return nil end
+    local fields = { shape.amount, shape.period }
+    for i = 1, #log do fields[i + 2] = log[i] end
+    return fields, log[#log - 1] + shape.period
   end,
 }
 
@@ -168,7 +476,7 @@ kinds[8] = {
   end,
   -- Places in flight are not grants: after a fail-over the heartbeats tell them anew.
   drained = function() end,
-  young = function() end,
+  spent = function() return nil end,
   seen = function(bucket) return { bucket.held } end,
   afford = function(bucket, shape, cost, count)
     if bucket.held + cost > shape.most then return 0 end
@@ -217,11 +525,11 @@ local shapes = {}
 for i = 1, input[6] do
   local kind = kinds[input[place]]
   local numbers = {}
-  for j = 1, 8 do numbers[j] = input[place + 1 + j] end
+  for j = 1, 10 do numbers[j] = input[place + 1 + j] end
   local shape = kind.shape(numbers)
   shape.kind, shape.number, shape.drain = kind, input[place], input[place + 1]
   shapes[i] = shape
-  place = place + 10
+  place = place + 12
 end
 
 local stored
@@ -253,7 +561,9 @@ for i = 1, #KEYS do
     if fields then
       if print_of ~= fingerprint then bucket.kind.drained(bucket, shape) end
     else
-      bucket.kind.young(bucket, shape, max(now - epoch, 0))
+      -- Nothing is known of the time before the epoch: what has come back since is there, and no more.
+      bucket.absent = nil
+      bucket.kind.load(bucket, shape, bucket.kind.spent(shape, min(epoch, now)))
     end
   end
   if bucket.absent then
