@@ -31,9 +31,9 @@ use tokio::sync::{Notify, oneshot};
 use super::StoreError;
 use super::bounds::Bounds;
 use super::breaker::{Breaker, Circuit};
-use super::shape::{Name, Seen, Shape};
+use super::shape::{Name, Names, Seen, Shape};
 use crate::clock::Clock;
-use crate::limit::{Change, Draw, Micros, Standing, Timestamp, Verdict};
+use crate::limit::{Change, Draw, Micros, Settlement, Standing, Timestamp, Verdict};
 
 /// Requests taken into one call. A few times the largest useful vector; the rest wait for the next call.
 pub(crate) const ASKS_MAX: usize = 1024;
@@ -290,6 +290,17 @@ impl Shared {
         self.correct(Correction { name, shape, adjust: Adjust::Change(Change::Release { units }) });
     }
 
+    /// Queues corrections of earlier grants.
+    pub(crate) fn settle(&self, names: &Names, settlements: &[Settlement<'_>]) {
+        for settlement in settlements {
+            let (name, shape) = (names.name(settlement.limit, settlement.key), names.shape(settlement.limit));
+            match settlement.change {
+                Change::Release { units } if shape.holds() => self.release(name, shape, units),
+                change => self.correct(Correction { name, shape, adjust: Adjust::Change(change) }),
+            }
+        }
+    }
+
     /// Queues a heartbeat for every place held.
     pub(crate) fn heartbeat(&self) {
         let held = self.held.lock();
@@ -472,12 +483,7 @@ async fn connect<L: Link>(shared: &Shared, link: &L, breaker: &mut Breaker) -> O
 }
 
 /// Sends batch after batch until the circuit opens; returns why it did.
-async fn work<L: Link>(
-    shared: &Shared,
-    link: &L,
-    connection: L::Connection,
-    breaker: &mut Breaker,
-) -> Option<String> {
+async fn work<L: Link>(shared: &Shared, link: &L, connection: L::Connection, breaker: &mut Breaker) -> Option<String> {
     let every = link.housekeep_every();
     let mut housekeeping = tokio::time::interval(every);
     housekeeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -538,7 +544,8 @@ async fn flush<L: Link>(shared: &Shared, link: &L, connection: &L::Connection, w
         };
     }
     let mut outcome = Ok(());
-    let mut flying: Vec<_> = flights.into_iter().map(|flight| Box::pin(fly(shared, link, connection, flight))).collect();
+    let mut flying: Vec<_> =
+        flights.into_iter().map(|flight| Box::pin(fly(shared, link, connection, flight))).collect();
     std::future::poll_fn(|context| {
         flying.retain_mut(|flight| match flight.as_mut().poll(context) {
             Poll::Ready(Err(failure)) => {
@@ -742,7 +749,7 @@ fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Timestamp) ->
     }
     for (bucket, adjust) in &batch.corrections {
         let bucket = *bucket as usize;
-        states[bucket] = batch.buckets[bucket].1.settle(states[bucket].take(), *adjust, now);
+        batch.buckets[bucket].1.settle(&mut states[bucket], *adjust, now);
     }
     let received = shared.clock.now();
     for ((group, asks), granted) in batch.groups.iter().zip(members).zip(granted) {
@@ -763,9 +770,10 @@ fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Timestamp) ->
         }
     }
     for (ask, buckets) in peeks {
-        let standings = buckets.iter().zip(&ask.wants).map(|(&bucket, wanted)| {
-            wanted.shape.standing(states[bucket as usize].as_ref(), wanted.cost, now)
-        });
+        let standings = buckets
+            .iter()
+            .zip(&ask.wants)
+            .map(|(&bucket, wanted)| wanted.shape.standing(states[bucket as usize].as_ref(), wanted.cost, now));
         let draw = Draw { granted: false, standings: standings.collect() };
         answer(ask, Ok(draw));
     }
@@ -773,27 +781,24 @@ fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Timestamp) ->
     Ok(())
 }
 
-/// Decides one request of `group` as the specification does and moves `states` on.
+/// Decides one request of `group` as the specification does ([`crate::limit::draw`]) and moves `states` on.
 fn replay(batch: &Batch, group: &Group, states: &mut [Option<Seen>], now: Timestamp) -> Draw {
-    let mut next: SmallVec<[(Standing, Option<Seen>); 4]> = SmallVec::new();
     let mut granted = true;
+    let mut judged: SmallVec<[_; 4]> = SmallVec::new();
     for part in &group.parts {
         let bucket = part.bucket as usize;
-        let (standing, after) = batch.buckets[bucket].1.decide(states[bucket].as_ref(), part.cost, now);
-        granted &= after.is_some() || !part.enforced;
-        next.push((standing, after));
+        let answer = batch.buckets[bucket].1.algorithm().judge(states[bucket].as_ref(), part.cost, now);
+        granted &= answer.is_ok() || !part.enforced;
+        judged.push((Verdict::from(&answer), answer.ok().map(|grant| grant.next)));
     }
     let mut standings = SmallVec::new();
-    for (part, (standing, after)) in group.parts.iter().zip(next) {
+    for (part, (verdict, next)) in group.parts.iter().zip(judged) {
         let bucket = part.bucket as usize;
-        match after {
-            Some(after) if granted => {
-                states[bucket] = Some(after);
-                standings.push(standing);
-            }
-            // Nothing was taken: tell how the bucket stands, not how it would.
-            _ => standings.push(batch.buckets[bucket].1.standing(states[bucket].as_ref(), part.cost, now)),
+        let algorithm = batch.buckets[bucket].1.algorithm();
+        if let (true, Some(next)) = (granted, next) {
+            algorithm.apply(&mut states[bucket], next);
         }
+        standings.push(Standing::new(verdict, algorithm.report(states[bucket].as_ref(), now)));
     }
     Draw { granted, standings }
 }

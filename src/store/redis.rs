@@ -16,12 +16,12 @@ pub use address::{Address, AddressError};
 pub use audit::{Finding, Weight};
 
 use self::link::RedisLink;
+use super::batch::Shared;
 pub use super::batch::{Counters, Health};
-use super::batch::{Adjust, Correction, Shared, Wanted, Wants};
 use super::shape::Names;
 use super::{Store, StoreError};
 use crate::clock::Clock;
-use crate::limit::{Change, Claim, Draw, Micros, Settlement, Standing};
+use crate::limit::{Claim, Draw, Micros, Settlement, Standing};
 
 /// What a [`RedisStore`] is made of.
 #[derive(Clone, Debug)]
@@ -84,11 +84,6 @@ impl RedisStore {
         self.audit.lock().clone()
     }
 
-    /// Gateways that use the store, by their heartbeats; `None`: not yet known. The last count stands while it is down.
-    pub fn replicas(&self) -> Option<u32> {
-        Some(self.shared.replicas.load(Ordering::Relaxed)).filter(|count| *count > 0)
-    }
-
     /// Forgets what is known of exhausted buckets: limits have changed or buckets were reset.
     pub fn forget_bounds(&self) {
         self.shared.bounds.forget();
@@ -108,39 +103,19 @@ impl Drop for RedisStore {
 
 impl Store for RedisStore {
     async fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
-        self.shared.ask(wants(&self.names, claims)?, false).await
+        self.shared.ask(self.names.wants(claims), false).await
     }
 
     fn settle(&self, settlements: &[Settlement<'_>]) {
-        settle(&self.shared, &self.names, settlements);
+        self.shared.settle(&self.names, settlements);
     }
 
     async fn peek<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
-        let draw = self.shared.ask(wants(&self.names, claims)?, true).await?;
+        let draw = self.shared.ask(self.names.wants(claims), true).await?;
         Ok(draw.standings.into_vec())
     }
-}
 
-/// The claims of a request in a shared store's terms.
-pub(super) fn wants(names: &Names, claims: &[Claim<'_>]) -> Result<Wants, StoreError> {
-    claims
-        .iter()
-        .map(|claim| {
-            let shape = names.shape(claim.limit)?;
-            let name = names.name(claim.limit, claim.key);
-            Ok(Wanted { name, shape, cost: claim.cost, enforced: claim.enforced })
-        })
-        .collect()
-}
-
-/// Queues corrections.
-pub(super) fn settle(shared: &Shared, names: &Names, settlements: &[Settlement<'_>]) {
-    for settlement in settlements {
-        let Ok(shape) = names.shape(settlement.limit) else { continue };
-        let name = names.name(settlement.limit, settlement.key);
-        match settlement.change {
-            Change::Release { units } if shape.holds() => shared.release(name, shape, units),
-            change => shared.correct(Correction { name, shape, adjust: Adjust::Change(change) }),
-        }
+    fn replicas(&self) -> u32 {
+        self.shared.replicas.load(Ordering::Relaxed).max(1)
     }
 }

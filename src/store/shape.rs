@@ -9,22 +9,27 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use super::StoreError;
-use super::batch::Adjust;
-use crate::limit::bucket::{Granted, Held, Judged, Level, Report, State};
-use crate::limit::{Algorithm, Limit, Micros, OnFailover, Role, Standing, Timestamp, Verdict};
+use super::batch::{Adjust, Wanted, Wants};
+use crate::limit::bucket::{Held, Level, Pair, State, Steps};
+use crate::limit::sliding_log::{Entry, Log};
+use crate::limit::stepped::Stepped;
+use crate::limit::{Algorithm, Align, Claim, Limit, Micros, OnFailover, Role, Standing, Timestamp, Verdict};
 
 /// A bucket's state as a server returned it, in the numbers of its present limit.
 pub(crate) type Seen = State;
 
 /// The kinds as scripts and statements number them; stored with every bucket, so never renumbered.
 pub(crate) const TOKEN_BUCKET: i64 = 1;
-pub(crate) const IN_FLIGHT: i64 = 8;
+const INTERVAL: i64 = 2;
+const FIXED_WINDOW: i64 = 3;
+const SLIDING_WINDOW: i64 = 4;
+const SLIDING_LOG: i64 = 5;
+const IN_FLIGHT: i64 = 8;
 
 /// How long a gateway's places in a concurrency limit stand without a heartbeat: a dead gateway's are free by then.
 pub(crate) const HOLD: Micros = Micros(5_000_000);
-/// Numbers a shape sends: kind, drain, and eight of its own.
-pub(crate) const NUMBERS: usize = 10;
+/// Numbers a shape sends: kind, drain, and ten of its own.
+pub(crate) const NUMBERS: usize = 12;
 
 /// A bucket's name in a shared store: a keyed hash, as no caller's secret may stand there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,35 +44,62 @@ pub(crate) struct Name {
 #[derive(Debug)]
 pub(crate) struct Shape {
     algorithm: Algorithm,
-    /// Kind, whether a fail-over drains it, and the kind's own.
-    pub(crate) numbers: [i64; NUMBERS],
+    drain: bool,
     refundable: bool,
 }
 
 impl Shape {
-    fn new(limit: &Limit) -> Result<Self, StoreError> {
-        let own = match &limit.algorithm {
-            Algorithm::TokenBucket(bucket) => {
-                let (quota, debt) = (bucket.quota(), bucket.debt());
-                let p = signed(quota.p);
-                let (owed, most) = (signed(debt).saturating_mul(p), signed(quota.burst.saturating_add(debt)));
-                [signed(quota.n), p, bucket.full(), owed, signed(bucket.max_wait().0), bucket.floor(), most, 0]
-            }
-            Algorithm::InFlight(limit) => [signed(limit.most()), signed(HOLD.0), 0, 0, 0, 0, 0, 0],
-        };
-        let mut numbers = [0; NUMBERS];
-        numbers[0] = match &limit.algorithm {
-            Algorithm::TokenBucket(_) => TOKEN_BUCKET,
-            Algorithm::InFlight(_) => IN_FLIGHT,
-        };
-        numbers[1] = i64::from(limit.on_failover == OnFailover::Drain);
-        numbers[2..].copy_from_slice(&own);
-        Ok(Self { algorithm: limit.algorithm.clone(), numbers, refundable: limit.refundable })
+    fn new(limit: &Limit) -> Self {
+        Self {
+            algorithm: limit.algorithm.clone(),
+            drain: limit.on_failover == OnFailover::Drain,
+            refundable: limit.refundable,
+        }
     }
 
     /// The kind's number.
     pub(crate) fn kind(&self) -> i64 {
-        self.numbers[0]
+        match &self.algorithm {
+            Algorithm::TokenBucket(_) => TOKEN_BUCKET,
+            Algorithm::Interval(_) => INTERVAL,
+            Algorithm::FixedWindow(_) => FIXED_WINDOW,
+            Algorithm::SlidingWindow(_) => SLIDING_WINDOW,
+            Algorithm::SlidingLog(_) => SLIDING_LOG,
+            Algorithm::InFlight(_) => IN_FLIGHT,
+        }
+    }
+
+    /// What scripts and statements are told: kind, whether a fail-over drains, and the kind's own numbers. `now` is
+    /// about the server's time: of a calendar only the boundaries around it are told.
+    pub(crate) fn numbers(&self, now: Timestamp) -> [i64; NUMBERS] {
+        let own = match &self.algorithm {
+            Algorithm::TokenBucket(bucket) => {
+                let (quota, debt) = (bucket.quota(), bucket.debt());
+                let p = signed(quota.p);
+                let (owed, most) = (signed(debt).saturating_mul(p), signed(quota.burst.saturating_add(debt)));
+                [signed(quota.n), p, bucket.full(), owed, signed(bucket.max_wait().0), bucket.floor(), most, 0, 0, 0]
+            }
+            Algorithm::Interval(bucket) | Algorithm::FixedWindow(bucket) => stepped(bucket, now),
+            Algorithm::SlidingWindow(window) => {
+                let quota = window.quota();
+                [signed(quota.amount), signed(quota.period.0), signed(window.most()), 0, 0, 0, 0, 0, 0, 0]
+            }
+            Algorithm::SlidingLog(log) => {
+                let quota = log.quota();
+                [signed(quota.amount), signed(quota.period.0), signed(log.max_wait().0), 0, 0, 0, 0, 0, 0, 0]
+            }
+            Algorithm::InFlight(limit) => [signed(limit.most()), signed(HOLD.0), 0, 0, 0, 0, 0, 0, 0, 0],
+        };
+        let mut numbers = [0; NUMBERS];
+        numbers[0] = self.kind();
+        numbers[1] = i64::from(self.drain);
+        numbers[2..].copy_from_slice(&own);
+        numbers
+    }
+
+    /// The algorithm: the specification of what a server does.
+    pub(crate) fn algorithm(&self) -> &Algorithm {
+        &self.algorithm
     }
 
     /// Whether its charges may be given back.
@@ -85,83 +117,59 @@ impl Shape {
         matches!(self.algorithm, Algorithm::InFlight(_))
     }
 
-    /// Judges `cost` at `now`: how the bucket stands (after the draw, when it can pay), and the state that pays.
-    pub(crate) fn decide(&self, state: Option<&Seen>, cost: u64, now: Timestamp) -> (Standing, Option<Seen>) {
-        match &self.algorithm {
-            Algorithm::TokenBucket(bucket) => {
-                let level = level_of(state);
-                told(bucket.judge(level, cost, now), level, |state| bucket.report(state, now), State::Level)
-            }
-            Algorithm::InFlight(limit) => {
-                let held = held_of(state);
-                told(limit.judge(held, cost), held, |state| limit.report(state), State::Held)
-            }
-        }
-    }
-
     /// How the bucket stands, and what it would say to `cost`, nothing taken.
     pub(crate) fn standing(&self, state: Option<&Seen>, cost: u64, now: Timestamp) -> Standing {
-        match &self.algorithm {
-            Algorithm::TokenBucket(bucket) => {
-                let level = level_of(state);
-                Standing::new(Verdict::from(&bucket.judge(level, cost, now)), bucket.report(level, now))
-            }
-            Algorithm::InFlight(limit) => {
-                let held = held_of(state);
-                Standing::new(Verdict::from(&limit.judge(held, cost)), limit.report(held))
-            }
-        }
+        let verdict = Verdict::from(&self.algorithm.judge(state, cost, now));
+        Standing::new(verdict, self.algorithm.report(state, now))
     }
 
-    /// The state after a correction.
-    pub(crate) fn settle(&self, state: Option<Seen>, adjust: Adjust, now: Timestamp) -> Option<Seen> {
-        let Adjust::Change(change) = adjust else {
-            // A heartbeat tells what the store should know already.
-            return state;
-        };
-        match &self.algorithm {
-            Algorithm::TokenBucket(bucket) => bucket.settle(level_of(state.as_ref()), change, now).map(State::Level),
-            Algorithm::InFlight(limit) => limit.settle(held_of(state.as_ref()), change).map(State::Held),
+    /// Moves the state on by a correction.
+    pub(crate) fn settle(&self, state: &mut Option<Seen>, adjust: Adjust, now: Timestamp) {
+        // A heartbeat tells what the store should know already.
+        if let Adjust::Change(change) = adjust {
+            self.algorithm.settle(state, change, now);
         }
     }
 
     /// The state behind the integers a server sent; `None` when they cannot be one.
     pub(crate) fn seen(&self, numbers: &[i64]) -> Option<Seen> {
-        match (self.kind(), numbers) {
-            (TOKEN_BUCKET, &[level, at]) => {
-                Some(State::Level(Level { level, at: Timestamp::from_micros(u64::try_from(at).ok()?) }))
+        Some(match (self.kind(), numbers) {
+            (TOKEN_BUCKET, &[level, at]) => State::Level(Level { level, at: moment(at)? }),
+            (INTERVAL | FIXED_WINDOW, &[units, since]) => State::Steps(Steps { units, since: moment(since)? }),
+            (SLIDING_WINDOW, &[start, previous, current]) => State::Pair(Pair {
+                start: moment(start)?,
+                previous: u64::try_from(previous).ok()?,
+                current: u64::try_from(current).ok()?,
+            }),
+            (SLIDING_LOG, entries) if entries.len() % 2 == 0 => {
+                let entry = |pair: &[i64]| Some(Entry { at: moment(pair[0])?, units: u64::try_from(pair[1]).ok()? });
+                State::Log(Log::from_entries(entries.chunks_exact(2).map(entry).collect::<Option<Vec<_>>>()?))
             }
-            (IN_FLIGHT, &[units]) => Some(State::Held(Held { units: u64::try_from(units).ok()? })),
-            _ => None,
+            (IN_FLIGHT, &[units]) => State::Held(Held { units: u64::try_from(units).ok()? }),
+            _ => return None,
+        })
+    }
+}
+
+fn stepped(bucket: &Stepped, now: Timestamp) -> [i64; NUMBERS - 2] {
+    let quota = bucket.quota();
+    let (align, edges) = match bucket.align() {
+        Align::FirstHit => (0, [0; 4]),
+        Align::Clock => (1, [0; 4]),
+        Align::Calendar(calendar) => {
+            let position = calendar.position(now);
+            let edge = |place: u64| signed(calendar.boundary(place).as_micros());
+            (2, [edge(position.saturating_sub(1)), edge(position), edge(position + 1), edge(position + 2)])
         }
-    }
+    };
+    let [before, start, end, after] = edges;
+    let (amount, burst, period) = (signed(quota.amount), signed(quota.burst), signed(quota.period.0));
+    let (debt, max_wait) = (signed(bucket.debt()), signed(bucket.max_wait().0));
+    [amount, burst, period, align, debt, max_wait, before, start, end, after]
 }
 
-fn told<S: Copy>(
-    judged: Judged<S>,
-    state: Option<S>,
-    report: impl Fn(Option<S>) -> Report,
-    wrap: impl Fn(S) -> State,
-) -> (Standing, Option<Seen>) {
-    let verdict = Verdict::from(&judged);
-    match judged {
-        Ok(Granted { next, .. }) => (Standing::new(verdict, report(Some(next))), Some(wrap(next))),
-        Err(_) => (Standing::new(verdict, report(state)), None),
-    }
-}
-
-fn level_of(state: Option<&Seen>) -> Option<Level> {
-    match state {
-        Some(State::Level(level)) => Some(*level),
-        _ => None,
-    }
-}
-
-fn held_of(state: Option<&Seen>) -> Option<Held> {
-    match state {
-        Some(State::Held(held)) => Some(*held),
-        _ => None,
-    }
+fn moment(micros: i64) -> Option<Timestamp> {
+    Some(Timestamp::from_micros(u64::try_from(micros).ok()?))
 }
 
 /// For numbers that a limit of a shared store keeps below 2^53.
@@ -223,14 +231,23 @@ impl Names {
         Name { tag, hash: hasher.finish128().as_u128() }
     }
 
+    /// The claims of a request in a shared store's terms.
+    pub(crate) fn wants(&self, claims: &[Claim<'_>]) -> Wants {
+        let wanted = |claim: &Claim<'_>| {
+            let name = self.name(claim.limit, claim.key);
+            Wanted { name, shape: self.shape(claim.limit), cost: claim.cost, enforced: claim.enforced }
+        };
+        claims.iter().map(wanted).collect()
+    }
+
     /// The shape of `limit`, made once per set of numbers.
-    pub(crate) fn shape(&self, limit: &Limit) -> Result<Arc<Shape>, StoreError> {
+    pub(crate) fn shape(&self, limit: &Limit) -> Arc<Shape> {
         if let Some(Some(known)) = self.shapes.read().get(limit.index)
             && known.is(limit)
         {
-            return Ok(known.shape.clone());
+            return known.shape.clone();
         }
-        let shape = Arc::new(Shape::new(limit)?);
+        let shape = Arc::new(Shape::new(limit));
         let mut shapes = self.shapes.write();
         if limit.index >= shapes.len() {
             shapes.resize_with(limit.index + 1, || None);
@@ -243,6 +260,6 @@ impl Names {
             on_failover: limit.on_failover,
             shape: shape.clone(),
         });
-        Ok(shape)
+        shape
     }
 }

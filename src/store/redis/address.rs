@@ -57,7 +57,9 @@ impl Address {
                 let (user, hosts, path) = split(rest)?;
                 let mut path = path.splitn(2, '/');
                 let name = path.next().filter(|name| !name.is_empty()).ok_or_else(|| {
-                    AddressError("a sentinel address ends in the name of the master: redis+sentinel://a,b,c/name".into())
+                    AddressError(
+                        "a sentinel address ends in the name of the master: redis+sentinel://a,b,c/name".into(),
+                    )
                 })?;
                 let database = path.next().unwrap_or("");
                 // The credentials are the master's; sentinels without authentication are the common case.
@@ -125,14 +127,23 @@ mod tests {
 
     #[test]
     fn every_kind_of_address_is_understood() {
-        for url in ["redis://127.0.0.1:6379/0", "rediss://u:p@example.com", "valkey://h", "unix:/run/redis.sock", "unix:///run/redis.sock"] {
+        for url in [
+            "redis://127.0.0.1:6379/0",
+            "rediss://u:p@example.com",
+            "valkey://h",
+            "unix:/run/redis.sock",
+            "unix:///run/redis.sock",
+        ] {
             assert!(matches!(Address::parse(url), Ok(Address::Single(_))), "{url}");
         }
-        let Ok(Address::Sentinel { sentinels, name, .. }) = Address::parse("redis+sentinel://u:p@a,b:1,[::1]:2/main/3") else {
+        let Ok(Address::Sentinel { sentinels, name, .. }) = Address::parse("redis+sentinel://u:p@a,b:1,[::1]:2/main/3")
+        else {
             panic!("a sentinel address");
         };
         assert_eq!((sentinels.len(), name.as_str()), (3, "main"));
-        let Ok(Address::Cluster(nodes)) = Address::parse("redis+cluster://a,b:7001,c") else { panic!("a cluster address") };
+        let Ok(Address::Cluster(nodes)) = Address::parse("redis+cluster://a,b:7001,c") else {
+            panic!("a cluster address")
+        };
         assert_eq!(nodes.len(), 3);
     }
 

@@ -76,10 +76,14 @@ kinds[1] = {
     bucket.at = max(at, now)
     if n ~= shape.n or p ~= shape.p or full ~= shape.full then
       -- Changed numbers: whole units as they stand, clamped, never added to.
-      local units = quotient_down(refilled(level, at, n, full), p)
+      -- (One that is full equals none, whose going would have made it full.)
+      level = refilled(level, at, n, full)
+      local units = quotient_down(level, p)
       -- Clamped before it is multiplied: a whole unit below the lowest is the lowest.
       local lowest = min(shape.floor, -shape.owed - shape.max_wait * shape.n)
-      if units <= quotient_down(lowest, shape.p) then
+      if level >= full then
+        level = shape.full
+      elseif units <= quotient_down(lowest, shape.p) then
         level = lowest
       else
         level = min(min(units, shape.most) * shape.p, shape.full)
@@ -205,9 +209,10 @@ local stepped = {
     if f then
       local amount, burst, period, align = f[1], f[2], f[3], f[4]
       local units, since = steps_now(shape, amount, burst, period, align, f[5], f[6])
-      if amount ~= shape.amount or burst ~= shape.burst or period ~= shape.period or align ~= shape.align then
+      if not since then
+        units = shape.burst
+      elseif amount ~= shape.amount or burst ~= shape.burst or period ~= shape.period or align ~= shape.align then
         -- Changed numbers: the units as they stand, clamped, never added to; the step goes on where it can.
-        since = since or start_of(shape, now)
         local goes_on = (align == shape.align and period == shape.period)
           or (shape.align == 0 and steps_between(shape, 0, shape.period, since, now) == 0)
         if not goes_on then since = start_of(shape, now) end
@@ -288,7 +293,9 @@ kinds[4] = {
         -- Changed numbers: the units left stay, clamped; what is used counts as of now, in one window.
         local old_start, old_previous, old_current = pair_now(period, f[3], f[4], f[5])
         local weighted = quotient_up(old_previous * (period - max(now - old_start, 0)), period)
-        current = shape.amount - min(max(amount - old_current - weighted, 0), shape.amount)
+        if old_previous > 0 or old_current > 0 then
+          current = shape.amount - min(max(amount - old_current - weighted, 0), shape.amount)
+        end
       end
     end
     bucket.start, bucket.previous, bucket.current = start, previous, current
@@ -384,7 +391,9 @@ kinds[5] = {
     if f then
       for i = 3, #f do log[i - 2] = f[i] end
       local amount, period = f[1], f[2]
-      if amount ~= shape.amount or period ~= shape.period then
+      if #log == 0 or now - log[#log - 1] >= period then
+        log = {}
+      elseif amount ~= shape.amount or period ~= shape.period then
         local from = from_of(log)
         local used = shape.amount - min(max(amount - counted(log, period, from), 0), shape.amount)
         local kept = {}

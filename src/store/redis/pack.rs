@@ -74,8 +74,23 @@ mod tests {
     #[test]
     fn integers_survive_the_way_there_and_back_at_every_width() {
         let numbers = [
-            0, 1, 127, 128, 255, 256, 65_535, 65_536, 4_294_967_295, 4_294_967_296, 9_007_199_254_740_991, -1, -32, -33,
-            -128, -40_000, -9_007_199_254_740_991,
+            0,
+            1,
+            127,
+            128,
+            255,
+            256,
+            65_535,
+            65_536,
+            4_294_967_295,
+            4_294_967_296,
+            9_007_199_254_740_991,
+            -1,
+            -32,
+            -33,
+            -128,
+            -40_000,
+            -9_007_199_254_740_991,
         ];
         let mut out = Vec::new();
         array(&mut out, numbers.len() as u32);
@@ -87,7 +102,15 @@ mod tests {
 
     #[test]
     fn what_is_no_array_of_integers_is_refused_without_allocating_for_its_claims() {
-        for bytes in [&b""[..], b"\xc0", b"\xdd\xff\xff\xff\xff", b"\x92\x01", b"\x91\xc0", b"\x91\x01\x01", b"\x91\xcf\xff\xff\xff\xff\xff\xff\xff\xff"] {
+        for bytes in [
+            &b""[..],
+            b"\xc0",
+            b"\xdd\xff\xff\xff\xff",
+            b"\x92\x01",
+            b"\x91\xc0",
+            b"\x91\x01\x01",
+            b"\x91\xcf\xff\xff\xff\xff\xff\xff\xff\xff",
+        ] {
             assert_eq!(integers(bytes), None, "{bytes:?}");
         }
     }
