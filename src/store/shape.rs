@@ -20,6 +20,8 @@ pub(crate) type Seen = State;
 
 /// The kinds as scripts and statements number them; stored with every bucket, so never renumbered.
 pub(crate) const TOKEN_BUCKET: i64 = 1;
+/// Warming up is kept in the process: [`Algorithm::new`] refuses it for a shared store, and a script knows no such kind.
+const LOCAL_ONLY: i64 = 0;
 const INTERVAL: i64 = 2;
 const FIXED_WINDOW: i64 = 3;
 const SLIDING_WINDOW: i64 = 4;
@@ -66,6 +68,7 @@ impl Shape {
             Algorithm::SlidingWindow(_) => SLIDING_WINDOW,
             Algorithm::SlidingLog(_) => SLIDING_LOG,
             Algorithm::InFlight(_) => IN_FLIGHT,
+            Algorithm::WarmUp(_) => LOCAL_ONLY,
         }
     }
 
@@ -88,6 +91,7 @@ impl Shape {
                 let quota = log.quota();
                 [signed(quota.amount), signed(quota.period.0), signed(log.max_wait().0), 0, 0, 0, 0, 0, 0, 0]
             }
+            Algorithm::WarmUp(_) => [0; NUMBERS - 2],
             Algorithm::InFlight(limit) => [signed(limit.most()), signed(HOLD.0), 0, 0, 0, 0, 0, 0, 0, 0],
         };
         let mut numbers = [0; NUMBERS];
