@@ -153,9 +153,17 @@ pub(super) struct Evidence<'e, 'r> {
     pub(super) captures: &'e [&'e str],
     /// Seconds since the Unix epoch.
     pub(super) now: u64,
+    /// An identity, by index, that is taken at this word instead of being read: a known caller's name, else the key.
+    pub(super) assumed: Option<(usize, &'e str)>,
 }
 
 type Values<'v> = SmallVec<[Cow<'v, [u8]>; 2]>;
+
+fn one_value(name: &str) -> Values<'_> {
+    let mut values = Values::new();
+    values.push(Cow::Borrowed(name.as_bytes()));
+    values
+}
 
 impl<'e, 'r: 'e> Evidence<'e, 'r> {
     /// Resolves the identity `asked` for, following `use:` from identity to identity; the policy holds no cycles.
@@ -165,7 +173,8 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
         loop {
             let identity = &self.identities[at];
             let refuse = |reason| Err(IdentityRefusal { identity: Arc::clone(&identity.name), reason });
-            let values = match self.values(identity) {
+            let assumed = self.assumed.and_then(|(assumed, name)| (assumed == at).then_some(name));
+            let values = match assumed.map_or_else(|| self.values(identity), |name| Ok(Some(one_value(name)))) {
                 Ok(values) => values,
                 Err(reason) => return refuse(reason),
             };
@@ -184,7 +193,10 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                 }
                 return Ok(resolved);
             };
-            let known = identity.callers.as_ref().map(|callers| callers.load().find(&values[0]).cloned());
+            let known = identity.callers.as_ref().map(|callers| {
+                let callers = callers.load();
+                assumed.and_then(|name| callers.named(name)).or_else(|| callers.find(&values[0])).cloned()
+            });
             match (known, identity.when_unknown) {
                 (Some(Some(caller)), _) => {
                     resolved.how = How::Known;

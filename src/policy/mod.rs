@@ -95,6 +95,22 @@ impl Policy {
         self.plans[matched.route].identify(self.evidence(matched, request, now))
     }
 
+    /// As [`Policy::identify`], but the identity with this index is taken at its word: the known caller of this name,
+    /// else whoever has this key. For tests of a file, whose known callers' keys nobody has; never for a request.
+    ///
+    /// # Errors
+    /// As [`Policy::identify`].
+    pub fn identify_as(
+        &self,
+        matched: &Match<'_>,
+        request: &Descriptor<'_>,
+        now: u64,
+        assumed: (usize, &str),
+    ) -> Result<Identified, IdentityRefusal> {
+        let evidence = Evidence { assumed: Some(assumed), ..self.evidence(matched, request, now) };
+        self.plans[matched.route].identify(evidence)
+    }
+
     /// What the request draws from. `body`: the length of its body in bytes, if that is known.
     pub fn claims(&self, matched: &Match<'_>, who: &Identified, headers: &HeaderMap, body: Option<u64>) -> Claims {
         self.plans[matched.route].claims(self, who, headers, body)
@@ -164,6 +180,7 @@ impl Policy {
             pattern: &self.routes[matched.route].pattern,
             captures: &matched.captures,
             now,
+            assumed: None,
         }
     }
 }
