@@ -153,7 +153,8 @@ impl Policy {
         let captured = matched.captures.iter().map(|text| (*text).to_owned());
         told.taken = Some((matched.route, captures.zip(captured).collect()));
         let plan = &self.plans[matched.route];
-        told.identities = plan.identities.iter().map(|&index| self.identity_story(index, &matched, request, now)).collect();
+        told.identities =
+            plan.identities.iter().map(|&index| self.identity_story(index, &matched, request, now)).collect();
         match self.identify(&matched, request, now) {
             Ok(who) => {
                 told.exempt = who.exempt;

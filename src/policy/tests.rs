@@ -134,9 +134,9 @@ struct Sent {
 /// A request from 192.0.2.1: `GET /x` and headers.
 fn send(line: &str, headers: &[(&'static str, &str)]) -> Sent {
     let (method, uri) = line.split_once(' ').expect("METHOD URI");
-    let headers = headers.iter().map(|(name, value)| {
-        (HeaderName::from_static(name), HeaderValue::from_str(value).expect("a value"))
-    });
+    let headers = headers
+        .iter()
+        .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).expect("a value")));
     Sent {
         method: method.parse().expect("a method"),
         uri: uri.parse().expect("a URI"),
@@ -182,12 +182,10 @@ fn each_limit_draws_from_the_bucket_of_its_scope() {
     ];
     let tenant = identity("tenant", &["header:x-api-key"], WhenMissing::Refuse);
     let policy = policy(vec![tenant], rules, vec![route("/**", &[0, 1, 2, 3])]);
-    assert_eq!(send("GET /", &[("x-api-key", "k1")]).claims(&policy), [
-        "total everyone 1",
-        "each address 192.0.2.1 1",
-        r#"tenant "k1" 1"#,
-        r#"both "k1" + address 192.0.2.1 1"#,
-    ]);
+    assert_eq!(
+        send("GET /", &[("x-api-key", "k1")]).claims(&policy),
+        ["total everyone 1", "each address 192.0.2.1 1", r#"tenant "k1" 1"#, r#"both "k1" + address 192.0.2.1 1"#,]
+    );
     assert_eq!(send("GET /", &[]).claims(&policy), ["identity `tenant`: the key is missing"]);
 }
 
@@ -214,7 +212,8 @@ fn known_callers_have_names_and_tiers_and_unknown_ones_what_the_identity_says() 
     let with = |when_unknown| {
         let tenant = with_callers(identity("tenant", &["header:x-api-key"], WhenMissing::UseAddress), when_unknown);
         let mut search = rule("search", by(0));
-        search.tiers = vec![("pro".into(), limit("search", Mode::Enforce)), ("free".into(), limit("search", Mode::Enforce))];
+        search.tiers =
+            vec![("pro".into(), limit("search", Mode::Enforce)), ("free".into(), limit("search", Mode::Enforce))];
         policy(vec![tenant], vec![search], vec![route("/**", &[0])])
     };
     let known = send("GET /", &[("x-api-key", "test")]);
@@ -256,7 +255,8 @@ fn composites_path_segments_and_verified_claims_make_keys() {
         let claims = BTreeMap::from([("sub", serde_json::json!("u1")), ("exp", serde_json::json!(exp))]);
         jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).expect("a token")
     };
-    let claims = |authorization: &str| send("GET /u/7%20a?key=x%2cy", &[("authorization", authorization)]).claims(&policy);
+    let claims =
+        |authorization: &str| send("GET /u/7%20a?key=x%2cy", &[("authorization", authorization)]).claims(&policy);
     let [user, both] = claims(&format!("Bearer {}", token(NOW + 9))).try_into().expect("two claims");
     assert_eq!(user, r#"user "u1" 1"#);
     assert_eq!(both, r#"both "7 a", "x,y", "192.0.2.1" 1"#);
@@ -293,7 +293,8 @@ fn exempt_callers_draw_from_nothing_but_must_still_say_who_they_are() {
 
 #[test]
 fn modes_candidates_and_shares_decide_what_is_enforced() {
-    let mut rules = vec![rule("on", by_address()), rule("shadow", by_address()), rule("off", by(0)), rule("some", by_address())];
+    let mut rules =
+        vec![rule("on", by_address()), rule("shadow", by_address()), rule("off", by(0)), rule("some", by_address())];
     rules[0].candidate = Some(limit("on", Mode::Shadow));
     rules[1].live = limit("shadow", Mode::Shadow);
     // Its identity would refuse: but a limit that is off is not looked at.
@@ -304,7 +305,8 @@ fn modes_candidates_and_shares_decide_what_is_enforced() {
     let policy = policy(vec![tenant], rules, vec![route("/**", &[0, 1, 2, 3])]);
     let claims = send("GET /", &[]).claims(&policy);
     assert_eq!(claims[..3], ["on address 192.0.2.1 1", "[on address 192.0.2.1 1]", "[shadow address 192.0.2.1 1]"]);
-    let enforced = (0..200_u8).filter(|n| !send("GET /", &[]).from(&format!("192.0.2.{n}")).claims(&policy)[3].starts_with('['));
+    let enforced =
+        (0..200_u8).filter(|n| !send("GET /", &[]).from(&format!("192.0.2.{n}")).claims(&policy)[3].starts_with('['));
     assert!((70..130).contains(&enforced.count()));
 }
 
@@ -344,9 +346,8 @@ fn a_cost_comes_from_where_the_limit_or_route_says() {
 #[test]
 fn the_order_in_which_limits_are_listed_changes_no_key() {
     let rules = || vec![rule("a", by(1)), rule("b", by(0))];
-    let identities = || {
-        vec![identity("x", &["header:x"], WhenMissing::Skip), identity("y", &["header:y"], WhenMissing::Refuse)]
-    };
+    let identities =
+        || vec![identity("x", &["header:x"], WhenMissing::Skip), identity("y", &["header:y"], WhenMissing::Refuse)];
     let one = policy(identities(), rules(), vec![route("/**", &[0, 1])]);
     let other = policy(identities(), rules(), vec![route("/**", &[1, 0])]);
     let sent = send("GET /", &[("x", "1"), ("y", "2")]);
@@ -391,11 +392,10 @@ fn everything_wrong_with_the_parts_is_said_at_once() {
         identity("user", &["jwt:sub"], WhenMissing::Skip),
     ];
     let mut edited = route("/d", &[99]);
-    edited.response_headers.set = vec![(
-        HeaderName::from_static("x"),
-        Template::parse("{path:no}", |_| None).expect("a template"),
-    )];
-    let many: Vec<Rule> = (0..18).map(|n| rule(&format!("r{n}"), if n == 0 { by(0) } else { Scope::Everyone })).collect();
+    edited.response_headers.set =
+        vec![(HeaderName::from_static("x"), Template::parse("{path:no}", |_| None).expect("a template"))];
+    let many: Vec<Rule> =
+        (0..18).map(|n| rule(&format!("r{n}"), if n == 0 { by(0) } else { Scope::Everyone })).collect();
     let routes = vec![
         route("/a/{x}", &[0]),
         route("/a/{y}", &[1, 1]),
@@ -446,28 +446,32 @@ fn an_explanation_tells_the_whole_story() {
     };
     let told = explain(&[("x-api-key", "test")]);
     assert_eq!(told.path, "/v1/x");
-    assert_eq!(told.routes, [
-        RouteFate::Taken,
-        RouteFate::LessSpecific,
-        RouteFate::Method,
-        RouteFate::Host,
-        RouteFate::Path,
-    ]);
+    assert_eq!(
+        told.routes,
+        [RouteFate::Taken, RouteFate::LessSpecific, RouteFate::Method, RouteFate::Host, RouteFate::Path,]
+    );
     assert_eq!(told.taken, Some((0, vec![("index".into(), "x".into())])));
     assert_eq!(told.tier.as_deref(), Some("pro"));
     assert_eq!(told.identities[0].outcome, Ok(How::Known));
-    let limits: Vec<_> = told.limits.iter().map(|l| (l.limit, l.candidate, l.enforced, l.skipped, l.key.as_str())).collect();
-    assert_eq!(limits, [
-        (1, false, true, None, "caller acme"),
-        (2, true, false, None, "caller acme"),
-        (3, false, false, Some(SkipReason::Off), ""),
-    ]);
+    let limits: Vec<_> =
+        told.limits.iter().map(|l| (l.limit, l.candidate, l.enforced, l.skipped, l.key.as_str())).collect();
+    assert_eq!(
+        limits,
+        [
+            (1, false, true, None, "caller acme"),
+            (2, true, false, None, "caller acme"),
+            (3, false, false, Some(SkipReason::Off), ""),
+        ]
+    );
     let told = explain(&[]);
     let steps: Vec<_> = told.identities[0].steps.iter().map(|step| step.sources.clone()).collect();
-    assert_eq!(steps, [
-        vec![("header:x-api-key".to_owned(), Ok(None))],
-        vec![("cookie:sid".to_owned(), Ok(None)), ("address".to_owned(), Ok(Some("192.0.2.1".to_owned())))],
-    ]);
+    assert_eq!(
+        steps,
+        [
+            vec![("header:x-api-key".to_owned(), Ok(None))],
+            vec![("cookie:sid".to_owned(), Ok(None)), ("address".to_owned(), Ok(Some("192.0.2.1".to_owned())))],
+        ]
+    );
     assert_eq!(told.identities[0].outcome, Ok(How::Skipped));
     assert_eq!(told.limits[0].skipped, Some(SkipReason::Identity));
     let told = explain(&[("x-api-key", "made up")]);
