@@ -1,0 +1,118 @@
+//! `${VAR}` in strings of the file. The environment comes in as a function: nothing here reads it.
+
+/// Looks a variable of the environment up.
+pub type Env<'e> = &'e dyn Fn(&str) -> Option<String>;
+
+/// What went wrong with one `${…}`, and which bytes of the string it is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct EnvError {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) title: String,
+    pub(crate) label: String,
+    pub(crate) help: Option<String>,
+}
+
+/// Replaces every `${VAR}`, `${VAR:-default}` and `${VAR:?message}`; `$${` stands for `${`.
+///
+/// An empty variable counts as set for `${VAR}` and as unset for the other two forms, as in a shell.
+pub(crate) fn interpolate(text: &str, env: Env<'_>) -> Result<String, Vec<EnvError>> {
+    let mut out = String::with_capacity(text.len());
+    let mut errors = Vec::new();
+    let mut at = 0;
+    while let Some(found) = text[at..].find("${") {
+        let start = at + found;
+        if text[at..start].ends_with('$') {
+            out.push_str(&text[at..start - 1]);
+            out.push_str("${");
+            at = start + 2;
+            continue;
+        }
+        out.push_str(&text[at..start]);
+        let Some(length) = text[start..].find('}') else {
+            errors.push(EnvError {
+                start,
+                end: text.len(),
+                title: "a `${` that is never closed".to_owned(),
+                label: "the name of a variable and `}` are missing".to_owned(),
+                help: Some("write `$${` for the two characters themselves".to_owned()),
+            });
+            return Err(errors);
+        };
+        let end = start + length + 1;
+        match variable(&text[start + 2..end - 1], env) {
+            Ok(value) => out.push_str(&value),
+            Err((title, label, help)) => errors.push(EnvError { start, end, title, label, help }),
+        }
+        at = end;
+    }
+    out.push_str(&text[at..]);
+    if errors.is_empty() { Ok(out) } else { Err(errors) }
+}
+
+fn variable(inner: &str, env: Env<'_>) -> Result<String, (String, String, Option<String>)> {
+    let (name, otherwise) = match inner.find(":-").into_iter().chain(inner.find(":?")).min() {
+        Some(at) => (&inner[..at], Some((&inner[at..at + 2], &inner[at + 2..]))),
+        None => (inner, None),
+    };
+    if name.is_empty()
+        || name.starts_with(|c: char| c.is_ascii_digit())
+        || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    {
+        return Err((
+            format!("`{name}` is not the name of an environment variable"),
+            "letters, digits and `_` are".to_owned(),
+            Some("`${VAR}`, `${VAR:-default}` and `${VAR:?message}` are known; placeholders of the request are written `{name}`, without `$`".to_owned()),
+        ));
+    }
+    let value = env(name);
+    match (value, otherwise) {
+        (Some(value), None) => Ok(value),
+        (Some(value), Some(_)) if !value.is_empty() => Ok(value),
+        (_, Some((":-", default))) => Ok(default.to_owned()),
+        (_, Some((_, message))) => {
+            let message = if message.is_empty() { "it must be set" } else { message };
+            Err((format!("the environment variable `{name}` is not set: {message}"), "required here".to_owned(), None))
+        }
+        (None, None) => Err((
+            format!("the environment variable `{name}` is not set"),
+            "read here".to_owned(),
+            Some(format!("set it, or give a default: `${{{name}:-…}}`")),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(text: &str) -> Result<String, Vec<EnvError>> {
+        interpolate(text, &|name| match name {
+            "HOST" => Some("db".to_owned()),
+            "EMPTY" => Some(String::new()),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn variables_are_replaced_wherever_they_stand() {
+        assert_eq!(with("redis://${HOST}:${PORT:-6379}/0").as_deref(), Ok("redis://db:6379/0"));
+        assert_eq!(with("${EMPTY}|${EMPTY:-x}").as_deref(), Ok("|x"));
+        assert_eq!(with("$${HOST} ${HOST} $5").as_deref(), Ok("${HOST} db $5"));
+    }
+
+    #[test]
+    fn every_unset_variable_is_reported_with_its_place() {
+        let errors = with("a${ONE}b${TWO:?set TWO, please}").expect_err("neither is set");
+        assert_eq!((errors[0].start, errors[0].end), (1, 7));
+        assert!(errors[1].title.contains("set TWO, please"), "{}", errors[1].title);
+        assert_eq!(errors.len(), 2);
+    }
+
+    #[test]
+    fn an_open_brace_is_an_error_not_a_literal() {
+        assert_eq!(with("${HOST").expect_err("never closed")[0].start, 0);
+        assert!(with("${1A}").is_err());
+        assert!(with("${}").is_err());
+    }
+}

@@ -1,0 +1,81 @@
+//! `[store]`.
+
+use crate::config::quantity::{Count, Time};
+use crate::config::reader::{table, words};
+use crate::config::scalar::Text;
+
+table! {
+    /// The store that gateways share.
+    RawStore {
+        /// What it is.
+        kind: StoreKind,
+        /// Where it is: `redis://`, `rediss://`, `unix:`, `redis+sentinel://a,b,c/name`, `redis+cluster://a,b,c`, or
+        /// `postgres://`. A password in it must come from the environment: `${REDIS_URL}`.
+        url: Text,
+        /// A file that holds the URL.
+        url_file: Text,
+        /// The user, where the URL names none.
+        username: Text,
+        /// The password, from the environment.
+        password: Text,
+        /// A file that holds the password.
+        password_file: Text,
+        /// Certificate authorities its certificate is verified against (a PEM file). Default: the system's.
+        ca_file: Text,
+        /// The certificate shown to it (a PEM file).
+        client_certificate: Text,
+        /// The key of that certificate (a PEM file).
+        client_key: Text,
+        /// How long a request waits for it; after that `when_down` applies. Default `20ms`.
+        answer_within: Time,
+        /// What happens to requests when it does not answer: `local_share` (this gateway's part of the limit, counted in the
+        /// process), `allow`, or `refuse` (503). Must be written; a limit may say otherwise.
+        when_down: WhenDown,
+        /// What one gateway's local share is a part of: counted in the store, or a number. Default `auto`.
+        replicas: Count,
+        /// Keys in the store are hashes keyed by this, never raw: from the environment. Every gateway needs the same.
+        key_secret: Text,
+        /// A file that holds it.
+        key_secret_file: Text,
+        /// What the names of its keys (Redis) begin with. Default `tollgate`.
+        prefix: Text,
+        /// The table of buckets (PostgreSQL). Default `tollgate_buckets`.
+        table: Text,
+        /// Whether the gateway creates the table and function it needs (PostgreSQL). Default `true`.
+        create: bool,
+        /// What the audit of its settings at the start does: `warn` or `refuse` to start. Default `warn`.
+        audit: Audit,
+    }
+}
+
+words! {
+    /// Kinds of stores.
+    pub enum StoreKind {
+        /// Redis or Valkey.
+        Redis = "redis",
+        /// PostgreSQL, or what speaks it.
+        Postgres = "postgres",
+    }
+}
+
+words! {
+    /// What happens when the store does not answer.
+    pub(crate) enum WhenDown {
+        /// This gateway's part of the limit, counted in the process.
+        LocalShare = "local_share",
+        /// Admitted, and counted.
+        Allow = "allow",
+        /// 503.
+        Refuse = "refuse",
+    }
+}
+
+words! {
+    /// What the audit of the store does.
+    pub enum Audit {
+        /// It warns.
+        Warn = "warn",
+        /// The gateway does not start.
+        Refuse = "refuse",
+    }
+}

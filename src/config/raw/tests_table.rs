@@ -1,0 +1,36 @@
+//! `[[tests]]`.
+
+use crate::config::quantity::Time;
+use crate::config::reader::table;
+use crate::config::scalar::{Named, OneOrMany, Text};
+
+table! {
+    /// Requests with the verdicts they must get.
+    RawTest {
+        /// Its name in the report. Default: what is sent.
+        name: Text,
+        /// `[N x] METHOD [HOST]/PATH [as IDENTITY:CALLER] [from ADDRESS] [at TIME] [every TIME]`; a list is sent in its order, to
+        /// the same buckets. Must be written.
+        send: OneOrMany<Text>,
+        /// Headers the requests carry.
+        headers: Named<Text>,
+        /// What must come out. Must be written.
+        expect: RawExpect,
+    }
+}
+
+table! {
+    /// What must come out of a test.
+    RawExpect {
+        /// Requests admitted.
+        allowed: u64,
+        /// Requests refused by a limit.
+        refused: u64,
+        /// The wait the last refusal names.
+        retry_after: Time,
+        /// The status of the last answer, when it is the gateway's own (404, 401, 429 …).
+        status: u64,
+        /// The limit that refused last.
+        limit: Text,
+    }
+}

@@ -1,0 +1,251 @@
+//! Strings, numbers, words and lists: the small values that tables are made of.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use toml::de::DeValue;
+
+use super::env::interpolate;
+use super::problem::{Problem, listed, nearest};
+use super::reader::{Node, Read, Reader};
+use super::source::{At, Place};
+
+/// A string of the file, its `${…}` replaced.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Text {
+    /// The string.
+    pub(crate) value: String,
+    /// Whether it stands in the file character for character between its quotes, so that a part of it has a place of
+    /// its own.
+    verbatim: bool,
+    /// Whether some of it came from the environment.
+    pub(crate) from_environment: bool,
+}
+
+impl Text {
+    /// Reads a string; `wanted` says what the key takes, for the message when it is none.
+    pub(crate) fn read_as(node: Node<'_>, reader: &mut Reader<'_>, wanted: &str) -> Option<Self> {
+        let DeValue::String(written) = node.value else {
+            reader.mismatch(node, wanted, node.value);
+            return None;
+        };
+        let verbatim = reader
+            .text
+            .get(node.place.range())
+            .is_some_and(|token| token.len() == written.len() + 2 && token[1..].starts_with(written.as_ref()));
+        if !written.contains("${") {
+            return Some(Self { value: written.clone().into_owned(), verbatim, from_environment: false });
+        }
+        match interpolate(written, reader.env) {
+            Ok(value) => Some(Self { value, verbatim: false, from_environment: true }),
+            Err(errors) => {
+                for error in errors {
+                    let place = if verbatim { part(node.place, error.start, error.end) } else { node.place };
+                    reader.problems.push(Problem::error(error.title).at(place, error.label).maybe_help(error.help));
+                }
+                None
+            }
+        }
+    }
+}
+
+impl Text {
+    /// A string that does not stand in the file.
+    pub(crate) fn plain(value: &str) -> Self {
+        Self { value: value.to_owned(), verbatim: false, from_environment: false }
+    }
+}
+
+impl At<Text> {
+    /// The place of bytes `start..end` of the string, or of all of it when it is not written out.
+    pub(crate) fn part(&self, start: usize, end: usize) -> Place {
+        if self.value.verbatim { part(self.place, start, end) } else { self.place }
+    }
+
+    /// The string.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.value.value
+    }
+}
+
+fn part(place: Place, start: usize, end: usize) -> Place {
+    let start = place.range().start + 1 + start;
+    let end = place.range().start + 1 + end;
+    Place::new(place.file, start..end)
+}
+
+impl Read for Text {
+    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        Self::read_as(node, reader, "a string")
+    }
+}
+
+impl Read for bool {
+    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        match node.value {
+            DeValue::Boolean(value) => Some(*value),
+            other => {
+                reader.mismatch(node, "`true` or `false`", other);
+                None
+            }
+        }
+    }
+}
+
+/// A whole number, zero or more.
+impl Read for u64 {
+    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let DeValue::Integer(number) = node.value else {
+            reader.mismatch(node, "a whole number", node.value);
+            return None;
+        };
+        let read = Self::from_str_radix(number.as_str(), number.radix()).ok();
+        if read.is_none() {
+            let label = if number.as_str().starts_with('-') { "negative" } else { "more than 18446744073709551615" };
+            let problem = Problem::error(format!("`{}` must be a whole number, zero or more", reader.name()))
+                .at(node.place, label);
+            reader.problems.push(problem);
+        }
+        read
+    }
+}
+
+/// A value that may be a table or something shorter.
+#[derive(Clone, Debug)]
+pub(crate) enum ShortOr<S, T> {
+    /// The short form.
+    Short(S),
+    /// The table.
+    Table(T),
+}
+
+impl<S: Read, T: Read> Read for ShortOr<S, T> {
+    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        match node.value {
+            DeValue::Table(_) => T::read(node, reader).map(Self::Table),
+            _ => S::read(node, reader).map(Self::Short),
+        }
+    }
+}
+
+/// One value or a list of them.
+#[derive(Clone, Debug)]
+pub(crate) struct OneOrMany<T> {
+    pub(crate) list: Vec<At<T>>,
+}
+
+impl<T: Read> Read for OneOrMany<T> {
+    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        if matches!(node.value, DeValue::Array(_)) {
+            return Vec::read(node, reader).map(|list| Self { list });
+        }
+        T::read(node, reader).map(|value| Self { list: vec![At { value, place: node.place }] })
+    }
+}
+
+impl<T: Read> Read for Vec<At<T>> {
+    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let DeValue::Array(array) = node.value else {
+            reader.mismatch(node, "a list", node.value);
+            return None;
+        };
+        let mut list = Vec::with_capacity(array.len());
+        let mut whole = true;
+        for (index, value) in array.iter().enumerate() {
+            let place = Place::new(reader.file, value.span());
+            let last = reader.path.pop().unwrap_or_default();
+            reader.path.push(format!("{last}[{index}]"));
+            match T::read(Node { value: value.get_ref(), place }, reader) {
+                Some(value) => list.push(At { value, place }),
+                None => whole = false,
+            }
+            reader.path.pop();
+            reader.path.push(last);
+        }
+        whole.then_some(list)
+    }
+}
+
+/// A table whose keys are the user's: names of limits, headers and the like. In the order of the file.
+#[derive(Clone, Debug)]
+pub(crate) struct Named<T> {
+    pub(crate) entries: Vec<(At<String>, At<T>)>,
+    /// Keys whose values could not be read: they exist, so nobody may call them unknown.
+    pub(crate) broken: Vec<At<String>>,
+}
+
+impl<T> Default for Named<T> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), broken: Vec::new() }
+    }
+}
+
+impl<T: Read> Read for Named<T> {
+    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        let table = reader.table(node)?;
+        let mut named = Self::default();
+        let mut keys: Vec<_> = table.iter().collect();
+        keys.sort_by_key(|(key, _)| key.span().start);
+        for (key, value) in keys {
+            let name = At { value: key.get_ref().clone().into_owned(), place: Place::new(reader.file, key.span()) };
+            let place = Place::new(reader.file, value.span());
+            reader.path.push(name.value.clone());
+            match T::read(Node { value: value.get_ref(), place }, reader) {
+                Some(value) => named.entries.push((name, At { value, place })),
+                None => named.broken.push(name),
+            }
+            reader.path.pop();
+        }
+        Some(named)
+    }
+}
+
+/// "one of `a`, `b` and `c`", for messages.
+pub(crate) fn choice(words: &[&str]) -> String {
+    match words {
+        [one, other] => format!("\"{one}\" or \"{other}\""),
+        _ => format!("one of {}", words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+/// Complains that `word` is none of `words`.
+pub(crate) fn not_a_choice(word: &str, words: &[&str], node: Node<'_>, reader: &mut Reader<'_>) {
+    let problem = Problem::error(format!("`{}` cannot be \"{word}\"", reader.name()));
+    let problem = match nearest(word, words.iter().copied()) {
+        Some(near) => problem.at(node.place, format!("did you mean \"{near}\"?")),
+        None => problem.at(node.place, "no such choice"),
+    };
+    reader.problems.push(problem.note(format!("the choices are {}", listed(words.iter().copied()))));
+}
+
+macro_rules! schema_of {
+    ($(@[$($generics:tt)*])? $type:ty, $name:literal, $generator:ident => $schema:expr) => {
+        impl $(<$($generics)*>)? JsonSchema for $type {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                $name.into()
+            }
+
+            fn json_schema($generator: &mut SchemaGenerator) -> Schema {
+                $schema
+            }
+        }
+    };
+}
+pub(crate) use schema_of;
+
+schema_of!(Text, "Text", _generator => json_schema!({ "type": "string" }));
+schema_of!(@[S: JsonSchema, T: JsonSchema] ShortOr<S, T>, "ShortOr", generator => {
+    let (short, table) = (generator.subschema_for::<S>(), generator.subschema_for::<T>());
+    json_schema!({ "anyOf": [short, table] })
+});
+schema_of!(@[T: JsonSchema] OneOrMany<T>, "OneOrMany", generator => {
+    let one = generator.subschema_for::<T>();
+    json_schema!({ "anyOf": [one, { "type": "array", "items": one }] })
+});
+schema_of!(@[T: JsonSchema] Named<T>, "Named", generator => {
+    let one = generator.subschema_for::<T>();
+    json_schema!({ "type": "object", "additionalProperties": one })
+});
+schema_of!(@[T: JsonSchema] At<T>, "At", generator => generator.subschema_for::<T>());

@@ -1,0 +1,271 @@
+//! What the gateway runs on besides its policy: listeners, bounds, logs, the store. Checked, typed, defaults filled in.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+pub use super::raw::{
+    Audit, ClientCertificates, ColdStart, LogFormat, LogKeys, LogLevel, OperationsFormat, RetryOn, SendProxyProtocol,
+    StoreKind,
+};
+use crate::limit::{Micros, WhenDown};
+
+/// Where the gateway listens, and what it takes from callers.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// Where it listens; at least one.
+    pub listen: Vec<Listener>,
+    /// Certificates of the TLS listeners.
+    pub certificates: Vec<Certificate>,
+    /// The authorities callers' certificates are verified against.
+    pub client_ca: Option<PathBuf>,
+    /// Whether a caller must show a certificate; means nothing without `client_ca`.
+    pub client_certificates: ClientCertificates,
+    /// What local buckets hold after a crash.
+    pub cold_start: ColdStart,
+    /// Where a clean stop saves the local buckets.
+    pub state_file: Option<PathBuf>,
+    /// Whether connections begin with a PROXY protocol header.
+    pub proxy_protocol: bool,
+    /// Threads that serve; `None`: one per core.
+    pub workers: Option<usize>,
+    /// Protocols a connection may be upgraded to, lower case.
+    pub upgrades: Vec<String>,
+    /// How long callers may take.
+    pub timeouts: ServerTimeouts,
+    /// How much callers may send.
+    pub bounds: Bounds,
+}
+
+/// Where the gateway listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Listener {
+    /// A TCP port.
+    Tcp {
+        /// The address.
+        address: SocketAddr,
+        /// Whether TLS is spoken on it.
+        tls: bool,
+    },
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { address, tls: false } => write!(f, "http://{address}"),
+            Self::Tcp { address, tls: true } => write!(f, "https://{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// A certificate with its key, both PEM files that exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    /// The chain.
+    pub certificate: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+    /// Names it is shown for; empty: the names in it.
+    pub hosts: Vec<String>,
+}
+
+/// How long callers may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerTimeouts {
+    /// To send the head of a request.
+    pub header_read: Micros,
+    /// Between two pieces of a body, either way.
+    pub body_idle: Micros,
+    /// Between two requests of a connection.
+    pub keep_alive: Micros,
+    /// For requests in flight when the gateway stops.
+    pub drain: Micros,
+    /// To finish the TLS handshake.
+    pub tls_handshake: Micros,
+    /// Without a byte either way on an upgraded connection.
+    pub upgrade_idle: Micros,
+}
+
+/// How much callers may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Connections at once.
+    pub connections: usize,
+    /// Connections at once from one address; `None`: no bound of its own.
+    pub connections_per_address: Option<usize>,
+    /// Requests at once; `None`: no bound of its own.
+    pub requests: Option<usize>,
+    /// Bytes of a request's head.
+    pub header_bytes: usize,
+    /// Fields of a request's head.
+    pub headers: usize,
+    /// Bytes of a request's body; `None`: unlimited.
+    pub body: Option<u64>,
+    /// Streams at once on an HTTP/2 connection.
+    pub http2_streams: u32,
+}
+
+/// The admin listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// Where it listens; `None`: not at all.
+    pub listen: Option<Listener>,
+}
+
+/// Logs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// Where the access log goes.
+    pub access: AccessLog,
+    /// How its lines are written.
+    pub format: LogFormat,
+    /// The share of admitted requests that is logged, in hundredths of a percent.
+    pub sample: u16,
+    /// Whether identities stand in it as they are.
+    pub keys: LogKeys,
+    /// The least serious message of the operations log.
+    pub level: LogLevel,
+    /// How the operations log is written.
+    pub operations: OperationsFormat,
+}
+
+/// Where the access log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessLog {
+    /// To standard output.
+    Stdout,
+    /// To standard error.
+    Stderr,
+    /// Nowhere.
+    Off,
+    /// To a file.
+    File(PathBuf),
+}
+
+/// The store that gateways share.
+#[derive(Clone, Debug)]
+pub struct Store {
+    /// What it is.
+    pub kind: StoreKind,
+    /// How it is laid out, as its URL says.
+    pub topology: Topology,
+    /// Where it is, with what secrets the URL holds.
+    pub url: Secret,
+    /// The user, where the URL names none.
+    pub username: Option<String>,
+    /// The password, where the URL holds none.
+    pub password: Option<Secret>,
+    /// Authorities its certificate is verified against; `None`: the system's.
+    pub ca_file: Option<PathBuf>,
+    /// The certificate and key shown to it.
+    pub client_certificate: Option<(PathBuf, PathBuf)>,
+    /// How long a request waits for it.
+    pub answer_within: Micros,
+    /// What happens to requests when it does not answer, where their limits say nothing of their own.
+    pub when_down: WhenDown,
+    /// What one gateway's local share is a part of; `None`: counted in the store.
+    pub replicas: Option<u32>,
+    /// What names of keys are hashed with.
+    pub key_secret: Secret,
+    /// What the names of keys begin with (Redis).
+    pub prefix: String,
+    /// The table of buckets (PostgreSQL), optionally with its schema.
+    pub table: String,
+    /// Whether the gateway creates what it needs (PostgreSQL).
+    pub create: bool,
+    /// What the audit at the start does.
+    pub audit: Audit,
+}
+
+/// How a store is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topology {
+    /// One server.
+    Single,
+    /// Redis Sentinel.
+    Sentinel,
+    /// Redis Cluster.
+    Cluster,
+}
+
+/// What an upstream needs besides its [`crate::policy::upstream::Upstream`], at the same index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamSettings {
+    /// Its name.
+    pub name: String,
+    /// Active health checks.
+    pub health: Option<Health>,
+    /// Passive ejection.
+    pub eject: Eject,
+    /// After what a request may be sent again.
+    pub retry_on: Vec<RetryOn>,
+    /// The largest body kept for sending it again.
+    pub retry_body: u64,
+    /// From the first byte to the last; `None`: no bound of its own.
+    pub total: Option<Micros>,
+    /// How often names are looked up again.
+    pub resolve_every: Micros,
+    /// How long a new or recovered server takes to get its full share.
+    pub slow_start: Micros,
+    /// The PROXY protocol header sent on new connections.
+    pub proxy_protocol: SendProxyProtocol,
+}
+
+/// Active health checks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// The path asked for.
+    pub path: String,
+    /// How often.
+    pub every: Micros,
+    /// How long an answer may take.
+    pub timeout: Micros,
+    /// Good answers in a row that bring a server back.
+    pub healthy_after: u32,
+    /// Bad answers in a row that take a server out.
+    pub unhealthy_after: u32,
+}
+
+/// Passive ejection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Eject {
+    /// Failures in a row that take a server out.
+    pub failures: u32,
+    /// For how long at first.
+    pub wait: Micros,
+}
+
+/// Something that must not be shown: its `Debug` says only that it is there.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps it.
+    pub fn new(secret: impl Into<String>) -> Self {
+        Self(secret.into())
+    }
+
+    /// The secret itself, for whoever must send or key with it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_not_shown() {
+        assert_eq!(format!("{:?}", Secret::new("hunter2")), "Secret(…)");
+    }
+}

@@ -1,0 +1,89 @@
+//! The texts a configuration was read from, and places in them.
+
+use std::ops::{Deref, Range};
+use std::path::{Path, PathBuf};
+
+/// One text of the configuration: a file, an included file, or a test's string.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    /// The name shown in messages: the path as it was given.
+    pub(crate) name: String,
+    /// What it holds.
+    pub(crate) text: String,
+    /// The directory its relative paths start from.
+    pub(crate) base: PathBuf,
+}
+
+/// Every text of one configuration, in reading order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources {
+    list: Vec<Source>,
+}
+
+impl Sources {
+    /// Takes a text in, and says under which number [`Place`]s refer to it.
+    pub(crate) fn add(&mut self, name: impl Into<String>, text: impl Into<String>, base: &Path) -> u32 {
+        self.list.push(Source { name: name.into(), text: text.into(), base: base.to_path_buf() });
+        u32::try_from(self.list.len() - 1).expect("fewer than 2^32 files, the include depth is bounded")
+    }
+
+    /// The text with this number.
+    pub(crate) fn of(&self, file: u32) -> &Source {
+        &self.list[file as usize]
+    }
+
+    /// `file:line:column` of a place, both from one, the column in characters.
+    pub(crate) fn position(&self, place: Place) -> (&str, usize, usize) {
+        let source = self.of(place.file);
+        let before = source.text.get(..place.start as usize).unwrap_or(&source.text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().map_or(0, |rest| rest.chars().count()) + 1;
+        (&source.name, line, column)
+    }
+}
+
+/// A span of bytes in one of the [`Sources`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    /// Which text.
+    pub(crate) file: u32,
+    /// First byte.
+    pub(crate) start: u32,
+    /// One past the last byte.
+    pub(crate) end: u32,
+}
+
+impl Place {
+    /// A place from a parser's byte range.
+    pub(crate) fn new(file: u32, range: Range<usize>) -> Self {
+        let bound = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+        Self { file, start: bound(range.start), end: bound(range.end) }
+    }
+
+    /// As a byte range of its text.
+    pub(crate) fn range(self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+}
+
+/// A value, and where the file says it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct At<T> {
+    pub(crate) value: T,
+    pub(crate) place: Place,
+}
+
+impl<T> At<T> {
+    /// Another value at the same place.
+    pub(crate) fn with<U>(&self, value: U) -> At<U> {
+        At { value, place: self.place }
+    }
+}
+
+impl<T> Deref for At<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
