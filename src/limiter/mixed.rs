@@ -9,7 +9,7 @@ use crate::limit::{Change, Claim, Micros, Placement, Settlement, Standing, Times
 use crate::store::{Store, StoreError};
 
 use super::decision::{Standings, Unavailable, bit};
-use super::{Decision, Denied, Generation, allows, kind};
+use super::{Decision, Denied, Generation, allows, is_in_flight, is_windowed};
 
 type Claims<'a> = SmallVec<[Claim<'a>; 4]>;
 
@@ -77,11 +77,11 @@ impl<S: Store + Send + Sync> Drop for Undo<'_, S> {
         }
         let now = self.generation.local.clock().now().max(self.now);
         for (claim, standing) in self.claims.iter().zip(self.standings) {
-            let ended = kind::is_windowed(&claim.limit.algorithm) && now.since(self.now) >= standing.reset;
+            let ended = is_windowed(&claim.limit) && now.since(self.now) >= standing.reset;
             if !allows(standing.verdict) || claim.cost == 0 || ended {
                 continue;
             }
-            let change = if kind::is_in_flight(&claim.limit.algorithm) {
+            let change = if is_in_flight(&claim.limit) {
                 Change::Release { units: claim.cost }
             } else {
                 Change::Refund { units: claim.cost }

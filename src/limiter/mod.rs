@@ -6,7 +6,6 @@
 
 mod counters;
 mod decision;
-mod kind;
 mod mixed;
 mod permit;
 mod shares;
@@ -17,7 +16,7 @@ mod tests;
 use std::sync::Arc;
 
 use crate::clock::Clock;
-use crate::limit::{Claim, Limit, Placement, Settlement, Timestamp, Verdict};
+use crate::limit::{Claim, Kind, Limit, Placement, Settlement, Timestamp, Verdict};
 use crate::store::local::{CarryReport, ColdStart, LocalStore};
 use crate::store::{Backend, Store};
 
@@ -142,6 +141,16 @@ impl<S: Store + Send + Sync> Settle for Generation<S> {
     fn now(&self) -> Timestamp {
         self.local.clock().now()
     }
+}
+
+/// Whether a limit's units are places that are held until the request ends.
+fn is_in_flight(limit: &Limit) -> bool {
+    limit.algorithm.kind() == Kind::InFlight
+}
+
+/// Whether a limit's units belong to a window that ends: a later refund would land in another one.
+fn is_windowed(limit: &Limit) -> bool {
+    matches!(limit.algorithm.kind(), Kind::Interval | Kind::FixedWindow | Kind::SlidingWindow | Kind::SlidingLog)
 }
 
 fn allows(verdict: Verdict) -> bool {

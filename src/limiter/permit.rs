@@ -9,7 +9,7 @@ use crate::limit::{Change, Claim, KeyBytes, Limit, Micros, Settlement, Standing,
 use crate::store::Store;
 
 use super::decision::{Standings, bit};
-use super::{Generation, kind};
+use super::{Generation, is_in_flight, is_windowed};
 
 /// The proof that a request was admitted: only the limiter makes one, and forwarding asks for one.
 ///
@@ -66,7 +66,7 @@ impl Permit {
             if claim.enforced {
                 hold = hold.max(wait);
             }
-            let correctable = claim.limit.refundable || kind::is_in_flight(&claim.limit.algorithm);
+            let correctable = claim.limit.refundable || is_in_flight(&claim.limit);
             if correctable && claim.cost > 0 {
                 charges.push(Charge {
                     place,
@@ -146,7 +146,7 @@ impl Charge {
                 let units = units.min(self.cost);
                 self.cost -= units;
                 // A window that has ended took its count with it: a refund would land in the next one.
-                if kind::is_windowed(&self.limit.algorithm) && settler.now().since(drawn_at) >= self.reset {
+                if is_windowed(&self.limit) && settler.now().since(drawn_at) >= self.reset {
                     return;
                 }
                 Change::Refund { units }
@@ -173,7 +173,7 @@ impl Drop for Permit {
         let Held { settler, charges, drawn_at, forwarded } = &mut *held;
         for charge in charges {
             let units = charge.cost;
-            if kind::is_in_flight(&charge.limit.algorithm) {
+            if is_in_flight(&charge.limit) {
                 charge.settle(&**settler, *drawn_at, Change::Release { units });
             } else if !*forwarded {
                 charge.settle(&**settler, *drawn_at, Change::Refund { units });

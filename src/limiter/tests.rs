@@ -43,7 +43,7 @@ fn limit(index: usize, name: &str, kind: Kind, amount: u64) -> Limit {
         kind,
         amount,
         period: Micros::from_secs(60),
-        burst: Some(amount),
+        burst: (kind != Kind::InFlight).then_some(amount),
         align: Align::FirstHit,
         debt: 0,
         max_wait: Micros::ZERO,

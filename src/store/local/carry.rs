@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::limit::{Limit, Role};
 
-use super::{ColdStart, LocalStore, Table, interim};
+use super::{LocalStore, Table, keeps_floors};
 
 /// What a reload did to the buckets of each limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Carried {
 /// What becomes of buckets on a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carry {
-    /// The limit did not change: the very same buckets.
+    /// The limit did not change, nor do its buckets.
     Kept,
     /// Its numbers changed: every caller keeps the units left, clamped to the new burst, never more.
     Rescaled,
@@ -51,16 +51,21 @@ impl LocalStore {
         let mut tables = Vec::with_capacity(limits.len());
         for limit in limits {
             let before = self.limits.iter().position(|before| same_bucket(before, limit));
+            let floors = keeps_floors(limit, limits);
             let (carry, table) = match before.map(|index| (&self.limits[index], self.tables[index].latest())) {
-                None => (Carry::New, Arc::new(Table::new(limit, ColdStart::Full, now))),
-                Some((before, table)) if unchanged(before, limit) => (Carry::Kept, Arc::clone(table)),
-                Some((_, table)) if !interim::same_kind(table.algorithm(), &limit.algorithm) => {
-                    (Carry::Afresh, Arc::new(Table::new(limit, ColdStart::Full, now)))
+                None => (Carry::New, Arc::new(Table::new(limit, floors, self.epoch))),
+                Some((_, table)) if table.algorithm().kind() != limit.algorithm.kind() => {
+                    (Carry::Afresh, Arc::new(Table::new(limit, floors, self.epoch)))
                 }
-                Some((_, table)) => {
-                    let successor = Arc::new(Table::new(limit, ColdStart::Full, now));
-                    table.move_to(&successor, now);
-                    (Carry::Rescaled, successor)
+                Some((before, table)) => {
+                    let same = *table.algorithm() == limit.algorithm;
+                    let fits = same && before.memory == limit.memory && table.keeps_floors() >= floors;
+                    let carry = if same { Carry::Kept } else { Carry::Rescaled };
+                    let table = match fits {
+                        true => Arc::clone(table),
+                        false => table.succeeded_by(limit, floors, self.epoch, now),
+                    };
+                    (carry, table)
                 }
             };
             tables.push(table);
@@ -68,8 +73,13 @@ impl LocalStore {
         }
         let gone = self.limits.iter().filter(|before| !limits.iter().any(|limit| same_bucket(before, limit)));
         report.limits.extend(gone.map(|limit| Carried::of(limit, Carry::Gone)));
-        let next =
-            Self { limits: limits.into(), tables: tables.into(), seed: self.seed.clone(), clock: self.clock.clone() };
+        let next = Self {
+            limits: limits.into(),
+            tables: tables.into(),
+            seed: self.seed.clone(),
+            clock: self.clock.clone(),
+            epoch: self.epoch,
+        };
         (next, report)
     }
 }
@@ -83,8 +93,4 @@ impl Carried {
 /// Whether two limits mean the same buckets: a bucket's identity is the limit's name, never its numbers.
 pub(crate) fn same_bucket(a: &Limit, b: &Limit) -> bool {
     a.name == b.name && a.role == b.role && a.tier == b.tier
-}
-
-fn unchanged(a: &Limit, b: &Limit) -> bool {
-    a.algorithm == b.algorithm && a.memory == b.memory && a.refundable == b.refundable
 }

@@ -6,7 +6,9 @@
 
 mod carry;
 mod hash;
-mod interim;
+mod memory;
+mod packed;
+mod set;
 mod table;
 mod wide;
 
@@ -18,12 +20,13 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::clock::Clock;
-use crate::limit::{Claim, Draw, Limit, Settlement, Standing, Timestamp, Verdict};
+use crate::limit::{Claim, Draw, Limit, Placement, Settlement, Standing, Timestamp, Verdict};
 
 use super::{Store, StoreError};
 pub use carry::{Carried, Carry, CarryReport};
 use hash::Seed;
-use table::{Slot, Table};
+use packed::Glance;
+use table::{Moving, Slot, Table};
 
 /// Buckets in the process, for the limits of one compiled policy.
 #[derive(Debug)]
@@ -32,6 +35,8 @@ pub struct LocalStore {
     tables: Box<[Arc<Table>]>,
     seed: Seed,
     clock: Clock,
+    /// Where packed time begins.
+    epoch: Timestamp,
 }
 
 /// What the buckets of a process without a memory hold: what `cold_start` says.
@@ -56,46 +61,39 @@ pub struct Tally {
 impl LocalStore {
     /// A store for `limits`, where `limits[i].index == i`.
     pub fn new(limits: &[Arc<Limit>], clock: Clock, cold_start: ColdStart) -> Self {
-        let now = clock.now();
-        let tables = limits.iter().map(|limit| Arc::new(Table::new(limit, cold_start, now))).collect();
-        Self { limits: limits.into(), tables, seed: Seed::random(), clock }
+        let epoch = clock.now();
+        let tables = limits.iter().map(|limit| {
+            let table = Table::new(limit, keeps_floors(limit, limits), epoch);
+            if cold_start == ColdStart::Empty
+                && let Some(state) = limit.algorithm.drained(epoch)
+            {
+                table.adopt(Moving::Birth { state }, epoch);
+            }
+            Arc::new(table)
+        });
+        Self { tables: tables.collect(), limits: limits.into(), seed: Seed::random(), clock, epoch }
     }
 
     /// Draws every claim or none, at `now`.
     pub fn draw_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
+        if let [claim] = claims
+            && let Some(standing) = self.tables[claim.limit.index].draw(self.seed.tag(claim.key), claim.cost, now)
+        {
+            let granted = !claim.enforced || is_allow(&standing);
+            return Draw { granted, standings: std::iter::once(standing).collect() };
+        }
         let mut bound = self.bind(claims.iter().map(|claim| (claim.limit.index, claim.key)));
-        let mut slots = lock_all(&mut bound);
-        let mut granted = true;
-        let mut standings: SmallVec<[Standing; 4]> = SmallVec::with_capacity(claims.len());
-        for (claim, slot) in claims.iter().zip(&mut slots) {
-            let Some(slot) = slot else { continue };
-            let standing = slot.judge(claim.cost, now);
-            granted &= !claim.enforced || matches!(standing.verdict, Verdict::Allow { .. });
-            standings.push(standing);
+        match refuse_unlocked(&bound, claims, now) {
+            Some(refused) => refused,
+            None => draw_locked(&mut bound, claims, now),
         }
-        if granted {
-            for (standing, slot) in standings.iter().zip(&mut slots) {
-                if let (Verdict::Allow { .. }, Some(slot)) = (standing.verdict, slot) {
-                    slot.commit(now);
-                }
-            }
-        } else {
-            // What a bucket would have left had it been charged is not what it has.
-            for ((claim, slot), standing) in claims.iter().zip(&mut slots).zip(&mut standings) {
-                if let (Verdict::Allow { .. }, Some(slot), true) = (standing.verdict, slot, claim.cost > 0) {
-                    let before = slot.judge(0, now);
-                    (standing.remaining, standing.reset) = (before.remaining, before.reset);
-                }
-            }
-        }
-        Draw { granted, standings }
     }
 
     /// Corrects earlier grants, at `now`.
     pub fn settle_at(&self, settlements: &[Settlement<'_>], now: Timestamp) {
         for settlement in settlements {
             let mut bound = self.bind([(settlement.limit.index, settlement.key)].into_iter());
-            for slot in lock_all(&mut bound).iter_mut().flatten() {
+            for slot in &mut lock_all(&mut bound, now) {
                 slot.settle(settlement.change, now);
             }
         }
@@ -104,8 +102,10 @@ impl LocalStore {
     /// How the buckets stand at `now`, charging nothing.
     pub fn peek_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Vec<Standing> {
         let mut bound = self.bind(claims.iter().map(|claim| (claim.limit.index, claim.key)));
-        let mut slots = lock_all(&mut bound);
-        claims.iter().zip(&mut slots).filter_map(|(claim, slot)| Some(slot.as_mut()?.judge(claim.cost, now))).collect()
+        let mut slots = lock_all(&mut bound, now);
+        let standing =
+            |(claim, slot): (&Claim<'_>, &mut Slot<'_>)| Standing::new(slot.judge(claim.cost, now), slot.report(now));
+        claims.iter().zip(&mut slots).map(standing).collect()
     }
 
     /// What the table of the limit at `index` had to do to stay within its memory.
@@ -144,24 +144,76 @@ struct Bound<'s> {
     tag: u64,
 }
 
-/// Locks every bucket in the order of the tables, following those that have moved; the answer is in the order given.
-fn lock_all<'s>(bound: &mut [Bound<'s>]) -> SmallVec<[Option<Slot<'s>>; 4]> {
-    'again: loop {
-        let mut order: SmallVec<[usize; 8]> = (0..bound.len()).collect();
-        order.sort_unstable_by_key(|place| bound[*place].table.order);
-        let mut slots: SmallVec<[Option<Slot<'s>>; 4]> = bound.iter().map(|_| None).collect();
-        for place in order {
-            let Bound { table, tag } = bound[place];
-            match (table.lock(tag), table.successor()) {
-                (Some(slot), _) => slots[place] = Some(slot),
-                (None, Some(successor)) => {
-                    // The successor's place in the order is another one: let go of everything and begin again.
-                    bound[place].table = successor;
-                    continue 'again;
-                }
-                (None, None) => unreachable!("a table names its successor before it says that a bucket moved"),
-            }
-        }
-        return slots;
+/// The answer of buckets that are all known, of which one that counts cannot pay: read without a lock, since nothing
+/// is to be written. The reads also fetch the lines that the locks will want, all at once.
+fn refuse_unlocked(bound: &[Bound<'_>], claims: &[Claim<'_>], now: Timestamp) -> Option<Draw> {
+    let glance = |(bound, claim): (&Bound<'_>, &Claim<'_>)| bound.table.glance(bound.tag, claim.cost, now);
+    let glances: SmallVec<[Option<Glance>; 4]> = bound.iter().zip(claims).map(glance).collect();
+    let refused = |(glance, claim): (&Option<Glance>, &Claim<'_>)| {
+        claim.enforced && glance.as_ref().is_some_and(|glance| !glance.allows())
+    };
+    if !glances.iter().zip(claims).any(refused) {
+        return None;
     }
+    let standing = |(bound, glance): (&Bound<'_>, &Option<Glance>)| bound.table.standing(glance.as_ref()?);
+    let standings = bound.iter().zip(&glances).map(standing).collect::<Option<_>>()?;
+    Some(Draw { granted: false, standings })
+}
+
+fn draw_locked(bound: &mut [Bound<'_>], claims: &[Claim<'_>], now: Timestamp) -> Draw {
+    let mut slots = lock_all(bound, now);
+    let mut granted = true;
+    let mut verdicts: SmallVec<[Verdict; 4]> = SmallVec::with_capacity(claims.len());
+    for (claim, slot) in claims.iter().zip(&mut slots) {
+        let verdict = slot.judge(claim.cost, now);
+        granted &= !claim.enforced || matches!(verdict, Verdict::Allow { .. });
+        verdicts.push(verdict);
+    }
+    let answer = |(slot, verdict): (&mut Slot<'_>, Verdict)| {
+        if granted {
+            slot.commit(now);
+        }
+        Standing::new(verdict, slot.report(now))
+    };
+    Draw { granted, standings: slots.iter_mut().zip(verdicts).map(answer).collect() }
+}
+
+/// Locks every bucket in the order of the tables, following those that have moved; the answer is in the order given.
+fn lock_all<'s>(bound: &mut [Bound<'s>], now: Timestamp) -> SmallVec<[Slot<'s>; 4]> {
+    loop {
+        match try_lock_all(bound, now) {
+            Ok(slots) => return slots,
+            // The successor's place in the order is another one: everything was let go of; begin again.
+            Err((place, successor)) => bound[place].table = successor,
+        }
+    }
+}
+
+fn try_lock_all<'s>(bound: &[Bound<'s>], now: Timestamp) -> Result<SmallVec<[Slot<'s>; 4]>, (usize, &'s Table)> {
+    let lock = |place: usize| {
+        let Bound { table, tag } = bound[place];
+        let moved = || (place, &**table.successor().expect("a table names its successor before a bucket moves"));
+        table.lock(tag, now).ok_or_else(moved)
+    };
+    if bound.is_sorted_by_key(|bound| bound.table.order) {
+        return (0..bound.len()).map(lock).collect();
+    }
+    let mut order: SmallVec<[usize; 8]> = (0..bound.len()).collect();
+    order.sort_unstable_by_key(|place| bound[*place].table.order);
+    let mut slots: SmallVec<[(usize, Slot<'s>); 4]> = SmallVec::with_capacity(bound.len());
+    for place in order {
+        slots.push((place, lock(place)?));
+    }
+    slots.sort_unstable_by_key(|(place, _)| *place);
+    Ok(slots.into_iter().map(|(_, slot)| slot).collect())
+}
+
+/// Whether the table of `limit` must stand charges being given back: corrected, or taken back when a shared limit of
+/// the same request refuses.
+fn keeps_floors(limit: &Limit, limits: &[Arc<Limit>]) -> bool {
+    limit.refundable || limits.iter().any(|other| other.placement == Placement::Shared)
+}
+
+fn is_allow(standing: &Standing) -> bool {
+    matches!(standing.verdict, Verdict::Allow { .. })
 }

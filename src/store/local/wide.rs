@@ -12,11 +12,13 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::limit::bucket::State;
-use crate::limit::{Algorithm, Change, Standing, Timestamp, Verdict};
+use crate::limit::bucket::{Next, Report, State};
+use crate::limit::sliding_log::Entry;
+use crate::limit::{Algorithm, Change, Timestamp, Verdict};
 
 use super::Tally;
-use super::interim;
+use super::packed::{place, span};
+use super::table::{Moving, Table};
 
 /// The buckets of one limit.
 #[derive(Debug)]
@@ -24,9 +26,11 @@ pub(crate) struct WideTable {
     algorithm: Algorithm,
     /// Made when first touched, so that an idle limit costs next to nothing.
     chunks: Box<[OnceLock<Box<[Mutex<Shard>]>>]>,
+    /// Shards in each.
+    chunk: usize,
     /// What a key nobody has seen stands at (`cold_start = "empty"`).
-    birth: Option<State>,
-    successor: OnceLock<Arc<super::table::Table>>,
+    birth: OnceLock<State>,
+    successor: OnceLock<Arc<Table>>,
     evictions: AtomicU64,
     inherited_refusals: AtomicU64,
 }
@@ -35,19 +39,21 @@ pub(crate) struct WideTable {
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
     tags: Vec<u64>,
-    states: Vec<State>,
+    states: Vec<Option<State>>,
     floor: Option<State>,
     moved: bool,
 }
 
 impl WideTable {
-    pub(crate) fn new(algorithm: Algorithm, memory: usize, birth: Option<State>) -> Self {
-        let shard = size_of::<Mutex<Shard>>() + SHARD_ENTRIES * (size_of::<u64>() + size_of::<State>());
-        let chunks = (memory / (shard * CHUNK_SHARDS)).max(1);
+    pub(crate) fn new(algorithm: Algorithm, memory: usize) -> Self {
+        let shard = size_of::<Mutex<Shard>>().saturating_add(SHARD_ENTRIES.saturating_mul(entry_size(&algorithm)));
+        let shards = (memory / shard).max(1);
+        let chunk = shards.min(CHUNK_SHARDS);
         Self {
             algorithm,
-            chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
-            birth,
+            chunks: (0..shards / chunk).map(|_| OnceLock::new()).collect(),
+            chunk,
+            birth: OnceLock::new(),
             successor: OnceLock::new(),
             evictions: AtomicU64::new(0),
             inherited_refusals: AtomicU64::new(0),
@@ -58,7 +64,7 @@ impl WideTable {
         &self.algorithm
     }
 
-    pub(crate) fn successor(&self) -> Option<&Arc<super::table::Table>> {
+    pub(crate) fn successor(&self) -> Option<&Arc<Table>> {
         self.successor.get()
     }
 
@@ -81,27 +87,49 @@ impl WideTable {
 
     /// Hands every bucket to `adopt` and sends later draws to `successor`, shard by shard under the shard's lock. Until
     /// a shard has moved, draws through this table still count; afterwards they find their buckets at the successor.
-    pub(crate) fn move_to(&self, successor: &Arc<super::table::Table>, mut adopt: impl FnMut(Moving)) {
+    pub(crate) fn move_to(&self, successor: &Arc<Table>, adopt: impl Fn(Moving)) {
         // Set before the first shard says "moved", so that whoever reads that finds the successor.
         let _ = self.successor.set(Arc::clone(successor));
-        let shards = (self.chunks.len() * CHUNK_SHARDS) as u128;
         for (index, chunk) in self.chunks.iter().enumerate() {
             // An untouched chunk becomes an empty one: moved, without ever having been made.
             for (offset, shard) in chunk.get_or_init(Box::default).iter().enumerate() {
                 let mut shard = shard.lock();
                 let Shard { tags, states, floor, moved } = &mut *shard;
                 for (tag, state) in tags.drain(..).zip(states.drain(..)) {
-                    adopt(Moving::Bucket { tag, state });
+                    if let Some(state) = state {
+                        adopt(Moving::Bucket { tag, state });
+                    }
                 }
                 if let Some(state) = floor.take() {
-                    let index = (index * CHUNK_SHARDS + offset) as u128;
-                    let first = (index << 64).div_ceil(shards);
-                    let last = ((index + 1) << 64).div_ceil(shards) - 1;
-                    #[expect(clippy::cast_possible_truncation, reason = "index + 1 <= shards")]
-                    adopt(Moving::Floor { first: first as u64, last: last as u64, state });
+                    let (first, last) = span(index * self.chunk + offset, self.shards());
+                    adopt(Moving::Floor { first, last, state });
                 }
                 *moved = true;
             }
+        }
+        if let Some(state) = self.birth.get() {
+            adopt(Moving::Birth { state: state.clone() });
+        }
+    }
+
+    /// Shows every bucket to `visit`, under its lock.
+    pub(crate) fn visit(&self, visit: impl Fn(Moving)) {
+        for (index, shards) in self.chunks.iter().enumerate().filter_map(|(index, chunk)| Some((index, chunk.get()?))) {
+            for (offset, shard) in shards.iter().enumerate() {
+                let shard = shard.lock();
+                for (tag, state) in shard.tags.iter().zip(&shard.states) {
+                    if let Some(state) = state {
+                        visit(Moving::Bucket { tag: *tag, state: state.clone() });
+                    }
+                }
+                if let Some(state) = &shard.floor {
+                    let (first, last) = span(index * self.chunk + offset, self.shards());
+                    visit(Moving::Floor { first, last, state: state.clone() });
+                }
+            }
+        }
+        if let Some(state) = self.birth.get() {
+            visit(Moving::Birth { state: state.clone() });
         }
     }
 
@@ -110,7 +138,7 @@ impl WideTable {
         match moving {
             Moving::Bucket { tag, state } => {
                 if let Some(mut slot) = self.lock(tag) {
-                    slot.write(state, now);
+                    slot.adopt(state, now);
                 }
             }
             Moving::Floor { first, last, state } => {
@@ -120,20 +148,23 @@ impl WideTable {
                     }
                 }
             }
+            Moving::Birth { state } => {
+                let _ = self.birth.set(state);
+            }
         }
     }
 
     /// The shard at `index`; `None` when it has moved.
     fn shard(&self, index: usize) -> Option<&Mutex<Shard>> {
-        self.chunks[index / CHUNK_SHARDS].get_or_init(new_chunk).get(index % CHUNK_SHARDS)
+        self.chunks[index / self.chunk].get_or_init(|| new_chunk(self.chunk)).get(index % self.chunk)
+    }
+
+    fn shards(&self) -> usize {
+        self.chunks.len() * self.chunk
     }
 
     fn index(&self, tag: u64) -> usize {
-        // The high bits pick the shard (multiply-shift), so that the tags of one shard still differ in the low ones.
-        let shards = (self.chunks.len() * CHUNK_SHARDS) as u128;
-        #[expect(clippy::cast_possible_truncation, reason = "less than the number of shards")]
-        let index = ((u128::from(tag) * shards) >> 64) as usize;
-        index
+        place(tag, self.shards())
     }
 }
 
@@ -141,40 +172,24 @@ impl Shard {
     /// The bucket that is full again soonest. A place held in a concurrency limit is never given up, so there may be
     /// none: then the shard grows, by no more than there are requests in flight.
     fn soonest_full(&self, algorithm: &Algorithm) -> Option<(usize, Timestamp)> {
-        let expiries = self.states.iter().map(|state| interim::expiry(algorithm, state)).enumerate();
+        let expiry = |state: &Option<State>| match state {
+            Some(state) => algorithm.expiry(state),
+            None => Some(Timestamp::default()),
+        };
+        let expiries = self.states.iter().map(expiry).enumerate();
         expiries.filter_map(|(place, expiry)| Some((place, expiry?))).min_by_key(|(_, expiry)| *expiry)
     }
 
     fn lift_floor(&mut self, algorithm: &Algorithm, state: State) {
         self.floor = Some(match self.floor.take() {
-            Some(floor) => interim::join(algorithm, &floor, &state),
+            Some(floor) => algorithm.join(&floor, &state),
             None => state,
         });
     }
 }
 
-fn new_chunk() -> Box<[Mutex<Shard>]> {
-    (0..CHUNK_SHARDS).map(|_| Mutex::default()).collect()
-}
-
-/// What a table hands to its successor.
-pub(crate) enum Moving {
-    /// One bucket.
-    Bucket {
-        /// Its key's tag.
-        tag: u64,
-        /// How it stands.
-        state: State,
-    },
-    /// What forgotten keys with tags from `first` to `last` may owe.
-    Floor {
-        /// The lowest tag.
-        first: u64,
-        /// The highest tag.
-        last: u64,
-        /// How the floor stands.
-        state: State,
-    },
+fn new_chunk(shards: usize) -> Box<[Mutex<Shard>]> {
+    (0..shards).map(|_| Mutex::default()).collect()
 }
 
 /// One bucket with its shard locked.
@@ -183,88 +198,107 @@ pub(crate) struct WideSlot<'t> {
     tag: u64,
     place: Option<usize>,
     shard: MutexGuard<'t, Shard>,
-    next: Option<State>,
+    next: Option<Next>,
 }
 
 impl WideSlot<'_> {
     /// The bucket's verdict; nothing is written before [`WideSlot::commit`].
-    pub(crate) fn judge(&mut self, cost: u64, now: Timestamp) -> Standing {
-        let algorithm = &self.table.algorithm;
-        let state = self.state();
-        let judged = interim::judge(algorithm, state.as_deref(), cost, now);
-        let verdict = Verdict::from(&judged);
-        let next = judged.ok().map(|granted| granted.next);
-        let report = interim::report(algorithm, next.as_ref().or(state.as_deref()), now);
-        if self.place.is_none() && self.shard.floor.is_some() && next.is_none() {
+    pub(crate) fn judge(&mut self, cost: u64, now: Timestamp) -> Verdict {
+        let judged = self.table.algorithm.judge(self.state().as_deref(), cost, now);
+        if self.place.is_none() && self.shard.floor.is_some() && judged.is_err() {
             self.table.inherited_refusals.fetch_add(1, Ordering::Relaxed);
         }
-        self.next = next;
-        Standing::new(verdict, report)
+        let verdict = Verdict::from(&judged);
+        self.next = judged.ok().map(|granted| granted.next).filter(|_| cost > 0);
+        verdict
+    }
+
+    /// How the bucket stands.
+    pub(crate) fn report(&self, now: Timestamp) -> Report {
+        self.table.algorithm.report(self.state().as_deref(), now)
     }
 
     /// Writes what [`WideSlot::judge`] worked out.
     pub(crate) fn commit(&mut self, now: Timestamp) {
-        if let Some(next) = self.next.take() {
-            self.write(next, now);
-        }
+        let Some(next) = self.next.take() else { return };
+        let mut state = self.take();
+        self.table.algorithm.apply(&mut state, next);
+        self.put(state, now);
     }
 
     /// Corrects an earlier grant.
     pub(crate) fn settle(&mut self, change: Change, now: Timestamp) {
-        let settled = interim::settle(&self.table.algorithm, self.state().as_deref(), change, now);
-        match (settled, self.place.take()) {
-            (Some(state), place) => {
-                self.place = place;
-                self.write(state, now);
-            }
-            // Full: equal to no bucket, unless the floor would be read in its place.
-            (None, Some(place)) => {
-                self.shard.tags.swap_remove(place);
-                self.shard.states.swap_remove(place);
-            }
-            (None, None) => {}
-        }
+        let mut state = self.take();
+        self.table.algorithm.settle(&mut state, change, now);
+        self.put(state, now);
+    }
+
+    fn adopt(&mut self, adopted: State, now: Timestamp) {
+        let state = match self.take() {
+            Some(state) => self.table.algorithm.join(&state, &adopted),
+            None => adopted,
+        };
+        self.put(Some(state), now);
     }
 
     fn state(&self) -> Option<Cow<'_, State>> {
         match self.place {
-            Some(place) => Some(Cow::Borrowed(&self.shard.states[place])),
-            None => match (&self.shard.floor, &self.table.birth) {
-                (Some(a), Some(b)) => Some(Cow::Owned(interim::join(&self.table.algorithm, a, b))),
-                (floor, birth) => floor.as_ref().or(birth.as_ref()).map(Cow::Borrowed),
+            Some(place) => self.shard.states[place].as_ref().map(Cow::Borrowed),
+            None => match (&self.shard.floor, self.table.birth.get()) {
+                (Some(a), Some(b)) => Some(Cow::Owned(self.table.algorithm.join(a, b))),
+                (floor, birth) => floor.as_ref().or(birth).map(Cow::Borrowed),
             },
         }
     }
 
-    fn write(&mut self, state: State, now: Timestamp) {
+    /// The state, to be changed and [`WideSlot::put`] back.
+    fn take(&mut self) -> Option<State> {
+        match self.place {
+            Some(place) => self.shard.states[place].take(),
+            None => self.state().map(Cow::into_owned),
+        }
+    }
+
+    fn put(&mut self, state: Option<State>, now: Timestamp) {
         if let Some(place) = self.place {
             self.shard.states[place] = state;
             return;
         }
+        let Some(state) = state else { return };
         let table = self.table;
         let shard = &mut *self.shard;
         if shard.tags.len() >= SHARD_ENTRIES
             && let Some((victim, expiry)) = shard.soonest_full(&table.algorithm)
         {
-            if expiry > now {
-                let forgotten = shard.states[victim].clone();
+            if expiry > now
+                && let Some(forgotten) = shard.states[victim].take()
+            {
                 shard.lift_floor(&table.algorithm, forgotten);
                 table.evictions.fetch_add(1, Ordering::Relaxed);
             }
             shard.tags[victim] = self.tag;
-            shard.states[victim] = state;
+            shard.states[victim] = Some(state);
             self.place = Some(victim);
             return;
         }
         shard.tags.push(self.tag);
-        shard.states.push(state);
+        shard.states.push(Some(state));
         self.place = Some(shard.tags.len() - 1);
     }
+}
+
+/// What one bucket may occupy: its tag, its state, and for a log the grants it can come to hold.
+fn entry_size(algorithm: &Algorithm) -> usize {
+    let log = match algorithm {
+        Algorithm::SlidingLog(log) => usize::try_from(log.quota().amount).unwrap_or(usize::MAX),
+        _ => 0,
+    };
+    (size_of::<u64>() + size_of::<Option<State>>()).saturating_add(log.saturating_mul(size_of::<Entry>()))
 }
 
 /// Buckets under one lock: few enough to be searched in a line or two, enough that a shard overflows long after the
 /// table is full on average.
 const SHARD_ENTRIES: usize = 16;
 
-/// Shards made at once.
+/// The most shards made at once.
 const CHUNK_SHARDS: usize = 64;

@@ -1,0 +1,346 @@
+//! Token buckets in one word each: sixteen bytes a key, one cache line a decision, fixed memory.
+//!
+//! A key belongs to one set of four slots. A bucket that is full again is a free slot, so nothing is swept and no list
+//! is kept. When all four slots still owe something, a newcomer takes the one that owes least **and inherits its
+//! debt** (Space-Saving; Metwally, Agrawal, El Abbadi 2005).
+//!
+//! *Nobody gains by being forgotten.* Without refunds a slot's arrival time only grows: a draw moves it on, and a
+//! newcomer starts from it. So the smallest arrival time of a set never decreases. A key forgotten with debt m was
+//! the smallest then; when it comes back it finds either a slot that is free, so that m is past, or four that
+//! owe at least m, of which it inherits the least. This needs one set per key: with a choice of two it fails.
+//!
+//! *Refunds* make an arrival time shrink. Tables that can see one keep a floor per set: the largest debt
+//! ever forgotten there, at which an unknown key is taken to stand.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::limit::bucket::{Judged, Refused, Report, State};
+use crate::limit::packed::Packed;
+use crate::limit::{Algorithm, Change, Standing, Timestamp, Verdict};
+
+use super::Tally;
+use super::memory::{Sets, zeroed};
+use super::set::{Locked, SLOTS};
+use super::table::{Moving, Table};
+
+/// The buckets of one limit.
+#[derive(Debug)]
+pub(crate) struct PackedTable {
+    algorithm: Algorithm,
+    packed: Packed,
+    sets: Sets,
+    floors: Option<Box<[AtomicU64]>>,
+    /// At what arrival time a key nobody has seen stands (`cold_start = "empty"`).
+    birth: AtomicU64,
+    closing: AtomicBool,
+    successor: OnceLock<Arc<Table>>,
+    evictions: AtomicU64,
+    inherited_refusals: AtomicU64,
+}
+
+impl PackedTable {
+    /// A table of at most `memory` bytes for the buckets that `packed` counts.
+    pub(crate) fn new(algorithm: Algorithm, packed: Packed, memory: usize, floors: bool) -> Self {
+        let line = size_of::<u64>() * 2 * SLOTS + if floors { size_of::<u64>() } else { 0 };
+        let sets = Sets::new((memory / line).max(1));
+        Self {
+            floors: floors.then(|| zeroed(sets.len())),
+            algorithm,
+            packed,
+            sets,
+            birth: AtomicU64::new(0),
+            closing: AtomicBool::new(false),
+            successor: OnceLock::new(),
+            evictions: AtomicU64::new(0),
+            inherited_refusals: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn algorithm(&self) -> &Algorithm {
+        &self.algorithm
+    }
+
+    pub(crate) fn successor(&self) -> Option<&Arc<Table>> {
+        self.successor.get()
+    }
+
+    /// Whether a set of one is a set of the other, and what that set forgot is implied by its slots.
+    pub(crate) fn is_congruent(&self, other: &Self) -> bool {
+        self.sets.len() == other.sets.len() && self.floors.is_none() && other.floors.is_none()
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        Tally {
+            evictions: self.evictions.load(Ordering::Relaxed),
+            inherited_refusals: self.inherited_refusals.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Draws from one bucket; `None`: it has moved.
+    #[inline]
+    pub(crate) fn draw(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
+        let ticks = self.packed.ticks(now);
+        if let Some(word) = self.sets.get(self.index(tag)).peek(tag)
+            && let Err(refused) = self.judge(word, cost, ticks)
+        {
+            let verdict = Verdict::Deny { retry_after: refused.retry_after };
+            return Some(Standing::new(verdict, self.packed.report(word, ticks)));
+        }
+        let mut slot = self.lock(tag, now)?;
+        let verdict = slot.judge(cost);
+        slot.commit();
+        Some(Standing::new(verdict, slot.report()))
+    }
+
+    /// How a known bucket would answer, read without a lock; `None`: it must be locked to know.
+    #[inline]
+    pub(crate) fn glance(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Glance> {
+        let ticks = self.packed.ticks(now);
+        let word = self.sets.get(self.index(tag)).peek(tag)?;
+        Some(Glance { word, ticks, judged: self.judge(word, cost, ticks) })
+    }
+
+    /// What [`PackedTable::glance`] saw, of a draw that was refused: nothing is taken.
+    pub(crate) fn standing(&self, glance: &Glance) -> Standing {
+        Standing::new(Verdict::from(&glance.judged), self.packed.report(glance.word, glance.ticks))
+    }
+
+    /// The locked bucket of `tag`; `None`: it has moved.
+    #[inline]
+    pub(crate) fn lock(&self, tag: u64, now: Timestamp) -> Option<PackedSlot<'_>> {
+        let index = self.index(tag);
+        let set = self.sets.get(index).lock()?;
+        // While buckets move, a set in which nobody ever drew is not visited but closed by whoever comes here. Either
+        // this read finds the table closing, or the mover, who reads after closing, finds this lock.
+        if self.closing.load(Ordering::SeqCst) && (0..SLOTS).all(|slot| set.arrival(slot) == 0) {
+            set.mark_moved();
+            return None;
+        }
+        let ticks = self.packed.ticks(now);
+        let (place, known, word) = match set.find(tag) {
+            Some(place) => (place, true, set.arrival(place)),
+            None => {
+                let (place, smallest) = set.smallest();
+                let inherited = match &self.floors {
+                    None => smallest,
+                    Some(floors) => floors[index].load(Ordering::Relaxed),
+                };
+                (place, false, inherited.max(self.birth.load(Ordering::Relaxed)))
+            }
+        };
+        Some(PackedSlot { table: self, set, index, tag, place, known, word, ticks, next: None })
+    }
+
+    /// Hands every bucket to `adopt` and sends later draws to `successor`, set by set under the set's lock.
+    pub(crate) fn move_to(&self, successor: &Arc<Table>, congruent: bool, now: Timestamp, adopt: impl Fn(Moving)) {
+        let _ = self.successor.set(Arc::clone(successor));
+        self.closing.store(true, Ordering::SeqCst);
+        for index in 0..self.sets.len() {
+            let set = self.sets.get(index);
+            // Untouched memory is left so: nobody is there, and whoever comes sees that the table is closing.
+            if set.is_untouched() {
+                continue;
+            }
+            let Some(set) = set.lock() else { continue };
+            self.hand_over(index, &set, congruent, now, &adopt);
+            set.mark_moved();
+        }
+        self.hand_over_birth(now, adopt);
+    }
+
+    /// Shows every bucket to `visit`, set by set under the set's lock.
+    pub(crate) fn visit(&self, now: Timestamp, visit: impl Fn(Moving)) {
+        for index in 0..self.sets.len() {
+            let set = self.sets.get(index);
+            if !set.is_untouched()
+                && let Some(set) = set.lock()
+            {
+                self.hand_over(index, &set, false, now, &visit);
+            }
+        }
+        self.hand_over_birth(now, visit);
+    }
+
+    fn hand_over(
+        &self,
+        index: usize,
+        set: &Locked<'_, AtomicU64>,
+        congruent: bool,
+        now: Timestamp,
+        to: &impl Fn(Moving),
+    ) {
+        for slot in 0..SLOTS {
+            if let Some(level) = self.packed.unpack(set.arrival(slot), now) {
+                to(Moving::Bucket { tag: set.tag(slot), state: State::Level(level) });
+            }
+        }
+        let floor = match &self.floors {
+            Some(floors) => floors[index].load(Ordering::Relaxed),
+            None => set.smallest().1,
+        };
+        if !congruent && let Some(level) = self.packed.unpack(floor, now) {
+            let (first, last) = span(index, self.sets.len());
+            to(Moving::Floor { first, last, state: State::Level(level) });
+        }
+    }
+
+    fn hand_over_birth(&self, now: Timestamp, to: impl Fn(Moving)) {
+        if let Some(level) = self.packed.unpack(self.birth.load(Ordering::Relaxed), now) {
+            to(Moving::Birth { state: State::Level(level) });
+        }
+    }
+
+    /// Takes over what a predecessor remembered.
+    pub(crate) fn adopt(&self, moving: Moving, now: Timestamp) {
+        match moving {
+            Moving::Bucket { tag, state: State::Level(level) } => {
+                if let Some(mut slot) = self.lock(tag, now) {
+                    // In another geometry a set may be given more than it holds: then the least debts become floor.
+                    slot.adopt(self.packed.pack(level));
+                }
+            }
+            Moving::Floor { first, last, state: State::Level(level) } => {
+                debug_assert!(self.floors.is_some(), "a successor of another geometry keeps floors");
+                let word = self.packed.pack(level);
+                for index in self.index(first)..=self.index(last) {
+                    if let Some(floors) = &self.floors {
+                        floors[index].fetch_max(word, Ordering::Relaxed);
+                    }
+                }
+            }
+            Moving::Birth { state: State::Level(level) } => {
+                self.birth.fetch_max(self.packed.pack(level), Ordering::Relaxed);
+            }
+            // States of other algorithms are not handed to a token bucket.
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn judge(&self, word: u64, cost: u64, ticks: u64) -> Judged<u64> {
+        match self.packed.price(cost) {
+            Some(price) => self.packed.judge(word, price, ticks),
+            None => Err(Refused::NEVER),
+        }
+    }
+
+    #[inline]
+    fn index(&self, tag: u64) -> usize {
+        place(tag, self.sets.len())
+    }
+}
+
+/// The set of `tag` among `sets`: the high bits, by multiplication.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "less than the number of sets")]
+pub(crate) fn place(tag: u64, sets: usize) -> usize {
+    ((u128::from(tag) * sets as u128) >> 64) as usize
+}
+
+/// The first and last tag that [`place`] puts at `index`.
+#[expect(clippy::cast_possible_truncation, reason = "below 2^64 for an index below the number of sets")]
+pub(crate) fn span(index: usize, sets: usize) -> (u64, u64) {
+    let (index, sets) = (index as u128, sets as u128);
+    ((index << 64).div_ceil(sets) as u64, (((index + 1) << 64).div_ceil(sets) - 1) as u64)
+}
+
+/// What a look without a lock found.
+#[derive(Debug)]
+pub(crate) struct Glance {
+    word: u64,
+    ticks: u64,
+    judged: Judged<u64>,
+}
+
+impl Glance {
+    /// Whether the bucket can pay.
+    pub(crate) fn allows(&self) -> bool {
+        self.judged.is_ok()
+    }
+}
+
+/// One bucket with its set locked.
+#[derive(Debug)]
+pub(crate) struct PackedSlot<'t> {
+    table: &'t PackedTable,
+    set: Locked<'t, AtomicU64>,
+    index: usize,
+    tag: u64,
+    place: usize,
+    known: bool,
+    word: u64,
+    ticks: u64,
+    next: Option<u64>,
+}
+
+impl PackedSlot<'_> {
+    /// The bucket's verdict; nothing is written before [`PackedSlot::commit`].
+    #[inline]
+    pub(crate) fn judge(&mut self, cost: u64) -> Verdict {
+        let judged = self.table.judge(self.word, cost, self.ticks);
+        if !self.known && judged.is_err() && self.word > self.ticks {
+            self.table.inherited_refusals.fetch_add(1, Ordering::Relaxed);
+        }
+        let verdict = Verdict::from(&judged);
+        self.next = judged.ok().map(|granted| granted.next).filter(|_| cost > 0);
+        verdict
+    }
+
+    /// How the bucket stands.
+    #[inline]
+    pub(crate) fn report(&self) -> Report {
+        self.table.packed.report(self.word, self.ticks)
+    }
+
+    /// Writes what [`PackedSlot::judge`] worked out.
+    #[inline]
+    pub(crate) fn commit(&mut self) {
+        if let Some(next) = self.next.take() {
+            self.write(next);
+        }
+    }
+
+    /// Corrects an earlier grant. A refund to a table without floors is dropped: it would break the rule that nobody
+    /// gains by being forgotten.
+    pub(crate) fn settle(&mut self, change: Change) {
+        if matches!(change, Change::Refund { .. }) && self.table.floors.is_none() {
+            return;
+        }
+        let settled = self.table.packed.settle(self.word, change, self.ticks);
+        if settled != self.word {
+            self.write(settled);
+        }
+    }
+
+    /// Takes over a bucket of a predecessor: whichever owes more stays.
+    fn adopt(&mut self, word: u64) {
+        let Self { table, set, index, .. } = self;
+        let smallest = set.arrival(self.place);
+        if !self.known && smallest > self.ticks && smallest >= word {
+            // The newcomer owes least: it is the one to be forgotten.
+            if let Some(floors) = &table.floors {
+                floors[*index].fetch_max(word, Ordering::Relaxed);
+            }
+            return;
+        }
+        let word = if self.known { word.max(self.word) } else { word };
+        self.write(word);
+    }
+
+    #[inline]
+    fn write(&mut self, word: u64) {
+        if !self.known {
+            let forgotten = self.set.arrival(self.place);
+            if forgotten > self.ticks {
+                self.table.evictions.fetch_add(1, Ordering::Relaxed);
+                if let Some(floors) = &self.table.floors {
+                    floors[self.index].fetch_max(forgotten, Ordering::Relaxed);
+                }
+            }
+            self.known = true;
+        }
+        self.set.write(self.place, self.tag, word);
+        self.word = word;
+    }
+}
