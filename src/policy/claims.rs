@@ -132,6 +132,14 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// The key a rule's buckets are found by; `None` when one of its identities skips, or the rule is off.
+    pub(super) fn key_of<'w>(&self, rule: usize, who: &'w Identified) -> Option<&'w KeyBytes> {
+        let charge = self.charges.iter().find(|charge| charge.rule == rule)?;
+        who.keys[charge.scope].as_ref()
+    }
+}
+
 /// Whether a refusal of `limit` counts for this key.
 pub(super) fn is_enforced(limit: &Limit, key: &[u8]) -> bool {
     limit.mode == Mode::Enforce && (limit.enforce_for >= 10_000 || keys::share(&limit.name, key) < limit.enforce_for)

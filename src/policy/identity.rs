@@ -153,9 +153,17 @@ pub(super) struct Evidence<'e, 'r> {
     pub(super) captures: &'e [&'e str],
     /// Seconds since the Unix epoch.
     pub(super) now: u64,
+    /// An identity, by index, that is taken at this word instead of being read: a known caller's name, else the key.
+    pub(super) assumed: Option<(usize, &'e str)>,
 }
 
 type Values<'v> = SmallVec<[Cow<'v, [u8]>; 2]>;
+
+fn one_value(name: &str) -> Values<'_> {
+    let mut values = Values::new();
+    values.push(Cow::Borrowed(name.as_bytes()));
+    values
+}
 
 impl<'e, 'r: 'e> Evidence<'e, 'r> {
     /// Resolves the identity `asked` for, following `use:` from identity to identity; the policy holds no cycles.
@@ -165,7 +173,8 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
         loop {
             let identity = &self.identities[at];
             let refuse = |reason| Err(IdentityRefusal { identity: Arc::clone(&identity.name), reason });
-            let values = match self.values(identity) {
+            let assumed = self.assumed.and_then(|(assumed, name)| (assumed == at).then_some(name));
+            let values = match assumed.map_or_else(|| self.values(identity), |name| Ok(Some(one_value(name)))) {
                 Ok(values) => values,
                 Err(reason) => return refuse(reason),
             };
@@ -184,7 +193,10 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                 }
                 return Ok(resolved);
             };
-            let known = identity.callers.as_ref().map(|callers| callers.load().find(&values[0]).cloned());
+            let known = identity.callers.as_ref().map(|callers| {
+                let callers = callers.load();
+                assumed.and_then(|name| callers.named(name)).or_else(|| callers.find(&values[0])).cloned()
+            });
             match (known, identity.when_unknown) {
                 (Some(Some(caller)), _) => {
                     resolved.how = How::Known;
@@ -216,10 +228,10 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
         let mut values = Values::new();
         let mut token = None;
         for source in &identity.sources {
-            let Some(value) = self.value(identity, source, &mut token)? else { return Ok(None) };
-            values.push(value);
+            // All are looked at, even after one is absent: an invalid token must not pass for a missing key.
+            values.extend(self.value(identity, source, &mut token)?);
         }
-        Ok((!values.is_empty()).then_some(values))
+        Ok((values.len() == identity.sources.len() && !values.is_empty()).then_some(values))
     }
 
     fn value(
@@ -234,7 +246,7 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
             Source::Address => {
                 // On a Unix socket that names no address there is none: an identity by address is then missing.
                 let client = request.client;
-                Ok(client.map(|client| Cow::Owned(self.address.key(client).as_bytes().to_vec())))
+                Ok(client.map(|client| Cow::Owned(self.address.words(client).into_bytes())))
             }
             Source::Header(name) => source::header(request, name).map_err(ambiguous),
             Source::Bearer => {
@@ -262,6 +274,19 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                 Ok(subject.map(|subject| Cow::Borrowed(subject.as_bytes())))
             }
         }
+    }
+
+    /// What each source of an identity holds, for people. Slow and complete: it looks at every one.
+    pub(super) fn sources(self, index: usize) -> Vec<(String, Result<Option<String>, IdentityReason>)> {
+        let identity = &self.identities[index];
+        let mut token = None;
+        let mut told = Vec::new();
+        for source in &identity.sources {
+            let value = self.value(identity, source, &mut token);
+            let value = value.map(|found| found.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()));
+            told.push((source.words(), value));
+        }
+        told
     }
 
     /// An identity's key for a person or an upstream: the caller's name, or its values joined by `,`.

@@ -118,6 +118,10 @@ fn parse_pem(text: &[u8]) -> Result<Vec<VerifyingKey>, String> {
         if label.contains("PRIVATE") {
             return Err(format!("key {number} is a private key: a gateway needs only the public one"));
         }
+        if label == "CERTIFICATE" {
+            let what = "is a certificate: take its public key out with `openssl x509 -pubkey -noout`";
+            return Err(format!("key {number} {what}"));
+        }
         let whole = format!("{} {label}-----\n", &block[start..]);
         let readers: [(fn(&[u8]) -> jsonwebtoken::errors::Result<DecodingKey>, &[Algorithm]); 3] = [
             (DecodingKey::from_rsa_pem, AlgorithmFamily::Rsa.algorithms()),

@@ -7,6 +7,7 @@ pub mod framing;
 pub mod headers;
 pub mod listener;
 pub mod pool;
+pub mod quota_headers;
 pub mod rejection;
 pub mod server;
 mod settle;

@@ -3,6 +3,7 @@
 
 use crate::limit::{Claim, Draw, Settlement, Standing};
 
+use super::redis::RedisStore;
 use super::{Store, StoreError};
 
 /// The shared store of one gateway, or none.
@@ -11,6 +12,8 @@ pub enum Backend {
     /// No `[store]` is configured: every limit is local, and a draw here is an error of whoever compiled the policy.
     #[default]
     None,
+    /// Redis or Valkey.
+    Redis(RedisStore),
 }
 
 impl Backend {
@@ -18,26 +21,30 @@ impl Backend {
     pub fn replicas(&self) -> u32 {
         match self {
             Self::None => 1,
+            Self::Redis(store) => store.replicas(),
         }
     }
 }
 
 impl Store for Backend {
-    async fn draw<'a>(&'a self, _claims: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
+    async fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
         match self {
             Self::None => Err(none()),
+            Self::Redis(store) => store.draw(claims).await,
         }
     }
 
-    fn settle(&self, _settlements: &[Settlement<'_>]) {
+    fn settle(&self, settlements: &[Settlement<'_>]) {
         match self {
             Self::None => {}
+            Self::Redis(store) => store.settle(settlements),
         }
     }
 
-    async fn peek<'a>(&'a self, _claims: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
+    async fn peek<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
         match self {
             Self::None => Err(none()),
+            Self::Redis(store) => store.peek(claims).await,
         }
     }
 

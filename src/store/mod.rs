@@ -1,7 +1,12 @@
 //! Where buckets live. A [`Store`] remembers and serialises; it does not decide what a refusal means.
 
 pub mod backend;
+mod batch;
+mod bounds;
+pub mod breaker;
 pub mod local;
+pub mod redis;
+mod shape;
 
 use std::future::Future;
 

@@ -118,3 +118,107 @@ fn what_is_remembered_is_bounded() {
     assert!(subject(&policy, &long, NOW).is_ok());
     assert!(policy.verified.find(&Sha256::digest(long.as_bytes()).into(), NOW).is_none());
 }
+
+const RSA: &[u8] = include_bytes!("testdata/rsa.pem");
+const RSA_PUBLIC: &[u8] = include_bytes!("testdata/rsa.pub.pem");
+const EC: &[u8] = include_bytes!("testdata/ec.pem");
+const EC_PUBLIC: &[u8] = include_bytes!("testdata/ec.pub.pem");
+const EC384: &[u8] = include_bytes!("testdata/ec384.pem");
+const EC384_PUBLIC: &[u8] = include_bytes!("testdata/ec384.pub.pem");
+const ED: &[u8] = include_bytes!("testdata/ed.pem");
+const ED_PUBLIC: &[u8] = include_bytes!("testdata/ed.pub.pem");
+const JWKS: &[u8] = include_bytes!("testdata/jwks.json");
+
+fn signed(algorithm: Algorithm, key: &[u8], id: Option<&str>) -> String {
+    let key = match algorithm {
+        Algorithm::ES256 | Algorithm::ES384 => EncodingKey::from_ec_pem(key),
+        Algorithm::EdDSA => EncodingKey::from_ed_pem(key),
+        Algorithm::HS256 => Ok(EncodingKey::from_secret(key)),
+        _ => EncodingKey::from_rsa_pem(key),
+    };
+    let mut header = Header::new(algorithm);
+    header.kid = id.map(str::to_owned);
+    encode(&header, &json!({"sub": "u", "exp": NOW + 60}), &key.expect("a key")).expect("a token")
+}
+
+fn with_keys(keys: &[u8], algorithms: &[Algorithm]) -> Result<JwtPolicy, String> {
+    JwtPolicy::new(accepting(algorithms), keys)
+}
+
+#[test]
+fn every_family_verifies_from_pem() {
+    use Algorithm::{ES256, ES384, EdDSA, PS256, PS512, RS256, RS512};
+    for (algorithm, private, public, other) in [
+        (RS256, RSA, RSA_PUBLIC, None),
+        (RS512, RSA, RSA_PUBLIC, None),
+        (PS256, RSA, RSA_PUBLIC, Some(RS256)),
+        (PS512, RSA, RSA_PUBLIC, None),
+        (ES256, EC, EC_PUBLIC, None),
+        (ES384, EC384, EC384_PUBLIC, None),
+        (EdDSA, ED, ED_PUBLIC, None),
+    ] {
+        let policy = with_keys(public, &[algorithm]).expect("a public key");
+        assert!(subject(&policy, &signed(algorithm, private, None), NOW).is_ok(), "{algorithm:?}");
+        assert!(subject(&policy, &signed(algorithm, private, Some("any")), NOW).is_ok(), "{algorithm:?}");
+        if let Some(other) = other {
+            assert_eq!(subject(&policy, &signed(other, private, None), NOW), Err(JwtError::Algorithm));
+        }
+    }
+}
+
+#[test]
+fn a_key_set_is_searched_by_id_and_kind() {
+    use Algorithm::{ES256, EdDSA, PS256, RS256};
+    let policy = with_keys(JWKS, &[RS256, ES256, EdDSA]).expect("a key set");
+    for (algorithm, key, id, expected) in [
+        (RS256, RSA, Some("r1"), None),
+        (ES256, EC, Some("e1"), None),
+        (EdDSA, ED, Some("d1"), None),
+        (RS256, RSA, None, None),
+        (RS256, RSA, Some("e1"), Some(JwtError::UnknownKey)),
+        (RS256, RSA, Some("enc"), Some(JwtError::UnknownKey)),
+        (RS256, RSA, Some("new"), Some(JwtError::UnknownKey)),
+        (PS256, RSA, Some("r1"), Some(JwtError::Algorithm)),
+    ] {
+        assert_eq!(subject(&policy, &signed(algorithm, key, id), NOW).err(), expected, "{algorithm:?} {id:?}");
+    }
+}
+
+#[test]
+fn a_public_key_is_never_a_secret() {
+    // The classic: sign with HS256, the public key's own text as the secret.
+    let forged = signed(Algorithm::HS256, RSA_PUBLIC, None);
+    let policy = with_keys(RSA_PUBLIC, &[Algorithm::RS256]).expect("a public key");
+    assert_eq!(subject(&policy, &forged, NOW), Err(JwtError::Algorithm));
+    assert!(with_keys(RSA_PUBLIC, &[Algorithm::RS256, Algorithm::HS256]).is_err());
+    assert!(with_keys(RSA_PUBLIC, &[Algorithm::HS256]).is_err());
+    let forged = signed(Algorithm::HS256, JWKS, Some("r1"));
+    let policy = with_keys(JWKS, &[Algorithm::RS256]).expect("a key set");
+    assert_eq!(subject(&policy, &forged, NOW), Err(JwtError::Algorithm));
+}
+
+#[test]
+fn unfit_key_files_say_what_is_wrong() {
+    use Algorithm::{ES256, HS256, HS512, RS256};
+    for (keys, algorithms, word) in [
+        (RSA, &[RS256][..], "private"),
+        (EC, &[ES256], "private"),
+        (EC384_PUBLIC, &[ES256], "none of the keys is for ES256"),
+        (RSA_PUBLIC, &[], "at least one algorithm"),
+        (b"-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----", &[RS256], "certificate"),
+        (b"-----BEGIN PUBLIC KEY-----\njunk\n-----END PUBLIC KEY-----", &[RS256], "no RSA, EC or Ed25519"),
+        (b"-----BEGIN PUBLIC KEY", &[RS256], "no RSA, EC or Ed25519"),
+        (b"{", &[RS256], "no JSON"),
+        (b"{}", &[RS256], "no key for signatures"),
+        (b"{\"keys\": 7}", &[RS256], "no list"),
+        (b"{\"keys\": [{\"kty\": \"RSA\", \"d\": \"x\"}]}", &[RS256], "private"),
+        (b"short", &[HS256], "needs 32"),
+        (SECRET, &[HS512], "needs 64"),
+        (SECRET, &[HS256, RS256], "neither a JWKS document nor PEM"),
+        (b"", &[RS256], "neither a JWKS document nor PEM"),
+    ] {
+        let error = with_keys(keys, algorithms).err().unwrap_or_default();
+        assert!(error.contains(word), "{word}: {error:?}");
+    }
+    assert!(with_keys(&[RSA_PUBLIC, EC_PUBLIC].concat(), &[RS256, ES256]).is_ok());
+}

@@ -35,8 +35,9 @@ pub use tunnel::{Carried, Tunnel};
 use super::body::{BodyError, ResponseBody};
 use super::pool::Slot;
 use crate::limit::Micros;
-use crate::policy::Peer;
-use crate::policy::route::{Placeholder, Route};
+use crate::limiter::Permit;
+use crate::policy::route::Route;
+use crate::policy::{FilledEdits, Peer};
 use crate::policy::upstream::Upstream;
 use exchange::Outgoing;
 use upstreams::{UpstreamState, Upstreams, bit};
@@ -61,11 +62,15 @@ pub struct Passage<'p> {
     pub trusted: bool,
     /// The route: its prefixes, header edits and body bound.
     pub route: &'p Route,
-    /// Writes what a placeholder of a header edit stands for.
-    pub fill: &'p dyn Fn(&Placeholder, &mut Vec<u8>),
+    /// The proof that the limiter admitted the request.
+    pub permit: &'p Permit,
+    /// The route's edits of the request's headers, filled.
+    pub request_edits: FilledEdits<'p>,
+    /// The route's edits of the answer's headers, filled.
+    pub response_edits: FilledEdits<'p>,
     /// The caller's identity, hashed: what `balance = "identity_hash"` goes by.
     pub caller: u64,
-    /// The largest request body the server admits, bytes.
+    /// The largest request body, bytes.
     pub body_max: Option<u64>,
     /// How long a client may send nothing of its body.
     pub body_idle: Micros,
@@ -161,11 +166,10 @@ impl Forwarder {
     ) -> Result<Forwarded, ForwardError> {
         let state = self.inner.upstreams.state(upstream)?;
         self.keep_swept();
-        let route = passage.route;
-        let fill = passage.fill;
-        let mut outgoing = outgoing::prepare(&passage, upstream, request)?;
-        let mut forwarded = self.attempt(&state, passage.caller, &mut outgoing).await?;
-        super::headers::apply_edits(forwarded.response.headers_mut(), &route.response_headers, fill);
+        let caller = passage.caller;
+        let (mut outgoing, edits) = outgoing::prepare(passage, upstream, request)?;
+        let mut forwarded = self.attempt(&state, caller, &mut outgoing).await?;
+        edits.apply(forwarded.response.headers_mut());
         Ok(forwarded)
     }
 

@@ -14,6 +14,7 @@ use super::exchange::Outgoing;
 use super::expiry::Expiry;
 use super::request_body::{Gate, RequestBody};
 use super::{ForwardError, Passage};
+use crate::policy::FilledEdits;
 use crate::policy::route::Route;
 use crate::policy::upstream::{HostPolicy, Server, Upstream};
 use crate::proxy::headers;
@@ -22,11 +23,11 @@ use crate::proxy::headers;
 ///
 /// # Errors
 /// When the path cannot be rewritten as the route wants it.
-pub(super) fn prepare(
-    passage: &Passage<'_>,
+pub(super) fn prepare<'p>(
+    passage: Passage<'p>,
     upstream: &Upstream,
     request: Request<Incoming>,
-) -> Result<Outgoing, ForwardError> {
+) -> Result<(Outgoing, FilledEdits<'p>), ForwardError> {
     let (mut head, body) = request.into_parts();
     let from_http2 = head.version >= Version::HTTP_2;
     let hop = headers::strip_hop_by_hop(&mut head.headers);
@@ -39,7 +40,7 @@ pub(super) fn prepare(
     }
     let host = head.headers.get(HOST).cloned();
     headers::set_forwarding(&mut head.headers, &passage.peer, host.as_ref(), passage.trusted);
-    headers::apply_edits(&mut head.headers, &passage.route.request_headers, passage.fill);
+    passage.request_edits.apply(&mut head.headers);
 
     let sends_body = !body.is_end_stream();
     let gate = gate(&mut head, sends_body, upstream.http2);
@@ -55,17 +56,14 @@ pub(super) fn prepare(
     head.version = if upstream.http2 { Version::HTTP_2 } else { Version::HTTP_11 };
     head.uri = rewrite(&head.uri, passage.route)?;
 
-    let most = match (passage.route.body_max, passage.body_max) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    };
     let (body, progress) = if sends_body {
-        let (body, progress) = RequestBody::new(body, most, Expiry::after(passage.body_idle), gate.clone());
+        let (body, progress) = RequestBody::new(body, passage.body_max, Expiry::after(passage.body_idle), gate.clone());
         (body, Some(progress))
     } else {
         (RequestBody::empty(), None)
     };
-    Ok(Outgoing::new(Request::from_parts(head, body), progress, gate, upgrade, upstream.timeouts))
+    let outgoing = Outgoing::new(Request::from_parts(head, body), progress, gate, upgrade, upstream.timeouts);
+    Ok((outgoing, passage.response_edits))
 }
 
 /// Holds the body back when the client waits for a `100 Continue`. HTTP/2 cannot pass it on: there the first read of

@@ -1,0 +1,226 @@
+//! What is fuzzed, and what must hold whatever the bytes: shared by the coverage-guided targets beside this file and
+//! by the smoke test that runs with every other test.
+
+use std::sync::{Arc, LazyLock};
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use tollgate::limit::{Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, WhenDown};
+use tollgate::policy::address::{AddressPolicy, parse_forwarded, parse_hop};
+use tollgate::policy::callers::{Callers, parse_digest};
+use tollgate::policy::descriptor::normal_host;
+use tollgate::policy::explain::RouteFate;
+use tollgate::policy::identity::{Identity, WhenMissing, WhenUnknown};
+use tollgate::policy::jwt::{Algorithm as Signature, JwtPolicy, JwtSettings, parse_algorithm};
+use tollgate::policy::pattern::{ParseError, Pattern};
+use tollgate::policy::route::{HeaderEdits, Route, RouteLimit, Target};
+use tollgate::policy::source::Source;
+use tollgate::policy::template::Template;
+use tollgate::policy::{
+    Cost, Count, Peer, Policy, PolicyParts, Reset, Responses, Rule, Scope, ScopePart, keys as policy_keys,
+    path as paths,
+};
+
+/// A path has one normal form, which holds nothing an upstream could read in two ways.
+pub fn path(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(normal) = paths::normalise(text) else { return };
+    assert!(normal.starts_with('/'));
+    assert!(normal.len() == 1 || !normal.ends_with('/'));
+    assert!(!normal.bytes().any(|byte| byte.is_ascii_control() || byte == b'\\' || byte == b';'));
+    assert!(normal.split('/').skip(1).all(|segment| segment != "." && segment != ".."));
+    assert!(!normal.contains("//"));
+    assert_eq!(paths::normalise(&normal).as_deref(), Ok(&*normal));
+}
+
+/// Forwarding headers name addresses or nothing; hosts have one form.
+pub fn addresses(data: &[u8]) {
+    let _ = parse_hop(data);
+    if let Some(hops) = parse_forwarded(data) {
+        assert!(hops.len() <= data.len());
+    }
+    if let Ok(text) = std::str::from_utf8(data)
+        && let Ok(host) = normal_host(text)
+    {
+        assert_eq!(normal_host(&host).as_deref(), Ok(&*host));
+    }
+    let mut headers = HeaderMap::new();
+    for line in data.split(|byte| *byte == b'\n') {
+        if let Ok(value) = HeaderValue::from_bytes(line) {
+            headers.append("x-forwarded-for", value.clone());
+            headers.append("forwarded", value);
+        }
+    }
+    let policy = AddressPolicy {
+        trusted_proxies: "10.0.0.0/8".parse::<ipnet::IpNet>().into_iter().collect(),
+        ..AddressPolicy::default()
+    };
+    assert!(policy.client("10.0.0.1".parse().ok(), &headers).is_some());
+    assert_eq!(policy.client("192.0.2.1".parse().ok(), &headers), "192.0.2.1".parse().ok());
+}
+
+/// Texts of the file: whatever is wrong stands inside the text; what is right says itself back.
+pub fn texts(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let inside = |error: ParseError| assert!(text.get(error.at.clone()).is_some(), "{text:?}: {error:?}");
+    match Pattern::parse(text) {
+        Ok(pattern) => {
+            // A decoded space or `{` would not parse again; everything else must.
+            let again = pattern.to_string();
+            if let Ok(parsed) = Pattern::parse(&again) {
+                assert_eq!(parsed, pattern);
+            }
+        }
+        Err(error) => inside(error),
+    }
+    match Template::parse(text, |name| Some(name.len())) {
+        Ok(template) => {
+            let fill = |_: &_, into: &mut Vec<u8>| into.extend_from_slice(data);
+            assert!(!template.header_value(fill).as_bytes().iter().any(|byte| *byte == b'\n' || *byte == b'\r'));
+            assert!(template.location(fill).as_bytes().is_ascii());
+        }
+        Err(error) => inside(error),
+    }
+    match Source::parse(text) {
+        Ok(source) => assert_eq!(Source::parse(&source.words()), Ok(source)),
+        Err(error) => inside(error),
+    }
+    if let Err(error) = parse_digest(text) {
+        inside(error);
+    }
+    if let Err(error) = parse_algorithm(text) {
+        inside(error);
+    }
+}
+
+/// Key files and stored keys never upset anything.
+pub fn keys(data: &[u8]) {
+    let _ = policy_keys::words(data);
+    for algorithms in [&[Signature::RS256, Signature::ES256][..], &[Signature::HS256]] {
+        let settings = JwtSettings { algorithms: algorithms.to_vec(), ..JwtSettings::default() };
+        if let Ok(policy) = JwtPolicy::new(settings, data) {
+            assert!(policy.verify(data, 0).is_err());
+        }
+    }
+}
+
+/// A whole request, `METHOD URI` and header lines, from its bytes to its claims.
+pub fn request(data: &[u8]) {
+    let mut lines = data.split(|byte| *byte == b'\n');
+    let first = lines.next().unwrap_or_default();
+    let space = first.iter().position(|byte| *byte == b' ').unwrap_or(0);
+    let Ok(method) = Method::from_bytes(&first[..space]) else { return };
+    let Ok(uri) = Uri::try_from(first.get(space + 1..).unwrap_or_default()) else { return };
+    let mut headers = HeaderMap::new();
+    for line in lines {
+        let colon = line.iter().position(|byte| *byte == b':').unwrap_or(0);
+        let value = line.get(colon + 1..).unwrap_or_default();
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(&line[..colon]), HeaderValue::from_bytes(value)) {
+            headers.append(name, value);
+        }
+    }
+    let peer = Peer { address: "10.0.0.1".parse().ok(), port: 1, tls: false };
+    let policy = &*POLICY;
+    let Ok(request) = policy.describe(&method, &uri, &headers, peer, None) else { return };
+    let told = policy.explain(&request, 1_700_000_000, Some(0));
+    let Some(matched) = policy.route(&request) else {
+        assert!(!told.routes.iter().any(|fate| matches!(fate, RouteFate::Taken | RouteFate::LessSpecific)));
+        return;
+    };
+    assert_eq!(told.routes[matched.route], RouteFate::Taken);
+    if let Ok(who) = policy.identify(&matched, &request, 1_700_000_000) {
+        let claims = policy.claims(&matched, &who, &headers, Some(0));
+        assert_eq!(
+            claims.list(policy).len(),
+            policy.routes[matched.route].limits.len()
+                - told.limits.iter().filter(|limit| limit.skipped.is_some()).count()
+        );
+        assert!(claims.list(policy).iter().all(|claim| claim.key.len() < 2048));
+    }
+}
+
+/// Every kind of source, host and segment.
+static POLICY: LazyLock<Policy> = LazyLock::new(|| {
+    let sources = ["address", "header:x-api-key", "bearer", "basic", "cookie:sid", "query:key", "path:id", "jwt:sub"];
+    let mut identities: Vec<Identity> = sources
+        .iter()
+        .map(|source| Identity {
+            name: (*source).into(),
+            sources: vec![Source::parse(source).expect("a source")],
+            when_missing: WhenMissing::UseAddress,
+            when_unknown: WhenUnknown::Accept,
+            callers: (*source == "header:x-api-key").then(|| arc_swap::ArcSwap::from_pointee(Callers::default())),
+            jwt: None,
+        })
+        .collect();
+    let settings = JwtSettings { algorithms: vec![Signature::HS256], ..JwtSettings::default() };
+    identities[7].jwt = JwtPolicy::new(settings, &[b'k'; 32]).ok();
+    identities[5].when_missing = WhenMissing::Skip;
+    let rules: Vec<Rule> = (0..identities.len()).map(|index| rule(index, &sources)).collect();
+    let route = |pattern: &str, limits: std::ops::Range<usize>| Route {
+        name: pattern.into(),
+        pattern: Pattern::parse(pattern).expect("a pattern"),
+        target: Target::Echo,
+        limits: limits.map(|rule| RouteLimit { rule, cost: None }).collect(),
+        strip_prefix: None,
+        add_prefix: None,
+        request_headers: HeaderEdits::default(),
+        response_headers: HeaderEdits::default(),
+        refusal: None,
+        body_max: None,
+    };
+    let routes = vec![
+        route("/{id}", 0..8),
+        route("GET /a/{id}/c", 0..7),
+        route("/a/b/**", 0..3),
+        route("*.example.com/**", 0..2),
+        route("example.com/{x}/{id}", 0..8),
+        route("POST /**", 0..1),
+    ];
+    let address = AddressPolicy {
+        trusted_proxies: "10.0.0.0/8".parse::<ipnet::IpNet>().into_iter().collect(),
+        ..AddressPolicy::default()
+    };
+    let responses = Responses { headers: Vec::new(), reset: Reset::Seconds, body: None };
+    let parts = PolicyParts { address, identities, rules, upstreams: Vec::new(), routes, responses };
+    Policy::build(parts).expect("a policy")
+});
+
+fn rule(identity: usize, names: &[&str]) -> Rule {
+    let terms = Terms {
+        kind: Kind::TokenBucket,
+        amount: 10,
+        period: Micros::from_secs(60),
+        burst: None,
+        align: Align::default(),
+        debt: 0,
+        max_wait: Micros::ZERO,
+        warm_up: Micros::ZERO,
+        shared: false,
+    };
+    let live = Limit {
+        name: names[identity].into(),
+        index: 0,
+        tier: None,
+        role: Role::Live,
+        algorithm: Algorithm::new(&terms).expect("ten a minute"),
+        mode: Mode::Enforce,
+        enforce_for: 10_000,
+        placement: Placement::Local,
+        when_down: WhenDown::Allow,
+        on_failover: OnFailover::Keep,
+        lease: false,
+        memory: 1 << 20,
+        refundable: false,
+    };
+    Rule {
+        name: names[identity].into(),
+        live: Arc::new(live),
+        tiers: Vec::new(),
+        candidate: None,
+        scope: Scope::Identities(vec![ScopePart::Identity(identity)]),
+        cost: Cost::Fixed(1),
+        settle: None,
+        count: Count::All,
+        refund_on: Vec::new(),
+    }
+}

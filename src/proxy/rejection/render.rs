@@ -1,0 +1,229 @@
+//! Writes a rejection down: a problem document, a body of the file's own, or a gRPC status.
+
+use std::fmt::Write as _;
+
+use http::header::{
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH,
+    CONTENT_TYPE, RETRY_AFTER, VARY, WWW_AUTHENTICATE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+
+use super::{Asked, Class, Refused, Rejection};
+use crate::limit::Micros;
+use crate::policy::RefusalBody;
+use crate::proxy::body::ResponseBody;
+use crate::proxy::quota_headers::{EXPOSED, retry_after_secs};
+
+pub(super) fn respond(
+    rejection: &Rejection,
+    class: &Class,
+    asked: &Asked,
+    own: Option<&RefusalBody>,
+    id: &str,
+) -> Response<ResponseBody> {
+    let mut response = match &asked.grpc {
+        Some(content_type) => grpc(rejection, class, content_type),
+        None => document(rejection, class, asked, own, id),
+    };
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(wait) = rejection.retry_after() {
+        headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_secs(wait)));
+    }
+    if let Rejection::Unidentified { challenge: Some(challenge), .. } = rejection {
+        headers.insert(WWW_AUTHENTICATE, challenge.clone());
+    }
+    if let Some(origin) = &asked.origin {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+        headers.insert(VARY, HeaderValue::from_static("Origin"));
+    }
+    // Where framing or target can be read in two ways, what follows on the connection may be no request of its own.
+    if asked.http1 && matches!(rejection, Rejection::Malformed(_)) {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// A problem document, or the file's own body where a limit or its store refuses.
+fn document(
+    rejection: &Rejection,
+    class: &Class,
+    asked: &Asked,
+    own: Option<&RefusalBody>,
+    id: &str,
+) -> Response<ResponseBody> {
+    let refuses = matches!(rejection, Rejection::Denied(_) | Rejection::StoreDown { .. });
+    let (content_type, body) = match own.filter(|_| refuses) {
+        Some(own) => (own.content_type.clone(), fill(own, rejection, class, id)),
+        None => (PROBLEM, problem(rejection, class, id)),
+    };
+    let length = HeaderValue::from(body.len());
+    let mut response = Response::new(if asked.head { ResponseBody::Empty } else { body.into() });
+    *response.status_mut() = class.status;
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response.headers_mut().insert(CONTENT_LENGTH, length);
+    response
+}
+
+/// A trailers-only answer (gRPC over HTTP/2, "Responses"): HTTP 200, the status in the head.
+fn grpc(rejection: &Rejection, class: &Class, content_type: &HeaderValue) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::Empty);
+    *response.status_mut() = StatusCode::OK;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, content_type.clone());
+    headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(class.grpc)));
+    let message = percent_encoded(class.detail);
+    headers.insert(GRPC_MESSAGE, HeaderValue::from_maybe_shared(bytes::Bytes::from(message)).expect("visible ASCII"));
+    pushback(rejection, headers);
+    response
+}
+
+/// When a gRPC client's own retries may come; a negative number forbids them (gRFC A6).
+fn pushback(rejection: &Rejection, headers: &mut HeaderMap) {
+    let value = match rejection {
+        Rejection::Denied(Refused { never_fits: true, .. }) => HeaderValue::from_static("-1"),
+        _ => match rejection.retry_after() {
+            Some(wait) => HeaderValue::from(wait.ceil_millis()),
+            None => return,
+        },
+    };
+    headers.insert(GRPC_RETRY_PUSHBACK, value);
+}
+
+/// RFC 9457: what is constant first.
+fn problem(rejection: &Rejection, class: &Class, id: &str) -> String {
+    let mut out = String::with_capacity(384);
+    // Types, titles and details are ours and hold nothing to escape; writing to a string cannot fail.
+    let _ = write!(
+        out,
+        "{{\"type\":\"{}\",\"title\":\"{}\",\"status\":{},\"detail\":\"{}\"",
+        class.kind,
+        class.title,
+        class.status.as_u16(),
+        class.detail,
+    );
+    match rejection {
+        Rejection::Denied(refused) => violated(&mut out, refused.violated.iter().map(|name| &**name)),
+        Rejection::StoreDown { limit } => violated(&mut out, std::iter::once(&**limit)),
+        _ => {}
+    }
+    if let (Rejection::Denied(_), Some(wait)) = (rejection, rejection.retry_after()) {
+        let _ = write!(out, ",\"retry_after_ms\":{}", wait.ceil_millis());
+    }
+    if !id.is_empty() {
+        out.push_str(",\"decision_id\":\"");
+        escape_json(&mut out, id);
+        out.push('"');
+    }
+    out.push_str("}\n");
+    out
+}
+
+fn violated<'n>(out: &mut String, names: impl Iterator<Item = &'n str>) {
+    out.push_str(",\"violated-policies\":[");
+    for (place, name) in names.enumerate() {
+        out.push_str(if place == 0 { "\"" } else { ",\"" });
+        escape_json(out, name);
+        out.push('"');
+    }
+    out.push(']');
+}
+
+/// A body of the file's own, its placeholders filled; a brace that opens no known placeholder stays as it is.
+fn fill(own: &RefusalBody, rejection: &Rejection, class: &Class, id: &str) -> String {
+    let json = own.content_type.to_str().is_ok_and(|kind| kind.contains("json"));
+    let mut out = String::with_capacity(own.template.len() + 64);
+    let mut rest = own.template.as_str();
+    while let Some(open) = rest.find('{') {
+        out.push_str(&rest[..open]);
+        rest = &rest[open..];
+        let filled = rest.find('}').and_then(|close| {
+            let value = value(&rest[1..close], rejection, class, id)?;
+            Some((value, close + 1))
+        });
+        match filled {
+            Some((value, length)) => {
+                if json {
+                    escape_json(&mut out, &value);
+                } else {
+                    out.push_str(&value);
+                }
+                rest = &rest[length..];
+            }
+            None => {
+                out.push('{');
+                rest = &rest[1..];
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// What a placeholder of a refusal body stands for.
+fn value(name: &str, rejection: &Rejection, class: &Class, id: &str) -> Option<String> {
+    let wait = || rejection.retry_after();
+    Some(match name {
+        "status" => class.status.as_u16().to_string(),
+        "title" => class.title.to_owned(),
+        "detail" => class.detail.to_owned(),
+        "type" => class.kind.to_owned(),
+        "code" => rejection.label().to_owned(),
+        "retry_after" => wait().map(|wait| retry_after_secs(wait).to_string()).unwrap_or_default(),
+        "retry_after_ms" => wait().map(Micros::ceil_millis).map(|wait| wait.to_string()).unwrap_or_default(),
+        "decision_id" => id.to_owned(),
+        "limits" => match rejection {
+            Rejection::Denied(refused) => refused.violated.join(", "),
+            Rejection::StoreDown { limit } => limit.to_string(),
+            _ => String::new(),
+        },
+        _ => return None,
+    })
+}
+
+/// The placeholders a refusal body may hold: what a configuration is checked against.
+pub const REFUSAL_PLACEHOLDERS: [&str; 9] =
+    ["status", "title", "detail", "type", "code", "retry_after", "retry_after_ms", "decision_id", "limits"];
+
+fn escape_json(out: &mut String, text: &str) {
+    for character in text.chars() {
+        escape_json_char(out, character);
+    }
+}
+
+/// Appends `character` as it stands inside a JSON string.
+pub fn escape_json_char(out: &mut String, character: char) {
+    match character {
+        '"' => out.push_str("\\\""),
+        '\\' => out.push_str("\\\\"),
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        control if control.is_control() => {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "\\u{:04x}", u32::from(control));
+        }
+        plain => out.push(plain),
+    }
+}
+
+/// gRPC's percent encoding: everything but printable ASCII without `%`.
+fn percent_encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'%' => out.push_str("%25"),
+            b' '..=b'~' => out.push(char::from(byte)),
+            other => {
+                let _ = write!(out, "%{other:02X}");
+            }
+        }
+    }
+    out
+}
+
+const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");

@@ -1,0 +1,159 @@
+//! Where a Redis is: the `url` of the file's `[store]`.
+
+use redis::io::tcp::TcpSettings;
+use redis::{ConnectionInfo, IntoConnectionInfo};
+
+/// A parsed address; credentials stay inside.
+#[derive(Clone)]
+pub enum Address {
+    /// One server: `redis://`, `rediss://` (TLS), `valkey://`, `valkeys://`, `unix:`.
+    Single(Box<ConnectionInfo>),
+    /// Sentinels and the name they watch: `redis+sentinel://a:26379,b:26379/name`.
+    Sentinel {
+        /// The sentinels.
+        sentinels: Vec<ConnectionInfo>,
+        /// The name of the master.
+        name: String,
+        /// How the master itself is spoken to (its address comes from the sentinels).
+        master: Box<ConnectionInfo>,
+        /// Whether master and sentinels speak TLS.
+        tls: bool,
+    },
+    /// Some nodes of a cluster: `redis+cluster://a,b,c`.
+    Cluster(Vec<ConnectionInfo>),
+}
+
+/// Why an address is none. Never repeats the address: it may hold a password.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct AddressError(String);
+
+impl Address {
+    /// Parses an address.
+    ///
+    /// # Errors
+    /// When it is no address of a kind listed at [`Address`].
+    pub fn parse(url: &str) -> Result<Self, AddressError> {
+        let (scheme, rest) = url.split_once(':').ok_or_else(|| {
+            AddressError("expected redis://, rediss://, unix:, redis+sentinel:// or redis+cluster://".into())
+        })?;
+        let (kind, tls) = match scheme {
+            "redis" | "valkey" | "redis+unix" | "valkey+unix" => ("single", false),
+            "rediss" | "valkeys" => ("single", true),
+            "unix" => ("unix", false),
+            "redis+sentinel" | "valkey+sentinel" => ("sentinel", false),
+            "rediss+sentinel" | "valkeys+sentinel" => ("sentinel", true),
+            "redis+cluster" | "valkey+cluster" => ("cluster", false),
+            "rediss+cluster" | "valkeys+cluster" => ("cluster", true),
+            other => {
+                let known = "redis, rediss, valkey, valkeys, unix, redis+sentinel, redis+cluster (and rediss+…)";
+                return Err(AddressError(format!("unknown scheme `{other}`; known are {known}")));
+            }
+        };
+        match kind {
+            "single" => Ok(Self::Single(Box::new(one(url)?))),
+            "unix" => Ok(Self::Single(Box::new(one(&format!("redis+unix:{rest}"))?))),
+            "sentinel" => {
+                let (user, hosts, path) = split(rest)?;
+                let mut path = path.splitn(2, '/');
+                let name = path.next().filter(|name| !name.is_empty()).ok_or_else(|| {
+                    AddressError(
+                        "a sentinel address ends in the name of the master: redis+sentinel://a,b,c/name".into(),
+                    )
+                })?;
+                let database = path.next().unwrap_or("");
+                // The credentials are the master's; sentinels without authentication are the common case.
+                let sentinels = each(hosts, 26379, tls, "", "")?;
+                let master = each("127.0.0.1", 6379, tls, user, database)?.remove(0);
+                Ok(Self::Sentinel { sentinels, name: name.to_owned(), master: Box::new(master), tls })
+            }
+            _ => {
+                let (user, hosts, _) = split(rest)?;
+                Ok(Self::Cluster(each(hosts, 6379, tls, user, "")?))
+            }
+        }
+    }
+
+    /// Whether buckets of one request must share a slot.
+    pub const fn is_cluster(&self) -> bool {
+        matches!(self, Self::Cluster(_))
+    }
+}
+
+impl std::fmt::Debug for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Single(_) => "redis",
+            Self::Sentinel { .. } => "redis+sentinel",
+            Self::Cluster(_) => "redis+cluster",
+        })
+    }
+}
+
+/// `//[user[:password]@]host,host/path` in its three parts.
+fn split(rest: &str) -> Result<(&str, &str, &str), AddressError> {
+    let rest = rest.strip_prefix("//").ok_or_else(|| AddressError("expected `//` after the scheme".into()))?;
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+    if hosts.is_empty() {
+        return Err(AddressError("no host".into()));
+    }
+    Ok((user, hosts, path))
+}
+
+fn each(hosts: &str, port: u16, tls: bool, user: &str, path: &str) -> Result<Vec<ConnectionInfo>, AddressError> {
+    hosts
+        .split(',')
+        .map(|host| {
+            let has_port = host.rsplit_once(':').is_some_and(|(head, port)| {
+                port.parse::<u16>().is_ok() && (!head.contains(':') || head.ends_with(']'))
+            });
+            let host = if has_port { host.to_owned() } else { format!("{host}:{port}") };
+            let at = if user.is_empty() { "" } else { "@" };
+            one(&format!("{}://{user}{at}{host}/{path}", if tls { "rediss" } else { "redis" }))
+        })
+        .collect()
+}
+
+fn one(url: &str) -> Result<ConnectionInfo, AddressError> {
+    let info = url.into_connection_info().map_err(|error| AddressError(format!("not an address of Redis: {error}")))?;
+    // Nagle would hold each small call back for the last one's acknowledgement.
+    Ok(info.set_tcp_settings(TcpSettings::default().set_nodelay(true)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_address_is_understood() {
+        for url in [
+            "redis://127.0.0.1:6379/0",
+            "rediss://u:p@example.com",
+            "valkey://h",
+            "unix:/run/redis.sock",
+            "unix:///run/redis.sock",
+        ] {
+            assert!(matches!(Address::parse(url), Ok(Address::Single(_))), "{url}");
+        }
+        let Ok(Address::Sentinel { sentinels, name, .. }) = Address::parse("redis+sentinel://u:p@a,b:1,[::1]:2/main/3")
+        else {
+            panic!("a sentinel address");
+        };
+        assert_eq!((sentinels.len(), name.as_str()), (3, "main"));
+        let Ok(Address::Cluster(nodes)) = Address::parse("redis+cluster://a,b:7001,c") else {
+            panic!("a cluster address")
+        };
+        assert_eq!(nodes.len(), 3);
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_and_a_password_is_never_repeated() {
+        for url in ["127.0.0.1", "http://x", "redis+sentinel://a,b", "redis+cluster://", "redis://:hunter2@:port"] {
+            let error = Address::parse(url).expect_err(url).to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+        let address = Address::parse("redis://u:hunter2@h").expect("an address");
+        assert!(!format!("{address:?}").contains("hunter2"));
+    }
+}

@@ -1,0 +1,73 @@
+//! The start-up audit: what in a server's settings would lose buckets, said before it does.
+
+use std::collections::HashMap;
+
+/// Something an operator should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad it is.
+    pub weight: Weight,
+    /// What, and what to do.
+    pub message: String,
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// Limits hold, but not through every event.
+    Warning,
+    /// Limits will not hold.
+    Refusal,
+}
+
+/// A clock further from ours than this is worth a word: nothing depends on it, but something is wrong.
+const CLOCK_DISTANCE_MICROS: u64 = 5_000_000;
+
+/// The fields of an INFO reply.
+pub(super) fn fields(info: &str) -> HashMap<&str, &str> {
+    info.lines().filter_map(|line| line.split_once(':')).map(|(key, value)| (key, value.trim_end())).collect()
+}
+
+/// What the server's INFO and clock say. `server` and `ours` are microseconds since the epoch.
+pub(super) fn audit(fields: &HashMap<&str, &str>, server: u64, ours: u64) -> Vec<Finding> {
+    let field = |name: &str| fields.get(name).copied().unwrap_or("");
+    let mut findings = Vec::new();
+    let mut find = |weight, message: String| findings.push(Finding { weight, message });
+    let policy = field("maxmemory_policy");
+    let bounded = !matches!(field("maxmemory"), "" | "0");
+    if policy.starts_with("allkeys") || policy.starts_with("volatile") {
+        let message = format!(
+            "maxmemory-policy is {policy}: a server short of memory throws buckets away, which refills them; set noeviction"
+        );
+        find(if bounded { Weight::Refusal } else { Weight::Warning }, message);
+    }
+    if field("aof_enabled") == "0" {
+        let message = "no append-only file: a restart of the server forgets what was drawn since its last snapshot, which matters to quotas of a day and longer";
+        find(Weight::Warning, message.into());
+    }
+    if field("connected_slaves").parse().unwrap_or(0) > 0 && field("min_slaves_good_slaves").is_empty() {
+        let message = "replicas without min-replicas-to-write: a primary cut off from them keeps granting beside the promoted one";
+        find(Weight::Warning, message.into());
+    }
+    let distance = server.abs_diff(ours);
+    if distance > CLOCK_DISTANCE_MICROS {
+        let message = format!("the server's clock is {} s from ours", distance / 1_000_000);
+        find(Weight::Warning, message);
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_evicting_server_is_refused_and_a_forgetful_one_warned_of() {
+        let info = "maxmemory:1000000\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:0\r\n";
+        let findings = audit(&fields(info), 10_000_000, 0);
+        let weights: Vec<_> = findings.iter().map(|finding| finding.weight).collect();
+        assert_eq!(weights, [Weight::Refusal, Weight::Warning, Weight::Warning], "{findings:?}");
+        let fine = "maxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\nconnected_slaves:0\r\n";
+        assert_eq!(audit(&fields(fine), 1, 2), []);
+    }
+}

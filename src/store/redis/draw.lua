@@ -1,0 +1,640 @@
+-- Decides a whole batch of requests at one moment of the server's clock: for each request all its claims are charged,
+-- or none. A translation of src/limit (token_bucket, interval, fixed_window, sliding_window, sliding_log, in_flight);
+-- tests/conformance holds it to them.
+--
+-- KEYS      the distinct buckets of the batch
+-- ARGV[1]   one msgpack array of integers:
+--           version, pinned clock (0: TIME), gateway id, fingerprint, epoch start,
+--           count of shapes, then 12 numbers for each: kind, drain and ten of the kind's own,
+--           for each bucket the place of its shape,
+--           count of corrections, then for each: bucket, what, units,
+--           count of groups, then for each: how many equal requests, count of claims, then bucket, cost, enforced
+-- answer    one msgpack array: now, for each bucket a count and so many integers (its state before, in the numbers of
+--           its present shape; count 0: none, or full), for each group how many were granted
+--
+-- All numbers are integers below 2^53, which Lua's doubles hold exactly. Division goes through math.fmod, which is
+-- exact; '..' and tostring would keep 14 digits of a timestamp, so numbers reach redis.call through '%.0f' only.
+
+local fmod, min, max = math.fmod, math.min, math.max
+local pack, unpack_value = cmsgpack.pack, cmsgpack.unpack
+
+local input = unpack_value(ARGV[1])
+if input[1] ~= 1 then
+  return redis.error_reply('TOLLGATE this script speaks version 1 of its arguments')
+end
+local now, me, fingerprint, epoch = input[2], input[3], input[4], input[5]
+if now == 0 then
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+
+-- Quotients of non-negative a by positive b, and rounded down for any a.
+local function quotient(a, b) return (a - fmod(a, b)) / b end
+local function quotient_up(a, b)
+  local rest = fmod(a, b)
+  if rest == 0 then return a / b end
+  return (a - rest) / b + 1
+end
+local function quotient_down(a, b)
+  if a >= 0 then return quotient(a, b) end
+  return -quotient_up(-a, b)
+end
+
+-- Each kind: load(bucket, shape, fields) makes the state from what was stored (nil: afresh) and rescales it when the
+-- limit's numbers have changed, spent(shape, at) is what a bucket used up at that moment would have stored,
+-- drained(bucket, shape) empties it, seen(bucket) lists it, afford(bucket, shape, cost, n) says how many of n equal
+-- requests can pay one after the other, take(bucket, shape, cost, n) charges them, settle(bucket, shape, what, units)
+-- corrects, store(bucket, shape) returns the fields to keep and when they may go (nil: now).
+local kinds = {}
+
+-- Token bucket. Shape: n, p, full, owed, max_wait, floor, most. Fields: n, p, full, level, at.
+local function gain_time(shape, gain)
+  if gain <= 0 then return 0 end
+  return quotient_up(gain, shape.n)
+end
+
+local function refilled(level, at, n, full)
+  if level >= full then return full end
+  local to_full = quotient_up(full - level, n)
+  local elapsed = now - at
+  if elapsed < 0 then elapsed = 0 end
+  -- Clamped before it is multiplied: nothing leaves 53 bits.
+  if elapsed >= to_full then return full end
+  return level + elapsed * n
+end
+
+kinds[1] = {
+  shape = function(s)
+    return { n = s[1], p = s[2], full = s[3], owed = s[4], max_wait = s[5], floor = s[6], most = s[7] }
+  end,
+  load = function(bucket, shape, f)
+    if not f then
+      bucket.level, bucket.at, bucket.absent = shape.full, now, true
+      return
+    end
+    local n, p, full, level, at = f[1], f[2], f[3], f[4], f[5]
+    bucket.at = max(at, now)
+    if n ~= shape.n or p ~= shape.p or full ~= shape.full then
+      -- Changed numbers: whole units as they stand, clamped, never added to.
+      -- (One that is full equals none, whose going would have made it full.)
+      level = refilled(level, at, n, full)
+      local units = quotient_down(level, p)
+      -- Clamped before it is multiplied: a whole unit below the lowest is the lowest.
+      local lowest = min(shape.floor, -shape.owed - shape.max_wait * shape.n)
+      if level >= full then
+        level = shape.full
+      elseif units <= quotient_down(lowest, shape.p) then
+        level = lowest
+      else
+        level = min(min(units, shape.most) * shape.p, shape.full)
+      end
+      bucket.level = level
+    else
+      bucket.level = refilled(level, at, shape.n, shape.full)
+    end
+    if bucket.level >= shape.full then bucket.absent = true end
+  end,
+  drained = function(bucket, shape)
+    bucket.level, bucket.absent = min(bucket.level, 0), false
+  end,
+  spent = function(shape, at) return { shape.n, shape.p, shape.full, 0, at } end,
+  seen = function(bucket) return { bucket.level, bucket.at } end,
+  afford = function(bucket, shape, cost, count)
+    if cost > shape.most then return 0 end
+    local price = cost * shape.p
+    local need = max(price - shape.owed, 0)
+    local able = 0
+    if bucket.level >= need then
+      if price == 0 then return count end
+      able = min(count, quotient(bucket.level - need, price) + 1)
+    end
+    if able == count or shape.max_wait == 0 then return able end
+    -- Shaping: one after the other, as each wait rounds up to a whole microsecond.
+    local level, back = bucket.level - able * price, bucket.at - now
+    while able < count do
+      local wait = gain_time(shape, need - level) + back
+      if wait > shape.max_wait then break end
+      local gained = (wait - back) * shape.n
+      level = min(level + gained, shape.full) - price - gained
+      able = able + 1
+      if price == 0 then return count end
+    end
+    return able
+  end,
+  take = function(bucket, shape, cost, count)
+    local price = cost * shape.p
+    local need = max(price - shape.owed, 0)
+    local level, back = bucket.level, bucket.at - now
+    if shape.max_wait == 0 then
+      level = level - price * count
+    else
+      for _ = 1, count do
+        local gained = 0
+        if level < need then gained = gain_time(shape, need - level) * shape.n end
+        level = min(level + gained, shape.full) - price - gained
+      end
+    end
+    bucket.level = level
+  end,
+  settle = function(bucket, shape, what, units)
+    local level = bucket.level
+    -- No more than leads from brim to floor: the product stays within 53 bits.
+    local worth = min(units, quotient_up(shape.full - shape.floor, shape.p)) * shape.p
+    if what == 1 then
+      bucket.level = min(max(level - worth, shape.floor), level)
+    elseif what == 2 and (level >= 0 or shape.max_wait == 0) then
+      bucket.level = min(level + worth, shape.full)
+    end
+  end,
+  store = function(bucket, shape)
+    if bucket.level >= shape.full then return nil end
+    local gone = bucket.at + quotient_up(shape.full - bucket.level, shape.n)
+    return { shape.n, shape.p, shape.full, bucket.level, bucket.at }, gone
+  end,
+}
+
+-- Interval buckets and fixed windows. Shape: amount, burst, period, align (0 first hit, 1 clock, 2 calendar), debt,
+-- max_wait, and four calendar boundaries around now. Fields: amount, burst, period, align, units, since.
+local function start_of(shape, at)
+  if shape.align == 0 then return at end
+  if shape.align == 1 then return at - fmod(at, shape.period) end
+  local start = 0
+  for i = 1, 4 do
+    if shape.edges[i] <= at then start = shape.edges[i] end
+  end
+  return start
+end
+
+local function steps_between(shape, align, period, since, at)
+  if align ~= 2 then return quotient(max(at - since, 0), period) end
+  -- A step begun before the first boundary listed has seen at least all that are listed and past.
+  local steps = 0
+  for i = 1, 4 do
+    if shape.edges[i] > since and shape.edges[i] <= at then steps = steps + 1 end
+  end
+  return steps
+end
+
+local function boundary(shape, since, steps)
+  if shape.align ~= 2 then return since + shape.period * steps end
+  for i = 1, 4 do
+    if shape.edges[i] > since then
+      steps = steps - 1
+      if steps == 0 then return shape.edges[i] end
+    end
+  end
+  return shape.edges[4] + shape.period * steps
+end
+
+local function steps_now(shape, amount, burst, period, align, units, since)
+  local passed = steps_between(shape, align, period, since, now)
+  if units >= burst or passed >= quotient_up(burst - units, amount) then return burst, nil end
+  local start = since
+  if passed > 0 then
+    start = since + period * passed
+    if align == 2 then start = start_of(shape, now) end
+  end
+  return units + passed * amount, start
+end
+
+local stepped = {
+  shape = function(s)
+    return {
+      amount = s[1], burst = s[2], period = s[3], align = s[4], debt = s[5], max_wait = s[6],
+      edges = { s[7], s[8], s[9], s[10] }, floor = -max(s[2], s[5]),
+    }
+  end,
+  load = function(bucket, shape, f)
+    bucket.units, bucket.since = shape.burst, nil
+    if f then
+      local amount, burst, period, align = f[1], f[2], f[3], f[4]
+      local units, since = steps_now(shape, amount, burst, period, align, f[5], f[6])
+      if not since then
+        units = shape.burst
+      elseif amount ~= shape.amount or burst ~= shape.burst or period ~= shape.period or align ~= shape.align then
+        -- Changed numbers: the units as they stand, clamped, never added to; the step goes on where it can.
+        local goes_on = (align == shape.align and period == shape.period)
+          or (shape.align == 0 and steps_between(shape, 0, shape.period, since, now) == 0)
+        if not goes_on then since = start_of(shape, now) end
+        units = min(max(units, shape.floor), shape.burst)
+      end
+      bucket.units, bucket.since = units, since
+    end
+    bucket.since = bucket.since or start_of(shape, now)
+    bucket.absent = bucket.units >= shape.burst
+  end,
+  drained = function(bucket)
+    bucket.units, bucket.absent = min(bucket.units, 0), false
+  end,
+  spent = function(shape, at)
+    return { shape.amount, shape.burst, shape.period, shape.align, 0, start_of(shape, at) }
+  end,
+  seen = function(bucket) return { bucket.units, bucket.since } end,
+  afford = function(bucket, shape, cost, count)
+    if cost > shape.burst + shape.debt then return 0 end
+    local need = max(cost - shape.debt, 0)
+    local units, able = bucket.units, 0
+    if units >= need then
+      if cost == 0 then return count end
+      able = min(count, quotient(units - need, cost) + 1)
+    end
+    if able == count or shape.max_wait == 0 then return able end
+    units = units - able * cost
+    while able < count do
+      local steps = quotient_up(need - units, shape.amount)
+      if boundary(shape, bucket.since, steps) - now > shape.max_wait then break end
+      if cost == 0 then return count end
+      local gained = steps * shape.amount
+      units = min(units + gained, shape.burst) - cost - gained
+      able = able + 1
+    end
+    return able
+  end,
+  take = function(bucket, shape, cost, count)
+    local need = max(cost - shape.debt, 0)
+    for _ = 1, count do
+      local gained = 0
+      if bucket.units < need then gained = quotient_up(need - bucket.units, shape.amount) * shape.amount end
+      bucket.units = min(bucket.units + gained, shape.burst) - cost - gained
+    end
+  end,
+  settle = function(bucket, shape, what, units)
+    if what == 1 then
+      bucket.units = min(max(bucket.units - units, shape.floor), bucket.units)
+    elseif what == 2 and (bucket.units >= 0 or shape.max_wait == 0) then
+      bucket.units = min(bucket.units + units, shape.burst)
+    end
+  end,
+  store = function(bucket, shape)
+    if bucket.units >= shape.burst then return nil end
+    local gone = boundary(shape, bucket.since, quotient_up(shape.burst - bucket.units, shape.amount))
+    return { shape.amount, shape.burst, shape.period, shape.align, bucket.units, bucket.since }, gone
+  end,
+}
+kinds[2], kinds[3] = stepped, stepped
+
+-- The two-window estimate. Shape: amount, period, most. Fields: amount, period, start, previous, current.
+local function pair_now(period, start, previous, current)
+  local passed = quotient(max(now - start, 0), period)
+  if passed == 0 then return start, previous, current end
+  if passed == 1 then return start + period, current, 0 end
+  return now - fmod(now, period), 0, 0
+end
+
+kinds[4] = {
+  shape = function(s) return { amount = s[1], period = s[2], most = s[3] } end,
+  load = function(bucket, shape, f)
+    local start, previous, current = now - fmod(now, shape.period), 0, 0
+    if f then
+      local amount, period = f[1], f[2]
+      if amount == shape.amount and period == shape.period then
+        start, previous, current = pair_now(period, f[3], f[4], f[5])
+      else
+        -- Changed numbers: the units left stay, clamped; what is used counts as of now, in one window.
+        local old_start, old_previous, old_current = pair_now(period, f[3], f[4], f[5])
+        local weighted = quotient_up(old_previous * (period - max(now - old_start, 0)), period)
+        if old_previous > 0 or old_current > 0 then
+          current = shape.amount - min(max(amount - old_current - weighted, 0), shape.amount)
+        end
+      end
+    end
+    bucket.start, bucket.previous, bucket.current = start, previous, current
+    bucket.absent = previous == 0 and current == 0
+  end,
+  drained = function(bucket, shape)
+    bucket.current, bucket.absent = max(bucket.current, shape.amount), false
+  end,
+  spent = function(shape, at) return { shape.amount, shape.period, at - fmod(at, shape.period), 0, shape.amount } end,
+  seen = function(bucket) return { bucket.start, bucket.previous, bucket.current } end,
+  afford = function(bucket, shape, cost, count)
+    if cost > shape.amount then return 0 end
+    -- previous x left <= room x period, so the room must be this at least.
+    local left = shape.period - max(now - bucket.start, 0)
+    local room = shape.amount - bucket.current - quotient_up(bucket.previous * left, shape.period)
+    if room < cost then return 0 end
+    if cost == 0 then return count end
+    return min(count, quotient(room, cost))
+  end,
+  take = function(bucket, _, cost, count) bucket.current = bucket.current + cost * count end,
+  settle = function(bucket, shape, what, units)
+    if what == 1 then
+      bucket.current = min(bucket.current + units, max(shape.most, bucket.current))
+    elseif what == 2 then
+      local rest = max(units - bucket.current, 0)
+      bucket.current = max(bucket.current - units, 0)
+      bucket.previous = max(bucket.previous - rest, 0)
+    end
+  end,
+  store = function(bucket, shape)
+    if bucket.current == 0 and bucket.previous == 0 then return nil end
+    local gone = bucket.start + shape.period
+    if bucket.current > 0 then gone = gone + shape.period end
+    return { shape.amount, shape.period, bucket.start, bucket.previous, bucket.current }, gone
+  end,
+}
+
+-- The sliding log. Shape: amount, period, max_wait. Fields: amount, period, then moment and units of each grant.
+local function counted(log, period, from)
+  local sum = 0
+  for i = 1, #log, 2 do
+    if from - log[i] < period then sum = sum + log[i + 1] end
+  end
+  return sum
+end
+
+local function from_of(log)
+  if #log == 0 then return now end
+  return max(log[#log - 1], now)
+end
+
+local function remember(log, period, at, units)
+  if units == 0 then return log end
+  local kept, first = log, 1
+  while first < #log and at - log[first] >= period do first = first + 2 end
+  if first > 1 then
+    kept = {}
+    for i = first, #log do kept[#kept + 1] = log[i] end
+  end
+  if #kept > 0 and kept[#kept - 1] == at then
+    kept[#kept] = kept[#kept] + units
+  else
+    kept[#kept + 1] = at
+    kept[#kept + 1] = units
+  end
+  return kept
+end
+
+-- When a grant of `cost` would be due; nil: not within max_wait.
+local function due_at(log, shape, cost)
+  if cost > shape.amount then return nil end
+  local spare = shape.amount - cost
+  local from = from_of(log)
+  local sum, due = counted(log, shape.period, from), from
+  if sum > spare then
+    for i = 1, #log, 2 do
+      if from - log[i] < shape.period then
+        sum = sum - log[i + 1]
+        due = log[i] + shape.period
+        if sum <= spare then break end
+      end
+    end
+  end
+  if due == from and shape.max_wait == 0 then return due end
+  if due - now > shape.max_wait then return nil end
+  return due
+end
+
+kinds[5] = {
+  shape = function(s) return { amount = s[1], period = s[2], max_wait = s[3] } end,
+  load = function(bucket, shape, f)
+    local log = {}
+    if f then
+      for i = 3, #f do log[i - 2] = f[i] end
+      local amount, period = f[1], f[2]
+      if #log == 0 or now - log[#log - 1] >= period then
+        log = {}
+      elseif amount ~= shape.amount or period ~= shape.period then
+        local from = from_of(log)
+        local used = shape.amount - min(max(amount - counted(log, period, from), 0), shape.amount)
+        local kept = {}
+        if shape.period >= period then
+          for i = 1, #log, 2 do
+            if from - log[i] < period then
+              kept[#kept + 1] = log[i]
+              kept[#kept + 1] = log[i + 1]
+            end
+          end
+        end
+        log = remember(kept, shape.period, from, max(used - counted(kept, shape.period, from), 0))
+      end
+    end
+    bucket.log = log
+    bucket.absent = #log == 0
+  end,
+  drained = function(bucket, shape)
+    local from = from_of(bucket.log)
+    local room = max(shape.amount - counted(bucket.log, shape.period, from), 0)
+    bucket.log, bucket.absent = remember(bucket.log, shape.period, from, room), false
+  end,
+  spent = function(shape, at) return { shape.amount, shape.period, at, shape.amount } end,
+  seen = function(bucket)
+    local seen = {}
+    for i = 1, #bucket.log do seen[i] = bucket.log[i] end
+    return seen
+  end,
+  afford = function(bucket, shape, cost, count)
+    if cost == 0 then return due_at(bucket.log, shape, 0) and count or 0 end
+    local log = {}
+    for i = 1, #bucket.log do log[i] = bucket.log[i] end
+    for able = 0, count - 1 do
+      local due = due_at(log, shape, cost)
+      if not due then return able end
+      log = remember(log, shape.period, due, cost)
+    end
+    return count
+  end,
+  take = function(bucket, shape, cost, count)
+    for _ = 1, count do
+      bucket.log = remember(bucket.log, shape.period, due_at(bucket.log, shape, cost), cost)
+    end
+  end,
+  settle = function(bucket, shape, what, units)
+    local log = bucket.log
+    local from = from_of(log)
+    if what == 1 then
+      local room = max(2 * shape.amount - counted(log, shape.period, from), 0)
+      bucket.log = remember(log, shape.period, from, min(units, room))
+    elseif what == 2 and (from <= now or shape.max_wait == 0) then
+      local kept = {}
+      for i = 1, #log, 2 do
+        if from - log[i] < shape.period then
+          local back = min(log[i + 1], units)
+          units = units - back
+          if log[i + 1] > back then
+            kept[#kept + 1] = log[i]
+            kept[#kept + 1] = log[i + 1] - back
+          end
+        end
+      end
+      bucket.log = kept
+    end
+  end,
+  store = function(bucket, shape)
+    local log = bucket.log
+    if #log == 0 then return nil end
+    local fields = { shape.amount, shape.period }
+    for i = 1, #log do fields[i + 2] = log[i] end
+    return fields, log[#log - 1] + shape.period
+  end,
+}
+
+-- Concurrency. Shape: most, ttl. Fields: holder, units, expiry, and so on; a holder that stops renewing is forgotten.
+kinds[8] = {
+  shape = function(s) return { most = s[1], ttl = s[2] } end,
+  load = function(bucket, shape, f)
+    local holders, held = {}, 0
+    for i = 1, f and #f or 0, 3 do
+      if f[i + 2] > now then
+        holders[#holders + 1] = { f[i], f[i + 1], f[i + 2] }
+        if f[i] == me then bucket.mine = holders[#holders] end
+        held = held + f[i + 1]
+      end
+    end
+    bucket.holders, bucket.held = holders, held
+    bucket.absent = held == 0
+  end,
+  -- Places in flight are not grants: after a fail-over the heartbeats tell them anew.
+  drained = function() end,
+  spent = function() return nil end,
+  seen = function(bucket) return { bucket.held } end,
+  afford = function(bucket, shape, cost, count)
+    if bucket.held + cost > shape.most then return 0 end
+    if cost == 0 then return count end
+    return min(count, quotient(shape.most - bucket.held, cost))
+  end,
+  take = function(bucket, shape, cost, count)
+    local units = cost * count
+    if not bucket.mine then
+      bucket.mine = { me, 0, 0 }
+      bucket.holders[#bucket.holders + 1] = bucket.mine
+    end
+    bucket.mine[2], bucket.mine[3] = bucket.mine[2] + units, now + shape.ttl
+    bucket.held = bucket.held + units
+  end,
+  settle = function(bucket, shape, what, units)
+    local mine = bucket.mine
+    if what == 3 and mine then
+      local freed = min(units, mine[2])
+      mine[2], bucket.held = mine[2] - freed, bucket.held - freed
+    elseif what == 4 then
+      if not mine then
+        mine = { me, 0, 0 }
+        bucket.mine = mine
+        bucket.holders[#bucket.holders + 1] = mine
+      end
+      bucket.held = bucket.held - mine[2] + units
+      mine[2], mine[3] = units, now + shape.ttl
+    end
+  end,
+  store = function(bucket)
+    local fields, gone = {}, 0
+    for _, holder in ipairs(bucket.holders) do
+      if holder[2] > 0 then
+        fields[#fields + 1], fields[#fields + 2], fields[#fields + 3] = holder[1], holder[2], holder[3]
+        gone = max(gone, holder[3])
+      end
+    end
+    if gone == 0 then return nil end
+    return fields, gone
+  end,
+}
+
+local place = 7
+local shapes = {}
+for i = 1, input[6] do
+  local kind = kinds[input[place]]
+  local numbers = {}
+  for j = 1, 10 do numbers[j] = input[place + 1 + j] end
+  local shape = kind.shape(numbers)
+  shape.kind, shape.number, shape.drain = kind, input[place], input[place + 1]
+  shapes[i] = shape
+  place = place + 12
+end
+
+local stored
+if #KEYS == 1 then
+  stored = { redis.call('GET', KEYS[1]) }
+else
+  stored = redis.call('MGET', unpack(KEYS))
+end
+
+local answer = { now }
+local last = 1
+local buckets = {}
+for i = 1, #KEYS do
+  local shape = shapes[input[place] + 1]
+  place = place + 1
+  local bucket = { shape = shape, kind = shape.kind }
+  local fields, print_of
+  if stored[i] then
+    -- Stored: version, kind, fingerprint, count of fields, fields.
+    local fine, value = pcall(unpack_value, stored[i])
+    if fine and type(value) == 'table' and value[1] == 1 and value[2] == shape.number then
+      print_of = value[3]
+      fields = {}
+      for j = 4, #value do fields[j - 3] = value[j] end
+    end
+  end
+  bucket.kind.load(bucket, shape, fields)
+  if shape.drain == 1 then
+    if fields then
+      if print_of ~= fingerprint then bucket.kind.drained(bucket, shape) end
+    else
+      -- Nothing is known of the time before the epoch: what has come back since is there, and no more.
+      bucket.absent = nil
+      bucket.kind.load(bucket, shape, bucket.kind.spent(shape, min(epoch, now)))
+    end
+  end
+  if bucket.absent then
+    last = last + 1
+    answer[last] = 0
+  else
+    local seen = bucket.kind.seen(bucket)
+    last = last + 1
+    answer[last] = #seen
+    for j = 1, #seen do answer[last + j] = seen[j] end
+    last = last + #seen
+  end
+  buckets[i] = bucket
+end
+
+place = place + 1
+for _ = 1, input[place - 1] do
+  local bucket = buckets[input[place] + 1]
+  bucket.kind.settle(bucket, bucket.shape, input[place + 1], input[place + 2])
+  bucket.written = true
+  place = place + 3
+end
+
+place = place + 1
+for _ = 1, input[place - 1] do
+  local granted, claims = input[place], input[place + 1]
+  local first = place + 2
+  place = first + 3 * claims
+  for at = first, place - 3, 3 do
+    if input[at + 2] == 1 and granted > 0 then
+      local bucket = buckets[input[at] + 1]
+      granted = min(granted, bucket.kind.afford(bucket, bucket.shape, input[at + 1], granted))
+    end
+  end
+  if granted > 0 then
+    for at = first, place - 3, 3 do
+      local bucket, cost, taken = buckets[input[at] + 1], input[at + 1], granted
+      -- Shadows are judged and charged in the same pass and never refuse.
+      if input[at + 2] ~= 1 then taken = bucket.kind.afford(bucket, bucket.shape, cost, granted) end
+      if taken > 0 and cost > 0 then
+        bucket.kind.take(bucket, bucket.shape, cost, taken)
+        bucket.written = true
+      end
+    end
+  end
+  last = last + 1
+  answer[last] = granted
+end
+
+for i = 1, #KEYS do
+  local bucket = buckets[i]
+  if bucket.written then
+    local fields, gone = bucket.kind.store(bucket, bucket.shape)
+    if fields then
+      local value = { 1, bucket.shape.number, fingerprint }
+      for j = 1, #fields do value[3 + j] = fields[j] end
+      -- It goes a second after it is full again, so that its going grants nothing.
+      local life = quotient_up(max(gone - now, 1), 1000) + 1000
+      redis.call('SET', KEYS[i], pack(value), 'PX', string.format('%.0f', life))
+    elseif stored[i] then
+      redis.call('DEL', KEYS[i])
+    end
+  end
+end
+return pack(answer)

@@ -1,0 +1,353 @@
+//! The connection to a Redis: makes it, checks it, speaks the script's language over it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::Mutex;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::cluster::ClusterClient;
+use redis::cluster_async::ClusterConnection;
+use redis::sentinel::{Sentinel, SentinelNodeConnectionInfo};
+use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisFuture, Script, TlsMode, Value};
+
+use super::address::Address;
+use super::audit::{Finding, audit, fields};
+use super::pack;
+use crate::clock::Clock;
+use crate::limit::{Micros, Timestamp};
+use crate::store::batch::{Answer, Batch, Link, Shared, Trouble};
+use crate::store::shape::{NUMBERS, Name, signed};
+
+/// A connection is up within this or not at all; requests do not wait for it.
+const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+/// Heartbeats go out this often.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// A gateway not heard of for so many seconds is no replica.
+const REPLICA_SECONDS: u64 = 10;
+/// How long places are held on a test's clock.
+const HOLD_PINNED: Micros = Micros::from_secs(86_400);
+/// The version of the script's arguments.
+const VERSION: i64 = 1;
+
+pub(super) struct RedisLink {
+    address: Address,
+    clock: Clock,
+    pinned: Option<Clock>,
+    shared: Arc<Shared>,
+    audit: Arc<Mutex<Vec<Finding>>>,
+    script: Script,
+    heartbeat: Script,
+    /// This gateway among others: 52 random bits.
+    id: i64,
+}
+
+/// A connection, and which server it leads to.
+pub(super) struct Connection {
+    wire: Wire,
+    /// Of the server process and its data's history: a restart or promotion changes it. Zero: not known.
+    fingerprint: i64,
+    /// When this fingerprint was first seen, by the server's clock.
+    epoch: i64,
+}
+
+#[derive(Clone)]
+enum Wire {
+    Single(MultiplexedConnection),
+    Cluster(ClusterConnection),
+}
+
+impl ConnectionLike for Wire {
+    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
+        match self {
+            Self::Single(connection) => connection.req_packed_command(cmd),
+            Self::Cluster(connection) => connection.req_packed_command(cmd),
+        }
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        cmd: &'a redis::Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        match self {
+            Self::Single(connection) => connection.req_packed_commands(cmd, offset, count),
+            Self::Cluster(connection) => connection.req_packed_commands(cmd, offset, count),
+        }
+    }
+
+    fn get_db(&self) -> i64 {
+        match self {
+            Self::Single(connection) => connection.get_db(),
+            Self::Cluster(connection) => connection.get_db(),
+        }
+    }
+}
+
+impl RedisLink {
+    pub(super) fn new(
+        address: Address,
+        clock: Clock,
+        pinned: Option<Clock>,
+        shared: Arc<Shared>,
+        audit: Arc<Mutex<Vec<Finding>>>,
+    ) -> Self {
+        // redis-rs takes the process's default; a second call changes nothing.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        Self {
+            address,
+            clock,
+            pinned,
+            shared,
+            audit,
+            script: Script::new(include_str!("draw.lua")),
+            heartbeat: Script::new(HEARTBEAT_SCRIPT),
+            id: signed(fastrand::u64(1..1 << 52)),
+        }
+    }
+
+    async fn wire(&self) -> Result<Wire, RedisError> {
+        // Calls have our own deadline around them; this one only keeps the greeting from hanging.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_WITHIN))
+            .set_response_timeout(Some(CONNECT_WITHIN));
+        match &self.address {
+            Address::Single(info) => {
+                let client = Client::open((**info).clone())?;
+                Ok(Wire::Single(client.get_multiplexed_async_connection_with_config(&config).await?))
+            }
+            Address::Sentinel { sentinels, name, master, tls } => {
+                let mut node = SentinelNodeConnectionInfo::default()
+                    .set_redis_connection_info(master.redis_settings().clone())
+                    .set_tcp_settings(master.tcp_settings().clone());
+                if *tls {
+                    node = node.set_tls_mode(TlsMode::Secure);
+                }
+                // Asked anew each time: the master may be another since.
+                let mut sentinel = Sentinel::build(sentinels.clone())?;
+                let client = sentinel.async_master_for(name, Some(&node)).await?;
+                Ok(Wire::Single(client.get_multiplexed_async_connection_with_config(&config).await?))
+            }
+            Address::Cluster(nodes) => {
+                let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
+                // A charge is not sent twice; redirections are followed, as the script has not run then.
+                let client = ClusterClient::builder(nodes.clone())
+                    .retries(2)
+                    .connection_timeout(CONNECT_WITHIN)
+                    .response_timeout(CONNECT_WITHIN)
+                    .tcp_settings(tcp)
+                    .build()?;
+                Ok(Wire::Cluster(client.get_async_connection().await?))
+            }
+        }
+    }
+
+    /// Who answers, whether it may be written to, and what the audit says of it.
+    async fn greet(&self, wire: &mut Wire) -> Result<(i64, i64), String> {
+        if matches!(wire, Wire::Cluster(_)) {
+            // Each node has its own history; fail-over rules by fingerprint need one server.
+            return Ok((0, 0));
+        }
+        let info: Result<String, RedisError> = redis::cmd("INFO").query_async(wire).await;
+        let info = match info {
+            Ok(info) => info,
+            // A user who may not read INFO can still draw; the audit and the fail-over rule are then blind.
+            Err(error) if error.code() == Some("NOPERM") => return Ok((0, 0)),
+            Err(error) => return Err(error.to_string()),
+        };
+        let fields = fields(&info);
+        if fields.get("role").is_some_and(|role| *role != "master") {
+            return Err("it is a replica, not the primary".into());
+        }
+        if fields.get("loading").is_some_and(|loading| *loading != "0") {
+            return Err("it is loading its data".into());
+        }
+        let (seconds, micros): (u64, u64) =
+            redis::cmd("TIME").query_async(wire).await.map_err(|error| error.to_string())?;
+        let server = seconds * 1_000_000 + micros;
+        *self.audit.lock() = audit(&fields, server, self.clock.now().as_micros());
+        let fingerprint = fingerprint(fields.get("run_id"), fields.get("master_replid"));
+        let server = self.pinned.as_ref().map_or(server, |clock| clock.now().as_micros());
+        let epoch: Result<u64, RedisError> = async {
+            let key = format!("tollgate:epoch:{fingerprint:013x}");
+            let month = 30 * 86_400;
+            let () = redis::cmd("SET").arg(&key).arg(server).arg("NX").arg("EX").arg(month).query_async(wire).await?;
+            redis::cmd("GET").arg(&key).query_async(wire).await
+        }
+        .await;
+        let epoch = epoch.map_err(|error| error.to_string())?;
+        Ok((fingerprint, signed(epoch)))
+    }
+
+    /// The arguments of the script; see its head.
+    fn arguments(&self, connection: &Connection, batch: &Batch) -> Vec<u8> {
+        let mut shapes: Vec<*const crate::store::shape::Shape> = Vec::new();
+        let mut numbers: Vec<i64> = Vec::with_capacity(64);
+        let pinned = self.pinned.as_ref().map_or(0, |clock| signed(clock.now().as_micros()));
+        let about = self.pinned.as_ref().unwrap_or(&self.clock).now();
+        numbers.extend([VERSION, pinned, self.id, connection.fingerprint, connection.epoch, 0]);
+        let mut places = Vec::with_capacity(batch.buckets.len());
+        for (_, shape) in &batch.buckets {
+            let this = Arc::as_ptr(shape);
+            let place = shapes.iter().position(|known| *known == this).unwrap_or_else(|| {
+                shapes.push(this);
+                let mut own = shape.numbers(about);
+                if pinned != 0 && shape.holds() {
+                    // Heartbeats keep the real time; a test's clock may run ahead of them.
+                    own[3] = signed(HOLD_PINNED.0);
+                }
+                numbers.extend_from_slice(&own);
+                shapes.len() - 1
+            });
+            places.push(count(place));
+        }
+        numbers[5] = count(shapes.len());
+        debug_assert_eq!(numbers.len(), 6 + NUMBERS * shapes.len(), "each shape once");
+        numbers.extend(places);
+        numbers.push(count(batch.corrections.len()));
+        for (bucket, adjust) in &batch.corrections {
+            let (what, units) = adjust.numbers();
+            numbers.extend([i64::from(*bucket), what, signed(units).min(UNITS_MAX)]);
+        }
+        numbers.push(count(batch.groups.len()));
+        for group in &batch.groups {
+            numbers.extend([i64::from(group.count), count(group.parts.len())]);
+            for part in &group.parts {
+                let cost = signed(part.cost).min(UNITS_MAX);
+                numbers.extend([i64::from(part.bucket), cost, i64::from(part.enforced)]);
+            }
+        }
+        let mut out = Vec::with_capacity(numbers.len() * 3 + 8);
+        pack::array(&mut out, u32::try_from(numbers.len()).expect("a batch is bounded"));
+        for number in numbers {
+            pack::integer(&mut out, number);
+        }
+        out
+    }
+}
+
+impl Link for RedisLink {
+    type Connection = Connection;
+
+    async fn connect(&self) -> Result<Connection, String> {
+        let attempt = async {
+            let mut wire = self.wire().await.map_err(|error| error.to_string())?;
+            let (fingerprint, epoch) = self.greet(&mut wire).await?;
+            let connection = Connection { wire, fingerprint, epoch };
+            self.housekeep(&connection).await.map_err(|trouble| format!("{trouble:?}"))?;
+            Ok(connection)
+        };
+        tokio::time::timeout(CONNECT_WITHIN * 2, attempt).await.unwrap_or_else(|_| Err("no connection in time".into()))
+    }
+
+    async fn call(&self, connection: &Connection, batch: &Batch) -> Result<Answer, Trouble> {
+        let arguments = self.arguments(connection, batch);
+        let mut wire = connection.wire.clone();
+        let reply = match command("EVALSHA", self.script.get_hash(), batch, &arguments).query_async(&mut wire).await {
+            // Nothing ran: sending it once more, with its source, is safe. Restarts and promotions empty the cache.
+            Err(error) if is_unknown_script(&error) => {
+                command("EVAL", DRAW, batch, &arguments).query_async::<Vec<u8>>(&mut wire).await
+            }
+            reply => reply,
+        };
+        read(batch, &reply.map_err(trouble)?).ok_or_else(|| Trouble::Corrupt("not an answer of the script".into()))
+    }
+
+    fn part(&self, name: &Name) -> u32 {
+        if self.address.is_cluster() { name.tag } else { 0 }
+    }
+
+    async fn housekeep(&self, connection: &Connection) -> Result<(), Trouble> {
+        let mut wire = connection.wire.clone();
+        let mut heartbeat = self.heartbeat.key("tollgate:{gateways}");
+        let replicas: u32 =
+            heartbeat.arg(self.id).arg(REPLICA_SECONDS).invoke_async(&mut wire).await.map_err(trouble)?;
+        self.shared.replicas.store(replicas, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn housekeep_every(&self) -> Duration {
+        HEARTBEAT
+    }
+}
+
+fn command(verb: &str, script: &str, batch: &Batch, arguments: &[u8]) -> Cmd {
+    let mut command = redis::cmd(verb);
+    command.arg(script).arg(batch.buckets.len());
+    for (name, _) in &batch.buckets {
+        command.arg(key(name).as_slice());
+    }
+    command.arg(arguments);
+    command
+}
+
+/// `tollgate:{tag}:name`; the tag in braces decides the cluster slot. Base64 for URLs has no brace in it.
+fn key(name: &Name) -> [u8; 40] {
+    let mut key = *b"tollgate:{......}:......................";
+    let written = URL_SAFE_NO_PAD.encode_slice(name.tag.to_be_bytes(), &mut key[10..16]);
+    debug_assert_eq!(written, Ok(6), "four bytes are six letters");
+    let written = URL_SAFE_NO_PAD.encode_slice(name.hash.to_be_bytes(), &mut key[18..]);
+    debug_assert_eq!(written, Ok(22), "sixteen bytes are 22 letters");
+    key
+}
+
+fn read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
+    let numbers = pack::integers(reply)?;
+    let mut numbers = numbers.as_slice();
+    let now = Timestamp::from_micros(u64::try_from(*numbers.split_off_first()?).ok()?);
+    let mut before = Vec::with_capacity(batch.buckets.len());
+    for (_, shape) in &batch.buckets {
+        let count = usize::try_from(*numbers.split_off_first()?).ok()?;
+        let state = numbers.split_off(..count)?;
+        before.push(if count == 0 { None } else { Some(shape.seen(state)?) });
+    }
+    let granted = numbers.iter().map(|granted| u32::try_from(*granted).ok()).collect::<Option<Vec<_>>>()?;
+    Some(Answer { now, before, granted })
+}
+
+fn is_unknown_script(error: &RedisError) -> bool {
+    error.code() == Some("NOSCRIPT")
+}
+
+/// What an error means for the connection.
+fn trouble(error: RedisError) -> Trouble {
+    let other_server = matches!(error.code(), Some("READONLY" | "LOADING" | "MASTERDOWN" | "NOAUTH" | "WRONGPASS"));
+    let text = error.to_string();
+    if other_server || error.is_unrecoverable_error() || error.is_connection_dropped() || error.is_io_error() {
+        Trouble::Lost(text)
+    } else {
+        Trouble::Refused(text)
+    }
+}
+
+/// Of the process and of its data's history, in 52 bits.
+fn fingerprint(run_id: Option<&&str>, replid: Option<&&str>) -> i64 {
+    use std::hash::Hasher;
+    let mut hasher = siphasher::sip::SipHasher13::new();
+    for part in [run_id, replid].into_iter().flatten() {
+        hasher.write(part.as_bytes());
+        hasher.write_u8(0xff);
+    }
+    signed(hasher.finish() >> 12)
+}
+
+fn count(value: usize) -> i64 {
+    i64::try_from(value).expect("a batch is bounded")
+}
+
+/// No limit has more units; above, a cost never fits, as it should not.
+const UNITS_MAX: i64 = 1 << 52;
+
+const DRAW: &str = include_str!("draw.lua");
+
+/// Counts the gateways heard of lately, this one included, by the server's clock.
+const HEARTBEAT_SCRIPT: &str = "
+local now = redis.call('TIME')[1]
+redis.call('ZADD', KEYS[1], now, ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - ARGV[2]))
+redis.call('EXPIRE', KEYS[1], ARGV[2] * 2)
+return redis.call('ZCARD', KEYS[1])
+";

@@ -1,0 +1,132 @@
+//! Feeds the fuzz targets their corpus and mutations of it, on a stable toolchain, with every other test.
+//! The seed is fixed; `TOLLGATE_FUZZ_SEED` and `TOLLGATE_FUZZ_ROUNDS` ask for other or longer runs.
+
+#[path = "../fuzz/targets.rs"]
+mod targets;
+
+use std::path::Path;
+
+#[test]
+fn paths_hold_their_promises() {
+    smoke("path", targets::path);
+}
+
+#[test]
+fn addresses_hold_their_promises() {
+    smoke("addresses", targets::addresses);
+}
+
+#[test]
+fn texts_hold_their_promises() {
+    smoke("texts", targets::texts);
+}
+
+#[test]
+fn keys_hold_their_promises() {
+    smoke("keys", targets::keys);
+}
+
+#[test]
+fn requests_hold_their_promises() {
+    smoke("request", targets::request);
+}
+
+/// Every input of the corpus as it is, then `rounds` mutations of them.
+fn smoke(name: &str, target: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
+    let files = std::fs::read_dir(&folder).expect("the corpus stands in the repository");
+    let mut corpus: Vec<_> = files.map(|file| file.expect("a readable folder").path()).collect();
+    // The order of a folder's files is the file system's; the run must not depend on it.
+    corpus.sort();
+    let corpus: Vec<Vec<u8>> = corpus.iter().map(|file| std::fs::read(file).expect("a readable file")).collect();
+    assert!(!corpus.is_empty(), "{} is empty", folder.display());
+    corpus.iter().for_each(|input| target(input));
+    let number = |name, default| match option(name) {
+        Some(text) => text.parse().expect("a number"),
+        None => default,
+    };
+    let (seed, rounds) = (number("TOLLGATE_FUZZ_SEED", 7), number("TOLLGATE_FUZZ_ROUNDS", 4_000));
+    let mut dice = fastrand::Rng::with_seed(seed);
+    for round in 0..rounds {
+        let input = mutate(&corpus, &mut dice);
+        let outcome = std::panic::catch_unwind(|| target(&input));
+        assert!(outcome.is_ok(), "seed {seed}, round {round}: {:?}", String::from_utf8_lossy(&input));
+    }
+}
+
+/// One to six changes: a byte, a cut, a copy from another input, or a piece that parsers care about.
+fn mutate(corpus: &[Vec<u8>], dice: &mut fastrand::Rng) -> Vec<u8> {
+    let mut input = corpus[dice.usize(..corpus.len())].clone();
+    for _ in 0..dice.usize(1..=6) {
+        let at = dice.usize(..=input.len());
+        match dice.u8(..5) {
+            0 if at < input.len() => input[at] = dice.u8(..),
+            1 => {
+                let end = (at + dice.usize(..8)).min(input.len());
+                input.drain(at..end);
+            }
+            2 => {
+                let other = &corpus[dice.usize(..corpus.len())];
+                let from = dice.usize(..=other.len());
+                let to = (from + dice.usize(..12)).min(other.len());
+                input.splice(at..at, other[from..to].iter().copied());
+            }
+            _ => {
+                let piece = PIECES[dice.usize(..PIECES.len())];
+                input.splice(at..at, piece.iter().copied());
+            }
+        }
+    }
+    input
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test reads its own switches")]
+fn option(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+const PIECES: &[&[u8]] = &[
+    b"/",
+    b"//",
+    b"..",
+    b".",
+    b"%2e",
+    b"%2F",
+    b"%5c",
+    b"%00",
+    b"%25",
+    b"%",
+    b";",
+    b"\\",
+    b"*",
+    b"**",
+    b"{",
+    b"}",
+    b"{id}",
+    b"|",
+    b" ",
+    b"\n",
+    b"\"",
+    b",",
+    b"=",
+    b":",
+    b"[",
+    b"]",
+    b"::ffff:",
+    b"for=",
+    b"10.0.0.9",
+    b"unknown",
+    b"_h",
+    b"\xff",
+    b"\xc3\xa4",
+    b"&key=",
+    b"+",
+    b"cookie: sid=",
+    b"x-api-key: ",
+    b"authorization: Bearer ",
+    b"-----BEGIN PUBLIC KEY-----",
+    b"-----END",
+    b"\xed\xa0\x80",
+    b"e1",
+    b"99999999999999999999",
+];

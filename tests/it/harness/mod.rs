@@ -1,0 +1,32 @@
+//! What the end-to-end tests are told with: a gateway from inline TOML on free ports, an upstream that records, a
+//! client that shows the very bytes.
+
+pub mod client;
+pub mod gateway;
+pub mod upstream;
+
+use std::time::{Duration, Instant};
+
+pub use client::{Answer, Connection};
+pub use gateway::Gateway;
+pub use upstream::{Reply, Seen, Upstream};
+
+/// Waits until `holds`, at most [`PATIENCE`]: for what another thread does. It looks again at once, then ever less
+/// often.
+///
+/// # Panics
+/// When it does not come to hold; `what` says what was waited for.
+#[track_caller]
+#[expect(clippy::disallowed_methods, reason = "the deadline of a test is real time")]
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    let mut pause = Duration::from_micros(100);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        std::thread::park_timeout(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+/// How long a test waits for what must happen: far longer than it takes, since the machine may be busy.
+pub const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,0 +1,9 @@
+//! The shared stores against real servers, started here and stopped here: parity with the pure core, and faults.
+
+#![expect(clippy::disallowed_methods, reason = "tests measure real servers by real clocks")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
+mod limits;
+mod parity;
+mod redis_faults;
+mod servers;

@@ -1,0 +1,188 @@
+//! One meaning on every store: random traces, decided by the server and by the pure core, must not differ in a word.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate::clock::Clock;
+use tollgate::limit::bucket::State;
+use tollgate::limit::calendar::Calendar;
+use tollgate::limit::draw::{draw_all, peek_all};
+use tollgate::limit::{Align, Change, Claim, Kind, Limit, Micros, Settlement, Terms, Timestamp};
+use tollgate::store::Store;
+use tollgate::store::redis::{Address, RedisOptions, RedisStore};
+
+use crate::limits::{limit, terms};
+use crate::servers::{Redis, available};
+
+const START: u64 = 1_760_000_000_000_000;
+
+/// Limits of every kind, with every setting that changes what they do; each in two versions, to be reloaded between.
+fn limits(version: u64) -> Vec<Arc<Limit>> {
+    let second = Micros::from_secs(1);
+    let more = |n: u64| if version == 0 { n } else { n + n / 2 + 1 };
+    let calendar = Calendar {
+        boundaries: (0..40).map(|day| Timestamp::from_micros(START + day * 7_000_000 + day % 3)).collect(),
+        words: "window in a test".into(),
+    };
+    let list = [
+        Terms { burst: Some(more(10)), ..terms(Kind::TokenBucket, 5, second) },
+        Terms { burst: Some(4), ..terms(Kind::TokenBucket, 7, Micros(more(3_000_011))) },
+        Terms { burst: Some(more(5)), debt: more(6), ..terms(Kind::TokenBucket, 3, second) },
+        Terms { burst: Some(3), max_wait: Micros(more(900_000)), ..terms(Kind::TokenBucket, more(3), second) },
+        Terms { burst: Some(more(2_000_000_000)), ..terms(Kind::TokenBucket, 1_000_000_000, second) },
+        Terms { burst: Some(more(9)), ..terms(Kind::Interval, 3, Micros(1_500_000)) },
+        Terms { burst: Some(4), debt: 3, ..terms(Kind::Interval, 2, second) },
+        Terms { burst: Some(4), max_wait: Micros(2_100_000), ..terms(Kind::Interval, 2, Micros(more(1_000_000))) },
+        terms(Kind::FixedWindow, more(6), Micros(2_000_000)),
+        Terms { align: Align::Clock, ..terms(Kind::FixedWindow, more(6), Micros(2_000_000)) },
+        Terms { align: Align::Calendar(Arc::new(calendar)), ..terms(Kind::FixedWindow, more(12), Micros(7_000_000)) },
+        terms(Kind::SlidingWindow, more(8), Micros(3_000_000)),
+        terms(Kind::SlidingLog, more(5), Micros(2_500_000)),
+        Terms { max_wait: Micros(1_200_000), ..terms(Kind::SlidingLog, 4, Micros(more(2_000_000))) },
+        terms(Kind::InFlight, more(7), Micros::ZERO),
+    ];
+    list.iter().enumerate().map(|(index, terms)| limit(&format!("limit{index}"), index, terms)).collect()
+}
+
+/// Runs `steps` random steps on `store` and on the pure core; `clock` is the one the store decides by.
+async fn same_words(store: &impl Store, clock: &Clock, seed: u64, steps: usize) {
+    println!("SEED={seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let versions = [limits(0), limits(1)];
+    let mut now_in_force = 0;
+    let mut model: HashMap<(usize, u8), State> = HashMap::new();
+    let salt = random.u64(..);
+    let key = |caller: u8| [&salt.to_le_bytes()[..], &[caller]].concat();
+    for step in 0..steps {
+        if random.u8(..) < 3 {
+            let (old, new) = (&versions[now_in_force], &versions[1 - now_in_force]);
+            let now = clock.now();
+            model = model
+                .into_iter()
+                .filter_map(|((index, caller), state)| {
+                    // A bucket that is full again equals none, and so is full under its new numbers too.
+                    if old[index].algorithm.expiry(&state).is_some_and(|full| full <= now) {
+                        return None;
+                    }
+                    let state = old[index].algorithm.rescale(&state, &new[index].algorithm, now)?;
+                    Some(((index, caller), state))
+                })
+                .collect();
+            now_in_force = 1 - now_in_force;
+            // A server rescales when it is next asked, so it is asked now.
+            for limit in &versions[now_in_force] {
+                for caller in 0..3 {
+                    let key = key(caller);
+                    let claim = Claim { limit, key: &key, cost: 0, enforced: true };
+                    touch(store, &claim, &mut model, (limit.index, caller), now).await;
+                }
+            }
+        }
+        let limits = &versions[now_in_force];
+        clock.advance(Micros(match random.u8(..8) {
+            0..3 => 0,
+            3 => 1,
+            4..7 => random.u64(..400_000),
+            _ => random.u64(..5_000_000),
+        }));
+        let now = clock.now();
+        let mut picked: Vec<usize> = (0..limits.len()).collect();
+        random.shuffle(&mut picked);
+        picked.truncate(random.usize(1..4));
+        let caller = random.u8(..3);
+        let key = key(caller);
+        let claims: Vec<Claim<'_>> = picked
+            .iter()
+            .map(|&index| Claim {
+                limit: &limits[index],
+                key: &key,
+                cost: if index == 4 { random.u64(..1_500_000_000) } else { random.u64(..5) },
+                enforced: random.u8(..8) > 0,
+            })
+            .collect();
+        let mut states: Vec<Option<State>> = picked.iter().map(|&index| model.get(&(index, caller)).cloned()).collect();
+        match random.u8(..10) {
+            0..6 => {
+                let expected = draw_all(&claims, &mut states, now);
+                let got = store.draw(&claims).await.unwrap();
+                assert_eq!(got, expected, "SEED={seed} step {step}: {claims:?} {states:?}");
+            }
+            6..8 => {
+                let expected = peek_all(&claims, &states, now);
+                let got = store.peek(&claims).await.unwrap();
+                assert_eq!(got, expected, "SEED={seed} step {step}: {claims:?} {states:?}");
+            }
+            _ => {
+                let change = match random.u8(..3) {
+                    0 => Change::Charge { more: random.u64(..6) },
+                    1 => Change::Refund { units: random.u64(..6) },
+                    _ => Change::Release { units: random.u64(..4) },
+                };
+                let settlement = Settlement { limit: claims[0].limit, key: &key, change };
+                claims[0].limit.algorithm.settle(&mut states[0], change, now);
+                store.settle(&[settlement]);
+                let expected = peek_all(&claims, &states, now);
+                let got = store.peek(&claims).await.unwrap();
+                assert_eq!(got, expected, "SEED={seed} step {step}: {settlement:?} {states:?}");
+            }
+        }
+        for (&index, state) in picked.iter().zip(states) {
+            match state {
+                Some(State::Log(log)) if log.is_empty() => model.remove(&(index, caller)),
+                Some(state) => model.insert((index, caller), state),
+                None => model.remove(&(index, caller)),
+            };
+        }
+    }
+}
+
+/// Draws nothing but makes the server write the bucket in its present numbers: a charge of nothing.
+async fn touch(
+    store: &impl Store,
+    claim: &Claim<'_>,
+    model: &mut HashMap<(usize, u8), State>,
+    place: (usize, u8),
+    now: Timestamp,
+) {
+    let change = Change::Charge { more: 0 };
+    let mut state = model.get(&place).cloned();
+    claim.limit.algorithm.settle(&mut state, change, now);
+    match state {
+        Some(state) => model.insert(place, state),
+        None => model.remove(&place),
+    };
+    store.settle(&[Settlement { limit: claim.limit, key: claim.key, change }]);
+    store.peek(&[*claim]).await.unwrap();
+}
+
+fn seeds() -> Vec<u64> {
+    match std::env::var("SEED") {
+        Ok(seed) => vec![seed.parse().expect("SEED is a number")],
+        Err(_) => (1..=6).chain([fastrand::u64(..)]).collect(),
+    }
+}
+
+#[tokio::test]
+async fn redis_says_what_the_pure_core_says() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    for seed in seeds() {
+        let clock = Clock::manual(Timestamp::from_micros(START + 3_000_000));
+        let store = RedisStore::start(RedisOptions {
+            address: Address::parse(&server.url()).unwrap(),
+            answer_within: Micros::from_secs(2),
+            key_secret: b"a test's secret".to_vec(),
+            clock: Clock::system(),
+            pinned: Some(clock.clone()),
+            local_refusals: false,
+        })
+        .unwrap();
+        assert!(store.ready(Duration::from_secs(5)).await);
+        same_words(&store, &clock, seed, 1_500).await;
+        let diverged = store.counters().diverged.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(diverged, 0, "the script grants what the core grants");
+    }
+}
