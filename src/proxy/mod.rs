@@ -4,13 +4,15 @@ pub mod body;
 pub mod echo;
 pub mod forward;
 pub mod framing;
+pub mod gateway;
 pub mod headers;
+mod settle;
 pub mod listener;
 pub mod pool;
 pub mod quota_headers;
 pub mod rejection;
 pub mod server;
-mod settle;
+
 pub mod timers;
 pub mod tls;
 pub mod worker;

@@ -37,8 +37,8 @@ use super::pool::Slot;
 use crate::limit::Micros;
 use crate::limiter::Permit;
 use crate::policy::route::Route;
-use crate::policy::{FilledEdits, Peer};
 use crate::policy::upstream::Upstream;
+use crate::policy::{FilledEdits, Peer};
 use exchange::Outgoing;
 use upstreams::{UpstreamState, Upstreams, bit};
 

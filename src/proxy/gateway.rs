@@ -1,0 +1,284 @@
+//! The request path on one screen: match, identify, limit, hold, forward; and what is told of it afterwards.
+//!
+//! One [`Gateway`] serves one worker and never leaves its thread. What workers share is [`Shared`]: the snapshot in
+//! force, swapped whole by a reload. A request holds the snapshot it began with to its end.
+
+mod hold;
+mod journal;
+mod snapshot;
+
+use std::cell::{Cell, RefCell};
+use std::hash::{Hash, Hasher};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use arc_swap::cache::Cache;
+use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, LOCATION};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use http_body::Body;
+use hyper::body::Incoming;
+
+use super::body::{Guarded, ResponseBody};
+use super::forward::{Forwarded, Forwarder, Passage};
+use super::rejection::{self, Rejection};
+use super::server::{ConnInfo, Handler};
+use super::settle::Owed;
+use super::{echo, framing};
+use crate::clock::Clock;
+use crate::limit::Placement;
+use crate::limiter::{Decision, Permit};
+use crate::policy::route::Target;
+use crate::policy::{Descriptor, FilledEdits, Identified};
+use crate::telemetry::access::{AccessLog, AccessWriter};
+use crate::telemetry::metrics::{self, Metrics};
+use journal::Journal;
+
+pub use journal::Closing;
+pub use snapshot::Snapshot;
+
+/// What the workers of a gateway share.
+#[derive(Debug)]
+pub struct Shared {
+    /// The snapshot in force.
+    pub current: Arc<ArcSwap<Snapshot>>,
+    /// The one clock.
+    pub clock: Clock,
+    /// Where requests are counted.
+    pub metrics: Metrics,
+    /// Where requests are told of; `None`: nowhere.
+    pub access: Option<AccessLog>,
+}
+
+/// Answers the requests of one worker.
+pub struct Gateway {
+    side: Rc<Side>,
+    current: RefCell<Current>,
+    forwarder: Forwarder,
+}
+
+/// What a worker's requests need to the end of their answers.
+struct Side {
+    clock: Clock,
+    metrics: metrics::Worker,
+    access: Option<AccessWriter>,
+    /// Decision ids of this worker: a random start, then one after another.
+    ids: Cell<u64>,
+}
+
+/// The snapshot in force, as this worker last saw it. Requests count it per worker: an atomic count would be one more
+/// line that all cores write.
+struct Current {
+    cache: Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>,
+    held: Rc<Arc<Snapshot>>,
+}
+
+impl Handler for Gateway {
+    type Body = Guarded<ResponseBody, Closing>;
+
+    async fn handle(&self, connection: &Rc<ConnInfo>, request: Request<Incoming>) -> Response<Self::Body> {
+        let snapshot = self.snapshot();
+        let asked = rejection::Asked::of(&request);
+        let mut journal = Journal::open(&self.side, &snapshot, &request, self.side.clock.now());
+        let answer = self.answer(&snapshot, connection, request, &mut journal).await;
+        let Forwarded { mut response, tunnel } = match answer {
+            Ok(forwarded) => forwarded,
+            Err(rejection) => {
+                let own = snapshot.refusal_body(journal.route());
+                journal.turned_away(&rejection);
+                rejection.respond(&asked, own, &journal.id()).into()
+            }
+        };
+        journal.annotate(response.headers_mut());
+        journal.answered(&response);
+        match tunnel {
+            None => response.map(|body| Guarded::new(body, Closing(journal))),
+            Some(tunnel) => {
+                // The permit, and so a place in a concurrency limit, is held as long as the tunnel.
+                tokio::task::spawn_local(async move {
+                    let carried = tunnel.run().await;
+                    journal.close(carried.down, None);
+                });
+                response.map(Guarded::bare)
+            }
+        }
+    }
+}
+
+impl Gateway {
+    /// A gateway for one worker, on its thread.
+    pub fn new(shared: &Shared) -> Self {
+        let mut cache = Cache::new(Arc::clone(&shared.current));
+        let held = Rc::new(Arc::clone(cache.load()));
+        let side = Side {
+            clock: shared.clock.clone(),
+            metrics: shared.metrics.worker(),
+            access: shared.access.as_ref().map(AccessLog::writer),
+            ids: Cell::new(fastrand::u64(..)),
+        };
+        Self { side: Rc::new(side), current: RefCell::new(Current { cache, held }), forwarder: Forwarder::new() }
+    }
+
+    fn snapshot(&self) -> Rc<Arc<Snapshot>> {
+        let Current { cache, held } = &mut *self.current.borrow_mut();
+        let latest = cache.load();
+        if !Arc::ptr_eq(latest, held) {
+            *held = Rc::new(Arc::clone(latest));
+        }
+        Rc::clone(held)
+    }
+
+    /// The whole way of a request: `?` is where it is turned away.
+    async fn answer(
+        &self,
+        snapshot: &Snapshot,
+        connection: &ConnInfo,
+        mut request: Request<Incoming>,
+        journal: &mut Journal,
+    ) -> Result<Forwarded, Rejection> {
+        framing::admit(&mut request)?;
+        let policy = &snapshot.policy;
+        let peer = connection.peer();
+        let subject = connection.tls.as_ref().and_then(|tls| tls.client_subject.as_deref());
+        let described = policy
+            .describe(request.method(), request.uri(), request.headers(), peer, subject)
+            .map_err(|_| Rejection::BadPath)?;
+        journal.described(described.client);
+        let matched = policy.route(&described).ok_or(Rejection::NoRoute)?;
+        journal.matched(matched.route);
+        let route = &policy.routes[matched.route];
+        let body_max = route.body_max.or(snapshot.body_max);
+        let length = request.body().size_hint().exact();
+        if length.zip(body_max).is_some_and(|(length, most)| length > most) {
+            return Err(Rejection::TooBig);
+        }
+        let who = policy
+            .identify(&matched, &described, journal.at().as_micros() / 1_000_000)
+            .map_err(|refusal| snapshot.unidentified(refusal))?;
+        journal.identified(&who);
+        if !rejection::is_preflight(request.method(), request.headers()) {
+            // A browser's question whether it may ask is not the request: it is not charged.
+            journal.claimed(policy.claims(&matched, &who, request.headers(), length));
+        }
+        let permit = self.admit(snapshot, journal).await?;
+        let rules = route.limits.iter().map(|limit| &policy.rules[limit.rule]);
+        let caller = caller_hash(&who, &described);
+        let edits = |edits| policy.edits(edits, &matched, &who, &described);
+        let (request_edits, response_edits) = (edits(&route.request_headers), edits(&route.response_headers));
+        if let Target::Redirect { status, location } = &route.target {
+            let location = policy.location(location, &matched, &who, &described);
+            journal.permitted(permit, Owed::new(rules));
+            return Ok(fixed(status_of(*status), LOCATION, location, ResponseBody::Empty, response_edits));
+        }
+        // They borrow the request, which goes its way now.
+        drop(matched);
+        drop(described);
+        let upstream = match &route.target {
+            Target::Upstream(upstream) => *upstream,
+            // Answered above.
+            Target::Redirect { .. } => return Err(Rejection::Internal),
+            Target::Fixed { status, body, content_type } => {
+                journal.permitted(permit, Owed::new(rules));
+                return Ok(fixed(
+                    status_of(*status),
+                    CONTENT_TYPE,
+                    content_type.clone(),
+                    body.clone().into(),
+                    response_edits,
+                ));
+            }
+            Target::Echo => {
+                journal.permitted(permit, Owed::new(rules));
+                request_edits.apply(request.headers_mut());
+                let mut response = echo::answer(request);
+                response_edits.apply(response.headers_mut());
+                return Ok(response.into());
+            }
+        };
+        let owed = Owed::new(rules);
+        if owed.reads_body() {
+            // A body that is read for its cost must come as plain text.
+            request.headers_mut().remove(ACCEPT_ENCODING);
+        }
+        let trusted = policy.address.trusts(peer.address);
+        let passage = Passage {
+            peer,
+            trusted,
+            route,
+            permit: journal.permitted(permit, owed),
+            request_edits,
+            response_edits,
+            caller,
+            body_max,
+            body_idle: snapshot.body_idle,
+        };
+        let since = self.side.clock.now();
+        let outcome = self.forwarder.forward(passage, &policy.upstreams[upstream], request).await;
+        journal.forwarded(upstream, since, outcome.as_ref().map(|forwarded| forwarded.response.status()));
+        Ok(outcome?)
+    }
+
+    /// Asks the buckets, and holds the request until its token is due.
+    async fn admit(&self, snapshot: &Snapshot, journal: &mut Journal) -> Result<Permit, Rejection> {
+        let now = journal.at();
+        let claims = journal.claims().list(&snapshot.policy);
+        let (decision, decided) = match snapshot.limiter.try_check(&claims, now) {
+            Some(decision) => (decision, now),
+            None => {
+                let decision = snapshot.limiter.check(&claims, now).await;
+                (decision, self.side.clock.now())
+            }
+        };
+        let shared = claims.iter().any(|claim| claim.limit.placement == Placement::Shared);
+        drop(claims);
+        if shared {
+            journal.store_took(decided.since(now));
+        }
+        match decision {
+            Decision::Allow(permit) => {
+                if permit.hold().0 > 0 {
+                    hold::until(&self.side.clock, decided.after(permit.hold())).await;
+                }
+                Ok(permit)
+            }
+            Decision::Deny(denied) => Err(Rejection::Denied(journal.denied(&denied))),
+            Decision::Unavailable(unavailable) => Err(Rejection::StoreDown { limit: unavailable.limit }),
+        }
+    }
+}
+
+/// An answer of the gateway's own.
+fn fixed(
+    status: StatusCode,
+    name: HeaderName,
+    value: HeaderValue,
+    body: ResponseBody,
+    edits: FilledEdits<'_>,
+) -> Forwarded {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(name, value);
+    edits.apply(response.headers_mut());
+    response.into()
+}
+
+/// The caller as a number: what `balance = "identity_hash"` goes by. The same on every worker and gateway.
+fn caller_hash(who: &Identified, described: &Descriptor<'_>) -> u64 {
+    let mut hasher = siphasher::sip::SipHasher13::new();
+    match who.resolved.first() {
+        Some(resolved) => hasher.write(&resolved.key),
+        None => described.client.hash(&mut hasher),
+    }
+    hasher.finish()
+}
+
+/// The configuration admits only statuses that exist.
+fn status_of(code: u16) -> StatusCode {
+    StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+impl From<Response<ResponseBody>> for Forwarded {
+    fn from(response: Response<ResponseBody>) -> Self {
+        Self { response, tunnel: None }
+    }
+}

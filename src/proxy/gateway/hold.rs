@@ -1,0 +1,23 @@
+//! Holds a request until its token is due (shaping).
+
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::limit::Timestamp;
+
+/// Waits until `clock` has reached `due`; never returns before. Dropping the future gives the wait up.
+pub(super) async fn until(clock: &Clock, due: Timestamp) {
+    loop {
+        let left = due.since(clock.now());
+        if left.0 == 0 {
+            return;
+        }
+        // A clock that stands still is moved on by a test: look again soon. A held request is rare enough for a timer
+        // of the runtime, whose millisecond is finer than the worker's wheel.
+        let wait = match clock {
+            Clock::System(_) => Duration::from(left),
+            Clock::Manual(_) => Duration::from_millis(1),
+        };
+        tokio::time::sleep(wait).await;
+    }
+}

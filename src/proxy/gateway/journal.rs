@@ -1,0 +1,362 @@
+//! What is remembered of a request until its answer has ended, and told then: its permit settled, the request counted
+//! and logged.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use http::header::{HOST, REFERER, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use smallvec::SmallVec;
+
+use super::{Side, Snapshot};
+use crate::limit::{Algorithm, Micros, Role, Standing, Timestamp, Verdict};
+use crate::limiter::{Denied, Permit};
+use crate::policy::identity::Caller;
+use crate::policy::{Charge, Claims, Identified};
+use crate::proxy::body::{Ended, Guard, Outcome};
+use crate::proxy::forward::ForwardError;
+use crate::proxy::quota_headers::Fact;
+use crate::proxy::rejection::{Refused, Rejection};
+use crate::proxy::settle::Owed;
+use crate::telemetry::access;
+
+/// One request from its head to the end of its answer. Dropped before [`Journal::close`], it tells that the caller
+/// left.
+pub(super) struct Journal {
+    side: Rc<Side>,
+    snapshot: Rc<Arc<Snapshot>>,
+    at: Timestamp,
+    id: u64,
+    head: Option<Head>,
+    client: Option<IpAddr>,
+    route: Option<usize>,
+    caller: Option<Arc<Caller>>,
+    claims: Claims,
+    standings: SmallVec<[Standing; 4]>,
+    /// Bit i: the claim at place i refused the request.
+    refused_by: u16,
+    retry_after: Option<Micros>,
+    store_micros: Option<u64>,
+    upstream: Option<usize>,
+    upstream_micros: Option<u64>,
+    reason: &'static str,
+    turned_away: bool,
+    status: u16,
+    permit: Option<Permit>,
+    owed: Owed,
+    closed: bool,
+}
+
+/// What only the access log wants.
+struct Head {
+    method: Method,
+    uri: Uri,
+    version: Version,
+    host: Option<HeaderValue>,
+    user_agent: Option<HeaderValue>,
+    referer: Option<HeaderValue>,
+}
+
+impl Journal {
+    pub(super) fn open<B>(
+        side: &Rc<Side>,
+        snapshot: &Rc<Arc<Snapshot>>,
+        request: &Request<B>,
+        at: Timestamp,
+    ) -> Box<Self> {
+        let head = side.access.is_some().then(|| Head {
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            version: request.version(),
+            host: request.headers().get(HOST).cloned(),
+            user_agent: request.headers().get(USER_AGENT).cloned(),
+            referer: request.headers().get(REFERER).cloned(),
+        });
+        let id = side.ids.get();
+        side.ids.set(id.wrapping_add(1));
+        Box::new(Self {
+            side: Rc::clone(side),
+            snapshot: Rc::clone(snapshot),
+            at,
+            id,
+            head,
+            client: None,
+            route: None,
+            caller: None,
+            claims: Claims::default(),
+            standings: SmallVec::new(),
+            refused_by: 0,
+            retry_after: None,
+            store_micros: None,
+            upstream: None,
+            upstream_micros: None,
+            reason: "",
+            turned_away: false,
+            status: CALLER_LEFT,
+            permit: None,
+            owed: Owed::default(),
+            closed: false,
+        })
+    }
+
+    /// When the request's head had arrived.
+    pub(super) fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// The decision's id, as refusals and the log write it.
+    pub(super) fn id(&self) -> String {
+        decision_id(self.id)
+    }
+
+    pub(super) fn described(&mut self, client: Option<IpAddr>) {
+        self.client = client;
+    }
+
+    pub(super) fn matched(&mut self, route: usize) {
+        self.route = Some(route);
+    }
+
+    /// The route, if one matched.
+    pub(super) fn route(&self) -> Option<usize> {
+        self.route
+    }
+
+    pub(super) fn identified(&mut self, who: &Identified) {
+        self.caller.clone_from(&who.caller);
+    }
+
+    /// What the request draws from. It stays here, since the log tells of it at the end.
+    pub(super) fn claimed(&mut self, claims: Claims) {
+        self.claims = claims;
+    }
+
+    pub(super) fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// The store was asked for this long.
+    pub(super) fn store_took(&mut self, span: Micros) {
+        self.store_micros = Some(span.0);
+    }
+
+    /// A limit refuses: what the answer says of it.
+    pub(super) fn denied(&mut self, denied: &Denied) -> Refused {
+        self.standings = denied.standings().iter().copied().collect();
+        self.refused_by = denied.refused().fold(0, |bits, place| bits | 1 << place);
+        self.retry_after = denied.retry_after();
+        let limits = &self.snapshot.policy.limits;
+        let refusing = || denied.refused().map(|place| (place, &limits[self.claims.charges()[place].limit]));
+        Refused {
+            violated: refusing().map(|(_, limit)| Arc::clone(&limit.name)).collect(),
+            retry_after: denied.retry_after(),
+            never_fits: refusing().any(|(place, limit)| {
+                // A concurrency limit knows no time either; but a place comes free some day.
+                matches!(denied.standings()[place].verdict, Verdict::Deny { retry_after: None })
+                    && !matches!(limit.algorithm, Algorithm::InFlight(_))
+            }),
+        }
+    }
+
+    /// The request may go on; from now on the permit is settled with the answer.
+    pub(super) fn permitted(&mut self, mut permit: Permit, owed: Owed) -> &Permit {
+        self.standings = permit.standings().iter().copied().collect();
+        permit.forwarded();
+        self.owed = owed;
+        self.permit.insert(permit)
+    }
+
+    /// The upstream was asked at `since`: its answer has begun, or will not come.
+    pub(super) fn forwarded(&mut self, upstream: usize, since: Timestamp, outcome: Result<StatusCode, &ForwardError>) {
+        self.upstream = Some(upstream);
+        let slot = self.snapshot.labels.upstream(upstream);
+        match outcome {
+            Ok(status) => {
+                let took = self.side.clock.now().since(since).0;
+                self.upstream_micros = Some(took);
+                self.side.metrics.upstream(slot, status.as_u16(), took);
+                // What of the way so far was ours and not the upstream's.
+                self.side.metrics.overhead(since.since(self.at).0);
+            }
+            Err(error) => self.side.metrics.upstream_failed(slot, error.label()),
+        }
+    }
+
+    /// The gateway itself answers.
+    pub(super) fn turned_away(&mut self, rejection: &Rejection) {
+        (self.reason, self.turned_away) = (rejection.label(), true);
+        if rejection.status() == StatusCode::BAD_REQUEST {
+            self.side.metrics.bad_request(rejection.label());
+        }
+        self.side.metrics.rejected(rejection.label());
+    }
+
+    /// Writes the quota fields: of the live limits that are enforced, in the order of the route.
+    pub(super) fn annotate(&self, headers: &mut HeaderMap) {
+        let policy = &self.snapshot.policy;
+        let facts: SmallVec<[Fact<'_>; 4]> = self
+            .claims
+            .charges()
+            .iter()
+            .zip(&self.standings)
+            .enumerate()
+            .filter(|(_, (charge, _))| charge.enforced && policy.limits[charge.limit].role == Role::Live)
+            .map(|(place, (charge, standing))| Fact {
+                limit: charge.limit,
+                standing,
+                cost: charge.cost,
+                violated: self.refused_by & (1 << place) != 0,
+            })
+            .collect();
+        self.snapshot.quota.annotate(headers, &facts, self.refused_by != 0, self.retry_after, self.at);
+    }
+
+    /// The head of the answer is known: what it decides of the cost is settled.
+    pub(super) fn answered<B>(&mut self, response: &Response<B>) {
+        self.head_known(response.status(), response.headers());
+    }
+
+    fn head_known(&mut self, status: StatusCode, headers: &HeaderMap) {
+        self.status = status.as_u16();
+        if let (Some(permit), false) = (&mut self.permit, self.owed.is_empty()) {
+            self.owed.on_head(permit, status, headers);
+        }
+    }
+
+    /// The answer has ended after `bytes` bytes of body: everything is settled, counted and told.
+    pub(super) fn close(mut self: Box<Self>, bytes: u64, reason: Option<&'static str>) {
+        if let Some(reason) = reason {
+            self.reason = reason;
+        }
+        self.tell(bytes);
+    }
+
+    fn tell(&mut self, sent: u64) {
+        self.closed = true;
+        if let Some(mut permit) = self.permit.take() {
+            std::mem::take(&mut self.owed).on_end(&mut permit, sent);
+        }
+        let took = self.side.clock.now().since(self.at).0;
+        self.side.metrics.finished(self.snapshot.labels.route(self.route), self.status, took);
+        self.side.metrics.bytes(0, sent);
+        if let (Some(writer), Some(head)) = (&self.side.access, &self.head)
+            && writer.enabled(self.turned_away)
+        {
+            self.log(writer, head, sent, took);
+        }
+    }
+
+    fn log(&self, writer: &access::AccessWriter, head: &Head, sent: u64, took: u64) {
+        let policy = &self.snapshot.policy;
+        let charges: SmallVec<[access::Charge<'_>; 4]> = self
+            .claims
+            .charges()
+            .iter()
+            .enumerate()
+            .map(|(place, charge)| access::Charge {
+                limit: &policy.limits[charge.limit].name,
+                key: self.claims.key(charge),
+                cost: charge.cost,
+                remaining: self.standings.get(place).map_or(0, |standing| standing.remaining),
+                outcome: self.outcome(place, charge),
+            })
+            .collect();
+        let text = |value: &Option<HeaderValue>| {
+            value.as_ref().and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+        };
+        let id = self.id();
+        let host = text(&head.host);
+        writer.record(&access::Record {
+            at_micros: self.at.as_micros(),
+            id: &id,
+            method: head.method.as_str(),
+            path: head.uri.path(),
+            host: &host,
+            protocol: protocol(head.version),
+            route: self.route.map_or("", |route| &policy.routes[route].name),
+            status: self.status,
+            refused: self.turned_away,
+            reason: self.reason,
+            received_bytes: 0,
+            sent_bytes: sent,
+            duration_micros: took,
+            upstream_micros: self.upstream_micros,
+            store_micros: self.store_micros,
+            client: self.client,
+            caller: self.caller.as_ref().map_or("", |caller| &caller.name),
+            tier: self.caller.as_ref().and_then(|caller| caller.tier.as_deref()).unwrap_or_default(),
+            charges: &charges,
+            retry_after_micros: self.retry_after.map(|wait| wait.0),
+            upstream: self.upstream.map_or("", |upstream| &policy.upstreams[upstream].name),
+            user_agent: head.user_agent.as_ref().map_or(&[][..], |value| value.as_bytes()),
+            referer: head.referer.as_ref().map_or(&[][..], |value| value.as_bytes()),
+        });
+    }
+
+    fn outcome(&self, place: usize, charge: &Charge) -> &'static str {
+        let allowed =
+            self.standings.get(place).is_some_and(|standing| matches!(standing.verdict, Verdict::Allow { .. }));
+        match (allowed, charge.enforced) {
+            (true, _) => "allow",
+            (false, true) => "deny",
+            (false, false) => "shadow_deny",
+        }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        if !self.closed {
+            // The handler was dropped before it answered: the caller left. A panic ends here too, and is counted
+            // where it is caught.
+            self.reason = if std::thread::panicking() { "panic" } else { "caller_left" };
+            if std::thread::panicking() {
+                self.status = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
+            }
+            self.tell(0);
+        }
+    }
+}
+
+/// Tells a journal how its answer ended.
+pub struct Closing(pub(super) Box<Journal>);
+
+impl Guard for Closing {
+    fn on_data(&mut self, piece: &Bytes) {
+        if !self.0.owed.is_empty() {
+            self.0.owed.on_data(piece);
+        }
+    }
+
+    fn on_end(self, end: Ended<'_>) {
+        let reason = match end.outcome {
+            Outcome::Whole => None,
+            Outcome::Broken(error) => Some(error.label()),
+            Outcome::Dropped => Some("caller_left"),
+        };
+        self.0.close(end.bytes, reason);
+    }
+}
+
+/// A decision's id in writing: 16 hexadecimal digits. Neighbours must not look alike, so the count is mixed first
+/// (the finalizer of Steele, Lea and Flood's SplitMix, which loses nothing).
+pub(super) fn decision_id(count: u64) -> String {
+    let mut mixed = count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    format!("{:016x}", mixed ^ (mixed >> 31))
+}
+
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2.0",
+        _ => "HTTP/1.1",
+    }
+}
+
+/// What the log says of a caller that left before there was an answer (as NGINX does).
+const CALLER_LEFT: u16 = 499;

@@ -1,0 +1,49 @@
+//! Everything that decides about requests, in force together.
+
+use crate::limit::Micros;
+use crate::limiter::Limiter;
+use crate::policy::{IdentityRefusal, Policy, RefusalBody};
+use crate::proxy::quota_headers::QuotaFields;
+use crate::proxy::rejection::{self, Rejection};
+use crate::telemetry::metrics::{Labels, Metrics};
+
+/// A compiled policy with the buckets made for it. Swapped whole by a reload.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Routes, identities, limits.
+    pub policy: Policy,
+    /// The buckets, for this policy.
+    pub limiter: Limiter,
+    /// Where this policy's routes, limits and upstreams stand among the metrics.
+    pub labels: Labels,
+    /// The largest request body where a route does not say, bytes; `None`: unlimited.
+    pub body_max: Option<u64>,
+    /// How long a client may send nothing of its body.
+    pub body_idle: Micros,
+    /// The quota fields, prepared per limit.
+    pub quota: QuotaFields,
+}
+
+impl Snapshot {
+    /// A snapshot of `policy` with `limiter`, which was made for it.
+    pub fn new(policy: Policy, limiter: Limiter, metrics: &Metrics, body_max: Option<u64>, body_idle: Micros) -> Self {
+        let routes: Vec<&str> = policy.routes.iter().map(|route| &*route.name).collect();
+        let upstreams: Vec<&str> = policy.upstreams.iter().map(|upstream| &*upstream.name).collect();
+        let labels = metrics.resolve(&routes, &upstreams);
+        let quota = QuotaFields::new(&policy.responses, &policy.limits);
+        Self { policy, limiter, labels, body_max, body_idle, quota }
+    }
+
+    /// The refusal body of the route, else of the file.
+    pub(super) fn refusal_body(&self, route: Option<usize>) -> Option<&RefusalBody> {
+        let own = route.and_then(|route| self.policy.routes[route].refusal.as_ref());
+        own.or(self.policy.responses.body.as_ref())
+    }
+
+    /// An identity's refusal, with what would satisfy it.
+    pub(super) fn unidentified(&self, refusal: IdentityRefusal) -> Rejection {
+        let identity = self.policy.identities.iter().find(|identity| identity.name == refusal.identity);
+        let challenge = identity.and_then(|identity| rejection::challenge(&identity.sources));
+        Rejection::Unidentified { refusal, challenge }
+    }
+}
