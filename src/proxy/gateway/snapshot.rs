@@ -1,5 +1,7 @@
 //! Everything that decides about requests, in force together.
 
+use std::sync::Arc;
+
 use crate::limit::Micros;
 use crate::limiter::Limiter;
 use crate::policy::{IdentityRefusal, Policy, RefusalBody};
@@ -11,7 +13,7 @@ use crate::telemetry::metrics::{Labels, Metrics};
 #[derive(Debug)]
 pub struct Snapshot {
     /// Routes, identities, limits.
-    pub policy: Policy,
+    pub policy: Arc<Policy>,
     /// The buckets, for this policy.
     pub limiter: Limiter,
     /// Where this policy's routes, limits and upstreams stand among the metrics.
@@ -26,7 +28,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// A snapshot of `policy` with `limiter`, which was made for it.
-    pub fn new(policy: Policy, limiter: Limiter, metrics: &Metrics, body_max: Option<u64>, body_idle: Micros) -> Self {
+    pub fn new(policy: Arc<Policy>, limiter: Limiter, metrics: &Metrics, body_max: Option<u64>, body_idle: Micros) -> Self {
         let routes: Vec<&str> = policy.routes.iter().map(|route| &*route.name).collect();
         let upstreams: Vec<&str> = policy.upstreams.iter().map(|upstream| &*upstream.name).collect();
         let labels = metrics.resolve(&routes, &upstreams);
