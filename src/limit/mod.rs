@@ -9,6 +9,8 @@ pub mod calendar;
 pub mod claim;
 mod combine;
 pub mod draw;
+#[cfg(test)]
+pub(crate) mod fixtures;
 pub mod fixed_window;
 pub mod in_flight;
 pub mod interval;
