@@ -1,0 +1,9 @@
+//! The core and the local store against a slow exact oracle, on seeded random limits and traces. A failure names its seed;
+//! `SEED=… cargo test --test model` replays it.
+
+#[path = "model/algorithms.rs"]
+mod algorithms;
+#[path = "model/oracle.rs"]
+mod oracle;
+#[path = "model/random.rs"]
+mod random;
