@@ -3,6 +3,7 @@
 
 use crate::limit::{Claim, Draw, Settlement, Standing};
 
+use super::postgres::PostgresStore;
 use super::redis::RedisStore;
 use super::{Store, StoreError};
 
@@ -14,6 +15,8 @@ pub enum Backend {
     None,
     /// Redis or Valkey.
     Redis(RedisStore),
+    /// PostgreSQL, or what speaks it.
+    Postgres(PostgresStore),
 }
 
 impl Backend {
@@ -22,6 +25,7 @@ impl Backend {
         match self {
             Self::None => 1,
             Self::Redis(store) => store.replicas(),
+            Self::Postgres(store) => store.replicas(),
         }
     }
 }
@@ -31,6 +35,7 @@ impl Store for Backend {
         match self {
             Self::None => Err(none()),
             Self::Redis(store) => store.draw(claims).await,
+            Self::Postgres(store) => store.draw(claims).await,
         }
     }
 
@@ -38,6 +43,7 @@ impl Store for Backend {
         match self {
             Self::None => {}
             Self::Redis(store) => store.settle(settlements),
+            Self::Postgres(store) => store.settle(settlements),
         }
     }
 
@@ -45,6 +51,7 @@ impl Store for Backend {
         match self {
             Self::None => Err(none()),
             Self::Redis(store) => store.peek(claims).await,
+            Self::Postgres(store) => store.peek(claims).await,
         }
     }
 

@@ -129,6 +129,8 @@ pub(crate) struct Answer {
     pub(crate) before: Vec<Option<Seen>>,
     /// How many requests of each group were granted.
     pub(crate) granted: Vec<u32>,
+    /// Whether `before` already has the corrections in it.
+    pub(crate) corrected: bool,
 }
 
 /// Why a call brought no answer.
@@ -153,8 +155,13 @@ pub(crate) trait Link: 'static {
     /// Sends one batch and reads its answer. Dropped when nobody waits for it any more.
     fn call(&self, connection: &Self::Connection, batch: &Batch) -> impl Future<Output = Result<Answer, Trouble>>;
 
-    /// Calls that must be apart (a cluster's slots). One number: one call.
+    /// Buckets that must be in different calls (a cluster's slots). One number: one call.
     fn part(&self, _name: &Name) -> u32 {
+        0
+    }
+
+    /// Requests that should be in different calls, as one kind is decided faster than the other.
+    fn lane_of(&self, _wants: &Wants) -> u32 {
         0
     }
 
@@ -635,10 +642,10 @@ async fn call_until_late(
 /// Sorts `work` into calls.
 fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Flight> {
     let now = shared.clock.now();
-    let mut flights: SmallVec<[(u32, Flight); 1]> = SmallVec::new();
+    let mut flights: SmallVec<[((u32, u32), Flight); 1]> = SmallVec::new();
     let mut later = Vec::new();
     for correction in work.corrections {
-        let flight = flight_for(&mut flights, link.part(&correction.name));
+        let flight = flight_for(&mut flights, (link.part(&correction.name), u32::MAX));
         if let Some(bucket) = flight.bucket(&correction.name, &correction.shape) {
             flight.batch.corrections.push((bucket, correction.adjust));
         } else {
@@ -663,7 +670,9 @@ fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Flight> {
             fail(shared, ask, StoreError::Unavailable(told.into()));
             continue;
         }
-        if let Err(ask) = flight_for(&mut flights, part).add(ask) {
+        if let Err(ask) =
+            flight_for(&mut flights, (part, if ask.peek { u32::MAX } else { link.lane_of(&ask.wants) })).add(ask)
+        {
             later.push(ask);
         }
     }
@@ -674,7 +683,7 @@ fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Flight> {
     flights
 }
 
-fn flight_for(flights: &mut SmallVec<[(u32, Flight); 1]>, part: u32) -> &mut Flight {
+fn flight_for(flights: &mut SmallVec<[((u32, u32), Flight); 1]>, part: (u32, u32)) -> &mut Flight {
     let index = flights.iter().position(|(known, _)| *known == part).unwrap_or_else(|| {
         flights.push((part, Flight::default()));
         flights.len() - 1
@@ -740,14 +749,14 @@ fn hash_of(parts: &[Part]) -> u64 {
 /// Replays the pure core on the states the server decided on and tells everybody.
 fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Timestamp) -> Result<(), String> {
     let Flight { batch, members, peeks, .. } = flight;
-    let Answer { now, before: mut states, granted } = answer_;
+    let Answer { now, before: mut states, granted, corrected } = answer_;
     if states.len() != batch.buckets.len() || granted.len() != batch.groups.len() {
         for ask in members.into_iter().flatten().chain(peeks.into_iter().map(|(ask, _)| ask)) {
             fail(shared, ask, StoreError::Corrupt("an answer of another length than the question".into()));
         }
         return Err("an answer of another length than the question".into());
     }
-    for (bucket, adjust) in &batch.corrections {
+    for (bucket, adjust) in batch.corrections.iter().filter(|_| !corrected) {
         let bucket = *bucket as usize;
         batch.buckets[bucket].1.settle(&mut states[bucket], *adjust, now);
     }
@@ -779,6 +788,12 @@ fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Timestamp) ->
     }
     shared.bounds.learn(&batch, &states, now, sent, received);
     Ok(())
+}
+
+/// Decides all groups as the specification does, moving `states` on; how many of each were granted.
+pub(crate) fn decide(batch: &Batch, states: &mut [Option<Seen>], now: Timestamp) -> Vec<u32> {
+    let granted = |group: &Group| (0..group.count).map(|_| u32::from(replay(batch, group, states, now).granted)).sum();
+    batch.groups.iter().map(granted).collect()
 }
 
 /// Decides one request of `group` as the specification does ([`crate::limit::draw`]) and moves `states` on.

@@ -5,6 +5,7 @@ mod batch;
 mod bounds;
 pub mod breaker;
 pub mod local;
+pub mod postgres;
 pub mod redis;
 mod shape;
 

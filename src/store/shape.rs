@@ -30,6 +30,8 @@ const IN_FLIGHT: i64 = 8;
 
 /// How long a gateway's places in a concurrency limit stand without a heartbeat: a dead gateway's are free by then.
 pub(crate) const HOLD: Micros = Micros(5_000_000);
+/// How long they stand on a test's clock, which heartbeats do not follow.
+pub(crate) const HOLD_PINNED: Micros = Micros::from_secs(86_400);
 /// Numbers a shape sends: kind, drain, and ten of its own.
 pub(crate) const NUMBERS: usize = 12;
 
@@ -104,6 +106,11 @@ impl Shape {
     /// The algorithm: the specification of what a server does.
     pub(crate) fn algorithm(&self) -> &Algorithm {
         &self.algorithm
+    }
+
+    /// Whether a fail-over empties its buckets.
+    pub(crate) fn drains(&self) -> bool {
+        self.drain
     }
 
     /// Whether its charges may be given back.

@@ -10,10 +10,11 @@ use tollgate::limit::calendar::Calendar;
 use tollgate::limit::draw::{draw_all, peek_all};
 use tollgate::limit::{Align, Change, Claim, Kind, Limit, Micros, Settlement, Terms, Timestamp};
 use tollgate::store::Store;
+use tollgate::store::postgres::{PostgresOptions, PostgresStore};
 use tollgate::store::redis::{Address, RedisOptions, RedisStore};
 
 use crate::limits::{limit, terms};
-use crate::servers::{Redis, available};
+use crate::servers::{Postgres, Redis, available};
 
 const START: u64 = 1_760_000_000_000_000;
 
@@ -184,5 +185,31 @@ async fn redis_says_what_the_pure_core_says() {
         same_words(&store, &clock, seed, 1_500).await;
         let diverged = store.counters().diverged.load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(diverged, 0, "the script grants what the core grants");
+    }
+}
+
+#[tokio::test]
+async fn postgres_says_what_the_pure_core_says() {
+    if !Postgres::available() {
+        return;
+    }
+    let server = Postgres::start_with(&["fsync=off"]);
+    for seed in seeds() {
+        let clock = Clock::manual(Timestamp::from_micros(START + 3_000_000));
+        let store = PostgresStore::start(PostgresOptions {
+            url: server.url(),
+            answer_within: Micros::from_secs(2),
+            key_secret: b"a test's secret".to_vec(),
+            clock: Clock::system(),
+            pinned: Some(clock.clone()),
+            local_refusals: false,
+            create: true,
+            synchronous_commit: seed % 2 == 0,
+        })
+        .unwrap();
+        assert!(store.ready(Duration::from_secs(5)).await, "{:?}", store.health());
+        same_words(&store, &clock, seed, 600).await;
+        let diverged = store.counters().diverged.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(diverged, 0, "the statements grant what the core grants");
     }
 }

@@ -149,3 +149,134 @@ pub fn ask(port: u16, command: &str) -> Option<String> {
     }
     Some(String::from_utf8_lossy(&answer[..length]).into_owned())
 }
+
+/// A PostgreSQL cluster of its own.
+#[derive(Debug)]
+pub struct Postgres {
+    pub port: u16,
+    directory: tempfile::TempDir,
+    arguments: Vec<String>,
+    process: Option<Process>,
+}
+
+impl Postgres {
+    /// Whether a test that needs PostgreSQL can run; see [`available`].
+    pub fn available() -> bool {
+        if binary("initdb").is_some() {
+            return true;
+        }
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "CI must not skip: PostgreSQL is not installed");
+        eprintln!("SKIPPED: PostgreSQL is not installed; this test checked nothing");
+        false
+    }
+
+    pub fn start_with(arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let data = directory.path().join("data");
+        std::fs::create_dir(&data).expect("a directory");
+        if root() {
+            // The server refuses to run as root.
+            for path in [directory.path(), &data] {
+                let owned = Command::new("chown").arg("postgres").arg(path).status().expect("chown runs");
+                assert!(owned.success(), "the user postgres exists");
+            }
+        }
+        let made = as_postgres(&binary("initdb").expect("initdb is installed"))
+            .args(["--auth=trust", "--username=postgres", "--no-sync", "--encoding=UTF8", "--locale=C", "-D"])
+            .arg(&data)
+            .stdout(Stdio::null())
+            .status()
+            .expect("initdb runs");
+        assert!(made.success(), "initdb makes a cluster");
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let mut postgres = Self { port: free_port(), directory, arguments, process: None };
+        postgres.run();
+        postgres
+    }
+
+    pub fn run(&mut self) {
+        let mut command = as_postgres(&binary("postgres").expect("postgres is installed"));
+        command.arg("-D").arg(self.directory.path().join("data"));
+        command.args([
+            "-p",
+            &self.port.to_string(),
+            "-c",
+            "listen_addresses=127.0.0.1",
+            "-c",
+            "unix_socket_directories=",
+        ]);
+        for argument in &self.arguments {
+            command.args(["-c", argument]);
+        }
+        self.process = Some(Process::spawn(&mut command));
+        let ready = binary("pg_isready").expect("pg_isready is installed");
+        wait_until("answer of postgres", || {
+            let asked = Command::new(&ready).args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()]).status();
+            asked.is_ok_and(|status| status.success())
+        });
+    }
+
+    /// The postmaster's process id: what was started may be a wrapper that changed users.
+    pub fn pid(&self) -> u32 {
+        let file = std::fs::read_to_string(self.directory.path().join("data/postmaster.pid")).expect("it runs");
+        file.lines().next().and_then(|line| line.parse().ok()).expect("its first line is the process id")
+    }
+
+    /// The postmaster and the processes it has started.
+    pub fn pids(&self) -> Vec<u32> {
+        let postmaster = self.pid();
+        let children = std::fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"));
+        let children = children.unwrap_or_default();
+        [postmaster].into_iter().chain(children.split_whitespace().filter_map(|pid| pid.parse().ok())).collect()
+    }
+
+    pub fn signal(&self, signal: &str) {
+        for pid in self.pids() {
+            let _ = Command::new("kill").args([signal, &pid.to_string()]).status();
+        }
+    }
+
+    /// Stops it at once, as a crash does.
+    pub fn crash(&mut self) {
+        self.signal("-KILL");
+        self.process = None;
+        let _ = std::fs::remove_file(self.directory.path().join("data/postmaster.pid"));
+    }
+
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable", self.port)
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if self.process.is_some() && self.directory.path().join("data/postmaster.pid").exists() {
+            self.signal("-KILL");
+        }
+    }
+}
+
+fn root() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n")
+}
+
+fn as_postgres(program: &Path) -> Command {
+    if !root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(program);
+    command
+}
+
+/// A program of PostgreSQL: on the path, or where Debian keeps each version's.
+fn binary(name: &str) -> Option<std::path::PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut found: Vec<_> =
+        versions.map(|version| version.path().join("bin").join(name)).filter(|p| p.exists()).collect();
+    found.sort();
+    found.pop().or_else(|| {
+        let path = std::env::var_os("PATH")?;
+        std::env::split_paths(&path).map(|directory| directory.join(name)).find(|program| program.exists())
+    })
+}

@@ -17,9 +17,9 @@ use super::address::Address;
 use super::audit::{Finding, audit, fields};
 use super::pack;
 use crate::clock::Clock;
-use crate::limit::{Micros, Timestamp};
+use crate::limit::Timestamp;
 use crate::store::batch::{Answer, Batch, Link, Shared, Trouble};
-use crate::store::shape::{NUMBERS, Name, signed};
+use crate::store::shape::{HOLD_PINNED, NUMBERS, Name, signed};
 
 /// A connection is up within this or not at all; requests do not wait for it.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
@@ -27,8 +27,6 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// A gateway not heard of for so many seconds is no replica.
 const REPLICA_SECONDS: u64 = 10;
-/// How long places are held on a test's clock.
-const HOLD_PINNED: Micros = Micros::from_secs(86_400);
 /// The version of the script's arguments.
 const VERSION: i64 = 1;
 
@@ -305,7 +303,7 @@ fn read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
         before.push(if count == 0 { None } else { Some(shape.seen(state)?) });
     }
     let granted = numbers.iter().map(|granted| u32::try_from(*granted).ok()).collect::<Option<Vec<_>>>()?;
-    Some(Answer { now, before, granted })
+    Some(Answer { now, before, granted, corrected: false })
 }
 
 fn is_unknown_script(error: &RedisError) -> bool {

@@ -1,0 +1,199 @@
+//! A bucket as the integers of its row, and back: version, kind, fingerprint, then the kind's own numbers. What was
+//! stored under other numbers is rescaled by the pure core; another algorithm's, or another version's, counts as none.
+
+use crate::limit::bucket::{Held, Level, Pair, State, Steps};
+use crate::limit::sliding_log::{Entry, Log};
+use crate::limit::{Algorithm, Align, Change, Kind, Micros, Terms, Timestamp};
+use crate::store::shape::{Shape, signed};
+
+const VERSION: i64 = 1;
+
+/// The places of a concurrency limit: holder, units, until when.
+pub(super) type Holders = Vec<(i64, i64, i64)>;
+
+/// A bucket while its row is locked.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) state: Option<State>,
+    pub(super) holders: Holders,
+}
+
+/// The server's process, and since when it runs: what came before may be lost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Epoch {
+    pub(super) fingerprint: i64,
+    pub(super) start: i64,
+}
+
+/// The bucket that `row` keeps, in the present numbers of `shape`.
+pub(super) fn open(shape: &Shape, row: Option<&[i64]>, now: Timestamp, epoch: Epoch) -> Opened {
+    let stored = row.and_then(|row| match row {
+        [VERSION, kind, fingerprint, own @ ..] if *kind == shape.kind() => Some((*fingerprint, own)),
+        _ => None,
+    });
+    if shape.holds() {
+        let alive = |place: &&[i64]| u64::try_from(place[2]).is_ok_and(|until| until > now.as_micros());
+        let holders: Holders = stored
+            .map(|(_, own)| own.chunks_exact(3).filter(alive).map(|place| (place[0], place[1], place[2])).collect())
+            .unwrap_or_default();
+        let units: i64 = holders.iter().map(|place| place.1).sum();
+        return Opened { state: held(units), holders };
+    }
+    let mut state = stored.and_then(|(_, own)| present(shape, own, now));
+    if shape.drains() {
+        match stored {
+            Some((fingerprint, _)) if fingerprint != epoch.fingerprint => spend(shape, &mut state, now),
+            Some(_) => {}
+            None => {
+                // Nothing is known of the time before the epoch: what has come back since is there, and no more.
+                let start = Timestamp::from_micros(u64::try_from(epoch.start).unwrap_or(0)).min(now);
+                spend(shape, &mut state, start);
+            }
+        }
+    }
+    Opened { state, holders: Vec::new() }
+}
+
+/// The row that keeps a bucket, and when it may go; `None`: it is full.
+pub(super) fn close(shape: &Shape, bucket: &Opened, epoch: Epoch) -> Option<(Vec<i64>, i64)> {
+    let mut row = vec![VERSION, shape.kind(), epoch.fingerprint];
+    if shape.holds() {
+        let places = bucket.holders.iter().filter(|place| place.1 > 0);
+        let gone = places.clone().map(|place| place.2).max()?;
+        row.extend(places.flat_map(|place| [place.0, place.1, place.2]));
+        return Some((row, gone));
+    }
+    let state = bucket.state.as_ref()?;
+    let gone = shape.algorithm().expiry(state)?;
+    match (shape.algorithm(), state) {
+        (Algorithm::TokenBucket(limit), State::Level(level)) => {
+            let quota = limit.quota();
+            row.extend([signed(quota.n), signed(quota.p), limit.full(), level.level, moment(level.at)]);
+        }
+        (Algorithm::Interval(limit) | Algorithm::FixedWindow(limit), State::Steps(steps)) => {
+            let quota = limit.quota();
+            let align = align_number(limit.align());
+            row.extend([signed(quota.amount), signed(quota.burst), signed(quota.period.0), align]);
+            row.extend([steps.units, moment(steps.since)]);
+        }
+        (Algorithm::SlidingWindow(limit), State::Pair(pair)) => {
+            row.extend([signed(limit.quota().amount), signed(limit.quota().period.0)]);
+            row.extend([moment(pair.start), signed(pair.previous), signed(pair.current)]);
+        }
+        (Algorithm::SlidingLog(limit), State::Log(log)) => {
+            row.extend([signed(limit.quota().amount), signed(limit.quota().period.0)]);
+            row.extend(log.entries().flat_map(|entry| [moment(entry.at), signed(entry.units)]));
+        }
+        _ => return None,
+    }
+    Some((row, moment(gone)))
+}
+
+/// Adds `units` (which may be negative) to the places that gateway `me` holds; those added stand `until` then.
+pub(super) fn hold(bucket: &mut Opened, me: i64, units: i64, until: i64) {
+    match bucket.holders.iter_mut().find(|place| place.0 == me) {
+        Some(place) => {
+            place.1 = place.1.saturating_add(units).max(0);
+            if units > 0 {
+                place.2 = until;
+            }
+        }
+        None if units > 0 => bucket.holders.push((me, units, until)),
+        None => {}
+    }
+    bucket.state = held(bucket.holders.iter().map(|place| place.1).sum());
+}
+
+/// A heartbeat: gateway `me` holds exactly `units`.
+pub(super) fn renew(bucket: &mut Opened, me: i64, units: u64, until: i64) {
+    bucket.holders.retain(|place| place.0 != me);
+    hold(bucket, me, signed(units), until);
+}
+
+fn held(units: i64) -> Option<State> {
+    u64::try_from(units).ok().filter(|units| *units > 0).map(|units| State::Held(Held { units }))
+}
+
+/// The state under the present numbers of the limit. One that is full by now equals none.
+fn present(shape: &Shape, own: &[i64], now: Timestamp) -> Option<State> {
+    let new = shape.algorithm();
+    let (old, state) = match (new, own) {
+        (Algorithm::TokenBucket(limit), &[n, p, full, level, at, ..]) => {
+            let (n, p, full) = (units(n)?, units(p)?, units(full)?);
+            let same = limit.quota().n == n && limit.quota().p == p && limit.full() == signed(full);
+            let burst = full.checked_div(p)?;
+            let old = (!same).then(|| terms(Kind::TokenBucket, n, p, Some(burst), Align::FirstHit));
+            (old, State::Level(Level { level, at: at_moment(at)? }))
+        }
+        (Algorithm::Interval(limit) | Algorithm::FixedWindow(limit), &[amount, burst, period, align, left, since]) => {
+            let quota = limit.quota();
+            let (amount, burst, period) = (units(amount)?, units(burst)?, units(period)?);
+            let same = (quota.amount, quota.burst, quota.period.0) == (amount, burst, period)
+                && align == align_number(limit.align());
+            let align = match (align, limit.align()) {
+                (1, _) => Align::Clock,
+                // The calendar of then is not kept; the present one stands in for it.
+                (2, Align::Calendar(calendar)) => Align::Calendar(calendar.clone()),
+                _ => Align::FirstHit,
+            };
+            let kind = new.kind();
+            let old = (!same).then(|| terms(kind, amount, period, (kind == Kind::Interval).then_some(burst), align));
+            (old, State::Steps(Steps { units: left, since: at_moment(since)? }))
+        }
+        (Algorithm::SlidingWindow(limit), &[amount, period, start, previous, current]) => {
+            let (amount, period) = (units(amount)?, units(period)?);
+            let same = (limit.quota().amount, limit.quota().period.0) == (amount, period);
+            let old = (!same).then(|| terms(Kind::SlidingWindow, amount, period, None, Align::FirstHit));
+            let pair = Pair { start: at_moment(start)?, previous: units(previous)?, current: units(current)? };
+            (old, State::Pair(pair))
+        }
+        (Algorithm::SlidingLog(limit), [amount, period, entries @ ..]) => {
+            let (amount, period) = (units(*amount)?, units(*period)?);
+            let same = (limit.quota().amount, limit.quota().period.0) == (amount, period);
+            let old = (!same).then(|| terms(Kind::SlidingLog, amount, period, None, Align::FirstHit));
+            let entry = |pair: &[i64]| Some(Entry { at: at_moment(pair[0])?, units: units(pair[1])? });
+            let entries = entries.chunks_exact(2).map(entry).collect::<Option<Vec<_>>>()?;
+            (old, State::Log(Log::from_entries(entries)))
+        }
+        _ => return None,
+    };
+    let Some(old) = old else { return Some(state) };
+    let old = Algorithm::new(&old).ok()?;
+    if old.expiry(&state).is_some_and(|full| full <= now) {
+        return None;
+    }
+    old.rescale(&state, new, now)
+}
+
+fn terms(kind: Kind, amount: u64, period: u64, burst: Option<u64>, align: Align) -> Terms {
+    let period = Micros(period);
+    // Not as shared: what was representable then was checked then.
+    let (debt, max_wait, warm_up, shared) = (0, Micros::ZERO, Micros::ZERO, false);
+    Terms { kind, amount, period, burst, align, debt, max_wait, warm_up, shared }
+}
+
+/// Empties a bucket as of `at`, never filling one that is below.
+fn spend(shape: &Shape, state: &mut Option<State>, at: Timestamp) {
+    let left = shape.algorithm().report(state.as_ref(), at).remaining;
+    shape.algorithm().settle(state, Change::Charge { more: left }, at);
+}
+
+fn align_number(align: &Align) -> i64 {
+    match align {
+        Align::FirstHit => 0,
+        Align::Clock => 1,
+        Align::Calendar(_) => 2,
+    }
+}
+
+fn units(value: i64) -> Option<u64> {
+    u64::try_from(value).ok()
+}
+
+fn at_moment(value: i64) -> Option<Timestamp> {
+    Some(Timestamp::from_micros(units(value)?))
+}
+
+fn moment(at: Timestamp) -> i64 {
+    signed(at.as_micros())
+}

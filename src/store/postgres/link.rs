@@ -1,0 +1,532 @@
+//! The connection to a PostgreSQL: makes it, checks it, decides batches over it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustls_platform_verifier::BuilderVerifierExt;
+use tokio::sync::Mutex;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Config, Row};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::fields::{self, Epoch, Opened};
+use super::{AddressError, PostgresOptions};
+use crate::limit::bucket::{Level, State};
+use crate::limit::{Algorithm, Change, Micros, Timestamp};
+use crate::store::batch::{Adjust, Answer, Batch, Link, Shared, Trouble, Wants, decide};
+use crate::store::shape::{HOLD, HOLD_PINNED, Shape, TOKEN_BUCKET, signed};
+
+/// A connection is up within this or not at all; requests do not wait for it.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+/// Heartbeats and sweeps happen this often.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// Conflicts of one call that are tried again before it fails.
+const ATTEMPTS_MAX: u32 = 8;
+/// A token bucket's row outlives its fullness by this.
+const ROW_MARGIN: i64 = 1_000_000;
+
+pub(super) struct PostgresLink {
+    config: Config,
+    tls: MakeRustlsConnect,
+    options: PostgresOptions,
+    shared: Arc<Shared>,
+    /// This gateway among others: 52 random bits.
+    id: i64,
+}
+
+/// A session, and which server it leads to.
+pub(super) struct Session {
+    client: Rc<Client>,
+    /// One statement or transaction at a time: a second would slip into the first's.
+    turn: Mutex<()>,
+    epoch: Epoch,
+    /// What must stand before a statement of its own, where the session's defaults are not ours.
+    begin: Option<String>,
+}
+
+/// Reads an address.
+pub(super) fn address(url: &str) -> Result<Config, AddressError> {
+    let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+        // The error's own words may repeat the address.
+        AddressError(if error.code().is_some() { "refused".into() } else { "malformed".into() })
+    })?;
+    if config.get_hosts().is_empty() {
+        return Err(AddressError("no host".into()));
+    }
+    config.connect_timeout(CONNECT_WITHIN).application_name("tollgate");
+    Ok(config)
+}
+
+impl PostgresLink {
+    pub(super) fn new(options: PostgresOptions, shared: Arc<Shared>) -> Result<Self, String> {
+        let config = address(&options.url).map_err(|error| error.to_string())?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(BuilderVerifierExt::with_platform_verifier)
+            .map_err(|error| error.to_string())?
+            .with_no_client_auth();
+        let id = signed(fastrand::u64(1..1 << 52));
+        Ok(Self { config, tls: MakeRustlsConnect::new(tls), options, shared, id })
+    }
+
+    async fn session(&self) -> Result<Session, tokio_postgres::Error> {
+        let (client, connection) = self.config.connect(self.tls.clone()).await?;
+        tokio::task::spawn_local(async move {
+            // How it ended is seen by whoever uses the client.
+            let _ = connection.await;
+        });
+        let client = Rc::new(client);
+        let about = client
+            .query_typed_one(
+                "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
+                        current_setting('default_transaction_isolation'), pg_is_in_recovery(),
+                        to_regclass('tollgate_buckets') IS NOT NULL",
+                &[],
+            )
+            .await?;
+        let (start, isolation): (i64, String) = (about.get(0), about.get(1));
+        if self.options.create && !about.get::<_, bool>(3) && !about.get::<_, bool>(2) {
+            client.batch_execute(super::schema_sql()).await?;
+        }
+        let plain = isolation == "read committed" && self.options.synchronous_commit;
+        let begin = self.begin();
+        let epoch = Epoch { fingerprint: start & ((1 << 52) - 1), start };
+        Ok(Session { client, turn: Mutex::new(()), epoch, begin: (!plain).then_some(begin) })
+    }
+
+    /// Opens a transaction with what we need of it, whatever the database's defaults. A gateway that stops in the middle
+    /// holds its locks no longer than a second.
+    fn begin(&self) -> String {
+        let commit = if self.options.synchronous_commit { "on" } else { "off" };
+        format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = {commit};
+             SET LOCAL idle_in_transaction_session_timeout = '1s'"
+        )
+    }
+
+    fn pinned(&self) -> Option<i64> {
+        self.options.pinned.as_ref().map(|clock| signed(clock.now().as_micros()))
+    }
+
+    /// Requests with one token bucket each, in one statement.
+    async fn upsert(&self, session: &Session, batch: &Batch) -> Result<Answer, Fault> {
+        let columns = Columns::of(batch);
+        let pinned = self.pinned();
+        let numbers = &columns.numbers;
+        let parameters: [(&(dyn ToSql + Sync), Type); 13] = [
+            (&columns.keys, Type::BYTEA_ARRAY),
+            (&numbers[0], Type::INT8_ARRAY),
+            (&numbers[1], Type::INT8_ARRAY),
+            (&numbers[2], Type::INT8_ARRAY),
+            (&numbers[3], Type::INT8_ARRAY),
+            (&numbers[4], Type::INT8_ARRAY),
+            (&numbers[5], Type::INT8_ARRAY),
+            (&numbers[6], Type::INT8_ARRAY),
+            (&session.epoch.fingerprint, Type::INT8),
+            (&pinned, Type::INT8),
+            (&numbers[7], Type::INT8_ARRAY),
+            (&numbers[8], Type::INT8_ARRAY),
+            (&numbers[9], Type::INT8_ARRAY),
+        ];
+        let statement = include_str!("draw.sql");
+        let rows = match &session.begin {
+            None => session.client.query_typed(statement, &parameters).await?,
+            Some(begin) => {
+                let mut open = OpenTransaction::new(session);
+                let (begun, rows) =
+                    join(session.client.batch_execute(begin), session.client.query_typed(statement, &parameters)).await;
+                begun?;
+                let rows = rows?;
+                session.client.batch_execute("COMMIT").await.map_err(Fault::from_commit)?;
+                open.closed = true;
+                rows
+            }
+        };
+        columns.read(batch, &rows)
+    }
+
+    /// Everything else: locks in key order, clock after the locks, decision by the pure core, one write.
+    async fn transaction(&self, session: &Session, batch: &Batch) -> Result<Answer, Fault> {
+        let client = &session.client;
+        let mut order: Vec<usize> = (0..batch.buckets.len()).collect();
+        let keys: Vec<[u8; 16]> = batch.buckets.iter().map(|(name, _)| name.hash.to_be_bytes()).collect();
+        order.sort_unstable_by_key(|&bucket| keys[bucket]);
+        let sorted: Vec<&[u8]> = order.iter().map(|&bucket| keys[bucket].as_slice()).collect();
+        let (begin, pinned) = (self.begin(), self.pinned());
+        let mut open = OpenTransaction::new(session);
+        let insert = "INSERT INTO tollgate_buckets (key, expires) SELECT key, 0 FROM unnest($1::bytea[]) AS want (key)
+                      ORDER BY key ON CONFLICT (key) DO NOTHING";
+        let lock = "SELECT key, state FROM tollgate_buckets WHERE key = ANY ($1::bytea[]) ORDER BY key FOR UPDATE";
+        let clock = "SELECT coalesce($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)";
+        let keys_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&sorted, Type::BYTEA_ARRAY)];
+        let clock_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&pinned, Type::INT8)];
+        // One trip: the server takes them in this order.
+        let ((begun, inserted), (rows, now)) = join(
+            join(client.batch_execute(&begin), client.execute_typed(insert, &keys_parameter)),
+            join(client.query_typed(lock, &keys_parameter), client.query_typed_one(clock, &clock_parameter)),
+        )
+        .await;
+        begun?;
+        inserted?;
+        let (rows, now) = (rows?, moment(now?.try_get(0)?)?);
+        if rows.len() != order.len() {
+            return Err(Fault::Corrupt("a bucket's row is missing under its lock"));
+        }
+        let mut opened: Vec<Option<Opened>> = batch.buckets.iter().map(|_| None).collect();
+        for (row, &bucket) in rows.iter().zip(&order) {
+            let state: Option<Vec<i64>> = row.try_get(1)?;
+            opened[bucket] = Some(fields::open(&batch.buckets[bucket].1, state.as_deref(), now, session.epoch));
+        }
+        let mut opened: Vec<Opened> = opened.into_iter().flatten().collect();
+        if opened.len() != batch.buckets.len() {
+            return Err(Fault::Corrupt("another bucket than was asked for"));
+        }
+        let (before, granted, written) = self.decide(batch, &mut opened, now);
+        let mut columns: (Vec<&[u8]>, Vec<Option<String>>, Vec<i64>) = Default::default();
+        for &bucket in order.iter().filter(|&&bucket| written[bucket]) {
+            let row = fields::close(&batch.buckets[bucket].1, &opened[bucket], session.epoch);
+            columns.0.push(&keys[bucket]);
+            // Rows differ in length, which SQL's nested arrays do not allow: each is sent as the text of an array.
+            columns.1.push(row.as_ref().map(|(row, _)| array_text(row)));
+            columns.2.push(row.map_or(0, |(_, gone)| gone.saturating_add(ROW_MARGIN)));
+        }
+        let write = "UPDATE tollgate_buckets AS bucket SET state = want.state::bigint[], expires = want.expires
+                     FROM unnest($1::bytea[], $2::text[], $3::bigint[]) AS want (key, state, expires)
+                     WHERE bucket.key = want.key";
+        let write_parameters: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&columns.0, Type::BYTEA_ARRAY), (&columns.1, Type::TEXT_ARRAY), (&columns.2, Type::INT8_ARRAY)];
+        if !columns.0.is_empty() {
+            client.execute_typed(write, &write_parameters).await?;
+        }
+        client.batch_execute("COMMIT").await.map_err(Fault::from_commit)?;
+        open.closed = true;
+        Ok(Answer { now, before, granted, corrected: true })
+    }
+
+    /// The states that requests find, how many of each group are granted, and which buckets changed.
+    fn decide(
+        &self,
+        batch: &Batch,
+        opened: &mut [Opened],
+        now: Timestamp,
+    ) -> (Vec<Option<State>>, Vec<u32>, Vec<bool>) {
+        let mut written = vec![false; opened.len()];
+        // Heartbeats keep the real time; a test's clock may run ahead of them.
+        let span = if self.options.pinned.is_some() { HOLD_PINNED } else { HOLD };
+        let until = signed(now.after(span).as_micros());
+        for (place, adjust) in &batch.corrections {
+            let place = *place as usize;
+            let (shape, bucket) = (&batch.buckets[place].1, &mut opened[place]);
+            written[place] = true;
+            match adjust {
+                Adjust::Hold(units) => fields::renew(bucket, self.id, *units, until),
+                Adjust::Change(Change::Release { units }) if shape.holds() => {
+                    fields::hold(bucket, self.id, -signed(*units), until);
+                }
+                change => shape.settle(&mut bucket.state, *change, now),
+            }
+        }
+        let before: Vec<Option<State>> = opened.iter().map(|bucket| bucket.state.clone()).collect();
+        let mut states = before.clone();
+        let granted = decide(batch, &mut states, now);
+        for (place, state) in states.into_iter().enumerate() {
+            if state == before[place] {
+                continue;
+            }
+            written[place] = true;
+            if batch.buckets[place].1.holds() {
+                let units = |state: &Option<State>| match state {
+                    Some(State::Held(held)) => signed(held.units),
+                    _ => 0,
+                };
+                fields::hold(&mut opened[place], self.id, units(&state) - units(&before[place]), until);
+            } else {
+                opened[place].state = state;
+            }
+        }
+        (before, granted, written)
+    }
+}
+
+impl Link for PostgresLink {
+    type Connection = Session;
+
+    async fn connect(&self) -> Result<Session, String> {
+        let attempt = async {
+            let session = self.session().await.map_err(|error| words(&error))?;
+            self.housekeep(&session).await.map_err(|trouble| format!("{trouble:?}"))?;
+            Ok(session)
+        };
+        tokio::time::timeout(CONNECT_WITHIN, attempt).await.unwrap_or_else(|_| Err("no connection in time".into()))
+    }
+
+    async fn call(&self, session: &Session, batch: &Batch) -> Result<Answer, Trouble> {
+        let _turn = session.turn.lock().await;
+        let one_statement = batch.corrections.is_empty() && fast(batch);
+        let mut attempts = 0;
+        loop {
+            let outcome =
+                if one_statement { self.upsert(session, batch).await } else { self.transaction(session, batch).await };
+            match outcome {
+                Ok(answer) => return Ok(answer),
+                // Rolled back by the server: nothing was charged, so trying again charges once.
+                Err(Fault::Conflict(_)) if attempts < ATTEMPTS_MAX => {
+                    attempts += 1;
+                    let jitter = fastrand::u64(200..1_000 << attempts.min(4));
+                    tokio::time::sleep(Duration::from_micros(jitter)).await;
+                }
+                Err(fault) => return Err(fault.into_trouble(&session.client)),
+            }
+        }
+    }
+
+    fn lane_of(&self, wants: &Wants) -> u32 {
+        u32::from(!(wants.len() == 1 && wants[0].enforced && simple(&wants[0].shape, wants[0].cost).is_some()))
+    }
+
+    async fn housekeep(&self, session: &Session) -> Result<(), Trouble> {
+        let _turn = session.turn.lock().await;
+        let housekeeping = async {
+            let beat = "WITH beat AS (
+                            INSERT INTO tollgate_gateways VALUES ($1, clock_timestamp())
+                            ON CONFLICT (id) DO UPDATE SET seen = excluded.seen
+                        ), gone AS (
+                            DELETE FROM tollgate_gateways WHERE seen < clock_timestamp() - interval '1 minute'
+                        )
+                        SELECT count(*) + 1 FROM tollgate_gateways
+                        WHERE id <> $1 AND seen > clock_timestamp() - interval '10 seconds'";
+            let replicas: i64 = session.client.query_typed_one(beat, &[(&self.id, Type::INT8)]).await?.try_get(0)?;
+            self.shared.replicas.store(u32::try_from(replicas).unwrap_or(u32::MAX), Ordering::Relaxed);
+            if self.options.pinned.is_some() {
+                // The server's clock says nothing of rows that were dated by another.
+                return Ok(());
+            }
+            // From a random place on: the table is gone through without a memory of where the last turn ended.
+            let from = fastrand::u128(..).to_be_bytes();
+            session.client.query_typed(include_str!("sweep.sql"), &[(&from.as_slice(), Type::BYTEA)]).await?;
+            Ok::<_, Fault>(())
+        };
+        match housekeeping.await {
+            // Another gateway swept there; there is a next time.
+            Ok(()) | Err(Fault::Conflict(_)) => Ok(()),
+            Err(fault) => Err(fault.into_trouble(&session.client)),
+        }
+    }
+
+    fn housekeep_every(&self) -> Duration {
+        HOUSEKEEPING
+    }
+}
+
+/// Rolls back when it is dropped before it is closed: a caller who no longer waits must not leave locks behind.
+struct OpenTransaction {
+    client: Rc<Client>,
+    closed: bool,
+}
+
+impl OpenTransaction {
+    fn new(session: &Session) -> Self {
+        Self { client: session.client.clone(), closed: false }
+    }
+}
+
+impl Drop for OpenTransaction {
+    fn drop(&mut self) {
+        if !self.closed && !self.client.is_closed() {
+            let client = self.client.clone();
+            tokio::task::spawn_local(async move {
+                // If this cannot be sent the connection is gone, and the transaction with it.
+                let _ = client.batch_execute("ROLLBACK").await;
+            });
+        }
+    }
+}
+
+/// The columns of the batched statement: a row for each group, which is for each bucket.
+struct Columns {
+    keys: Vec<Vec<u8>>,
+    /// n, p, brim, price, need, count, fresh, lowest, most, lasts.
+    numbers: [Vec<i64>; 10],
+}
+
+impl Columns {
+    fn of(batch: &Batch) -> Self {
+        let mut columns = Self { keys: Vec::new(), numbers: Default::default() };
+        for group in &batch.groups {
+            let part = group.parts[0];
+            let (name, shape) = &batch.buckets[part.bucket as usize];
+            let Some(want) = simple(shape, part.cost) else { continue };
+            columns.keys.push(name.hash.to_be_bytes().to_vec());
+            let count = i64::from(group.count);
+            let fresh = count.min((want.brim - want.need) / want.price + 1);
+            let numbers =
+                [want.n, want.p, want.brim, want.price, want.need, count, fresh, want.lowest, want.most, want.lasts];
+            for (column, number) in columns.numbers.iter_mut().zip(numbers) {
+                column.push(number);
+            }
+        }
+        columns
+    }
+
+    /// The answer in the rows that came back: the level before is the level after and what was granted.
+    fn read(&self, batch: &Batch, rows: &[Row]) -> Result<Answer, Fault> {
+        let mut now = Timestamp::default();
+        let mut found = std::collections::HashMap::with_capacity(rows.len());
+        for row in rows {
+            let (key, state): (Vec<u8>, Vec<i64>) = (row.try_get(0)?, row.try_get(1)?);
+            now = moment(row.try_get(2)?)?;
+            let &[_, _, _, _, _, _, level, at, granted] = state.as_slice() else {
+                return Err(Fault::Corrupt("a token bucket's row of another length"));
+            };
+            found.insert(key, (level, at, granted));
+        }
+        let mut before = vec![None; batch.buckets.len()];
+        let mut granted = Vec::with_capacity(batch.groups.len());
+        for (row, group) in batch.groups.iter().enumerate() {
+            let (level, at, taken) = *found.get(&self.keys[row]).ok_or(Fault::Corrupt("a bucket without an answer"))?;
+            let level = level + taken * self.numbers[3][row];
+            before[group.parts[0].bucket as usize] = Some(State::Level(Level { level, at: moment(at)? }));
+            granted.push(u32::try_from(taken).map_err(|_| Fault::Corrupt("a negative grant"))?);
+        }
+        Ok(Answer { now, before, granted, corrected: false })
+    }
+}
+
+/// The numbers of a request for one token bucket that the batched statement can decide.
+struct Simple {
+    n: i64,
+    p: i64,
+    brim: i64,
+    price: i64,
+    need: i64,
+    lowest: i64,
+    most: i64,
+    lasts: i64,
+}
+
+/// `None`: the transaction has to decide it.
+fn simple(shape: &Shape, cost: u64) -> Option<Simple> {
+    let Algorithm::TokenBucket(bucket) = shape.algorithm() else { return None };
+    debug_assert_eq!(shape.kind(), TOKEN_BUCKET, "the kind of a token bucket");
+    let (quota, debt) = (bucket.quota(), bucket.debt());
+    if cost == 0 || cost > quota.burst.saturating_add(debt) || bucket.max_wait() > Micros::ZERO || shape.drains() {
+        return None;
+    }
+    let (n, p, brim) = (signed(quota.n), signed(quota.p), bucket.full());
+    let owed = signed(debt) * p;
+    let price = signed(cost) * p;
+    let lowest = bucket.floor().min(-owed);
+    let lasts = (brim - lowest) / n + 1 + ROW_MARGIN;
+    let most = signed(quota.burst.saturating_add(debt));
+    Some(Simple { n, p, brim, price, need: (price - owed).max(0), lowest, most, lasts })
+}
+
+/// Whether one statement can decide a batch: one group for each bucket.
+fn fast(batch: &Batch) -> bool {
+    batch.groups.len() == batch.buckets.len()
+        && !batch.groups.is_empty()
+        && batch.groups.iter().all(|group| {
+            let [part] = group.parts.as_slice() else { return false };
+            part.enforced && simple(&batch.buckets[part.bucket as usize].1, part.cost).is_some()
+        })
+}
+
+/// Why a statement failed.
+#[derive(Debug)]
+enum Fault {
+    /// It met another's; the server took it back.
+    Conflict(String),
+    Failed(tokio_postgres::Error),
+    Corrupt(&'static str),
+}
+
+impl From<tokio_postgres::Error> for Fault {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let conflict = [
+            SqlState::T_R_SERIALIZATION_FAILURE,
+            SqlState::T_R_DEADLOCK_DETECTED,
+            // YugabyteDB lets the race of two first inserts through.
+            SqlState::UNIQUE_VIOLATION,
+        ];
+        match error.code() {
+            Some(code) if conflict.contains(code) => Self::Conflict(words(&error)),
+            _ => Self::Failed(error),
+        }
+    }
+}
+
+impl Fault {
+    /// Of a COMMIT: refused by the server is rolled back; anything else may have charged and is not tried again.
+    fn from_commit(error: tokio_postgres::Error) -> Self {
+        error.into()
+    }
+
+    fn into_trouble(self, client: &Client) -> Trouble {
+        match self {
+            Self::Corrupt(what) => Trouble::Corrupt(what.into()),
+            Self::Conflict(error) => Trouble::Refused(error),
+            Self::Failed(error) => {
+                let elsewhere = [
+                    SqlState::READ_ONLY_SQL_TRANSACTION,
+                    SqlState::ADMIN_SHUTDOWN,
+                    SqlState::CRASH_SHUTDOWN,
+                    SqlState::CANNOT_CONNECT_NOW,
+                    SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+                    // The table is gone, as an unlogged one's relation is after a promotion: connecting makes it anew.
+                    SqlState::UNDEFINED_TABLE,
+                ];
+                let lost =
+                    client.is_closed() || error.is_closed() || error.code().is_none_or(|code| elsewhere.contains(code));
+                if lost { Trouble::Lost(words(&error)) } else { Trouble::Refused(words(&error)) }
+            }
+        }
+    }
+}
+
+/// An error with its cause; tokio-postgres's own words stop at "db error".
+fn words(error: &tokio_postgres::Error) -> String {
+    match (error.as_db_error(), std::error::Error::source(error)) {
+        (Some(error), _) => format!("{} ({})", error.message(), error.code().code()),
+        (None, Some(source)) => format!("{error}: {source}"),
+        (None, None) => error.to_string(),
+    }
+}
+
+fn moment(micros: i64) -> Result<Timestamp, Fault> {
+    u64::try_from(micros).map(Timestamp::from_micros).map_err(|_| Fault::Corrupt("a moment before the epoch"))
+}
+
+fn array_text(row: &[i64]) -> String {
+    let numbers: Vec<String> = row.iter().map(i64::to_string).collect();
+    format!("{{{}}}", numbers.join(","))
+}
+
+/// Both futures, polled in this order: their messages leave in it.
+async fn join<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
+    let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));
+    let (mut first, mut second) = (None, None);
+    std::future::poll_fn(|context| {
+        if first.is_none()
+            && let std::task::Poll::Ready(output) = a.as_mut().poll(context)
+        {
+            first = Some(output);
+        }
+        if second.is_none()
+            && let std::task::Poll::Ready(output) = b.as_mut().poll(context)
+        {
+            second = Some(output);
+        }
+        match (first.take(), second.take()) {
+            (Some(a), Some(b)) => std::task::Poll::Ready((a, b)),
+            (a, b) => {
+                (first, second) = (a, b);
+                std::task::Poll::Pending
+            }
+        }
+    })
+    .await
+}
