@@ -138,6 +138,11 @@ pub fn request(data: &[u8]) {
     }
 }
 
+/// The policy requests are fuzzed against.
+pub fn policy() -> &'static Policy {
+    &POLICY
+}
+
 /// Every kind of source, host and segment.
 static POLICY: LazyLock<Policy> = LazyLock::new(|| {
     let sources = ["address", "header:x-api-key", "bearer", "basic", "cookie:sid", "query:key", "path:id", "jwt:sub"];
@@ -217,7 +222,11 @@ fn rule(identity: usize, names: &[&str]) -> Rule {
         live: Arc::new(live),
         tiers: Vec::new(),
         candidate: None,
-        scope: Scope::Identities(vec![ScopePart::Identity(identity)]),
+        scope: Scope::Identities(if identity == 0 {
+            vec![ScopePart::Address]
+        } else {
+            vec![ScopePart::Identity(identity), ScopePart::Address]
+        }),
         cost: Cost::Fixed(1),
         settle: None,
         count: Count::All,

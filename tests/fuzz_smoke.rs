@@ -2,6 +2,7 @@
 //! The seed is fixed; `TOLLGATE_FUZZ_SEED` and `TOLLGATE_FUZZ_ROUNDS` ask for other or longer runs.
 
 #[path = "../fuzz/targets.rs"]
+#[allow(dead_code)]
 mod targets;
 
 use std::path::Path;

@@ -19,9 +19,9 @@ pub struct Identified {
     /// The known caller that gives the tier; else the first that is known.
     pub caller: Option<Arc<Caller>>,
     /// Every identity the route asks for, resolved, in the order of the file.
-    pub resolved: SmallVec<[Resolved; 1]>,
+    pub resolved: SmallVec<[Resolved; 2]>,
     /// The key under each of the route's scopes; `None` when one of its identities skips.
-    keys: SmallVec<[Option<KeyBytes>; 2]>,
+    keys: SmallVec<[Option<KeyBytes>; 3]>,
     /// When, in seconds since the Unix epoch.
     pub(super) at: u64,
 }
@@ -36,7 +36,7 @@ impl Identified {
 /// What one request draws from: owned, so that it can outlive the request and settle when the answer ends.
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
-    keys: SmallVec<[KeyBytes; 2]>,
+    keys: SmallVec<[KeyBytes; 3]>,
     charges: SmallVec<[Charge; 4]>,
 }
 

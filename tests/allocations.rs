@@ -1,0 +1,67 @@
+//! Counts heap allocations: deciding about an ordinary request makes none.
+#![expect(unsafe_code, reason = "an allocator that counts is unsafe by its trait; it only passes calls on")]
+
+#[path = "../fuzz/targets.rs"]
+#[allow(dead_code)]
+mod targets;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::hint::black_box;
+
+use http::{HeaderMap, HeaderValue, Method, Uri};
+use tollgate::policy::Peer;
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: every call goes to the system's allocator unchanged; the count is a plain thread-local number.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations from description to the list of claims.
+fn allocations(method: &Method, uri: &str, headers: &[(&'static str, &'static str)]) -> usize {
+    let policy = targets::policy();
+    let uri: Uri = uri.parse().expect("a URI");
+    let headers: HeaderMap = headers
+        .iter()
+        .map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)))
+        .collect();
+    let peer = Peer { address: "10.0.0.1".parse().ok(), port: 1, tls: false };
+    let before = ALLOCATIONS.get();
+    let request = policy.describe(method, &uri, &headers, peer, None).expect("well formed");
+    let matched = policy.route(&request).expect("a route");
+    let who = policy.identify(&matched, &request, 1_700_000_000).expect("identified");
+    let claims = policy.claims(&matched, &who, &headers, Some(0));
+    assert!(!black_box(claims.list(policy)).is_empty());
+    ALLOCATIONS.get() - before
+}
+
+#[test]
+fn an_ordinary_request_is_decided_about_without_an_allocation() {
+    let key = ("x-api-key", "0123456789abcdef0123456789abcdef");
+    let forwarded = ("x-forwarded-for", "1.2.3.4, 10.0.0.2");
+    let keyed = [("host", "api.example.com:8080"), key, forwarded];
+    // The first look builds the policy, and what arc-swap keeps for each thread.
+    allocations(&Method::GET, "/c/d", &keyed);
+    assert_eq!(allocations(&Method::POST, "/x/y/z", &[forwarded]), 0);
+    assert_eq!(allocations(&Method::GET, "/c/d", &keyed), 0);
+    // A path that is not in its normal form is the price of one string.
+    assert_eq!(allocations(&Method::POST, "/x//y", &[]), 1);
+}
