@@ -186,7 +186,7 @@ impl Policy {
 }
 
 /// Header edits with their templates filled.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct FilledEdits<'p> {
     remove: &'p [HeaderName],
     set: Vec<(&'p HeaderName, HeaderValue)>,

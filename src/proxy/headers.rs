@@ -14,7 +14,6 @@ use http::header::{
 };
 
 use crate::policy::Peer;
-use crate::policy::route::{HeaderEdits, Piece, Placeholder, Template};
 
 /// `X-Forwarded-For`
 pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -214,31 +213,6 @@ pub fn join_cookies(headers: &mut HeaderMap) {
     }
     let value = HeaderValue::from_maybe_shared(joined.freeze()).expect("joined field values are a field value");
     headers.insert(COOKIE, value);
-}
-
-/// Applies a route's edits: removals first, then settings. `fill` writes what a placeholder stands for; a value that
-/// comes out as no field value (a line break in an identity) is left out, and the field with it.
-pub fn apply_edits(headers: &mut HeaderMap, edits: &HeaderEdits, fill: &dyn Fn(&Placeholder, &mut Vec<u8>)) {
-    for name in &edits.remove {
-        headers.remove(name);
-    }
-    for (name, template) in &edits.set {
-        match render(template, fill) {
-            Some(value) => headers.insert(name.clone(), value),
-            None => headers.remove(name),
-        };
-    }
-}
-
-fn render(template: &Template, fill: &dyn Fn(&Placeholder, &mut Vec<u8>)) -> Option<HeaderValue> {
-    let mut value = Vec::new();
-    for piece in &template.pieces {
-        match piece {
-            Piece::Text(text) => value.extend_from_slice(text.as_bytes()),
-            Piece::Placeholder(placeholder) => fill(placeholder, &mut value),
-        }
-    }
-    HeaderValue::from_maybe_shared(bytes::Bytes::from(value)).ok()
 }
 
 /// Trailers hold what may not stand in trailers.

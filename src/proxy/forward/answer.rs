@@ -26,6 +26,19 @@ pub struct UpstreamHttp1 {
     incoming: Incoming,
     idle: Expiry,
     lease: Option<Lease>,
+    broken: Broken,
+}
+
+/// How a body broke off, kept back for one poll: what came before it is flushed to the client first.
+#[derive(Debug, Default)]
+struct Broken(Option<BodyError>);
+
+impl Broken {
+    fn hold(&mut self, error: BodyError, cx: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.0 = Some(error);
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
 }
 
 /// A connection in use and the place it takes.
@@ -53,7 +66,7 @@ impl Lease {
 impl UpstreamHttp1 {
     /// The body `incoming` of an answer on the leased connection.
     pub(super) const fn new(incoming: Incoming, idle: Expiry, lease: Lease) -> Self {
-        Self { incoming, idle, lease: Some(lease) }
+        Self { incoming, idle, lease: Some(lease), broken: Broken(None) }
     }
 
     fn end(&mut self, cx: &mut Context<'_>) {
@@ -69,6 +82,9 @@ impl Body for UpstreamHttp1 {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
+        if let Some(error) = this.broken.0.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         // What has been read already is passed on before the connection reads more: that is the back-pressure.
         let mut frame = Pin::new(&mut this.incoming).poll_frame(cx);
         if frame.is_pending()
@@ -78,7 +94,7 @@ impl Body for UpstreamHttp1 {
             frame = Pin::new(&mut this.incoming).poll_frame(cx);
             if frame.is_pending() && closed {
                 this.lease = None;
-                return Poll::Ready(Some(Err(BodyError::UpstreamClosed)));
+                return this.broken.hold(BodyError::UpstreamClosed, cx);
             }
         }
         let frame = match frame {
@@ -90,18 +106,26 @@ impl Body for UpstreamHttp1 {
             }
         };
         this.idle.reset();
-        let outcome = pass(frame);
-        match &outcome {
-            None => this.end(cx),
-            Some(Err(_)) => this.lease = None,
-            Some(Ok(_)) if this.incoming.is_end_stream() => this.end(cx),
-            Some(Ok(_)) => {}
+        match pass(frame) {
+            Some(Err(error)) => {
+                this.lease = None;
+                this.broken.hold(error, cx)
+            }
+            Some(Ok(frame)) => {
+                if this.incoming.is_end_stream() {
+                    this.end(cx);
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            None => {
+                this.end(cx);
+                Poll::Ready(None)
+            }
         }
-        Poll::Ready(outcome)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.broken.0.is_none() && self.incoming.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -114,13 +138,14 @@ impl Body for UpstreamHttp1 {
 pub struct UpstreamHttp2 {
     incoming: Incoming,
     idle: Expiry,
+    broken: Broken,
     _slot: Slot,
 }
 
 impl UpstreamHttp2 {
     /// The body `incoming` of an answer.
     pub(super) const fn new(incoming: Incoming, idle: Expiry, slot: Slot) -> Self {
-        Self { incoming, idle, _slot: slot }
+        Self { incoming, idle, broken: Broken(None), _slot: slot }
     }
 }
 
@@ -130,10 +155,16 @@ impl Body for UpstreamHttp2 {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
+        if let Some(error) = this.broken.0.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         match Pin::new(&mut this.incoming).poll_frame(cx) {
             Poll::Ready(frame) => {
                 this.idle.reset();
-                Poll::Ready(pass(frame))
+                match pass(frame) {
+                    Some(Err(error)) => this.broken.hold(error, cx),
+                    outcome => Poll::Ready(outcome),
+                }
             }
             Poll::Pending => {
                 std::task::ready!(this.idle.poll(cx));
@@ -143,7 +174,7 @@ impl Body for UpstreamHttp2 {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.broken.0.is_none() && self.incoming.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

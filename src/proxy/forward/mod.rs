@@ -250,3 +250,6 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
 type Upgrade = Option<OnUpgrade>;
 
 const SWITCHING: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,7 @@ use super::{ForwardError, Passage};
 use crate::policy::FilledEdits;
 use crate::policy::route::Route;
 use crate::policy::upstream::{HostPolicy, Server, Upstream};
+use crate::proxy::body::BodyError;
 use crate::proxy::headers;
 
 /// Prepares `request`: hop-by-hop fields off, forwarding fields and the route's edits on, the body wrapped.
@@ -28,6 +29,10 @@ pub(super) fn prepare<'p>(
     upstream: &Upstream,
     request: Request<Incoming>,
 ) -> Result<(Outgoing, FilledEdits<'p>), ForwardError> {
+    let most = passage.body_max;
+    if most.is_some_and(|most| request.body().size_hint().lower() > most) {
+        return Err(ForwardError::Body(BodyError::TooBig));
+    }
     let (mut head, body) = request.into_parts();
     let from_http2 = head.version >= Version::HTTP_2;
     let hop = headers::strip_hop_by_hop(&mut head.headers);

@@ -92,23 +92,6 @@ fn cookies_are_joined() {
 }
 
 #[test]
-fn edits_remove_then_set() {
-    let edits = HeaderEdits {
-        remove: vec![HeaderName::from_static("x-internal")],
-        set: vec![(
-            HeaderName::from_static("x-tier"),
-            Template { pieces: vec![Piece::Text("t=".into()), Piece::Placeholder(Placeholder::Tier)] },
-        )],
-    };
-    let mut headers = map(&[("x-internal", "1"), ("x-tier", "forged"), ("x-tier", "twice")]);
-    apply_edits(&mut headers, &edits, &|_, value| value.extend_from_slice(b"pro"));
-    assert_eq!(headers, map(&[("x-tier", "t=pro")]));
-    // A value that could split the message is no value: the forged one goes all the same.
-    apply_edits(&mut headers, &edits, &|_, value| value.extend_from_slice(b"a\r\nb: c"));
-    assert_eq!(headers, map(&[]));
-}
-
-#[test]
 fn trailers_hold_no_framing_and_no_pseudo_fields() {
     let mut trailers = map(&[("grpc-status", "0"), ("content-length", "5"), ("authorization", "x"), ("host", "h")]);
     assert_eq!(clean_trailers(&mut trailers), Ok(()));

@@ -1,0 +1,197 @@
+//! Connections to the upstream: kept, found stale, bounded, timed.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, TcpListener};
+
+use super::harness::{OK, Origin, gateway, read_answer, server, upstream};
+use crate::limit::Micros;
+use crate::policy::upstream::{Balance, HostPolicy};
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
+
+/// An upstream that answers one request per connection and then closes upon the next, having read it.
+fn closes_at_reuse() -> Origin {
+    Origin::start(|conn| {
+        conn.request()?;
+        conn.send(OK)?;
+        conn.request().map(|_| ())
+    })
+}
+
+#[test]
+fn a_connection_is_used_again() {
+    let origin = Origin::answering(OK);
+    let gateway = gateway(upstream(origin.address));
+    let mut one = gateway.connect();
+    for _ in 0..3 {
+        one.write_all(GET.as_bytes()).expect("sent");
+        assert_eq!(read_answer(&mut one).status, 200);
+    }
+    assert_eq!(gateway.ask(POST).status, 200);
+    assert_eq!(gateway.ask(GET).status, 200);
+    assert_eq!(origin.records().len(), 1);
+}
+
+#[test]
+fn a_get_survives_a_connection_that_closes_at_reuse() {
+    let origin = closes_at_reuse();
+    let gateway = gateway(upstream(origin.address));
+    assert_eq!(gateway.ask(GET).status, 200);
+    assert_eq!(gateway.ask(GET).status, 200);
+    let records = origin.records();
+    assert_eq!(records.len(), 2, "{records:?}");
+    assert_eq!(records[0].matches("GET /").count(), 2, "it was sent on the old connection");
+    assert_eq!(records[1].matches("GET /").count(), 1, "and once more on a fresh one");
+}
+
+#[test]
+fn a_post_is_never_sent_twice() {
+    for post in [
+        POST,
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
+        "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi",
+    ] {
+        let origin = closes_at_reuse();
+        let gateway = gateway(upstream(origin.address));
+        assert_eq!(gateway.ask(GET).status, 200);
+        assert_eq!(gateway.ask(post).status, 502, "{post:?}");
+        assert_eq!(origin.records().len(), 1, "{post:?}");
+    }
+}
+
+#[test]
+fn a_fresh_connection_that_closes_is_not_tried_again() {
+    let origin = Origin::start(|conn| conn.request().map(|_| ()));
+    assert_eq!(gateway(upstream(origin.address)).ask(GET).status, 502);
+    assert_eq!(origin.records().len(), 1);
+}
+
+#[test]
+fn an_answer_that_began_is_not_asked_for_again() {
+    let origin = Origin::start(|conn| {
+        conn.request()?;
+        conn.send(OK)?;
+        conn.request()?;
+        conn.send("HTTP/1.1 200 O")
+    });
+    let gateway = gateway(upstream(origin.address));
+    assert_eq!(gateway.ask(GET).status, 200);
+    assert_eq!(gateway.ask(GET).status, 502);
+    assert_eq!(origin.records().len(), 1);
+}
+
+#[test]
+fn a_connection_closed_while_idle_is_not_used_for_a_post() {
+    let origin = Origin::start(|conn| {
+        conn.request()?;
+        conn.send(OK)
+    });
+    let gateway = gateway(upstream(origin.address));
+    assert_eq!(gateway.ask(GET).status, 200);
+    origin.wait_closed();
+    assert_eq!(gateway.ask(POST).status, 200);
+    assert_eq!(origin.records().len(), 2);
+}
+
+#[test]
+fn bytes_behind_an_answer_are_never_the_next_answer() {
+    let origin = Origin::start(|conn| {
+        conn.request()?;
+        conn.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")?;
+        conn.request()?;
+        conn.send(OK)
+    });
+    let gateway = gateway(upstream(origin.address));
+    assert_eq!(gateway.ask(GET).body, "ok");
+    assert_eq!(gateway.ask(GET).body, "ok");
+}
+
+#[test]
+fn a_dead_upstream_is_502_and_a_silent_one_504() {
+    let dead = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("bound");
+    let answer = gateway(upstream(dead)).ask(GET);
+    assert_eq!(answer.status, 502);
+    assert!(answer.body.contains("upstream-unreachable"), "{answer:?}");
+
+    let silent = Origin::start(|conn| {
+        conn.request()?;
+        conn.receive().map(|_| ())
+    });
+    let mut impatient = upstream(silent.address);
+    impatient.timeouts.response = Micros(100_000);
+    assert_eq!(gateway(impatient).ask(GET).status, 504);
+    silent.wait_closed();
+}
+
+#[test]
+fn a_connect_failure_goes_to_another_server() {
+    let dead = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("bound");
+    let origin = Origin::answering(OK);
+    let mut two = upstream(dead);
+    two.servers.push(server(origin.address));
+    two.balance = Balance::RoundRobin;
+    two.attempts = 2;
+    let gateway = gateway(two);
+    for _ in 0..6 {
+        assert_eq!(gateway.ask(POST).status, 200);
+    }
+}
+
+#[test]
+fn requests_beyond_the_bound_wait_and_then_are_refused() {
+    let origin = Origin::start(|conn| {
+        conn.request()?;
+        conn.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nok")?;
+        conn.receive().map(|_| ())
+    });
+    let mut narrow = upstream(origin.address);
+    narrow.connections = 1;
+    narrow.pending = 1;
+    narrow.queue_timeout = Micros(100_000);
+    let gateway = gateway(narrow);
+    let mut first = gateway.connect();
+    first.write_all(GET.as_bytes()).expect("sent");
+    super::harness::read_head(&mut first).expect("its head: it holds the connection");
+    let second = gateway.ask(GET);
+    assert_eq!(second.status, 503);
+    assert_eq!(second.field("retry-after"), Some("1"));
+    // The client of the first goes: its place is free again.
+    drop(first);
+    origin.wait_closed();
+}
+
+#[test]
+fn a_client_that_goes_takes_its_request_along() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let origin = Origin::start(move |conn| {
+        conn.request()?;
+        let _ = tell.send(());
+        // Ends when the gateway closes.
+        conn.receive().map(|_| ())
+    });
+    let gateway = gateway(upstream(origin.address));
+    let mut client = gateway.connect();
+    client.write_all(GET.as_bytes()).expect("sent");
+    told.recv_timeout(super::harness::DEADLINE).expect("the request arrives");
+    drop(client);
+    origin.wait_closed();
+}
+
+#[test]
+fn host_is_what_the_policy_says() {
+    for (policy, expected) in [
+        (HostPolicy::Keep, "a".to_owned()),
+        (HostPolicy::Fixed("fixed.example:81".parse().expect("an authority")), "fixed.example:81".to_owned()),
+    ] {
+        let origin = Origin::answering(OK);
+        let mut upstream = upstream(origin.address);
+        upstream.host = policy;
+        upstream.servers[0].base_path = "/base".into();
+        assert_eq!(gateway(upstream).ask("GET /x HTTP/1.1\r\nHost: a\r\n\r\n").status, 200);
+        let seen = &origin.records()[0];
+        assert_eq!(super::harness::field(seen, "host"), Some(expected.as_str()));
+        assert_eq!(super::harness::field(seen, "x-forwarded-host"), Some("a"));
+        assert!(seen.starts_with("GET /base/x HTTP/1.1\r\n"), "{seen}");
+    }
+}

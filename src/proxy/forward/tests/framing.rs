@@ -1,0 +1,163 @@
+//! What may not pass, in either direction, and what the upstream sees of what may.
+
+use super::harness::{OK, Origin, gateway, gateway_on, route, upstream};
+
+#[test]
+fn the_upstream_sees_a_clean_request() {
+    let origin = Origin::answering(OK);
+    let gateway = gateway(upstream(origin.address));
+    let answer = gateway.ask(
+        "GET /%2e/a%2Fb//c;d?x=%20&y HTTP/1.1\r\nHost: api.example\r\nConnection: X-Gone, keep-alive, X-Forwarded-For\r\n\
+         X-Gone: 1\r\nKeep-Alive: 5\r\nProxy-Connection: x\r\nUpgrade: h2c\r\nHTTP2-Settings: AAA\r\n\
+         X-Forwarded-For: 1.2.3.4\r\nForwarded: for=1.2.3.4\r\nAccept: */*\r\n\r\n",
+    );
+    assert_eq!((answer.status, answer.body.as_str()), (200, "ok"));
+    let seen = &origin.records()[0];
+    assert_eq!(
+        seen.to_ascii_lowercase(),
+        "get /%2e/a%2fb//c;d?x=%20&y http/1.1\r\nhost: api.example\r\naccept: */*\r\nx-forwarded-for: 127.0.0.1\r\n\
+         x-forwarded-proto: http\r\nx-forwarded-host: api.example\r\n\r\n"
+    );
+    assert!(seen.starts_with("GET /%2e/a%2Fb//c;d?x=%20&y HTTP/1.1\r\n"), "the target is byte-exact");
+}
+
+#[test]
+fn smuggling_is_refused_and_reaches_no_upstream() {
+    let origin = Origin::answering(OK);
+    let gateway = gateway(upstream(origin.address));
+    let smuggled = "0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut cases = vec![
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked".to_owned(),
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity".to_owned(),
+        "Content-Length: 4\r\nContent-Length: 5".to_owned(),
+        "Content-Length: +4".to_owned(),
+        "Content-Length: 4, 5".to_owned(),
+        "Transfer-Encoding : chunked".to_owned(),
+        "X: y\r\n Transfer-Encoding: chunked".to_owned(),
+        "Bad\0Name: x".to_owned(),
+        "Name: va\0lue".to_owned(),
+        "Name: va\rlue".to_owned(),
+        "Host: b".to_owned(),
+    ];
+    for coding in
+        ["identity", "chunked, chunked", "identity, chunked", "x, chunked", ",chunked", "chunked,", "xchunked", "gzip"]
+    {
+        cases.push(format!("Transfer-Encoding: {coding}"));
+    }
+    for case in cases {
+        let text = gateway.talk(&format!("POST /x HTTP/1.1\r\nHost: a\r\n{case}\r\n\r\n{smuggled}"));
+        let status = text.split(' ').nth(1).unwrap_or("nothing");
+        assert!(matches!(status, "400" | "501"), "{case:?}: {text}");
+        assert_eq!(text.matches("HTTP/1.1 ").count(), 1, "{case:?}: the connection closes: {text}");
+    }
+    for head in [
+        "GET / HTTP/1.1\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: u@a\r\n\r\n",
+        "GET http://u:p@a/ HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n",
+        "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n",
+        "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    ] {
+        let text = gateway.talk(head);
+        let status = text.split(' ').nth(1).unwrap_or("nothing");
+        assert!(matches!(status, "400" | "501"), "{head:?}: {text}");
+    }
+    assert!(origin.records().is_empty(), "{:?}", origin.records());
+}
+
+#[test]
+fn both_length_and_chunks_are_framed_by_the_chunks_alone() {
+    let origin = Origin::answering(OK);
+    let gateway = gateway(upstream(origin.address));
+    let text = gateway.talk(
+        "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n\
+         GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n",
+    );
+    assert_eq!(text.matches("HTTP/1.1 200").count(), 1, "the connection closes after it: {text}");
+    let seen = &origin.records()[0];
+    assert!(!seen.to_ascii_lowercase().contains("content-length"), "{seen}");
+    assert!(seen.ends_with("5\r\nhello\r\n0\r\n\r\n"), "{seen}");
+}
+
+#[test]
+fn an_absolute_target_names_the_host() {
+    let origin = Origin::answering(OK);
+    let gateway = gateway(upstream(origin.address));
+    assert_eq!(gateway.ask("GET http://real.example/x?y HTTP/1.1\r\nHost: other\r\n\r\n").status, 200);
+    let seen = &origin.records()[0];
+    assert!(seen.starts_with("GET /x?y HTTP/1.1\r\n"), "{seen}");
+    assert!(seen.to_ascii_lowercase().contains("\r\nhost: real.example\r\n"), "{seen}");
+}
+
+#[test]
+fn answers_that_are_no_http_become_502() {
+    for bad in [
+        "garbage\r\n\r\n",
+        "HTTP/1.1 abc OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx",
+        "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nx",
+        "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\nx",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nBad Name: x\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nX: a\0b\r\n\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+        "",
+    ] {
+        let origin = Origin::start(move |conn| {
+            conn.request()?;
+            conn.send(bad)
+        });
+        let answer = gateway(upstream(origin.address)).ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(answer.status, 502, "{bad:?}: {answer:?}");
+        assert!(answer.body.contains("upstream-answer"), "{answer:?}");
+    }
+}
+
+#[test]
+fn the_client_sees_a_clean_answer() {
+    let origin = Origin::answering(
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\nConnection: X-Gone, keep-alive\r\nX-Gone: 1\r\n\
+         Keep-Alive: 5\r\nProxy-Connection: x\r\nUpgrade: h2c\r\nServer: theirs\r\nX-Kept: 1\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    );
+    let answer = gateway(upstream(origin.address)).ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.body, "2\r\nok\r\n0\r\n\r\n");
+    for gone in ["content-length", "x-gone", "keep-alive", "proxy-connection", "upgrade"] {
+        assert_eq!(answer.field(gone), None, "{gone}: {}", answer.head);
+    }
+    assert_eq!(answer.field("x-kept"), Some("1"));
+    assert_eq!(answer.field("server"), Some("theirs"));
+}
+
+#[test]
+fn answers_without_a_body_have_none() {
+    for (request, sent, status, length) in [
+        ("HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", 200, Some("5")),
+        ("GET", "HTTP/1.1 204 No Content\r\n\r\n", 204, None),
+        ("GET", "HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\n\r\n", 304, None),
+    ] {
+        let origin = Origin::answering(sent);
+        let gateway = gateway(upstream(origin.address));
+        let ask = format!("{request} / HTTP/1.1\r\nHost: a\r\n\r\n");
+        // Twice on one connection: a body that is not there must not be waited for.
+        let text = gateway.talk(&format!("{ask}{request} / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        assert_eq!(text.matches(&format!("HTTP/1.1 {status}")).count(), 2, "{text}");
+        assert_eq!(super::harness::field(&text, "content-length"), length, "{text}");
+        assert_eq!(origin.records().len(), 1, "the upstream connection is kept");
+    }
+}
+
+#[test]
+fn a_route_rewrites_the_path_and_nothing_else_of_it() {
+    let origin = Origin::answering(OK);
+    let mut route = route();
+    route.strip_prefix = Some("/v1".into());
+    route.add_prefix = Some("/api".into());
+    let gateway = gateway_on(upstream(origin.address), route);
+    assert_eq!(gateway.ask("GET /v1/a%2Fb;x//?c HTTP/1.1\r\nHost: a\r\n\r\n").status, 200);
+    let seen = &origin.records()[0];
+    assert!(seen.starts_with("GET /api/a%2Fb;x//?c HTTP/1.1\r\n"), "{seen}");
+}

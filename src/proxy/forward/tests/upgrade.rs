@@ -1,0 +1,94 @@
+//! WebSocket through the gateway, and the upgrades that do not pass.
+
+use std::io::{Read, Write};
+
+use super::harness::{OK, Origin, gateway, read_head, upstream};
+use crate::limit::Micros;
+
+const UPGRADE: &[u8] = b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
+    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+    Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
+
+/// Switches, sends something at once, and then echoes.
+fn echo() -> Origin {
+    Origin::start(|conn| {
+        conn.until("\r\n\r\n")?;
+        conn.send(&format!("{SWITCH}early"))?;
+        loop {
+            let bytes = conn.receive()?;
+            conn.stream.write_all(&bytes)?;
+        }
+    })
+}
+
+#[test]
+fn a_websocket_passes_both_ways() {
+    let origin = echo();
+    let gateway = gateway(upstream(origin.address));
+    let mut client = gateway.connect();
+    client.write_all(UPGRADE).expect("sent");
+    let head = read_head(&mut client).expect("a head").to_ascii_lowercase();
+    assert!(head.starts_with("http/1.1 101 "), "{head}");
+    assert!(head.contains("connection: upgrade") && head.contains("upgrade: websocket"), "{head}");
+    assert!(head.contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo="), "{head}");
+    let mut early = [0; 5];
+    client.read_exact(&mut early).expect("what came behind the 101");
+    assert_eq!(&early, b"early");
+    for word in [b"hello", b"again"] {
+        client.write_all(word).expect("sent");
+        let mut back = [0; 5];
+        client.read_exact(&mut back).expect("echoed");
+        assert_eq!(&back, word);
+    }
+    let seen = origin.records()[0].to_ascii_lowercase();
+    assert!(seen.contains("connection: upgrade\r\n") && seen.contains("upgrade: websocket\r\n"), "{seen}");
+    drop(client);
+    origin.wait_closed();
+}
+
+#[test]
+fn a_tunnel_in_which_nothing_moves_is_closed() {
+    let origin = echo();
+    let mut impatient = upstream(origin.address);
+    impatient.timeouts.idle = Micros(100_000);
+    let gateway = gateway(impatient);
+    let mut client = gateway.connect();
+    client.write_all(UPGRADE).expect("sent");
+    read_head(&mut client).expect("a head");
+    let mut rest = Vec::new();
+    let _ = client.read_to_end(&mut rest);
+    assert_eq!(rest, b"early");
+    origin.wait_closed();
+}
+
+#[test]
+fn an_upgrade_the_upstream_ignores_is_an_ordinary_answer() {
+    let origin = Origin::answering(OK);
+    let gateway = gateway(upstream(origin.address));
+    let mut client = gateway.connect();
+    client.write_all(UPGRADE).expect("sent");
+    assert_eq!(super::harness::read_answer(&mut client).body, "ok");
+}
+
+#[test]
+fn other_protocols_are_not_passed_on() {
+    let origin = Origin::answering(OK);
+    let gateway = gateway(upstream(origin.address));
+    let asked = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAA\r\n\r\n";
+    assert_eq!(gateway.ask(asked).status, 200);
+    let seen = origin.records()[0].to_ascii_lowercase();
+    assert!(!seen.contains("h2c") && !seen.contains("http2-settings") && !seen.contains("connection"), "{seen}");
+}
+
+#[test]
+fn a_switch_to_something_else_is_502() {
+    let origin = Origin::start(|conn| {
+        conn.request()?;
+        conn.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+    });
+    let gateway = gateway(upstream(origin.address));
+    let mut client = gateway.connect();
+    client.write_all(UPGRADE).expect("sent");
+    assert_eq!(super::harness::read_answer(&mut client).status, 502);
+}
