@@ -13,11 +13,12 @@ mod shares;
 #[cfg(test)]
 mod tests;
 
+use std::io::{Read, Seek};
 use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::limit::{Claim, Kind, Limit, Placement, Settlement, Timestamp, Verdict};
-use crate::store::local::{CarryReport, ColdStart, LocalStore};
+use crate::store::local::{CarryReport, ColdStart, LocalStore, SnapshotError};
 use crate::store::{Backend, Store};
 
 pub use counters::{Agreement, Count, Snapshot};
@@ -48,8 +49,25 @@ impl<S: Store + Send + Sync> Limiter<S> {
     /// A limiter for `limits` (`limits[i].index == i`); those with [`Placement::Shared`] live in `shared`.
     pub fn new(limits: &[Arc<Limit>], shared: Arc<S>, clock: Clock, cold_start: ColdStart) -> Self {
         debug_assert!(limits.iter().enumerate().all(|(index, limit)| limit.index == index), "indices are dense");
-        let shares = Shares::new(limits, shared.replicas(), clock.clone());
-        let local = LocalStore::new(limits, clock, cold_start);
+        Self::with(limits, shared, LocalStore::new(limits, clock, cold_start))
+    }
+
+    /// A limiter for `limits` with the local buckets that [`LocalStore::save`] wrote into a snapshot.
+    ///
+    /// # Errors
+    /// When the snapshot cannot be used; then start as `cold_start` says, with [`Limiter::new`].
+    pub fn restored(
+        limits: &[Arc<Limit>],
+        shared: Arc<S>,
+        clock: Clock,
+        snapshot: impl Read + Seek,
+    ) -> Result<(Self, CarryReport), SnapshotError> {
+        let (local, report) = LocalStore::restored(limits, clock, snapshot)?;
+        Ok((Self::with(limits, shared, local), report))
+    }
+
+    fn with(limits: &[Arc<Limit>], shared: Arc<S>, local: LocalStore) -> Self {
+        let shares = Shares::new(limits, shared.replicas(), local.clock().clone());
         let counters = Counters::new(limits);
         Self { generation: Arc::new(Generation { limits: limits.into(), local, shared, shares, counters }) }
     }

@@ -1,5 +1,6 @@
 //! What becomes of buckets when the limits change under them.
 
+use std::mem::discriminant;
 use std::sync::Arc;
 
 use crate::limit::{Limit, Role};
@@ -54,7 +55,7 @@ impl LocalStore {
             let floors = keeps_floors(limit, limits);
             let (carry, table) = match before.map(|index| (&self.limits[index], self.tables[index].latest())) {
                 None => (Carry::New, Arc::new(Table::new(limit, floors, self.epoch))),
-                Some((_, table)) if table.algorithm().kind() != limit.algorithm.kind() => {
+                Some((_, table)) if discriminant(table.algorithm()) != discriminant(&limit.algorithm) => {
                     (Carry::Afresh, Arc::new(Table::new(limit, floors, self.epoch)))
                 }
                 Some((before, table)) => {
@@ -85,7 +86,7 @@ impl LocalStore {
 }
 
 impl Carried {
-    fn of(limit: &Limit, carry: Carry) -> Self {
+    pub(super) fn of(limit: &Limit, carry: Carry) -> Self {
         Self { name: Arc::clone(&limit.name), tier: limit.tier.clone(), role: limit.role, carry }
     }
 }

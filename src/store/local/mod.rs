@@ -9,6 +9,8 @@ mod hash;
 mod memory;
 mod packed;
 mod set;
+mod snapshot;
+mod state_bytes;
 mod table;
 mod wide;
 
@@ -24,6 +26,8 @@ use crate::limit::{Claim, Draw, Limit, Placement, Settlement, Standing, Timestam
 
 use super::{Store, StoreError};
 pub use carry::{Carried, Carry, CarryReport};
+pub use snapshot::SnapshotError;
+
 use hash::Seed;
 use packed::Glance;
 use table::{Moving, Slot, Table};

@@ -21,7 +21,7 @@ use crate::limit::{Algorithm, Change, Standing, Timestamp, Verdict};
 
 use super::Tally;
 use super::memory::{Sets, zeroed};
-use super::set::{Locked, SLOTS};
+use super::set::{ARRIVAL, Locked, SLOTS};
 use super::table::{Moving, Table};
 
 /// The buckets of one limit.
@@ -197,12 +197,12 @@ impl PackedTable {
             Moving::Bucket { tag, state: State::Level(level) } => {
                 if let Some(mut slot) = self.lock(tag, now) {
                     // In another geometry a set may be given more than it holds: then the least debts become floor.
-                    slot.adopt(self.packed.pack(level));
+                    slot.adopt(self.packed.pack(level).min(ARRIVAL));
                 }
             }
             Moving::Floor { first, last, state: State::Level(level) } => {
                 debug_assert!(self.floors.is_some(), "a successor of another geometry keeps floors");
-                let word = self.packed.pack(level);
+                let word = self.packed.pack(level).min(ARRIVAL);
                 for index in self.index(first)..=self.index(last) {
                     if let Some(floors) = &self.floors {
                         floors[index].fetch_max(word, Ordering::Relaxed);
@@ -210,7 +210,7 @@ impl PackedTable {
                 }
             }
             Moving::Birth { state: State::Level(level) } => {
-                self.birth.fetch_max(self.packed.pack(level), Ordering::Relaxed);
+                self.birth.fetch_max(self.packed.pack(level).min(ARRIVAL), Ordering::Relaxed);
             }
             // States of other algorithms are not handed to a token bucket.
             _ => {}

@@ -178,7 +178,8 @@ pub(crate) const SLOTS: usize = 4;
 pub(crate) const WORDS: usize = 2 * SLOTS;
 const LOCK: u64 = 1 << 63;
 const MOVED: u64 = 1 << 63;
-const ARRIVAL: u64 = (1 << 63) - 1;
+/// The bits of an arrival time.
+pub(crate) const ARRIVAL: u64 = (1 << 63) - 1;
 
 #[cfg(test)]
 mod tests {

@@ -53,7 +53,8 @@ pub(crate) enum Moving {
 }
 
 impl Moving {
-    fn state(&self) -> &State {
+    /// The state it carries.
+    pub(crate) fn state(&self) -> &State {
         match self {
             Self::Bucket { state, .. } | Self::Floor { state, .. } | Self::Birth { state } => state,
         }

@@ -290,7 +290,8 @@ impl WideSlot<'_> {
 /// What one bucket may occupy: its tag, its state, and for a log the grants it can come to hold.
 fn entry_size(algorithm: &Algorithm) -> usize {
     let log = match algorithm {
-        Algorithm::SlidingLog(log) => usize::try_from(log.quota().amount).unwrap_or(usize::MAX),
+        // Its own quota, and with `max_wait` as much again that is promised.
+        Algorithm::SlidingLog(log) => usize::try_from(log.quota().amount.saturating_mul(2)).unwrap_or(usize::MAX),
         _ => 0,
     };
     (size_of::<u64>() + size_of::<Option<State>>()).saturating_add(log.saturating_mul(size_of::<Entry>()))

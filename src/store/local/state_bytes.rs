@@ -1,0 +1,108 @@
+//! One bucket's state as bytes.
+
+use std::io::{self, Read, Write};
+
+use crate::limit::bucket::{Held, Level, Pair, State, Steps, Warming};
+use crate::limit::sliding_log::{Entry, LOG_UNITS_MAX, Log};
+use crate::limit::{Micros, Timestamp};
+
+use super::snapshot::{SnapshotError, read_u8, read_u64};
+use super::table::Moving;
+
+pub(super) fn write_moving(moving: &Moving, out: &mut impl Write) -> io::Result<()> {
+    match moving {
+        Moving::Bucket { tag, .. } => {
+            out.write_all(&[BUCKET])?;
+            out.write_all(&tag.to_le_bytes())?;
+        }
+        Moving::Floor { first, last, .. } => {
+            out.write_all(&[FLOOR])?;
+            out.write_all(&first.to_le_bytes())?;
+            out.write_all(&last.to_le_bytes())?;
+        }
+        Moving::Birth { .. } => out.write_all(&[BIRTH])?,
+    }
+    write_state(moving.state(), out)
+}
+
+pub(super) fn write_end(out: &mut impl Write) -> io::Result<()> {
+    out.write_all(&[END])
+}
+
+/// The next record; `None`: the end mark. Moments are moved back by `behind`.
+pub(super) fn read_moving(input: &mut impl Read, behind: Micros) -> Result<Option<Moving>, SnapshotError> {
+    Ok(Some(match read_u8(input)? {
+        END => return Ok(None),
+        BUCKET => Moving::Bucket { tag: read_u64(input)?, state: read_state(input, behind)? },
+        FLOOR => {
+            let (first, last) = (read_u64(input)?, read_u64(input)?);
+            if first > last {
+                return Err(SnapshotError::Corrupt("a floor ends before it begins"));
+            }
+            Moving::Floor { first, last, state: read_state(input, behind)? }
+        }
+        BIRTH => Moving::Birth { state: read_state(input, behind)? },
+        _ => return Err(SnapshotError::Corrupt("a record of no known kind")),
+    }))
+}
+
+fn write_state(state: &State, out: &mut impl Write) -> io::Result<()> {
+    let mut words = |kind: u8, words: &[u64]| {
+        out.write_all(&[kind])?;
+        words.iter().try_for_each(|word| out.write_all(&word.to_le_bytes()))
+    };
+    match state {
+        State::Level(Level { level, at }) => words(LEVEL, &[level.cast_unsigned(), at.as_micros()]),
+        State::Warming(Warming { level, cold }) => {
+            words(WARMING, &[level.level.cast_unsigned(), level.at.as_micros(), *cold])
+        }
+        State::Steps(Steps { units, since }) => words(STEPS, &[units.cast_unsigned(), since.as_micros()]),
+        State::Pair(Pair { start, previous, current }) => words(PAIR, &[start.as_micros(), *previous, *current]),
+        State::Held(Held { units }) => words(HELD, &[*units]),
+        State::Log(log) => {
+            words(LOG, &[log.entries().len() as u64])?;
+            for Entry { at, units } in log.entries() {
+                out.write_all(&at.as_micros().to_le_bytes())?;
+                out.write_all(&units.to_le_bytes())?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn read_state(input: &mut impl Read, behind: Micros) -> Result<State, SnapshotError> {
+    let kind = read_u8(input)?;
+    let mut word = || read_u64(input);
+    let moment = |micros: u64| Timestamp::from_micros(micros.saturating_sub(behind.0));
+    Ok(match kind {
+        LEVEL => State::Level(Level { level: word()?.cast_signed(), at: moment(word()?) }),
+        WARMING => {
+            let level = Level { level: word()?.cast_signed(), at: moment(word()?) };
+            State::Warming(Warming { level, cold: word()? })
+        }
+        STEPS => State::Steps(Steps { units: word()?.cast_signed(), since: moment(word()?) }),
+        PAIR => State::Pair(Pair { start: moment(word()?), previous: word()?, current: word()? }),
+        HELD => State::Held(Held { units: word()? }),
+        LOG => {
+            let entries = word()?;
+            if entries > 2 * LOG_UNITS_MAX {
+                return Err(SnapshotError::Corrupt("a log longer than any"));
+            }
+            let entry = |_| Ok(Entry { at: moment(word()?), units: word()? });
+            State::Log(Log::from_entries((0..entries).map(entry).collect::<io::Result<Vec<_>>>()?))
+        }
+        _ => return Err(SnapshotError::Corrupt("a state of no known kind")),
+    })
+}
+
+const END: u8 = 0;
+const BUCKET: u8 = 1;
+const FLOOR: u8 = 2;
+const BIRTH: u8 = 3;
+
+const LEVEL: u8 = 1;
+const WARMING: u8 = 2;
+const STEPS: u8 = 3;
+const PAIR: u8 = 4;
+const HELD: u8 = 5;
+const LOG: u8 = 6;
