@@ -1,0 +1,34 @@
+//! The local store, on a manual clock.
+
+use std::sync::Arc;
+
+use tollgate::clock::Clock;
+use tollgate::limit::{Limit, Timestamp};
+use tollgate::store::local::{ColdStart, LocalStore};
+
+use crate::subject::Subject;
+
+/// The local store.
+pub(crate) struct Local {
+    store: LocalStore,
+    clock: Clock,
+}
+
+impl Subject for Local {
+    type Store = LocalStore;
+    const SHARED: bool = false;
+    const RUNS: u64 = 300;
+
+    async fn new(limits: &[Arc<Limit>], now: Timestamp) -> Option<Self> {
+        let clock = Clock::manual(now);
+        Some(Self { store: LocalStore::new(limits, clock.clone(), ColdStart::Full), clock })
+    }
+
+    fn store(&self) -> &LocalStore {
+        &self.store
+    }
+
+    fn set_time(&mut self, now: Timestamp) {
+        self.clock.advance(now.since(self.clock.now()));
+    }
+}

@@ -1,0 +1,43 @@
+//! One suite over every store: whatever remembers the buckets, the verdicts are the core's.
+//!
+//! A store takes part by giving a [`Subject`]: how to make it, and how to move its clock. Each line of `suite!` runs all of
+//! [`suite`] on one. A store that is not there (no URL in the environment) is skipped with a printed notice.
+
+#[path = "../model/random.rs"]
+mod random;
+mod subject;
+mod suite;
+
+mod local;
+
+/// Every test of the suite for one subject.
+macro_rules! suite {
+    ($name:ident, $subject:ty) => {
+        mod $name {
+            suite!(@tests $subject:
+                every_algorithm_answers_as_the_core_does,
+                several_limits_are_charged_all_or_none,
+                settlements_land_as_in_the_core,
+                a_refused_request_passes_exactly_when_told,
+                a_refusal_by_one_limit_leaves_the_others_as_they_were,
+                the_order_of_claims_does_not_matter,
+                a_shadow_limit_never_vetoes_and_never_goes_into_debt,
+                a_place_in_flight_is_free_again_once_released,
+                a_peek_charges_nothing,
+                keys_and_limits_have_buckets_of_their_own,
+                the_extremes_neither_wrap_nor_round,
+            );
+        }
+    };
+    (@tests $subject:ty: $($test:ident,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+                tokio::task::LocalSet::new().block_on(&runtime, crate::suite::$test::<$subject>());
+            }
+        )*
+    };
+}
+
+suite!(on_the_local_store, crate::local::Local);

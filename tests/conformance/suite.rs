@@ -1,0 +1,312 @@
+//! The suite: each test is a promise of [`Store`], held against the core.
+
+use std::sync::Arc;
+
+use fastrand::Rng;
+use tollgate::limit::draw::peek_all;
+use tollgate::limit::{
+    Algorithm, Change, Claim, Draw, KeyBytes, Kind, Limit, Micros, Settlement, State, Terms, Timestamp, Verdict,
+    draw_all,
+};
+use tollgate::store::Store;
+
+use crate::random::{self, START};
+use crate::subject::{Subject, caller, claim, limit, terms};
+
+/// A store and the core side by side: the same calls go to both, and the answers must be equal.
+struct Twins<S: Subject> {
+    subject: S,
+    states: Vec<Option<State>>,
+    now: Timestamp,
+}
+
+impl<S: Subject> Twins<S> {
+    async fn new(limits: &[Arc<Limit>]) -> Option<Self> {
+        let now = Timestamp::from_micros(START);
+        let subject = S::new(limits, now).await?;
+        Some(Self { subject, states: limits.iter().map(|_| None).collect(), now })
+    }
+
+    fn pass(&mut self, span: Micros) {
+        // No process runs for more than a decade; the packed local table counts seventeen years.
+        let decade = Timestamp::from_micros(START + 315_000_000_000_000);
+        self.now = self.now.after(span).min(decade);
+        self.subject.set_time(self.now);
+    }
+
+    /// Draws from both; `claims` of limits whose index is their place in `states`.
+    async fn draw(&mut self, claims: &[Claim<'_>]) -> Draw {
+        let mut states: Vec<_> = claims.iter().map(|claim| self.states[claim.limit.index].take()).collect();
+        let before = states.clone();
+        let expected = draw_all(claims, &mut states, self.now);
+        for (claim, state) in claims.iter().zip(states) {
+            self.states[claim.limit.index] = state;
+        }
+        let drawn = self.subject.store().draw(claims).await.expect("the store answers");
+        assert_eq!(drawn, expected, "{claims:?} of {before:?} at {:?}", self.now);
+        drawn
+    }
+
+    async fn settle(&mut self, limit: &Limit, key: &KeyBytes, change: Change) {
+        limit.algorithm.settle(&mut self.states[limit.index], change, self.now);
+        self.subject.store().settle(&[Settlement { limit, key, change }]);
+        self.subject.settled().await;
+    }
+}
+
+/// Random terms this subject can keep.
+fn random_limit<S: Subject>(rng: &mut Rng, index: usize, kind: Kind) -> Arc<Limit> {
+    loop {
+        let mut terms = random::terms(rng, kind);
+        terms.shared = S::SHARED;
+        let calendar = matches!(terms.align, tollgate::limit::Align::Calendar(_));
+        if kind == Kind::InFlight {
+            terms.burst = None;
+            terms.debt = 0;
+            terms.max_wait = Micros::ZERO;
+        }
+        if let (Ok(algorithm), false) = (Algorithm::new(&terms), calendar && !S::calendars()) {
+            return limit::<S>(index, algorithm);
+        }
+    }
+}
+
+fn pause(rng: &mut Rng, limit: &Limit, told: Option<Micros>) -> Micros {
+    let Some(quota) = limit.algorithm.quota() else { return Micros(rng.u64(0..1_000_000)) };
+    let terms = Terms { ..terms::<crate::local::Local>(limit.algorithm.kind(), quota.amount, quota.period) };
+    Micros(random::pause(rng, &terms, told))
+}
+
+/// One meaning on every store: random limits, random traces, equal answers to the last field.
+pub(crate) async fn every_algorithm_answers_as_the_core_does<S: Subject>() {
+    for kind in S::kinds() {
+        for seed in 0..S::RUNS {
+            let mut rng = Rng::with_seed(seed);
+            let limits = [random_limit::<S>(&mut rng, 0, *kind)];
+            let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+            let (key, mut told) = (caller("only"), None);
+            for _ in 0..25 {
+                twins.pass(pause(&mut rng, &limits[0], told));
+                let cost = random::cost(&mut rng, limits[0].algorithm.greatest_cost());
+                let drawn = twins.draw(&[claim(&limits[0], &key, cost)]).await;
+                told = match drawn.standings[0].verdict {
+                    Verdict::Allow { .. } => None,
+                    Verdict::Deny { retry_after } => retry_after,
+                };
+            }
+        }
+    }
+}
+
+/// Any mixture of limits, enforced and not, in one call.
+pub(crate) async fn several_limits_are_charged_all_or_none<S: Subject>() {
+    for seed in 0..S::RUNS {
+        let mut rng = Rng::with_seed(seed ^ 0x5eed);
+        let limits: Vec<_> = (0..4)
+            .map(|index| {
+                let kind = random::pick(&mut rng, S::kinds());
+                random_limit::<S>(&mut rng, index, kind)
+            })
+            .collect();
+        let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+        let key = caller("several");
+        for _ in 0..25 {
+            let slowest = &limits[rng.usize(..4)];
+            twins.pass(pause(&mut rng, slowest, None));
+            let mut claims = Vec::new();
+            for limit in &limits {
+                let cost = random::cost(&mut rng, limit.algorithm.greatest_cost());
+                let (chosen, enforced) = (rng.u8(..4) > 0, rng.u8(..4) > 0);
+                if chosen {
+                    claims.push(Claim { enforced, ..claim(limit, &key, cost) });
+                }
+            }
+            rng.shuffle(&mut claims);
+            twins.draw(&claims).await;
+        }
+    }
+}
+
+/// Charges, refunds and releases, in between draws.
+pub(crate) async fn settlements_land_as_in_the_core<S: Subject>() {
+    for kind in S::kinds() {
+        for seed in 0..S::RUNS {
+            let mut rng = Rng::with_seed(seed ^ 0xc0de);
+            let limits = [random_limit::<S>(&mut rng, 0, *kind)];
+            let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+            let key = caller("settled");
+            for _ in 0..25 {
+                twins.pass(pause(&mut rng, &limits[0], None));
+                let cost = random::cost(&mut rng, limits[0].algorithm.greatest_cost().min(1_000));
+                twins.draw(&[claim(&limits[0], &key, cost)]).await;
+                let units = rng.u64(0..=limits[0].algorithm.greatest_cost().min(1_000));
+                match rng.u8(..5) {
+                    0 => twins.settle(&limits[0], &key, Change::Charge { more: units }).await,
+                    1 => twins.settle(&limits[0], &key, Change::Refund { units }).await,
+                    2 => twins.settle(&limits[0], &key, Change::Release { units }).await,
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// A lone caller that waits as long as it was told is admitted; one microsecond less, it is not.
+pub(crate) async fn a_refused_request_passes_exactly_when_told<S: Subject>() {
+    for kind in S::kinds().iter().filter(|kind| **kind != Kind::InFlight) {
+        for (amount, period) in [(1, 86_400), (7, 3), (100, 60), (50, 1)] {
+            let algorithm =
+                Algorithm::new(&terms::<S>(*kind, amount, Micros::from_secs(period))).expect("representable");
+            let limits = [limit::<S>(0, algorithm)];
+            let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+            let key = caller("patient");
+            assert!(twins.draw(&[claim(&limits[0], &key, amount)]).await.granted);
+            twins.pass(Micros(12_345));
+            let refused = twins.draw(&[claim(&limits[0], &key, 1)]).await;
+            // At the fastest of these rates a unit has come back by now.
+            let Verdict::Deny { retry_after: Some(told) } = refused.standings[0].verdict else {
+                panic!("{kind:?}: {refused:?}")
+            };
+            twins.pass(Micros(told.0 - 1));
+            assert!(!twins.draw(&[claim(&limits[0], &key, 1)]).await.granted, "{kind:?} a microsecond early");
+            twins.pass(Micros(1));
+            assert!(twins.draw(&[claim(&limits[0], &key, 1)]).await.granted, "{kind:?} after {told:?}");
+        }
+    }
+}
+
+/// A refused request spends nothing anywhere.
+pub(crate) async fn a_refusal_by_one_limit_leaves_the_others_as_they_were<S: Subject>() {
+    let limits = per_minute::<S>(&[1, 10, 20]);
+    let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+    let key = caller("spender");
+    let claims: Vec<_> = limits.iter().map(|limit| claim(limit, &key, 1)).collect();
+    assert!(twins.draw(&claims).await.granted);
+    for _ in 0..30 {
+        assert!(!twins.draw(&claims).await.granted);
+    }
+    let others = [claim(&limits[1], &key, 9), claim(&limits[2], &key, 19)];
+    let drawn = twins.draw(&others).await;
+    assert!(drawn.granted, "thirty refusals took nothing: {drawn:?}");
+}
+
+/// The same calls with the claims in any order.
+pub(crate) async fn the_order_of_claims_does_not_matter<S: Subject>() {
+    let mut totals = Vec::new();
+    for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+        let limits = per_minute::<S>(&[5, 3, 8]);
+        let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+        let key = caller("orderly");
+        let claims = order.map(|place| claim(&limits[place], &key, 1));
+        let mut granted = 0;
+        for _ in 0..40 {
+            granted += u32::from(twins.draw(&claims).await.granted);
+            twins.pass(Micros::from_secs(3));
+        }
+        totals.push(granted);
+    }
+    assert!(totals.iter().all(|total| *total == totals[0]), "{totals:?}");
+}
+
+/// A limit that is not enforced counts what it would have admitted, and no more.
+pub(crate) async fn a_shadow_limit_never_vetoes_and_never_goes_into_debt<S: Subject>() {
+    let limits = per_minute::<S>(&[10, 2]);
+    let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+    let key = caller("shadowed");
+    for round in 0..10 {
+        let claims = [claim(&limits[0], &key, 1), Claim { enforced: false, ..claim(&limits[1], &key, 1) }];
+        let drawn = twins.draw(&claims).await;
+        assert!(drawn.granted);
+        assert_eq!(matches!(drawn.standings[1].verdict, Verdict::Allow { .. }), round < 2);
+    }
+    // Enforced now, it stands where two requests left it: one unit is back after half a minute.
+    twins.pass(Micros::from_secs(30));
+    assert!(twins.draw(&[claim(&limits[1], &key, 1)]).await.granted);
+}
+
+/// Concurrency: the place of a request that ended is free.
+pub(crate) async fn a_place_in_flight_is_free_again_once_released<S: Subject>() {
+    if !S::kinds().contains(&Kind::InFlight) {
+        return;
+    }
+    let algorithm = Algorithm::new(&terms::<S>(Kind::InFlight, 3, Micros::ZERO)).expect("a number");
+    let limits = [limit::<S>(0, algorithm)];
+    let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+    let key = caller("busy");
+    for _ in 0..3 {
+        assert!(twins.draw(&[claim(&limits[0], &key, 1)]).await.granted);
+    }
+    let refused = twins.draw(&[claim(&limits[0], &key, 1)]).await;
+    assert_eq!(
+        refused.standings[0].verdict,
+        Verdict::Deny { retry_after: None },
+        "nobody knows when a place falls free"
+    );
+    twins.settle(&limits[0], &key, Change::Release { units: 1 }).await;
+    assert!(twins.draw(&[claim(&limits[0], &key, 1)]).await.granted);
+    assert!(!twins.draw(&[claim(&limits[0], &key, 1)]).await.granted);
+}
+
+/// Looking is free, and sees what a draw would get.
+pub(crate) async fn a_peek_charges_nothing<S: Subject>() {
+    let limits = per_minute::<S>(&[4, 9]);
+    let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+    let key = caller("curious");
+    for _ in 0..6 {
+        let claims = [claim(&limits[0], &key, 1), claim(&limits[1], &key, 1)];
+        let expected = peek_all(&claims, &twins.states, twins.now);
+        for _ in 0..3 {
+            assert_eq!(twins.subject.store().peek(&claims).await.expect("the store answers"), expected);
+        }
+        twins.draw(&claims).await;
+        twins.pass(Micros::from_secs(1));
+    }
+}
+
+/// One caller's spending is not another's, one limit's not another's.
+pub(crate) async fn keys_and_limits_have_buckets_of_their_own<S: Subject>() {
+    let limits = per_minute::<S>(&[1, 1]);
+    let now = Timestamp::from_micros(START);
+    let Some(subject) = S::new(&limits, now).await else { return };
+    let callers: Vec<_> = ["a", "b", ""].map(caller).into_iter().chain([caller(&"long".repeat(100))]).collect();
+    for expected in [true, false] {
+        for limit in &limits {
+            for key in &callers {
+                let drawn = subject.store().draw(&[claim(limit, key, 1)]).await.expect("the store answers");
+                assert_eq!(drawn.granted, expected);
+            }
+        }
+    }
+}
+
+/// One a day with the greatest burst there is, ten million a second, years of idling.
+pub(crate) async fn the_extremes_neither_wrap_nor_round<S: Subject>() {
+    let day = Micros::from_secs(86_400);
+    let most = ((1u64 << 53) - 1) / day.0;
+    for (amount, period, burst) in [
+        (1, day, 1),
+        (1, day, most),
+        (10_000_000, Micros::from_secs(1), 10),
+        (10_000_000, Micros::from_secs(1), 1 << 40),
+    ] {
+        let terms = Terms { burst: Some(burst), ..terms::<S>(Kind::TokenBucket, amount, period) };
+        let limits = [limit::<S>(0, Algorithm::new(&terms).expect("representable"))];
+        let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+        let key = caller("extreme");
+        assert!(twins.draw(&[claim(&limits[0], &key, burst)]).await.granted);
+        for pause in [0, 1, 86_399_999_999, 1, 300_000_000_000_000] {
+            twins.pass(Micros(pause));
+            twins.draw(&[claim(&limits[0], &key, 1)]).await;
+            twins.draw(&[claim(&limits[0], &key, burst)]).await;
+            twins.draw(&[claim(&limits[0], &key, u64::MAX)]).await;
+        }
+    }
+}
+
+fn per_minute<S: Subject>(bursts: &[u64]) -> Vec<Arc<Limit>> {
+    let limit = |(index, burst): (usize, &u64)| {
+        let terms = Terms { burst: Some(*burst), ..terms::<S>(Kind::TokenBucket, 2, Micros::from_secs(60)) };
+        limit::<S>(index, Algorithm::new(&terms).expect("representable"))
+    };
+    bursts.iter().enumerate().map(limit).collect()
+}
