@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 pub use super::raw::{
-    Audit, ClientCertificates, ColdStart, LogFormat, LogKeys, LogLevel, OperationsFormat, RetryOn, SendProxyProtocol,
+    Audit, ClientCertificates, ColdStart, LogFormat, LogKeys, LogLevel, OperationsFormat,
     StoreKind,
 };
 use crate::limit::{Micros, WhenDown};
@@ -196,46 +196,8 @@ pub enum Topology {
 pub struct UpstreamSettings {
     /// Its name.
     pub name: String,
-    /// Active health checks.
-    pub health: Option<Health>,
-    /// Passive ejection.
-    pub eject: Eject,
-    /// After what a request may be sent again.
-    pub retry_on: Vec<RetryOn>,
     /// The largest body kept for sending it again.
     pub retry_body: u64,
-    /// From the first byte to the last; `None`: no bound of its own.
-    pub total: Option<Micros>,
-    /// How often names are looked up again.
-    pub resolve_every: Micros,
-    /// How long a new or recovered server takes to get its full share.
-    pub slow_start: Micros,
-    /// The PROXY protocol header sent on new connections.
-    pub proxy_protocol: SendProxyProtocol,
-}
-
-/// Active health checks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Health {
-    /// The path asked for.
-    pub path: String,
-    /// How often.
-    pub every: Micros,
-    /// How long an answer may take.
-    pub timeout: Micros,
-    /// Good answers in a row that bring a server back.
-    pub healthy_after: u32,
-    /// Bad answers in a row that take a server out.
-    pub unhealthy_after: u32,
-}
-
-/// Passive ejection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Eject {
-    /// Failures in a row that take a server out.
-    pub failures: u32,
-    /// For how long at first.
-    pub wait: Micros,
 }
 
 /// Something that must not be shown: its `Debug` says only that it is there.

@@ -33,6 +33,80 @@ pub struct Upstream {
     pub queue_timeout: Micros,
     /// Files for TLS towards its servers.
     pub tls: TlsFiles,
+    /// Active health checks.
+    pub health: Option<Health>,
+    /// Passive ejection.
+    pub eject: Eject,
+    /// After what a request may be sent again.
+    pub retry: Retry,
+    /// From the request's head to the answer's end; `None`: no bound of its own.
+    pub total: Option<Micros>,
+    /// How long an answer of the resolver is used.
+    pub resolve_every: Micros,
+    /// How long a recovered server takes to get its full share; zero: none.
+    pub slow_start: Micros,
+    /// The PROXY protocol header sent on new connections, which are then used for one request each.
+    pub proxy_protocol: ProxyProtocol,
+}
+
+/// Active health checks: a server that fails them gets no requests while there are others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// The path asked for; any 2xx or 3xx is good.
+    pub path: String,
+    /// How often.
+    pub every: Micros,
+    /// How long an answer may take.
+    pub timeout: Micros,
+    /// Good answers in a row that bring a server back.
+    pub healthy_after: u32,
+    /// Bad answers in a row that take a server out.
+    pub unhealthy_after: u32,
+}
+
+/// Passive ejection: a server that fails requests is left out for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Eject {
+    /// Failures in a row (no connection, no answer, 502, 503, 504) that take a server out.
+    pub failures: u32,
+    /// For how long at first; doubled each time, 32 times that at most.
+    pub wait: Micros,
+}
+
+impl Default for Eject {
+    fn default() -> Self {
+        Self { failures: 5, wait: Micros::from_secs(10) }
+    }
+}
+
+/// After what a request may be sent again. What may have had an effect is sent again only if its method is idempotent;
+/// a body is never sent twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// No connection could be made.
+    pub connect_failure: bool,
+    /// HTTP/2: the stream was refused before it was looked at.
+    pub refused_stream: bool,
+    /// These statuses.
+    pub statuses: Vec<u16>,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { connect_failure: true, refused_stream: true, statuses: Vec::new() }
+    }
+}
+
+/// The PROXY protocol header sent to a server (haproxy.org, proxy-protocol.txt).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProxyProtocol {
+    /// None.
+    #[default]
+    Off,
+    /// The text form.
+    V1,
+    /// The binary form.
+    V2,
 }
 
 /// Files for TLS towards an upstream.

@@ -10,14 +10,16 @@ use super::store::pair;
 use super::{Context, entries_of, seconds};
 use crate::config::problem::Problem;
 use crate::config::quantity::Size;
-use crate::config::raw::{self, RawBalance, RawServer, RawUpstream, RetryOn};
+use crate::config::raw::{self, RawBalance, RawServer, RawUpstream, RetryOn, SendProxyProtocol};
 use crate::config::reader::Field;
 use crate::config::scalar::{OneOrMany, ShortOr, Text};
-use crate::config::settings::{Eject, Health, SendProxyProtocol, UpstreamSettings};
+use crate::config::settings::UpstreamSettings;
 use crate::config::source::At;
 use crate::limit::Micros;
 use crate::policy::UpstreamTimeouts;
-use crate::policy::upstream::{Balance, HostPolicy, Server, ServerAddress, TlsFiles, Upstream};
+use crate::policy::upstream::{
+    Balance, Eject, Health, HostPolicy, ProxyProtocol, Retry, Server, ServerAddress, TlsFiles, Upstream,
+};
 
 /// The upstreams of a file.
 #[derive(Debug, Default)]
@@ -208,6 +210,20 @@ fn build(
             certificate: client.as_ref().map(|(certificate, _)| certificate.clone()),
             key: client.map(|(_, key)| key),
         },
+        health: raw.health.get().and_then(|health| self::health(health, context)),
+        eject: Eject {
+            failures: small(context.within("failures", &eject.failures, 5, 1, 1_000)),
+            wait: context.time("wait", &eject.wait, seconds(10)),
+        },
+        retry: retry(retries.on.get()),
+        total: Some(context.time("total", &timeouts.total, Micros::ZERO)).filter(|total| *total > Micros::ZERO),
+        resolve_every: context.time("resolve_every", &raw.resolve_every, seconds(5)),
+        slow_start: raw.slow_start.get().map_or(Micros::ZERO, |at| at.value.0),
+        proxy_protocol: match raw.proxy_protocol.or(SendProxyProtocol::Off) {
+            SendProxyProtocol::Off => ProxyProtocol::Off,
+            SendProxyProtocol::V1 => ProxyProtocol::V1,
+            SendProxyProtocol::V2 => ProxyProtocol::V2,
+        },
         servers,
     };
     let tls = upstream.servers.iter().any(|server| server.tls.is_some());
@@ -217,29 +233,32 @@ fn build(
             context.push(problem.at(place, "no server of this upstream has an https URL"));
         }
     }
-    let total = context.time("total", &timeouts.total, Micros::ZERO);
     let settings = UpstreamSettings {
         name: name.value.clone(),
-        health: raw.health.get().and_then(|health| self::health(health, context)),
-        eject: Eject {
-            failures: small(context.within("failures", &eject.failures, 5, 1, 1_000)),
-            wait: context.time("wait", &eject.wait, seconds(10)),
-        },
-        retry_on: retries.on.get().map_or_else(
-            || vec![RetryOn::ConnectFailure, RetryOn::RefusedStream],
-            |on: &At<OneOrMany<RetryOn>>| on.list.iter().map(|at| at.value).collect(),
-        ),
         retry_body: match retries.body.get().map(|at| at.value) {
             None => 0,
             Some(Size::Bytes(bytes)) if bytes <= RETRY_BODY_MOST => bytes,
             Some(_) => context.bounded("body", &retries.body, 0, 0, RETRY_BODY_MOST),
         },
-        total: (total > Micros::ZERO).then_some(total),
-        resolve_every: context.time("resolve_every", &raw.resolve_every, seconds(5)),
-        slow_start: raw.slow_start.get().map_or(Micros::ZERO, |at| at.value.0),
-        proxy_protocol: raw.proxy_protocol.or(SendProxyProtocol::Off),
     };
     (Arc::new(upstream), settings)
+}
+
+fn retry(on: Option<&At<OneOrMany<RetryOn>>>) -> Retry {
+    let Some(on) = on else { return Retry::default() };
+    let mut retry = Retry { connect_failure: false, refused_stream: false, statuses: Vec::new() };
+    for at in &on.list {
+        match at.value {
+            RetryOn::ConnectFailure => retry.connect_failure = true,
+            RetryOn::RefusedStream => retry.refused_stream = true,
+            // Always done: such a connection was closed before the request came.
+            RetryOn::ConnectionClosed => {}
+            RetryOn::BadGateway => retry.statuses.push(502),
+            RetryOn::Unavailable => retry.statuses.push(503),
+            RetryOn::GatewayTimeout => retry.statuses.push(504),
+        }
+    }
+    retry
 }
 
 fn health(raw: &At<raw::RawHealth>, context: &mut Context<'_>) -> Option<Health> {

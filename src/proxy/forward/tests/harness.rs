@@ -13,7 +13,9 @@ use crate::clock::Clock;
 use crate::limit::Micros;
 use crate::limiter::{Decision, Limiter};
 use crate::policy::route::{HeaderEdits, HostPattern, Pattern, Route, Target};
-use crate::policy::upstream::{Balance, HostPolicy, Server, ServerAddress, TlsFiles, Upstream};
+use crate::policy::upstream::{
+    Balance, Eject, HostPolicy, ProxyProtocol, Retry, Server, ServerAddress, TlsFiles, Upstream,
+};
 use crate::policy::{FilledEdits, UpstreamTimeouts};
 use crate::proxy::body::ResponseBody;
 use crate::proxy::forward::{Forwarder, Passage};
@@ -104,6 +106,13 @@ pub(super) fn upstream(address: SocketAddr) -> Upstream {
         pending: 8,
         queue_timeout: Micros::from_secs(5),
         tls: TlsFiles::default(),
+        health: None,
+        eject: Eject { failures: 3, wait: Micros::from_secs(1) },
+        retry: Retry::default(),
+        total: None,
+        resolve_every: Micros::from_secs(5),
+        slow_start: Micros::ZERO,
+        proxy_protocol: ProxyProtocol::Off,
     }
 }
 
