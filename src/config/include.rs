@@ -31,7 +31,7 @@ pub(crate) fn read(
     problems: &mut Problems,
     files: &mut Vec<PathBuf>,
 ) -> Tree {
-    let mut walk = Walk { env, problems, files, tree: Tree::default(), chain: Vec::new() };
+    let mut walk = Walk { env, problems, files, tree: Tree::default(), chain: vec![PathBuf::from(name)] };
     walk.text(name, text, base);
     walk.tree
 }
@@ -41,8 +41,8 @@ struct Walk<'w> {
     problems: &'w mut Problems,
     files: &'w mut Vec<PathBuf>,
     tree: Tree,
-    /// The files being read, outermost first, with the place that included each.
-    chain: Vec<(PathBuf, Option<Place>)>,
+    /// The files being read, outermost first.
+    chain: Vec<PathBuf>,
 }
 
 impl Walk<'_> {
@@ -64,10 +64,10 @@ impl Walk<'_> {
     }
 
     fn file(&mut self, path: PathBuf, included: Place) {
-        let same = |other: &Path| std::fs::canonicalize(other).ok() == std::fs::canonicalize(&path).ok();
-        if self.files.iter().any(|read| same(read)) {
-            let circle =
-                self.chain.iter().any(|(open, _)| same(open)) || self.files.first().is_some_and(|root| same(root));
+        let real = std::fs::canonicalize(&path).ok();
+        let same = |other: &PathBuf| real.is_some() && std::fs::canonicalize(other).ok() == real;
+        let circle = self.chain.iter().any(same);
+        if circle || self.files.iter().any(same) {
             let (title, label) = if circle {
                 ("includes itself", "the circle closes here")
             } else {
@@ -84,7 +84,7 @@ impl Walk<'_> {
         match std::fs::read_to_string(&path) {
             Ok(text) => {
                 let base = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
-                self.chain.push((path.clone(), Some(included)));
+                self.chain.push(path.clone());
                 self.text(&path.display().to_string(), text, &base);
                 self.chain.pop();
             }
@@ -108,11 +108,22 @@ impl Walk<'_> {
             let place = Place::new(file, span.clone());
             let message = error.message();
             if message == "duplicate key" {
+                // Keys of a table that is written twice are twice, too.
+                let header = text[..span.start].lines().enumerate().filter(|(_, line)| line.starts_with('[')).last();
+                if header.is_some_and(|(at, _)| at < line && self.tree.broken_lines.contains(&(file, at))) {
+                    continue;
+                }
                 self.problems.push(duplicate(file, text, place));
                 continue;
             }
-            let problem = Problem::error(NOT_TOML).at(place, message.replace(", expected", "; expected"));
-            let bare = message.starts_with("string values must be quoted") && !span.is_empty();
+            let unquoted = message.starts_with("string values must be quoted");
+            let label = match unquoted {
+                true if span.is_empty() => "a value is missing here".to_owned(),
+                true => "text stands in quotes".to_owned(),
+                false => message.replace(", expected", "; expected"),
+            };
+            let problem = Problem { syntax: true, ..Problem::error("this is not TOML").at(place, label) };
+            let bare = unquoted && !span.is_empty();
             self.problems.push(if bare { problem.help(format!("write \"{}\"", &text[span])) } else { problem });
         }
     }
@@ -122,6 +133,7 @@ impl Walk<'_> {
 fn duplicate(file: u32, text: &str, place: Place) -> Problem {
     let name = text.get(place.range()).unwrap_or_default();
     let problem = Problem::error(format!("`{name}` is written twice")).at(place, "written again here");
+    let problem = Problem { syntax: true, ..problem };
     let before = &text[..place.range().start];
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
     let line = text[line_start..].lines().next().unwrap_or_default();
@@ -247,9 +259,6 @@ pub(crate) fn plain(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
-
-/// The title of a syntax error.
-pub(crate) const NOT_TOML: &str = "this is not TOML";
 
 /// More included files than anybody means: a bound, not a feature.
 const FILES_MAX: usize = 1_000;

@@ -18,7 +18,9 @@ mod rate;
 mod raw;
 mod reader;
 mod render;
+mod report;
 mod scalar;
+mod schema;
 pub mod settings;
 mod source;
 mod validate;
@@ -31,7 +33,9 @@ pub use env::Env;
 use include::{Tree, plain};
 use problem::{Problem, Problems, Severity};
 pub use quick::quick;
-use settings::{Admin, Log, Server, Store, UpstreamSettings};
+pub use report::report;
+pub use schema::schema;
+use settings::{Admin, Log, Server, Store, TestCase, UpstreamSettings};
 use source::Sources;
 use validate::together::Places;
 use validate::{Context, entries_of, names_of};
@@ -55,6 +59,8 @@ pub struct Config {
     pub policy: Arc<Policy>,
     /// What each upstream needs besides [`Policy::upstreams`], at the same index.
     pub upstreams: Vec<UpstreamSettings>,
+    /// Tests of the file, for `tollgate check`.
+    pub tests: Vec<TestCase>,
     /// Files of callers that are read again by themselves ([`load_callers`]), with the index of their identity.
     pub caller_files: Vec<(usize, PathBuf)>,
     /// What is legal and hardly meant, drawn and ready to print.
@@ -75,7 +81,7 @@ impl ConfigError {
         let mut text = render::render(&self.problems, &self.sources, colour);
         let errors = self.problems.iter().filter(|problem| problem.severity == Severity::Error).count();
         if errors > 1 {
-            text.push_str(&format!("\n\n{errors} errors; nothing was started"));
+            text.push_str(&format!("\n\n{errors} errors"));
         }
         text
     }
@@ -179,8 +185,7 @@ fn compile(
         .into_iter()
         .filter(|problem| {
             let line = |mark: &problem::Mark| (mark.place.file, sources.position(mark.place).1 - 1);
-            problem.title == include::NOT_TOML
-                || problem.marks.first().is_none_or(|mark| !broken_lines.contains(&line(mark)))
+            problem.syntax || problem.marks.first().is_none_or(|mark| !broken_lines.contains(&line(mark)))
         })
         .collect();
     let wrong = problems.iter().any(|problem| problem.severity == Severity::Error);
@@ -192,7 +197,11 @@ fn compile(
                 problems.iter().map(|problem| render::render(std::slice::from_ref(problem), &sources, false)).collect();
             Ok(Config { warnings, files_read: files, ..config })
         }
-        _ => Err(ConfigError { problems, sources }),
+        _ => {
+            // Beside errors a warning is most often their echo: a limit is "never used" when its only route is wrong.
+            let problems = problems.into_iter().filter(|problem| problem.severity == Severity::Error).collect();
+            Err(ConfigError { problems, sources })
+        }
     }
 }
 
@@ -219,16 +228,17 @@ fn assemble(raw: &raw::RawFile, now: Timestamp, context: &mut Context<'_>) -> Op
     }
     let route_places = routes.places.clone();
     let route_names = routes.list.iter().map(|route| route.name.to_string()).collect();
-    let identity_places = entries_of(&raw.identities)
-        .iter()
-        .map(|(name, identity)| identity.when_missing.place().unwrap_or(name.place))
-        .collect();
+    let written = entries_of(&raw.identities);
+    let missing_places =
+        written.iter().map(|(name, identity)| identity.when_missing.place().unwrap_or(name.place)).collect();
+    let key_places = written.iter().map(|(name, identity)| identity.key.place().unwrap_or(name.place)).collect();
     let caller_files = identities.caller_files.clone();
     let cycles: Vec<_> = identities.list.iter().map(|identity| identity.when_missing).collect();
     let places = Places {
         written: &identities.written,
         when_missing: &cycles,
-        identity_places,
+        missing_places,
+        key_places,
         routes: route_places,
         route_names,
     };
@@ -242,6 +252,7 @@ fn assemble(raw: &raw::RawFile, now: Timestamp, context: &mut Context<'_>) -> Op
     };
     match Policy::build(parts) {
         Ok(policy) => {
+            let tests = validate::tests_table::tests(raw, &policy.identities, context);
             validate::together::warn(raw, &policy, &server, context);
             let policy = Arc::new(policy);
             Some(Config {
@@ -251,6 +262,7 @@ fn assemble(raw: &raw::RawFile, now: Timestamp, context: &mut Context<'_>) -> Op
                 store,
                 policy,
                 upstreams: upstreams.settings,
+                tests,
                 caller_files,
                 warnings: Vec::new(),
                 files_read: Vec::new(),

@@ -20,6 +20,8 @@ pub(crate) struct Problem {
     pub(crate) marks: Vec<Mark>,
     pub(crate) notes: Vec<String>,
     pub(crate) helps: Vec<String>,
+    /// Whether the text is no TOML here: what else is wrong on such a line is an echo.
+    pub(crate) syntax: bool,
 }
 
 /// A place with what to say about it.
@@ -32,7 +34,14 @@ pub(crate) struct Mark {
 impl Problem {
     /// A mistake that stops the start.
     pub(crate) fn error(title: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, title: title.into(), marks: Vec::new(), notes: Vec::new(), helps: Vec::new() }
+        Self {
+            severity: Severity::Error,
+            title: title.into(),
+            marks: Vec::new(),
+            notes: Vec::new(),
+            helps: Vec::new(),
+            syntax: false,
+        }
     }
 
     /// Something that is legal and hardly meant.
@@ -121,6 +130,6 @@ pub(crate) fn suggestion(what: &str, word: &str, candidates: &[&str]) -> String 
     match nearest(word, candidates.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None if candidates.is_empty() => format!("no {what} is defined"),
-        None => format!("there is {}", listed(candidates.iter().copied())),
+        None => format!("known are {}", listed(candidates.iter().copied())),
     }
 }

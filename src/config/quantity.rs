@@ -103,6 +103,10 @@ pub(crate) fn duration(text: &str) -> Result<Micros, Flaw> {
         let letters = text[number.end..].bytes().take_while(u8::is_ascii_alphabetic).count();
         let word = &text[number.end..number.end + letters];
         let end = number.end + letters;
+        if letters == 0 && text[number.end..].starts_with(['.', ',']) {
+            let label = "fractions are not known: use a smaller unit";
+            return Err(Flaw::new(at, text.len(), format!("`{text}` is not a duration"), label));
+        }
         if letters == 0 {
             return Err(Flaw::new(
                 at,
@@ -302,7 +306,7 @@ mod tests {
         for (text, start, end) in [
             ("10", 0, 2),
             ("10x", 2, 3),
-            ("1.5s", 0, 1),
+            ("1.5s", 0, 4),
             ("1m1h", 2, 4),
             ("s", 0, 1),
             ("", 0, 0),

@@ -1,8 +1,10 @@
 //! What the gateway runs on besides its policy: listeners, bounds, logs, the store. Checked, typed, defaults filled in.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+
+use http::{HeaderName, HeaderValue, Method, Uri};
 
 pub use super::raw::{
     Audit, ClientCertificates, ColdStart, LogFormat, LogKeys, LogLevel, OperationsFormat,
@@ -198,6 +200,68 @@ pub struct UpstreamSettings {
     pub name: String,
     /// The largest body kept for sending it again.
     pub retry_body: u64,
+}
+
+/// A test of the file: requests in virtual time, and what must come out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestCase {
+    /// Its name.
+    pub name: String,
+    /// The line it begins on.
+    pub line: usize,
+    /// What is sent, in this order, to the same buckets, which are fresh for each test.
+    pub sent: Vec<Sent>,
+    /// Headers the requests carry.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// What must come out.
+    pub expect: Expect,
+}
+
+/// Requests of one line of a test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// How many.
+    pub count: u64,
+    /// Their method.
+    pub method: Method,
+    /// Their host.
+    pub host: Option<String>,
+    /// Path and query.
+    pub uri: Uri,
+    /// Who sends them.
+    pub caller: Option<TestCaller>,
+    /// The address they come from.
+    pub from: Option<IpAddr>,
+    /// When the first comes, after the test's beginning.
+    pub at: Micros,
+    /// The time between two of them.
+    pub every: Micros,
+}
+
+/// `as IDENTITY:CALLER`; [`crate::policy::Policy::identify_as`] takes the two.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestCaller {
+    /// The identity's name.
+    pub identity: String,
+    /// The identity's index.
+    pub index: usize,
+    /// A known caller's name, or a key.
+    pub name: String,
+}
+
+/// What must come out of a test; what is `None` may be anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expect {
+    /// Requests admitted.
+    pub allowed: Option<u64>,
+    /// Requests refused by a limit.
+    pub refused: Option<u64>,
+    /// The wait the last refusal names, rounded up to whole seconds as the header is.
+    pub retry_after: Option<Micros>,
+    /// The status of the last answer, when it is the gateway's own.
+    pub status: Option<u16>,
+    /// The limit that refused last.
+    pub limit: Option<String>,
 }
 
 /// Something that must not be shown: its `Debug` says only that it is there.

@@ -126,13 +126,18 @@ pub(crate) fn settle(raw: &At<RawSettle>, context: &mut Context<'_>) -> Option<S
             context.push(problem.help("settle = { from = \"json:usage.total_tokens\", estimate = 500 }"));
         }
     }
-    let from = raw.from.get()?;
+    let source = settle_from(raw, context);
     let estimate = raw.estimate.get()?;
     let most = raw.max.or(estimate.value.saturating_mul(100).max(1));
     if most < estimate.value {
         let problem = Problem::error("the most a response may cost is below the estimate");
         context.push(problem.at(raw.max.place().unwrap_or(raw.place), "the most").at(estimate.place, "the estimate"));
     }
+    Some(Settle { from: source?, estimate: estimate.value, most })
+}
+
+fn settle_from(raw: &At<RawSettle>, context: &mut Context<'_>) -> Option<SettleFrom> {
+    let from = raw.from.get()?;
     let written = from.as_str();
     let source = if let Some(name) = written.strip_prefix("header:") {
         SettleFrom::Header(header_name_of(name, from.part("header:".len(), written.len()), context)?)
@@ -156,7 +161,7 @@ pub(crate) fn settle(raw: &At<RawSettle>, context: &mut Context<'_>) -> Option<S
     if let (Some(place), false) = (raw.per.place(), matches!(source, SettleFrom::Bytes { .. })) {
         context.push(Problem::error("`per` is for bytes").at(place, "the response says units, not bytes"));
     }
-    Some(Settle { from: source, estimate: estimate.value, most })
+    Some(source)
 }
 
 /// `count`.
@@ -196,7 +201,8 @@ pub(crate) fn statuses(list: &[At<Text>], context: &mut Context<'_>) -> Vec<Stat
 
 /// A constant cost that a bucket can never pay is a mistake; one that a request may bring is worth a word.
 pub(crate) fn check_payable(limit: &str, cost: &Cost, place: Place, amounts: &[Amounts], context: &mut Context<'_>) {
-    for amount in amounts {
+    // A bucket that holds nothing is a mistake of its own, and has been told.
+    for amount in amounts.iter().filter(|amount| amount.most > 0) {
         let most = amount.most.saturating_add(amount.debt);
         let whose = amount.tier.as_ref().map_or_else(String::new, |tier| format!(" for tier `{tier}`"));
         match cost {

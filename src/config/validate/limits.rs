@@ -334,6 +334,10 @@ impl Builder<'_> {
             );
             return None;
         }
+        if !(numbers.rate.is_absent() || numbers.in_flight.is_absent()) {
+            // The limit's own two, which has been said.
+            return None;
+        }
         let (kind, amount, period, unit, unlimited) = match (numbers.rate.get(), numbers.in_flight.get()) {
             (Some(rate), _) => match rate.value {
                 Rate::Per { amount, period, unit } => (self.kind(), amount, period, unit, false),
@@ -388,14 +392,13 @@ impl Builder<'_> {
             Err(errors) => {
                 for error in errors {
                     let place = self.place_of(error.field, numbers);
-                    let whose = tier.map_or_else(String::new, |tier| format!(" for tier `{}`", tier.value));
-                    context.push(
-                        Problem::error(format!(
-                            "limit `{}` cannot be kept{whose}: see `{}`",
-                            self.name.value, error.field
-                        ))
-                        .at(place, error.message),
-                    );
+                    let whose = match tier {
+                        Some(tier) => format!("tiers.{}.{}", tier.value, self.name.value),
+                        None if role == Role::Candidate => format!("limits.{}.candidate", self.name.value),
+                        None => format!("limits.{}", self.name.value),
+                    };
+                    let title = format!("`{whose}.{}` is not possible", error.field);
+                    context.push(Problem::error(title).at(place, error.message));
                 }
                 None
             }

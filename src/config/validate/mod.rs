@@ -8,6 +8,7 @@ pub(crate) mod responses;
 pub(crate) mod routes;
 pub(crate) mod server;
 pub(crate) mod store;
+pub(crate) mod tests_table;
 pub(crate) mod together;
 pub(crate) mod upstreams;
 

@@ -68,7 +68,9 @@ fn check_tls(raw: &raw::Server, server: &Server, context: &mut Context<'_>) {
     let tls = server.listen.iter().any(|listener| matches!(listener, Listener::Tcp { tls: true, .. }));
     if tls && raw.certificates.is_absent() {
         let problem = Problem::error("an https listener needs a certificate");
-        let problem = problem.at(raw.listen.place().unwrap_or_default(), "TLS is spoken here");
+        let list = raw.listen.get().map_or(&[][..], |listen| listen.list.as_slice());
+        let speaks = list.iter().find(|text| text.as_str().starts_with("https:")).map(|text| text.place);
+        let problem = problem.at(speaks.unwrap_or_default(), "TLS is spoken here");
         context
             .push(problem.help("add certificates = [{ certificate = \"site.pem\", key = \"site.key\" }] to [server]"));
     }

@@ -19,7 +19,9 @@ pub(crate) struct Places<'p> {
     /// What each does when its key is missing.
     pub(crate) when_missing: &'p [WhenMissing],
     /// Where each says that.
-    pub(crate) identity_places: Vec<Place>,
+    pub(crate) missing_places: Vec<Place>,
+    /// Where each says what its key is.
+    pub(crate) key_places: Vec<Place>,
     pub(crate) routes: Vec<Place>,
     pub(crate) route_names: Vec<String>,
 }
@@ -28,7 +30,7 @@ pub(crate) struct Places<'p> {
 pub(crate) fn build_error(error: BuildError, places: &Places<'_>, context: &mut Context<'_>) {
     let identity = |index: usize| {
         let name = places.written.get(index).map_or("", |name| name.value.as_str());
-        (name, places.identity_places.get(index).copied().unwrap_or_default())
+        (name, places.key_places.get(index).copied().unwrap_or_default())
     };
     let route = |index: usize| {
         let name = places.route_names.get(index).map_or("", String::as_str);
@@ -69,22 +71,10 @@ pub(crate) fn build_error(error: BuildError, places: &Places<'_>, context: &mut 
             Problem::error(format!("a template says `{{path:{name}}}`, but route `{route_name}` has no `{{{name}}}`"))
                 .at(place, format!("no segment is called `{name}`"))
         }
-        BuildError::IdentityCycle { identity: index } => {
-            let (name, place) = identity(index);
-            let mut problem =
-                Problem::error(format!("identity `{name}` stands in for itself")).at(place, "the circle begins here");
-            let mut at = index;
-            // As many steps as there are identities: the circle closes within them.
-            for _ in 0..places.when_missing.len() {
-                let Some(WhenMissing::Use(next)) = places.when_missing.get(at).copied() else { break };
-                at = next;
-                if at == index {
-                    break;
-                }
-                problem = problem.at(identity(at).1, "goes on here");
-            }
-            problem.help("the last one must end: when_missing = \"refuse\", \"skip\" or \"use:address\"")
-        }
+        BuildError::IdentityCycle { identity: index } => match cycle(index, places) {
+            Some(problem) => problem,
+            None => return,
+        },
         BuildError::CallersOfComposite { identity: index } => {
             let (name, place) = identity(index);
             Problem::error(format!(
@@ -115,6 +105,26 @@ pub(crate) fn build_error(error: BuildError, places: &Places<'_>, context: &mut 
         }
     };
     context.push(problem);
+}
+
+/// A circle of `when_missing`, told once: of its first identity.
+fn cycle(index: usize, places: &Places<'_>) -> Option<Problem> {
+    let place = |index: usize| places.missing_places.get(index).copied().unwrap_or_default();
+    let name = places.written.get(index).map_or("", |name| name.value.as_str());
+    let mut problem =
+        Problem::error(format!("identity `{name}` stands in for itself")).at(place(index), "the circle begins here");
+    let mut at = index;
+    // As many steps as there are identities: the circle closes within them.
+    for _ in 0..places.when_missing.len() {
+        let Some(WhenMissing::Use(next)) = places.when_missing.get(at).copied() else { break };
+        at = next;
+        match at.cmp(&index) {
+            std::cmp::Ordering::Less => return None,
+            std::cmp::Ordering::Equal => break,
+            std::cmp::Ordering::Greater => problem = problem.at(place(at), "goes on here"),
+        }
+    }
+    Some(problem.help("the last one must end: when_missing = \"refuse\", \"skip\" or \"use:address\""))
 }
 
 /// Redis Cluster: the buckets of one request must lie in one slot, so limits that occur together need the same `per`,
