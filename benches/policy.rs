@@ -1,0 +1,44 @@
+//! What matching costs: `cargo bench --bench policy`. Prints nanoseconds per call, the best of five runs.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use http::{HeaderMap, Method};
+use tollgate::policy::path::normalise;
+use tollgate::policy::pattern::Pattern;
+use tollgate::policy::router::Router;
+
+fn main() {
+    let headers = HeaderMap::new();
+    for count in [10_usize, 1_000, 10_000] {
+        let patterns: Vec<Pattern> = (0..count)
+            .map(|n| Pattern::parse(&format!("GET api.example.com/service{n}/v1/{{id}}/items/{{item}}")))
+            .collect::<Result<_, _>>()
+            .expect("patterns");
+        let router = Router::new(&patterns).expect("no conflicts");
+        let paths: Vec<String> = (0..64).map(|n| format!("/service{}/v1/7/items/8", n * count / 64)).collect();
+        let mut next = 0;
+        report(&format!("find among {count} routes"), || {
+            next = (next + 1) % paths.len();
+            black_box(router.find(&Method::GET, "api.example.com", black_box(&paths[next]), &headers));
+        });
+    }
+    report("normalise a clean path", || {
+        black_box(normalise(black_box("/service7/v1/0123456789/items/8"))).ok();
+    });
+    report("normalise one with an escape", || {
+        black_box(normalise(black_box("/service7/v1/01234%2056789/items/8"))).ok();
+    });
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+fn report(what: &str, mut call: impl FnMut()) {
+    const CALLS: u32 = 200_000;
+    let run = |call: &mut dyn FnMut()| {
+        let start = Instant::now();
+        (0..CALLS).for_each(|_| call());
+        start.elapsed().as_secs_f64() * 1e9 / f64::from(CALLS)
+    };
+    let best = (0..5).map(|_| run(&mut call)).fold(f64::MAX, f64::min);
+    println!("{what:32} {best:8.1} ns");
+}
