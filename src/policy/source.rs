@@ -152,9 +152,9 @@ pub(super) fn query<'r>(request: &Descriptor<'r>, name: &str) -> Result<Option<C
         let value = text.get(equals + 1..).unwrap_or_default();
         (*decoded(&text[..equals], true) == *name.as_bytes()).then(|| decoded(value, true))
     };
-    for parameter in query.as_bytes().split(|byte| *byte == b'&') {
-        let otherwise = parameter.split(|byte| *byte == b';').any(|part| read(part).is_some());
-        if memchr::memchr(b';', parameter).is_some() && otherwise {
+    if memchr::memchr(b';', query.as_bytes()).is_some() {
+        let odd = query.as_bytes().split(|byte| *byte == b'&').filter(|parameter| parameter.contains(&b';'));
+        if odd.flat_map(|parameter| parameter.split(|byte| *byte == b';')).any(|part| read(part).is_some()) {
             return Err(Ambiguous);
         }
     }
