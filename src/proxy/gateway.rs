@@ -22,7 +22,7 @@ use hyper::body::Incoming;
 use super::body::{Guarded, ResponseBody};
 use super::forward::{Forwarded, Forwarder, Passage};
 use super::rejection::{self, Rejection};
-use super::server::{ConnInfo, Handler};
+use super::server::{ConnInfo, Event, Handler};
 use super::settle::Owed;
 use super::{echo, framing};
 use crate::clock::Clock;
@@ -61,6 +61,7 @@ pub struct Gateway {
 struct Side {
     clock: Clock,
     metrics: metrics::Worker,
+    registry: Metrics,
     access: Option<AccessWriter>,
     /// Decision ids of this worker: a random start, then one after another.
     ids: Cell<u64>,
@@ -103,6 +104,18 @@ impl Handler for Gateway {
             }
         }
     }
+
+    fn observe(&self, event: Event) {
+        let metrics = &self.side.metrics;
+        match event {
+            Event::Opened => metrics.connection_opened(),
+            Event::Closed => metrics.connection_closed(),
+            Event::Refused(reason) => metrics.connection_refused(reason),
+            Event::AcceptFailed => metrics.accept_failed(),
+            Event::BadHead(reason) => metrics.bad_request(reason),
+            Event::Panicked => self.side.registry.panicked(),
+        }
+    }
 }
 
 impl Gateway {
@@ -113,6 +126,7 @@ impl Gateway {
         let side = Side {
             clock: shared.clock.clone(),
             metrics: shared.metrics.worker(),
+            registry: shared.metrics.clone(),
             access: shared.access.as_ref().map(AccessLog::writer),
             ids: Cell::new(fastrand::u64(..)),
         };

@@ -9,7 +9,7 @@ use super::bounds::{Full, Place};
 use super::connection;
 use super::io::Plain;
 use super::respond::OVERLOADED;
-use super::{Handler, Shared};
+use super::{Event, Handler, Shared};
 use crate::proxy::listener::{Address, Listener};
 use crate::proxy::timers;
 use crate::proxy::tls::ServerTls;
@@ -66,6 +66,7 @@ async fn accept<H: Handler>(socket: Socket, door: Rc<Door<H>>, mut task: Task) {
             Err(error) if concerns_one_connection(&error) => {}
             Err(error) => {
                 door.shared.stats.accept_failures.add();
+                door.handler.observe(Event::AcceptFailed);
                 if !failing {
                     tracing::warn!(listener = %door.address, %error, "cannot accept connections for now");
                     failing = true;
@@ -106,6 +107,7 @@ fn admit<H: Handler>((stream, peer): Accepted, door: &Rc<Door<H>>, task: &Task) 
                 Full::Total => stats.refused_total.add(),
                 Full::Address => stats.refused_address.add(),
             }
+            door.handler.observe(Event::Refused(full.label()));
             if door.tls.is_none() {
                 stream.dismiss(OVERLOADED);
             }

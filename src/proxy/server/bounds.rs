@@ -24,6 +24,15 @@ pub(super) enum Full {
     Address,
 }
 
+impl Full {
+    pub(super) const fn label(self) -> &'static str {
+        match self {
+            Self::Total => "connections",
+            Self::Address => "connections_per_address",
+        }
+    }
+}
+
 impl Bounds {
     /// Open connections.
     pub fn open(&self) -> usize {

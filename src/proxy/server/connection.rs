@@ -23,8 +23,7 @@ use super::io::{Io, Plain, Transport};
 use super::proxy_protocol;
 use super::respond::{Served, TOO_SLOW, respond};
 use super::state::{State, Tracked, UnderWay, Wait};
-use super::stats::Stats;
-use super::{ConnInfo, Handler, Settings, Shared, TlsInfo};
+use super::{ConnInfo, Event, Handler, Settings, TlsInfo};
 use crate::proxy::timers::{Deadline, within};
 use crate::proxy::worker::Task;
 
@@ -37,7 +36,7 @@ pub(super) async fn serve<H: Handler>(
     mut place: Place,
     task: Task,
 ) {
-    let watch = PanicWatch(&door.shared.stats);
+    let watch = Watch::begin(&door);
     let deadline = Deadline::after(settings.header_read);
     let connection = ConnInfo { peer, direct: peer, listener: Arc::clone(&door.address), tls: None, http2: false };
     let mut setup = Setup { stream, connection, door: &door, settings, deadline, task: &task };
@@ -64,10 +63,11 @@ struct Setup<'a, H> {
 impl<H: Handler> Setup<'_, H> {
     /// Reads the PROXY protocol header; whether the connection may go on.
     async fn told(&mut self, place: &mut Place) -> bool {
-        let stats = &self.door.shared.stats;
+        let (stats, handler) = (&self.door.shared.stats, &self.door.handler);
         // A Unix socket has no address; who may open it is a matter of its file's mode.
         if self.connection.direct.is_some_and(|direct| !self.settings.trusts(direct.ip())) {
             stats.proxy_header_failures.add();
+            handler.observe(Event::Refused("proxy_header"));
             return false;
         }
         match within(self.settings.header_read, proxy_protocol::read(&mut self.stream)).await {
@@ -75,17 +75,19 @@ impl<H: Handler> Setup<'_, H> {
             Ok(Ok(None)) => {}
             Ok(Err(error)) => {
                 stats.proxy_header_failures.add();
+                handler.observe(Event::Refused("proxy_header"));
                 tracing::debug!(peer = ?self.connection.direct, %error, "wrong PROXY protocol header");
                 return false;
             }
             Err(_) => {
-                stats.slow_heads.add();
+                count_timeout(Wait::Head(0), self.door);
                 return false;
             }
         }
         let counted = self.connection.peer.map_or(Ok(()), |peer| place.from(peer.ip(), &self.settings));
         if counted.is_err() {
             stats.refused_address.add();
+            handler.observe(Event::Refused("connections_per_address"));
         }
         counted.is_ok()
     }
@@ -98,10 +100,7 @@ impl<H: Handler> Setup<'_, H> {
             let read = tokio::select! {
                 biased;
                 read = self.stream.read_some(&mut ahead[length..]) => read,
-                () = &mut self.deadline => {
-                    self.door.shared.stats.slow_heads.add();
-                    return;
-                }
+                () = &mut self.deadline => return count_timeout(Wait::Head(0), self.door),
                 () = drained(self.task) => return,
             };
             match read {
@@ -129,11 +128,13 @@ impl<H: Handler> Setup<'_, H> {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
                 stats.handshake_failures.add();
+                door.handler.observe(Event::Refused("handshake"));
                 tracing::debug!(peer = ?connection.peer, %error, "TLS handshake failed");
                 return;
             }
             Err(_) => {
                 stats.handshake_failures.add();
+                door.handler.observe(Event::Refused("handshake"));
                 return;
             }
         };
@@ -178,13 +179,12 @@ async fn speak<H: Handler>(
     });
     let mut drive =
         Drive { state: &state, http2, settings: &settings, deadline, current: Wait::Head(0), task, closing: false };
-    let shared = &door.shared;
     if http2 {
         let mut connection = pin!(builder2(&settings).serve_connection(io, service));
         match drive.run(connection.as_mut()).await {
             Ok(()) => {}
-            Err(End::Failed(error)) => count_failure(&error, shared),
-            Err(End::TooLate(wait)) => count_timeout(wait, &shared.stats),
+            Err(End::Failed(error)) => count_failure(&error, door),
+            Err(End::TooLate(wait)) => count_timeout(wait, door),
         }
     } else {
         let mut connection = builder1(&settings).serve_connection(io, service).with_upgrades();
@@ -192,13 +192,13 @@ async fn speak<H: Handler>(
             Ok(()) if state.may_be_sending() => linger(connection).await,
             Ok(()) => {}
             Err(End::Failed(error)) => {
-                count_failure(&error, shared);
+                count_failure(&error, door);
                 if error.is_parse() && !state.has_ended() {
                     linger(connection).await;
                 }
             }
             Err(End::TooLate(wait)) => {
-                count_timeout(wait, &shared.stats);
+                count_timeout(wait, door);
                 // Said only to a caller that began a request: to an idle one it would look like an answer.
                 if matches!(wait, Wait::Head(_)) && state.has_heard() {
                     if let Some(parts) = connection.into_parts() {
@@ -349,19 +349,25 @@ impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for LocalExecu
     }
 }
 
-fn count_timeout(wait: Wait, stats: &Stats) {
+fn count_timeout<H: Handler>(wait: Wait, door: &Door<H>) {
+    let stats = &door.shared.stats;
     match wait {
-        Wait::Head(_) => stats.slow_heads.add(),
+        Wait::Head(_) => {
+            stats.slow_heads.add();
+            door.handler.observe(Event::BadHead("slow_head"));
+        }
         Wait::Reader(_) => stats.slow_reads.add(),
         Wait::Request(_) | Wait::Handler => stats.idle_closed.add(),
     }
 }
 
-fn count_failure(error: &hyper::Error, shared: &Shared) {
+fn count_failure<H: Handler>(error: &hyper::Error, door: &Door<H>) {
     if error.is_parse_too_large() {
-        shared.stats.oversized_heads.add();
+        door.shared.stats.oversized_heads.add();
+        door.handler.observe(Event::BadHead("head_too_large"));
     } else if error.is_parse() {
-        shared.stats.malformed.add();
+        door.shared.stats.malformed.add();
+        door.handler.observe(Event::BadHead("malformed"));
     }
 }
 
@@ -369,14 +375,23 @@ async fn drained(task: &Task) {
     std::future::poll_fn(|context| task.poll_drain(context)).await;
 }
 
-/// Counts a connection that panics outside a handler: its task ends, and nothing else does.
-struct PanicWatch<'a>(&'a Stats);
+/// Tells that a connection was there, and whether it panicked outside a handler: then its task ends, and nothing else.
+struct Watch<'a, H: Handler>(&'a Door<H>);
 
-impl Drop for PanicWatch<'_> {
+impl<'a, H: Handler> Watch<'a, H> {
+    fn begin(door: &'a Door<H>) -> Self {
+        door.handler.observe(Event::Opened);
+        Self(door)
+    }
+}
+
+impl<H: Handler> Drop for Watch<'_, H> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.panics.add();
+            self.0.shared.stats.panics.add();
+            self.0.handler.observe(Event::Panicked);
         }
+        self.0.handler.observe(Event::Closed);
     }
 }
 

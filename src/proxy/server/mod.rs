@@ -23,11 +23,11 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
-use ipnet::IpNet;
 
 use super::listener::{Address, Bound};
 use super::worker::Workers;
 use crate::policy::Peer;
+use crate::policy::address::NetSet;
 
 pub use bounds::Bounds;
 pub use stats::Stats;
@@ -44,6 +44,26 @@ pub trait Handler: 'static {
         connection: &Rc<ConnInfo>,
         request: Request<Incoming>,
     ) -> impl Future<Output = Response<Self::Body>>;
+
+    /// Hears of what happens outside requests, to count it.
+    fn observe(&self, _event: Event) {}
+}
+
+/// What happens outside requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A connection was let in.
+    Opened,
+    /// It has ended.
+    Closed,
+    /// A connection was turned away, and why.
+    Refused(&'static str),
+    /// Accepting failed: descriptors or memory ran out.
+    AcceptFailed,
+    /// The head of a request was refused, and why: it never became a request.
+    BadHead(&'static str),
+    /// A handler, or a connection outside its handler, panicked.
+    Panicked,
 }
 
 /// What is known of a connection before any header is believed.
@@ -112,7 +132,7 @@ pub struct Settings {
     /// Whether connections begin with a PROXY protocol header. Required from `trusted_proxies`, refused from others.
     pub proxy_protocol: bool,
     /// Peers whose word is taken for where a connection came from.
-    pub trusted_proxies: Vec<IpNet>,
+    pub trusted_proxies: NetSet,
 }
 
 impl Default for Settings {
@@ -129,7 +149,7 @@ impl Default for Settings {
             connections_per_address: None,
             streams: 128,
             proxy_protocol: false,
-            trusted_proxies: Vec::new(),
+            trusted_proxies: NetSet::default(),
         }
     }
 }
@@ -137,8 +157,7 @@ impl Default for Settings {
 impl Settings {
     /// Whether `address` is one whose word is taken for where a connection came from.
     fn trusts(&self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        self.trusted_proxies.iter().any(|net| net.contains(&address))
+        self.trusted_proxies.contains(address)
     }
 }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 
-use super::{ConnInfo, Handler, Settings, Shared};
+use super::{ConnInfo, Event, Handler, Settings, Shared};
 
 /// What the requests of one connection share.
 pub(super) struct Served<H> {
@@ -24,10 +24,12 @@ pub(super) async fn respond<H: Handler>(served: &Served<H>, request: Request<Inc
     let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
     if target > served.settings.target_bytes {
         served.shared.stats.oversized_heads.add();
+        served.handler.observe(Event::BadHead("target_too_long"));
         return problem(StatusCode::URI_TOO_LONG, TARGET_TOO_LONG);
     }
     if request.headers().len() > served.settings.headers {
         served.shared.stats.oversized_heads.add();
+        served.handler.observe(Event::BadHead("head_too_large"));
         return problem(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, HEAD_TOO_LARGE);
     }
     let mut answer = pin!(served.handler.handle(&served.connection, request));
@@ -38,6 +40,7 @@ pub(super) async fn respond<H: Handler>(served: &Served<H>, request: Request<Inc
             Ok(poll) => poll,
             Err(_) => {
                 served.shared.stats.panics.add();
+                served.handler.observe(Event::Panicked);
                 Poll::Ready(problem(StatusCode::INTERNAL_SERVER_ERROR, PANICKED))
             }
         }

@@ -17,6 +17,7 @@ use hyper::body::Incoming;
 
 use super::{ConnInfo, Handler, Settings, Shared, serve};
 use crate::proxy::listener::{Address, Listen, bind};
+use crate::policy::address::NetSet;
 use crate::proxy::worker::Workers;
 
 /// Answers by path; `/hold` answers when `released`.
@@ -430,7 +431,7 @@ fn connections_above_the_bound_get_503_and_those_within_live_on() {
 fn the_proxy_protocol_is_believed_from_trusted_peers_only() {
     let trusted = Settings {
         proxy_protocol: true,
-        trusted_proxies: vec!["127.0.0.0/8".parse().expect("a network")],
+        trusted_proxies: ["127.0.0.0/8".parse().expect("a network")].into_iter().collect(),
         connections_per_address: Some(1),
         ..Settings::default()
     };
@@ -444,7 +445,7 @@ fn the_proxy_protocol_is_believed_from_trusted_peers_only() {
     assert_eq!(server.talk(request.as_bytes()), "", "the header is required");
     assert_eq!(server.shared.stats.proxy_header_failures.value(), 1);
 
-    let server = start(Settings { trusted_proxies: Vec::new(), ..trusted });
+    let server = start(Settings { trusted_proxies: NetSet::default(), ..trusted });
     assert_eq!(server.talk(format!("PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n{request}").as_bytes()), "");
     assert_eq!(server.shared.stats.proxy_header_failures.value(), 1);
 }
