@@ -1,1 +1,360 @@
 //! The composition root: configuration in, running gateway out; owns reload and drain.
+//!
+//! [`start`] makes a [`RunningGateway`]: the tests do, and [`run`] does for the command line, adding signals and the
+//! service manager. A reload compiles everything anew beside what is in force, and swaps it in one step or not at all:
+//! connections stay, requests under way end under the snapshot they began with, buckets are carried over.
+
+mod mapped;
+mod reload;
+mod run;
+mod shared_store;
+mod state_file;
+mod watch;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use crate::admin::{self, Admin, Phase, Readiness};
+use crate::clock::Clock;
+use crate::config::{self, Config, ConfigError};
+use crate::limiter::Limiter;
+use crate::proxy::gateway::{self, Gateway, Snapshot};
+use crate::proxy::listener::{self, Address, BindError, Listen};
+use crate::proxy::server;
+use crate::proxy::tls::{ServerTls, TlsError};
+use crate::proxy::worker::Workers;
+use crate::store::Backend;
+use crate::telemetry::{AccessLog, Metrics};
+use reload::State;
+
+pub use run::run;
+
+/// Where the configuration comes from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A file, with what it includes.
+    File(PathBuf),
+    /// A text; `name` stands for it in messages, and its directory is where relative paths start.
+    Text {
+        /// The text.
+        text: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+/// The environment, as a function: nothing here reads it.
+pub type Environment = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// What a gateway is made of.
+#[derive(Clone)]
+pub struct Options {
+    /// Where the configuration comes from.
+    pub source: Source,
+    /// What `${…}` in it stands for.
+    pub environment: Environment,
+    /// The one clock.
+    pub clock: Clock,
+}
+
+impl Options {
+    fn load(&self) -> Result<Config, ConfigError> {
+        let now = self.clock.now();
+        match &self.source {
+            Source::File(path) => config::load(path, &*self.environment, now),
+            Source::Text { text, name } => config::parse(text, name, &*self.environment, now),
+        }
+    }
+}
+
+/// Why a gateway did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration is wrong.
+    #[error("{0}")]
+    Config(ConfigError),
+    /// A listener cannot be bound.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// A certificate, key or authority cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The shared store cannot be set up.
+    #[error("[store]: {0}")]
+    Store(String),
+    /// Something of the system failed.
+    #[error("{what}: {source}")]
+    System {
+        /// What was attempted.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+/// A gateway that serves. Dropped, it stops at once; [`RunningGateway::shutdown`] drains first.
+#[derive(Debug)]
+pub struct RunningGateway {
+    core: Arc<Core>,
+    addresses: Vec<Address>,
+    admin: Option<Admin>,
+    workers: Option<Workers>,
+    watcher: Option<Watcher>,
+}
+
+/// What a reload and the admin listener need of a running gateway.
+struct Core {
+    options: Options,
+    /// What the workers' gateways share.
+    gateway: gateway::Shared,
+    /// What the workers' servers share.
+    server: Arc<server::Shared>,
+    tls: Option<Arc<ServerTls>>,
+    readiness: Readiness,
+    /// What a reload compares with; the lock serialises reloads.
+    state: Mutex<State>,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("source", &self.options.source).finish_non_exhaustive()
+    }
+}
+
+/// Starts a gateway.
+///
+/// # Errors
+/// Everything that keeps it from serving; then nothing was started.
+pub fn start(options: Options) -> Result<RunningGateway, StartError> {
+    let config = options.load().map_err(StartError::Config)?;
+    start_with(config, options)
+}
+
+fn start_with(config: Config, options: Options) -> Result<RunningGateway, StartError> {
+    let system = |what| move |source| StartError::System { what, source };
+    let clock = options.clock.clone();
+    let metrics = Metrics::new(clock.now().as_micros());
+    let access = mapped::access_log(&config.log)
+        .map(AccessLog::open)
+        .transpose()
+        .map_err(system("the access log cannot be opened"))?;
+    let tls = mapped::tls(&config.server).map(|settings| ServerTls::load(&settings)).transpose()?.map(Arc::new);
+    let count = mapped::workers(&config.server);
+    let listen: Vec<Listen> = config.server.listen.iter().map(|one| mapped::listen(one, tls.as_ref())).collect();
+    let bound = listener::bind(&listen, count)?;
+    let addresses: Vec<Address> = bound.iter().map(|one| one.address.clone()).collect();
+    let backend = Arc::new(shared_store::open(config.store.as_ref(), &clock).map_err(StartError::Store)?);
+    let limiter = state_file::limiter(&config, Arc::clone(&backend), &clock);
+    let snapshot = snapshot(&config, limiter, &metrics);
+    let gateway =
+        gateway::Shared { current: Arc::new(ArcSwap::from_pointee(snapshot)), clock, metrics: metrics.clone(), access };
+    let server = Arc::new(server::Shared::new(mapped::server(&config)));
+    let make = {
+        let shared = gateway::Shared {
+            current: Arc::clone(&gateway.current),
+            clock: gateway.clock.clone(),
+            metrics: metrics.clone(),
+            access: gateway.access.clone(),
+        };
+        let shared = Arc::new(shared);
+        move |_| Gateway::new(&shared)
+    };
+    let workers =
+        server::serve(bound, count, Arc::clone(&server), make).map_err(system("the workers cannot be started"))?;
+    let admin_listen = config.admin.listen.clone();
+    let state = Mutex::new(State::new(config, backend));
+    let core = Arc::new(Core { options, gateway, server, tls, readiness: Readiness::new(), state });
+    core.show();
+    let admin = match admin_listen {
+        None => None,
+        Some(listen) => Some(core.admin(&listen).map_err(system("the admin listener cannot be started"))?),
+    };
+    let watcher = Watcher::start(&core).map_err(system("the thread that watches files cannot be started"))?;
+    core.readiness.enter(Phase::Serving);
+    Ok(RunningGateway { core, addresses, admin, workers: Some(workers), watcher })
+}
+
+/// What decides about requests as `config` says, with the buckets of `limiter`.
+fn snapshot(config: &Config, limiter: Limiter<Backend>, metrics: &Metrics) -> Snapshot {
+    let (body_max, body_idle) = (config.server.bounds.body, config.server.timeouts.body_idle);
+    Snapshot::new(Arc::clone(&config.policy), limiter, metrics, body_max, body_idle)
+}
+
+impl RunningGateway {
+    /// Where it listens, in the order of the file; port 0 has become a port.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Where its admin listener listens.
+    pub fn admin(&self) -> Option<&admin::Listen> {
+        self.admin.as_ref().map(Admin::address)
+    }
+
+    /// Loads the configuration again and puts it in force; says what came of it.
+    ///
+    /// # Errors
+    /// What is wrong with it; then what was in force stays.
+    pub fn reload(&self) -> Result<String, String> {
+        self.core.reload()
+    }
+
+    /// Puts `text` in the place of the text it was started with, at the next reload. Nothing happens to a gateway that
+    /// reads a file.
+    pub fn replace_text(&self, text: &str) {
+        self.core.state.lock().text = Some(text.to_owned());
+    }
+
+    /// The snapshot in force.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.core.gateway.current.load_full()
+    }
+
+    /// What is counted.
+    pub fn metrics(&self) -> &Metrics {
+        &self.core.gateway.metrics
+    }
+
+    /// Its access log, if it keeps one.
+    pub fn access_log(&self) -> Option<&AccessLog> {
+        self.core.gateway.access.as_ref()
+    }
+
+    /// What the servers count and bound.
+    pub fn server(&self) -> &server::Shared {
+        &self.core.server
+    }
+
+    /// Takes nothing new and finishes what is under way, within the time that the file gives a drain.
+    pub fn drain(&self) {
+        self.core.readiness.enter(Phase::Draining);
+        let span = self.core.state.lock().in_force.server.timeouts.drain;
+        if let Some(workers) = &self.workers {
+            workers.drain(span.into());
+        }
+    }
+
+    /// Whether every worker has ended.
+    pub fn ended(&self) -> bool {
+        self.workers.as_ref().is_none_or(Workers::ended)
+    }
+
+    /// Drains, waits, saves the local buckets, and is gone. Blocks the thread.
+    pub fn shutdown(mut self) {
+        self.drain();
+        if let Some(workers) = self.workers.take() {
+            workers.join();
+        }
+        self.watcher = None;
+        let state = self.core.state.lock();
+        state_file::save(&state.in_force, &self.core.gateway.current.load().limiter);
+        if let Some(access) = &self.core.gateway.access {
+            access.flush(LAST_WORDS);
+        }
+        for address in &self.addresses {
+            if let Address::Unix(path) = address {
+                // Another gateway may have taken the place already; then this is not ours to say anything about.
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+}
+
+impl Core {
+    fn admin(self: &Arc<Self>, listen: &config::settings::Listener) -> io::Result<Admin> {
+        let (status, reload) = (Arc::clone(self), Arc::clone(self));
+        Admin::start(admin::Options {
+            listen: mapped::admin(listen),
+            hosts: Vec::new(),
+            metrics: self.gateway.metrics.clone(),
+            readiness: self.readiness.clone(),
+            status: Arc::new(move || status.status()),
+            reload: Arc::new(move || reload.reload()),
+        })
+    }
+
+    /// Has the metrics ask for what is counted where it is decided.
+    fn show(&self) {
+        let current = Arc::clone(&self.gateway.current);
+        self.gateway.metrics.source("limits", move |samples| {
+            admin::limit_samples(&current.load().limiter.snapshot(), samples);
+        });
+        let server = Arc::clone(&self.server);
+        self.gateway.metrics.source("connections_ended", move |samples| {
+            let help = "Connections that were ended by a deadline";
+            let stats = &server.stats;
+            for (why, count) in [("slow_reader", &stats.slow_reads), ("idle", &stats.idle_closed)] {
+                samples.counter("connections_ended", help, &[("why", why)], count.value());
+            }
+        });
+    }
+
+    fn status(&self) -> serde_json::Value {
+        let state = self.state.lock();
+        let source = match &self.options.source {
+            Source::File(path) => path.display().to_string(),
+            Source::Text { name, .. } => name.clone(),
+        };
+        serde_json::json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "phase": self.readiness.phase().label(),
+            "configuration": {
+                "source": source,
+                "generation": state.generation,
+                "last_error": state.last_error,
+                "needs_restart": state.needs_restart,
+            },
+            "connections": self.server.bounds.open(),
+            "routes": state.in_force.policy.routes.len(),
+            "limits": state.in_force.policy.limits.len(),
+        })
+    }
+}
+
+/// The thread that looks after the files; it ends when this is dropped.
+#[derive(Debug)]
+struct Watcher {
+    stop: Option<std::sync::mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watcher {
+    /// `None` where there is no file to look after.
+    fn start(core: &Arc<Core>) -> io::Result<Option<Self>> {
+        if core.state.lock().watch.is_empty() {
+            return Ok(None);
+        }
+        let core = Arc::clone(core);
+        let (stop, stopped) = std::sync::mpsc::channel();
+        let thread = std::thread::Builder::new().name("watch".to_owned()).spawn(move || {
+            while stopped.recv_timeout(WATCH_EVERY) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                core.look();
+            }
+        })?;
+        Ok(Some(Self { stop: Some(stop), thread: Some(thread) }))
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // If it panicked it has said so; there is nothing left to do about it.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// How often files are looked at.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+/// How long the end waits for the access log to be written.
+const LAST_WORDS: Duration = Duration::from_secs(5);

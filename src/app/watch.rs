@@ -34,6 +34,11 @@ impl Watch {
             .collect();
     }
 
+    /// Whether there is nothing to watch.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
     /// The files that hold something else than when they were last looked at.
     pub(crate) fn changed(&mut self) -> Vec<PathBuf> {
         let now: Vec<Print> = self.files.iter().map(|(file, _)| self.print(file)).collect();

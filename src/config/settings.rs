@@ -13,7 +13,7 @@ pub use super::raw::{
 use crate::limit::{Micros, WhenDown};
 
 /// Where the gateway listens, and what it takes from callers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// Where it listens; at least one.
     pub listen: Vec<Listener>,
@@ -148,7 +148,7 @@ pub enum AccessLog {
 }
 
 /// The store that gateways share.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
     /// What it is.
     pub kind: StoreKind,

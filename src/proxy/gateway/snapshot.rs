@@ -28,7 +28,13 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// A snapshot of `policy` with `limiter`, which was made for it.
-    pub fn new(policy: Arc<Policy>, limiter: Limiter, metrics: &Metrics, body_max: Option<u64>, body_idle: Micros) -> Self {
+    pub fn new(
+        policy: Arc<Policy>,
+        limiter: Limiter,
+        metrics: &Metrics,
+        body_max: Option<u64>,
+        body_idle: Micros,
+    ) -> Self {
         let routes: Vec<&str> = policy.routes.iter().map(|route| &*route.name).collect();
         let upstreams: Vec<&str> = policy.upstreams.iter().map(|upstream| &*upstream.name).collect();
         let labels = metrics.resolve(&routes, &upstreams);

@@ -16,8 +16,8 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 
 use super::{ConnInfo, Handler, Settings, Shared, serve};
-use crate::proxy::listener::{Address, Listen, bind};
 use crate::policy::address::NetSet;
+use crate::proxy::listener::{Address, Listen, bind};
 use crate::proxy::worker::Workers;
 
 /// Answers by path; `/hold` answers when `released`.

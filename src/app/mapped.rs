@@ -1,0 +1,101 @@
+//! From the configuration's words to those of the modules that it may not know.
+
+use std::sync::Arc;
+
+use crate::admin;
+use crate::config::Config;
+use crate::config::settings::{self, ClientCertificates, Listener, LogFormat, LogKeys};
+use crate::proxy::listener::{Address, Listen};
+use crate::proxy::server;
+use crate::proxy::tls::{CertificateFiles, ServerTls, TlsSettings};
+use crate::store::local::ColdStart;
+use crate::telemetry::access;
+
+pub(super) fn listen(listener: &Listener, tls: Option<&Arc<ServerTls>>) -> Listen {
+    match listener {
+        Listener::Tcp { address, tls: encrypted } => {
+            Listen { address: Address::Tcp(*address), tls: tls.filter(|_| *encrypted).cloned() }
+        }
+        Listener::Unix(path) => Listen { address: Address::Unix(path.clone()), tls: None },
+    }
+}
+
+pub(super) fn admin(listener: &Listener) -> admin::Listen {
+    match listener {
+        Listener::Tcp { address, .. } => admin::Listen::Tcp(*address),
+        Listener::Unix(path) => admin::Listen::Unix(path.clone()),
+    }
+}
+
+pub(super) fn workers(server: &settings::Server) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    server.workers.unwrap_or_else(cores).max(1)
+}
+
+pub(super) fn server(config: &Config) -> server::Settings {
+    let settings::Server { timeouts, bounds, proxy_protocol, .. } = &config.server;
+    server::Settings {
+        header_read: timeouts.header_read.into(),
+        tls_handshake: timeouts.tls_handshake.into(),
+        body_idle: timeouts.body_idle.into(),
+        keep_alive: timeouts.keep_alive.into(),
+        header_bytes: bounds.header_bytes,
+        headers: bounds.headers,
+        connections: bounds.connections,
+        connections_per_address: bounds.connections_per_address,
+        streams: bounds.http2_streams,
+        proxy_protocol: *proxy_protocol,
+        trusted_proxies: config.policy.address.trusted_proxies.clone(),
+        ..server::Settings::default()
+    }
+}
+
+/// `None`: no listener speaks TLS.
+pub(super) fn tls(server: &settings::Server) -> Option<TlsSettings> {
+    if !server.listen.iter().any(|one| matches!(one, Listener::Tcp { tls: true, .. })) {
+        return None;
+    }
+    let certificates = server.certificates.iter().map(|one| CertificateFiles {
+        chain: one.certificate.clone(),
+        key: one.key.clone(),
+        hosts: one.hosts.clone(),
+    });
+    Some(TlsSettings {
+        certificates: certificates.collect(),
+        client_ca: server.client_ca.clone(),
+        client_required: server.client_certificates == ClientCertificates::Required,
+    })
+}
+
+pub(super) fn cold_start(server: &settings::Server) -> ColdStart {
+    match server.cold_start {
+        settings::ColdStart::Full => ColdStart::Full,
+        settings::ColdStart::Empty => ColdStart::Empty,
+    }
+}
+
+/// `None`: no access log is kept.
+pub(super) fn access_log(log: &settings::Log) -> Option<access::Options> {
+    let to = match &log.access {
+        settings::AccessLog::Off => return None,
+        settings::AccessLog::Stdout => access::Destination::Stdout,
+        settings::AccessLog::Stderr => access::Destination::Stderr,
+        settings::AccessLog::File(path) => access::Destination::File(path.clone()),
+    };
+    let format = match log.format {
+        LogFormat::Json => access::Format::Json,
+        LogFormat::Combined => access::Format::Combined,
+    };
+    let keys = match log.keys {
+        LogKeys::Plain => access::Keys::Plain,
+        // Callers are told apart within the life of a process; nobody can try keys against the hash.
+        LogKeys::Hashed => {
+            let mut secret = [0; 16];
+            match getrandom::fill(&mut secret) {
+                Ok(()) => access::Keys::Hashed(secret),
+                Err(_) => access::Keys::Hashed(fastrand::u128(..).to_le_bytes()),
+            }
+        }
+    };
+    Some(access::Options { to, format, keys, sample: log.sample })
+}

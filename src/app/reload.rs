@@ -1,0 +1,182 @@
+//! A new configuration in the place of the old one, in one step or not at all.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::watch::Watch;
+use super::{Core, Source, mapped, shared_store, snapshot};
+use crate::config::{self, Config};
+use crate::store::Backend;
+use crate::store::local::Carry;
+
+/// What a reload compares with.
+pub(super) struct State {
+    /// The configuration in force.
+    pub(super) in_force: Config,
+    /// Configurations put in force so far.
+    pub(super) generation: u64,
+    /// Why the last reload was refused; `None`: it was not.
+    pub(super) last_error: Option<String>,
+    /// Settings that differ from those in force and wait for a restart.
+    pub(super) needs_restart: Vec<&'static str>,
+    pub(super) watch: Watch,
+    /// The text to read next, where there is no file.
+    pub(super) text: Option<String>,
+    backend: Arc<Backend>,
+    /// Stores of earlier configurations, until their last request has ended: a store joins its thread when it is
+    /// dropped, and a worker must not be the one to wait for that.
+    retired: Vec<Arc<Backend>>,
+}
+
+impl State {
+    pub(super) fn new(in_force: Config, backend: Arc<Backend>) -> Self {
+        let mut watch = Watch::default();
+        watch.set(in_force.files_read.iter().cloned());
+        Self {
+            in_force,
+            generation: 1,
+            last_error: None,
+            needs_restart: Vec::new(),
+            watch,
+            text: None,
+            backend,
+            retired: Vec::new(),
+        }
+    }
+}
+
+impl Core {
+    /// Loads the configuration again and puts it in force; says what came of it.
+    pub(super) fn reload(&self) -> Result<String, String> {
+        let mut state = self.state.lock();
+        let result = self.replace(&mut state);
+        match &result {
+            Ok(words) => {
+                state.last_error = None;
+                self.gateway.metrics.reload_done(self.gateway.clock.now().as_micros());
+                tracing::info!(generation = state.generation, "{words}");
+            }
+            Err(words) => {
+                state.last_error = Some(words.clone());
+                self.gateway.metrics.reload_failed();
+                tracing::error!("the configuration in force stays: the new one is refused\n{words}");
+            }
+        }
+        result
+    }
+
+    /// Looks whether a file changed, and reloads what hangs on it.
+    pub(super) fn look(&self) {
+        let mut state = self.state.lock();
+        let mut changed = state.watch.changed();
+        if changed.is_empty() {
+            return;
+        }
+        // Whoever writes may not be done: wait until two looks find the same.
+        for _ in 0..SETTLE_TRIES {
+            std::thread::sleep(SETTLE);
+            let more = state.watch.changed();
+            if more.is_empty() {
+                break;
+            }
+            changed.extend(more);
+        }
+        let only_callers =
+            changed.iter().all(|file| state.in_force.caller_files.iter().any(|(_, known)| known == file));
+        if only_callers {
+            self.replace_callers(&state, &changed);
+            return;
+        }
+        drop(state);
+        // Said there.
+        let _ = self.reload();
+    }
+
+    fn replace(&self, state: &mut State) -> Result<String, String> {
+        let mut options = self.options.clone();
+        if let (Source::Text { text, .. }, Some(new)) = (&mut options.source, &state.text) {
+            text.clone_from(new);
+        }
+        let config = options.load();
+        if let Err(error) = &config {
+            return Err(error.render(false));
+        }
+        let config = config.map_err(|error| error.render(false))?;
+        // What can fail comes first; from the first swap on nothing does.
+        let backend = if config.store == state.in_force.store {
+            Arc::clone(&state.backend)
+        } else {
+            Arc::new(shared_store::open(config.store.as_ref(), &self.gateway.clock)?)
+        };
+        if let (Some(tls), Some(settings)) = (&self.tls, mapped::tls(&config.server)) {
+            tls.reload(&settings).map_err(|error| error.to_string())?;
+        }
+        let before = self.gateway.current.load_full();
+        let (limiter, report) = before.limiter.next(&config.policy.limits, Arc::clone(&backend));
+        self.gateway.current.store(Arc::new(snapshot(&config, limiter, &self.gateway.metrics)));
+        self.server.settings.store(Arc::new(mapped::server(&config)));
+
+        state.watch.set(config.files_read.iter().cloned());
+        state.needs_restart = needs_restart(&config, &state.in_force);
+        let old = std::mem::replace(&mut state.backend, backend);
+        if !Arc::ptr_eq(&old, &state.backend) {
+            state.retired.push(old);
+        }
+        state.retired.retain(|store| Arc::strong_count(store) > 1);
+        state.generation += 1;
+        // What waits for a restart stays as it is in force, so that the next reload compares with that.
+        let kept = (state.in_force.server.listen.clone(), state.in_force.server.workers);
+        let (admin, log) = (state.in_force.admin.clone(), state.in_force.log.clone());
+        state.in_force = config;
+        (state.in_force.server.listen, state.in_force.server.workers) = kept;
+        (state.in_force.admin, state.in_force.log) = (admin, log);
+
+        let afresh = report.limits.iter().filter(|one| matches!(one.carry, Carry::Afresh)).map(|one| &*one.name);
+        let afresh: Vec<&str> = afresh.collect();
+        let mut words = "the new configuration is in force".to_owned();
+        if !afresh.is_empty() {
+            words += &format!("; another algorithm, so buckets start afresh: {}", afresh.join(", "));
+        }
+        if !state.needs_restart.is_empty() {
+            words += &format!("; these wait for a restart: {}", state.needs_restart.join(", "));
+        }
+        for warning in &state.in_force.warnings {
+            tracing::warn!("{warning}");
+        }
+        Ok(words)
+    }
+
+    fn replace_callers(&self, state: &State, changed: &[PathBuf]) {
+        for (identity, file) in state.in_force.caller_files.iter().filter(|(_, file)| changed.contains(file)) {
+            match config::load_callers(file, &state.in_force.policy, &*self.options.environment) {
+                Ok(callers) => {
+                    state.in_force.policy.identities[*identity].replace_callers(callers);
+                    self.gateway.metrics.reload_done(self.gateway.clock.now().as_micros());
+                    tracing::info!(file = %file.display(), "the new callers are in force");
+                }
+                Err(error) => {
+                    self.gateway.metrics.reload_failed();
+                    tracing::error!("the callers in force stay: the new ones are refused\n{}", error.render(false));
+                }
+            }
+        }
+    }
+}
+
+/// Settings that only a restart puts in force, where they differ.
+fn needs_restart(new: &Config, old: &Config) -> Vec<&'static str> {
+    [
+        ("server.listen", new.server.listen != old.server.listen),
+        ("server.workers", mapped::workers(&new.server) != mapped::workers(&old.server)),
+        ("admin", new.admin != old.admin),
+        ("log", new.log != old.log),
+    ]
+    .into_iter()
+    .filter_map(|(name, differs)| differs.then_some(name))
+    .collect()
+}
+
+/// How long a file must hold still before it is read, and how often that is tried.
+const SETTLE: Duration = Duration::from_millis(50);
+const SETTLE_TRIES: usize = 20;

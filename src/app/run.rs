@@ -1,0 +1,146 @@
+//! The process around a gateway: signals, the service manager, the descriptor limit, the operations log.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::{Options, RunningGateway, StartError, start_with};
+use crate::config::settings::{Log, LogLevel, OperationsFormat};
+use crate::telemetry::{AccessLog, log};
+
+/// Runs a gateway until SIGTERM or SIGINT, and then drains it; a second one ends it at once. SIGHUP reloads, SIGUSR1
+/// opens the access log's file anew. Blocks the thread.
+///
+/// # Errors
+/// Everything that keeps it from serving.
+pub fn run(options: Options) -> Result<(), StartError> {
+    let config = options.load().map_err(StartError::Config)?;
+    start_log(&config.log);
+    raise_descriptor_limit();
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| StartError::System { what: "the runtime cannot be started", source })?;
+    // Before anything listens: a signal from here on is not lost, and ends nothing in the middle.
+    let mut signals = {
+        let _inside = runtime.enter();
+        Signals::new().map_err(|source| StartError::System { what: "signals cannot be received", source })?
+    };
+    let gateway = Arc::new(start_with(config, options)?);
+    for address in gateway.addresses() {
+        tracing::info!(%address, "listening");
+    }
+    if let Some(admin) = gateway.admin() {
+        tracing::info!(address = ?admin, "the admin listener");
+    }
+    notify(&[NotifyState::Ready]);
+    let in_time = runtime.block_on(signals.serve(&gateway));
+    runtime.shutdown_background();
+    match Arc::try_unwrap(gateway) {
+        Ok(gateway) if in_time => gateway.shutdown(),
+        // Told twice, or a reload hangs: the process ends as it is.
+        _ => tracing::warn!("stopped at once"),
+    }
+    Ok(())
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+    reopen: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+            reopen: signal(SignalKind::user_defined1())?,
+        })
+    }
+
+    /// Serves until the gateway has drained; whether it had the time to.
+    async fn serve(&mut self, gateway: &Arc<RunningGateway>) -> bool {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => break,
+                _ = self.interrupt.recv() => break,
+                _ = self.hang_up.recv() => reload(gateway).await,
+                _ = self.reopen.recv() => {
+                    if let Some(access) = gateway.access_log() {
+                        AccessLog::reopen(access);
+                    }
+                }
+            }
+        }
+        tracing::info!("draining");
+        notify(&[NotifyState::Stopping]);
+        gateway.drain();
+        while !gateway.ended() {
+            tokio::select! {
+                _ = self.terminate.recv() => return false,
+                _ = self.interrupt.recv() => return false,
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
+        true
+    }
+}
+
+async fn reload(gateway: &Arc<RunningGateway>) {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => notify(&[NotifyState::Reloading, now]),
+        Err(_) => notify(&[NotifyState::Reloading]),
+    }
+    let gateway = Arc::clone(gateway);
+    // It reads files: signals go on being heard meanwhile. What came of it has been said.
+    let _ = tokio::task::spawn_blocking(move || gateway.reload().is_ok()).await;
+    notify(&[NotifyState::Ready]);
+}
+
+/// Tells the service manager, if there is one.
+fn notify(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::debug!(%error, "the service manager was not told");
+    }
+}
+
+fn start_log(settings: &Log) {
+    let style = match settings.operations {
+        OperationsFormat::Text => log::Style::Human { colour: std::io::stderr().is_terminal() },
+        OperationsFormat::Json => log::Style::Json,
+    };
+    let level = match settings.level {
+        LogLevel::Error => "error",
+        LogLevel::Warn => "warn",
+        LogLevel::Info => "info",
+        LogLevel::Debug => "debug",
+        LogLevel::Trace => "trace",
+    };
+    if let Err(error) = log::start(style, level) {
+        eprintln!("tollgate: no operations log: {error}");
+    }
+}
+
+/// A connection is a descriptor, and two when it is forwarded: take what the system grants.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        if let Err(error) = setrlimit(Resource::Nofile, raised) {
+            tracing::warn!(%error, current = ?limit.current, "the descriptor limit cannot be raised");
+        }
+    }
+}
+
+/// How often a drain is looked after.
+const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -1,0 +1,153 @@
+//! Whole gateways on free ports.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Options, RunningGateway, Source, StartError, start};
+use crate::clock::Clock;
+use crate::limit::{Micros, Timestamp};
+use crate::proxy::listener::Address;
+
+fn two_per_minute(extra: &str) -> String {
+    format!(
+        r#"
+        [server]
+        listen = "127.0.0.1:0"
+        workers = 2
+        {extra}
+        [admin]
+        listen = "127.0.0.1:0"
+        [log]
+        access = "off"
+        [limits.all]
+        rate = "2/minute"
+        per = "everyone"
+        [[routes]]
+        match = "/**"
+        upstream = "builtin:echo"
+        limits = ["all"]
+        "#
+    )
+}
+
+fn options(source: Source, clock: &Clock) -> Options {
+    Options { source, environment: Arc::new(|_| None), clock: clock.clone() }
+}
+
+fn clock() -> Clock {
+    Clock::manual(Timestamp::from_micros(1_800_000_000_000_000))
+}
+
+fn from_text(text: &str, clock: &Clock) -> RunningGateway {
+    let source = Source::Text { text: text.to_owned(), name: "test.toml".to_owned() };
+    start(options(source, clock)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn from_file(path: &Path, clock: &Clock) -> RunningGateway {
+    start(options(Source::File(path.to_path_buf()), clock)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn connect(gateway: &RunningGateway) -> TcpStream {
+    let Address::Tcp(address) = gateway.addresses()[0] else { panic!("TCP is listened on") };
+    let stream = TcpStream::connect(address).expect("connected");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("set");
+    stream
+}
+
+/// One request on a connection that lives on: its status.
+fn ask(stream: &mut TcpStream) -> u16 {
+    stream.write_all(b"HEAD /x HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+    let mut answer = Vec::new();
+    let mut byte = [0];
+    while !answer.ends_with(b"\r\n\r\n") {
+        assert_eq!(stream.read(&mut byte).expect("more"), 1, "closed after {:?}", String::from_utf8_lossy(&answer));
+        answer.push(byte[0]);
+    }
+    String::from_utf8_lossy(&answer).split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status")
+}
+
+#[test]
+fn a_gateway_limits_reloads_and_ends() {
+    let clock = clock();
+    let gateway = from_text(&two_per_minute(""), &clock);
+    let mut stream = connect(&gateway);
+    assert_eq!([200, 200, 429], [ask(&mut stream), ask(&mut stream), ask(&mut stream)]);
+    clock.advance(Micros::from_secs(30));
+    assert_eq!([200, 429], [ask(&mut stream), ask(&mut stream)]);
+
+    // A reload that changes the limit refills nobody, and the connection lives on.
+    gateway.replace_text(&two_per_minute("").replace("2/minute", "4/minute"));
+    gateway.reload().expect("a good file");
+    assert_eq!(ask(&mut stream), 429);
+    clock.advance(Micros::from_secs(15));
+    assert_eq!([200, 429], [ask(&mut stream), ask(&mut stream)]);
+
+    // A bad one changes nothing.
+    gateway.replace_text(&two_per_minute("").replace("2/minute", "many"));
+    let error = gateway.reload().expect_err("no rate");
+    assert!(error.contains("rate"), "{error}");
+    clock.advance(Micros::from_secs(15));
+    assert_eq!([200, 429], [ask(&mut stream), ask(&mut stream)]);
+    gateway.shutdown();
+    assert_eq!(stream.read(&mut [0]).expect("closed in order"), 0);
+}
+
+#[test]
+fn settings_that_need_a_restart_are_named() {
+    let gateway = from_text(&two_per_minute(""), &clock());
+    gateway.replace_text(&two_per_minute("").replace("workers = 2", "workers = 3"));
+    let words = gateway.reload().expect("a good file");
+    assert!(words.contains("wait for a restart: server.workers"), "{words}");
+    gateway.replace_text(&two_per_minute(""));
+    let words = gateway.reload().expect("a good file");
+    assert!(!words.contains("restart"), "{words}");
+}
+
+#[test]
+fn a_changed_file_is_put_in_force_by_itself() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("gateway.toml");
+    std::fs::write(&file, two_per_minute("")).expect("written");
+    let gateway = from_file(&file, &clock());
+    let mut stream = connect(&gateway);
+    assert_eq!(ask(&mut stream), 200);
+    std::fs::write(&file, two_per_minute("").replace("builtin:echo", "nonsense")).expect("written");
+    let refused = || gateway.core.state.lock().last_error.is_some();
+    wait_until("the bad file is refused", refused);
+    assert_eq!(ask(&mut stream), 200);
+    std::fs::write(&file, two_per_minute("").replace("2/minute", "9/minute")).expect("written");
+    wait_until("the good file is in force", || gateway.core.state.lock().generation == 2);
+    assert_eq!(ask(&mut stream), 429, "nobody is refilled");
+}
+
+#[test]
+fn what_cannot_start_says_why() {
+    let clock = clock();
+    let gateway = from_text(&two_per_minute(""), &clock);
+    let Address::Tcp(taken) = gateway.addresses()[0] else { panic!("TCP is listened on") };
+    let text = two_per_minute("").replace("127.0.0.1:0\"\n        workers", "192.0.2.1:1\"\n        workers");
+    let source = Source::Text { text, name: "t".to_owned() };
+    assert!(matches!(start(options(source, &clock)), Err(StartError::Bind(_))));
+    // A socket that no gateway shares: SO_REUSEPORT must not hide that the port is taken.
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = other.local_addr().expect("an address");
+    assert_ne!(port, taken);
+    let text = two_per_minute("").replace("\"127.0.0.1:0\"\n        workers", &format!("\"{port}\"\n        workers"));
+    let source = Source::Text { text, name: "t".to_owned() };
+    assert!(matches!(start(options(source, &clock)), Err(StartError::Bind(_))));
+    let source = Source::File("/nowhere/gateway.toml".into());
+    assert!(matches!(start(options(source, &clock)), Err(StartError::Config(_))));
+}
+
+fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if reached() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("not in time: {what}");
+}
