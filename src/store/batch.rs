@@ -445,7 +445,7 @@ async fn lane<L: Link>(shared: Arc<Shared>, link: Rc<L>) {
         shared.lanes_up.fetch_add(1, Ordering::AcqRel);
         shared.counters.connects.fetch_add(1, Ordering::Relaxed);
         shared.connected.notify_waiters();
-        let last_words = work(&shared, &*link, connection, &mut breaker).await;
+        let last_words = work(&shared, &link, connection, &mut breaker).await;
         if let Some(error) = last_words {
             *shared.last_error.lock() = error;
         }
@@ -489,42 +489,46 @@ async fn connect<L: Link>(shared: &Shared, link: &L, breaker: &mut Breaker) -> O
     }
 }
 
-/// Sends batch after batch until the circuit opens; returns why it did.
-async fn work<L: Link>(shared: &Shared, link: &L, connection: L::Connection, breaker: &mut Breaker) -> Option<String> {
-    let every = link.housekeep_every();
-    let mut housekeeping = tokio::time::interval(every);
+/// Sends batch after batch until the circuit opens; returns why it did. Chores go on beside: no request waits for one.
+async fn work<L: Link>(
+    shared: &Arc<Shared>,
+    link: &Rc<L>,
+    connection: L::Connection,
+    breaker: &mut Breaker,
+) -> Option<String> {
+    let connection = Rc::new(connection);
+    let mut housekeeping = tokio::time::interval(link.housekeep_every());
     housekeeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut chore = Chore(None);
     while breaker.circuit() == Circuit::Closed {
-        let trouble = if let Some(work) = shared.take() {
-            flush(shared, link, &connection, work).await.err()
+        let outcome = if let Some(work) = shared.take() {
+            flush(shared, &**link, &connection, work).await
         } else if shared.closed.load(Ordering::Acquire) {
             return None;
         } else {
             tokio::select! {
                 () = shared.arrived.notified() => continue,
+                outcome = chore.done() => outcome,
                 _ = housekeeping.tick() => {
                     shared.heartbeat();
-                    let bound = Duration::from(shared.answer_within).max(Duration::from_millis(500));
-                    match tokio::time::timeout(bound, link.housekeep(&connection)).await {
-                        Ok(outcome) => outcome.err().map(Failure::Trouble),
-                        Err(_) => Some(Failure::Late),
-                    }
+                    let (link, connection) = (link.clone(), connection.clone());
+                    chore.begin(async move { link.housekeep(&connection).await })
                 }
             }
         };
-        match trouble {
-            None => breaker.succeeded(),
-            Some(Failure::Late) => {
+        match outcome {
+            Ok(()) => breaker.succeeded(),
+            Err(Failure::Late) => {
                 if breaker.failed(shared.clock.now()) {
                     return Some("no answer in time, several times in a row".into());
                 }
             }
-            Some(Failure::Trouble(Trouble::Lost(error))) => {
+            Err(Failure::Trouble(Trouble::Lost(error))) => {
                 breaker.trip(shared.clock.now());
                 return Some(error);
             }
-            Some(Failure::Trouble(Trouble::Refused(error) | Trouble::Corrupt(error))) => {
-                *shared.last_error.lock() = error.clone();
+            Err(Failure::Trouble(Trouble::Refused(error) | Trouble::Corrupt(error))) => {
+                shared.last_error.lock().clone_from(&error);
                 if breaker.failed(shared.clock.now()) {
                     return Some(error);
                 }
@@ -532,6 +536,39 @@ async fn work<L: Link>(shared: &Shared, link: &L, connection: L::Connection, bre
         }
     }
     None
+}
+
+/// A chore that goes on beside the requests, at most one at a time; given up with its connection.
+struct Chore(Option<tokio::task::JoinHandle<Result<(), Trouble>>>);
+
+impl Chore {
+    /// Begins one; when the last is not done yet the server is late.
+    fn begin(&mut self, chore: impl Future<Output = Result<(), Trouble>> + 'static) -> Result<(), Failure> {
+        if self.0.as_ref().is_some_and(|running| !running.is_finished()) {
+            return Err(Failure::Late);
+        }
+        self.0 = Some(tokio::task::spawn_local(chore));
+        Ok(())
+    }
+
+    /// Waits for the chore under way; for ever when there is none.
+    async fn done(&mut self) -> Result<(), Failure> {
+        let Some(running) = &mut self.0 else { return std::future::pending().await };
+        let outcome = running.await;
+        self.0 = None;
+        match outcome {
+            Ok(outcome) => outcome.map_err(Failure::Trouble),
+            Err(_) => Err(Failure::Trouble(Trouble::Corrupt("a chore did not end well".into()))),
+        }
+    }
+}
+
+impl Drop for Chore {
+    fn drop(&mut self) {
+        if let Some(running) = &self.0 {
+            running.abort();
+        }
+    }
 }
 
 /// Why a flush brought nothing.
@@ -761,6 +798,7 @@ fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Timestamp) ->
         batch.buckets[bucket].1.settle(&mut states[bucket], *adjust, now);
     }
     let received = shared.clock.now();
+    let mut answers: Vec<(Ask, Result<Draw, StoreError>)> = Vec::with_capacity(members.len() + peeks.len());
     for ((group, asks), granted) in batch.groups.iter().zip(members).zip(granted) {
         let mut server_grants = granted;
         let mut core_grants = 0;
@@ -768,11 +806,11 @@ fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Timestamp) ->
             let draw = replay(&batch, group, &mut states, now);
             core_grants += u32::from(draw.granted);
             if draw.granted && server_grants == 0 {
-                fail(shared, ask, StoreError::Corrupt("the server refused what it could grant".into()));
+                answers.push((ask, Err(StoreError::Corrupt("the server refused what it could grant".into()))));
                 continue;
             }
             server_grants -= u32::from(draw.granted);
-            grant(shared, ask, draw);
+            answers.push((ask, Ok(draw)));
         }
         if core_grants != granted {
             shared.counters.diverged.fetch_add(1, Ordering::Relaxed);
@@ -784,9 +822,16 @@ fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Timestamp) ->
             .zip(&ask.wants)
             .map(|(&bucket, wanted)| wanted.shape.standing(states[bucket as usize].as_ref(), wanted.cost, now));
         let draw = Draw { granted: false, standings: standings.collect() };
-        answer(ask, Ok(draw));
+        answers.push((ask, Ok(draw)));
     }
+    // Before anybody is told: who asks again at once must find what this call has taught.
     shared.bounds.learn(&batch, &states, now, sent, received);
+    for (ask, answer) in answers {
+        match answer {
+            Ok(draw) => grant(shared, ask, draw),
+            Err(error) => fail(shared, ask, error),
+        }
+    }
     Ok(())
 }
 

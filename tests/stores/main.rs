@@ -3,7 +3,9 @@
 #![expect(clippy::disallowed_methods, reason = "tests measure real servers by real clocks")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 
+mod faults;
 mod limits;
 mod parity;
+mod postgres_faults;
 mod redis_faults;
 mod servers;

@@ -1,1 +1,357 @@
+//! Redis killed, frozen, restarted, cut off, promoted: every request is answered in time, nothing over-grants.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tollgate::clock::Clock;
+use tollgate::limit::{Change, Claim, Kind, Limit, Micros, OnFailover, Settlement, Timestamp};
+use tollgate::store::redis::{Address, RedisOptions, RedisStore};
+use tollgate::store::{Store, StoreError};
+
+use crate::faults::{ANSWER_WITHIN, drain, draw, fails_in_time, recovers, storm};
+use crate::limits::{bucket, limit, terms};
+use crate::servers::{Process, Redis, ask, available, eventually, free_port, wait_until};
+
+const HOUR: Micros = Micros::from_secs(3600);
+
+async fn connect(url: &str) -> RedisStore {
+    connect_with(url, |_| ()).await
+}
+
+async fn connect_with(url: &str, change: impl FnOnce(&mut RedisOptions)) -> RedisStore {
+    let mut options = RedisOptions {
+        address: Address::parse(url).unwrap(),
+        answer_within: Micros(u64::try_from(ANSWER_WITHIN.as_micros()).unwrap()),
+        key_secret: b"a test's secret".to_vec(),
+        clock: Clock::system(),
+        pinned: None,
+        local_refusals: true,
+    };
+    change(&mut options);
+    let store = RedisStore::start(options).unwrap();
+    assert!(store.ready(Duration::from_secs(5)).await, "{:?}", store.health());
+    store
+}
+
+#[tokio::test]
+async fn two_gateways_share_one_limit_exactly_under_storm() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    let stores = [connect(&server.url()).await, connect(&server.url()).await];
+    let ten = bucket("ten", 0, 10, Micros::from_secs(1), 10);
+    let start = Instant::now();
+    let (granted, failed) = storm(&stores, &ten, b"k", 64, Duration::from_secs(3)).await;
+    let most = 10 + 10 * u64::try_from(start.elapsed().as_millis()).unwrap() / 1000 + 1;
+    assert!((38..=most).contains(&granted), "granted {granted}, at most {most}, failed {failed:?}");
+    assert!(failed.iter().all(|error| *error == StoreError::Timeout), "only a busy machine may be late: {failed:?}");
+    let calls: u64 = stores.iter().map(|store| store.counters().calls.load(Ordering::Relaxed)).sum();
+    let local: u64 = stores.iter().map(|store| store.counters().refused_locally.load(Ordering::Relaxed)).sum();
+    assert!(local > 100 * calls, "{calls} calls and {local} refusals without one");
+}
+
+#[tokio::test]
+async fn a_refusal_made_here_keeps_its_word() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    let (here, there) = (connect(&server.url()).await, connect_with(&server.url(), |o| o.local_refusals = false).await);
+    let slow = bucket("slow", 0, 10, Micros::from_secs(1), 2);
+    assert_eq!(drain(&there, &slow, b"k").await, 2);
+    let claims = [Claim { limit: &slow, key: b"k", cost: 1, enforced: true }];
+    for _ in 0..5 {
+        while draw(&here, &slow, b"k").await.unwrap() {}
+        let before = here.counters().refused_locally.load(Ordering::Relaxed);
+        let refused = here.draw(&claims).await.unwrap();
+        assert!(!refused.granted);
+        assert!(here.counters().refused_locally.load(Ordering::Relaxed) > before, "refused without a call");
+        let wait = refused.retry_after(&claims).expect("a time");
+        assert!(wait <= Micros(100_000), "{wait:?}");
+        tokio::time::sleep(wait.into()).await;
+        assert!(draw(&here, &slow, b"k").await.unwrap(), "admitted after the wait it was told");
+    }
+}
+
+#[tokio::test]
+async fn a_killed_server_is_answered_for_in_time_and_found_again() {
+    if !available("redis-server") {
+        return;
+    }
+    let mut server = Redis::start();
+    let store = connect(&server.url()).await;
+    let limit = bucket("killed", 0, 1000, HOUR, 1000);
+    assert!(draw(&store, &limit, b"k").await.unwrap());
+    server.kill();
+    fails_in_time(&store, &limit).await;
+    assert!(!store.health().up);
+    server.run();
+    recovers(&store, &limit, Duration::from_secs(3)).await;
+    assert!(store.health().up);
+}
+
+#[tokio::test]
+async fn a_frozen_server_is_answered_for_in_time_and_found_again() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    let store = connect(&server.url()).await;
+    let limit = bucket("frozen", 0, 1000, HOUR, 1000);
+    assert!(draw(&store, &limit, b"k").await.unwrap());
+    server.process().signal("-STOP");
+    fails_in_time(&store, &limit).await;
+    server.process().signal("-CONT");
+    recovers(&store, &limit, Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn a_restart_with_data_keeps_buckets_and_an_empty_one_does_what_is_written() {
+    if !available("redis-server") {
+        return;
+    }
+    let keep = bucket("keep", 0, 5, HOUR, 5);
+    let mut draining = Limit::clone(&bucket("drain", 1, 5, HOUR, 5));
+    draining.on_failover = OnFailover::Drain;
+
+    let mut server = Redis::start_with(&["--appendonly", "yes"]);
+    let store = connect(&server.url()).await;
+    assert_eq!(drain(&store, &keep, b"k").await, 5);
+    server.kill();
+    server.run();
+    recovers(&store, &bucket("other", 2, 5, HOUR, 5), Duration::from_secs(3)).await;
+    assert!(!draw(&store, &keep, b"k").await.unwrap(), "what was drawn stays drawn");
+
+    let mut server = Redis::start();
+    let store = connect_with(&server.url(), |options| options.local_refusals = false).await;
+    assert_eq!(drain(&store, &keep, b"k").await, 5);
+    server.kill();
+    server.run();
+    recovers(&store, &bucket("other", 2, 5, HOUR, 5), Duration::from_secs(3)).await;
+    assert_eq!(drain(&store, &keep, b"k").await, 5, "keep: what the server knows, and it knows nothing");
+    assert!(!draw(&store, &draining, b"k").await.unwrap(), "drain: nobody is refilled by a fail-over");
+}
+
+#[tokio::test]
+async fn a_flushed_script_cache_and_a_cut_connection_cost_nobody_more_than_one_answer() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    let store = connect(&server.url()).await;
+    let limit = bucket("cut", 0, 1000, HOUR, 1000);
+    for turn in 0..20_u32 {
+        server.ask("SCRIPT FLUSH");
+        assert!(draw(&store, &limit, &turn.to_le_bytes()).await.unwrap(), "the script is sent again");
+    }
+    for _ in 0..5 {
+        server.ask("CLIENT KILL TYPE normal SKIPME yes");
+        recovers(&store, &limit, Duration::from_secs(3)).await;
+    }
+}
+
+/// Forwards to `port`; once `cut` is set, the next reply is cut in its middle.
+fn cutting_proxy(port: u16, cut: Arc<AtomicBool>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+            let (mut up, mut up_to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut up, &mut up_to));
+            let (cut, mut server, mut client) = (cut.clone(), server, client);
+            std::thread::spawn(move || {
+                let mut buffer = [0; 65_536];
+                while let Ok(read @ 1..) = server.read(&mut buffer) {
+                    let cutting = cut.swap(false, Ordering::AcqRel);
+                    let sent = if cutting { read / 2 } else { read };
+                    if client.write_all(&buffer[..sent]).is_err() || cutting {
+                        break;
+                    }
+                }
+                let _ = client.shutdown(std::net::Shutdown::Both);
+                let _ = server.shutdown(std::net::Shutdown::Both);
+            });
+        }
+    });
+    own
+}
+
+#[tokio::test]
+async fn a_lost_reply_counts_as_charged_and_is_never_sent_twice() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    let cut = Arc::new(AtomicBool::new(false));
+    let port = cutting_proxy(server.port, cut.clone());
+    let store = connect(&format!("redis://127.0.0.1:{port}")).await;
+    let limit = bucket("lost", 0, 100, HOUR, 100);
+    let (mut lost, mut granted) = (0, 0);
+    for _ in 0..5 {
+        cut.store(true, Ordering::Release);
+        match draw(&store, &limit, b"k").await {
+            Err(_) => lost += 1,
+            // A heartbeat's reply was cut instead.
+            Ok(_) => granted += 1,
+        }
+        recovers(&store, &bucket("other", 1, 100, HOUR, 100), Duration::from_secs(3)).await;
+    }
+    let left = drain(&store, &limit, b"k").await;
+    assert!(lost > 0, "a reply was cut");
+    // (A heartbeat's reply may have been the one cut, and a draw then not sent at all.)
+    assert!((95..100 - granted).contains(&left), "each draw is charged at most once: {left} left of 100");
+}
+
+#[tokio::test]
+async fn places_in_flight_are_released_kept_by_heartbeats_and_freed_when_their_gateway_dies() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    let jobs = limit("jobs", 0, &terms(Kind::InFlight, 3, Micros::ZERO));
+    let (dying, living) = (connect(&server.url()).await, connect(&server.url()).await);
+    assert_eq!(drain(&dying, &jobs, b"k").await, 3);
+    dying.settle(&[Settlement { limit: &jobs, key: b"k", change: Change::Release { units: 1 } }]);
+    eventually("freed place", Duration::from_secs(1), async || draw(&living, &jobs, b"k").await.unwrap()).await;
+    // Past the time a place stands without heartbeats: they kept it.
+    let held = Instant::now();
+    eventually("six seconds", Duration::from_secs(8), async || {
+        assert!(!draw(&living, &jobs, b"k").await.unwrap(), "all places are held");
+        held.elapsed() > Duration::from_secs(6)
+    })
+    .await;
+    drop(dying);
+    let freed =
+        eventually("place of the dead", Duration::from_secs(7), async || draw(&living, &jobs, b"k").await.unwrap())
+            .await;
+    assert!(freed < Duration::from_secs(7), "{freed:?}");
+    assert_eq!(living.replicas(), 2, "the dead gateway is counted for a while");
+}
+
+#[tokio::test]
+async fn gateways_whose_clocks_differ_never_grant_more() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    let start = 1_760_000_000_000_000;
+    let clocks = [0, 30_000_000, 7_000_000].map(|ahead| Clock::manual(Timestamp::from_micros(start + ahead)));
+    let limit = bucket("skew", 0, 10, Micros::from_secs(1), 10);
+    let mut stores = Vec::new();
+    for clock in &clocks {
+        // The worst there could be: each decides by its own clock.
+        stores.push(connect_with(&server.url(), |o| (o.pinned, o.local_refusals) = (Some(clock.clone()), false)).await);
+    }
+    let mut granted = 0;
+    for _ in 0..30 {
+        for (store, clock) in stores.iter().zip(&clocks) {
+            granted += drain(store, &limit, b"k").await;
+            clock.advance(Micros(100_000));
+        }
+    }
+    // Three seconds passed. The step from the first clock to the one furthest ahead fills the bucket once; from then on
+    // that clock rules, and no interval is credited twice.
+    assert!(granted <= 10 + 10 + 30 + 1, "granted {granted}");
+}
+
+#[tokio::test]
+async fn a_promoted_replica_is_found_through_sentinel() {
+    if !available("redis-server") || !available("redis-sentinel") {
+        return;
+    }
+    let mut primary = Redis::start();
+    let port = primary.port.to_string();
+    let replica = Redis::start_with(&["--replicaof", "127.0.0.1", &port]);
+    let sentinel_port = free_port();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("sentinel.conf");
+    let text = format!(
+        "port {sentinel_port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {port} 1\n\
+         sentinel down-after-milliseconds main 300\nsentinel failover-timeout main 3000\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    let _sentinel = Process::spawn(Command::new("redis-sentinel").arg(&file));
+    wait_until("sentinel that knows the replica", || {
+        ask(sentinel_port, "SENTINEL replicas main").is_some_and(|answer| answer.contains(&replica.port.to_string()))
+    });
+    wait_until("replica in step", || replica.ask("INFO replication").contains("master_link_status:up"));
+    let store = connect(&format!("redis+sentinel://127.0.0.1:{sentinel_port}/main")).await;
+    let keep = bucket("keep", 0, 5, HOUR, 5);
+    let mut draining = Limit::clone(&bucket("drain", 1, 5, HOUR, 5));
+    draining.on_failover = OnFailover::Drain;
+    assert_eq!(drain(&store, &keep, b"k").await, 5);
+    wait_until("replicated bucket", || replica.ask("DBSIZE").trim() != ":0");
+    primary.kill();
+    let other = bucket("other", 2, 1000, HOUR, 1000);
+    recovers(&store, &other, Duration::from_secs(20)).await;
+    assert!(!draw(&store, &keep, b"k").await.unwrap(), "what was replicated stays drawn");
+    assert!(!draw(&store, &draining, b"new").await.unwrap(), "drain: nobody is refilled by a fail-over");
+}
+
+#[tokio::test]
+async fn a_cluster_whose_slots_move_keeps_answering_and_keeps_count() {
+    if !available("redis-server") || !available("redis-cli") {
+        return;
+    }
+    let nodes: Vec<Redis> =
+        (0..3).map(|_| Redis::start_with(&["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"])).collect();
+    let ports: Vec<String> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect();
+    let cli = |arguments: &[&str]| {
+        let output = Command::new("redis-cli").args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    };
+    let mut create = vec!["--cluster", "create"];
+    create.extend(ports.iter().map(String::as_str));
+    create.push("--cluster-yes");
+    cli(&create);
+    wait_until("cluster in agreement", || {
+        nodes.iter().all(|node| node.ask("CLUSTER INFO").contains("cluster_state:ok"))
+    });
+    let store = connect(&format!("redis+cluster://{}", ports.join(","))).await;
+    let second = bucket("second", 0, 5, HOUR, 5);
+    let day = bucket("day", 1, 8, HOUR, 8);
+    let keys: Vec<[u8; 4]> = (0..30_u32).map(u32::to_le_bytes).collect();
+    let both = async |key: &[u8]| {
+        let claims = [&second, &day].map(|limit| Claim { limit, key, cost: 1, enforced: true });
+        store.draw(&claims).await.map(|draw| draw.granted)
+    };
+    for key in &keys {
+        for _ in 0..3 {
+            eventually("grant", Duration::from_secs(5), async || both(key).await.is_ok_and(|granted| granted)).await;
+        }
+    }
+    let id = nodes[1].ask("CLUSTER MYID").lines().nth(1).unwrap().trim().to_owned();
+    let moved = AtomicU64::new(0);
+    cli(&[
+        "--cluster",
+        "reshard",
+        &ports[0],
+        "--cluster-from",
+        "all",
+        "--cluster-to",
+        &id,
+        "--cluster-slots",
+        "9000",
+        "--cluster-yes",
+    ]);
+    moved.fetch_add(1, Ordering::Relaxed);
+    for key in &keys {
+        let mut granted = 0;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            assert!(Instant::now() < deadline, "the cluster answers again");
+            match both(key).await {
+                Ok(true) => granted += 1,
+                Ok(false) => break,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+        assert!(granted <= 2, "three of five were drawn before the slot moved, then {granted}");
+    }
+}
