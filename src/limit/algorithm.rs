@@ -279,8 +279,12 @@ impl Algorithm {
     }
 
     /// The bucket of this limit under its `new` numbers: each caller's units as they stand at `now`, rounded down, clamped
-    /// to the new burst, never added to. A changed algorithm starts afresh (`None`).
+    /// to the new burst, never added to. A changed algorithm starts afresh (`None`). One that is full is full under the new
+    /// numbers too, for it may as well have been forgotten.
     pub fn rescale(&self, state: &State, new: &Self, now: Timestamp) -> Option<State> {
+        if self.expiry(state).is_some_and(|expiry| expiry <= now) {
+            return None;
+        }
         match (self, new, state) {
             (Self::TokenBucket(old), Self::TokenBucket(new), State::Level(level)) => {
                 old.rescale(*level, new, now).map(State::Level)

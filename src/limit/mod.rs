@@ -3,6 +3,7 @@
 //! No clock, I/O, async, float or map lives here: old state and a moment in, verdict and new state out. Every store
 //! is a translation of these functions and is held to them by one suite (`tests/conformance`).
 
+pub mod adaptive;
 pub mod algorithm;
 pub mod bucket;
 pub mod calendar;
@@ -12,6 +13,7 @@ pub mod draw;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod fixed_window;
+pub mod health;
 pub mod in_flight;
 pub mod interval;
 pub mod key;

@@ -1,0 +1,209 @@
+//! How many requests at once an upstream can take, found from how long it takes to answer.
+//!
+//! The gradient controller of Netflix's concurrency-limits (GradientLimit; "Performance Under Load", Netflix Technology Blog,
+//! 2018), whose idea is TCP Vegas's (Brakmo and Peterson, "TCP Vegas: End to End Congestion Avoidance on a Global
+//! Internet", IEEE JSAC 13(8), 1995): answers that take longer than they used to are answers that queued. Losses (timeouts, 503)
+//! lower the limit by a factor, as in Chiu and Jain ("Analysis of the Increase and Decrease Algorithms for
+//! Congestion Avoidance in Computer Networks", 1989). In integers: fixed point of 1/1024.
+//!
+//! Answers are gathered in windows; at the end of each
+//! ```text
+//! gradient = clamp(1.5 x unloaded time / this window's time, 1/2, 1)
+//! limit   += 0.2 x (limit x gradient + headroom - limit)
+//! ```
+//! unless fewer than half the places were in use: then the times say nothing about the limit. The unloaded time is the least
+//! seen; twice a minute the limit is halved for a moment to measure it anew, for a mean that follows the load would in the end
+//! take the queue for normal (it did, in the first version of this file: 349 places for 10).
+
+use super::time::{Micros, Timestamp};
+
+/// The controller of one concurrency limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adaptive {
+    least: u64,
+    most: u64,
+    /// Places, in 1/1024.
+    limit: u64,
+    /// The time of an answer that did not queue, in 1/1024 microsecond; 0: none yet.
+    unloaded: u64,
+    window: Window,
+    phase: Phase,
+}
+
+/// Whether the limit is being found, or the unloaded time measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// So many windows until the next measurement.
+    Finding { left: u32 },
+    /// Halved, until what queued is answered; then the limit is `limit` again.
+    Draining { limit: u64 },
+    /// Halved, and what is seen is the unloaded time.
+    Measuring { limit: u64 },
+}
+
+/// What was seen since the last change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Window {
+    since: Timestamp,
+    answers: u64,
+    /// The sum of their times, microseconds.
+    took: u64,
+    /// The most in flight.
+    busy: u64,
+    lost: bool,
+}
+
+impl Adaptive {
+    /// A controller that keeps between `least` and `most` places, of which it starts with `first`.
+    pub fn new(least: u64, most: u64, first: u64) -> Self {
+        let least = least.max(1);
+        let most = most.clamp(least, PLACES_MAX);
+        Self {
+            least,
+            most,
+            limit: first.clamp(least, most) * ONE,
+            unloaded: 0,
+            window: Window::default(),
+            phase: Phase::Finding { left: PROBE },
+        }
+    }
+
+    /// The places there are now.
+    pub fn limit(&self) -> u64 {
+        self.limit / ONE
+    }
+
+    /// An answer came after `took`, `in_flight` requests (itself included) being out; `lost`: it was none (a timeout, a
+    /// refused connection, a 503). The limit after it.
+    pub fn answered(&mut self, now: Timestamp, took: Micros, in_flight: u64, lost: bool) -> u64 {
+        if self.window.answers == 0 && !self.window.lost {
+            self.window.since = now;
+        }
+        self.window.busy = self.window.busy.max(in_flight);
+        if lost {
+            self.window.lost = true;
+        } else {
+            self.window.answers += 1;
+            self.window.took = self.window.took.saturating_add(took.0.clamp(1, TOOK_MAX));
+        }
+        let enough = self.window.answers >= ANSWERS_MIN || self.window.lost;
+        if enough && now.since(self.window.since) >= WINDOW {
+            let window = std::mem::take(&mut self.window);
+            self.adjust(&window);
+        }
+        self.limit()
+    }
+
+    fn adjust(&mut self, window: &Window) {
+        let took = window.took.saturating_mul(ONE) / window.answers.max(1);
+        let left = match self.phase {
+            Phase::Finding { left } => left,
+            Phase::Draining { limit } => {
+                self.phase = Phase::Measuring { limit };
+                return;
+            }
+            Phase::Measuring { limit } => {
+                if window.answers > 0 {
+                    self.unloaded = took;
+                }
+                self.phase = Phase::Finding { left: PROBE };
+                self.set(limit);
+                return;
+            }
+        };
+        if window.lost {
+            self.set(self.limit / 10 * 9);
+            return;
+        }
+        self.unloaded = if self.unloaded == 0 { took } else { self.unloaded.min(took) };
+        if window.busy.saturating_mul(2) < self.limit() {
+            return;
+        }
+        if left == 0 {
+            self.phase = Phase::Draining { limit: self.limit };
+            self.set(self.limit / 2);
+            return;
+        }
+        self.phase = Phase::Finding { left: left - 1 };
+        let gradient = (self.unloaded.saturating_mul(3) / 2).saturating_mul(ONE) / took.max(1);
+        let gradient = gradient.clamp(ONE / 2, ONE);
+        let wanted = self.limit / ONE * gradient + self.limit % ONE * gradient / ONE + HEADROOM * ONE;
+        // A fifth of the way.
+        self.set(self.limit - self.limit / 5 + wanted / 5);
+    }
+
+    fn set(&mut self, limit: u64) {
+        self.limit = limit.clamp(self.least * ONE, self.most * ONE);
+    }
+}
+
+/// One, in fixed point.
+const ONE: u64 = 1_024;
+
+/// Places tried beyond what is known to work.
+const HEADROOM: u64 = 4;
+
+/// Busy windows between two measurements of the unloaded time.
+const PROBE: u32 = 300;
+
+/// A window lasts this long at least and has as many answers.
+const WINDOW: Micros = Micros(100_000);
+const ANSWERS_MIN: u64 = 10;
+
+/// Bounds that keep every product within 64 bits: a minute, a million places.
+const TOOK_MAX: u64 = 60_000_000;
+const PLACES_MAX: u64 = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An upstream that works on `capacity` requests at once, each taking 10 ms; more of them queue.
+    fn settle_against(capacity: u64, controller: &mut Adaptive, rounds: u64) -> u64 {
+        let mut now = Timestamp::from_micros(1_000_000);
+        for _ in 0..rounds {
+            let in_flight = controller.limit();
+            let took = Micros(10_000 * in_flight.max(capacity) / capacity);
+            now = now.after(Micros(10_000));
+            controller.answered(now, took, in_flight, false);
+        }
+        controller.limit()
+    }
+
+    #[test]
+    fn it_finds_about_what_the_upstream_can_take() {
+        for capacity in [10, 50, 200] {
+            let mut controller = Adaptive::new(1, 1_000, 20);
+            let found = settle_against(capacity, &mut controller, 20_000);
+            assert!(found >= capacity && found <= capacity * 3, "{found} for {capacity}");
+        }
+    }
+
+    #[test]
+    fn losses_lower_it_and_the_file_bounds_it() {
+        let mut controller = Adaptive::new(5, 100, 100);
+        let mut now = Timestamp::from_micros(1_000_000);
+        for _ in 0..1_000 {
+            now = now.after(Micros(100_001));
+            controller.answered(now, Micros(1_000_000), 100, true);
+            now = now.after(Micros(100_001));
+            controller.answered(now, Micros(1_000_000), 100, true);
+        }
+        assert_eq!(controller.limit(), 5);
+        settle_against(1_000_000, &mut controller, 3_000);
+        assert_eq!(controller.limit(), 100);
+    }
+
+    #[test]
+    fn an_idle_upstream_teaches_nothing() {
+        let mut controller = Adaptive::new(1, 1_000, 50);
+        let mut now = Timestamp::from_micros(1_000_000);
+        for took in [10_000, 500_000] {
+            for _ in 0..1_000 {
+                now = now.after(Micros(20_000));
+                controller.answered(now, Micros(took), 2, false);
+            }
+        }
+        assert_eq!(controller.limit(), 50);
+    }
+}
