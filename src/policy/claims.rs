@@ -8,7 +8,8 @@ use smallvec::SmallVec;
 
 use super::identity::{Caller, Evidence, IdentityRefusal, Resolved};
 use super::plan::Plan;
-use super::{Cost, Policy, Rule, keys};
+use super::{Cost, Policy, Rule};
+use crate::limit::key::is_within_share;
 use crate::limit::{Claim, KeyBytes, Limit, Mode};
 
 /// Who a request is from, as far as its route asks.
@@ -142,7 +143,7 @@ impl Plan {
 
 /// Whether a refusal of `limit` counts for this key.
 pub(super) fn is_enforced(limit: &Limit, key: &[u8]) -> bool {
-    limit.mode == Mode::Enforce && (limit.enforce_for >= 10_000 || keys::share(&limit.name, key) < limit.enforce_for)
+    limit.mode == Mode::Enforce && is_within_share(key, limit.enforce_for)
 }
 
 impl Rule {

@@ -212,8 +212,9 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                 }
                 (None, _) | (Some(None), WhenUnknown::Accept) => {}
             }
-            let fallback = (at != asked).then_some(&*identity.name);
-            keys::push_values(&mut resolved.key, fallback, values.len());
+            if at != asked {
+                keys::push_fallback(&mut resolved.key, &identity.name);
+            }
             values.iter().for_each(|value| keys::push_value(&mut resolved.key, value));
             return Ok(resolved);
         }

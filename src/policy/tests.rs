@@ -259,7 +259,7 @@ fn composites_path_segments_and_verified_claims_make_keys() {
         |authorization: &str| send("GET /u/7%20a?key=x%2cy", &[("authorization", authorization)]).claims(&policy);
     let [user, both] = claims(&format!("Bearer {}", token(NOW + 9))).try_into().expect("two claims");
     assert_eq!(user, r#"user "u1" 1"#);
-    assert_eq!(both, r#"both "7 a", "x,y", "192.0.2.1" 1"#);
+    assert_eq!(both, r#"both "7 a" + "x,y" + "192.0.2.1" 1"#);
     assert_eq!(claims("Basic eDp5")[0], "user address 192.0.2.1 1");
     // An invalid token is refused; it is not a missing one that the address could stand in for.
     assert_eq!(claims("Bearer junk"), ["identity `user`: the token is refused: not a signed token"]);
