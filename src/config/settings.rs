@@ -6,10 +6,7 @@ use std::path::PathBuf;
 
 use http::{HeaderName, HeaderValue, Method, Uri};
 
-pub use super::raw::{
-    Audit, ClientCertificates, ColdStart, LogFormat, LogKeys, LogLevel, OperationsFormat,
-    StoreKind,
-};
+pub use super::raw::{Audit, ClientCertificates, ColdStart, LogFormat, LogKeys, LogLevel, OperationsFormat, StoreKind};
 use crate::limit::{Micros, WhenDown};
 
 /// Where the gateway listens, and what it takes from callers.

@@ -43,6 +43,9 @@ pub enum BodyError {
     /// The upstream sent nothing for longer than its idle timeout.
     #[error("the upstream sent nothing for too long")]
     UpstreamIdle,
+    /// The upstream's answer took longer in all than it may.
+    #[error("the upstream's answer took too long in all")]
+    UpstreamSlow,
     /// The upstream's trailers hold what trailers may not.
     #[error("the upstream sent trailers that may not be passed on")]
     Trailers,
@@ -70,6 +73,7 @@ impl BodyError {
             Self::Upstream(_) => "upstream_broke_off",
             Self::UpstreamClosed => "upstream_closed",
             Self::UpstreamIdle => "upstream_idle",
+            Self::UpstreamSlow => "upstream_slow",
             Self::Trailers => "upstream_trailers",
             Self::Client(_) => "client_broke_off",
             Self::ClientGone => "client_gone",

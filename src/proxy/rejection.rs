@@ -238,9 +238,11 @@ fn upstream(error: &ForwardError) -> Class {
         }
         ForwardError::Overloaded => OVERLOADED,
         ForwardError::ResponseTimeout => TIMEOUT,
-        ForwardError::Closed | ForwardError::Answer(_) | ForwardError::AnswerCoding | ForwardError::Upgrade => {
-            BAD_ANSWER
-        }
+        ForwardError::Closed
+        | ForwardError::Answer(_)
+        | ForwardError::AnswerCoding
+        | ForwardError::RefusedStream
+        | ForwardError::Upgrade => BAD_ANSWER,
         ForwardError::Rewrite => BAD_PATH,
         ForwardError::Body(BodyError::TooBig) => TOO_BIG,
         ForwardError::Body(BodyError::ClientIdle) => STALLED,

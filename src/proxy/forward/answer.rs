@@ -11,22 +11,46 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
-use super::exchange::Outgoing;
 use super::expiry::Expiry;
+use super::request::Outgoing;
 use super::tunnel::Tunnel;
 use super::{ForwardError, Forwarded, SWITCHING};
 use crate::proxy::body::{BodyError, ResponseBody};
+use crate::proxy::headers;
 use crate::proxy::pool::{Pair, Slot};
-use crate::proxy::{headers, timers};
+use crate::proxy::timers::{self, Deadline};
 
 /// A body from an HTTP/1 upstream. It drives the connection it comes from, which goes back to its pool when the
 /// exchange has ended cleanly and is closed otherwise.
 #[derive(Debug)]
 pub struct UpstreamHttp1 {
     incoming: Incoming,
-    idle: Expiry,
+    bounds: Bounds,
     lease: Option<Lease>,
     broken: Broken,
+}
+
+/// How long a body may take: between two pieces, and in all.
+#[derive(Debug)]
+pub(super) struct Bounds {
+    idle: Expiry,
+    total: Option<Deadline>,
+}
+
+impl Bounds {
+    /// What is left of the bounds of `outgoing`.
+    pub(super) fn take(outgoing: &mut Outgoing) -> Self {
+        Self { idle: Expiry::after(outgoing.timeouts.idle), total: outgoing.total.take() }
+    }
+
+    fn poll(&mut self, cx: &Context<'_>) -> Poll<BodyError> {
+        if let Some(total) = &mut self.total
+            && total.poll_passed(cx).is_ready()
+        {
+            return Poll::Ready(BodyError::UpstreamSlow);
+        }
+        self.idle.poll(cx).map(|()| BodyError::UpstreamIdle)
+    }
 }
 
 /// How a body broke off, kept back for one poll: what came before it is flushed to the client first.
@@ -65,8 +89,8 @@ impl Lease {
 
 impl UpstreamHttp1 {
     /// The body `incoming` of an answer on the leased connection.
-    pub(super) const fn new(incoming: Incoming, idle: Expiry, lease: Lease) -> Self {
-        Self { incoming, idle, lease: Some(lease), broken: Broken(None) }
+    pub(super) const fn new(incoming: Incoming, bounds: Bounds, lease: Lease) -> Self {
+        Self { incoming, bounds, lease: Some(lease), broken: Broken(None) }
     }
 
     fn end(&mut self, cx: &mut Context<'_>) {
@@ -100,12 +124,12 @@ impl Body for UpstreamHttp1 {
         let frame = match frame {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
-                std::task::ready!(this.idle.poll(cx));
+                let error = std::task::ready!(this.bounds.poll(cx));
                 this.lease = None;
-                return Poll::Ready(Some(Err(BodyError::UpstreamIdle)));
+                return Poll::Ready(Some(Err(error)));
             }
         };
-        this.idle.reset();
+        this.bounds.idle.reset();
         match pass(frame) {
             Some(Err(error)) => {
                 this.lease = None;
@@ -137,15 +161,15 @@ impl Body for UpstreamHttp1 {
 #[derive(Debug)]
 pub struct UpstreamHttp2 {
     incoming: Incoming,
-    idle: Expiry,
+    bounds: Bounds,
     broken: Broken,
     _slot: Slot,
 }
 
 impl UpstreamHttp2 {
     /// The body `incoming` of an answer.
-    pub(super) const fn new(incoming: Incoming, idle: Expiry, slot: Slot) -> Self {
-        Self { incoming, idle, broken: Broken(None), _slot: slot }
+    pub(super) const fn new(incoming: Incoming, bounds: Bounds, slot: Slot) -> Self {
+        Self { incoming, bounds, broken: Broken(None), _slot: slot }
     }
 }
 
@@ -160,15 +184,15 @@ impl Body for UpstreamHttp2 {
         }
         match Pin::new(&mut this.incoming).poll_frame(cx) {
             Poll::Ready(frame) => {
-                this.idle.reset();
+                this.bounds.idle.reset();
                 match pass(frame) {
                     Some(Err(error)) => this.broken.hold(error, cx),
                     outcome => Poll::Ready(outcome),
                 }
             }
             Poll::Pending => {
-                std::task::ready!(this.idle.poll(cx));
-                Poll::Ready(Some(Err(BodyError::UpstreamIdle)))
+                let error = std::task::ready!(this.bounds.poll(cx));
+                Poll::Ready(Some(Err(error)))
             }
         }
     }
@@ -224,7 +248,7 @@ pub(super) async fn answer(
         .await;
         ResponseBody::Empty
     } else {
-        ResponseBody::Http1(UpstreamHttp1::new(incoming, Expiry::after(outgoing.timeouts.idle), lease))
+        ResponseBody::Http1(UpstreamHttp1::new(incoming, Bounds::take(outgoing), lease))
     };
     Ok(Forwarded { response: Response::from_parts(head, body), tunnel: None })
 }

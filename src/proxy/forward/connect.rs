@@ -9,12 +9,13 @@ use std::time::Duration;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::pki_types::ServerName;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
-use super::{ForwardError, LocalExecutor, RequestBody, Stream};
-use crate::policy::upstream::{Server, ServerAddress};
+use super::{ForwardError, LocalExecutor, RequestBody, Stream, proxy_header};
+use crate::policy::upstream::{ProxyProtocol, Server, ServerAddress, Upstream};
 use crate::proxy::pool::Pair;
 use crate::proxy::timers;
 
@@ -23,6 +24,8 @@ pub(super) struct Connector {
     address: ServerAddress,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     timeout: Duration,
+    resolve_every: Duration,
+    proxy_protocol: ProxyProtocol,
     resolved: RefCell<Resolved>,
 }
 
@@ -39,7 +42,7 @@ impl Connector {
     ///
     /// # Errors
     /// When the server's TLS name is no name.
-    pub(super) fn new(server: &Server, tls: Option<&TlsConnector>, timeout: Duration) -> Result<Self, ForwardError> {
+    pub(super) fn new(server: &Server, tls: Option<&TlsConnector>, upstream: &Upstream) -> Result<Self, ForwardError> {
         let tls = match (&server.tls, tls) {
             (Some(name), Some(connector)) => {
                 let bare = name.trim_start_matches('[').trim_end_matches(']').to_owned();
@@ -49,15 +52,22 @@ impl Connector {
             }
             _ => None,
         };
-        Ok(Self { address: server.address.clone(), tls, timeout, resolved: RefCell::default() })
+        Ok(Self {
+            address: server.address.clone(),
+            tls,
+            timeout: upstream.timeouts.connect.into(),
+            resolve_every: upstream.resolve_every.into(),
+            proxy_protocol: upstream.proxy_protocol,
+            resolved: RefCell::default(),
+        })
     }
 
-    /// A fresh HTTP/1 connection.
+    /// A fresh HTTP/1 connection, for a request from `client` (told by the PROXY protocol where that is spoken).
     ///
     /// # Errors
     /// [`ForwardError::Connect`] and its kin.
-    pub(super) async fn http1(&self) -> Result<Box<Pair>, ForwardError> {
-        let stream = self.stream().await?;
+    pub(super) async fn http1(&self, client: Option<SocketAddr>) -> Result<Box<Pair>, ForwardError> {
+        let stream = self.stream(client).await?;
         let (sender, connection) = http1::Builder::new()
             .max_headers(RESPONSE_HEADERS_MAX)
             .handshake::<_, RequestBody>(TokioIo::new(stream))
@@ -71,7 +81,7 @@ impl Connector {
     /// # Errors
     /// As [`Connector::http1`].
     pub(super) async fn http2(&self) -> Result<http2::SendRequest<RequestBody>, ForwardError> {
-        let stream = self.stream().await?;
+        let stream = self.stream(None).await?;
         let (sender, connection) = http2::Builder::new(LocalExecutor)
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_EVERY)
@@ -87,17 +97,18 @@ impl Connector {
         Ok(sender)
     }
 
-    async fn stream(&self) -> Result<Stream, ForwardError> {
-        match timers::within(self.timeout, self.open()).await {
+    async fn stream(&self, client: Option<SocketAddr>) -> Result<Stream, ForwardError> {
+        match timers::within(self.timeout, self.open(client)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(ForwardError::ConnectTimeout),
         }
     }
 
-    async fn open(&self) -> Result<Stream, ForwardError> {
+    async fn open(&self, client: Option<SocketAddr>) -> Result<Stream, ForwardError> {
         match &self.address {
             ServerAddress::Unix(path) => {
-                let stream = UnixStream::connect(path).await.map_err(ForwardError::Connect)?;
+                let mut stream = UnixStream::connect(path).await.map_err(ForwardError::Connect)?;
+                self.introduce(&mut stream, client, None).await?;
                 match &self.tls {
                     None => Ok(Stream::Unix(stream)),
                     Some((tls, name)) => {
@@ -107,9 +118,11 @@ impl Connector {
                 }
             }
             ServerAddress::Tcp(host, port) => {
-                let stream = self.tcp(host, *port).await.map_err(ForwardError::Connect)?;
+                let mut stream = self.tcp(host, *port).await.map_err(ForwardError::Connect)?;
                 // A request is written in one piece: nothing is gained by waiting for more.
                 stream.set_nodelay(true).map_err(ForwardError::Connect)?;
+                let to = stream.peer_addr().ok();
+                self.introduce(&mut stream, client, to).await?;
                 match &self.tls {
                     None => Ok(Stream::Tcp(stream)),
                     Some((tls, name)) => {
@@ -119,6 +132,20 @@ impl Connector {
                 }
             }
         }
+    }
+
+    /// Says who the connection is for, where the upstream wants to know.
+    async fn introduce<S: AsyncWrite + Unpin>(
+        &self,
+        stream: &mut S,
+        client: Option<SocketAddr>,
+        to: Option<SocketAddr>,
+    ) -> Result<(), ForwardError> {
+        if self.proxy_protocol == ProxyProtocol::Off {
+            return Ok(());
+        }
+        let header = proxy_header::header(self.proxy_protocol, client, to);
+        stream.write_all(&header).await.map_err(ForwardError::Connect)
     }
 
     /// Connects to the first address that answers, beginning with another one each time.
@@ -142,12 +169,12 @@ impl Connector {
         Err(last)
     }
 
-    /// The addresses of `host`: asked for again after [`RESOLVE_EVERY`]; a resolver that fails leaves the last good
+    /// The addresses of `host`: asked for again after `resolve_every`; a resolver that fails leaves the last good
     /// answer in force.
     async fn resolve(&self, host: &str, port: u16) -> io::Result<Rc<[SocketAddr]>> {
         {
             let resolved = self.resolved.borrow();
-            if resolved.at.is_some_and(|at| at.elapsed() < RESOLVE_EVERY) {
+            if resolved.at.is_some_and(|at| at.elapsed() < self.resolve_every) {
                 return Ok(Rc::clone(&resolved.addresses));
             }
         }
@@ -184,8 +211,6 @@ fn tls_error(error: io::Error) -> ForwardError {
     ForwardError::Tls(error.to_string())
 }
 
-/// How long an answer of the resolver is used.
-const RESOLVE_EVERY: Duration = Duration::from_secs(5);
 /// How often a silent HTTP/2 connection is asked whether it lives, and how long the answer may take.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_WITHIN: Duration = Duration::from_secs(10);

@@ -5,75 +5,21 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
-use http::{HeaderMap, Method, Request, Response, Uri, Version};
+use http::{Request, Response, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http2::SendRequest;
 
-use super::answer::{Lease, UpstreamHttp2, answer, sanitise};
-use super::expiry::Expiry;
-use super::request_body::{Gate, Progress, RequestBody};
+use super::answer::{Bounds, Lease, UpstreamHttp2, answer, sanitise};
+use super::patience::Patience;
+use super::request::{Outgoing, Replay};
+use super::request_body::{Gate, RequestBody};
 use super::server::ServerState;
-use super::{ForwardError, Forwarded, SWITCHING, Upgrade, outgoing};
-use crate::policy::UpstreamTimeouts;
+use super::{ForwardError, Forwarded, SWITCHING, outgoing};
 use crate::proxy::body::{BodyError, ResponseBody};
 use crate::proxy::pool::{Pair, Slot};
-use crate::proxy::timers::Deadline;
-
-/// A prepared request.
-pub(super) struct Outgoing {
-    request: Option<Request<RequestBody>>,
-    progress: Option<Rc<Progress>>,
-    gate: Option<Arc<Gate>>,
-    /// The client's side of an upgrade it asked for.
-    pub(super) upgrade: Upgrade,
-    /// The upstream's bounds.
-    pub(super) timeouts: UpstreamTimeouts,
-}
-
-impl Outgoing {
-    /// `request`, whose body reports to `progress` and waits for `gate`.
-    pub(super) const fn new(
-        request: Request<RequestBody>,
-        progress: Option<Rc<Progress>>,
-        gate: Option<Arc<Gate>>,
-        upgrade: Upgrade,
-        timeouts: UpstreamTimeouts,
-    ) -> Self {
-        Self { request: Some(request), progress, gate, upgrade, timeouts }
-    }
-}
-
-/// What is needed to send a request once more.
-struct Replay {
-    method: Method,
-    uri: Uri,
-    version: Version,
-    headers: HeaderMap,
-}
-
-impl Replay {
-    fn of(request: &Request<RequestBody>) -> Self {
-        Self {
-            method: request.method().clone(),
-            uri: request.uri().clone(),
-            version: request.version(),
-            headers: request.headers().clone(),
-        }
-    }
-
-    fn request(self) -> Request<RequestBody> {
-        let mut request = Request::new(RequestBody::empty());
-        *request.method_mut() = self.method;
-        *request.uri_mut() = self.uri;
-        *request.version_mut() = self.version;
-        *request.headers_mut() = self.headers;
-        request
-    }
-}
 
 /// Why an exchange failed, and whether the request may go out again.
 enum Failure {
@@ -99,10 +45,10 @@ fn is_http2(outgoing: &Outgoing) -> bool {
 }
 
 async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) -> Result<Forwarded, ForwardError> {
-    let idempotent = outgoing.request.as_ref().is_some_and(|request| request.method().is_idempotent());
+    let idempotent = outgoing.idempotent;
     let mut pair = match reuse(&slot, idempotent).await {
         Some(pair) => pair,
-        None => server.connector.http1().await?,
+        None => server.connector.http1(outgoing.client).await?,
     };
     let request = outgoing.request.take().expect("a prepared request is sent once");
     let mut request = addressed(server, request, false)?;
@@ -124,7 +70,7 @@ async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
                 }
             }
         };
-        pair = server.connector.http1().await?;
+        pair = server.connector.http1(outgoing.client).await?;
     }
 }
 
@@ -152,7 +98,7 @@ async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
     let body = if incoming.is_end_stream() {
         ResponseBody::Empty
     } else {
-        ResponseBody::Http2(UpstreamHttp2::new(incoming, Expiry::after(outgoing.timeouts.idle), slot))
+        ResponseBody::Http2(UpstreamHttp2::new(incoming, Bounds::take(outgoing), slot))
     };
     Ok(Forwarded { response: Response::from_parts(head, body), tunnel: None })
 }
@@ -160,7 +106,7 @@ async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
 async fn converse_http2(
     sender: &mut SendRequest<RequestBody>,
     request: Request<RequestBody>,
-    outgoing: &Outgoing,
+    outgoing: &mut Outgoing,
 ) -> Result<Response<Incoming>, Failure> {
     let mut answer = pin!(sender.try_send_request(request));
     let mut patience = Patience::new(outgoing);
@@ -192,7 +138,7 @@ async fn reuse(slot: &Slot, idempotent: bool) -> Option<Box<Pair>> {
 async fn converse(
     pair: &mut Pair,
     request: Request<RequestBody>,
-    outgoing: &Outgoing,
+    outgoing: &mut Outgoing,
 ) -> Result<Response<Incoming>, Failure> {
     let mut answer = pin!(pair.sender.try_send_request(request));
     let mut patience = Patience::new(outgoing);
@@ -222,11 +168,20 @@ fn classify(error: hyper::Error) -> Failure {
     if let Some(broken) = body_error(&error) {
         return Failure::Final(ForwardError::Body(broken));
     }
+    if is_refused_stream(&error) {
+        return Failure::Final(ForwardError::RefusedStream);
+    }
     // A reset may take the place of a plain end.
     if error.is_incomplete_message() || error.is_canceled() || error.is_closed() || is_io(&error) {
         return Failure::Silent(ForwardError::Answer(error));
     }
     Failure::Final(ForwardError::Answer(error))
+}
+
+fn is_refused_stream(error: &hyper::Error) -> bool {
+    std::error::Error::source(error)
+        .and_then(|source| source.downcast_ref::<h2::Error>())
+        .is_some_and(|error| error.reason() == Some(h2::Reason::REFUSED_STREAM))
 }
 
 fn is_io(error: &hyper::Error) -> bool {
@@ -242,41 +197,6 @@ fn body_error(error: &hyper::Error) -> Option<BodyError> {
         BodyError::ClientTrailers => BodyError::ClientTrailers,
         _ => BodyError::ClientGone,
     })
-}
-
-/// How long the head of an answer may take: counted from the last piece of the request's body on.
-struct Patience<'o> {
-    expiry: Expiry,
-    outgoing: &'o Outgoing,
-    pieces: u64,
-    held: Option<Deadline>,
-}
-
-impl<'o> Patience<'o> {
-    fn new(outgoing: &'o Outgoing) -> Self {
-        Self { expiry: Expiry::after(outgoing.timeouts.response), outgoing, pieces: 0, held: None }
-    }
-
-    fn poll(&mut self, cx: &std::task::Context<'_>) -> Poll<()> {
-        if let Some(gate) = &self.outgoing.gate {
-            let held = self.held.get_or_insert_with(|| Deadline::after(CONTINUE_WITHIN));
-            if held.poll_passed(cx).is_ready() {
-                gate.open();
-            }
-        }
-        if let Some(progress) = &self.outgoing.progress {
-            let pieces = progress.pieces();
-            if pieces != self.pieces {
-                self.pieces = pieces;
-                self.expiry.reset();
-            } else if !progress.ended() && progress.waiting() {
-                // The client is slow, not the upstream: its own bound applies.
-                self.expiry.reset();
-                return Poll::Pending;
-            }
-        }
-        self.expiry.poll(cx)
-    }
 }
 
 /// Opens the body's gate when the upstream says `100 Continue`.
@@ -301,6 +221,3 @@ fn addressed(
     head.uri = outgoing::address(&head.uri, &mut head.headers, &server.host, &server.server, http2)?;
     Ok(Request::from_parts(head, body))
 }
-
-/// How long a body waits for a `100 Continue` before it goes out unasked (RFC 9110 10.1.1 forbids to wait for ever).
-const CONTINUE_WITHIN: Duration = Duration::from_secs(1);

@@ -7,7 +7,12 @@ mod answer;
 mod connect;
 mod exchange;
 mod expiry;
+mod fitness;
 mod outgoing;
+mod patience;
+mod probe;
+mod proxy_header;
+mod request;
 mod request_body;
 mod server;
 pub mod tls;
@@ -39,7 +44,7 @@ use crate::limiter::Permit;
 use crate::policy::route::Route;
 use crate::policy::upstream::Upstream;
 use crate::policy::{FilledEdits, Peer};
-use exchange::Outgoing;
+use request::Outgoing;
 use upstreams::{UpstreamState, Upstreams, bit};
 
 /// Forwards requests, with the connections of one worker. Not shared between threads.
@@ -116,6 +121,9 @@ pub enum ForwardError {
     /// The answer's Transfer-Encoding is anything but `chunked`.
     #[error("the answer's transfer coding is not understood")]
     AnswerCoding,
+    /// HTTP/2: the stream was refused before it was looked at.
+    #[error("the stream was refused")]
+    RefusedStream,
     /// A 101 that nobody asked for.
     #[error("the upstream switched protocols unasked")]
     Upgrade,
@@ -140,10 +148,18 @@ impl ForwardError {
             Self::Answer(_) => "answer",
             Self::Closed => "closed",
             Self::AnswerCoding => "answer_coding",
+            Self::RefusedStream => "refused_stream",
             Self::Upgrade => "upgrade",
             Self::Body(error) => error.label(),
             Self::Rewrite => "rewrite",
         }
+    }
+}
+
+impl ForwardError {
+    /// Whether it speaks against the server it came from.
+    const fn is_the_upstreams(&self) -> bool {
+        !matches!(self, Self::Overloaded | Self::NoServer | Self::Body(_) | Self::Rewrite)
     }
 }
 
@@ -173,34 +189,54 @@ impl Forwarder {
         Ok(forwarded)
     }
 
-    /// Tries servers until one answers, for as long as nothing of the request can have reached one.
+    /// Tries servers until one answers, as often as the upstream's retries and their budget allow.
     async fn attempt(
         &self,
         state: &UpstreamState,
         caller: u64,
         outgoing: &mut Outgoing,
     ) -> Result<Forwarded, ForwardError> {
+        let retry = &state.upstream.retry;
         let mut tried = 0;
         let mut left = state.upstream.attempts.max(1);
+        state.deposit();
+        if left > 1 {
+            outgoing.keep_copy(retry, state.upstream.http2);
+        }
         loop {
             let (index, server) = state.pick(caller, tried).ok_or(ForwardError::NoServer)?;
             let outcome = exchange::exchange(server, outgoing).await;
-            let error = match outcome {
+            let again = match &outcome {
                 Ok(forwarded) => {
-                    server.succeeded();
-                    return Ok(forwarded);
+                    let status = forwarded.response.status().as_u16();
+                    if matches!(status, 502..=504) {
+                        server.fitness.failed();
+                    } else {
+                        server.fitness.succeeded();
+                    }
+                    retry.statuses.contains(&status) && outgoing.is_repeatable()
                 }
-                Err(error) => error,
+                Err(error) => {
+                    if error.is_the_upstreams() {
+                        server.fitness.failed();
+                    }
+                    match error {
+                        ForwardError::Connect(_) | ForwardError::ConnectTimeout | ForwardError::Tls(_) => {
+                            retry.connect_failure
+                        }
+                        ForwardError::RefusedStream => retry.refused_stream && outgoing.has_copy(),
+                        _ => false,
+                    }
+                }
             };
-            if matches!(error, ForwardError::Connect(_) | ForwardError::ConnectTimeout | ForwardError::Tls(_)) {
-                server.failed();
-                tried |= bit(index);
-                left -= 1;
-                if left > 0 {
-                    continue;
-                }
+            left -= 1;
+            if !again || left == 0 || !state.withdraw() {
+                return outcome;
             }
-            return Err(error);
+            tried |= bit(index);
+            // Its place is free before another is asked for.
+            drop(outcome);
+            outgoing.restore();
         }
     }
 

@@ -1,5 +1,6 @@
 //! Makes the request that goes upstream out of the one that came.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -10,8 +11,8 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
-use super::exchange::Outgoing;
 use super::expiry::Expiry;
+use super::request::Outgoing;
 use super::request_body::{Gate, RequestBody};
 use super::{ForwardError, Passage};
 use crate::policy::FilledEdits;
@@ -61,13 +62,14 @@ pub(super) fn prepare<'p>(
     head.version = if upstream.http2 { Version::HTTP_2 } else { Version::HTTP_11 };
     head.uri = rewrite(&head.uri, passage.route)?;
 
+    let client = passage.peer.address.map(|address| SocketAddr::new(address, passage.peer.port));
     let (body, progress) = if sends_body {
         let (body, progress) = RequestBody::new(body, passage.body_max, Expiry::after(passage.body_idle), gate.clone());
         (body, Some(progress))
     } else {
         (RequestBody::empty(), None)
     };
-    let outgoing = Outgoing::new(Request::from_parts(head, body), progress, gate, upgrade, upstream.timeouts);
+    let outgoing = Outgoing::new(Request::from_parts(head, body), progress, gate, upgrade, upstream, client);
     Ok((outgoing, passage.response_edits))
 }
 

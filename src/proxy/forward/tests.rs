@@ -6,3 +6,4 @@ mod framing;
 mod harness;
 mod http2;
 mod upgrade;
+mod upstreams;

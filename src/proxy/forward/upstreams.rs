@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio_rustls::TlsConnector;
 
 use super::server::ServerState;
-use super::{ForwardError, tls};
+use super::{ForwardError, probe, tls};
 use crate::policy::upstream::{Balance, Upstream};
 
 /// An upstream with its servers' connections on this worker.
@@ -20,6 +20,8 @@ pub(super) struct UpstreamState {
     /// Servers' indices by weight, for taking turns.
     turns: Vec<usize>,
     next: Cell<usize>,
+    /// What is left for retries: each request pays in, each retry takes out five times that.
+    budget: Cell<u32>,
 }
 
 /// Every upstream this worker has met.
@@ -46,6 +48,7 @@ impl Upstreams {
                 servers: same.servers.clone(),
                 turns: same.turns.clone(),
                 next: Cell::new(0),
+                budget: Cell::new(BUDGET_MAX),
             }),
             None => Rc::new(UpstreamState::new(upstream)?),
         };
@@ -79,12 +82,30 @@ impl UpstreamState {
             .iter()
             .map(|server| ServerState::new(server, upstream, connector.as_ref()).map(Rc::new))
             .collect::<Result<Vec<_>, _>>()?;
+        if let Some(health) = &upstream.health {
+            for server in &servers {
+                tokio::task::spawn_local(probe::run(Rc::downgrade(server), health.clone()));
+            }
+        }
         Ok(Self {
             upstream: Arc::clone(upstream),
             turns: turns(&upstream.servers.iter().map(|server| server.weight).collect::<Vec<_>>()),
             servers,
             next: Cell::new(fastrand::usize(..)),
+            budget: Cell::new(BUDGET_MAX),
         })
+    }
+
+    /// A first attempt: a fifth of them may be retried, so that an upstream in trouble is not drowned in retries.
+    pub(super) fn deposit(&self) {
+        self.budget.set((self.budget.get() + 1).min(BUDGET_MAX));
+    }
+
+    /// Whether another attempt may be made.
+    pub(super) fn withdraw(&self) -> bool {
+        let left = self.budget.get().checked_sub(5);
+        self.budget.set(left.unwrap_or_else(|| self.budget.get()));
+        left.is_some()
     }
 
     /// A server for a request of the caller `hash`, none of those in `tried` (a bit each) while there are others,
@@ -93,7 +114,7 @@ impl UpstreamState {
         if let [only] = self.servers.as_slice() {
             return Some((0, only));
         }
-        let fit = |index: usize| tried & bit(index) == 0 && !self.servers[index].is_ejected();
+        let fit = |index: usize| tried & bit(index) == 0 && self.servers[index].fitness.is_fit();
         let untried = |index: usize| tried & bit(index) == 0;
         let index =
             self.choose(hash, fit).or_else(|| self.choose(hash, untried)).or_else(|| self.choose(hash, |_| true))?;
@@ -183,6 +204,8 @@ const fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
+/// A hundred retries may follow each other without a first attempt.
+const BUDGET_MAX: u32 = 500;
 /// The most entries of the list of turns.
 const TURNS_MAX: i64 = 4096;
 /// The most draws a weight is worth under the identity hash.

@@ -1,0 +1,63 @@
+//! How long the head of an answer may take.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::expiry::Expiry;
+use super::request::Outgoing;
+use super::request_body::{Gate, Progress};
+use crate::proxy::timers::Deadline;
+
+/// The bounds on the head of an answer: its own, counted from the last piece of the request's body on, and the total.
+pub(super) struct Patience<'o> {
+    response: Expiry,
+    total: Option<&'o mut Deadline>,
+    progress: Option<&'o Progress>,
+    gate: Option<&'o Arc<Gate>>,
+    pieces: u64,
+    held: Option<Deadline>,
+}
+
+impl<'o> Patience<'o> {
+    pub(super) fn new(outgoing: &'o mut Outgoing) -> Self {
+        Self {
+            response: Expiry::after(outgoing.timeouts.response),
+            total: outgoing.total.as_mut(),
+            progress: outgoing.progress.as_deref(),
+            gate: outgoing.gate.as_ref(),
+            pieces: 0,
+            held: None,
+        }
+    }
+
+    /// Ready when it has come to an end.
+    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
+        if let Some(total) = &mut self.total
+            && total.poll_passed(cx).is_ready()
+        {
+            return Poll::Ready(());
+        }
+        if let Some(gate) = self.gate {
+            let held = self.held.get_or_insert_with(|| Deadline::after(CONTINUE_WITHIN));
+            if held.poll_passed(cx).is_ready() {
+                gate.open();
+            }
+        }
+        if let Some(progress) = self.progress {
+            let pieces = progress.pieces();
+            if pieces != self.pieces {
+                self.pieces = pieces;
+                self.response.reset();
+            } else if !progress.ended() && progress.waiting() {
+                // The client is slow, not the upstream: its own bound applies.
+                self.response.reset();
+                return Poll::Pending;
+            }
+        }
+        self.response.poll(cx)
+    }
+}
+
+/// How long a body waits for a `100 Continue` before it goes out unasked (RFC 9110 10.1.1 forbids to wait for ever).
+const CONTINUE_WITHIN: Duration = Duration::from_secs(1);

@@ -1,0 +1,59 @@
+//! Active health checks: one task per server and worker asks a path and tells the server's fitness.
+
+use std::pin::pin;
+use std::rc::{Rc, Weak};
+use std::task::Poll;
+
+use http::header::{HOST, USER_AGENT};
+use http::{HeaderValue, Request, StatusCode, Version};
+
+use super::server::ServerState;
+use super::{ForwardError, RequestBody, outgoing};
+use crate::policy::upstream::{Health, HostPolicy};
+use crate::proxy::timers;
+
+/// Checks `server` until nobody holds it any more.
+pub(super) async fn run(server: Weak<ServerState>, health: Health) {
+    loop {
+        let Some(held) = server.upgrade() else { return };
+        let good = timers::within(health.timeout.into(), ask(&held, &health.path)).await;
+        let good = matches!(good, Ok(Ok(status)) if status.is_success() || status.is_redirection());
+        held.fitness.checked(good, health.healthy_after, health.unhealthy_after);
+        drop(held);
+        // A random part apart: workers and gateways must not ask in step.
+        let every = std::time::Duration::from(health.every);
+        timers::pause(every.mul_f64(0.9 + fastrand::f64() * 0.2)).await;
+    }
+}
+
+/// The status of the answer to `path`, on a connection of its own: an exhausted pool is no illness.
+async fn ask(server: &Rc<ServerState>, path: &str) -> Result<StatusCode, ForwardError> {
+    let mut request = Request::new(RequestBody::empty());
+    *request.uri_mut() = path.parse().map_err(|_| ForwardError::Rewrite)?;
+    request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("tollgate-health"));
+    // Asked in its own name, whatever requests are asked in.
+    let host = match &server.host {
+        HostPolicy::Keep => &HostPolicy::Upstream,
+        other => other,
+    };
+    let (mut head, body) = request.into_parts();
+    head.uri = outgoing::address(&head.uri, &mut head.headers, host, &server.server, server.speaks_http2)?;
+    if server.speaks_http2 {
+        head.headers.remove(HOST);
+        head.version = Version::HTTP_2;
+        let mut sender = server.connector.http2().await?;
+        let response = sender.send_request(Request::from_parts(head, body)).await.map_err(ForwardError::Answer)?;
+        return Ok(response.status());
+    }
+    let mut pair = server.connector.http1(None).await?;
+    let mut answer = pin!(pair.sender.send_request(Request::from_parts(head, body)));
+    std::future::poll_fn(|cx| {
+        let closed = pair.poll(cx).is_ready();
+        match answer.as_mut().poll(cx) {
+            Poll::Ready(answer) => Poll::Ready(answer.map(|response| response.status()).map_err(ForwardError::Answer)),
+            Poll::Pending if closed => Poll::Ready(Err(ForwardError::Closed)),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
