@@ -24,6 +24,7 @@ use super::forward::{Forwarded, Forwarder, Passage};
 use super::rejection::{self, Rejection};
 use super::server::{ConnInfo, Event, Handler};
 use super::settle::Owed;
+use super::worker::Worker;
 use super::{echo, framing};
 use crate::clock::Clock;
 use crate::limit::Placement;
@@ -96,7 +97,10 @@ impl Handler for Gateway {
             None => response.map(|body| Guarded::new(body, Closing(journal))),
             Some(tunnel) => {
                 // The permit, and so a place in a concurrency limit, is held as long as the tunnel.
+                let task = Worker::current().map(|worker| worker.task());
                 tokio::task::spawn_local(async move {
+                    // A drain waits for it, as for a request.
+                    let _task = task;
                     let carried = tunnel.run().await;
                     journal.close(carried.down, None);
                 });

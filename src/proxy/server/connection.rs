@@ -33,21 +33,21 @@ pub(super) async fn serve<H: Handler>(
     peer: Option<SocketAddr>,
     door: Rc<Door<H>>,
     settings: Arc<Settings>,
-    mut place: Place,
+    place: Place,
     task: Task,
 ) {
     let watch = Watch::begin(&door);
     let deadline = Deadline::after(settings.header_read);
     let connection = ConnInfo { peer, direct: peer, listener: Arc::clone(&door.address), tls: None, http2: false };
-    let mut setup = Setup { stream, connection, door: &door, settings, deadline, task: &task };
-    if setup.settings.proxy_protocol && !setup.told(&mut place).await {
+    let mut setup = Setup { stream, connection, door: &door, settings, deadline, place, task: &task };
+    if setup.settings.proxy_protocol && !setup.told().await {
         return;
     }
     match &door.tls {
         None => setup.plain().await,
         Some(tls) => setup.encrypted(tls.acceptor()).await,
     }
-    drop((place, watch));
+    drop(watch);
 }
 
 /// A connection before its protocol is known.
@@ -57,12 +57,13 @@ struct Setup<'a, H> {
     door: &'a Rc<Door<H>>,
     settings: Arc<Settings>,
     deadline: Deadline,
+    place: Place,
     task: &'a Task,
 }
 
 impl<H: Handler> Setup<'_, H> {
     /// Reads the PROXY protocol header; whether the connection may go on.
-    async fn told(&mut self, place: &mut Place) -> bool {
+    async fn told(&mut self) -> bool {
         let (stats, handler) = (&self.door.shared.stats, &self.door.handler);
         // A Unix socket has no address; who may open it is a matter of its file's mode.
         if self.connection.direct.is_some_and(|direct| !self.settings.trusts(direct.ip())) {
@@ -84,7 +85,7 @@ impl<H: Handler> Setup<'_, H> {
                 return false;
             }
         }
-        let counted = self.connection.peer.map_or(Ok(()), |peer| place.from(peer.ip(), &self.settings));
+        let counted = self.connection.peer.map_or(Ok(()), |peer| self.place.from(peer.ip(), &self.settings));
         if counted.is_err() {
             stats.refused_address.add();
             handler.observe(Event::Refused("connections_per_address"));
@@ -117,12 +118,13 @@ impl<H: Handler> Setup<'_, H> {
         };
         ahead.truncate(length);
         self.connection.http2 = http2;
-        let Self { stream, connection, door, settings, deadline, task } = self;
-        speak(Transport::Plain(stream), Bytes::from(ahead), connection, door, settings, deadline, task).await;
+        let Self { stream, connection, door, settings, deadline, place, task } = self;
+        let way = Way { transport: Transport::Plain(stream), ahead: Bytes::from(ahead), place };
+        speak(way, connection, door, settings, deadline, task).await;
     }
 
     async fn encrypted(self, acceptor: tokio_rustls::TlsAcceptor) {
-        let Self { stream, mut connection, door, settings, mut deadline, task } = self;
+        let Self { stream, mut connection, door, settings, mut deadline, place, task } = self;
         let stats = &door.shared.stats;
         let stream = match within(settings.tls_handshake, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => stream,
@@ -146,13 +148,20 @@ impl<H: Handler> Setup<'_, H> {
         });
         let transport = Transport::Tls(Box::new(stream));
         deadline.reset(settings.header_read);
-        speak(transport, Bytes::new(), connection, door, settings, deadline, task).await;
+        let way = Way { transport, ahead: Bytes::new(), place };
+        speak(way, connection, door, settings, deadline, task).await;
     }
 }
 
-async fn speak<H: Handler>(
+/// What a connection is spoken over, once that is known.
+struct Way {
     transport: Transport,
     ahead: Bytes,
+    place: Place,
+}
+
+async fn speak<H: Handler>(
+    way: Way,
     connection: ConnInfo,
     door: &Rc<Door<H>>,
     settings: Arc<Settings>,
@@ -161,7 +170,7 @@ async fn speak<H: Handler>(
 ) {
     let http2 = connection.http2;
     let state = Arc::new(State::default());
-    let io = TokioIo::new(Io::new(transport, ahead, Arc::clone(&state)));
+    let io = TokioIo::new(Io::new(way.transport, way.ahead, Arc::clone(&state), way.place));
     let served = Rc::new(Served {
         handler: Rc::clone(&door.handler),
         connection: Rc::new(connection),

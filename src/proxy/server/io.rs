@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
+use super::bounds::Place;
 use super::respond;
 use super::state::State;
 
@@ -116,11 +117,13 @@ pub(super) struct Io {
     /// Bytes read ahead while the protocol was made out.
     ahead: Bytes,
     state: Arc<State>,
+    /// Held as long as the socket is, through an upgrade too.
+    _place: Place,
 }
 
 impl Io {
-    pub(super) fn new(transport: Transport, ahead: Bytes, state: Arc<State>) -> Self {
-        Self { transport, ahead, state }
+    pub(super) fn new(transport: Transport, ahead: Bytes, state: Arc<State>, place: Place) -> Self {
+        Self { transport, ahead, state, _place: place }
     }
 
     /// Writes `bytes` if the socket takes them at once, then closes.
