@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 use crate::admin::{self, Admin, Phase, Readiness};
 use crate::clock::Clock;
 use crate::config::{self, Config, ConfigError};
+use crate::limit::{Limit, Placement, WhenDown};
 use crate::limiter::Limiter;
 use crate::proxy::gateway::{self, Gateway, Snapshot};
 use crate::proxy::listener::{self, Address, BindError, Listen};
@@ -174,6 +175,7 @@ fn start_with(config: Config, options: Options) -> Result<RunningGateway, StartE
     let state = Mutex::new(State::new(config, backend));
     let core = Arc::new(Core { options, gateway, server, tls, readiness: Readiness::new(), state });
     core.show();
+    core.require_store();
     let admin = match admin_listen {
         None => None,
         Some(listen) => Some(core.admin(&listen).map_err(system("the admin listener cannot be started"))?),
@@ -295,6 +297,22 @@ impl Core {
             for (why, count) in [("slow_reader", &stats.slow_reads), ("idle", &stats.idle_closed)] {
                 samples.counter("connections_ended", help, &[("why", why)], count.value());
             }
+        });
+    }
+
+    /// Where a limit refuses without its store, the gateway is ready only while the store answers.
+    fn require_store(&self) {
+        let current = Arc::clone(&self.gateway.current);
+        self.readiness.require("store", move || {
+            let snapshot = current.load();
+            let health = match &**snapshot.limiter.shared() {
+                Backend::None => return Ok(()),
+                Backend::Redis(store) => store.health(),
+                Backend::Postgres(store) => store.health(),
+            };
+            let needs =
+                |limit: &Arc<Limit>| limit.placement == Placement::Shared && limit.when_down == WhenDown::Refuse;
+            if health.up || !snapshot.policy.limits.iter().any(needs) { Ok(()) } else { Err(health.last_error) }
         });
     }
 

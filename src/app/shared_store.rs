@@ -1,28 +1,80 @@
 //! The store that gateways share, as configured.
 
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
 use crate::clock::Clock;
 use crate::config::settings::{Store, StoreKind};
 use crate::store::Backend;
+use crate::store::postgres::{PostgresOptions, PostgresStore, check_address};
 use crate::store::redis::{Address, RedisOptions, RedisStore};
 
 /// Opens the store; it connects by itself, and keeps connecting. The error is what is wrong with its settings.
 pub(super) fn open(store: Option<&Store>, clock: &Clock) -> Result<Backend, String> {
     let Some(store) = store else { return Ok(Backend::None) };
+    refuse_what_is_not_honoured(store)?;
+    let url = with_credentials(store)?;
+    let key_secret = store.key_secret.expose().as_bytes().to_vec();
     match store.kind {
-        StoreKind::Redis => redis(store, clock),
-        StoreKind::Postgres => Err("PostgreSQL is not part of this build".to_owned()),
+        StoreKind::Redis => {
+            let options = RedisOptions {
+                address: Address::parse(&url).map_err(|error| error.to_string())?,
+                answer_within: store.answer_within,
+                key_secret,
+                clock: clock.clone(),
+                pinned: None,
+                local_refusals: true,
+            };
+            let opened = RedisStore::start(options).map_err(|error| error.to_string())?;
+            Ok(Backend::Redis(opened.with_replicas(store.replicas)))
+        }
+        StoreKind::Postgres => {
+            check_address(&url).map_err(|error| error.to_string())?;
+            let options = PostgresOptions {
+                url,
+                answer_within: store.answer_within,
+                key_secret,
+                clock: clock.clone(),
+                pinned: None,
+                local_refusals: true,
+                create: store.create,
+                synchronous_commit: false,
+            };
+            let opened = PostgresStore::start(options).map_err(|error| error.to_string())?;
+            Ok(Backend::Postgres(opened.with_replicas(store.replicas)))
+        }
     }
 }
 
-fn redis(store: &Store, clock: &Clock) -> Result<Backend, String> {
-    let address = Address::parse(store.url.expose()).map_err(|error| error.to_string())?;
-    let options = RedisOptions {
-        address,
-        answer_within: store.answer_within,
-        key_secret: store.key_secret.expose().as_bytes().to_vec(),
-        clock: clock.clone(),
-        pinned: None,
-        local_refusals: true,
-    };
-    RedisStore::start(options).map(Backend::Redis).map_err(|error| error.to_string())
+/// Nothing that is written is passed over in silence.
+fn refuse_what_is_not_honoured(store: &Store) -> Result<(), String> {
+    let written = [
+        ("ca_file", store.ca_file.is_some()),
+        ("client_certificate", store.client_certificate.is_some()),
+        ("prefix", store.kind == StoreKind::Redis && store.prefix != DEFAULT_PREFIX),
+        ("table", store.kind == StoreKind::Postgres && store.table != DEFAULT_TABLE),
+    ];
+    match written.iter().find(|(_, written)| *written) {
+        Some((key, _)) => Err(format!("`{key}` is not supported by this release")),
+        None => Ok(()),
+    }
 }
+
+/// The URL with the user and password that are written beside it.
+fn with_credentials(store: &Store) -> Result<String, String> {
+    let url = store.url.expose();
+    if store.username.is_none() && store.password.is_none() {
+        return Ok(url.to_owned());
+    }
+    let (scheme, rest) = url.split_once("://").ok_or("`username` and `password` need a URL with `://`")?;
+    let (known, hosts) = rest.split_once('@').unwrap_or(("", rest));
+    let (known_user, known_password) = known.split_once(':').unwrap_or((known, ""));
+    let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let user = store.username.as_deref().map_or_else(|| known_user.to_owned(), encoded);
+    let password = store.password.as_ref().map_or_else(|| known_password.to_owned(), |one| encoded(one.expose()));
+    let password = if password.is_empty() { password } else { format!(":{password}") };
+    Ok(format!("{scheme}://{user}{password}@{hosts}"))
+}
+
+/// What the stores call their things; as in the configuration's defaults.
+const DEFAULT_PREFIX: &str = "tollgate";
+const DEFAULT_TABLE: &str = "tollgate_buckets";

@@ -124,6 +124,37 @@ fn a_changed_file_is_put_in_force_by_itself() {
 }
 
 #[test]
+fn a_clean_stop_keeps_the_buckets_and_a_crash_does_not_bring_old_ones_back() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let state = directory.path().join("state");
+    let text = two_per_minute(&format!("state_file = '{}'", state.display()));
+    let clock = clock();
+    let gateway = from_text(&text, &clock);
+    let mut stream = connect(&gateway);
+    assert_eq!([200, 200, 429], [ask(&mut stream), ask(&mut stream), ask(&mut stream)]);
+    gateway.shutdown();
+    assert!(state.exists());
+
+    let gateway = from_text(&text, &clock);
+    let mut stream = connect(&gateway);
+    assert_eq!(ask(&mut stream), 429, "nobody is refilled by a restart");
+    assert!(!state.exists(), "what is in use is not on disk");
+    clock.advance(Micros::from_secs(30));
+    assert_eq!([200, 429], [ask(&mut stream), ask(&mut stream)]);
+    // As a crash ends it: nothing is saved, and `cold_start = "full"` is what the file asked for.
+    drop(gateway);
+    assert!(!state.exists());
+    let gateway = from_text(&text, &clock);
+    let mut stream = connect(&gateway);
+    assert_eq!([200, 200, 429], [ask(&mut stream), ask(&mut stream), ask(&mut stream)]);
+
+    std::fs::write(&state, "no snapshot").expect("written");
+    drop(gateway);
+    let gateway = from_text(&text, &clock);
+    assert_eq!(ask(&mut connect(&gateway)), 200);
+}
+
+#[test]
 fn what_cannot_start_says_why() {
     let clock = clock();
     let gateway = from_text(&two_per_minute(""), &clock);

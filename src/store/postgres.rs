@@ -65,6 +65,8 @@ pub struct PostgresStore {
     shared: Arc<Shared>,
     names: Names,
     thread: Option<std::thread::JoinHandle<()>>,
+    /// How many gateways share the store, where that is said instead of counted.
+    replicas: Option<u32>,
 }
 
 impl PostgresStore {
@@ -78,7 +80,14 @@ impl PostgresStore {
         let link = PostgresLink::new(options, shared.clone()).map_err(std::io::Error::other)?;
         // One connection with one call in flight: a second takes every other request from the merge.
         let thread = super::batch::start("store-postgres", 1, shared.clone(), link)?;
-        Ok(Self { shared, names, thread: Some(thread) })
+        Ok(Self { shared, names, thread: Some(thread), replicas: None })
+    }
+
+    /// Says how many gateways share the store, instead of counting them; `None`: they are counted.
+    #[must_use]
+    pub fn with_replicas(mut self, replicas: Option<u32>) -> Self {
+        self.replicas = replicas;
+        self
     }
 
     /// Waits until it is connected, at most `bound`; whether it is.
@@ -128,6 +137,6 @@ impl Store for PostgresStore {
     }
 
     fn replicas(&self) -> u32 {
-        self.shared.replicas.load(Ordering::Relaxed).max(1)
+        self.replicas.unwrap_or_else(|| self.shared.replicas.load(Ordering::Relaxed).max(1))
     }
 }

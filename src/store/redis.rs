@@ -47,6 +47,8 @@ pub struct RedisStore {
     names: Names,
     audit: Arc<parking_lot::Mutex<Vec<Finding>>>,
     thread: Option<std::thread::JoinHandle<()>>,
+    /// How many gateways share the store, where that is said instead of counted.
+    replicas: Option<u32>,
 }
 
 impl RedisStore {
@@ -61,7 +63,14 @@ impl RedisStore {
         // One call in flight: a second one halves what is merged into each (measured), and heartbeats of places held
         // rely on the order of calls.
         let thread = super::batch::start("store-redis", 1, shared.clone(), link)?;
-        Ok(Self { shared, names: Names::new(&options.key_secret), audit, thread: Some(thread) })
+        Ok(Self { shared, names: Names::new(&options.key_secret), audit, thread: Some(thread), replicas: None })
+    }
+
+    /// Says how many gateways share the store, instead of counting them; `None`: they are counted.
+    #[must_use]
+    pub fn with_replicas(mut self, replicas: Option<u32>) -> Self {
+        self.replicas = replicas;
+        self
     }
 
     /// Waits until it is connected, at most `bound`; whether it is.
@@ -116,6 +125,6 @@ impl Store for RedisStore {
     }
 
     fn replicas(&self) -> u32 {
-        self.shared.replicas.load(Ordering::Relaxed).max(1)
+        self.replicas.unwrap_or_else(|| self.shared.replicas.load(Ordering::Relaxed).max(1))
     }
 }
