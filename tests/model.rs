@@ -3,6 +3,8 @@
 
 #[path = "model/algorithms.rs"]
 mod algorithms;
+#[path = "model/invariants.rs"]
+mod invariants;
 #[path = "model/oracle.rs"]
 mod oracle;
 #[path = "model/random.rs"]

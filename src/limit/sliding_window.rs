@@ -83,12 +83,12 @@ impl SlidingWindow {
                 if left <= weight_left {
                     return Ok(Granted { wait: Micros::ZERO, next: Pair { current: pair.current + cost, ..pair } });
                 }
-                Err(Refused::after(Micros(left - weight_left + pair.start.since(now).0)))
+                Err(Refused::after(Micros((left - weight_left).saturating_add(pair.start.since(now).0))))
             }
             // Not in this window. In the next, this one is the previous.
             None => {
                 let into_next = period - share(spare, period, pair.current);
-                Err(Refused::after(Micros(left + into_next + pair.start.since(now).0)))
+                Err(Refused::after(Micros((left + into_next).saturating_add(pair.start.since(now).0))))
             }
         }
     }
