@@ -188,6 +188,9 @@ fn compile(
             problem.syntax || problem.marks.first().is_none_or(|mark| !broken_lines.contains(&line(mark)))
         })
         .collect();
+    for problem in problems.iter().filter(|problem| problem.secret) {
+        problem.marks.iter().take(1).for_each(|mark| sources.mask(mark.place));
+    }
     let wrong = problems.iter().any(|problem| problem.severity == Severity::Error);
     match made {
         Some(config) if !wrong => {

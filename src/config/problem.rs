@@ -22,6 +22,8 @@ pub(crate) struct Problem {
     pub(crate) helps: Vec<String>,
     /// Whether the text is no TOML here: what else is wrong on such a line is an echo.
     pub(crate) syntax: bool,
+    /// Whether the mistake is a secret that stands in clear: messages must not spread it.
+    pub(crate) secret: bool,
 }
 
 /// A place with what to say about it.
@@ -41,12 +43,18 @@ impl Problem {
             notes: Vec::new(),
             helps: Vec::new(),
             syntax: false,
+            secret: false,
         }
     }
 
     /// Something that is legal and hardly meant.
     pub(crate) fn warning(title: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(title) }
+    }
+
+    /// What it points at is a secret, which messages show masked.
+    pub(crate) fn secret(self) -> Self {
+        Self { secret: true, ..self }
     }
 
     /// Points at a place; the first call points at the mistake.

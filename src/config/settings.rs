@@ -153,14 +153,6 @@ pub struct Store {
     pub topology: Topology,
     /// Where it is, with what secrets the URL holds.
     pub url: Secret,
-    /// The user, where the URL names none.
-    pub username: Option<String>,
-    /// The password, where the URL holds none.
-    pub password: Option<Secret>,
-    /// Authorities its certificate is verified against; `None`: the system's.
-    pub ca_file: Option<PathBuf>,
-    /// The certificate and key shown to it.
-    pub client_certificate: Option<(PathBuf, PathBuf)>,
     /// How long a request waits for it.
     pub answer_within: Micros,
     /// What happens to requests when it does not answer, where their limits say nothing of their own.
@@ -169,10 +161,8 @@ pub struct Store {
     pub replicas: Option<u32>,
     /// What names of keys are hashed with.
     pub key_secret: Secret,
-    /// What the names of keys begin with (Redis).
-    pub prefix: String,
-    /// The table of buckets (PostgreSQL), optionally with its schema.
-    pub table: String,
+    /// Whether a charge is on disk before it is answered (PostgreSQL).
+    pub synchronous_commit: bool,
     /// Whether the gateway creates what it needs (PostgreSQL).
     pub create: bool,
     /// What the audit at the start does.

@@ -32,6 +32,22 @@ impl Sources {
         &self.list[file as usize]
     }
 
+    /// Puts stars over a place, so that messages can show its surroundings.
+    pub(crate) fn mask(&mut self, place: Place) {
+        let source = &mut self.list[place.file as usize];
+        let (range, text) = (place.range(), &source.text);
+        if let (Some(before), Some(secret), Some(after)) =
+            (text.get(..range.start), text.get(range.clone()), text.get(range.end..))
+        {
+            // As many bytes as before: the other places must still fit.
+            let stars: String = secret
+                .bytes()
+                .map(|byte| if matches!(byte, b'\n' | b'"' | b'\'') { char::from(byte) } else { '*' })
+                .collect();
+            source.text = format!("{before}{stars}{after}");
+        }
+    }
+
     /// `file:line:column` of a place, both from one, the column in characters.
     pub(crate) fn position(&self, place: Place) -> (&str, usize, usize) {
         let source = self.of(place.file);

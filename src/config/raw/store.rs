@@ -14,18 +14,6 @@ table! {
         url: Text,
         /// A file that holds the URL.
         url_file: Text,
-        /// The user, where the URL names none.
-        username: Text,
-        /// The password, from the environment.
-        password: Text,
-        /// A file that holds the password.
-        password_file: Text,
-        /// Certificate authorities its certificate is verified against (a PEM file). Default: the system's.
-        ca_file: Text,
-        /// The certificate shown to it (a PEM file).
-        client_certificate: Text,
-        /// The key of that certificate (a PEM file).
-        client_key: Text,
         /// How long a request waits for it; after that `when_down` applies. Default `20ms`.
         answer_within: Time,
         /// What happens to requests when it does not answer: `local_share` (this gateway's part of the limit, counted in the
@@ -37,10 +25,9 @@ table! {
         key_secret: Text,
         /// A file that holds it.
         key_secret_file: Text,
-        /// What the names of its keys (Redis) begin with. Default `tollgate`.
-        prefix: Text,
-        /// The table of buckets (PostgreSQL). Default `tollgate_buckets`.
-        table: Text,
+        /// Whether a charge is on disk before it is answered (PostgreSQL). Default `false`: a crash of the server may forget the
+        /// last moments.
+        synchronous_commit: bool,
         /// Whether the gateway creates the table and function it needs (PostgreSQL). Default `true`.
         create: bool,
         /// What the audit of its settings at the start does: `warn` or `refuse` to start. Default `warn`.

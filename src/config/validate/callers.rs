@@ -108,6 +108,7 @@ fn not_a_digest(key: &At<String>, message: String) -> Problem {
     }
     let digest: String = Sha256::digest(key.value.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
     Problem::error("a caller's key stands in clear in the file")
+        .secret()
         .at(key.place, "callers are listed by the SHA-256 of their key")
         .help(format!("if this is the key itself, write \"sha256:{digest}\""))
 }

@@ -6,7 +6,7 @@ use super::costs::{self, Amounts};
 use super::{Context, entries_of, names_of};
 use crate::config::calendar;
 use crate::config::problem::Problem;
-use crate::config::quantity::{Size, Time};
+use crate::config::quantity::Time;
 use crate::config::rate::{Rate, Unit};
 use crate::config::raw::{self, InFlight, RawAlgorithm, RawAlign, RawLimit, RawMode, RawPlacement, RawTier};
 use crate::config::reader::Field;
@@ -52,7 +52,9 @@ pub(crate) fn limits(
         check_name(name, "limit", context);
         let scope = scope(name, limit, identities, context);
         let tiers = tiers_of(&name.value, raw);
-        let builder = Builder { name, raw: limit, store, now };
+        let memory = context.bounded("memory", &limit.memory, MEMORY, 64 << 10, 1 << 40);
+        let memory = usize::try_from(memory).unwrap_or(usize::MAX);
+        let builder = Builder { name, raw: limit, store, now, memory };
         if let Some(scope) = scope
             && let Some((rule, amounts)) = builder.rule(scope, &tiers, context)
         {
@@ -159,6 +161,7 @@ struct Builder<'b> {
     raw: &'b At<RawLimit>,
     store: Option<&'b Store>,
     now: Timestamp,
+    memory: usize,
 }
 
 impl Builder<'_> {
@@ -294,19 +297,10 @@ impl Builder<'_> {
                 Problem::error(format!("limit `{name}` is to be shared, but there is no store")).at(place, "where?");
             context.push(problem.help("add a [store] with its kind, url, when_down and key_secret"));
         }
-        if let (Some(place), true) =
-            (raw.in_flight.place(), raw.store.get().is_some_and(|at| at.value == RawPlacement::Shared))
-        {
-            let problem = Problem::error("a concurrency limit cannot be shared").at(
-                raw.store.place().unwrap_or(place),
-                "places in flight are counted in the process that holds the request",
-            );
-            context.push(problem.help("leave `store` out; each gateway then holds so many of its own"));
-        }
     }
 
     fn placement(&self) -> Placement {
-        if self.store.is_none() || !self.raw.in_flight.is_absent() {
+        if self.store.is_none() {
             return Placement::Local;
         }
         match self.raw.store.or(RawPlacement::Shared) {
@@ -390,7 +384,13 @@ impl Builder<'_> {
         match Algorithm::new(&terms) {
             Ok(algorithm) => Some(self.limit(tier, role, algorithm, unlimited)),
             Err(errors) => {
+                let mut said = Vec::new();
                 for error in errors {
+                    // One reason for each key is enough.
+                    if said.contains(&error.field) {
+                        continue;
+                    }
+                    said.push(error.field);
                     let place = self.place_of(error.field, numbers);
                     let whose = match tier {
                         Some(tier) => format!("tiers.{}.{}", tier.value, self.name.value),
@@ -462,10 +462,6 @@ impl Builder<'_> {
     fn limit(&self, tier: Option<&At<String>>, role: Role, algorithm: Algorithm, unlimited: bool) -> Limit {
         let raw = &self.raw.value;
         let default_down = self.store.map_or(WhenDown::LocalShare, |store| store.when_down);
-        let memory = match raw.memory.or(Size::Bytes(MEMORY)) {
-            Size::Bytes(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),
-            Size::Unlimited => MEMORY_MAX,
-        };
         Limit {
             name: Arc::from(self.name.value.as_str()),
             index: 0,
@@ -486,7 +482,7 @@ impl Builder<'_> {
                 raw::OnFailover::Drain => OnFailover::Drain,
             },
             lease: raw.lease.or(false),
-            memory,
+            memory: self.memory,
             refundable: false,
         }
     }
@@ -494,6 +490,3 @@ impl Builder<'_> {
 
 /// What a local table takes at most when the file does not say.
 const MEMORY: u64 = 64 << 20;
-
-/// What "unlimited" would be; refused before it gets here.
-const MEMORY_MAX: usize = 1 << 40;

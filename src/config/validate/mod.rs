@@ -150,11 +150,12 @@ impl Context<'_> {
 /// A secret in clear.
 pub(crate) fn in_clear(key: &str, place: Place) -> Problem {
     let variable = format!("TOLLGATE_{}", key.to_uppercase());
-    Problem::error(format!("`{key}` stands in clear in the file")).at(place, "a secret does not belong here").help(
-        format!(
+    Problem::error(format!("`{key}` stands in clear in the file"))
+        .secret()
+        .at(place, "a secret does not belong here")
+        .help(format!(
             "read it from the environment: {key} = \"${{{variable}}}\"; or from a file of its own: {key}_file = \"…\""
-        ),
-    )
+        ))
 }
 
 /// Bytes in the largest unit that divides them.

@@ -1,6 +1,6 @@
 //! `[store]`.
 
-use super::{Context, in_clear};
+use super::Context;
 use crate::config::problem::{Problem, nearest};
 use crate::config::quantity::Count;
 use crate::config::raw::{self, RawStore};
@@ -29,21 +29,15 @@ pub(crate) fn store(field: &Field<RawStore>, context: &mut Context<'_>) -> Optio
         (Some(kind), Some(url)) => topology(kind, url, raw, context),
         _ => None,
     };
-    let (redis, postgres) = (
-        kind.is_some_and(|kind| kind.value == StoreKind::Redis),
-        kind.is_some_and(|kind| kind.value == StoreKind::Postgres),
-    );
-    for (key, place, misplaced, other) in [
-        ("prefix", raw.prefix.place(), postgres, "PostgreSQL has tables: write table = \"…\""),
-        ("table", raw.table.place(), redis, "Redis has no tables: write prefix = \"…\""),
-        ("create", raw.create.place(), redis, "Redis needs nothing created"),
+    let redis = kind.is_some_and(|kind| kind.value == StoreKind::Redis);
+    for (key, place, why) in [
+        ("create", raw.create.place(), "nothing needs to be created there"),
+        ("synchronous_commit", raw.synchronous_commit.place(), "its own `appendfsync` decides that"),
     ] {
-        if let (Some(place), true) = (place, misplaced) {
-            context.push(Problem::error(format!("`{key}` means nothing for this kind of store")).at(place, other));
+        if let (Some(place), true) = (place, redis) {
+            context.push(Problem::error(format!("`{key}` means nothing for Redis")).at(place, why));
         }
     }
-    let client_certificate = pair(&raw.client_certificate, &raw.client_key, context);
-    let password = context.secret("password", &raw.password, &raw.password_file).map(|at| at.value);
     let key_secret = key_secret(raw, context);
     let replicas = replicas(&raw.replicas, context);
     let answer_within = context.time("answer_within", &raw.answer_within, Micros(20_000));
@@ -54,42 +48,15 @@ pub(crate) fn store(field: &Field<RawStore>, context: &mut Context<'_>) -> Optio
             .at(place, "and with it the caller");
         context.push(problem.help("20ms to 50ms are usual within a data centre"));
     }
-    let table = raw.table.get().map_or("tollgate_buckets", At::as_str);
-    if !table
-        .split('.')
-        .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
-    {
-        let problem = Problem::error(format!("`{table}` cannot name a table"));
-        context.push(problem.at(
-            raw.table.place().unwrap_or(raw.place),
-            "letters, digits and `_` were expected, with a schema before a dot",
-        ));
-    }
-    let ca_file = raw.ca_file.get().and_then(|file| context.readable(file, "authorities are read from here"));
-    let prefix = raw.prefix.get().map_or("tollgate", At::as_str).to_owned();
-    if prefix.is_empty() || prefix.len() > 64 || prefix.contains(['{', '}', ' ']) {
-        let problem = Problem::error(format!("`{prefix}` cannot begin the names of keys"));
-        context.push(
-            problem.at(
-                raw.prefix.place().unwrap_or(raw.place),
-                "1 to 64 characters without braces and spaces were expected",
-            ),
-        );
-    }
     Some(Store {
         kind: kind?.value,
         topology: topology?,
         url: url?.value,
-        username: raw.username.get().map(|name| name.as_str().to_owned()),
-        password,
-        ca_file,
-        client_certificate,
         answer_within,
         when_down: when_down(raw.when_down.get()?.value),
         replicas,
         key_secret: key_secret?,
-        prefix,
-        table: table.to_owned(),
+        synchronous_commit: raw.synchronous_commit.or(false),
         create: raw.create.or(true),
         audit: raw.audit.or(Audit::Warn),
     })
@@ -148,8 +115,9 @@ fn url(raw: &At<RawStore>, context: &mut Context<'_>) -> Option<At<Secret>> {
         });
         match password {
             Some((start, end)) if !url.from_environment => {
-                let problem = in_clear("password", url.part(start, end));
-                context.push(problem.help("or the whole URL: url = \"${REDIS_URL}\", url_file = \"…\""));
+                let problem = Problem::error("a password stands in clear in the file").secret();
+                let problem = problem.at(url.part(start, end), "a secret does not belong here");
+                context.push(problem.help("read the URL from the environment: url = \"${STORE_URL}\"; or from a file of its own: url_file = \"…\""));
                 return None;
             }
             _ => return Some(url.with(Secret::new(written))),
@@ -164,8 +132,12 @@ fn topology(kind: &At<StoreKind>, url: &At<Secret>, raw: &At<RawStore>, context:
     let scheme = text.split_once(':').map_or(text, |(scheme, _)| scheme);
     let (known, topology) = match scheme {
         "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" => (StoreKind::Redis, Topology::Single),
-        "redis+sentinel" | "rediss+sentinel" => (StoreKind::Redis, Topology::Sentinel),
-        "redis+cluster" | "rediss+cluster" => (StoreKind::Redis, Topology::Cluster),
+        "redis+sentinel" | "rediss+sentinel" | "valkey+sentinel" | "valkeys+sentinel" => {
+            (StoreKind::Redis, Topology::Sentinel)
+        }
+        "redis+cluster" | "rediss+cluster" | "valkey+cluster" | "valkeys+cluster" => {
+            (StoreKind::Redis, Topology::Cluster)
+        }
         "postgres" | "postgresql" => (StoreKind::Postgres, Topology::Single),
         _ => {
             const KNOWN: [&str; 9] = [

@@ -53,8 +53,9 @@ pub(crate) fn build_error(error: BuildError, places: &Places<'_>, context: &mut 
         BuildError::Unreachable { route: index, by } => {
             let (name, place) = route(index);
             let mut problem = Problem::error(format!("route `{name}` can never match")).at(place, "never reached");
+            let label = if by.len() == 1 { "takes all of its requests" } else { "takes some of its requests" };
             for other in by {
-                problem = problem.at(route(other).1, "takes all of its requests");
+                problem = problem.at(route(other).1, label);
             }
             problem
         }
@@ -280,6 +281,12 @@ fn unaddressed(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Co
         .any(|rule| matches!(&rule.scope, Scope::Identities(parts) if parts.contains(&ScopePart::Address)));
     let named = raw.server.get().and_then(|server| server.listen.place());
     let trusted = !policy.address.trusted_proxies.is_empty();
+    if let (true, false, Some(place)) =
+        (server.proxy_protocol, trusted, raw.server.get().and_then(|server| server.proxy_protocol.place()))
+    {
+        let problem = Problem::warning("PROXY headers are believed from nobody").at(place, "no proxy is trusted");
+        context.push(problem.help("[address] trusted_proxies = [\"10.0.0.0/8\"] names who may send them"));
+    }
     if !by_address || server.proxy_protocol {
         return;
     }
