@@ -11,7 +11,6 @@ use crate::store::redis::{Address, RedisOptions, RedisStore};
 /// Opens the store; it connects by itself, and keeps connecting. The error is what is wrong with its settings.
 pub(super) fn open(store: Option<&Store>, clock: &Clock) -> Result<Backend, String> {
     let Some(store) = store else { return Ok(Backend::None) };
-    refuse_what_is_not_honoured(store)?;
     let url = with_credentials(store)?;
     let key_secret = store.key_secret.expose().as_bytes().to_vec();
     match store.kind {
@@ -37,25 +36,11 @@ pub(super) fn open(store: Option<&Store>, clock: &Clock) -> Result<Backend, Stri
                 pinned: None,
                 local_refusals: true,
                 create: store.create,
-                synchronous_commit: false,
+                synchronous_commit: store.synchronous_commit,
             };
             let opened = PostgresStore::start(options).map_err(|error| error.to_string())?;
             Ok(Backend::Postgres(opened.with_replicas(store.replicas)))
         }
-    }
-}
-
-/// Nothing that is written is passed over in silence.
-fn refuse_what_is_not_honoured(store: &Store) -> Result<(), String> {
-    let written = [
-        ("ca_file", store.ca_file.is_some()),
-        ("client_certificate", store.client_certificate.is_some()),
-        ("prefix", store.kind == StoreKind::Redis && store.prefix != DEFAULT_PREFIX),
-        ("table", store.kind == StoreKind::Postgres && store.table != DEFAULT_TABLE),
-    ];
-    match written.iter().find(|(_, written)| *written) {
-        Some((key, _)) => Err(format!("`{key}` is not supported by this release")),
-        None => Ok(()),
     }
 }
 
@@ -74,7 +59,3 @@ fn with_credentials(store: &Store) -> Result<String, String> {
     let password = if password.is_empty() { password } else { format!(":{password}") };
     Ok(format!("{scheme}://{user}{password}@{hosts}"))
 }
-
-/// What the stores call their things; as in the configuration's defaults.
-const DEFAULT_PREFIX: &str = "tollgate";
-const DEFAULT_TABLE: &str = "tollgate_buckets";

@@ -153,6 +153,10 @@ pub struct Store {
     pub topology: Topology,
     /// Where it is, with what secrets the URL holds.
     pub url: Secret,
+    /// The user, where the URL names none.
+    pub username: Option<String>,
+    /// The password, where the URL holds none.
+    pub password: Option<Secret>,
     /// How long a request waits for it.
     pub answer_within: Micros,
     /// What happens to requests when it does not answer, where their limits say nothing of their own.

@@ -14,6 +14,12 @@ table! {
         url: Text,
         /// A file that holds the URL.
         url_file: Text,
+        /// The user, where the URL names none.
+        username: Text,
+        /// The password, where the URL holds none: from the environment.
+        password: Text,
+        /// A file that holds the password.
+        password_file: Text,
         /// How long a request waits for it; after that `when_down` applies. Default `20ms`.
         answer_within: Time,
         /// What happens to requests when it does not answer: `local_share` (this gateway's part of the limit, counted in the

@@ -38,6 +38,7 @@ pub(crate) fn store(field: &Field<RawStore>, context: &mut Context<'_>) -> Optio
             context.push(Problem::error(format!("`{key}` means nothing for Redis")).at(place, why));
         }
     }
+    let password = context.secret("password", &raw.password, &raw.password_file).map(|at| at.value);
     let key_secret = key_secret(raw, context);
     let replicas = replicas(&raw.replicas, context);
     let answer_within = context.time("answer_within", &raw.answer_within, Micros(20_000));
@@ -52,6 +53,8 @@ pub(crate) fn store(field: &Field<RawStore>, context: &mut Context<'_>) -> Optio
         kind: kind?.value,
         topology: topology?,
         url: url?.value,
+        username: raw.username.get().map(|name| name.as_str().to_owned()),
+        password,
         answer_within,
         when_down: when_down(raw.when_down.get()?.value),
         replicas,
