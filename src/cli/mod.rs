@@ -1,8 +1,72 @@
-//! cli
+//! The command line: a verb a file. The only reader of arguments and environment. What is asked for goes to standard
+//! output, what is said about it to standard error.
+//!
+//! Exit codes: 0 good, 1 the answer is no, 2 wrong use.
 
+mod args;
+mod check;
+mod explain;
+mod health;
+mod load;
+mod request;
+mod run;
+mod trial;
+
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Verb};
 
 /// Runs the command line.
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are answers, not mistakes. A closed pipe is nobody's loss.
+            let _ = error.print();
+            return if error.use_stderr() { wrong_use() } else { GOOD };
+        }
+    };
+    match cli.verb {
+        None => run::run(&cli.run),
+        Some(Verb::Run(args)) => run::run(&args),
+        Some(Verb::Schema(_)) => print_out(&format!("{:#}", crate::config::schema())),
+        Some(Verb::Check(args)) => check::check(&args),
+        Some(Verb::Explain(args)) => explain::explain(&args),
+        Some(Verb::Health(args)) => health::health(&args),
+    }
+}
+
+/// Prints what was asked for; good unless nobody takes it.
+fn print_out(text: &str) -> ExitCode {
+    let mut out = io::stdout().lock();
+    let done = out.write_all(text.as_bytes()).and_then(|()| match text.ends_with('\n') {
+        true => out.flush(),
+        false => out.write_all(b"\n").and_then(|()| out.flush()),
+    });
+    match done {
+        // `tollgate schema | head` is a good use.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("tollgate: cannot write: {error}");
+            BAD
+        }
+        _ => GOOD,
+    }
+}
+
+/// Whether standard error takes colours: a terminal, and nobody said no.
+fn colour() -> bool {
+    io::stderr().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
+        && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+const GOOD: ExitCode = ExitCode::SUCCESS;
+const BAD: ExitCode = ExitCode::FAILURE;
+
+/// Also what clap exits with.
+fn wrong_use() -> ExitCode {
+    ExitCode::from(2)
 }

@@ -1,4 +1,13 @@
 //! End-to-end tests: the gateway on free ports, with an upstream that records and a clock that is moved by hand.
 //! One binary, so that it links once.
 
+mod admin;
+mod cli;
+mod documents;
+mod failures;
+mod forwarding;
+mod harness;
 mod layers;
+mod limits;
+mod reload;
+mod shutdown;

@@ -1,0 +1,130 @@
+//! The command line as clap reads it.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// A rate-limiting reverse-proxy gateway.
+#[derive(Debug, Parser)]
+#[command(name = "tollgate", version, propagate_version = true, args_conflicts_with_subcommands = true)]
+#[command(after_help = "Without a verb, `tollgate` runs the gateway.\n\n\
+    Examples:\n  tollgate --config gateway.toml\n  \
+    tollgate run --upstream http://127.0.0.1:3000 --limit 100/minute --per address\n  \
+    tollgate check --config gateway.toml\n  \
+    tollgate explain 'GET /v1/x' -H 'x-api-key: k'")]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) verb: Option<Verb>,
+    /// `run` without saying so.
+    #[command(flatten)]
+    pub(super) run: Run,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Verb {
+    /// Run the gateway (the default)
+    Run(Run),
+    /// Check a configuration: say its limits in words, warn, run its tests
+    Check(Check),
+    /// Show what a request would meet: route, identity, limits, bucket keys, and why
+    Explain(Explain),
+    /// Print the JSON Schema of gateway.toml, for editors
+    Schema(Schema),
+    /// Ask a running gateway whether it is ready: for container health checks
+    Health(Health),
+}
+
+/// Where the configuration is.
+#[derive(Clone, Debug, Args)]
+pub(super) struct ConfigArg {
+    /// The configuration
+    #[arg(short, long, value_name = "FILE", env = "TOLLGATE_CONFIG", default_value = "gateway.toml")]
+    pub(super) config: PathBuf,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:\n  tollgate run --config gateway.toml\n  \
+    tollgate run --upstream http://127.0.0.1:3000 --limit 100/minute --per address\n\n\
+    SIGHUP or a changed file reloads, SIGTERM drains, SIGUSR1 reopens the access log.")]
+pub(super) struct Run {
+    #[command(flatten)]
+    pub(super) config: ConfigArg,
+    /// Start without a file: forward everything to this server
+    #[arg(long, value_name = "URL", requires = "limit")]
+    pub(super) upstream: Option<String>,
+    /// Without a file: the limit, like 100/minute
+    #[arg(long, value_name = "RATE", requires = "upstream")]
+    pub(super) limit: Option<String>,
+    /// Without a file: what each bucket belongs to: address, everyone, or a source like header:x-api-key
+    #[arg(long, value_name = "WHAT", requires = "limit", default_value = "address")]
+    pub(super) per: String,
+    /// Without a file: where to listen [default: 0.0.0.0:8080]
+    #[arg(long, value_name = "ADDRESS", requires = "upstream")]
+    pub(super) listen: Option<String>,
+    /// Without a file: where the admin listener is, or `off` [default: 127.0.0.1:9180]
+    #[arg(long, value_name = "ADDRESS", requires = "upstream")]
+    pub(super) admin: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  tollgate check\n  tollgate check --config gateway.toml --format json\n\n\
+    Exit code: 0 the file is good and its tests pass, 1 it is not or they do not, 2 wrong use.")]
+pub(super) struct Check {
+    #[command(flatten)]
+    pub(super) config: ConfigArg,
+    /// Treat warnings as errors
+    #[arg(long)]
+    pub(super) strict: bool,
+    /// How to say it
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  tollgate explain 'GET /v1/x' -H 'x-api-key: k'\n  \
+    tollgate explain 'POST api.example.com/orders' --ip 192.0.2.7 --format json\n\n\
+    Exit code: 0 a route takes it, 1 it is refused before any limit (404, 401), 2 wrong use.")]
+pub(super) struct Explain {
+    /// METHOD [HOST]/PATH
+    pub(super) request: String,
+    #[command(flatten)]
+    pub(super) config: ConfigArg,
+    /// A header of the request; may be repeated
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+    pub(super) headers: Vec<String>,
+    /// The address it comes from
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub(super) ip: IpAddr,
+    /// How to say it
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Schema {}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  tollgate health\n  tollgate health --live --admin 127.0.0.1:9180\n\n\
+    Exit code: 0 it is, 1 it is not or does not answer, 2 wrong use.")]
+pub(super) struct Health {
+    /// The gateway's admin listener [default: what the configuration says, else 127.0.0.1:9180]
+    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_ADMIN")]
+    pub(super) admin: Option<String>,
+    #[command(flatten)]
+    pub(super) config: ConfigArg,
+    /// Ask whether it lives, not whether it is ready
+    #[arg(long)]
+    pub(super) live: bool,
+    /// How long it may take, milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 2_000)]
+    pub(super) timeout: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// Words
+    Human,
+    /// One JSON document
+    Json,
+}

@@ -1,0 +1,94 @@
+//! `tollgate check`: says a configuration back in words, warns, runs its tests.
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use super::args::{Check, Format};
+use super::trial::{self, Verdict};
+use super::{BAD, GOOD, load, print_out};
+use crate::clock::Clock;
+use crate::config::{self, Config};
+use crate::policy::Rule;
+
+pub(super) fn check(args: &Check) -> ExitCode {
+    let now = Clock::system().now();
+    match config::load(&args.config.config, &load::environment, now) {
+        Ok(config) => {
+            let verdicts: Vec<Verdict> =
+                config.tests.iter().map(|test| trial::run(&config.policy, test, now)).collect();
+            good(args, &config, &verdicts)
+        }
+        Err(error) => {
+            match args.format {
+                Format::Human => eprintln!("{}", error.render(super::colour())),
+                Format::Json => {
+                    print_out(&format!("{:#}", json!({ "good": false, "errors": error.lines() })));
+                }
+            }
+            BAD
+        }
+    }
+}
+
+fn good(args: &Check, config: &Config, verdicts: &[Verdict]) -> ExitCode {
+    let failed = verdicts.iter().filter(|verdict| !verdict.wrong.is_empty()).count();
+    let strict = args.strict && !config.warnings.is_empty();
+    match args.format {
+        Format::Human => {
+            for warning in &config.warnings {
+                eprintln!("{warning}\n");
+            }
+            print_out(&config::report(config));
+            print_out(&tests(verdicts));
+            if strict {
+                eprintln!("tollgate check: {} warnings, and --strict", config.warnings.len());
+            }
+        }
+        Format::Json => {
+            print_out(&format!("{:#}", document(config, verdicts, failed == 0 && !strict)));
+        }
+    }
+    if failed > 0 || strict { BAD } else { GOOD }
+}
+
+/// How the tests came out, for people.
+fn tests(verdicts: &[Verdict]) -> String {
+    let mut text = String::new();
+    for verdict in verdicts {
+        let word = if verdict.wrong.is_empty() { "passed" } else { "FAILED" };
+        text.push_str(&format!("test {word}   {} (line {})\n", verdict.name, verdict.line));
+        for wrong in &verdict.wrong {
+            text.push_str(&format!("              {wrong}\n"));
+        }
+    }
+    let failed = verdicts.iter().filter(|verdict| !verdict.wrong.is_empty()).count();
+    if !verdicts.is_empty() {
+        text.push_str(&format!("{} tests passed, {failed} failed\n", verdicts.len() - failed));
+    }
+    text
+}
+
+/// The whole report for programs.
+fn document(config: &Config, verdicts: &[Verdict], good: bool) -> Value {
+    let limit = |rule: &Rule| {
+        json!({
+            "limit": &*rule.name,
+            "words": rule.live.algorithm.words(),
+            "tiers": rule.tiers.iter().map(|(tier, limit)| json!({ "tier": &**tier, "words": limit.algorithm.words() })).collect::<Vec<_>>(),
+            "candidate": rule.candidate.as_ref().map(|limit| limit.algorithm.words()),
+        })
+    };
+    let test = |verdict: &Verdict| json!({ "test": verdict.name, "line": verdict.line, "passed": verdict.wrong.is_empty(), "wrong": verdict.wrong });
+    let policy = &config.policy;
+    json!({
+        "good": good,
+        "warnings": config.warnings,
+        "limits": policy.rules.iter().map(limit).collect::<Vec<_>>(),
+        "routes": policy.routes.iter().map(|route| json!({
+            "route": &*route.name,
+            "limits": route.limits.iter().map(|limit| &*policy.rules[limit.rule].name).collect::<Vec<_>>(),
+        })).collect::<Vec<_>>(),
+        "tests": verdicts.iter().map(test).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,208 @@
+//! `tollgate explain`: what a request would meet, and why.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use super::args::{Explain, Format};
+use super::request::Request;
+use super::{BAD, load, print_out, wrong_use};
+use crate::clock::Clock;
+use crate::policy::explain::{Explanation, IdentityStory, LimitStory, RouteFate};
+use crate::policy::{Peer, Policy};
+
+pub(super) fn explain(args: &Explain) -> ExitCode {
+    let request = match Request::parse(&args.request, &args.headers) {
+        Ok(request) => request,
+        Err(what) => {
+            eprintln!("tollgate explain: {what}");
+            return wrong_use();
+        }
+    };
+    let Some(config) = load::load(&args.config) else { return BAD };
+    let policy = &config.policy;
+    let peer = Peer { address: Some(args.ip), port: 0, tls: request.tls };
+    let described = match policy.describe(&request.method, &request.uri, &request.headers, peer, None) {
+        Ok(described) => described,
+        Err(malformed) => {
+            eprintln!("tollgate explain: answered 400: {malformed}");
+            return BAD;
+        }
+    };
+    let now = Clock::system().now().as_micros() / 1_000_000;
+    let told = policy.explain(&described, now, None);
+    let text = match args.format {
+        Format::Human => words(policy, &told),
+        Format::Json => format!("{:#}", document(policy, &told)),
+    };
+    let printed = print_out(&text);
+    if told.taken.is_none() || told.refusal.is_some() { BAD } else { printed }
+}
+
+/// The story for people.
+fn words(policy: &Policy, told: &Explanation) -> String {
+    let mut text = String::new();
+    tell(&mut text, policy, told).expect("writing into a String cannot fail");
+    text
+}
+
+fn tell(to: &mut String, policy: &Policy, told: &Explanation) -> std::fmt::Result {
+    let host = if told.host.is_empty() { "(none)" } else { &told.host };
+    writeln!(to, "request    host {host}, path {}", told.path)?;
+    let client = told.client.as_deref().unwrap_or("no address");
+    let how = if told.forwarded { " (from a forwarding header of a trusted proxy)" } else { "" };
+    writeln!(to, "caller     {client}{how}")?;
+    let Some((taken, captures)) = &told.taken else {
+        writeln!(to, "route      none: answered 404")?;
+        return losers(to, policy, told);
+    };
+    writeln!(to, "route      {}", policy.routes[*taken].name)?;
+    for (name, value) in captures {
+        writeln!(to, "           {{{name}}} is `{value}`")?;
+    }
+    losers(to, policy, told)?;
+    for story in &told.identities {
+        identity(to, policy, story)?;
+    }
+    if let Some(refusal) = &told.refusal {
+        let status = if refusal.reason.is_malformed() { 400 } else { 401 };
+        return writeln!(to, "refused    {refusal}: answered {status}");
+    }
+    if told.exempt {
+        writeln!(to, "exempt     the caller's address is in address.exempt: no limit is looked at")?;
+    }
+    if let Some(tier) = &told.tier {
+        writeln!(to, "tier       {tier}")?;
+    }
+    if told.limits.is_empty() {
+        writeln!(to, "limits     none")?;
+    }
+    for story in &told.limits {
+        limit(to, policy, story)?;
+    }
+    Ok(())
+}
+
+fn losers(to: &mut String, policy: &Policy, told: &Explanation) -> std::fmt::Result {
+    // Of thousands of routes those that came close are of interest; all others are another path.
+    let close = |fate: &RouteFate| !matches!(fate, RouteFate::Taken | RouteFate::Path | RouteFate::Host);
+    let few = told.routes.len() <= FEW;
+    let mut passed_over = 0;
+    for (route, fate) in policy.routes.iter().zip(&told.routes) {
+        if *fate == RouteFate::Taken {
+            continue;
+        }
+        if few || close(fate) {
+            writeln!(to, "     not   {}: {}", route.name, fate_words(fate))?;
+        } else {
+            passed_over += 1;
+        }
+    }
+    if passed_over > 0 {
+        writeln!(to, "     not   {passed_over} more: another host or path")?;
+    }
+    Ok(())
+}
+
+fn identity(to: &mut String, policy: &Policy, story: &IdentityStory) -> std::fmt::Result {
+    let name = |index: usize| policy.identities.get(index).map_or("?", |identity| &identity.name);
+    writeln!(to, "identity   {}", name(story.identity))?;
+    for step in &story.steps {
+        for (source, value) in &step.sources {
+            let of = if step.identity == story.identity { String::new() } else { format!("{}: ", name(step.identity)) };
+            match value {
+                Ok(Some(value)) => writeln!(to, "           {of}{source} is `{}`", value.escape_debug())?,
+                Ok(None) => writeln!(to, "           {of}{source} is absent")?,
+                Err(reason) => writeln!(to, "           {of}{source}: {reason}")?,
+            }
+        }
+    }
+    match &story.outcome {
+        Ok(how) => writeln!(to, "           {}: {}", how.words(), key(&story.key)),
+        Err(reason) => writeln!(to, "           {reason}"),
+    }
+}
+
+fn limit(to: &mut String, policy: &Policy, story: &LimitStory) -> std::fmt::Result {
+    let limit = &policy.limits[story.limit];
+    let variant = match (&limit.tier, story.candidate) {
+        (_, true) => " (candidate: judged and only counted)".to_owned(),
+        (Some(tier), false) => format!(" (tier {tier})"),
+        (None, false) => String::new(),
+    };
+    writeln!(to, "limit      {}{variant}", limit.name)?;
+    writeln!(to, "           {}", limit.algorithm.words())?;
+    if let Some(why) = story.skipped {
+        return writeln!(to, "           not looked at: {}", why.words());
+    }
+    let counted = if story.enforced || story.candidate { "" } else { "; its refusals only count" };
+    let units = if story.cost == 1 { "unit" } else { "units" };
+    writeln!(to, "           {} {units} from bucket {}{counted}", story.cost, key(&story.key))
+}
+
+fn key(words: &str) -> &str {
+    if words.is_empty() { "(none)" } else { words }
+}
+
+fn fate_words(fate: &RouteFate) -> String {
+    match fate {
+        RouteFate::Taken => "taken".to_owned(),
+        RouteFate::LessSpecific => "matches, but is less specific".to_owned(),
+        RouteFate::Host => "another host".to_owned(),
+        RouteFate::Path => "another path".to_owned(),
+        RouteFate::Method => "another method".to_owned(),
+        RouteFate::Header(name) => format!("header {name} is absent or has another value"),
+    }
+}
+
+/// The story for programs.
+fn document(policy: &Policy, told: &Explanation) -> Value {
+    let route = |index: usize| policy.routes[index].name.to_string();
+    let name = |index: usize| policy.identities[index].name.to_string();
+    let sources = |story: &IdentityStory| -> Vec<Value> {
+        let of_step =
+            story.steps.iter().flat_map(|step| step.sources.iter().map(move |source| (step.identity, source)));
+        of_step
+            .map(|(identity, (source, value))| match value {
+                Ok(value) => json!({ "identity": name(identity), "source": source, "value": value }),
+                Err(reason) => json!({ "identity": name(identity), "source": source, "error": reason.to_string() }),
+            })
+            .collect()
+    };
+    json!({
+        "host": told.host,
+        "path": told.path,
+        "caller": told.client,
+        "forwarded": told.forwarded,
+        "route": told.taken.as_ref().map(|(index, _)| route(*index)),
+        "captures": told.taken.iter().flat_map(|(_, captures)| captures).map(|(name, value)| json!({ "name": name, "value": value })).collect::<Vec<_>>(),
+        "routes": told.routes.iter().enumerate().map(|(index, fate)| json!({ "route": route(index), "fate": fate_words(fate) })).collect::<Vec<_>>(),
+        "identities": told.identities.iter().map(|story| json!({
+            "identity": name(story.identity),
+            "sources": sources(story),
+            "how": match &story.outcome { Ok(how) => how.words().to_owned(), Err(reason) => reason.to_string() },
+            "caller": story.caller.as_deref(),
+            "key": story.key,
+        })).collect::<Vec<_>>(),
+        "refusal": told.refusal.as_ref().map(ToString::to_string),
+        "exempt": told.exempt,
+        "tier": told.tier.as_deref(),
+        "limits": told.limits.iter().map(|story| {
+            let limit = &policy.limits[story.limit];
+            json!({
+                "limit": &*limit.name,
+                "tier": limit.tier.as_deref(),
+                "candidate": story.candidate,
+                "words": limit.algorithm.words(),
+                "cost": story.cost,
+                "enforced": story.enforced,
+                "skipped": story.skipped.map(|why| why.words()),
+                "key": story.key,
+            })
+        }).collect::<Vec<_>>(),
+    })
+}
+
+/// So many routes are listed whole.
+const FEW: usize = 12;

@@ -1,0 +1,28 @@
+//! The configuration, as every verb reads it.
+
+use crate::clock::Clock;
+use crate::config::settings::Listener;
+use crate::config::{self, Config};
+
+use super::args::ConfigArg;
+
+/// Reads the configuration; what is wrong with it goes to standard error. `None`: it is not good.
+pub(super) fn load(arg: &ConfigArg) -> Option<Config> {
+    match config::load(&arg.config, &environment, Clock::system().now()) {
+        Ok(config) => Some(config),
+        Err(error) => {
+            eprintln!("{}", error.render(super::colour()));
+            None
+        }
+    }
+}
+
+/// Where the configuration says that the admin listener is; `None` when it cannot be read or says nowhere.
+pub(super) fn admin_of(arg: &ConfigArg) -> Option<Listener> {
+    config::load(&arg.config, &environment, Clock::system().now()).ok()?.admin.listen
+}
+
+/// The process's environment, as the configuration sees it. What is no UTF-8 is not there.
+pub(super) fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}

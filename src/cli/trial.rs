@@ -1,0 +1,182 @@
+//! The `[[tests]]` of a file, run in virtual time with the very code that serves: the policy matches, identifies and
+//! prices, the limiter decides; only the clock is moved by hand.
+//!
+//! Every test begins with fresh buckets. Requests of one moment overlap, which is what a concurrency limit sees of
+//! them; they end when the clock moves on. Limits of a shared store are decided here by the same arithmetic. There is
+//! no upstream, so nothing is settled or given back: every request counts.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use http::header::{HOST, HeaderMap, HeaderValue};
+
+use crate::clock::Clock;
+use crate::config::settings::{Sent, TestCase};
+use crate::limit::{Claim, Limit, Micros, Placement, Timestamp};
+use crate::limiter::{Decision, Limiter, Permit};
+use crate::policy::{Peer, Policy};
+use crate::store::Backend;
+use crate::store::local::ColdStart;
+
+/// What came of one test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// Its name.
+    pub(super) name: String,
+    /// The line of the file it begins on.
+    pub(super) line: usize,
+    /// What is not as it should be, in words; empty: it passed.
+    pub(super) wrong: Vec<String>,
+}
+
+/// Runs one test; `now` is the real present, on whose day it begins.
+pub(super) fn run(policy: &Policy, test: &TestCase, now: Timestamp) -> Verdict {
+    let tally = match play(policy, test, now) {
+        Ok(tally) => tally,
+        Err(what) => return Verdict { name: test.name.clone(), line: test.line, wrong: vec![what] },
+    };
+    let expect = &test.expect;
+    let mut wrong = Vec::new();
+    let mut compare = |what: &str, expected: Option<String>, got: Option<String>| {
+        if let Some(expected) = expected
+            && got.as_ref() != Some(&expected)
+        {
+            let got = got.unwrap_or_else(|| "none".to_owned());
+            wrong.push(format!("{what}: expected {expected}, got {got}"));
+        }
+    };
+    let number = |count: Option<u64>| count.map(|count| count.to_string());
+    compare("allowed", number(expect.allowed), number(Some(tally.allowed)));
+    compare("refused", number(expect.refused), number(Some(tally.refused)));
+    // What a caller is told: whole seconds, rounded up.
+    let wait = |wait: Option<Micros>| wait.map(|wait| format!("{}s", wait.ceil_secs()));
+    compare("retry_after", wait(expect.retry_after), wait(tally.retry_after));
+    compare("status of the last answer", number(expect.status.map(u64::from)), number(tally.status.map(u64::from)));
+    compare("limit that refused last", expect.limit.clone(), tally.limit);
+    Verdict { name: test.name.clone(), line: test.line, wrong }
+}
+
+/// What came of a test's requests.
+#[derive(Debug, Default)]
+struct Tally {
+    allowed: u64,
+    refused: u64,
+    retry_after: Option<Micros>,
+    status: Option<u16>,
+    limit: Option<String>,
+}
+
+fn play(policy: &Policy, test: &TestCase, now: Timestamp) -> Result<Tally, String> {
+    let day = now.as_micros() / DAY * DAY;
+    let clock = Clock::manual(Timestamp::from_micros(day));
+    let limits: Vec<Arc<Limit>> = policy.limits.iter().map(here).collect();
+    let limiter = Limiter::new(&limits, Arc::new(Backend::default()), clock.clone(), ColdStart::Full);
+    let mut tally = Tally::default();
+    let mut running: Vec<Permit> = Vec::new();
+    let mut at = Micros::ZERO;
+    for (moment, sent) in in_order(&test.sent) {
+        if moment > at {
+            running.clear();
+            clock.advance(Micros(moment.0 - at.0));
+            at = moment;
+        }
+        running.extend(one(policy, &limiter, &limits, &clock, test, sent, &mut tally)?);
+    }
+    Ok(tally)
+}
+
+/// Sends one request.
+fn one(
+    policy: &Policy,
+    limiter: &Limiter,
+    limits: &[Arc<Limit>],
+    clock: &Clock,
+    test: &TestCase,
+    sent: &Sent,
+    tally: &mut Tally,
+) -> Result<Option<Permit>, String> {
+    let headers = headers(test, sent)?;
+    let from = sent.from.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let peer = Peer { address: Some(from), port: 0, tls: false };
+    let Ok(described) = policy.describe(&sent.method, &sent.uri, &headers, peer, None) else {
+        tally.status = Some(400);
+        return Ok(None);
+    };
+    let Some(matched) = policy.route(&described) else {
+        tally.status = Some(404);
+        return Ok(None);
+    };
+    let now = clock.now();
+    let seconds = now.as_micros() / 1_000_000;
+    let identified = match &sent.caller {
+        Some(caller) => policy.identify_as(&matched, &described, seconds, (caller.index, &caller.name)),
+        None => policy.identify(&matched, &described, seconds),
+    };
+    let who = match identified {
+        Ok(who) => who,
+        Err(refusal) => {
+            tally.status = Some(if refusal.reason.is_malformed() { 400 } else { 401 });
+            return Ok(None);
+        }
+    };
+    let claims = policy.claims(&matched, &who, &headers, Some(0));
+    let list: Vec<Claim<'_>> = claims
+        .charges()
+        .iter()
+        .map(|charge| Claim {
+            limit: &limits[charge.limit],
+            key: claims.key(charge),
+            cost: charge.cost,
+            enforced: charge.enforced,
+        })
+        .collect();
+    match limiter.try_check(&list, now) {
+        Some(Decision::Allow(mut permit)) => {
+            // Sent on, so that what it was charged stays charged.
+            permit.forwarded();
+            tally.allowed += 1;
+            tally.status = None;
+            Ok(Some(permit))
+        }
+        Some(Decision::Deny(denied)) => {
+            tally.refused += 1;
+            tally.status = Some(429);
+            tally.retry_after = denied.retry_after();
+            tally.limit = denied.refused().next().map(|place| list[place].limit.name.to_string());
+            Ok(None)
+        }
+        Some(Decision::Unavailable(_)) | None => Err("a limit of this test cannot be decided in the process".into()),
+    }
+}
+
+fn headers(test: &TestCase, sent: &Sent) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    let host = sent.host.as_deref().unwrap_or("localhost");
+    headers.insert(HOST, HeaderValue::from_str(host).map_err(|_| format!("`{host}` is no host"))?);
+    for (name, value) in &test.headers {
+        headers.append(name, value.clone());
+    }
+    Ok(headers)
+}
+
+/// Every request with its moment, in the order of time; at one moment in the order of the file.
+fn in_order(all_sent: &[Sent]) -> Vec<(Micros, &Sent)> {
+    let mut all = Vec::new();
+    for sent in all_sent {
+        for nth in 0..sent.count {
+            all.push((Micros(sent.at.0.saturating_add(sent.every.0.saturating_mul(nth))), sent));
+        }
+    }
+    all.sort_by_key(|(moment, _)| *moment);
+    all
+}
+
+/// The same limit, with its buckets in the process, and room for a test's few callers.
+fn here(limit: &Arc<Limit>) -> Arc<Limit> {
+    let memory = limit.memory.min(MEMORY);
+    Arc::new(Limit { placement: Placement::Local, memory, ..Limit::clone(limit) })
+}
+
+const MEMORY: usize = 4 << 20;
+
+const DAY: u64 = 86_400_000_000;

@@ -1,0 +1,44 @@
+//! What the admin listener tells of a running gateway.
+
+use crate::forwarding::open;
+use crate::harness::{Gateway, Upstream};
+
+#[test]
+fn probes_metrics_and_status_tell_of_the_gateway() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&open(&upstream));
+    assert_eq!(gateway.admin_get("/livez").status, 200);
+    assert_eq!(gateway.admin_get("/readyz").status, 200);
+    assert_eq!(gateway.get("/").status, 200);
+    let metrics = gateway.admin_get("/metrics").text();
+    assert!(metrics.contains("tollgate_requests_total{route=\"/**\",code=\"200\"} 1"), "{metrics}");
+    assert!(metrics.contains("tollgate_request_duration_seconds_count{route=\"/**\"} 1"), "{metrics}");
+    let status = gateway.admin_get("/api/v1/status").json();
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"), "{status}");
+}
+
+#[test]
+fn no_label_ever_holds_a_callers_key() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&format!(
+        "[identities.tenant]\nkey = [\"header:x-api-key\"]\nwhen_missing = \"refuse\"\n\
+         [limits.per_tenant]\nrate = \"1/minute\"\nper = \"tenant\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"per_tenant\"]\n",
+        upstream.url()
+    ));
+    for n in 0..20 {
+        gateway.request("GET", &format!("/path-{n}"), &[("x-api-key", &format!("secret-{n}"))]);
+    }
+    let metrics = gateway.admin_get("/metrics").text();
+    assert!(!metrics.contains("secret-") && !metrics.contains("path-"), "{metrics}");
+}
+
+#[test]
+fn the_admin_pages_are_never_on_the_public_port() {
+    let gateway = Gateway::start("[[routes]]\nmatch = \"/api/**\"\nupstream = \"builtin:echo\"\n");
+    for path in ["/livez", "/readyz", "/metrics", "/api/v1/status"] {
+        let answer = gateway.get(path);
+        assert!(answer.status == 404 || !answer.text().contains("tollgate_"), "{path}: {answer:?}");
+    }
+    assert_eq!(gateway.get("/metrics").status, 404);
+}

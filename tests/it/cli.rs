@@ -1,0 +1,176 @@
+//! The command line as a person meets it: what is printed where, and the exit codes 0, 1 and 2.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const GOOD: &str = r#"
+    [limits.per_key]
+    rate = "2/minute"
+    per = "tenant"
+
+    [tiers.pro]
+    per_key = { rate = "60/minute", burst = 10 }
+
+    [identities.tenant]
+    key = ["header:x-api-key"]
+    when_missing = "refuse"
+    when_unknown = "refuse"
+
+    [identities.tenant.callers]
+    # sha256 of "test"
+    "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" = { name = "acme", tier = "pro" }
+    # sha256 of "free"
+    "sha256:ad95d5fa651ba86d8923fe1238d24a4f1988a752acfe426ac72ac7c04471bc17" = { name = "small" }
+
+    [[routes]]
+    match = "GET /v1/{item}"
+    upstream = "builtin:echo"
+    limits = ["per_key"]
+
+    [[routes]]
+    match = "/open"
+    upstream = "builtin:echo"
+"#;
+
+#[test]
+fn a_good_file_is_said_back_and_its_tests_run() {
+    let tests = r#"
+        [[tests]]
+        send = "11 x GET /v1/a as tenant:acme at 0s"
+        expect = { allowed = 10, refused = 1, retry_after = "1s", limit = "per_key" }
+        [[tests]]
+        send = ["2 x GET /v1/a as tenant:small at 0s", "GET /v1/a as tenant:small at 30s"]
+        expect = { allowed = 3, refused = 0 }
+        [[tests]]
+        name = "strangers stay out"
+        send = "GET /v1/a at 0s"
+        expect = { status = 401 }
+    "#;
+    let folder = folder(&format!("{GOOD}{tests}"));
+    let output = tollgate(folder.path(), &["check"]);
+    let (out, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(0), "{out}{err}");
+    assert!(out.contains("10 at once, then one every 1 second"), "the tier is said back: {out}");
+    assert!(out.contains("3 tests passed, 0 failed"), "{out}");
+    assert!(out.contains("strangers stay out"), "{out}");
+}
+
+#[test]
+fn a_test_of_the_file_that_fails_says_what_it_got_and_exits_1() {
+    let tests = "[[tests]]\nsend = \"3 x GET /v1/a as tenant:small at 0s\"\nexpect = { allowed = 3, refused = 0 }\n";
+    let folder = folder(&format!("{GOOD}{tests}"));
+    let output = tollgate(folder.path(), &["check"]);
+    let (out, _) = texts(&output);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(out.contains("allowed: expected 3, got 2") && out.contains("refused: expected 0, got 1"), "{out}");
+    let output = tollgate(folder.path(), &["check", "--format", "json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["good"], false);
+    assert_eq!(report["tests"][0]["passed"], false);
+}
+
+#[test]
+fn a_broken_file_shows_every_mistake_in_its_place_and_exits_1() {
+    let folder = folder(
+        &GOOD
+            .replace("rate = \"2/minute\"", "rat = \"2/minute\"")
+            .replace("limits = [\"per_key\"]", "limits = [\"per_kez\"]"),
+    );
+    let output = tollgate(folder.path(), &["check"]);
+    let (out, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(out.is_empty(), "talk goes to standard error: {out}");
+    assert!(err.contains("`rat`") && err.contains("per_kez") && err.contains("gateway.toml:"), "{err}");
+    assert!(!err.contains('\u{1b}'), "no colours where there is no terminal");
+    for verb in [&["run"][..], &["explain", "GET /"]] {
+        let output = tollgate(folder.path(), verb);
+        assert_eq!(output.status.code(), Some(1), "{verb:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("per_kez"));
+    }
+}
+
+#[test]
+fn explain_tells_the_route_the_caller_and_the_buckets() {
+    let folder = folder(GOOD);
+    let output = tollgate(folder.path(), &["explain", "GET /v1/x", "-H", "x-api-key: test", "--ip", "192.0.2.7"]);
+    let (out, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(0), "{out}{err}");
+    for words in
+        ["GET /v1/{item}", "{item} is `x`", "caller acme", "tier       pro", "10 at once", "192.0.2.7", "/open"]
+    {
+        assert!(out.contains(words), "no `{words}` in {out}");
+    }
+    let json = tollgate(folder.path(), &["explain", "GET /v1/x", "-H", "x-api-key: test", "--format", "json"]);
+    let told: Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(told["limits"][0]["limit"], "per_key");
+    assert_eq!(told["limits"][0]["tier"], "pro");
+
+    let refused = tollgate(folder.path(), &["explain", "GET /v1/x"]);
+    assert_eq!(refused.status.code(), Some(1), "401");
+    let lost = tollgate(folder.path(), &["explain", "GET /nowhere"]);
+    assert_eq!(lost.status.code(), Some(1), "404");
+    assert!(texts(&lost).0.contains("404"));
+}
+
+#[test]
+fn wrong_use_exits_2() {
+    let folder = folder(GOOD);
+    for wrong in [
+        &["chekc"][..],
+        &["check", "--format", "yaml"],
+        &["explain"],
+        &["explain", "GET"],
+        &["explain", "GET /", "-H", "no colon"],
+        &["run", "--limit", "1/s"],
+        &["health", "--admin", "nowhere"],
+    ] {
+        let output = tollgate(folder.path(), wrong);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {:?}", texts(&output));
+        assert!(output.stdout.is_empty(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn help_has_an_example_for_every_verb() {
+    let folder = folder(GOOD);
+    for verb in ["run", "check", "explain", "health"] {
+        let output = tollgate(folder.path(), &[verb, "--help"]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(texts(&output).0.contains("Examples:\n  tollgate"), "{verb}");
+    }
+}
+
+#[test]
+fn the_schema_is_json_that_knows_the_keys() {
+    let output = tollgate(Path::new("."), &["schema"]);
+    assert_eq!(output.status.code(), Some(0));
+    let schema: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(schema["properties"]["limits"].is_object() && schema["additionalProperties"] == false, "{schema}");
+}
+
+#[test]
+fn health_of_nobody_is_1() {
+    let folder = folder(GOOD);
+    // A port that was free a moment ago.
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port").local_addr().expect("its address").port();
+    let output = tollgate(folder.path(), &["health", "--admin", &format!("127.0.0.1:{port}"), "--timeout", "500"]);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+fn folder(config: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("gateway.toml"), config).expect("written");
+    folder
+}
+
+fn tollgate(folder: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.current_dir(folder).args(args).env_remove("TOLLGATE_CONFIG").env_remove("TOLLGATE_ADMIN");
+    command.output().expect("the program runs")
+}
+
+fn texts(output: &Output) -> (String, String) {
+    (String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr).into_owned())
+}

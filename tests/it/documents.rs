@@ -1,0 +1,123 @@
+//! What the documents say is true: every TOML block of the README is a configuration that parses, the shipped file
+//! checks clean, and the README's commands exist.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use tollgate::clock::Clock;
+use tollgate::config;
+
+#[test]
+fn every_toml_block_of_the_documents_is_a_good_configuration() {
+    let mut seen = 0;
+    for document in ["README.md", "DESIGN.md"] {
+        let text = read(document);
+        for (line, block) in fences(&text, "toml") {
+            seen += 1;
+            let name = format!("{document}:{line}");
+            // Secrets and addresses of the examples come from the environment.
+            let env = |_: &str| Some("redis://127.0.0.1:6379/0".to_owned());
+            if let Err(error) = config::parse(&complete(&block), &name, &env, Clock::system().now()) {
+                panic!("{name} is no good configuration:\n{block}\n{error}");
+            }
+        }
+    }
+    assert!(seen > 0, "the README shows a configuration");
+}
+
+#[test]
+fn the_shipped_file_checks_clean_and_its_tests_pass() {
+    let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["check", "--strict", "--config", "gateway.toml"])
+        .output()
+        .expect("the program runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains(" 0 failed"), "it has tests: {text}");
+}
+
+#[test]
+fn the_configurations_of_the_packaging_are_good() {
+    for manifest in ["packaging/kubernetes/sidecar.yaml", "packaging/kubernetes/standalone.yaml"] {
+        let text = read(manifest);
+        let after = text.split("gateway.toml: |\n").nth(1).expect("a configuration in the manifest");
+        let block: Vec<&str> = after.lines().take_while(|line| line.is_empty() || line.starts_with("    ")).collect();
+        let env = |name: &str| match name {
+            "REDIS_URL" => Some("redis://redis:6379/0".to_owned()),
+            _ => Some("a secret that is long enough to be one".to_owned()),
+        };
+        let block = block.join("\n");
+        if let Err(error) = config::parse(&block, manifest, &env, Clock::system().now()) {
+            panic!("{manifest}:\n{error}");
+        }
+    }
+}
+
+#[test]
+fn the_verbs_and_options_of_the_readme_exist() {
+    let known = verbs();
+    let mut used = BTreeSet::new();
+    for (_, block) in fences(&read("README.md"), "console") {
+        for line in block.lines() {
+            let mut words = line.split_whitespace().skip_while(|word| *word != "tollgate" && *word != "--");
+            if words.next().is_some()
+                && let Some(verb) =
+                    words.next().filter(|verb| verb.starts_with(|first: char| first.is_ascii_lowercase()))
+            {
+                used.insert(verb.to_owned());
+            }
+        }
+    }
+    for verb in used {
+        assert!(known.contains(&verb), "the README speaks of `tollgate {verb}`, which does not exist");
+    }
+}
+
+fn verbs() -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("--help").output().expect("the program runs");
+    let help = String::from_utf8_lossy(&output.stdout).into_owned();
+    let commands = help.split("Commands:\n").nth(1).expect("a list of verbs");
+    commands
+        .lines()
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// A fragment is completed with a route, so that it is a whole configuration.
+fn complete(block: &str) -> String {
+    if block.contains("[[routes]]") {
+        return block.to_owned();
+    }
+    let limits: Vec<String> = block
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("[limits.")?.split([']', '.']).next())
+        .map(|name| format!("\"{name}\""))
+        .collect();
+    format!("{block}\n[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [{}]\n", limits.join(", "))
+}
+
+/// The blocks of one language, with the line each begins on.
+fn fences(text: &str, language: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut open: Option<(usize, Vec<&str>)> = None;
+    for (at, line) in text.lines().enumerate() {
+        match (&mut open, line.trim_start().strip_prefix("```")) {
+            (None, Some(named)) if named.trim() == language => open = Some((at + 2, Vec::new())),
+            (Some(_), Some(_)) => {
+                if let Some((line, block)) = open.take() {
+                    found.push((line, block.join("\n")));
+                }
+            }
+            (Some((_, block)), None) => block.push(line),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect("a document")
+}

@@ -1,0 +1,73 @@
+//! Bad input and dead upstreams: each has its clear answer, and the gateway serves on.
+
+use crate::forwarding::open;
+use crate::harness::{Gateway, Reply, Upstream};
+
+#[test]
+fn an_upstream_that_cannot_be_reached_is_502_with_a_problem_body() {
+    let dead = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port").local_addr().expect("its address");
+    let gateway = Gateway::start(&format!("[[routes]]\nmatch = \"/**\"\nupstream = \"http://{dead}\"\n"));
+    let answer = gateway.get("/");
+    assert_eq!((answer.status, answer.header("content-type")), (502, Some("application/problem+json")));
+}
+
+#[test]
+fn an_upstream_that_closes_without_an_answer_is_502() {
+    let upstream = Upstream::start(|_| Reply::Close(Vec::new()));
+    let gateway = Gateway::start(&open(&upstream));
+    assert_eq!(gateway.request("POST", "/", &[("Content-Length", "0")]).status, 502);
+    assert_eq!(upstream.seen().len(), 1, "a POST is never sent twice");
+}
+
+#[test]
+fn an_upstream_that_is_too_slow_is_504() {
+    let upstream = Upstream::start(|_| Reply::Silence);
+    let gateway = Gateway::start(&format!(
+        "[upstreams.app]\nservers = [\"{}\"]\ntimeouts = {{ response = \"100ms\" }}\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"app\"\n",
+        upstream.url()
+    ));
+    assert_eq!(gateway.get("/").status, 504);
+}
+
+#[test]
+fn an_answer_that_breaks_off_is_seen_to_break_off() {
+    let upstream =
+        Upstream::start(|_| Reply::Close(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nonly this".to_vec()));
+    let gateway = Gateway::start(&open(&upstream));
+    let answer = gateway.get("/");
+    assert!(answer.truncated, "{answer:?}");
+}
+
+#[test]
+fn what_cannot_be_a_request_is_400_and_the_gateway_serves_on() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&open(&upstream));
+    for bad in [
+        "NONSENSE\r\n\r\n",
+        "GET / HTTP/1.1\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
+        "GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n",
+    ] {
+        let mut connection = gateway.connect();
+        connection.send(bad);
+        assert_eq!(connection.answer("GET").status, 400, "{bad:?}");
+    }
+    assert_eq!(upstream.seen().len(), 0);
+    assert_eq!(gateway.get("/").status, 200);
+}
+
+#[test]
+fn too_much_is_refused_by_its_kind() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&format!("[server.bounds]\nbody = \"1KiB\"\nheaders = 20\n{}", open(&upstream)));
+    let many: Vec<(String, String)> = (0..30).map(|n| (format!("x-{n}"), "v".to_owned())).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(gateway.request("GET", "/", &many).status, 431);
+    let mut connection = gateway.connect();
+    connection.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4096\r\n\r\n");
+    assert_eq!(connection.answer("POST").status, 413);
+    assert_eq!(upstream.seen().len(), 0);
+}

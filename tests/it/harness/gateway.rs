@@ -1,0 +1,131 @@
+//! The gateway under test: in this process, on free ports, with a clock that is moved by hand.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate::admin::Listen;
+use tollgate::app::{self, Options, RunningGateway, Source};
+use tollgate::clock::Clock;
+use tollgate::limit::{Micros, Timestamp};
+use tollgate::proxy::listener::Address;
+
+use super::client::{Answer, Connection};
+
+/// A running gateway; it stops when dropped.
+pub struct Gateway {
+    running: RunningGateway,
+    clock: Clock,
+}
+
+impl Gateway {
+    /// Starts one with this configuration; where it listens is added.
+    ///
+    /// # Panics
+    /// With every mistake of the configuration.
+    #[track_caller]
+    pub fn start(config: &str) -> Self {
+        Self::try_start(config).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`Gateway::start`]; what keeps it from starting otherwise.
+    pub fn try_start(config: &str) -> Result<Self, String> {
+        let clock = Clock::manual(Timestamp::from_micros(START));
+        let source = Source::Text { text: with_ports(config), name: "test.toml".to_owned() };
+        let options = Options { source, environment: Arc::new(|_| None), clock: clock.clone() };
+        let running = app::start(options).map_err(|error| error.to_string())?;
+        Ok(Self { running, clock })
+    }
+
+    /// Moves its clock on.
+    pub fn advance(&self, span: Duration) {
+        self.clock.advance(Micros(u64::try_from(span.as_micros()).expect("a span of a test")));
+    }
+
+    /// Where it listens.
+    #[track_caller]
+    pub fn address(&self) -> SocketAddr {
+        match &self.running.addresses()[0] {
+            Address::Tcp(address) => *address,
+            other => panic!("it listens on {other}"),
+        }
+    }
+
+    /// Where its admin listener is.
+    #[track_caller]
+    pub fn admin(&self) -> SocketAddr {
+        match self.running.admin() {
+            Some(Listen::Tcp(address)) => *address,
+            other => panic!("the admin listener is at {other:?}"),
+        }
+    }
+
+    /// A connection to it.
+    #[track_caller]
+    pub fn connect(&self) -> Connection {
+        Connection::open(self.address())
+    }
+
+    /// A GET on a connection of its own.
+    #[track_caller]
+    pub fn get(&self, path: &str) -> Answer {
+        self.request("GET", path, &[])
+    }
+
+    /// A request without a body on a connection of its own.
+    #[track_caller]
+    pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+        self.connect().request(method, path, headers)
+    }
+
+    /// A GET of the admin listener.
+    #[track_caller]
+    pub fn admin_get(&self, path: &str) -> Answer {
+        Connection::open(self.admin()).request("GET", path, &[])
+    }
+
+    /// A POST to the admin listener.
+    #[track_caller]
+    pub fn admin_post(&self, path: &str) -> Answer {
+        Connection::open(self.admin()).request("POST", path, &[])
+    }
+
+    /// Puts another configuration in force, or says what is wrong with it.
+    pub fn reload(&self, config: &str) -> Result<String, String> {
+        self.running.replace_text(&with_ports(config));
+        self.running.reload()
+    }
+
+    /// Tells it to take nothing new.
+    pub fn drain(&self) {
+        self.running.drain();
+    }
+
+    /// Whether every worker has ended.
+    pub fn ended(&self) -> bool {
+        self.running.ended()
+    }
+
+    /// Drains and waits for its end.
+    pub fn shutdown(self) {
+        self.running.shutdown();
+    }
+}
+
+/// Free ports, no access log among the tests' output, two workers; a section the test writes itself is left to it.
+fn with_ports(config: &str) -> String {
+    let mut head = String::new();
+    if !config.contains("[server]") {
+        head.push_str("[server]\nlisten = \"127.0.0.1:0\"\nworkers = 2\n");
+    }
+    if !config.contains("[admin]") {
+        head.push_str("[admin]\nlisten = \"127.0.0.1:0\"\n");
+    }
+    if !config.contains("[log]") {
+        head.push_str("[log]\naccess = \"off\"\n");
+    }
+    head + config
+}
+
+/// A moment in 2027; calendars are worked out from it.
+const START: u64 = 1_800_000_000_000_000;

@@ -1,0 +1,29 @@
+//! A gateway that ends finishes what it began.
+
+use crate::forwarding::open;
+use crate::harness::{Gateway, Reply, Upstream, eventually};
+
+#[test]
+fn a_drain_finishes_what_is_under_way_and_takes_nothing_new() {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Mutex::new(held);
+    let upstream = Upstream::start(move |_| {
+        held.lock().expect("no panic").recv().expect("released");
+        Reply::ok("finished")
+    });
+    let gateway = Gateway::start(&open(&upstream));
+    let mut slow = gateway.connect();
+    slow.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n");
+    eventually("the request is under way", || upstream.seen().len() == 1);
+    let (address, admin) = (gateway.address(), gateway.admin());
+    assert_eq!(gateway.admin_get("/readyz").status, 200);
+    gateway.drain();
+    assert_eq!(crate::harness::Connection::open(admin).request("GET", "/readyz", &[]).status, 503);
+    eventually("nothing new is taken", || std::net::TcpStream::connect(address).is_err());
+    assert!(!gateway.ended(), "the slow request holds the end up");
+    release.send(()).expect("the upstream waits");
+    let answer = slow.answer("GET");
+    assert_eq!((answer.status, answer.text().as_str()), (200, "finished"));
+    eventually("the workers end", || gateway.ended());
+    gateway.shutdown();
+}
