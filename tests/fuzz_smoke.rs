@@ -1,6 +1,8 @@
 //! Feeds the fuzz targets their corpus and mutations of it, on a stable toolchain, with every other test.
 //! The seed is fixed; `TOLLGATE_FUZZ_SEED` and `TOLLGATE_FUZZ_ROUNDS` ask for other or longer runs.
 
+#![allow(unreachable_pub, reason = "a test binary has no outside")]
+
 #[path = "../fuzz/targets.rs"]
 #[allow(dead_code)]
 mod targets;

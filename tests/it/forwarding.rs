@@ -71,6 +71,6 @@ fn the_echo_answers_by_itself() {
     assert!(answer.text().contains("/hello"), "{}", answer.text());
 }
 
-pub fn open(upstream: &Upstream) -> String {
+pub(crate) fn open(upstream: &Upstream) -> String {
     format!("[[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\n", upstream.url())
 }

@@ -7,23 +7,23 @@ use super::PATIENCE;
 
 /// One answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// Its status.
-    pub status: u16,
+    pub(crate) status: u16,
     /// Its fields in order, names in lower case.
-    pub headers: Vec<(String, String)>,
+    pub(crate) headers: Vec<(String, String)>,
     /// Its body, framing removed.
-    pub body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
     /// Trailer fields of a chunked body.
-    pub trailers: Vec<(String, String)>,
+    pub(crate) trailers: Vec<(String, String)>,
     /// Whether the body broke off before its end.
-    pub truncated: bool,
+    pub(crate) truncated: bool,
 }
 
 impl Answer {
     /// The only field of this name.
     #[track_caller]
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut all = self.headers.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_str());
         let first = all.next();
         assert!(all.next().is_none(), "`{name}` stands twice in {self:?}");
@@ -31,19 +31,19 @@ impl Answer {
     }
 
     /// The body as text.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
     /// The body as JSON.
     #[track_caller]
-    pub fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("no JSON ({error}): {}", self.text()))
     }
 }
 
 /// A connection.
-pub struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     read: Vec<u8>,
 }
@@ -51,7 +51,7 @@ pub struct Connection {
 impl Connection {
     /// Connects.
     #[track_caller]
-    pub fn open(to: SocketAddr) -> Self {
+    pub(crate) fn open(to: SocketAddr) -> Self {
         let stream = TcpStream::connect_timeout(&to, PATIENCE).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
@@ -61,30 +61,25 @@ impl Connection {
 
     /// Sends these very bytes.
     #[track_caller]
-    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).expect("sent");
-    }
-
-    /// Sends what the other side may already refuse to take.
-    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-        self.stream.write_all(bytes.as_ref())
     }
 
     /// Sends a request without a body and reads the answer.
     #[track_caller]
-    pub fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+    pub(crate) fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
         self.send(head(method, path, headers));
         self.answer(method)
     }
 
     /// Reads the answer to a request with this method; interim answers are passed over.
     #[track_caller]
-    pub fn answer(&mut self, method: &str) -> Answer {
+    pub(crate) fn answer(&mut self, method: &str) -> Answer {
         self.try_answer(method).expect("an answer")
     }
 
     /// Reads the answer to a request with this method, if one comes.
-    pub fn try_answer(&mut self, method: &str) -> io::Result<Answer> {
+    pub(crate) fn try_answer(&mut self, method: &str) -> io::Result<Answer> {
         loop {
             let (status, headers) = self.head()?;
             if (100..200).contains(&status) && status != 101 {
@@ -103,13 +98,8 @@ impl Connection {
     }
 
     /// Whether the other side has closed; waits for it.
-    pub fn is_closed(&mut self) -> bool {
+    pub(crate) fn is_closed(&mut self) -> bool {
         self.read.is_empty() && matches!(self.stream.read(&mut [0; 1]), Ok(0) | Err(_))
-    }
-
-    /// The stream, for what comes after an upgrade.
-    pub fn stream(&mut self) -> &mut TcpStream {
-        &mut self.stream
     }
 
     fn head(&mut self) -> io::Result<(u16, Vec<(String, String)>)> {
@@ -190,7 +180,7 @@ impl Connection {
 }
 
 /// A request's head. `Host: localhost` is added where the test names none.
-pub fn head(method: &str, path: &str, headers: &[(&str, &str)]) -> String {
+pub(crate) fn head(method: &str, path: &str, headers: &[(&str, &str)]) -> String {
     let mut head = format!("{method} {path} HTTP/1.1\r\n");
     if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
         head.push_str("Host: localhost\r\n");

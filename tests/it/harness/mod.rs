@@ -1,15 +1,15 @@
 //! What the end-to-end tests are told with: a gateway from inline TOML on free ports, an upstream that records, a
 //! client that shows the very bytes.
 
-pub mod client;
-pub mod gateway;
-pub mod upstream;
+pub(crate) mod client;
+pub(crate) mod gateway;
+pub(crate) mod upstream;
 
 use std::time::{Duration, Instant};
 
-pub use client::{Answer, Connection};
-pub use gateway::Gateway;
-pub use upstream::{Reply, Seen, Upstream};
+pub(crate) use client::Connection;
+pub(crate) use gateway::Gateway;
+pub(crate) use upstream::{Reply, Upstream};
 
 /// Waits until `holds`, at most [`PATIENCE`]: for what another thread does. It looks again at once, then ever less
 /// often.
@@ -18,7 +18,7 @@ pub use upstream::{Reply, Seen, Upstream};
 /// When it does not come to hold; `what` says what was waited for.
 #[track_caller]
 #[expect(clippy::disallowed_methods, reason = "the deadline of a test is real time")]
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     let mut pause = Duration::from_micros(100);
     while !holds() {
@@ -29,4 +29,4 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// How long a test waits for what must happen: far longer than it takes, since the machine may be busy.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);

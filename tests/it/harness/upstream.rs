@@ -9,30 +9,30 @@ use super::PATIENCE;
 
 /// A request as the upstream saw it.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// Its head, as sent.
-    pub head: String,
+    pub(crate) head: String,
     /// Its body, framing removed.
-    pub body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
     /// Which connection it came on, from zero.
-    pub connection: usize,
+    pub(crate) connection: usize,
 }
 
 impl Seen {
     /// The request line.
-    pub fn line(&self) -> &str {
+    pub(crate) fn line(&self) -> &str {
         self.head.lines().next().unwrap_or_default()
     }
 
     /// The values of a field, in order.
-    pub fn all(&self, name: &str) -> Vec<&str> {
+    pub(crate) fn all(&self, name: &str) -> Vec<&str> {
         let fields = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
         fields.filter(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).collect()
     }
 
     /// The only value of a field.
     #[track_caller]
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let all = self.all(name);
         assert!(all.len() < 2, "`{name}` stands {} times in {}", all.len(), self.head);
         all.first().copied()
@@ -41,7 +41,7 @@ impl Seen {
 
 /// What the upstream does with a request.
 #[derive(Clone, Debug)]
-pub enum Reply {
+pub(crate) enum Reply {
     /// Sends these very bytes and keeps the connection.
     Bytes(Vec<u8>),
     /// Sends these very bytes and closes.
@@ -52,7 +52,7 @@ pub enum Reply {
 
 impl Reply {
     /// An answer with a length.
-    pub fn new(status: u16, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> Self {
+    pub(crate) fn new(status: u16, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> Self {
         let body = body.as_ref();
         let mut bytes = format!("HTTP/1.1 {status} Said\r\n").into_bytes();
         for (name, value) in headers {
@@ -64,13 +64,13 @@ impl Reply {
     }
 
     /// 200 with this text.
-    pub fn ok(text: &str) -> Self {
+    pub(crate) fn ok(text: &str) -> Self {
         Self::new(200, &[], text)
     }
 }
 
 /// The upstream; it ends when dropped.
-pub struct Upstream {
+pub(crate) struct Upstream {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
@@ -86,7 +86,7 @@ struct Shared {
 
 impl Upstream {
     /// Starts one that answers by `reply`.
-    pub fn start(reply: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(reply: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let address = listener.local_addr().expect("its address");
         let shared = Arc::new(Shared {
@@ -119,38 +119,38 @@ impl Upstream {
     }
 
     /// Starts one that answers every request with 200.
-    pub fn hello() -> Self {
+    pub(crate) fn hello() -> Self {
         Self::start(|_| Reply::ok("hello"))
     }
 
     /// Its URL.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// Its address.
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Every request so far.
-    pub fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<Seen> {
         self.shared.seen.lock().expect("no panic").clone()
     }
 
     /// The last request.
     #[track_caller]
-    pub fn last(&self) -> Seen {
+    pub(crate) fn last(&self) -> Seen {
         self.seen().pop().expect("a request")
     }
 
     /// Connections so far.
-    pub fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
     /// Connections that are open.
-    pub fn open_connections(&self) -> usize {
+    pub(crate) fn open_connections(&self) -> usize {
         self.shared.open.load(Ordering::SeqCst)
     }
 }
