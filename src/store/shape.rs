@@ -11,6 +11,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::batch::{Adjust, Wanted, Wants};
 use crate::limit::bucket::{Held, Level, Pair, State, Steps};
+use crate::limit::key;
 use crate::limit::sliding_log::{Entry, Log};
 use crate::limit::stepped::Stepped;
 use crate::limit::{Algorithm, Align, Claim, Limit, Micros, OnFailover, Role, Standing, Timestamp, Verdict};
@@ -227,18 +228,14 @@ impl Names {
         Self { secret: (word(0x746f_6c6c_6761_7465), word(0x6b65_7920_7365_6372)), shapes: RwLock::default() }
     }
 
-    /// The name of the bucket of `limit` that `key` selects.
-    pub(crate) fn name(&self, limit: &Limit, key: &[u8]) -> Name {
+    /// The name of the bucket of `limit` that `identity` selects.
+    pub(crate) fn name(&self, limit: &Limit, identity: &[u8]) -> Name {
         let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
-        hasher.write(key);
+        hasher.write(identity);
         #[expect(clippy::cast_possible_truncation, reason = "a tag is 32 bits of a hash")]
         let tag = hasher.finish128().h1 as u32;
         let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
-        // Version, role and the name's length: no two lists of parts share bytes.
-        hasher.write(&[1, u8::from(limit.role == Role::Candidate)]);
-        hasher.write(&limit.name.len().to_le_bytes());
-        hasher.write(limit.name.as_bytes());
-        hasher.write(key);
+        hasher.write(&key::canonical(limit, identity));
         Name { tag, hash: hasher.finish128().as_u128() }
     }
 

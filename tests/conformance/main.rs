@@ -9,6 +9,11 @@ mod subject;
 mod suite;
 
 mod local;
+#[path = "../stores/servers.rs"]
+#[allow(dead_code, reason = "shared with the tests of faults")]
+#[expect(clippy::disallowed_methods, reason = "servers are waited for by a real clock")]
+mod servers;
+mod shared;
 
 /// Every test of the suite for one subject.
 macro_rules! suite {
@@ -41,3 +46,5 @@ macro_rules! suite {
 }
 
 suite!(on_the_local_store, crate::local::Local);
+suite!(on_redis, crate::shared::Shared<tollgate::store::redis::RedisStore>);
+suite!(on_postgres, crate::shared::Shared<tollgate::store::postgres::PostgresStore>);

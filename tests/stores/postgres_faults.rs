@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use tollgate::clock::Clock;
 use tollgate::limit::{Claim, Kind, Limit, Micros, OnFailover};
+use tollgate::store::Store;
 use tollgate::store::postgres::{PostgresOptions, PostgresStore};
-use tollgate::store::{Store, StoreError};
 
 use crate::faults::{drain, draw, fails_in_time, recovers, storm};
 use crate::limits::{bucket, limit, terms};
@@ -41,14 +41,16 @@ async fn two_gateways_share_one_limit_exactly_under_storm_whatever_the_default_i
         return;
     }
     let server = Postgres::start_with(&["default_transaction_isolation=serializable"]);
-    let stores = [connect(&server.url()).await, connect(&server.url()).await];
+    let url = server.url();
+    // A storm of this machine's own making must not pass for a slow server.
+    let patient = || connect_with(&url, |options| options.answer_within = Micros::from_secs(2));
+    let stores = [patient().await, patient().await];
     let ten = bucket("ten", 0, 10, Micros::from_secs(1), 10);
     let start = Instant::now();
     let (granted, failed) = storm(&stores, &ten, b"k", 64, Duration::from_secs(3)).await;
     let most = 10 + 10 * u64::try_from(start.elapsed().as_millis()).unwrap() / 1000 + 1;
-    assert!((37..=most).contains(&granted), "granted {granted}, at most {most}, failed {failed:?}");
-    // A busy machine may be late; a serialization error must not reach a caller.
-    assert!(failed.iter().all(|error| *error == StoreError::Timeout), "{failed:?}");
+    assert!((35..=most).contains(&granted), "granted {granted}, at most {most}, failed {failed:?}");
+    assert_eq!(failed, [], "no serialization error reaches a caller");
 }
 
 #[tokio::test]

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use tollgate::clock::Clock;
 use tollgate::limit::{Change, Claim, Kind, Limit, Micros, OnFailover, Settlement, Timestamp};
+use tollgate::store::Store;
 use tollgate::store::redis::{Address, RedisOptions, RedisStore};
-use tollgate::store::{Store, StoreError};
 
 use crate::faults::{ANSWER_WITHIN, drain, draw, fails_in_time, recovers, storm};
 use crate::limits::{bucket, limit, terms};
@@ -22,10 +22,16 @@ async fn connect(url: &str) -> RedisStore {
     connect_with(url, |_| ()).await
 }
 
+/// A store whose deadline the test is about; the others must not fail because this machine is busy.
+async fn connect_in_haste(url: &str) -> RedisStore {
+    let hasty = Micros(u64::try_from(ANSWER_WITHIN.as_micros()).unwrap());
+    connect_with(url, |options| options.answer_within = hasty).await
+}
+
 async fn connect_with(url: &str, change: impl FnOnce(&mut RedisOptions)) -> RedisStore {
     let mut options = RedisOptions {
         address: Address::parse(url).unwrap(),
-        answer_within: Micros(u64::try_from(ANSWER_WITHIN.as_micros()).unwrap()),
+        answer_within: Micros::from_secs(2),
         key_secret: b"a test's secret".to_vec(),
         clock: Clock::system(),
         pinned: None,
@@ -48,8 +54,8 @@ async fn two_gateways_share_one_limit_exactly_under_storm() {
     let start = Instant::now();
     let (granted, failed) = storm(&stores, &ten, b"k", 64, Duration::from_secs(3)).await;
     let most = 10 + 10 * u64::try_from(start.elapsed().as_millis()).unwrap() / 1000 + 1;
-    assert!((38..=most).contains(&granted), "granted {granted}, at most {most}, failed {failed:?}");
-    assert!(failed.iter().all(|error| *error == StoreError::Timeout), "only a busy machine may be late: {failed:?}");
+    assert!((35..=most).contains(&granted), "granted {granted}, at most {most}, failed {failed:?}");
+    assert_eq!(failed, []);
     let calls: u64 = stores.iter().map(|store| store.counters().calls.load(Ordering::Relaxed)).sum();
     let local: u64 = stores.iter().map(|store| store.counters().refused_locally.load(Ordering::Relaxed)).sum();
     assert!(local > 100 * calls, "{calls} calls and {local} refusals without one");
@@ -84,7 +90,7 @@ async fn a_killed_server_is_answered_for_in_time_and_found_again() {
         return;
     }
     let mut server = Redis::start();
-    let store = connect(&server.url()).await;
+    let store = connect_in_haste(&server.url()).await;
     let limit = bucket("killed", 0, 1000, HOUR, 1000);
     assert!(draw(&store, &limit, b"k").await.unwrap());
     server.kill();
@@ -101,7 +107,7 @@ async fn a_frozen_server_is_answered_for_in_time_and_found_again() {
         return;
     }
     let server = Redis::start();
-    let store = connect(&server.url()).await;
+    let store = connect_in_haste(&server.url()).await;
     let limit = bucket("frozen", 0, 1000, HOUR, 1000);
     assert!(draw(&store, &limit, b"k").await.unwrap());
     server.process().signal("-STOP");
@@ -143,7 +149,7 @@ async fn a_flushed_script_cache_and_a_cut_connection_cost_nobody_more_than_one_a
         return;
     }
     let server = Redis::start();
-    let store = connect(&server.url()).await;
+    let store = connect_in_haste(&server.url()).await;
     let limit = bucket("cut", 0, 1000, HOUR, 1000);
     for turn in 0..20_u32 {
         server.ask("SCRIPT FLUSH");
@@ -190,7 +196,7 @@ async fn a_lost_reply_counts_as_charged_and_is_never_sent_twice() {
     let server = Redis::start();
     let cut = Arc::new(AtomicBool::new(false));
     let port = cutting_proxy(server.port, cut.clone());
-    let store = connect(&format!("redis://127.0.0.1:{port}")).await;
+    let store = connect_in_haste(&format!("redis://127.0.0.1:{port}")).await;
     let limit = bucket("lost", 0, 100, HOUR, 100);
     let (mut lost, mut granted) = (0, 0);
     for _ in 0..5 {

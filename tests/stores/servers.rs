@@ -21,6 +21,25 @@ pub fn available(program: &str) -> bool {
     found
 }
 
+/// A directory of this process's. Those of processes that are no more are removed: one that is killed leaves its own.
+fn directory() -> tempfile::TempDir {
+    const PREFIX: &str = "tollgate-test-";
+    for entry in std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner =
+            name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-')).and_then(|(pid, _)| pid.parse().ok());
+        if owner.is_some_and(|pid: u32| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    let prefix = format!("{PREFIX}{}-", std::process::id());
+    tempfile::Builder::new().prefix(&prefix).tempdir().expect("a directory")
+}
+
+fn available_quietly(program: &str) -> bool {
+    Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
+
 /// Waits for an event, at most ten seconds.
 pub fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
@@ -45,7 +64,17 @@ pub async fn eventually(what: &str, bound: Duration, mut happened: impl AsyncFnM
 pub struct Process(Child);
 
 impl Process {
+    /// Starts it. Should this process be killed, it is killed with it (Linux).
     pub fn spawn(command: &mut Command) -> Self {
+        let mut bound = Command::new("setpriv");
+        if command.get_program() == "setpriv" {
+            // A change of user clears the signal: it must be asked for in the same step.
+            bound.args(["--pdeathsig", "INT"]).args(command.get_args());
+        } else {
+            bound.args(["--pdeathsig", "KILL"]).arg(command.get_program()).args(command.get_args());
+        }
+        let bound_to_us = available_quietly("setpriv");
+        let command = if bound_to_us { &mut bound } else { command };
         Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts"))
     }
 
@@ -70,6 +99,20 @@ impl Drop for Process {
     }
 }
 
+/// A server for all tests of this process, which goes with it: its children are told when the thread that started them
+/// ends, and that thread ends with the process.
+pub fn for_the_process<S: Send + 'static>(start: impl FnOnce() -> S + Send + 'static, url: fn(&S) -> String) -> String {
+    let (told, tells) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let server = start();
+        told.send(url(&server)).expect("it is waited for");
+        loop {
+            std::thread::park();
+        }
+    });
+    tells.recv().expect("the server starts")
+}
+
 /// A redis-server.
 #[derive(Debug)]
 pub struct Redis {
@@ -85,7 +128,7 @@ impl Redis {
     }
 
     pub fn start_with(arguments: &[&str]) -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
+        let directory = directory();
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         let mut redis = Self { port: free_port(), directory, arguments, process: None };
         redis.run();
@@ -171,7 +214,7 @@ impl Postgres {
     }
 
     pub fn start_with(arguments: &[&str]) -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
+        let directory = directory();
         let data = directory.path().join("data");
         std::fs::create_dir(&data).expect("a directory");
         if root() {
