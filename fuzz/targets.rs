@@ -21,7 +21,7 @@ use tollgate::policy::{
 };
 
 /// A path has one normal form, which holds nothing an upstream could read in two ways.
-pub fn path(data: &[u8]) {
+pub(crate) fn path(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(normal) = paths::normalise(text) else { return };
     assert!(normal.starts_with('/'));
@@ -33,7 +33,7 @@ pub fn path(data: &[u8]) {
 }
 
 /// Forwarding headers name addresses or nothing; hosts have one form.
-pub fn addresses(data: &[u8]) {
+pub(crate) fn addresses(data: &[u8]) {
     let _ = parse_hop(data);
     if let Some(hops) = parse_forwarded(data) {
         assert!(hops.len() <= data.len());
@@ -59,7 +59,7 @@ pub fn addresses(data: &[u8]) {
 }
 
 /// Texts of the file: whatever is wrong stands inside the text; what is right says itself back.
-pub fn texts(data: &[u8]) {
+pub(crate) fn texts(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let inside = |error: ParseError| assert!(text.get(error.at.clone()).is_some(), "{text:?}: {error:?}");
     match Pattern::parse(text) {
@@ -93,7 +93,7 @@ pub fn texts(data: &[u8]) {
 }
 
 /// Key files and stored keys never upset anything.
-pub fn keys(data: &[u8]) {
+pub(crate) fn keys(data: &[u8]) {
     let _ = policy_keys::words(data);
     for algorithms in [&[Signature::RS256, Signature::ES256][..], &[Signature::HS256]] {
         let settings = JwtSettings { algorithms: algorithms.to_vec(), ..JwtSettings::default() };
@@ -104,7 +104,7 @@ pub fn keys(data: &[u8]) {
 }
 
 /// A whole request, `METHOD URI` and header lines, from its bytes to its claims.
-pub fn request(data: &[u8]) {
+pub(crate) fn request(data: &[u8]) {
     let mut lines = data.split(|byte| *byte == b'\n');
     let first = lines.next().unwrap_or_default();
     let space = first.iter().position(|byte| *byte == b' ').unwrap_or(0);
@@ -139,7 +139,7 @@ pub fn request(data: &[u8]) {
 }
 
 /// The policy requests are fuzzed against.
-pub fn policy() -> &'static Policy {
+pub(crate) fn policy() -> &'static Policy {
     &POLICY
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use http::header::HOST;
+use http::header::{ACCESS_CONTROL_REQUEST_METHOD, HOST, ORIGIN};
 use http::{HeaderMap, Method, Uri};
 
 use super::Peer;
@@ -51,6 +51,14 @@ impl<'r> Descriptor<'r> {
             client: address.client(peer.address, headers),
             client_certificate,
         })
+    }
+
+    /// The method a CORS preflight asks about (Fetch standard, section 4.8); `None` for any other request.
+    pub fn preflight(&self) -> Option<Method> {
+        if self.method != Method::OPTIONS || !self.headers.contains_key(ORIGIN) {
+            return None;
+        }
+        Method::from_bytes(self.headers.get(ACCESS_CONTROL_REQUEST_METHOD)?.as_bytes().trim_ascii()).ok()
     }
 }
 

@@ -131,7 +131,7 @@ impl Policy {
     pub fn explain(&self, request: &Descriptor<'_>, now: u64, body: Option<u64>) -> Explanation {
         let matched = self.route(request);
         let fate = |(index, route): (usize, &super::route::Route)| match fate(&route.pattern, request) {
-            None if matched.as_ref().is_some_and(|matched| matched.route == index) => RouteFate::Taken,
+            _ if matched.as_ref().is_some_and(|matched| matched.route == index) => RouteFate::Taken,
             None => RouteFate::LessSpecific,
             Some(fate) => fate,
         };

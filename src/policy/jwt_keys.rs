@@ -108,6 +108,9 @@ fn jwk_algorithms(jwk: &Jwk) -> Vec<Algorithm> {
     algorithms
 }
 
+/// Reads one PEM block.
+type Read = fn(&[u8]) -> jsonwebtoken::errors::Result<DecodingKey>;
+
 fn parse_pem(text: &[u8]) -> Result<Vec<VerifyingKey>, String> {
     let text = std::str::from_utf8(text).map_err(|_| "this is no PEM file: it is not text".to_owned())?;
     let mut keys = Vec::new();
@@ -123,7 +126,7 @@ fn parse_pem(text: &[u8]) -> Result<Vec<VerifyingKey>, String> {
             return Err(format!("key {number} {what}"));
         }
         let whole = format!("{} {label}-----\n", &block[start..]);
-        let readers: [(fn(&[u8]) -> jsonwebtoken::errors::Result<DecodingKey>, &[Algorithm]); 3] = [
+        let readers: [(Read, &[Algorithm]); 3] = [
             (DecodingKey::from_rsa_pem, AlgorithmFamily::Rsa.algorithms()),
             (DecodingKey::from_ec_pem, &[Algorithm::ES256, Algorithm::ES384]),
             (DecodingKey::from_ed_pem, &[Algorithm::EdDSA]),

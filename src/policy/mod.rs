@@ -77,8 +77,16 @@ impl Policy {
     }
 
     /// The most specific route for a request; `None`: 404.
+    ///
+    /// A CORS preflight asks about another request, so it takes that one's route, unless a route lists `OPTIONS`.
     pub fn route<'d>(&self, request: &'d Descriptor<'_>) -> Option<Match<'d>> {
-        self.router.find(request.method, &request.host, &request.path, request.headers)
+        let find = |method| self.router.find(method, &request.host, &request.path, request.headers);
+        let Some(asked) = request.preflight() else { return find(request.method) };
+        let own = find(request.method);
+        match own {
+            Some(own) if self.routes[own.route].pattern.methods.contains(request.method) => Some(own),
+            own => find(&asked).or(own),
+        }
     }
 
     /// Who is asking, as far as the limits and templates of the route want to know. `now`: seconds since the Unix

@@ -190,6 +190,23 @@ fn each_limit_draws_from_the_bucket_of_its_scope() {
 }
 
 #[test]
+fn a_preflight_takes_the_route_of_the_request_it_asks_about() {
+    let routes = vec![route("/**", &[]), route("POST /a", &[]), route("PUT /b", &[]), route("OPTIONS /b", &[])];
+    let policy = policy(Vec::new(), Vec::new(), routes);
+    let taken = |line: &str, headers: &[(&'static str, &str)]| {
+        let sent = send(line, headers);
+        policy.route(&sent.describe(&policy)).map(|matched| matched.route)
+    };
+    let asking = |method| [("origin", "https://a.example"), ("access-control-request-method", method)];
+    assert_eq!(taken("OPTIONS /a", &asking("POST")), Some(1));
+    assert_eq!(taken("OPTIONS /a", &asking("PATCH")), Some(0));
+    assert_eq!(taken("OPTIONS /a", &asking("")), Some(0));
+    assert_eq!(taken("OPTIONS /a", &asking("POST")[1..]), Some(0));
+    assert_eq!(taken("GET /a", &asking("POST")), Some(0));
+    assert_eq!(taken("OPTIONS /b", &asking("PUT")), Some(3));
+}
+
+#[test]
 fn a_missing_key_does_what_the_identity_says() {
     let routes = || vec![route("/**", &[0, 1])];
     let rules = || vec![rule("tenant", by(0)), rule("total", Scope::Everyone)];

@@ -170,11 +170,15 @@ impl Gateway {
         if length.zip(body_max).is_some_and(|(length, most)| length > most) {
             return Err(Rejection::TooBig);
         }
-        let who = policy
-            .identify(&matched, &described, journal.at().as_micros() / 1_000_000)
-            .map_err(|refusal| snapshot.unidentified(refusal))?;
+        let preflight = rejection::is_preflight(request.method(), request.headers());
+        let who = match policy.identify(&matched, &described, journal.at().as_micros() / 1_000_000) {
+            Ok(who) => who,
+            // A browser sends no credentials with its question whether it may.
+            Err(_) if preflight => Identified::default(),
+            Err(refusal) => return Err(snapshot.unidentified(refusal)),
+        };
         journal.identified(&who);
-        if !rejection::is_preflight(request.method(), request.headers()) {
+        if !preflight {
             // A browser's question whether it may ask is not the request: it is not charged.
             journal.claimed(policy.claims(&matched, &who, request.headers(), length));
         }
