@@ -1,7 +1,7 @@
 //! What each limit decided, counted where it is decided. The numbers outlive reloads.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::limit::{Claim, Limit, Mode, Role, Standing};
 use crate::store::local::Tally;
@@ -12,10 +12,15 @@ use super::decision::bit;
 /// Counters by a limit's index.
 #[derive(Debug)]
 pub(super) struct Counters {
-    limits: Box<[Arc<LimitCounters>]>,
+    limits: Box<[Arc<Stripes>]>,
 }
 
-/// One limit's counters.
+/// One limit's counters, in as many copies as threads are likely to count at once: they would otherwise pass one cache
+/// line back and forth on every request.
+#[derive(Debug, Default)]
+struct Stripes([LimitCounters; STRIPES]);
+
+/// One thread's share of a limit's counters.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct LimitCounters {
@@ -85,11 +90,13 @@ impl Counters {
     /// Counts a decision. Bit i of `ungoverned`: claim i was decided without its store; of `unasked`: it was not
     /// decided at all.
     pub(super) fn count(&self, claims: &[Claim<'_>], standings: &[Standing], ungoverned: u16, unasked: u16) {
+        let stripe = STRIPE.with(|stripe| *stripe);
         for (place, (claim, standing)) in claims.iter().zip(standings).enumerate() {
             if unasked & bit(place) != 0 {
                 continue;
             }
-            let Some(counters) = self.limits.get(claim.limit.index) else { continue };
+            let Some(Stripes(stripes)) = self.limits.get(claim.limit.index).map(|stripes| &**stripes) else { continue };
+            let counters = &stripes[stripe];
             let allowed = allows(standing.verdict);
             let counter = match (allowed, claim.enforced && claim.limit.mode == Mode::Enforce) {
                 (true, _) => &counters.allowed,
@@ -115,26 +122,30 @@ impl Counters {
     }
 
     pub(super) fn snapshot(&self, limits: &[Arc<Limit>], tally: impl Fn(usize) -> Tally) -> Vec<Snapshot> {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         limits
             .iter()
-            .zip(&self.limits)
+            .zip(self.limits.iter().map(|stripes| &**stripes))
             .enumerate()
-            .map(|(index, (limit, counters))| Snapshot {
-                limit: Arc::clone(limit),
-                count: Count {
-                    allowed: read(&counters.allowed),
-                    refused: read(&counters.refused),
-                    shadow_refused: read(&counters.shadow_refused),
-                    ungoverned: read(&counters.ungoverned),
-                },
-                agreement: Agreement {
-                    both_allow: read(&counters.both_allow),
-                    both_refuse: read(&counters.both_refuse),
-                    only_live_refuses: read(&counters.only_live_refuses),
-                    only_candidate_refuses: read(&counters.only_candidate_refuses),
-                },
-                table: tally(index),
+            .map(|(index, (limit, Stripes(stripes)))| {
+                let sum = |of: fn(&LimitCounters) -> &AtomicU64| {
+                    stripes.iter().map(|stripe| of(stripe).load(Ordering::Relaxed)).sum()
+                };
+                Snapshot {
+                    limit: Arc::clone(limit),
+                    count: Count {
+                        allowed: sum(|c| &c.allowed),
+                        refused: sum(|c| &c.refused),
+                        shadow_refused: sum(|c| &c.shadow_refused),
+                        ungoverned: sum(|c| &c.ungoverned),
+                    },
+                    agreement: Agreement {
+                        both_allow: sum(|c| &c.both_allow),
+                        both_refuse: sum(|c| &c.both_refuse),
+                        only_live_refuses: sum(|c| &c.only_live_refuses),
+                        only_candidate_refuses: sum(|c| &c.only_candidate_refuses),
+                    },
+                    table: tally(index),
+                }
             })
             .collect()
     }
@@ -145,4 +156,13 @@ fn live_of<'s>(candidate: &Claim<'_>, claims: &[Claim<'_>], standings: &'s [Stan
     let live =
         claims.iter().position(|claim| claim.limit.role == Role::Live && claim.limit.name == candidate.limit.name)?;
     standings.get(live)
+}
+
+/// Copies of each counter: a power of two, beyond which threads share.
+const STRIPES: usize = 8;
+
+static NEXT_STRIPE: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static STRIPE: usize = NEXT_STRIPE.fetch_add(1, Ordering::Relaxed) % STRIPES;
 }
