@@ -9,5 +9,6 @@ mod forwarding;
 mod harness;
 mod layers;
 mod limits;
+mod matching;
 mod reload;
 mod shutdown;
