@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -23,6 +23,7 @@ use super::io::{Io, Plain, Transport};
 use super::proxy_protocol;
 use super::respond::{Served, TOO_SLOW, respond};
 use super::state::{State, Tracked, UnderWay, Wait};
+use super::stats::Stats;
 use super::{ConnInfo, Event, Handler, Settings, TlsInfo};
 use crate::proxy::timers::{Deadline, within};
 use crate::proxy::worker::Task;
@@ -45,7 +46,7 @@ pub(super) async fn serve<H: Handler>(
     }
     match &door.tls {
         None => setup.plain().await,
-        Some(tls) => setup.encrypted(tls.acceptor()).await,
+        Some(tls) => Box::pin(setup.encrypted(tls.acceptor())).await,
     }
     drop(watch);
 }
@@ -186,25 +187,39 @@ async fn speak<H: Handler>(
             Ok::<_, Infallible>(answer.map(|body| Tracked::new(body, under_way)))
         }
     });
-    let mut drive =
-        Drive { state: &state, http2, settings: &settings, deadline, current: Wait::Head(0), task, closing: false };
+    let mut drive = Drive {
+        state: &state,
+        http2,
+        settings: &settings,
+        deadline,
+        current: Wait::Head(0),
+        task,
+        closing: false,
+        resting: false,
+    };
     if http2 {
-        let mut connection = pin!(builder2(&settings).serve_connection(io, service));
+        let mut connection = Box::pin(builder2(&settings).serve_connection(io, service));
         match drive.run(connection.as_mut()).await {
-            Ok(()) => {}
+            Ok(()) | Err(End::Idle) => {}
             Err(End::Failed(error)) => count_failure(&error, door),
             Err(End::TooLate(wait)) => count_timeout(wait, door),
         }
-    } else {
-        let mut connection = builder1(&settings).serve_connection(io, service).with_upgrades();
-        match drive.run(Pin::new(&mut connection)).await {
-            Ok(()) if state.may_be_sending() => linger(connection).await,
-            Ok(()) => {}
+        return;
+    }
+    let mut parts = (io, service);
+    loop {
+        let (io, service) = parts;
+        // Boxed, so that a connection that rests does not pay for what it does not use.
+        let mut connection = Box::new(builder1(&settings).serve_connection(io, service).with_upgrades());
+        match drive.run(Pin::new(&mut *connection)).await {
+            Ok(()) if state.may_be_sending() => return linger(*connection).await,
+            Ok(()) => return,
             Err(End::Failed(error)) => {
                 count_failure(&error, door);
                 if error.is_parse() && !state.has_ended() {
-                    linger(connection).await;
+                    linger(*connection).await;
                 }
+                return;
             }
             Err(End::TooLate(wait)) => {
                 count_timeout(wait, door);
@@ -214,8 +229,16 @@ async fn speak<H: Handler>(
                         parts.io.into_inner().dismiss(TOO_SLOW);
                     }
                 }
+                return;
             }
+            Err(End::Idle) => {}
         }
+        let Some(http1::Parts { mut io, read_buf, service, .. }) = connection.into_parts() else { return };
+        io.inner_mut().unread(read_buf);
+        if !drive.rest(io.inner(), &door.shared.stats).await {
+            return;
+        }
+        parts = (io, service);
     }
 }
 
@@ -235,6 +258,8 @@ where
 enum End {
     Failed(hyper::Error),
     TooLate(Wait),
+    /// It did not end: it has nothing to do for now, and can give its buffers back.
+    Idle,
 }
 
 /// Drives a connection: its deadlines, and its part in a drain.
@@ -247,6 +272,8 @@ struct Drive<'a> {
     current: Wait,
     task: &'a Task,
     closing: bool,
+    /// The deadline, when it passes, means that the connection gives its buffers back, not that it ends.
+    resting: bool,
 }
 
 impl Drive<'_> {
@@ -264,8 +291,11 @@ impl Drive<'_> {
                 if self.deadline.poll_passed(context).is_pending() {
                     return Poll::Pending;
                 }
-                if !self.http2 || self.closing || !matches!(self.current, Wait::Request(_)) {
+                if self.closing || !matches!(self.current, Wait::Request(_)) {
                     return Poll::Ready(Err(End::TooLate(self.current)));
+                }
+                if !self.http2 {
+                    return Poll::Ready(Err(if self.resting { End::Idle } else { End::TooLate(self.current) }));
                 }
                 // An idle HTTP/2 connection is told that it goes, and given time to hear it.
                 self.closing = true;
@@ -279,6 +309,22 @@ impl Drive<'_> {
         .await
     }
 
+    /// Waits, without buffers, for the next request to begin; `false`: the connection is to be closed.
+    async fn rest(&mut self, io: &Io, stats: &Stats) -> bool {
+        self.resting = false;
+        stats.rested.add();
+        self.deadline.reset(self.settings.keep_alive.saturating_sub(self.settings.awake));
+        tokio::select! {
+            biased;
+            () = io.readable() => true,
+            () = drained(self.task) => false,
+            () = &mut self.deadline => {
+                stats.idle_closed.add();
+                false
+            }
+        }
+    }
+
     /// Sets the deadline anew if the connection waits for something else than before.
     fn time(&mut self) {
         let wait = self.state.wait(self.http2);
@@ -288,7 +334,10 @@ impl Drive<'_> {
         self.current = wait;
         match wait {
             Wait::Head(_) => self.deadline.reset(self.settings.header_read),
-            Wait::Request(_) => self.deadline.reset(self.settings.keep_alive),
+            Wait::Request(_) => {
+                self.resting = !self.http2 && self.state.at_rest() && self.settings.keep_alive > self.settings.awake;
+                self.deadline.reset(if self.resting { self.settings.awake } else { self.settings.keep_alive });
+            }
             Wait::Reader(_) => self.deadline.reset(self.settings.body_idle),
             Wait::Handler => self.deadline.clear(),
         }

@@ -138,11 +138,30 @@ impl Io {
         }
     }
 
+    /// Waits until there is something to read, without reading it.
+    pub(super) async fn readable(&self) {
+        let plain = match &self.transport {
+            Transport::Plain(plain) => plain,
+            Transport::Tls(stream) => stream.get_ref().0,
+        };
+        // An error is something to read, too.
+        let _ = match plain {
+            Plain::Tcp(stream) => stream.readable().await,
+            Plain::Unix(stream) => stream.readable().await,
+        };
+    }
+
+    /// Has `bytes`, which were read from it before, read again first.
+    pub(super) fn unread(&mut self, bytes: Bytes) {
+        debug_assert!(self.ahead.is_empty(), "what was read ahead has been taken up");
+        self.ahead = bytes;
+    }
+
     /// Says that we are done, then reads and forgets what the caller still sends, until it ends or `most` bytes came:
     /// closing over unread bytes would reset the connection, and the reset could overtake our last answer.
     pub(super) async fn linger(mut self, most: usize) {
         let _ = self.shutdown().await;
-        let mut scratch = [0; 4096];
+        let mut scratch = vec![0; 4096]; // not part of the task, whose size every idle connection pays
         let mut read = 0;
         while read < most {
             match AsyncReadExt::read(&mut self, &mut scratch).await {

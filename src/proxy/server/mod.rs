@@ -117,6 +117,8 @@ pub struct Settings {
     pub body_idle: Duration,
     /// The longest a connection may stand without a request.
     pub keep_alive: Duration,
+    /// How long an idle connection keeps its buffers: long enough that a busy one never gives them back.
+    pub awake: Duration,
     /// Bytes of a request's head; above: 431.
     pub header_bytes: usize,
     /// Fields of a request's head; above: 431.
@@ -142,6 +144,7 @@ impl Default for Settings {
             tls_handshake: Duration::from_secs(10),
             body_idle: Duration::from_secs(30),
             keep_alive: Duration::from_secs(75),
+            awake: Duration::from_secs(1),
             header_bytes: 64 * 1024,
             headers: 100,
             target_bytes: 16 * 1024,

@@ -92,6 +92,12 @@ impl State {
         self.ended.load(Ordering::Relaxed)
     }
 
+    /// Whether nothing of a request can be under way: the last one had no body that may still be coming, and was
+    /// answered in full.
+    pub(super) fn at_rest(&self) -> bool {
+        !self.with_body.load(Ordering::Relaxed) && !self.unwritten.load(Ordering::Relaxed)
+    }
+
     /// Whether the caller may still be sending a body that nobody reads.
     pub(super) fn may_be_sending(&self) -> bool {
         self.with_body.load(Ordering::Relaxed) && !self.has_ended()

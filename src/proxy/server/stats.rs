@@ -35,6 +35,8 @@ pub struct Stats {
     pub slow_reads: Count,
     /// Connections closed because they stood without a request.
     pub idle_closed: Count,
+    /// Times that an idle connection gave its buffers back.
+    pub rested: Count,
     /// Requests refused because their syntax was broken.
     pub malformed: Count,
     /// Requests refused because their head or target was too large.
@@ -49,7 +51,7 @@ pub struct Stats {
 
 impl Stats {
     /// Every counter with its name.
-    pub fn each(&self) -> [(&'static str, u64); 12] {
+    pub fn each(&self) -> [(&'static str, u64); 13] {
         [
             ("accepted", self.accepted.value()),
             ("refused_total", self.refused_total.value()),
@@ -58,6 +60,7 @@ impl Stats {
             ("slow_heads", self.slow_heads.value()),
             ("slow_reads", self.slow_reads.value()),
             ("idle_closed", self.idle_closed.value()),
+            ("rested", self.rested.value()),
             ("malformed", self.malformed.value()),
             ("oversized_heads", self.oversized_heads.value()),
             ("handshake_failures", self.handshake_failures.value()),

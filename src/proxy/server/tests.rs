@@ -267,6 +267,40 @@ fn an_idle_connection_is_closed() {
 }
 
 #[test]
+fn a_connection_that_rests_wakes_up_where_it_was() {
+    let server = start(Settings { awake: Duration::from_millis(40), ..Settings::default() });
+    let mut stream = server.connect();
+    for round in 1..4 {
+        stream.write_all(b"GET /a HTTP/1.1\r\nhost: a\r\n\r\nGET /b HTT").expect("sent");
+        read_answer(&mut stream, "GET /a");
+        // A head that was begun belongs to a request: it is kept.
+        stream.write_all(b"P/1.1\r\nhost: a\r\n\r\n").expect("sent");
+        read_answer(&mut stream, "GET /b");
+        wait_until("it rests", || server.shared.stats.rested.value() >= round);
+    }
+    // A body that nobody reads may still be coming: then it does not rest, or the body would be taken for a request.
+    let head = "POST /early HTTP/1.1\r\nhost: a\r\ncontent-length: 40\r\n\r\n";
+    stream.write_all(head.as_bytes()).expect("sent");
+    read_answer(&mut stream, "too much");
+    let rested = server.shared.stats.rested.value();
+    let mut other = server.connect();
+    other.write_all(b"GET /a HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+    read_answer(&mut other, "GET /a");
+    wait_until("the other rests", || server.shared.stats.rested.value() > rested);
+    stream.write_all(b"GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+    assert!(!read_to_end(&mut stream).contains("smuggled"));
+
+    // Resting is idle: it ends as idleness does, and in a drain.
+    let server = start(Settings {
+        awake: Duration::from_millis(40),
+        keep_alive: Duration::from_millis(120),
+        ..Settings::default()
+    });
+    server.talk(b"GET /a HTTP/1.1\r\nhost: a\r\n\r\n");
+    assert_eq!((server.shared.stats.rested.value(), server.shared.stats.idle_closed.value()), (1, 1));
+}
+
+#[test]
 fn a_request_that_is_being_answered_is_not_idle() {
     let settings = Settings {
         keep_alive: Duration::from_millis(40),
