@@ -26,6 +26,7 @@ pub(super) struct Connector {
     timeout: Duration,
     resolve_every: Duration,
     proxy_protocol: ProxyProtocol,
+    http2: bool,
     resolved: RefCell<Resolved>,
 }
 
@@ -58,6 +59,7 @@ impl Connector {
             timeout: upstream.timeouts.connect.into(),
             resolve_every: upstream.resolve_every.into(),
             proxy_protocol: upstream.proxy_protocol,
+            http2: upstream.http2,
             resolved: RefCell::default(),
         })
     }
@@ -113,6 +115,7 @@ impl Connector {
                     None => Ok(Stream::Unix(stream)),
                     Some((tls, name)) => {
                         let stream = tls.connect(name.clone(), stream).await.map_err(tls_error)?;
+                        self.check_protocol(stream.get_ref().1)?;
                         Ok(Stream::TlsUnix(Box::new(stream)))
                     }
                 }
@@ -127,11 +130,20 @@ impl Connector {
                     None => Ok(Stream::Tcp(stream)),
                     Some((tls, name)) => {
                         let stream = tls.connect(name.clone(), stream).await.map_err(tls_error)?;
+                        self.check_protocol(stream.get_ref().1)?;
                         Ok(Stream::Tls(Box::new(stream)))
                     }
                 }
             }
         }
+    }
+
+    /// HTTP/2 over TLS is spoken only where ALPN agreed on it (RFC 9113 3.2).
+    fn check_protocol(&self, session: &rustls::ClientConnection) -> Result<(), ForwardError> {
+        if self.http2 && session.alpn_protocol() != Some(b"h2") {
+            return Err(ForwardError::Tls("the server does not agree on HTTP/2".to_owned()));
+        }
+        Ok(())
     }
 
     /// Says who the connection is for, where the upstream wants to know.
