@@ -10,5 +10,6 @@ mod harness;
 mod layers;
 mod limits;
 mod matching;
+mod process;
 mod reload;
 mod shutdown;

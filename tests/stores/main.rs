@@ -1,7 +1,6 @@
 //! The shared stores against real servers, started here and stopped here: parity with the pure core, and faults.
 
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
-
 #![expect(clippy::disallowed_methods, reason = "tests measure real servers by real clocks")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 

@@ -1,0 +1,150 @@
+//! The process as an operator sees it: signals, exit codes, descriptors that run out.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const FILE: &str = r#"
+[server]
+listen = "127.0.0.1:0"
+workers = 1
+[admin]
+listen = "127.0.0.1:0"
+[log]
+access = "off"
+[limits.all]
+rate = "1000000/second"
+per = "everyone"
+[[routes]]
+match = "/**"
+upstream = "builtin:echo"
+limits = ["all"]
+"#;
+
+/// A running `tollgate`, killed when dropped.
+struct Process {
+    child: Child,
+    address: SocketAddr,
+    log: BufReader<std::process::ChildStderr>,
+    directory: tempfile::TempDir,
+}
+
+impl Process {
+    /// Starts it with at most `descriptors` open files.
+    fn start(descriptors: u32) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("gateway.toml");
+        std::fs::write(&file, FILE).expect("written");
+        let mut child = Command::new("sh")
+            .args(["-c", &format!("ulimit -n {descriptors}; exec \"$0\" run --config \"$1\"")])
+            .arg(env!("CARGO_BIN_EXE_tollgate"))
+            .arg(&file)
+            .env("NO_COLOR", "1")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let mut log = BufReader::new(child.stderr.take().expect("piped"));
+        let line = line_with(&mut log, "listening");
+        let address = line.rsplit("address=").next().and_then(|rest| rest.trim().parse().ok());
+        let address = address.unwrap_or_else(|| panic!("no address in {line:?}"));
+        Self { child, address, log, directory }
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        assert!(sent.expect("kill(1) is there").success());
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect_timeout(&self.address, PATIENCE).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("set");
+        stream
+    }
+
+    fn exit_code(&mut self) -> i32 {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                return status.code().expect("not killed by a signal");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("it does not end");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn line_with(log: &mut impl BufRead, words: &str) -> String {
+    let mut all = String::new();
+    loop {
+        let mut line = String::new();
+        assert_ne!(log.read_line(&mut line).expect("text"), 0, "it ended without saying {words:?}:\n{all}");
+        if line.contains(words) {
+            return line;
+        }
+        all.push_str(&line);
+    }
+}
+
+/// The status of one request; the connection lives on.
+fn ask(stream: &mut TcpStream) -> Option<u16> {
+    stream.write_all(b"HEAD / HTTP/1.1\r\nhost: a\r\n\r\n").ok()?;
+    let mut answer = Vec::new();
+    let mut byte = [0];
+    while !answer.ends_with(b"\r\n\r\n") {
+        if stream.read(&mut byte).ok()? == 0 {
+            return None;
+        }
+        answer.push(byte[0]);
+    }
+    String::from_utf8_lossy(&answer).split(' ').nth(1)?.parse().ok()
+}
+
+#[test]
+fn descriptors_that_run_out_end_nothing() {
+    let mut process = Process::start(48);
+    let mut bystander = process.connect();
+    assert_eq!(ask(&mut bystander), Some(200));
+    // Far more than it has descriptors for; the kernel queues what it cannot take.
+    let flood: Vec<TcpStream> = (0..120).map(|_| process.connect()).collect();
+    line_with(&mut process.log, "cannot accept connections");
+    assert_eq!(ask(&mut bystander), Some(200), "who is there is served on");
+    drop(flood);
+    assert_eq!(ask(&mut process.connect()), Some(200), "who comes later is let in again");
+}
+
+#[test]
+fn a_terminated_gateway_drains_and_says_good() {
+    let mut process = Process::start(1024);
+    let mut idle = process.connect();
+    assert_eq!(ask(&mut idle), Some(200));
+    process.signal("TERM");
+    assert_eq!(process.exit_code(), 0);
+    assert_eq!(idle.read(&mut [0]).expect("closed in order"), 0);
+}
+
+#[test]
+fn a_hang_up_reloads_and_a_bad_file_changes_nothing() {
+    let mut process = Process::start(1024);
+    let mut stream = process.connect();
+    let file = process.directory.path().join("gateway.toml");
+    std::fs::write(&file, FILE.replace("builtin:echo", "nonsense")).expect("written");
+    process.signal("HUP");
+    line_with(&mut process.log, "the new one is refused");
+    assert_eq!(ask(&mut stream), Some(200));
+    std::fs::write(&file, FILE.replace("/**", "/elsewhere")).expect("written");
+    process.signal("HUP");
+    line_with(&mut process.log, "the new configuration is in force");
+    assert_eq!(ask(&mut stream), Some(404), "the same connection, the new routes");
+}
+
+/// Far above what any of these takes.
+const PATIENCE: Duration = Duration::from_secs(20);
