@@ -15,6 +15,9 @@
 //! seen; twice a minute the limit is halved for a moment to measure it anew, for a mean that follows the load would in the end
 //! take the queue for normal (it did, in the first version of this file: 349 places for 10).
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
 use super::time::{Micros, Timestamp};
 
 /// The controller of one concurrency limit.
@@ -134,6 +137,36 @@ impl Adaptive {
 
     fn set(&mut self, limit: u64) {
         self.limit = limit.clamp(self.least * ONE, self.most * ONE);
+    }
+}
+
+/// A limit that a controller moves while buckets are judged by it; shared by every thread. One for all keys of the limit.
+#[derive(Debug)]
+pub struct Ceiling {
+    places: AtomicU64,
+    controller: Mutex<Adaptive>,
+}
+
+impl Ceiling {
+    /// The ceiling that `controller` moves.
+    pub fn new(controller: Adaptive) -> Self {
+        Self { places: AtomicU64::new(controller.limit()), controller: Mutex::new(controller) }
+    }
+
+    /// The places there are now.
+    pub fn places(&self) -> u64 {
+        self.places.load(Ordering::Relaxed)
+    }
+
+    /// As [`Adaptive::answered`]. An answer that finds another thread at it is left out: the controller needs a sample, not
+    /// every answer.
+    pub fn answered(&self, now: Timestamp, took: Micros, in_flight: u64, lost: bool) {
+        let mut controller = match self.controller.try_lock() {
+            Ok(controller) => controller,
+            Err(std::sync::TryLockError::WouldBlock) if !lost => return,
+            Err(_) => self.controller.lock().unwrap_or_else(PoisonError::into_inner),
+        };
+        self.places.store(controller.answered(now, took, in_flight, lost), Ordering::Relaxed);
     }
 }
 

@@ -1,15 +1,34 @@
 //! The concurrency limit: at most so many units in flight. It has no time, so a refusal names none.
 
+use std::sync::Arc;
+
+use super::adaptive::{Adaptive, Ceiling};
 use super::bucket::{Granted, Held, Judged, Refused, Report};
 use super::claim::Change;
 use super::quota::{QuotaError, UNITS_MAX};
 use super::time::Micros;
 
 /// A concurrency limit's checked parameter.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct InFlight {
     most: u64,
+    ceiling: Option<Arc<Ceiling>>,
 }
+
+/// Two adaptive limits are equal only if one controller moves both: a reload that keeps a bucket must not part it from its
+/// controller.
+impl PartialEq for InFlight {
+    fn eq(&self, other: &Self) -> bool {
+        let same_ceiling = match (&self.ceiling, &other.ceiling) {
+            (None, None) => true,
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        };
+        self.most == other.most && same_ceiling
+    }
+}
+
+impl Eq for InFlight {}
 
 impl InFlight {
     /// At most `most` units at once.
@@ -23,7 +42,26 @@ impl InFlight {
                 format!("the most in flight must be between 1 and {UNITS_MAX}"),
             )]);
         }
-        Ok(Self { most })
+        Ok(Self { most, ceiling: None })
+    }
+
+    /// As many as the upstream is found to take, at most `most`; it starts with [`FIRST`]. Kept in the process.
+    ///
+    /// # Errors
+    /// As [`InFlight::new`].
+    pub fn adaptive(most: u64) -> Result<Self, Vec<QuotaError>> {
+        let ceiling = Ceiling::new(Adaptive::new(1, most, FIRST));
+        Ok(Self { ceiling: Some(Arc::new(ceiling)), ..Self::new(most)? })
+    }
+
+    /// What moves an adaptive limit.
+    pub fn ceiling(&self) -> Option<&Ceiling> {
+        self.ceiling.as_deref()
+    }
+
+    /// The places there are now.
+    pub fn places(&self) -> u64 {
+        self.ceiling.as_ref().map_or(self.most, |ceiling| ceiling.places().min(self.most))
     }
 
     /// The most units at once.
@@ -33,13 +71,8 @@ impl InFlight {
 
     /// Whether `cost` more may go in flight.
     pub fn judge(&self, state: Option<Held>, cost: u64) -> Judged<Held> {
-        self.judge_below(self.most, state, cost)
-    }
-
-    /// As [`InFlight::judge`], under a limit found at run time that is below the file's (adaptive concurrency).
-    pub fn judge_below(&self, most: u64, state: Option<Held>, cost: u64) -> Judged<Held> {
         let held = state.map_or(0, |s| s.units);
-        match held.checked_add(cost).filter(|units| *units <= most.min(self.most)) {
+        match held.checked_add(cost).filter(|units| *units <= self.places()) {
             Some(units) => Ok(Granted { wait: Micros::ZERO, next: Held { units } }),
             None => Err(Refused::NEVER),
         }
@@ -47,7 +80,7 @@ impl InFlight {
 
     /// How it stands.
     pub fn report(&self, state: Option<Held>) -> Report {
-        let remaining = self.most.saturating_sub(state.map_or(0, |s| s.units));
+        let remaining = self.places().saturating_sub(state.map_or(0, |s| s.units));
         Report { remaining, reset: Micros::ZERO, effective: Micros::ZERO }
     }
 
@@ -60,5 +93,29 @@ impl InFlight {
             Change::Charge { .. } | Change::Refund { .. } => held,
         };
         (units > 0).then_some(Held { units })
+    }
+}
+
+/// The places an adaptive limit starts with.
+pub const FIRST: u64 = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::Timestamp;
+
+    #[test]
+    fn an_adaptive_limit_sheds_what_the_upstream_cannot_take() {
+        let limit = InFlight::adaptive(1_000).expect("a number");
+        assert!(limit.judge(Some(Held { units: FIRST - 1 }), 1).is_ok());
+        assert!(limit.judge(Some(Held { units: FIRST }), 1).is_err());
+        let ceiling = limit.ceiling().expect("adaptive");
+        for second in 0..20 {
+            ceiling.answered(Timestamp::from_micros(second * 1_000_000), Micros(10_000), FIRST, true);
+        }
+        assert!(limit.places() < FIRST / 2, "{}", limit.places());
+        assert!(limit.judge(Some(Held { units: FIRST / 2 }), 1).is_err());
+        assert_ne!(limit, InFlight::adaptive(1_000).expect("a number"), "each has a controller of its own");
+        assert_eq!(limit, limit.clone());
     }
 }

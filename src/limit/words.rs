@@ -48,6 +48,9 @@ impl Algorithm {
                 format!("at most {} in any {}, exactly", quota.amount, period(quota.period))
                     + &leeway(0, log.max_wait())
             }
+            Self::InFlight(limit) if limit.ceiling().is_some() => {
+                format!("as many at the same time as the upstream is found to take, at most {}", limit.most())
+            }
             Self::InFlight(limit) => format!("at most {} at the same time", limit.most()),
         }
     }
@@ -63,7 +66,7 @@ impl Algorithm {
             Self::FixedWindow(bucket) => window(bucket.quota()),
             Self::SlidingWindow(estimate) => window(estimate.quota()),
             Self::SlidingLog(log) => window(log.quota()),
-            Self::InFlight(limit) => (limit.most(), None),
+            Self::InFlight(limit) => (limit.places(), None),
         }
     }
 }

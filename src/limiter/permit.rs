@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::limit::{Change, Claim, KeyBytes, Limit, Micros, Settlement, Standing, Timestamp, Verdict};
+use crate::limit::{Algorithm, Change, Claim, KeyBytes, Limit, Micros, Settlement, Standing, Timestamp, Verdict};
 use crate::store::Store;
 
 use super::decision::{Standings, bit};
@@ -105,6 +105,18 @@ impl Permit {
     pub fn forwarded(&mut self) {
         if let Some(held) = &mut self.held {
             held.forwarded = true;
+        }
+    }
+
+    /// The upstream has answered after `took`; `lost`: it has not, or with a 503. Adaptive limits learn from it.
+    pub fn answered(&self, took: Micros, lost: bool) {
+        let Some(held) = &self.held else { return };
+        for charge in &held.charges {
+            let Algorithm::InFlight(limit) = &charge.limit.algorithm else { continue };
+            if let Some(ceiling) = limit.ceiling() {
+                let in_flight = limit.places().saturating_sub(self.standings[charge.place].remaining);
+                ceiling.answered(held.settler.now(), took, in_flight, lost);
+            }
         }
     }
 

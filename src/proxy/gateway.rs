@@ -263,7 +263,10 @@ impl Gateway {
                 }
                 Ok(permit)
             }
-            Decision::Deny(denied) => Err(Rejection::Denied(journal.denied(&denied))),
+            Decision::Deny(denied) => {
+                let refused = journal.denied(&denied);
+                Err(if journal.is_overload(&denied) { Rejection::Overloaded } else { Rejection::Denied(refused) })
+            }
             Decision::Unavailable(unavailable) => Err(Rejection::StoreDown { limit: unavailable.limit }),
         }
     }

@@ -13,6 +13,7 @@ use crate::config::reader::Field;
 use crate::config::scalar::ShortOr;
 use crate::config::settings::Store;
 use crate::config::source::{At, Place};
+use crate::limit::in_flight;
 use crate::limit::{
     Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, Timestamp, WhenDown,
 };
@@ -339,15 +340,12 @@ impl Builder<'_> {
             },
             (None, Some(most)) => match most.value {
                 InFlight::Most(most) => (Kind::InFlight, most, Micros::ZERO, Unit::Span, false),
-                InFlight::Adaptive => {
-                    let problem = Problem::error("`in_flight = \"adaptive\"` is not available in this version");
-                    context.push(
-                        problem
-                            .at(most.place, "a number was expected")
-                            .help("write the most requests that may be in flight at once"),
-                    );
+                InFlight::Adaptive if self.placement() == Placement::Shared => {
+                    let problem = Problem::error("an adaptive concurrency limit is kept in the process");
+                    context.push(problem.at(most.place, "each gateway finds its own").help("add store = \"local\""));
                     return None;
                 }
+                InFlight::Adaptive => (Kind::InFlight, ADAPTIVE_MOST, Micros::ZERO, Unit::Span, false),
             },
             (None, None) => return None,
         };
@@ -381,7 +379,14 @@ impl Builder<'_> {
                 tier: tier.map(|tier| tier.value.clone()),
             });
         }
-        match Algorithm::new(&terms) {
+        let adaptive = numbers.in_flight.get().is_some_and(|most| matches!(most.value, InFlight::Adaptive));
+        let algorithm = if adaptive {
+            // What it has no meaning for is still an error.
+            Algorithm::new(&terms).and_then(|_| in_flight::InFlight::adaptive(ADAPTIVE_MOST)).map(Algorithm::InFlight)
+        } else {
+            Algorithm::new(&terms)
+        };
+        match algorithm {
             Ok(algorithm) => Some(self.limit(tier, role, algorithm, unlimited)),
             Err(errors) => {
                 let mut said = Vec::new();
@@ -490,3 +495,6 @@ impl Builder<'_> {
 
 /// What a local table takes at most when the file does not say.
 const MEMORY: u64 = 64 << 20;
+
+/// The most an adaptive concurrency limit ever admits at once.
+const ADAPTIVE_MOST: u64 = 1_000;

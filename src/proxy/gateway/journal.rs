@@ -161,6 +161,15 @@ impl Journal {
         }
     }
 
+    /// Whether a refusal is load shed for an upstream that takes no more, and no caller's doing.
+    pub(super) fn is_overload(&self, denied: &Denied) -> bool {
+        let limits = &self.snapshot.policy.limits;
+        denied.refused().all(|place| {
+            let limit = &limits[self.claims.charges()[place].limit];
+            matches!(&limit.algorithm, Algorithm::InFlight(limit) if limit.ceiling().is_some())
+        })
+    }
+
     /// The request may go on; from now on the permit is settled with the answer.
     pub(super) fn permitted(&mut self, mut permit: Permit, owed: Owed) -> &Permit {
         self.standings = permit.standings().iter().copied().collect();
@@ -173,6 +182,10 @@ impl Journal {
     pub(super) fn forwarded(&mut self, upstream: usize, since: Timestamp, outcome: Result<StatusCode, &ForwardError>) {
         self.upstream = Some(upstream);
         let slot = self.snapshot.labels.upstream(upstream);
+        if let Some(permit) = &self.permit {
+            let lost = !matches!(outcome, Ok(status) if status != StatusCode::SERVICE_UNAVAILABLE);
+            permit.answered(self.side.clock.now().since(since), lost);
+        }
         match outcome {
             Ok(status) => {
                 let took = self.side.clock.now().since(since).0;
