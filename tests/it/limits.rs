@@ -112,6 +112,65 @@ fn a_concurrency_limit_frees_its_place_when_the_answer_ends() {
     crate::harness::eventually("the place is free again", || gateway.get("/quick").status == 200);
 }
 
+#[test]
+fn an_adaptive_limit_sheds_with_503_what_a_failing_upstream_cannot_take() {
+    let upstream = Upstream::start(|seen| match seen.line().split(' ').nth(1) {
+        Some("/slow") => Reply::Silence,
+        Some("/sick") => Reply::new(503, &[], "no"),
+        _ => Reply::ok("done"),
+    });
+    let gateway = Gateway::start(&format!(
+        "[limits.jobs]\nin_flight = \"adaptive\"\nper = \"everyone\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"jobs\"]\n",
+        upstream.url()
+    ));
+    for _ in 0..60 {
+        assert_eq!(gateway.get("/sick").status, 503, "the upstream's own");
+        gateway.advance(Duration::from_millis(150));
+    }
+    let asked = upstream.seen().len();
+    let mut held = gateway.connect();
+    held.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n");
+    crate::harness::eventually("the slow request is there", || upstream.seen().len() == asked + 1);
+    assert_eq!(gateway.get("/quick").status, 503, "one at a time is all it takes now");
+    assert_eq!(upstream.seen().len(), asked + 1, "what is shed never reaches the upstream");
+    drop(held);
+    crate::harness::eventually("the place is free again", || gateway.get("/quick").status == 200);
+}
+
+#[test]
+fn every_algorithm_of_the_file_keeps_its_word() {
+    for algorithm in [
+        "algorithm = \"token_bucket\"",
+        "algorithm = \"token_bucket\"\nwarm_up = \"2m\"\nburst = 2",
+        "algorithm = \"token_bucket\"\nburst = 1\ndebt = 1",
+        "algorithm = \"interval\"",
+        "algorithm = \"fixed_window\"",
+        "algorithm = \"fixed_window\"\nwindow = { align = \"clock\" }",
+        "algorithm = \"sliding_window\"",
+        "algorithm = \"sliding_log\"",
+    ] {
+        let upstream = Upstream::hello();
+        let gateway = Gateway::start(&one_limit(&format!("rate = \"2/minute\"\n{algorithm}"), &upstream));
+        let mut admitted = 0;
+        let refused = loop {
+            let answer = gateway.get("/");
+            match answer.status {
+                200 => admitted += 1,
+                _ => break answer,
+            }
+            assert!(admitted <= 4, "{algorithm}: no end");
+        };
+        assert!(admitted >= 1, "{algorithm}");
+        assert_eq!(refused.status, 429, "{algorithm}");
+        let wait = refused.json()["retry_after_ms"].as_u64().expect("milliseconds");
+        assert!((1..=120_000).contains(&wait), "{algorithm}: {wait}");
+        gateway.advance(Duration::from_millis(wait));
+        assert_eq!(gateway.get("/").status, 200, "{algorithm} after {wait} ms");
+        assert_eq!(upstream.seen().len(), admitted + 1, "{algorithm}");
+    }
+}
+
 fn one_limit(numbers: &str, upstream: &Upstream) -> String {
     format!(
         "[limits.per_caller]\n{numbers}\nper = \"address\"\n\
