@@ -9,15 +9,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use jsonwebtoken::{DecodingKey, Validation, decode, decode_header};
-use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use smallvec::SmallVec;
 
 pub use jsonwebtoken::Algorithm;
 
+mod verified;
+
 use super::jwt_keys::{KeySet, VerifyingKey};
 use super::pattern::ParseError;
+use verified::Verified;
 
 /// How tokens are verified, with a bounded memory of those that were.
 #[derive(Debug)]
@@ -268,66 +269,9 @@ fn claim(payload: &Map<String, Value>, name: &str) -> Option<String> {
     }
 }
 
-/// Tokens verified before, in sets of [`WAYS`] found by their digest. Bounded; failures are never remembered.
-#[derive(Debug)]
-struct Verified {
-    sets: Box<[Mutex<Set>]>,
-}
-
-#[derive(Debug, Default)]
-struct Set {
-    tokens: SmallVec<[Token; 1]>,
-    next: usize,
-}
-
-#[derive(Debug)]
-struct Token {
-    digest: [u8; 32],
-    until: u64,
-    claims: Arc<VerifiedClaims>,
-}
-
-impl Default for Verified {
-    fn default() -> Self {
-        Self { sets: (0..SETS).map(|_| Mutex::default()).collect() }
-    }
-}
-
-impl Verified {
-    fn set(&self, digest: &[u8; 32]) -> &Mutex<Set> {
-        &self.sets[usize::from(u16::from_be_bytes([digest[0], digest[1]])) % SETS]
-    }
-
-    fn find(&self, digest: &[u8; 32], now: u64) -> Option<Arc<VerifiedClaims>> {
-        let set = self.set(digest).lock();
-        let token = set.tokens.iter().find(|token| token.digest == *digest && token.until > now)?;
-        Some(Arc::clone(&token.claims))
-    }
-
-    fn insert(&self, digest: [u8; 32], until: u64, claims: Arc<VerifiedClaims>, now: u64) {
-        let token = Token { digest, until, claims };
-        let mut set = self.set(&digest).lock();
-        let place = set.tokens.iter().position(|old| old.until <= now || old.digest == digest);
-        match place {
-            Some(place) => set.tokens[place] = token,
-            None if set.tokens.len() < WAYS => set.tokens.push(token),
-            None => {
-                let place = set.next % WAYS;
-                set.next = place + 1;
-                set.tokens[place] = token;
-            }
-        }
-    }
-}
-
 /// The longest token looked at, bytes.
 const TOKEN_MAX: usize = 16 * 1024;
 /// The most claim text remembered of one token, bytes.
 const REMEMBERED_MAX: usize = 1024;
-/// Sets of remembered tokens: with [`WAYS`], 4,096 tokens.
-const SETS: usize = 512;
-/// Tokens to a set.
-const WAYS: usize = 8;
-
 #[cfg(test)]
 mod tests;

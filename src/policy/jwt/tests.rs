@@ -1,3 +1,4 @@
+use super::verified::{SETS, WAYS};
 use super::*;
 use jsonwebtoken::{EncodingKey, Header, encode};
 use serde_json::json;
