@@ -164,7 +164,7 @@ balance = "least_requests"
 health = { path = "/healthz", every = "5s", timeout = "1s", healthy_after = 2, unhealthy_after = 3 }
 eject = { failures = 5, wait = "10s" }
 timeouts = { connect = "1s", response = "30s", idle = "60s", total = "5m" }
-retries = { attempts = 2, on = ["connect_failure", "refused_stream"], body = "64KiB" }
+retries = { attempts = 2, on = ["connect_failure", "refused_stream"] }
 host = "keep"
 http2 = false
 connections = 100

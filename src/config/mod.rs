@@ -35,7 +35,7 @@ use problem::{Problem, Problems, Severity};
 pub use quick::quick;
 pub use report::report;
 pub use schema::schema;
-use settings::{Admin, Log, Server, Store, TestCase, UpstreamSettings};
+use settings::{Admin, Log, Server, Store, TestCase};
 use source::Sources;
 use validate::together::Places;
 use validate::{Context, entries_of, names_of};
@@ -57,8 +57,6 @@ pub struct Config {
     pub store: Option<Store>,
     /// Everything that decides about requests.
     pub policy: Arc<Policy>,
-    /// What each upstream needs besides [`Policy::upstreams`], at the same index.
-    pub upstreams: Vec<UpstreamSettings>,
     /// Tests of the file, for `tollgate check`.
     pub tests: Vec<TestCase>,
     /// Files of callers that are read again by themselves ([`load_callers`]), with the index of their identity.
@@ -257,6 +255,7 @@ fn assemble(raw: &raw::RawFile, now: Timestamp, context: &mut Context<'_>) -> Op
         Ok(policy) => {
             let tests = validate::tests_table::tests(raw, &policy.identities, context);
             validate::together::warn(raw, &policy, &server, context);
+            validate::pending::warn(raw, context);
             let policy = Arc::new(policy);
             Some(Config {
                 server,
@@ -264,7 +263,6 @@ fn assemble(raw: &raw::RawFile, now: Timestamp, context: &mut Context<'_>) -> Op
                 log,
                 store,
                 policy,
-                upstreams: upstreams.settings,
                 tests,
                 caller_files,
                 warnings: Vec::new(),

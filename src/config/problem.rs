@@ -4,7 +4,7 @@ use super::source::Place;
 
 /// Whether a problem stops the start or is only told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
+pub(crate) enum Severity {
     /// Nothing starts.
     Error,
     /// It starts, and says so.

@@ -9,7 +9,7 @@ use crate::policy::identity::{Source, WhenMissing, WhenUnknown};
 use crate::policy::route::Target;
 use crate::policy::{Cost, Count, Policy, Rule, Scope, ScopePart, SettleFrom, StatusMatch};
 
-/// A good configuration said back in words, its warnings last.
+/// A good configuration said back in words; its warnings stand in [`Config::warnings`].
 pub fn report(config: &Config) -> String {
     let mut text = String::new();
     let policy = &config.policy;
@@ -30,9 +30,6 @@ pub fn report(config: &Config) -> String {
     text.push_str("\nRoutes, each request on the most specific\n");
     for index in 0..policy.routes.len() {
         route(index, policy, &mut text);
-    }
-    if !config.warnings.is_empty() {
-        let _ = write!(text, "\n{}\n", config.warnings.join("\n\n"));
     }
     text
 }

@@ -184,15 +184,6 @@ pub enum Topology {
     Cluster,
 }
 
-/// What an upstream needs besides its [`crate::policy::upstream::Upstream`], at the same index.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UpstreamSettings {
-    /// Its name.
-    pub name: String,
-    /// The largest body kept for sending it again.
-    pub retry_body: u64,
-}
-
 /// A test of the file: requests in virtual time, and what must come out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestCase {

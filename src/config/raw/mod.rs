@@ -15,7 +15,7 @@ pub(crate) use routes::*;
 pub use server::*;
 pub use store::*;
 pub(crate) use tests_table::*;
-pub use upstreams::*;
+pub(crate) use upstreams::*;
 
 use super::reader::table;
 use super::scalar::{Named, OneOrMany, ShortOr, Text};

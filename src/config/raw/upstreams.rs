@@ -1,6 +1,6 @@
 //! `[upstreams.*]`.
 
-use crate::config::quantity::{Size, Time};
+use crate::config::quantity::Time;
 use crate::config::reader::{table, words};
 use crate::config::scalar::{OneOrMany, ShortOr, Text};
 
@@ -70,7 +70,7 @@ words! {
 
 words! {
     /// The PROXY protocol header sent.
-    pub enum SendProxyProtocol {
+    pub(crate) enum SendProxyProtocol {
         /// None.
         Off = "off",
         /// The text form.
@@ -127,14 +127,12 @@ table! {
         attempts: u64,
         /// After what. Default `["connect_failure", "refused_stream"]`.
         on: OneOrMany<RetryOn>,
-        /// The largest body kept for sending it again. Default `0B`: only requests without a body.
-        body: Size,
     }
 }
 
 words! {
     /// What a retry follows.
-    pub enum RetryOn {
+    pub(crate) enum RetryOn {
         /// No connection could be made.
         ConnectFailure = "connect_failure",
         /// HTTP/2: the stream was refused before it was looked at.

@@ -4,6 +4,7 @@ pub(crate) mod callers;
 pub(crate) mod costs;
 pub(crate) mod identities;
 pub(crate) mod limits;
+pub(crate) mod pending;
 pub(crate) mod responses;
 pub(crate) mod routes;
 pub(crate) mod server;

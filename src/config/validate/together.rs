@@ -129,7 +129,7 @@ fn cycle(index: usize, places: &Places<'_>) -> Option<Problem> {
 }
 
 /// Redis Cluster: the buckets of one request must lie in one slot, so limits that occur together need the same `per`,
-/// or `lease`.
+/// (A lease will lift that, once stores give them.)
 pub(crate) fn check_cluster(routes: &Routes, limits: &Limits, store: Option<&Store>, context: &mut Context<'_>) {
     if store.is_none_or(|store| store.topology != Topology::Cluster) {
         return;
@@ -142,7 +142,7 @@ pub(crate) fn check_cluster(routes: &Routes, limits: &Limits, store: Option<&Sto
             .map(|limit| limit.rule)
             .filter(|rule| {
                 let live = &limits.rules[*rule].live;
-                live.placement == Placement::Shared && !live.lease && live.mode != Mode::Off
+                live.placement == Placement::Shared && live.mode != Mode::Off
             })
             .collect();
         let Some((first, rest)) = bound.split_first() else { continue };
@@ -161,9 +161,8 @@ pub(crate) fn check_cluster(routes: &Routes, limits: &Limits, store: Option<&Sto
                 .at(one.name.place, format!("per {}", one.per.join(" and ")))
                 .at(two.name.place, format!("per {}", two.per.join(" and ")))
                 .note("a request is charged on all of its limits or on none, which takes one call, and a call reaches one slot");
-            context.push(problem.help(
-                "give both the same `per`, or let the wider one `lease = true`, or keep one with store = \"local\"",
-            ));
+            context
+                .push(problem.help("give both the same `per`, or keep one of them in each process: store = \"local\""));
         }
     }
 }

@@ -9,11 +9,9 @@ use http::uri::Authority;
 use super::store::pair;
 use super::{Context, entries_of, seconds};
 use crate::config::problem::Problem;
-use crate::config::quantity::Size;
 use crate::config::raw::{self, RawBalance, RawServer, RawUpstream, RetryOn, SendProxyProtocol};
 use crate::config::reader::Field;
 use crate::config::scalar::{OneOrMany, ShortOr, Text};
-use crate::config::settings::UpstreamSettings;
 use crate::config::source::At;
 use crate::limit::Micros;
 use crate::policy::UpstreamTimeouts;
@@ -26,8 +24,6 @@ use crate::policy::upstream::{
 pub(crate) struct Upstreams {
     /// As data of the policy.
     pub(crate) list: Vec<Arc<Upstream>>,
-    /// What else each needs, at the same index.
-    pub(crate) settings: Vec<UpstreamSettings>,
     /// Where the named ones are written.
     pub(crate) written: Vec<At<String>>,
 }
@@ -40,10 +36,8 @@ impl Upstreams {
         }
         let server = server(text, 1, context)?;
         let name = At { value: text.as_str().to_owned(), place: text.place };
-        let (upstream, settings) =
-            build(&name, &At { value: RawUpstream::default(), place: text.place }, vec![server], context);
+        let upstream = build(&name, &At { value: RawUpstream::default(), place: text.place }, vec![server], context);
         self.list.push(upstream);
-        self.settings.push(settings);
         Some(self.list.len() - 1)
     }
 }
@@ -58,9 +52,8 @@ pub(crate) fn upstreams(raw: &raw::RawFile, context: &mut Context<'_>) -> Upstre
             context.push(problem.at(name.place, "it would be taken for a URL"));
         }
         let servers = servers(name, upstream, context);
-        let (upstream, settings) = build(name, upstream, servers, context);
+        let upstream = build(name, upstream, servers, context);
         made.list.push(upstream);
-        made.settings.push(settings);
         made.written.push(name.clone());
     }
     made
@@ -172,12 +165,7 @@ fn server(text: &At<Text>, weight: u32, context: &mut Context<'_>) -> Option<Ser
     })
 }
 
-fn build(
-    name: &At<String>,
-    raw: &At<RawUpstream>,
-    servers: Vec<Server>,
-    context: &mut Context<'_>,
-) -> (Arc<Upstream>, UpstreamSettings) {
+fn build(name: &At<String>, raw: &At<RawUpstream>, servers: Vec<Server>, context: &mut Context<'_>) -> Arc<Upstream> {
     const MANY: u64 = 1_000_000;
     let narrow = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
@@ -233,15 +221,7 @@ fn build(
             context.push(problem.at(place, "no server of this upstream has an https URL"));
         }
     }
-    let settings = UpstreamSettings {
-        name: name.value.clone(),
-        retry_body: match retries.body.get().map(|at| at.value) {
-            None => 0,
-            Some(Size::Bytes(bytes)) if bytes <= RETRY_BODY_MOST => bytes,
-            Some(_) => context.bounded("body", &retries.body, 0, 0, RETRY_BODY_MOST),
-        },
-    };
-    (Arc::new(upstream), settings)
+    Arc::new(upstream)
 }
 
 fn retry(on: Option<&At<OneOrMany<RetryOn>>>) -> Retry {
@@ -296,6 +276,3 @@ fn host_policy(text: &At<Text>, context: &mut Context<'_>) -> HostPolicy {
         },
     }
 }
-
-/// The largest body that may be kept for a second attempt.
-const RETRY_BODY_MOST: u64 = 1 << 20;
