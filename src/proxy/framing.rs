@@ -180,7 +180,7 @@ pub fn is_host(text: &[u8]) -> bool {
         [b'[', rest @ ..] => {
             let Some(end) = rest.iter().position(|&byte| byte == b']') else { return false };
             let literal = std::str::from_utf8(&rest[..end]).ok();
-            if !literal.is_some_and(|literal| literal.parse::<std::net::Ipv6Addr>().is_ok()) {
+            if literal.is_none_or(|literal| literal.parse::<std::net::Ipv6Addr>().is_err()) {
                 return false;
             }
             match &rest[end + 1..] {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderValue, TE, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri, Version, request};
 use http_body::Body;
@@ -46,7 +46,13 @@ pub(super) fn prepare<'p>(
     }
     let host = head.headers.get(HOST).cloned();
     headers::set_forwarding(&mut head.headers, &passage.peer, host.as_ref(), passage.trusted);
-    passage.request_edits.apply(&mut head.headers);
+    if !passage.request_edits.is_empty() {
+        passage.request_edits.apply(&mut head.headers);
+        // Framing is no route's to edit.
+        for name in [TRANSFER_ENCODING, CONNECTION, UPGRADE] {
+            head.headers.remove(name);
+        }
+    }
 
     let sends_body = !body.is_end_stream();
     let gate = gate(&mut head, sends_body, upstream.http2);
@@ -89,21 +95,16 @@ fn gate(head: &mut request::Parts, sends_body: bool, http2: bool) -> Option<Arc<
 /// Leaves the framing to the encoder: what the client wrote is never copied.
 fn frame(head: &mut request::Parts, sends_body: bool, length: Option<u64>, http2: bool) {
     let said = head.headers.remove(CONTENT_LENGTH).is_some();
-    match length {
-        _ if !sends_body => {
-            // Without it some servers wait for a body, or refuse.
-            if said || matches!(head.method, Method::POST | Method::PUT | Method::PATCH) {
-                head.headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
-            }
+    if !sends_body {
+        // Without it some servers wait for a body, or refuse.
+        if said || matches!(head.method, Method::POST | Method::PUT | Method::PATCH) {
+            head.headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
-        Some(length) => {
-            head.headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-        }
+    } else if let Some(length) = length {
+        head.headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    } else if !http2 {
         // hyper drops the body of a GET whose length it does not know unless it is told to chunk.
-        None if !http2 => {
-            head.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-        }
-        None => {}
+        head.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
 }
 
