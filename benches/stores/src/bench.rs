@@ -1,0 +1,83 @@
+//! Tasks in closed loops, and limits for them.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tollgate::limit::{
+    Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, WhenDown,
+};
+
+/// Callers of the per_user workload.
+pub const USERS: usize = 1000;
+/// How long each figure is measured.
+pub const SPAN: Duration = Duration::from_millis(1500);
+
+/// What a way of limiting did in one run.
+#[derive(Default)]
+pub struct Tally {
+    pub decisions: AtomicU64,
+    pub granted: AtomicU64,
+    pub calls: AtomicU64,
+    pub gave_up: AtomicU64,
+    pub errors: AtomicU64,
+}
+
+impl Tally {
+    pub fn count(counter: &AtomicU64, by: u64) {
+        counter.fetch_add(by, Ordering::Relaxed);
+    }
+
+    pub fn read(counter: &AtomicU64) -> u64 {
+        counter.load(Ordering::Relaxed)
+    }
+}
+
+/// Runs `tasks` tasks, each made by `work(task, end)` and looping until `end`; nanoseconds of wall time per decision.
+pub async fn closed_loop<F>(tasks: usize, span: Duration, tally: &Tally, work: impl Fn(usize, Instant) -> F) -> f64
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let start = Instant::now();
+    let handles: Vec<_> = (0..tasks).map(|task| tokio::spawn(work(task, start + span))).collect();
+    for handle in handles {
+        handle.await.expect("a task ends well");
+    }
+    start.elapsed().as_nanos() as f64 / Tally::read(&tally.decisions).max(1) as f64
+}
+
+/// `amount` a second with this burst, in a shared store.
+pub fn limit(amount: u64, burst: u64) -> Arc<Limit> {
+    let terms = Terms {
+        kind: Kind::TokenBucket,
+        amount,
+        period: Micros::from_secs(1),
+        burst: Some(burst),
+        align: Align::FirstHit,
+        debt: 0,
+        max_wait: Micros::ZERO,
+        warm_up: Micros::ZERO,
+        shared: true,
+    };
+    Arc::new(Limit {
+        name: "bench".into(),
+        index: 0,
+        tier: None,
+        role: Role::Live,
+        algorithm: Algorithm::new(&terms).expect("a limit that can be represented"),
+        mode: Mode::Enforce,
+        enforce_for: 10_000,
+        placement: Placement::Shared,
+        when_down: WhenDown::Refuse,
+        on_failover: OnFailover::Keep,
+        lease: false,
+        memory: 1 << 20,
+        refundable: false,
+    })
+}
+
+/// The key of this turn: one for all, or one of many.
+pub fn key(per_user: bool, task: usize, turn: usize) -> String {
+    if per_user { format!("user:{}", (task * 131 + turn) % USERS) } else { "hot".to_owned() }
+}

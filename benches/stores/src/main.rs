@@ -1,0 +1,29 @@
+//! The published comparison, reproduced: a token bucket in Redis and in PostgreSQL the classic ways, and ours beside them.
+//!
+//! `cargo run --release -p tollgate-bench-stores [redis|postgres|over-grant]` starts its own servers and prints tables.
+
+#[path = "../../../tests/stores/servers.rs"]
+#[allow(dead_code, reason = "shared with the tests of faults")]
+mod servers;
+
+mod bench;
+mod redis_ways;
+mod sql_ways;
+
+fn main() {
+    let wanted = std::env::args().nth(1).unwrap_or_default();
+    if let (Some(url), "one-gateway") = (std::env::args().nth(2), wanted.as_str()) {
+        // One of several processes of the over-grant test.
+        return redis_ways::one_gateway(&url, &std::env::args().nth(3).unwrap_or_default());
+    }
+    let all = wanted.is_empty();
+    if all || wanted == "redis" {
+        redis_ways::compare();
+    }
+    if all || wanted == "over-grant" {
+        redis_ways::over_grant();
+    }
+    if all || wanted == "postgres" {
+        sql_ways::compare();
+    }
+}

@@ -1,0 +1,265 @@
+//! Redis: Lua by EVALSHA, HMGET and HMSET, WATCH/MULTI/EXEC, and ours.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use redis::aio::MultiplexedConnection;
+use redis::{Client, RedisResult, Script};
+use tollgate::clock::Clock;
+use tollgate::limit::{Claim, Limit, Micros};
+use tollgate::store::Store;
+use tollgate::store::redis::{Address, RedisOptions, RedisStore};
+
+use crate::bench::{SPAN, Tally, closed_loop, key, limit};
+use crate::servers::Redis;
+
+/// The three classic ways, and ours.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Lua,
+    Racy,
+    Watch,
+    Ours,
+}
+
+const WAYS: [(Way, &str); 4] = [
+    (Way::Lua, "Lua by EVALSHA"),
+    (Way::Racy, "HMGET, HMSET, EXPIRE"),
+    (Way::Watch, "WATCH, MULTI, EXEC (20 retries)"),
+    (Way::Ours, "Tollgate"),
+];
+
+const LUA: &str = "
+local state = redis.call('HMGET', KEYS[1], 'tokens', 'ts')
+local rate, burst, now = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local tokens, ts = tonumber(state[1]) or burst, tonumber(state[2]) or now
+tokens = math.min(burst, tokens + math.max(0, now - ts) * rate)
+local allowed = 0
+if tokens >= 1 then tokens = tokens - 1 allowed = 1 end
+redis.call('HMSET', KEYS[1], 'tokens', tostring(tokens), 'ts', tostring(now))
+redis.call('EXPIRE', KEYS[1], 3600)
+return allowed";
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// What a task needs for its way.
+#[derive(Clone)]
+struct Tools {
+    connection: MultiplexedConnection,
+    script: Arc<Script>,
+    store: Arc<RedisStore>,
+    limit: Arc<Limit>,
+    rate: f64,
+    burst: f64,
+    tally: Arc<Tally>,
+}
+
+impl Tools {
+    async fn decide(&mut self, way: Way, key: &str) -> RedisResult<bool> {
+        let granted = match way {
+            Way::Lua => {
+                Tally::count(&self.tally.calls, 1);
+                let mut call = self.script.key(key);
+                call.arg(self.rate).arg(self.burst).arg(now());
+                call.invoke_async::<i64>(&mut self.connection).await? == 1
+            }
+            Way::Racy => {
+                Tally::count(&self.tally.calls, 3);
+                let (tokens, granted, moment) = self.look(key).await?;
+                let mut write = redis::cmd("HMSET");
+                write.arg(key).arg("tokens").arg(tokens).arg("ts").arg(moment);
+                let () = write.query_async(&mut self.connection).await?;
+                let () = redis::cmd("EXPIRE").arg(key).arg(3600).query_async(&mut self.connection).await?;
+                granted
+            }
+            Way::Watch => {
+                let mut attempt = 0;
+                loop {
+                    Tally::count(&self.tally.calls, 6);
+                    let () = redis::cmd("WATCH").arg(key).query_async(&mut self.connection).await?;
+                    let (tokens, granted, moment) = self.look(key).await?;
+                    let mut change = redis::pipe();
+                    change.atomic().cmd("HMSET").arg(key).arg("tokens").arg(tokens).arg("ts").arg(moment).ignore();
+                    change.cmd("EXPIRE").arg(key).arg(3600);
+                    let done: Option<(i64,)> = change.query_async(&mut self.connection).await?;
+                    attempt += 1;
+                    if done.is_some() {
+                        break granted;
+                    }
+                    if attempt == 20 {
+                        Tally::count(&self.tally.gave_up, 1);
+                        break false;
+                    }
+                }
+            }
+            Way::Ours => {
+                let claim = Claim { limit: &self.limit, key: key.as_bytes(), cost: 1, enforced: true };
+                match self.store.draw(&[claim]).await {
+                    Ok(draw) => draw.granted,
+                    Err(_) => {
+                        Tally::count(&self.tally.errors, 1);
+                        false
+                    }
+                }
+            }
+        };
+        Tally::count(&self.tally.decisions, 1);
+        Tally::count(&self.tally.granted, u64::from(granted));
+        Ok(granted)
+    }
+
+    async fn look(&mut self, key: &str) -> RedisResult<(f64, bool, f64)> {
+        let read = redis::cmd("HMGET").arg(key).arg("tokens").arg("ts").query_async(&mut self.connection).await;
+        let (tokens, ts): (Option<f64>, Option<f64>) = read?;
+        let moment = now();
+        let elapsed = (moment - ts.unwrap_or(moment)).max(0.0);
+        let tokens = (tokens.unwrap_or(self.burst) + elapsed * self.rate).min(self.burst);
+        Ok(if tokens >= 1.0 { (tokens - 1.0, true, moment) } else { (tokens, false, moment) })
+    }
+}
+
+/// One run: nanoseconds per decision, calls per decision, server CPU microseconds per decision, granted, gave up.
+struct Run {
+    nanos: f64,
+    calls: f64,
+    cpu: f64,
+    tally: Arc<Tally>,
+}
+
+async fn run(url: &str, way: Way, per_user: bool, tasks: usize, amount: u64, burst: u64, span: Duration) -> Run {
+    let client = Client::open(url).expect("an address");
+    let shared = client.get_multiplexed_async_connection().await.expect("a connection");
+    let options = RedisOptions {
+        address: Address::parse(url).expect("an address"),
+        answer_within: Micros::from_secs(2),
+        key_secret: b"a benchmark's secret".to_vec(),
+        clock: Clock::system(),
+        pinned: None,
+        local_refusals: true,
+    };
+    let store = Arc::new(RedisStore::start(options).expect("a thread"));
+    assert!(store.ready(Duration::from_secs(5)).await, "connected");
+    let tally = Arc::new(Tally::default());
+    let tools = Tools {
+        connection: shared,
+        script: Arc::new(Script::new(LUA)),
+        store: store.clone(),
+        limit: limit(amount, burst),
+        rate: amount as f64,
+        burst: burst as f64,
+        tally: tally.clone(),
+    };
+    // WATCH belongs to a connection: each task needs its own. The others share one, as their clients do.
+    let mut each = Vec::new();
+    for _ in 0..tasks {
+        let mut own = tools.clone();
+        if way == Way::Watch {
+            own.connection = client.get_multiplexed_async_connection().await.expect("a connection");
+        }
+        each.push(own);
+    }
+    let before = (cpu(&client).await, store.counters().calls.load(Ordering::Relaxed));
+    let nanos = closed_loop(tasks, span, &tally, |task, end| {
+        let mut tools = each[task].clone();
+        async move {
+            let mut turn = 0;
+            while Instant::now() < end {
+                turn += 1;
+                if tools.decide(way, &key(per_user, task, turn)).await.is_err() {
+                    Tally::count(&tools.tally.errors, 1);
+                }
+            }
+        }
+    })
+    .await;
+    let decisions = Tally::read(&tally.decisions).max(1) as f64;
+    let calls = match way {
+        Way::Ours => store.counters().calls.load(Ordering::Relaxed) - before.1,
+        _ => Tally::read(&tally.calls),
+    };
+    let cpu = (cpu(&client).await - before.0) * 1e6 / decisions;
+    Run { nanos, calls: calls as f64 / decisions, cpu, tally }
+}
+
+/// Seconds of CPU the server has used.
+async fn cpu(client: &Client) -> f64 {
+    let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+    let info: String = redis::cmd("INFO").arg("cpu").query_async(&mut connection).await.expect("INFO");
+    let field = |name: &str| {
+        let line = info.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0");
+        line.trim().parse::<f64>().unwrap_or(0.0)
+    };
+    field("used_cpu_user:") + field("used_cpu_sys:")
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+/// ns/op, calls and CPU, at several concurrencies.
+pub fn compare() {
+    let server = Redis::start();
+    println!("\n## Redis, everything allowed (ns of wall time, calls, us of server CPU; each per decision)\n");
+    println!("| way | workload | tasks | ns/op | redis_calls/req | Redis CPU us/req |\n|---|---|---|---|---|---|");
+    for per_user in [false, true] {
+        for tasks in [1, 16, 64, 256] {
+            for (way, name) in WAYS {
+                let run = runtime().block_on(run(&server.url(), way, per_user, tasks, 1_000_000, 1_000_000, SPAN));
+                let workload = if per_user { "per_user" } else { "hot_key" };
+                println!("| {name} | {workload} | {tasks} | {:.0} | {:.4} | {:.2} |", run.nanos, run.calls, run.cpu);
+                server.ask("FLUSHALL");
+            }
+        }
+    }
+    println!("\n## Redis, a refused hot key (1/s), 64 tasks\n");
+    println!("| way | ns/op | redis_calls/req | Redis CPU us/req |\n|---|---|---|---|");
+    for (way, name) in WAYS.into_iter().filter(|(way, _)| matches!(way, Way::Lua | Way::Ours)) {
+        let run = runtime().block_on(run(&server.url(), way, false, 64, 1, 1, SPAN));
+        println!("| {name} | {:.0} | {:.7} | {:.4} |", run.nanos, run.calls, run.cpu);
+        server.ask("FLUSHALL");
+    }
+}
+
+const OVER_GRANT: Duration = Duration::from_secs(3);
+
+/// Burst 10, 10 a second, 64 tasks a process, three seconds, one key: at most 40.
+pub fn over_grant() {
+    let server = Redis::start();
+    println!("\n## Over-grant: burst 10, 10/s, 64 tasks a process, 3 s, one key; at most 40 may be granted\n");
+    println!("| way | processes | granted | refused by conflict alone | redis_calls/req |\n|---|---|---|---|---|");
+    for (way, name) in WAYS {
+        for processes in [1, 2] {
+            let program = std::env::current_exe().expect("this program");
+            let start = |_| {
+                let mut command = std::process::Command::new(&program);
+                command.args(["one-gateway", &server.url(), name]).stdout(std::process::Stdio::piped());
+                command.spawn().expect("it starts")
+            };
+            let children: Vec<_> = (0..processes).map(start).collect();
+            let mut sums = [0.0; 4];
+            for child in children {
+                let output = child.wait_with_output().expect("it ends");
+                let text = String::from_utf8_lossy(&output.stdout).into_owned();
+                for (sum, number) in sums.iter_mut().zip(text.split_whitespace()) {
+                    *sum += number.parse::<f64>().expect("a number");
+                }
+            }
+            let [granted, gave_up, calls, decisions] = sums;
+            println!("| {name} | {processes} | {granted:.0} | {gave_up:.0} of {decisions:.0} | {:.6} |", calls / decisions);
+            assert!(way != Way::Ours || granted <= 40.5, "ours over-granted");
+            server.ask("FLUSHALL");
+        }
+    }
+}
+
+/// One process of the over-grant test: prints granted, gave up, calls, decisions.
+pub fn one_gateway(url: &str, name: &str) {
+    let way = WAYS.iter().find(|(_, known)| *known == name).map_or(Way::Ours, |(way, _)| *way);
+    let run = runtime().block_on(run(url, way, false, 64, 10, 10, OVER_GRANT));
+    let decisions = Tally::read(&run.tally.decisions);
+    let calls = run.calls * decisions as f64;
+    println!("{} {} {calls} {decisions}", Tally::read(&run.tally.granted), Tally::read(&run.tally.gave_up));
+}
