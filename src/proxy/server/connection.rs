@@ -212,22 +212,23 @@ async fn speak<H: Handler>(
         // Boxed, so that a connection that rests does not pay for what it does not use.
         let mut connection = Box::new(builder1(&settings).serve_connection(io, service).with_upgrades());
         match drive.run(Pin::new(&mut *connection)).await {
-            Ok(()) if state.may_be_sending() => return linger(*connection).await,
+            Ok(()) if state.may_be_sending() => return Box::pin(linger(*connection)).await,
             Ok(()) => return,
             Err(End::Failed(error)) => {
                 count_failure(&error, door);
                 if error.is_parse() && !state.has_ended() {
-                    linger(*connection).await;
+                    Box::pin(linger(*connection)).await;
                 }
                 return;
             }
             Err(End::TooLate(wait)) => {
                 count_timeout(wait, door);
                 // Said only to a caller that began a request: to an idle one it would look like an answer.
-                if matches!(wait, Wait::Head(_)) && state.has_heard() {
-                    if let Some(parts) = connection.into_parts() {
-                        parts.io.into_inner().dismiss(TOO_SLOW);
-                    }
+                if matches!(wait, Wait::Head(_))
+                    && state.has_heard()
+                    && let Some(parts) = connection.into_parts()
+                {
+                    parts.io.into_inner().dismiss(TOO_SLOW);
                 }
                 return;
             }

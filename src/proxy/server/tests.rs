@@ -278,7 +278,7 @@ fn a_connection_that_rests_wakes_up_where_it_was() {
         read_answer(&mut stream, "GET /b");
         wait_until("it rests", || server.shared.stats.rested.value() >= round);
     }
-    // A body that nobody reads may still be coming: then it does not rest, or the body would be taken for a request.
+    // A body that nobody reads is never taken for a request: the connection does not outlive its answer.
     let head = "POST /early HTTP/1.1\r\nhost: a\r\ncontent-length: 40\r\n\r\n";
     stream.write_all(head.as_bytes()).expect("sent");
     read_answer(&mut stream, "too much");
