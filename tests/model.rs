@@ -9,3 +9,5 @@ mod invariants;
 mod oracle;
 #[path = "model/random.rs"]
 mod random;
+#[path = "model/store.rs"]
+mod store;

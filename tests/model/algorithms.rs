@@ -72,7 +72,7 @@ impl Pair {
     }
 
     /// No span of time, no window has more grants than the limit says.
-    fn check_bounds(&self) {
+    pub(crate) fn check_bounds(&self) {
         let grants = self.oracle.grants();
         let [amount, period, burst, debt] =
             [self.terms.amount, self.terms.period.0, self.terms.burst.unwrap_or(self.terms.amount), self.terms.debt]
