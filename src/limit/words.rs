@@ -20,7 +20,9 @@ impl Algorithm {
             }
             Self::Interval(bucket) => {
                 let quota = bucket.quota();
-                let most = quota.amount.saturating_add(quota.burst).saturating_add(bucket.debt());
+                // What would run over the brim is lost; a debt is paid first.
+                let added = if bucket.debt() == 0 { quota.amount.min(quota.burst) } else { quota.amount };
+                let most = added.saturating_add(quota.burst).saturating_add(bucket.debt());
                 format!(
                     "{} at once, then {} added every {} since first use, up to {}; at most {most} in any {}",
                     quota.burst,
@@ -120,17 +122,17 @@ pub fn span(span: Micros) -> String {
         }
     }
     for (unit, name) in NAMED {
-        if micros >= unit && micros % unit == 0 {
+        if micros >= unit && micros.is_multiple_of(unit) {
             return format!("{} {name}s", micros / unit);
         }
     }
     let (unit, name) = SHORT.into_iter().find(|(unit, _)| micros >= *unit).unwrap_or((1, "us"));
-    if micros % unit == 0 {
+    if micros.is_multiple_of(unit) {
         return format!("{} {name}", micros / unit);
     }
     // Three decimals; cut, not rounded, and so marked.
     let thousandths = micros % unit * 1_000 / unit;
-    let exact = micros % unit * 1_000 % unit == 0;
+    let exact = (micros % unit * 1_000).is_multiple_of(unit);
     let fraction = format!("{thousandths:03}");
     let number = format!("{}.{}", micros / unit, fraction.trim_end_matches('0'));
     let number = number.trim_end_matches('.');
@@ -174,6 +176,35 @@ const SHORT: [(u64, &str); 6] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::{Kind, Terms, fixtures};
+
+    #[test]
+    fn limits_read_as_the_readme_says_them() {
+        let minute = Micros::from_secs(60);
+        let terms = |kind| fixtures::terms(kind, 100, minute);
+        for (terms, words) in [
+            (
+                Terms { burst: Some(20), ..terms(Kind::TokenBucket) },
+                "20 at once, then one every 600 ms; at most 120 in any minute",
+            ),
+            (
+                terms(Kind::TokenBucket),
+                "100 at once, then one every 600 ms; at most 200 in any minute, because burst is the whole amount",
+            ),
+            (
+                Terms { burst: Some(20), ..terms(Kind::Interval) },
+                "20 at once, then 100 added every minute since first use, up to 20; at most 40 in any minute",
+            ),
+            (
+                terms(Kind::FixedWindow),
+                "100 per minute, counted from the first request; up to 200 in a moment across the edge of two windows",
+            ),
+            (terms(Kind::SlidingLog), "at most 100 in any minute, exactly"),
+            (terms(Kind::InFlight), "at most 100 at the same time"),
+        ] {
+            assert_eq!(Algorithm::new(&terms).expect("representable").words(), words);
+        }
+    }
 
     #[test]
     fn spans_read_as_a_person_writes_them() {

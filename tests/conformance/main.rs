@@ -4,6 +4,7 @@
 //! [`suite`] on one. A store that is not there (no URL in the environment) is skipped with a printed notice.
 
 #[path = "../model/random.rs"]
+#[expect(dead_code, reason = "shared with the model, which takes its seeds from there")]
 mod random;
 mod subject;
 mod suite;
