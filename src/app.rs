@@ -290,6 +290,12 @@ impl Core {
         self.gateway.metrics.source("limits", move |samples| {
             admin::limit_samples(&current.load().limiter.snapshot(), samples);
         });
+        if let Some(access) = self.gateway.access.clone() {
+            self.gateway.metrics.source("access_log", move |samples| {
+                let help = "Records of the access log that were dropped: it could not keep up, or writing failed";
+                samples.counter("access_log_dropped", help, &[], access.dropped());
+            });
+        }
         let server = Arc::clone(&self.server);
         self.gateway.metrics.source("connections_ended", move |samples| {
             let help = "Connections that were ended by a deadline";

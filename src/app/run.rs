@@ -37,7 +37,7 @@ pub fn run(options: Options) -> Result<(), StartError> {
         tracing::info!(%address, "listening");
     }
     if let Some(admin) = gateway.admin() {
-        tracing::info!(address = ?admin, "the admin listener");
+        tracing::info!(address = %admin, "the admin listener");
     }
     notify(&[NotifyState::Ready]);
     let in_time = runtime.block_on(signals.serve(&gateway));

@@ -23,6 +23,7 @@ pub(super) fn admin_of(arg: &ConfigArg) -> Option<Listener> {
 }
 
 /// The process's environment, as the configuration sees it. What is no UTF-8 is not there.
+#[expect(clippy::disallowed_methods, reason = "the one place that reads variables")]
 pub(super) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }

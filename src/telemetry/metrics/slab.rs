@@ -29,17 +29,10 @@ impl<T: Default> Slab<T> {
 
     /// Calls `with` on every slot of every chunk that was touched.
     pub(super) fn each(&self, mut with: impl FnMut(u32, &T)) {
-        let mut slot = 0;
-        for chunk in &self.chunks {
-            match chunk.get() {
-                Some(chunk) => {
-                    for cells in &chunk.0 {
-                        with(slot, cells);
-                        slot += 1;
-                    }
-                }
-                None => slot += CHUNK as u32,
-            }
+        let chunks = (0..).step_by(CHUNK).zip(&self.chunks);
+        for (first, chunk) in chunks {
+            let cells = chunk.get().map_or(&[][..], |chunk| &chunk.0);
+            (first..).zip(cells).for_each(|(slot, cells)| with(slot, cells));
         }
     }
 }
