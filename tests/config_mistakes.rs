@@ -2,8 +2,6 @@
 //! `NAME.txt`, and what is only a warning must be said in exactly these words. `BLESS=1` writes the texts anew; read
 //! them before committing: each must say what is wrong, where, and what would do.
 
-#![expect(missing_docs, reason = "a test")]
-
 use std::path::{Path, PathBuf};
 
 use tollgate::config;

@@ -1,7 +1,5 @@
 //! The whole vocabulary of the file, in one file that must be right; and every TOML fence of the documents.
 
-#![expect(missing_docs, reason = "a test")]
-
 use std::path::Path;
 
 use tollgate::config::{self, Config, ConfigError};

@@ -77,11 +77,11 @@ impl<S: Store + Send + Sync> Drop for Undo<'_, S> {
         }
         let now = self.generation.local.clock().now().max(self.now);
         for (claim, standing) in self.claims.iter().zip(self.standings) {
-            let ended = is_windowed(&claim.limit) && now.since(self.now) >= standing.reset;
+            let ended = is_windowed(claim.limit) && now.since(self.now) >= standing.reset;
             if !allows(standing.verdict) || claim.cost == 0 || ended {
                 continue;
             }
-            let change = if is_in_flight(&claim.limit) {
+            let change = if is_in_flight(claim.limit) {
                 Change::Release { units: claim.cost }
             } else {
                 Change::Refund { units: claim.cost }

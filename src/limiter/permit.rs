@@ -66,7 +66,7 @@ impl Permit {
             if claim.enforced {
                 hold = hold.max(wait);
             }
-            let correctable = claim.limit.refundable || is_in_flight(&claim.limit);
+            let correctable = claim.limit.refundable || is_in_flight(claim.limit);
             if correctable && claim.cost > 0 {
                 charges.push(Charge {
                     place,

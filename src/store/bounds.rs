@@ -134,7 +134,6 @@ impl Bounds {
         }
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the low bits of a hash")]
     fn shard(&self, hash: u128) -> &Mutex<Shard> {
         &self.shards[(hash as usize >> 7) % SHARDS]
     }

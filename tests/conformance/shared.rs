@@ -45,7 +45,7 @@ impl Subject for Shared<RedisStore> {
 
     async fn new(limits: &[Arc<Limit>], now: Timestamp) -> Option<Self> {
         static URL: OnceLock<Option<String>> = OnceLock::new();
-        let url = URL.get_or_init(|| available("redis-server").then(|| for_the_process(|| Redis::start(), Redis::url)));
+        let url = URL.get_or_init(|| available("redis-server").then(|| for_the_process(Redis::start, Redis::url)));
         let clock = Clock::manual(now);
         let store = RedisStore::start(RedisOptions {
             address: Address::parse(url.as_ref()?).expect("an address"),

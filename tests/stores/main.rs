@@ -9,4 +9,5 @@ mod limits;
 mod parity;
 mod postgres_faults;
 mod redis_faults;
+#[allow(dead_code, reason = "shared with the conformance suite")]
 mod servers;

@@ -6,13 +6,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A port nobody listens on at this moment.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("its address").port()
 }
 
 /// Whether a test that needs `program` can run. A laptop without it skips loudly; CI fails.
-pub fn available(program: &str) -> bool {
+pub(crate) fn available(program: &str) -> bool {
     let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
     if !found {
         assert!(std::env::var("CI").as_deref() != Ok("true"), "CI must not skip: {program} is not installed");
@@ -41,7 +41,7 @@ fn available_quietly(program: &str) -> bool {
 }
 
 /// Waits for an event, at most ten seconds.
-pub fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !happened() {
         assert!(Instant::now() < deadline, "no {what} within ten seconds");
@@ -50,7 +50,7 @@ pub fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
 }
 
 /// Waits for an event without holding up the runtime, at most `bound`; how long it took.
-pub async fn eventually(what: &str, bound: Duration, mut happened: impl AsyncFnMut() -> bool) -> Duration {
+pub(crate) async fn eventually(what: &str, bound: Duration, mut happened: impl AsyncFnMut() -> bool) -> Duration {
     let start = Instant::now();
     while !happened().await {
         assert!(start.elapsed() < bound, "no {what} within {bound:?}");
@@ -61,11 +61,11 @@ pub async fn eventually(what: &str, bound: Duration, mut happened: impl AsyncFnM
 
 /// A child process that is killed when it is dropped.
 #[derive(Debug)]
-pub struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Process {
     /// Starts it. Should this process be killed, it is killed with it (Linux).
-    pub fn spawn(command: &mut Command) -> Self {
+    pub(crate) fn spawn(command: &mut Command) -> Self {
         let mut bound = Command::new("setpriv");
         if command.get_program() == "setpriv" {
             // A change of user clears the signal: it must be asked for in the same step.
@@ -78,16 +78,16 @@ impl Process {
         Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts"))
     }
 
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
 
-    pub fn signal(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         let sent = Command::new("kill").args([signal, &self.0.id().to_string()]).status().expect("kill runs");
         assert!(sent.success(), "the process lives");
     }
 
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -101,7 +101,7 @@ impl Drop for Process {
 
 /// A server for all tests of this process, which goes with it: its children are told when the thread that started them
 /// ends, and that thread ends with the process.
-pub fn for_the_process<S: Send + 'static>(start: impl FnOnce() -> S + Send + 'static, url: fn(&S) -> String) -> String {
+pub(crate) fn for_the_process<S: Send + 'static>(start: impl FnOnce() -> S + Send + 'static, url: fn(&S) -> String) -> String {
     let (told, tells) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let server = start();
@@ -115,7 +115,7 @@ pub fn for_the_process<S: Send + 'static>(start: impl FnOnce() -> S + Send + 'st
 
 /// A redis-server.
 #[derive(Debug)]
-pub struct Redis {
+pub(crate) struct Redis {
     pub port: u16,
     directory: tempfile::TempDir,
     arguments: Vec<String>,
@@ -123,11 +123,11 @@ pub struct Redis {
 }
 
 impl Redis {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_with(&[])
     }
 
-    pub fn start_with(arguments: &[&str]) -> Self {
+    pub(crate) fn start_with(arguments: &[&str]) -> Self {
         let directory = directory();
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         let mut redis = Self { port: free_port(), directory, arguments, process: None };
@@ -135,7 +135,7 @@ impl Redis {
         redis
     }
 
-    pub fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         let mut command = Command::new("redis-server");
         command.args([
             "--port",
@@ -152,29 +152,29 @@ impl Redis {
         wait_until("answer of redis-server", || ask(self.port, "PING").is_some_and(|answer| answer.contains("PONG")));
     }
 
-    pub fn process(&self) -> &Process {
+    pub(crate) fn process(&self) -> &Process {
         self.process.as_ref().expect("the server runs")
     }
 
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.process = None;
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/0", self.port)
     }
 
-    pub fn ask(&self, command: &str) -> String {
+    pub(crate) fn ask(&self, command: &str) -> String {
         ask(self.port, command).expect("the server answers")
     }
 
-    pub fn directory(&self) -> &Path {
+    pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }
 }
 
 /// Sends one inline command and reads what comes at once.
-pub fn ask(port: u16, command: &str) -> Option<String> {
+pub(crate) fn ask(port: u16, command: &str) -> Option<String> {
     use std::io::{Read, Write};
     let mut stream = TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), Duration::from_secs(1)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
@@ -195,7 +195,7 @@ pub fn ask(port: u16, command: &str) -> Option<String> {
 
 /// A PostgreSQL cluster of its own.
 #[derive(Debug)]
-pub struct Postgres {
+pub(crate) struct Postgres {
     pub port: u16,
     directory: tempfile::TempDir,
     arguments: Vec<String>,
@@ -204,7 +204,7 @@ pub struct Postgres {
 
 impl Postgres {
     /// Whether a test that needs PostgreSQL can run; see [`available`].
-    pub fn available() -> bool {
+    pub(crate) fn available() -> bool {
         if binary("initdb").is_some() {
             return true;
         }
@@ -213,7 +213,7 @@ impl Postgres {
         false
     }
 
-    pub fn start_with(arguments: &[&str]) -> Self {
+    pub(crate) fn start_with(arguments: &[&str]) -> Self {
         let directory = directory();
         let data = directory.path().join("data");
         std::fs::create_dir(&data).expect("a directory");
@@ -237,7 +237,7 @@ impl Postgres {
         postgres
     }
 
-    pub fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         let mut command = as_postgres(&binary("postgres").expect("postgres is installed"));
         command.arg("-D").arg(self.directory.path().join("data"));
         command.args([
@@ -260,33 +260,33 @@ impl Postgres {
     }
 
     /// The postmaster's process id: what was started may be a wrapper that changed users.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         let file = std::fs::read_to_string(self.directory.path().join("data/postmaster.pid")).expect("it runs");
         file.lines().next().and_then(|line| line.parse().ok()).expect("its first line is the process id")
     }
 
     /// The postmaster and the processes it has started.
-    pub fn pids(&self) -> Vec<u32> {
+    pub(crate) fn pids(&self) -> Vec<u32> {
         let postmaster = self.pid();
         let children = std::fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"));
         let children = children.unwrap_or_default();
         [postmaster].into_iter().chain(children.split_whitespace().filter_map(|pid| pid.parse().ok())).collect()
     }
 
-    pub fn signal(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         for pid in self.pids() {
             let _ = Command::new("kill").args([signal, &pid.to_string()]).status();
         }
     }
 
     /// Stops it at once, as a crash does.
-    pub fn crash(&mut self) {
+    pub(crate) fn crash(&mut self) {
         self.signal("-KILL");
         self.process = None;
         let _ = std::fs::remove_file(self.directory.path().join("data/postmaster.pid"));
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable", self.port)
     }
 }

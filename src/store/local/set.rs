@@ -286,9 +286,9 @@ mod tests {
             take(&old, 7);
             let (old_too, new_too) = (Arc::clone(&old), Arc::clone(&new));
             let mover = loom::thread::spawn(move || {
-                let set = Set::new(&*old_too).lock().expect("not moved yet");
+                let set = Set::new(&old_too).lock().expect("not moved yet");
                 let arrival = set.arrival(set.find(7).expect("charged before"));
-                let mut successor = Set::new(&*new_too).lock().expect("never moves");
+                let mut successor = Set::new(&new_too).lock().expect("never moves");
                 successor.write(0, 7, arrival);
                 drop(successor);
                 set.mark_moved();
@@ -297,8 +297,8 @@ mod tests {
                 take(&new, 7);
             }
             mover.join().expect("no panic");
-            assert_eq!(Set::new(&*old).peek(7), None);
-            assert_eq!(Set::new(&*new).peek(7), Some(2));
+            assert_eq!(Set::new(&old).peek(7), None);
+            assert_eq!(Set::new(&new).peek(7), Some(2));
         });
     }
 }

@@ -241,7 +241,7 @@ fn reloads_under_load_neither_lose_a_charge_nor_mint_a_token() {
                     let draw = |number: usize| {
                         // Some requests hold on to a generation while the next takes over.
                         let generation = Arc::clone(&current.read());
-                        if number % 7 == 0 {
+                        if number.is_multiple_of(7) {
                             std::thread::yield_now();
                         }
                         let (limits, store) = &*generation;

@@ -93,7 +93,7 @@ mod tests {
             -9_007_199_254_740_991,
         ];
         let mut out = Vec::new();
-        array(&mut out, numbers.len() as u32);
+        array(&mut out, u32::try_from(numbers.len()).expect("a few numbers"));
         for number in numbers {
             integer(&mut out, number);
         }

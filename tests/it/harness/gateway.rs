@@ -84,12 +84,6 @@ impl Gateway {
         Connection::open(self.admin()).request("GET", path, &[])
     }
 
-    /// A POST to the admin listener.
-    #[track_caller]
-    pub(crate) fn admin_post(&self, path: &str) -> Answer {
-        Connection::open(self.admin()).request("POST", path, &[])
-    }
-
     /// Puts another configuration in force, or says what is wrong with it.
     pub(crate) fn reload(&self, config: &str) -> Result<String, String> {
         self.running.replace_text(&with_ports(config));

@@ -14,8 +14,6 @@ pub(crate) struct Seen {
     pub(crate) head: String,
     /// Its body, framing removed.
     pub(crate) body: Vec<u8>,
-    /// Which connection it came on, from zero.
-    pub(crate) connection: usize,
 }
 
 impl Seen {
@@ -79,7 +77,6 @@ struct Shared {
     seen: Mutex<Vec<Seen>>,
     streams: Mutex<Vec<TcpStream>>,
     connections: AtomicUsize,
-    open: AtomicUsize,
     stop: AtomicBool,
     reply: Box<dyn Fn(&Seen) -> Reply + Send + Sync>,
 }
@@ -93,7 +90,6 @@ impl Upstream {
             seen: Mutex::default(),
             streams: Mutex::default(),
             connections: AtomicUsize::new(0),
-            open: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             reply: Box::new(reply),
         });
@@ -104,14 +100,12 @@ impl Upstream {
                     return;
                 }
                 let Ok(stream) = stream else { continue };
-                let number = its.connections.fetch_add(1, Ordering::SeqCst);
-                its.open.fetch_add(1, Ordering::SeqCst);
+                its.connections.fetch_add(1, Ordering::SeqCst);
                 its.streams.lock().expect("no panic").extend(stream.try_clone());
                 let its = Arc::clone(&its);
                 std::thread::spawn(move || {
                     // The gateway breaking off is part of many tests.
-                    let _ = serve(stream, number, &its);
-                    its.open.fetch_sub(1, Ordering::SeqCst);
+                    let _ = serve(stream, &its);
                 });
             }
         });
@@ -126,11 +120,6 @@ impl Upstream {
     /// Its URL.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
-    }
-
-    /// Its address.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
     }
 
     /// Every request so far.
@@ -148,11 +137,6 @@ impl Upstream {
     pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
-
-    /// Connections that are open.
-    pub(crate) fn open_connections(&self) -> usize {
-        self.shared.open.load(Ordering::SeqCst)
-    }
 }
 
 impl Drop for Upstream {
@@ -166,11 +150,11 @@ impl Drop for Upstream {
     }
 }
 
-fn serve(mut stream: TcpStream, connection: usize, shared: &Shared) -> io::Result<()> {
+fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut read = Vec::new();
     loop {
-        let Some(seen) = request(&mut stream, &mut read, connection)? else { return Ok(()) };
+        let Some(seen) = request(&mut stream, &mut read)? else { return Ok(()) };
         shared.seen.lock().expect("no panic").push(seen.clone());
         match (shared.reply)(&seen) {
             Reply::Bytes(bytes) => stream.write_all(&bytes)?,
@@ -183,7 +167,7 @@ fn serve(mut stream: TcpStream, connection: usize, shared: &Shared) -> io::Resul
     }
 }
 
-fn request(stream: &mut TcpStream, read: &mut Vec<u8>, connection: usize) -> io::Result<Option<Seen>> {
+fn request(stream: &mut TcpStream, read: &mut Vec<u8>) -> io::Result<Option<Seen>> {
     let end = loop {
         if let Some(end) = read.windows(4).position(|four| four == b"\r\n\r\n") {
             break end + 4;
@@ -193,7 +177,7 @@ fn request(stream: &mut TcpStream, read: &mut Vec<u8>, connection: usize) -> io:
         }
     };
     let head = String::from_utf8_lossy(&read.drain(..end).collect::<Vec<u8>>()).into_owned();
-    let mut seen = Seen { head, body: Vec::new(), connection };
+    let mut seen = Seen { head, body: Vec::new() };
     if seen.header("transfer-encoding").is_some() {
         loop {
             let line = until(stream, read, b"\r\n")?;
