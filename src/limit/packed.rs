@@ -63,11 +63,13 @@ impl Packed {
     }
 
     /// `now` in ticks since the epoch. A word at or below it is a full bucket: a free slot.
+    #[inline]
     pub fn ticks(&self, now: Timestamp) -> u64 {
         now.since(self.epoch).0.min(SPAN_MAX) * self.n
     }
 
     /// What `cost` comes to; `None`: more than the bucket can ever pay.
+    #[inline]
     pub fn price(&self, cost: u64) -> Option<Price> {
         if cost > self.most {
             return None;
@@ -92,17 +94,24 @@ impl Packed {
     }
 
     /// How it stands.
+    #[inline]
     pub fn report(&self, word: u64, now: u64) -> Report {
         let backlog = word.saturating_sub(now);
         let level = self.full.saturating_sub(backlog);
         let remaining = level / self.p;
         let effective = if remaining > 0 {
-            (remaining * self.p).div_ceil(self.n)
+            self.micros(remaining * self.p)
         } else {
             // Up to one unit: from the level, which may lie below zero.
-            (backlog + self.p).saturating_sub(self.full).div_ceil(self.n)
+            self.micros((backlog + self.p).saturating_sub(self.full))
         };
-        Report { remaining, reset: Micros(backlog.div_ceil(self.n)), effective: Micros(effective) }
+        Report { remaining, reset: Micros(self.micros(backlog)), effective: Micros(effective) }
+    }
+
+    /// Ticks in whole microseconds, rounded up. Most rates reduce to one unit per so many microseconds: no division.
+    #[inline]
+    fn micros(&self, ticks: u64) -> u64 {
+        if self.n == 1 { ticks } else { ticks.div_ceil(self.n) }
     }
 
     /// Corrects an earlier grant, as [`TokenBucket::settle`] does.
