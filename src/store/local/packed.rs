@@ -15,7 +15,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::limit::bucket::{Judged, Refused, Report, State};
+use crate::limit::bucket::{Granted, Judged, Refused, Report, State};
 use crate::limit::packed::Packed;
 use crate::limit::{Algorithm, Change, Standing, Timestamp, Verdict};
 
@@ -81,11 +81,18 @@ impl PackedTable {
     #[inline]
     pub(crate) fn draw(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
         let ticks = self.packed.ticks(now);
-        if let Some(word) = self.sets.get(self.index(tag)).peek(tag)
-            && let Err(refused) = self.judge(word, cost, ticks)
-        {
-            let verdict = Verdict::Deny { retry_after: refused.retry_after };
-            return Some(Standing::new(verdict, self.packed.report(word, ticks)));
+        let set = self.sets.get(self.index(tag));
+        if let Some((slot, word)) = set.peek(tag) {
+            match self.judge(word, cost, ticks) {
+                Err(Refused { retry_after }) => {
+                    return Some(Standing::new(Verdict::Deny { retry_after }, self.packed.report(word, ticks)));
+                }
+                // The common case: nobody came in between, and what was worked out without the lock is written under it.
+                Ok(Granted { wait, next }) if cost > 0 && set.lock()?.replace(slot, tag, word, next) => {
+                    return Some(Standing::new(Verdict::Allow { wait }, self.packed.report(next, ticks)));
+                }
+                Ok(_) => {}
+            }
         }
         let mut slot = self.lock(tag, now)?;
         let verdict = slot.judge(cost);
@@ -97,7 +104,7 @@ impl PackedTable {
     #[inline]
     pub(crate) fn glance(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Glance> {
         let ticks = self.packed.ticks(now);
-        let word = self.sets.get(self.index(tag)).peek(tag)?;
+        let (_, word) = self.sets.get(self.index(tag)).peek(tag)?;
         Some(Glance { word, ticks, judged: self.judge(word, cost, ticks) })
     }
 

@@ -61,14 +61,14 @@ impl<'t, W: Word> Set<'t, W> {
         Self(words)
     }
 
-    /// The arrival time of `tag`, read without the lock; `None`: not here, or moved.
+    /// The slot and arrival time of `tag`, read without the lock; `None`: not here, or moved.
     #[inline]
-    pub(crate) fn peek(&self, tag: u64) -> Option<u64> {
+    pub(crate) fn peek(&self, tag: u64) -> Option<(usize, u64)> {
         for slot in 0..SLOTS {
             if self.0[slot].load(Ordering::Relaxed) == tag {
                 let arrival = self.0[SLOTS + slot].load(Ordering::Acquire) & ARRIVAL;
                 let same = self.0[slot].load(Ordering::Relaxed) == tag;
-                return (same && !self.has_moved()).then_some(arrival);
+                return (same && !self.has_moved()).then_some((slot, arrival));
             }
         }
         None
@@ -158,6 +158,17 @@ impl<W: Word> Locked<'_, W> {
         }
     }
 
+    /// Writes `new` and unlocks if the slot still holds `tag` with `old`: what [`Set::peek`] saw, and worth more than
+    /// nothing, so that the set is not one that a mover passes by.
+    #[inline]
+    pub(crate) fn replace(mut self, slot: usize, tag: u64, old: u64, new: u64) -> bool {
+        let same = old != 0 && self.tag(slot) == tag && self.arrival(slot) == old;
+        if same {
+            self.write(slot, tag, new);
+        }
+        same
+    }
+
     /// Sends later readers and writers to the successor. Nothing may be written afterwards.
     pub(crate) fn mark_moved(&self) {
         let second = self.words[SLOTS + 1].load(Ordering::Relaxed);
@@ -230,6 +241,10 @@ mod tests {
         words
     }
 
+    fn seen(words: &[Modelled; WORDS], tag: u64) -> Option<u64> {
+        Set::new(words).peek(tag).map(|(_, arrival)| arrival)
+    }
+
     fn explore(model: impl Fn() + Sync + Send + 'static) {
         loom::model::Builder::new().check(model);
     }
@@ -242,7 +257,7 @@ mod tests {
             let thread = loom::thread::spawn(move || take(&other, 7));
             take(&words, 7);
             thread.join().expect("no panic");
-            assert_eq!(Set::new(&words).peek(7), Some(2));
+            assert_eq!(seen(&words, 7), Some(2));
         });
     }
 
@@ -254,16 +269,16 @@ mod tests {
         explore(|| {
             let words = full();
             let other = Arc::clone(&words);
-            let reader = loom::thread::spawn(move || (Set::new(&other).peek(1), Set::new(&other).peek(9)));
+            let reader = loom::thread::spawn(move || (seen(&other, 1), seen(&other, 9)));
             // 9 takes the slot of 1, which owed least; then 1 comes back and inherits.
             take(&words, 9);
             take(&words, 1);
-            let (seen, newcomer) = reader.join().expect("no panic");
+            let (own, newcomer) = reader.join().expect("no panic");
             // Its own 1 before; afterwards at least what it inherits, at most what it then owes.
-            assert!(matches!(seen, None | Some(1..=3)), "{seen:?}");
+            assert!(matches!(own, None | Some(1..=3)), "{own:?}");
             // The debt that 9 inherited is never missing.
             assert!(matches!(newcomer, None | Some(1..=3)), "{newcomer:?}");
-            assert_eq!(Set::new(&words).peek(1), Some(3));
+            assert_eq!(seen(&words, 1), Some(3));
         });
     }
 
@@ -272,10 +287,10 @@ mod tests {
         explore(|| {
             let words = full();
             let other = Arc::clone(&words);
-            let reader = loom::thread::spawn(move || Set::new(&other).peek(1));
+            let reader = loom::thread::spawn(move || seen(&other, 1));
             take(&words, 9);
-            let seen = reader.join().expect("no panic");
-            assert!(matches!(seen, None | Some(1)), "{seen:?}");
+            let own = reader.join().expect("no panic");
+            assert!(matches!(own, None | Some(1)), "{own:?}");
         });
     }
 
@@ -297,8 +312,8 @@ mod tests {
                 take(&new, 7);
             }
             mover.join().expect("no panic");
-            assert_eq!(Set::new(&old).peek(7), None);
-            assert_eq!(Set::new(&new).peek(7), Some(2));
+            assert_eq!(seen(&old, 7), None);
+            assert_eq!(seen(&new, 7), Some(2));
         });
     }
 }
