@@ -296,6 +296,15 @@ impl Core {
                 samples.counter("access_log_dropped", help, &[], access.dropped());
             });
         }
+        let current = Arc::clone(&self.gateway.current);
+        self.gateway.metrics.source("store", move |samples| {
+            let snapshot = current.load();
+            let Some((health, counters)) = snapshot.limiter.shared().seen() else { return };
+            samples.gauge("store_up", "Whether the shared store answers", &[], f64::from(u8::from(health.up)));
+            for (name, help, count) in counters.named() {
+                samples.counter(name, help, &[], count);
+            }
+        });
         let server = Arc::clone(&self.server);
         self.gateway.metrics.source("connections_ended", move |samples| {
             let help = "Connections that were ended by a deadline";

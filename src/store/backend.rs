@@ -3,6 +3,7 @@
 
 use crate::limit::{Claim, Draw, Settlement, Standing};
 
+use super::batch::{Counters, Health};
 use super::postgres::PostgresStore;
 use super::redis::RedisStore;
 use super::{Store, StoreError};
@@ -20,6 +21,15 @@ pub enum Backend {
 }
 
 impl Backend {
+    /// How it does and what it has counted; `None`: there is none.
+    pub fn seen(&self) -> Option<(Health, &Counters)> {
+        match self {
+            Self::None => None,
+            Self::Redis(store) => Some((store.health(), store.counters())),
+            Self::Postgres(store) => Some((store.health(), store.counters())),
+        }
+    }
+
     /// How many gateways share the store, this one included: what one gateway's local share is a part of.
     pub fn replicas(&self) -> u32 {
         match self {

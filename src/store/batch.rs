@@ -210,7 +210,7 @@ pub(crate) struct Shared {
     pub(crate) bounds: Bounds,
     pub(crate) counters: Counters,
     /// Places of concurrency limits that requests of this gateway hold now.
-    held: Mutex<HashMap<u128, (Name, Arc<Shape>, u64), RandomState>>,
+    held: Mutex<HashMap<u128, Places, RandomState>>,
     /// Gateways that use the store, by their heartbeats; zero: not yet known.
     pub(crate) replicas: AtomicU32,
     queue: Mutex<Queue>,
@@ -221,10 +221,42 @@ pub(crate) struct Shared {
     connected: Notify,
 }
 
+/// A concurrency limit's bucket and the places held in it.
+type Places = (Name, Arc<Shape>, u64);
+
 #[derive(Debug, Default)]
 struct Queue {
     asks: VecDeque<Ask>,
     corrections: VecDeque<Correction>,
+}
+
+impl Counters {
+    /// Each counter by its name in metrics, with what it counts.
+    pub fn named(&self) -> [(&'static str, &'static str, u64); 8] {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        [
+            ("store_calls", "Calls sent to the shared store", read(&self.calls)),
+            ("store_requests", "Requests that the shared store was asked about", read(&self.asked)),
+            (
+                "store_local_refusals",
+                "Requests refused without asking the shared store, which would have refused them",
+                read(&self.refused_locally),
+            ),
+            ("store_timeouts", "Requests that the shared store did not answer in time", read(&self.timeouts)),
+            ("store_unavailable", "Requests that the shared store could not be asked about", read(&self.unavailable)),
+            (
+                "store_corrections_dropped",
+                "Settlements, refunds and releases dropped as too many waited",
+                read(&self.corrections_dropped),
+            ),
+            (
+                "store_divergences",
+                "Groups of requests in which the shared store granted another number than the core would have",
+                read(&self.diverged),
+            ),
+            ("store_connects", "Connections made to the shared store", read(&self.connects)),
+        ]
+    }
 }
 
 impl Shared {
@@ -445,8 +477,10 @@ async fn lane<L: Link>(shared: Arc<Shared>, link: Rc<L>) {
         shared.lanes_up.fetch_add(1, Ordering::AcqRel);
         shared.counters.connects.fetch_add(1, Ordering::Relaxed);
         shared.connected.notify_waiters();
+        tracing::info!("the shared store answers");
         let last_words = work(&shared, &link, connection, &mut breaker).await;
         if let Some(error) = last_words {
+            tracing::warn!(%error, "the shared store does not answer: limits do what `when_down` says");
             *shared.last_error.lock() = error;
         }
         if shared.lanes_up.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -745,6 +779,7 @@ impl Flight {
     }
 
     /// Puts a request in this call, or hands it back for the next.
+    #[expect(clippy::result_large_err, reason = "the request itself, handed back")]
     fn add(&mut self, ask: Ask) -> Result<(), Ask> {
         if self.batch.groups.len() >= GROUPS_MAX || self.peeks.len() >= GROUPS_MAX {
             return Err(ask);

@@ -248,7 +248,10 @@ pub fn over_grant() {
                 }
             }
             let [granted, gave_up, calls, decisions] = sums;
-            println!("| {name} | {processes} | {granted:.0} | {gave_up:.0} of {decisions:.0} | {:.6} |", calls / decisions);
+            println!(
+                "| {name} | {processes} | {granted:.0} | {gave_up:.0} of {decisions:.0} | {:.6} |",
+                calls / decisions
+            );
             assert!(way != Way::Ours || granted <= 40.5, "ours over-granted");
             server.ask("FLUSHALL");
         }

@@ -166,7 +166,11 @@ impl RedisLink {
         let (seconds, micros): (u64, u64) =
             redis::cmd("TIME").query_async(wire).await.map_err(|error| error.to_string())?;
         let server = seconds * 1_000_000 + micros;
-        *self.audit.lock() = audit(&fields, server, self.clock.now().as_micros());
+        let findings = audit(&fields, server, self.clock.now().as_micros());
+        let known = std::mem::replace(&mut *self.audit.lock(), findings.clone());
+        for finding in findings.iter().filter(|finding| !known.contains(finding)) {
+            tracing::warn!(weight = ?finding.weight, "the shared store: {}", finding.message);
+        }
         let fingerprint = fingerprint(fields.get("run_id"), fields.get("master_replid"));
         let server = self.pinned.as_ref().map_or(server, |clock| clock.now().as_micros());
         let epoch: Result<u64, RedisError> = async {
