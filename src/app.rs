@@ -1,6 +1,6 @@
 //! The composition root: configuration in, running gateway out; owns reload and drain.
 //!
-//! [`start`] makes a [`RunningGateway`]: the tests do, and [`run`] does for the command line, adding signals and the
+//! [`start`] makes a [`RunningGateway`]: the tests do, and [`run()`] does for the command line, adding signals and the
 //! service manager. A reload compiles everything anew beside what is in force, and swaps it in one step or not at all:
 //! connections stay, requests under way end under the snapshot they began with, buckets are carried over.
 

@@ -86,7 +86,7 @@ pub(super) struct Check {
     tollgate explain 'POST api.example.com/orders' --ip 192.0.2.7 --format json\n\n\
     Exit code: 0 a route takes it, 1 it is refused before any limit (404, 401), 2 wrong use.")]
 pub(super) struct Explain {
-    /// METHOD [HOST]/PATH
+    /// METHOD PATH or METHOD HOST/PATH
     pub(super) request: String,
     #[command(flatten)]
     pub(super) config: ConfigArg,

@@ -4,7 +4,7 @@
 //! or give a [`Config`] that cannot be wrong. The environment comes in as a function; nothing here reads it. It does
 //! not open sockets, connect to stores, or start anything.
 //!
-//! The way of a file: syntax ([`include`], which also follows `include`), structure ([`reader`] fills the mirror in
+//! The way of a file: syntax ([`mod@include`], which also follows `include`), structure ([`reader`] fills the mirror in
 //! [`raw`]), meaning ([`validate`], which makes settings and a [`crate::policy::Policy`]). A key that could not be
 //! read is [`reader::Field::Broken`], so that later steps do not call it missing.
 

@@ -20,11 +20,13 @@ pub(super) struct Shares {
     divided: ArcSwap<Divided>,
 }
 
+/// By the index of the shared limit: its share, whose own index is its place in the store of shares.
+type ByLimit = Box<[Option<Arc<Limit>>]>;
+
 #[derive(Debug)]
 struct Divided {
     replicas: u32,
-    /// By the index of the shared limit: its share, whose own index is its place in the store.
-    shares: Box<[Option<Arc<Limit>>]>,
+    shares: ByLimit,
     store: LocalStore,
 }
 
@@ -83,7 +85,7 @@ impl Divided {
 }
 
 /// The shares of the shared limits that are enforced by share, and the same ones densely.
-fn divide(limits: &[Arc<Limit>], replicas: u32) -> (Box<[Option<Arc<Limit>>]>, Vec<Arc<Limit>>) {
+fn divide(limits: &[Arc<Limit>], replicas: u32) -> (ByLimit, Vec<Arc<Limit>>) {
     let mut dense = Vec::new();
     let shares = limits.iter().map(|limit| {
         let wanted = limit.placement == Placement::Shared && limit.when_down == WhenDown::LocalShare;

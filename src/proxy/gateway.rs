@@ -68,11 +68,14 @@ struct Side {
     ids: Cell<u64>,
 }
 
-/// The snapshot in force, as this worker last saw it. Requests count it per worker: an atomic count would be one more
-/// line that all cores write.
+/// A snapshot as one worker's requests hold it: counted per worker, as an atomic count would be one more line that all
+/// cores write.
+type HeldSnapshot = Rc<Arc<Snapshot>>;
+
+/// The snapshot in force, as this worker last saw it.
 struct Current {
     cache: Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>,
-    held: Rc<Arc<Snapshot>>,
+    held: HeldSnapshot,
 }
 
 impl Handler for Gateway {
@@ -137,7 +140,7 @@ impl Gateway {
         Self { side: Rc::new(side), current: RefCell::new(Current { cache, held }), forwarder: Forwarder::new() }
     }
 
-    fn snapshot(&self) -> Rc<Arc<Snapshot>> {
+    fn snapshot(&self) -> HeldSnapshot {
         let Current { cache, held } = &mut *self.current.borrow_mut();
         let latest = cache.load();
         if !Arc::ptr_eq(latest, held) {

@@ -101,7 +101,10 @@ impl Drop for Process {
 
 /// A server for all tests of this process, which goes with it: its children are told when the thread that started them
 /// ends, and that thread ends with the process.
-pub(crate) fn for_the_process<S: Send + 'static>(start: impl FnOnce() -> S + Send + 'static, url: fn(&S) -> String) -> String {
+pub(crate) fn for_the_process<S: Send + 'static>(
+    start: impl FnOnce() -> S + Send + 'static,
+    url: fn(&S) -> String,
+) -> String {
     let (told, tells) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let server = start();

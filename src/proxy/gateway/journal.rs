@@ -11,7 +11,7 @@ use http::header::{HOST, REFERER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use smallvec::SmallVec;
 
-use super::{Side, Snapshot};
+use super::{HeldSnapshot, Side};
 use crate::limit::{Algorithm, Micros, Role, Standing, Timestamp, Verdict};
 use crate::limiter::{Denied, Permit};
 use crate::policy::identity::Caller;
@@ -27,7 +27,7 @@ use crate::telemetry::access;
 /// left.
 pub(super) struct Journal {
     side: Rc<Side>,
-    snapshot: Rc<Arc<Snapshot>>,
+    snapshot: HeldSnapshot,
     at: Timestamp,
     id: u64,
     head: Option<Head>,
@@ -61,12 +61,7 @@ struct Head {
 }
 
 impl Journal {
-    pub(super) fn open<B>(
-        side: &Rc<Side>,
-        snapshot: &Rc<Arc<Snapshot>>,
-        request: &Request<B>,
-        at: Timestamp,
-    ) -> Box<Self> {
+    pub(super) fn open<B>(side: &Rc<Side>, snapshot: &HeldSnapshot, request: &Request<B>, at: Timestamp) -> Box<Self> {
         let head = side.access.is_some().then(|| Head {
             method: request.method().clone(),
             uri: request.uri().clone(),

@@ -20,12 +20,15 @@ use super::Tally;
 use super::packed::{place, span};
 use super::table::{Moving, Table};
 
+/// Shards made together.
+type Chunk = Box<[Mutex<Shard>]>;
+
 /// The buckets of one limit.
 #[derive(Debug)]
 pub(crate) struct WideTable {
     algorithm: Algorithm,
     /// Made when first touched, so that an idle limit costs next to nothing.
-    chunks: Box<[OnceLock<Box<[Mutex<Shard>]>>]>,
+    chunks: Box<[OnceLock<Chunk>]>,
     /// Shards in each.
     chunk: usize,
     /// What a key nobody has seen stands at (`cold_start = "empty"`).
