@@ -37,7 +37,7 @@ local tokens, ts = tonumber(state[1]) or burst, tonumber(state[2]) or now
 tokens = math.min(burst, tokens + math.max(0, now - ts) * rate)
 local allowed = 0
 if tokens >= 1 then tokens = tokens - 1 allowed = 1 end
-redis.call('HMSET', KEYS[1], 'tokens', tostring(tokens), 'ts', tostring(now))
+redis.call('HMSET', KEYS[1], 'tokens', string.format('%.17g', tokens), 'ts', ARGV[3])
 redis.call('EXPIRE', KEYS[1], 3600)
 return allowed";
 
