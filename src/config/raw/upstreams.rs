@@ -25,7 +25,7 @@ table! {
         http2: bool,
         /// Connections at once, per worker and server. Default 1024.
         connections: u64,
-        /// Idle connections kept, per worker and server. Default 64.
+        /// Idle connections kept, per worker and server. Default 256.
         idle_connections: u64,
         /// Requests that may wait for a connection, per worker. Default 1024.
         pending: u64,

@@ -186,7 +186,7 @@ fn build(name: &At<String>, raw: &At<RawUpstream>, servers: Vec<Server>, context
             response: context.time("response", &timeouts.response, seconds(30)),
             idle: context.time("idle", &timeouts.idle, seconds(60)),
         },
-        idle_connections: narrow(context.within("idle_connections", &raw.idle_connections, 64, 0, MANY)),
+        idle_connections: narrow(context.within("idle_connections", &raw.idle_connections, 256, 0, MANY)),
         connections: narrow(context.within("connections", &raw.connections, 1_024, 1, MANY)),
         host: raw.host.get().map_or(HostPolicy::Keep, |host| host_policy(host, context)),
         http2: raw.http2.or(false),
