@@ -143,6 +143,17 @@ per = "everyone"
 store = "local"
 warm_up = "30s"
 
+[limits.gentle]
+rate = "100/minute"
+follow_upstream = { least = "10/minute" }
+per = "address"
+store = "local"
+
+[limits.found]
+in_flight = { adaptive = true, least = 5, most = 200 }
+per = "everyone"
+store = "local"
+
 [limits.heavy_jobs]
 in_flight = 10
 per = "tenant"
@@ -176,7 +187,7 @@ proxy_protocol = "off"
 [[routes]]
 match = "POST /v1/search/{index}"
 upstream = "app"
-limits = ["search", { limit = "heavy_jobs", cost = 2 }, "tokens", "login", "month", "steps", "smooth", "total", "cold"]
+limits = ["search", { limit = "heavy_jobs", cost = 2 }, "tokens", "login", "month", "steps", "smooth", "total", "cold", "gentle", "found"]
 strip_prefix = "/v1"
 add_prefix = "/api"
 body = "1MiB"
@@ -242,7 +253,7 @@ fn every_key_of_the_vocabulary_is_understood() {
     ]);
     let config = load(home.path()).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(config.policy.routes.len(), 4);
-    assert_eq!(config.policy.rules.len(), 10);
+    assert_eq!(config.policy.rules.len(), 12);
     let placed = |name: &str| {
         let rule = config.policy.rules.iter().find(|rule| &*rule.name == name).expect("a limit of the file");
         (rule.live.algorithm.kind(), rule.live.placement)

@@ -30,6 +30,14 @@ pub fn samples(limits: &[Snapshot], to: &mut Samples) {
             }
             continue;
         }
+        if let Some(factor) = snapshot.factor {
+            let help = "The share of a limit's rate that is granted while it follows the upstream's health";
+            to.gauge("limit_rate_factor", help, &labels, f64::from(factor) / WHOLE);
+        }
+        if let Some(places) = snapshot.places {
+            let help = "Requests at once that an adaptive concurrency limit admits now";
+            to.gauge("limit_adaptive_places", help, &labels, f64::from(places));
+        }
         let count = snapshot.count;
         for (outcome, count) in
             [("allow", count.allowed), ("deny", count.refused), ("shadow_deny", count.shadow_refused)]
@@ -45,3 +53,6 @@ pub fn samples(limits: &[Snapshot], to: &mut Samples) {
         to.counter("limit_inherited_refusals", help, &labels, snapshot.table.inherited_refusals);
     }
 }
+
+/// What a factor is a part of.
+const WHOLE: f64 = 1_024.0;

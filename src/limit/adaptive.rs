@@ -71,6 +71,14 @@ impl Adaptive {
         }
     }
 
+    /// The same controller between other bounds.
+    pub fn within(&self, least: u64, most: u64) -> Self {
+        let Self { least, most, .. } = Self::new(least, most, 1);
+        let mut within = Self { least, most, ..self.clone() };
+        within.set(self.limit);
+        within
+    }
+
     /// The places there are now.
     pub fn limit(&self) -> u64 {
         self.limit / ONE
@@ -156,6 +164,11 @@ impl Ceiling {
     /// The places there are now.
     pub fn places(&self) -> u64 {
         self.places.load(Ordering::Relaxed)
+    }
+
+    /// One that goes on from here between other bounds.
+    pub fn within(&self, least: u64, most: u64) -> Self {
+        Self::new(self.controller.lock().unwrap_or_else(PoisonError::into_inner).within(least, most))
     }
 
     /// As [`Adaptive::answered`]. An answer that finds another thread at it is left out: the controller needs a sample, not

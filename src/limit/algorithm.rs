@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::bucket::{Granted, Judged, Next, Report, State};
 use super::calendar::Calendar;
 use super::claim::{Change, Standing, Verdict};
+use super::health::Health;
 use super::in_flight::InFlight;
 use super::quota::{Quota, QuotaError};
 use super::sliding_log::{Log, SlidingLog};
@@ -130,6 +131,40 @@ impl Algorithm {
             Kind::SlidingWindow => SlidingWindow::new(quota, shared).map(Self::SlidingWindow),
             Kind::SlidingLog => SlidingLog::new(quota, max_wait).map(Self::SlidingLog),
             Kind::InFlight => InFlight::new(terms.amount).map(Self::InFlight),
+        }
+    }
+
+    /// The same algorithm, its rate following the upstream's health down to `amount` per `period`.
+    ///
+    /// # Errors
+    /// When it is no plain token bucket, or the least is above the rate or too low to be counted.
+    pub fn following(self, amount: u64, period: Micros) -> Result<Self, Vec<QuotaError>> {
+        match self {
+            Self::TokenBucket(bucket) => bucket.following(amount, period).map(Self::TokenBucket),
+            _ => Err(vec![QuotaError::new(
+                "follow_upstream",
+                "only token_bucket without warm_up can follow the upstream's health",
+            )]),
+        }
+    }
+
+    /// What lowers its rate, if it follows the upstream's health.
+    pub fn health(&self) -> Option<&Health> {
+        match self {
+            Self::TokenBucket(bucket) => bucket.health(),
+            _ => None,
+        }
+    }
+
+    /// Goes on with what the same limit of the configuration before has learnt of the upstream. Before first use.
+    pub fn adopt(&self, before: &Self) {
+        match (self, before) {
+            (Self::InFlight(limit), Self::InFlight(before)) => limit.adopt(before),
+            _ => {
+                if let (Some(health), Some(before)) = (self.health(), before.health()) {
+                    health.adopt(before);
+                }
+            }
         }
     }
 

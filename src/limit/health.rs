@@ -1,65 +1,184 @@
 //! The rate granted follows the upstream's health: additive increase, multiplicative decrease (Chiu and Jain,
 //! "Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in Computer Networks", 1989).
 //!
-//! An upstream that answers 429 or 503 is given less for a while: the factor of the rate falls by an eighth, once per
-//! `hold` however many complain, and climbs back by 1/64 a second. It stays between the file's least and the whole
+//! While an upstream answers 429 or 503 it is given less: the factor of the rate falls by an eighth, once per `hold`
+//! however many answers complain, and climbs back by 1/64 a second. It stays between the file's least and the whole
 //! rate, so the number written is never exceeded.
 //!
-//! The factor acts on the cost: at 512/1024 a request costs two units. Fractions are carried from request to request, so that
-//! over many of them the rate is the factor's to the last unit.
+//! The factor acts on what a grant *takes*, never on what it *needs*: at 512/1024 a request is granted as soon as the
+//! bucket holds its written cost, and leaves the bucket twice that cost poorer, below zero if need be. So the wait of a
+//! refusal is exact whatever becomes of the factor meanwhile (it hangs on the level and on the written rate alone); a
+//! burst is what it was, only followed by a longer pause; and over many grants the rate is the factor's: fractions
+//! of a tick are carried from grant to grant.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::bucket::Report;
+use super::quota::{Quota, QuotaError};
 use super::time::{Micros, Timestamp};
 
-/// The share of a rate that is granted, in 1/1024.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How far the rate of one limit may fall, and how far it has. One for all keys of the limit, shared by every thread.
+#[derive(Debug)]
 pub struct Health {
+    /// The least share, in 1/1024.
     least: u64,
-    factor: u64,
-    /// When it was last changed, or is to stay as it is until.
-    since: Timestamp,
-    /// Units owed to the next request by rounding, in 1/factor; below the factor.
-    carry: u64,
+    /// The same as written: units, and the period.
+    written: (u64, Micros),
+    /// Made at first use, unless taken over from the configuration before.
+    trouble: OnceLock<Arc<Trouble>>,
 }
 
+/// What the upstream's answers have come to.
+#[derive(Debug)]
+struct Trouble {
+    /// The factor in the upper bits; in the lower [`MOMENT_BITS`] the moment until which it holds, and climbs from.
+    word: AtomicU64,
+    /// The factor before the last complaint.
+    before: AtomicU64,
+    /// What rounding has left over, in 1/65536 of a tick.
+    fraction: AtomicU64,
+}
+
+/// Two are equal only if one trouble moves both: a reload that keeps a bucket must not part it from what moves it.
+impl PartialEq for Health {
+    fn eq(&self, other: &Self) -> bool {
+        self.least == other.least && Arc::ptr_eq(self.trouble(), other.trouble())
+    }
+}
+
+impl Eq for Health {}
+
 impl Health {
-    /// All of the rate, and never less than `least` of it in 1/1024.
-    pub fn new(least: u64) -> Self {
-        Self { least: least.clamp(1, WHOLE), factor: WHOLE, since: Timestamp::default(), carry: 0 }
+    /// All of `quota`'s rate, and never less than `amount` per `period` of it.
+    ///
+    /// # Errors
+    /// When that is more than the rate itself, or nothing.
+    pub fn new(amount: u64, period: Micros, quota: &Quota) -> Result<Self, QuotaError> {
+        let least = u128::from(amount) * u128::from(quota.period.0) * u128::from(WHOLE);
+        let least = least.div_ceil((u128::from(period.0) * u128::from(quota.amount)).max(1));
+        let least = u64::try_from(least).unwrap_or(u64::MAX);
+        if least > WHOLE {
+            return Err(QuotaError::new(FIELD, "the least is above the rate it is to lower"));
+        }
+        if least == 0 {
+            return Err(QuotaError::new(FIELD, "a least of nothing would stop the limit for good"));
+        }
+        Ok(Self { least, written: (amount, period), trouble: OnceLock::new() })
+    }
+
+    /// The least share of the rate, in 1/1024.
+    pub fn least(&self) -> u64 {
+        self.least
+    }
+
+    /// The least rate as written: units and period.
+    pub fn least_written(&self) -> (u64, Micros) {
+        self.written
+    }
+
+    /// Goes on from where the limit of the configuration before this one stood. Before first use, or it is too late.
+    pub fn adopt(&self, before: &Self) {
+        let _ = self.trouble.set(Arc::clone(before.trouble()));
     }
 
     /// The share granted at `now`, in 1/1024.
-    pub fn factor(&mut self, now: Timestamp) -> u64 {
-        let steps = now.since(self.since).0 / CLIMB.0;
-        if steps > 0 {
-            self.factor = self.factor.saturating_add(steps.saturating_mul(STEP)).min(WHOLE);
-            self.since = self.since.after(Micros(steps.saturating_mul(CLIMB.0)));
-        }
-        self.factor
+    pub fn factor(&self, now: Timestamp) -> u64 {
+        climbed(self.trouble().word.load(Ordering::Relaxed), now).max(self.least)
     }
 
     /// The upstream asked for less, for `retry_after` if it said so. Counted once until then.
-    pub fn troubled(&mut self, now: Timestamp, retry_after: Option<Micros>) {
-        if now < self.since {
-            return;
+    pub fn troubled(&self, now: Timestamp, retry_after: Option<Micros>) {
+        let trouble = self.trouble();
+        let mut word = trouble.word.load(Ordering::Relaxed);
+        loop {
+            if now < until(word) {
+                return;
+            }
+            let factor = climbed(word, now).max(self.least);
+            let lowered = (factor - factor.div_ceil(8)).max(self.least);
+            let hold = retry_after.unwrap_or(HOLD).min(HOLD_MAX).max(HOLD);
+            let next = lowered << MOMENT_BITS | now.after(hold).as_micros() & MOMENT_MAX;
+            match trouble.word.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => {
+                    trouble.before.store(factor, Ordering::Relaxed);
+                    return;
+                }
+                Err(other) => word = other,
+            }
         }
-        self.factor(now);
-        self.factor = (self.factor - self.factor / 8).max(self.least);
-        self.since = now.after(retry_after.unwrap_or(HOLD).min(HOLD_MAX).max(HOLD));
     }
 
-    /// What `cost` units cost at `now`: more, the less of the rate is granted; never above `most`, the greatest cost
-    /// the limit can pay.
-    pub fn cost(&mut self, cost: u64, most: u64, now: Timestamp) -> u64 {
+    /// What a grant that costs `ticks` takes at `now`: never less than that.
+    pub fn raised(&self, ticks: u64, now: Timestamp) -> u64 {
         let factor = self.factor(now);
-        let scaled = u128::from(cost) * u128::from(WHOLE) + u128::from(self.carry.min(factor - 1));
-        let factor = u128::from(factor);
-        self.carry = u64::try_from(scaled % factor).unwrap_or(0);
-        u64::try_from(scaled / factor).unwrap_or(u64::MAX).min(most.max(cost))
+        if factor >= WHOLE {
+            return ticks;
+        }
+        let fine = ((u128::from(ticks) * u128::from(WHOLE)) << FRACTION_BITS) / u128::from(factor);
+        let fraction = u64::try_from(fine & ((1 << FRACTION_BITS) - 1)).unwrap_or(0);
+        let carried = self.trouble().fraction.fetch_add(fraction, Ordering::Relaxed) & ((1 << FRACTION_BITS) - 1);
+        u64::try_from(fine >> FRACTION_BITS).unwrap_or(u64::MAX).saturating_add((carried + fraction) >> FRACTION_BITS)
     }
+
+    /// What a grant of `ticks`, made not long before `now`, gets back when it is undone: at most what it took. (A
+    /// complaint in between has lowered the factor since; then the one before it counts.)
+    pub fn returned(&self, ticks: u64, now: Timestamp) -> u64 {
+        let mut factor = self.factor(now);
+        let trouble = self.trouble();
+        if until(trouble.word.load(Ordering::Relaxed)).after(UNDO_MAX) > now {
+            factor = factor.max(trouble.before.load(Ordering::Relaxed));
+        }
+        let returned = u128::from(ticks) * u128::from(WHOLE) / u128::from(factor.max(1));
+        u64::try_from(returned).unwrap_or(u64::MAX)
+    }
+
+    /// How a bucket stands whose rate is lowered: as many requests of one unit pass at once as it says, and no faster
+    /// than the lowered rate.
+    pub fn lowered(&self, report: Report, p: u64, n: u64, now: Timestamp) -> Report {
+        let factor = self.factor(now);
+        if factor >= WHOLE || report.remaining == 0 {
+            return report;
+        }
+        // The last of them needs its written cost only.
+        let remaining = u128::from(report.remaining - 1) * u128::from(factor) / u128::from(WHOLE) + 1;
+        let effective = (remaining * u128::from(p) * u128::from(WHOLE)).div_ceil(u128::from(n) * u128::from(factor));
+        let whole = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
+        Report { remaining: whole(remaining), effective: Micros(whole(effective)), ..report }
+    }
+
+    fn trouble(&self) -> &Arc<Trouble> {
+        self.trouble.get_or_init(|| {
+            Arc::new(Trouble {
+                word: AtomicU64::new(WHOLE << MOMENT_BITS),
+                before: AtomicU64::new(WHOLE),
+                fraction: AtomicU64::new(0),
+            })
+        })
+    }
+}
+
+/// The factor that `word` says at `now`.
+fn climbed(word: u64, now: Timestamp) -> u64 {
+    let steps = now.since(until(word)).0 / CLIMB.0;
+    (word >> MOMENT_BITS).saturating_add(steps.saturating_mul(STEP)).min(WHOLE)
+}
+
+fn until(word: u64) -> Timestamp {
+    Timestamp::from_micros(word & MOMENT_MAX)
 }
 
 /// All of the rate.
 pub const WHOLE: u64 = 1_024;
+
+/// The key of the file that errors hang on.
+const FIELD: &str = "follow_upstream";
+
+/// A moment in microseconds has 53 bits until the year 2255; eleven are left for the factor.
+const MOMENT_BITS: u32 = 53;
+const MOMENT_MAX: u64 = (1 << MOMENT_BITS) - 1;
+
+const FRACTION_BITS: u32 = 16;
 
 /// The factor climbs by this, each [`CLIMB`].
 const STEP: u64 = 16;
@@ -69,23 +188,32 @@ const CLIMB: Micros = Micros(1_000_000);
 const HOLD: Micros = Micros(1_000_000);
 const HOLD_MAX: Micros = Micros(60_000_000);
 
+/// A grant is undone within this of its making: while a shared store is being asked.
+const UNDO_MAX: Micros = Micros(10_000_000);
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+
+    fn health(least: u64) -> Health {
+        let second = Micros::from_secs(1);
+        Health::new(least, second, &Quota::new(1_024, second, 20).expect("a quota")).expect("below the rate")
+    }
+
     #[test]
     fn trouble_lowers_the_rate_once_and_recovery_raises_it_again() {
-        let mut health = Health::new(128);
-        let start = Timestamp::from_micros(1_000_000_000);
+        let health = health(128);
         for _ in 0..100 {
-            health.troubled(start, None);
+            health.troubled(START, None);
         }
-        assert_eq!(health.factor(start), 896, "a hundred complaints of one moment are one trouble");
-        health.troubled(start.after(HOLD), Some(Micros::from_secs(5)));
-        assert_eq!(health.factor(start.after(Micros::from_secs(6))), 784, "it holds as long as the upstream asked");
-        assert_eq!(health.factor(start.after(Micros::from_secs(8))), 784 + 32);
-        assert_eq!(health.factor(start.after(Micros::from_secs(600))), 1_024);
-        let mut now = start.after(Micros::from_secs(600));
+        assert_eq!(health.factor(START), 896, "a hundred complaints of one moment are one trouble");
+        health.troubled(START.after(HOLD), Some(Micros::from_secs(5)));
+        assert_eq!(health.factor(START.after(Micros::from_secs(6))), 784, "it holds as long as the upstream asked");
+        assert_eq!(health.factor(START.after(Micros::from_secs(8))), 784 + 32);
+        assert_eq!(health.factor(START.after(Micros::from_secs(600))), 1_024);
+        let mut now = START.after(Micros::from_secs(600));
         for _ in 0..100 {
             now = now.after(Micros(1_000_001));
             health.troubled(now, None);
@@ -94,15 +222,34 @@ mod tests {
     }
 
     #[test]
-    fn over_many_requests_the_cost_is_exact() {
-        let mut health = Health::new(1);
-        let now = Timestamp::from_micros(1_000_000_000);
-        health.troubled(now, None);
-        let spent: u64 = (0..8_960).map(|_| health.cost(1, 20, now)).sum();
-        assert_eq!(spent, 8_960 * 1_024 / 896);
-        assert_eq!(Health::new(1).cost(7, 20, now), 7, "healthy: as written");
-        let mut least = Health { factor: 1, ..Health::new(1) };
-        least.since = now;
-        assert_eq!(least.cost(1, 20, now), 20, "no more than the limit can pay");
+    fn over_many_grants_the_factor_is_exact_and_none_is_cheaper_than_written() {
+        let troubled = health(1);
+        assert_eq!(troubled.raised(7, START), 7, "healthy: as written");
+        troubled.troubled(START, None);
+        let taken: Vec<u64> = (0..8_960).map(|_| troubled.raised(1, START)).collect();
+        assert!(taken.iter().all(|ticks| (1..=2).contains(ticks)));
+        let sum: u64 = taken.iter().sum();
+        assert!(sum.abs_diff(8_960 * 1_024 / 896) <= 1, "{sum}");
+        assert_eq!(troubled.returned(896, START), 896, "undone within a trouble: at the price before it, if that is lower");
+        let later = START.after(Micros(1_000_001)).after(UNDO_MAX);
+        assert!(troubled.returned(896, later) <= 1_024);
+    }
+
+    #[test]
+    fn the_least_is_within_the_rate_and_what_follows_goes_on_where_the_last_one_stood() {
+        let minute = Micros::from_secs(60);
+        let quota = Quota::new(100, minute, 20).expect("a quota");
+        assert!(Health::new(101, minute, &quota).is_err());
+        assert!(Health::new(0, minute, &quota).is_err());
+        assert_eq!(Health::new(100, minute, &quota).expect("all of it").least(), WHOLE);
+        assert_eq!(Health::new(10, minute, &quota).expect("a tenth").least(), 103, "rounded up: never below the file's");
+        let (first, second) = (health(128), health(900));
+        first.troubled(START, None);
+        second.adopt(&first);
+        assert_eq!(second.factor(START), 900, "its own least bounds it");
+        assert_ne!(first, second);
+        let third = health(128);
+        third.adopt(&first);
+        assert_eq!((third.factor(START), &third), (896, &first));
     }
 }

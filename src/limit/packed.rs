@@ -41,9 +41,8 @@ impl Packed {
         let quota = bucket.quota();
         let full = u64::try_from(bucket.full()).ok()?;
         let owed = bucket.debt().checked_mul(quota.p)?;
-        let ahead = bucket.max_wait().0.checked_mul(quota.n)?;
         let lowest = bucket.floor().unsigned_abs();
-        let reach = full.checked_add(lowest.max(owed.checked_add(ahead)?))?;
+        let reach = full.checked_add(bucket.lowest().unsigned_abs())?;
         (quota.n <= N_MAX && reach <= REACH_MAX).then(|| Self {
             bucket: bucket.clone(),
             epoch,
@@ -84,13 +83,26 @@ impl Packed {
         let arrival = word.max(now);
         let backlog = arrival - now;
         if backlog <= price.room {
-            return Ok(Granted { wait: Micros::ZERO, next: arrival + price.ticks });
+            return Ok(Granted { wait: Micros::ZERO, next: arrival + self.taken(price, now) });
         }
         let wait = (backlog - price.room).div_ceil(self.n);
         if wait > self.max_wait {
             return Err(Refused::after(Micros(wait - self.max_wait)));
         }
-        Ok(Granted { wait: Micros(wait), next: arrival.max(now + wait * self.n) + price.ticks })
+        Ok(Granted { wait: Micros(wait), next: arrival.max(now + wait * self.n) + self.taken(price, now) })
+    }
+
+    /// What a grant of this price takes at `now` (in ticks).
+    #[inline]
+    fn taken(&self, price: Price, now: u64) -> u64 {
+        match self.bucket.health() {
+            None => price.ticks,
+            Some(health) => health.raised(price.ticks, self.moment(now)),
+        }
+    }
+
+    fn moment(&self, ticks: u64) -> Timestamp {
+        self.epoch.after(Micros(ticks / self.n))
     }
 
     /// How it stands.
@@ -105,7 +117,11 @@ impl Packed {
             // Up to one unit: from the level, which may lie below zero.
             self.micros((backlog + self.p).saturating_sub(self.full))
         };
-        Report { remaining, reset: Micros(self.micros(backlog)), effective: Micros(effective) }
+        let report = Report { remaining, reset: Micros(self.micros(backlog)), effective: Micros(effective) };
+        match self.bucket.health() {
+            None => report,
+            Some(health) => health.lowered(report, self.p, self.n, self.moment(now)),
+        }
     }
 
     /// Ticks in whole microseconds, rounded up. Most rates reduce to one unit per so many microseconds: no division.
@@ -123,7 +139,9 @@ impl Packed {
                 arrival.saturating_add(more.saturating_mul(self.p)).min(lowest).max(arrival)
             }
             Change::Refund { units } if self.max_wait == 0 || arrival - now <= self.full => {
-                arrival.saturating_sub(units.saturating_mul(self.p)).max(now)
+                let ticks = units.saturating_mul(self.p);
+                let back = self.bucket.health().map_or(ticks, |health| health.returned(ticks, self.moment(now)));
+                arrival.saturating_sub(back).max(now)
             }
             Change::Refund { .. } | Change::Release { .. } => arrival,
         }
@@ -255,6 +273,76 @@ mod tests {
             let bound = burst + (level - EPOCH as i64) as u64 / 600_000;
             prop_assert!(wide_granted <= bound && narrow_granted <= bound);
         }
+    }
+
+    proptest! {
+        /// A rate that follows its upstream: never over the written one, waits exact whatever happens meanwhile, and both
+        /// forms of it alike.
+        #[test]
+        fn a_rate_that_follows_its_upstream_never_exceeds_the_written_one(
+            (amount, period) in prop_oneof![(1u64..50, 1_000u64..2_000_000), Just((10_000_000, 1_000_000)), Just((100, 60_000_000))],
+            burst in 1u64..40,
+            debt in prop_oneof![Just(0u64), 1u64..10],
+            steps in proptest::collection::vec((any::<bool>(), 0u64..3_000_000, 1u64..12), 1..80),
+        ) {
+            let least = |bucket: TokenBucket| bucket.following(1, Micros(period * 2)).expect("counted exactly");
+            let Some((bucket, _)) = both(amount, period, burst, debt, 0) else { return Ok(()) };
+            let (wide, probe) = (least(bucket.clone()), least(bucket.clone()));
+            let Some(packed) = Packed::new(&least(bucket.clone()), Timestamp::from_micros(EPOCH)) else { return Ok(()) };
+            let (mut state, mut word, mut now) = (None, 0u64, EPOCH);
+            // What the written rate has left, as an exact bucket of its own.
+            let mut written = None;
+            for (troubled, pause, units) in steps {
+                now += pause;
+                let at = Timestamp::from_micros(now);
+                if troubled {
+                    for health in [wide.health(), packed.bucket().health()] {
+                        health.expect("it follows").troubled(at, Some(Micros(pause)));
+                    }
+                }
+                let units = units.min(burst + debt);
+                let one = wide.judge(state, units, at);
+                let other = packed.judge(word, packed.price(units).expect("fits"), packed.ticks(at));
+                prop_assert_eq!(one.map(|g| g.wait), other.map(|g| g.wait));
+                match (one, other) {
+                    (Ok(one), Ok(other)) => {
+                        written = Some(bucket.judge(written, units, at).expect("within the written rate").next);
+                        (state, word) = (Some(one.next), other.next);
+                        prop_assert!(bucket.level(written, at) >= wide.level(state, at));
+                        prop_assert!(one.next.level >= wide.lowest());
+                    }
+                    (Err(refused), _) => {
+                        let wait = refused.retry_after.expect("a time");
+                        // Even if the upstream falls ill or recovers in between.
+                        probe.health().expect("it follows").troubled(at.after(Micros(wait.0 / 2)), None);
+                        prop_assert!(probe.judge(state, units, at.after(Micros(wait.0 - 1))).is_err());
+                        prop_assert!(probe.judge(state, units, at.after(wait)).is_ok());
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(wide.level(state, at), packed.unpack(word, at).map_or(wide.full(), |s| s.level));
+                prop_assert_eq!(wide.report(state, at), packed.report(word, packed.ticks(at)));
+            }
+        }
+    }
+
+    /// 100 a second, held at a quarter, asked all the time: a quarter, to the last request.
+    #[test]
+    fn in_the_long_run_the_rate_is_the_factors() {
+        let (bucket, _) = both(100, 1_000_000, 10, 0, 0).expect("packs");
+        let bucket = bucket.following(25, Micros(1_000_000)).expect("a quarter");
+        let health = bucket.health().expect("it follows");
+        let (mut state, mut granted, mut now) = (None, 0u64, EPOCH);
+        for step in 0..100_000u64 {
+            now += 1_000;
+            let at = Timestamp::from_micros(now);
+            health.troubled(at, None);
+            if let Ok(grant) = bucket.judge(state, 1, at) {
+                state = Some(grant.next);
+                granted += u64::from(step >= 40_000);
+            }
+        }
+        assert!((1_499..=1_501).contains(&granted), "{granted} in 60 s at 25 a second");
     }
 
     #[test]

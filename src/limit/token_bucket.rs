@@ -5,8 +5,11 @@
 //! and a unit costs `p`. Nothing is ever rounded; division only finds out how long to wait, and rounds up.
 //! (GCRA is this bucket seen from the other side: [`super::packed`] stores it so.)
 
+use std::sync::Arc;
+
 use super::bucket::{Granted, Judged, Level, Refused, Report};
 use super::claim::Change;
+use super::health::{Health, WHOLE};
 use super::quota::{LOCAL_BOUND, Quota, QuotaError, SHARED_BOUND};
 use super::time::{Micros, Timestamp};
 
@@ -19,6 +22,9 @@ pub struct TokenBucket {
     full: i64,
     owed: i64,
     floor: i64,
+    /// The lowest level there can be.
+    lowest: i64,
+    health: Option<Arc<Health>>,
 }
 
 impl TokenBucket {
@@ -75,10 +81,49 @@ impl TokenBucket {
             owed: whole(owed),
             // A settlement may take one burst more than there is, less where that would not fit.
             floor: -whole(owed.max(full.min(i128::from(bound) - 1 - full))),
+            lowest: -whole(owed + ahead),
+            health: None,
             quota,
             debt,
             max_wait,
         })
+    }
+
+    /// The same bucket, its rate following the upstream's health down to `amount` per `period`.
+    ///
+    /// # Errors
+    /// When the least is above the rate, or too low to be counted exactly beside the burst.
+    pub fn following(self, amount: u64, period: Micros) -> Result<Self, Vec<QuotaError>> {
+        let health = Health::new(amount, period, &self.quota).map_err(|error| vec![error])?;
+        // The dearest grant takes this much, from a level that may be as low as what is owed.
+        let (full, owed) = (i128::from(self.full), i128::from(self.owed));
+        let dearest = (full + owed) * i128::from(WHOLE) / i128::from(health.least()) + 1;
+        let ahead = i128::from(self.max_wait.0) * i128::from(self.quota.n);
+        let lowest = dearest + owed + ahead;
+        if full + lowest >= i128::from(LOCAL_BOUND) {
+            let message = "too low a rate to be counted exactly with this burst: raise the least, or lower the burst";
+            return Err(vec![QuotaError::new("follow_upstream", message)]);
+        }
+        let lowest = -i64::try_from(lowest).expect("below the bound just checked");
+        Ok(Self { health: Some(Arc::new(health)), lowest, ..self })
+    }
+
+    /// What lowers its rate, if anything does.
+    pub fn health(&self) -> Option<&Health> {
+        self.health.as_deref()
+    }
+
+    /// The lowest level there can be, in unit-microseconds.
+    pub fn lowest(&self) -> i64 {
+        self.lowest.min(self.floor)
+    }
+
+    /// What a grant of this price takes at `now`.
+    fn taken(&self, price: i64, now: Timestamp) -> i64 {
+        match &self.health {
+            None => price,
+            Some(health) => signed(health.raised(unsigned(price), now)),
+        }
     }
 
     /// Its rate and burst.
@@ -135,7 +180,7 @@ impl TokenBucket {
         let level = self.level(state, now);
         let at = state.map_or(now, |s| s.at.max(now));
         if level >= need {
-            return Ok(Granted { wait: Micros::ZERO, next: Level { level: level - price, at } });
+            return Ok(Granted { wait: Micros::ZERO, next: Level { level: level - self.taken(price, now), at } });
         }
         // A clock behind `at` must catch up before anything is gained.
         let wait = Micros(self.time_to_gain(need - level).0.saturating_add(at.since(now).0));
@@ -146,7 +191,7 @@ impl TokenBucket {
         // over the brim is lost, as it is for a caller who comes at that moment.
         let gained = signed(wait.0 - at.since(now).0) * signed(self.quota.n);
         let due = (level + gained).min(self.full);
-        Ok(Granted { wait, next: Level { level: due - price - gained, at } })
+        Ok(Granted { wait, next: Level { level: due - self.taken(price, now) - gained, at } })
     }
 
     /// How it stands.
@@ -158,7 +203,11 @@ impl TokenBucket {
         } else {
             self.time_to_gain(signed(self.quota.p) - level)
         };
-        Report { remaining, reset: self.time_to_gain(self.full - level), effective }
+        let report = Report { remaining, reset: self.time_to_gain(self.full - level), effective };
+        match &self.health {
+            None => report,
+            Some(health) => health.lowered(report, self.quota.p, self.quota.n, now),
+        }
     }
 
     /// Corrects an earlier grant; `None`: full again.
@@ -173,7 +222,9 @@ impl TokenBucket {
         let settled = match change {
             Change::Charge { more } => level.saturating_sub(self.scaled(more)).max(self.floor).min(level),
             Change::Refund { units } if level >= 0 || self.max_wait == Micros::ZERO => {
-                level.saturating_add(self.scaled(units)).min(self.full)
+                let units = self.scaled(units);
+                let back = self.health.as_ref().map_or(units, |health| signed(health.returned(unsigned(units), now)));
+                level.saturating_add(back).min(self.full)
             }
             Change::Refund { .. } | Change::Release { .. } => level,
         };
@@ -186,13 +237,15 @@ impl TokenBucket {
     }
 
     /// The state under `new`, a changed quota of the same limit: whole units as they stand at `now`, rounded down and
-    /// clamped to the new burst, never added to. (Whole units, so that no product leaves 53 bits in a shared store.)
+    /// clamped to the new burst, never added to; to the last tick where rate and burst stay. (Whole units, so that no product leaves 53 bits in a shared store.)
     pub fn rescale(&self, state: Level, new: &Self, now: Timestamp) -> Option<Level> {
-        let units = self.level(Some(state), now).div_euclid(signed(self.quota.p));
-        let level = i128::from(units) * i128::from(new.quota.p);
-        let lowest =
-            i128::from(new.floor).min(-i128::from(new.owed) - i128::from(new.max_wait.0) * i128::from(new.quota.n));
-        let level = level.clamp(lowest, i128::from(new.full));
+        let level = self.level(Some(state), now);
+        let level = if self.quota == new.quota {
+            i128::from(level)
+        } else {
+            i128::from(level.div_euclid(signed(self.quota.p))) * i128::from(new.quota.p)
+        };
+        let level = level.clamp(i128::from(new.lowest()), i128::from(new.full));
         let level = i64::try_from(level).expect("between a floor and a brim that are i64");
         (level < new.full).then_some(Level { level, at: state.at.max(now) })
     }

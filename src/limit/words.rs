@@ -51,7 +51,11 @@ impl Algorithm {
                     + &leeway(0, log.max_wait())
             }
             Self::InFlight(limit) if limit.ceiling().is_some() => {
-                format!("as many at the same time as the upstream is found to take, at most {}", limit.most())
+                format!(
+                    "as many at the same time as the upstream is found to take, at least {} and at most {}",
+                    limit.least(),
+                    limit.most()
+                )
             }
             Self::InFlight(limit) => format!("at most {} at the same time", limit.most()),
         }
@@ -80,6 +84,10 @@ fn continuous(bucket: &TokenBucket) -> String {
         format!("{} at once, then {}; at most {most} in any {}", quota.burst, pace(quota), period(quota.period));
     if quota.burst == quota.amount {
         words.push_str(", because burst is the whole amount");
+    }
+    if let Some(health) = bucket.health() {
+        let (amount, each) = health.least_written();
+        words.push_str(&format!("; less while the upstream answers 429 or 503, down to {amount} per {}", period(each)));
     }
     words + &leeway(bucket.debt(), bucket.max_wait())
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::limit::{Claim, Limit, Mode, Role, Standing};
+use crate::limit::{Algorithm, Claim, Limit, Mode, Role, Standing, Timestamp};
 use crate::store::local::Tally;
 
 use super::allows;
@@ -45,6 +45,10 @@ pub struct Snapshot {
     pub agreement: Agreement,
     /// What its local table had to do to stay within its memory.
     pub table: Tally,
+    /// The share of its rate that is granted, in 1/1024, if it follows the upstream's health.
+    pub factor: Option<u32>,
+    /// The places it admits, if it is an adaptive concurrency limit.
+    pub places: Option<u32>,
 }
 
 /// Decisions of one limit.
@@ -121,7 +125,12 @@ impl Counters {
         }
     }
 
-    pub(super) fn snapshot(&self, limits: &[Arc<Limit>], tally: impl Fn(usize) -> Tally) -> Vec<Snapshot> {
+    pub(super) fn snapshot(
+        &self,
+        limits: &[Arc<Limit>],
+        now: Timestamp,
+        tally: impl Fn(usize) -> Tally,
+    ) -> Vec<Snapshot> {
         limits
             .iter()
             .zip(self.limits.iter().map(|stripes| &**stripes))
@@ -145,10 +154,19 @@ impl Counters {
                         only_candidate_refuses: sum(|c| &c.only_candidate_refuses),
                     },
                     table: tally(index),
+                    factor: limit.algorithm.health().map(|health| small(health.factor(now))),
+                    places: match &limit.algorithm {
+                        Algorithm::InFlight(limit) => limit.ceiling().map(|_| small(limit.places())),
+                        _ => None,
+                    },
                 }
             })
             .collect()
     }
+}
+
+fn small(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
 }
 
 /// The live limit's standing on the request a candidate was judged on.

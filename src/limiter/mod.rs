@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::limit::{Claim, Kind, Limit, Placement, Settlement, Timestamp, Verdict};
-use crate::store::local::{CarryReport, ColdStart, LocalStore, SnapshotError};
+use crate::store::local::{CarryReport, ColdStart, LocalStore, SnapshotError, same_bucket};
 use crate::store::{Backend, Store};
 
 pub use counters::{Agreement, Count, Snapshot};
@@ -77,6 +77,12 @@ impl<S: Store + Send + Sync> Limiter<S> {
     /// Charges of requests still in flight on `self` are not lost.
     pub fn next(&self, limits: &[Arc<Limit>], shared: Arc<S>) -> (Self, CarryReport) {
         let before = &self.generation;
+        for limit in limits {
+            if let Some(old) = before.limits.iter().find(|old| same_bucket(old, limit)) {
+                // Before the buckets, which compare by it.
+                limit.algorithm.adopt(&old.algorithm);
+            }
+        }
         let (local, report) = before.local.next(limits);
         let shares = before.shares.next(limits, shared.replicas());
         let counters = before.counters.next(&before.limits, limits);
@@ -104,7 +110,8 @@ impl<S: Store + Send + Sync> Limiter<S> {
     /// What each limit has decided so far; counts survive reloads.
     pub fn snapshot(&self) -> Vec<Snapshot> {
         let generation = &self.generation;
-        generation.counters.snapshot(&generation.limits, |index| generation.local.tally(index))
+        let now = generation.local.clock().now();
+        generation.counters.snapshot(&generation.limits, now, |index| generation.local.tally(index))
     }
 
     /// The buckets in the process: to be inspected, saved and restored.

@@ -239,7 +239,7 @@ impl Gateway {
         };
         let since = self.side.clock.now();
         let outcome = self.forwarder.forward(passage, &policy.upstreams[upstream], request).await;
-        journal.forwarded(upstream, since, outcome.as_ref().map(|forwarded| forwarded.response.status()));
+        journal.forwarded(upstream, since, outcome.as_ref().map(|forwarded| &forwarded.response));
         Ok(outcome?)
     }
 

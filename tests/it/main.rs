@@ -1,6 +1,7 @@
 //! End-to-end tests: the gateway on free ports, with an upstream that records and a clock that is moved by hand.
 //! One binary, so that it links once.
 
+mod adaptive;
 mod admin;
 mod cli;
 mod documents;

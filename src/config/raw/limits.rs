@@ -4,6 +4,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use toml::de::DeValue;
 
 use super::WhenDown;
+use crate::config::problem::Problem;
 use crate::config::quantity::{Share, Size, Time};
 use crate::config::rate::Rate;
 use crate::config::reader::{Node, Read, Reader, table, words};
@@ -38,6 +39,8 @@ table! {
         debt: u64,
         /// The time a cold bucket takes to reach its full rate (local store only). Default `0s`.
         warm_up: Time,
+        /// The rate granted falls while the upstream answers 429 or 503, and recovers with it (`token_bucket`, local store only).
+        follow_upstream: RawFollow,
         /// Above zero, a request is held until its token is due, if that is soon enough. Default `0s`.
         max_wait: Time,
         /// Whether a hot total may be leased from the shared store. Default `false`.
@@ -68,6 +71,26 @@ table! {
         burst: u64,
         /// The most requests at once, where the limit is a concurrency limit.
         in_flight: InFlight,
+    }
+}
+
+table! {
+    /// How far the rate may fall while the upstream asks for less.
+    RawFollow {
+        /// The least rate: `10/minute`. Must be written.
+        least: Rate,
+    }
+}
+
+table! {
+    /// A concurrency limit that finds by itself how much the upstream can take.
+    RawAdaptive {
+        /// `true`. Must be written.
+        adaptive: bool,
+        /// The fewest requests at once, however ill the upstream is. Default 1.
+        least: u64,
+        /// The most requests at once, however well it is. Default 1000.
+        most: u64,
     }
 }
 
@@ -177,24 +200,30 @@ table! {
     }
 }
 
-/// The most requests at once: a number, or `adaptive`.
+/// The most requests at once: a number, `adaptive`, or a table with the bounds it adapts within.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InFlight {
     /// So many.
     Most(u64),
-    /// As many as the upstream can take.
-    Adaptive,
+    /// As many as the upstream can take, between these bounds.
+    Adaptive {
+        /// The fewest.
+        least: u64,
+        /// The most.
+        most: u64,
+    },
 }
 
 impl Read for InFlight {
     fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        const WANTED: &str = "a number of requests, or \"adaptive\"";
+        const WANTED: &str = "a number of requests, \"adaptive\", or a table { adaptive = true, least = 5, most = 200 }";
         match node.value {
             DeValue::Integer(_) => u64::read(node, reader).map(Self::Most),
+            DeValue::Table(_) => Self::between(&RawAdaptive::read(node, reader)?, node, reader),
             _ => {
                 let text = Text::read_as(node, reader, WANTED)?;
                 if text.value == "adaptive" {
-                    return Some(Self::Adaptive);
+                    return Some(Self::Adaptive { least: 1, most: ADAPTIVE_MOST });
                 }
                 reader.mismatch(node, WANTED, node.value);
                 None
@@ -203,4 +232,29 @@ impl Read for InFlight {
     }
 }
 
-schema_of!(InFlight, "InFlight", _generator => json_schema!({ "anyOf": [{ "type": "integer", "minimum": 1 }, { "const": "adaptive" }] }));
+impl InFlight {
+    fn between(raw: &RawAdaptive, node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        if !raw.adaptive.or(false) {
+            let problem = Problem::error("a table for `in_flight` says the bounds of an adaptive limit");
+            let label = "`adaptive = true` is missing";
+            reader.problems.push(problem.at(raw.adaptive.place().unwrap_or(node.place), label).help(
+                "write in_flight = 10 for a fixed number, or { adaptive = true, least = 5, most = 200 }",
+            ));
+            return None;
+        }
+        let (least, most) = (raw.least.or(1), raw.most.or(ADAPTIVE_MOST));
+        if least == 0 || least > most {
+            let label = if least == 0 { "at least 1".to_owned() } else { format!("the most is {most}") };
+            let problem = Problem::error("an adaptive limit needs room between its least and its most");
+            let place = raw.least.place().or(raw.most.place()).unwrap_or(node.place);
+            reader.problems.push(problem.at(place, label));
+            return None;
+        }
+        Some(Self::Adaptive { least, most })
+    }
+}
+
+schema_of!(InFlight, "InFlight", generator => json_schema!({ "anyOf": [{ "type": "integer", "minimum": 1 }, { "const": "adaptive" }, generator.subschema_for::<RawAdaptive>()] }));
+
+/// The most an adaptive concurrency limit ever admits at once, when the file does not say.
+const ADAPTIVE_MOST: u64 = 1_000;

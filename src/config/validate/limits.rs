@@ -254,6 +254,7 @@ impl Builder<'_> {
             ("settle", raw.settle.place()),
             ("count", raw.count.place()),
             ("refund_on", raw.refund_on.place()),
+            ("follow_upstream", raw.follow_upstream.place()),
         ] {
             clash(
                 place,
@@ -268,6 +269,17 @@ impl Builder<'_> {
             "`settle` and `count` cannot be combined",
             "both decide after the response what was charged",
         );
+        for (key, place) in
+            [("settle", raw.settle.place()), ("count", raw.count.place()), ("refund_on", raw.refund_on.place())]
+        {
+            clash(
+                raw.follow_upstream.place(),
+                place,
+                &format!("`follow_upstream` and `{key}` cannot be combined"),
+                "what was taken at one price would be given back at another",
+            );
+        }
+        self.check_following(context);
         let shared = self.placement() == Placement::Shared;
         let local = raw.store.place();
         for (key, place) in [
@@ -297,6 +309,22 @@ impl Builder<'_> {
             let problem =
                 Problem::error(format!("limit `{name}` is to be shared, but there is no store")).at(place, "where?");
             context.push(problem.help("add a [store] with its kind, url, when_down and key_secret"));
+        }
+    }
+
+    /// `follow_upstream` says down to what, and is kept in the process.
+    fn check_following(&self, context: &mut Context<'_>) {
+        let Some(follow) = self.raw.follow_upstream.get() else { return };
+        let least = follow.least.get();
+        if follow.least.is_absent() || least.is_some_and(|least| least.value == Rate::Unlimited) {
+            let place = least.map_or(follow.place, |least| least.place);
+            let problem = Problem::error("`follow_upstream` does not say how far the rate may fall")
+                .at(place, "`least` must be a rate");
+            context.push(problem.help("write follow_upstream = { least = \"10/minute\" }"));
+        }
+        if self.placement() == Placement::Shared {
+            let problem = Problem::error("a rate that follows the upstream's health is kept in the process");
+            context.push(problem.at(follow.place, "each gateway judges by itself").help("add store = \"local\""));
         }
     }
 
@@ -340,12 +368,12 @@ impl Builder<'_> {
             },
             (None, Some(most)) => match most.value {
                 InFlight::Most(most) => (Kind::InFlight, most, Micros::ZERO, Unit::Span, false),
-                InFlight::Adaptive if self.placement() == Placement::Shared => {
+                InFlight::Adaptive { .. } if self.placement() == Placement::Shared => {
                     let problem = Problem::error("an adaptive concurrency limit is kept in the process");
                     context.push(problem.at(most.place, "each gateway finds its own").help("add store = \"local\""));
                     return None;
                 }
-                InFlight::Adaptive => (Kind::InFlight, ADAPTIVE_MOST, Micros::ZERO, Unit::Span, false),
+                InFlight::Adaptive { most, .. } => (Kind::InFlight, most, Micros::ZERO, Unit::Span, false),
             },
             (None, None) => return None,
         };
@@ -379,12 +407,14 @@ impl Builder<'_> {
                 tier: tier.map(|tier| tier.value.clone()),
             });
         }
-        let adaptive = numbers.in_flight.get().is_some_and(|most| matches!(most.value, InFlight::Adaptive));
-        let algorithm = if adaptive {
+        let made = Algorithm::new(&terms);
+        let algorithm = match (numbers.in_flight.get().map(|at| at.value), self.least_rate()) {
             // What it has no meaning for is still an error.
-            Algorithm::new(&terms).and_then(|_| in_flight::InFlight::adaptive(ADAPTIVE_MOST)).map(Algorithm::InFlight)
-        } else {
-            Algorithm::new(&terms)
+            (Some(InFlight::Adaptive { least, most }), _) => {
+                made.and_then(|_| in_flight::InFlight::adaptive(least, most)).map(Algorithm::InFlight)
+            }
+            (None, Some((amount, period))) if !unlimited => made.and_then(|made| made.following(amount, period)),
+            _ => made,
         };
         match algorithm {
             Ok(algorithm) => Some(self.limit(tier, role, algorithm, unlimited)),
@@ -420,10 +450,19 @@ impl Builder<'_> {
             "warm_up" => raw.warm_up.place(),
             "window" => raw.window.place(),
             "in_flight" => numbers.in_flight.place(),
+            "follow_upstream" => raw.follow_upstream.place(),
             "algorithm" => raw.algorithm.place(),
             _ => None,
         };
         place.or(numbers.rate.place()).or(numbers.in_flight.place()).unwrap_or(numbers.place)
+    }
+
+    /// The rate that a limit which follows the upstream's health keeps at least.
+    fn least_rate(&self) -> Option<(u64, Micros)> {
+        match self.raw.follow_upstream.get()?.least.get()?.value {
+            Rate::Per { amount, period, .. } => Some((amount, period)),
+            Rate::Unlimited => None,
+        }
     }
 
     fn kind(&self) -> Kind {
@@ -495,6 +534,3 @@ impl Builder<'_> {
 
 /// What a local table takes at most when the file does not say.
 const MEMORY: u64 = 64 << 20;
-
-/// The most an adaptive concurrency limit ever admits at once.
-const ADAPTIVE_MOST: u64 = 1_000;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use http::header::{HOST, REFERER, USER_AGENT};
+use http::header::{HOST, REFERER, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use smallvec::SmallVec;
 
@@ -174,7 +174,16 @@ impl Journal {
     }
 
     /// The upstream was asked at `since`: its answer has begun, or will not come.
-    pub(super) fn forwarded(&mut self, upstream: usize, since: Timestamp, outcome: Result<StatusCode, &ForwardError>) {
+    pub(super) fn forwarded<B>(
+        &mut self,
+        upstream: usize,
+        since: Timestamp,
+        outcome: Result<&Response<B>, &ForwardError>,
+    ) {
+        if let Ok(response) = outcome {
+            self.follow(response);
+        }
+        let outcome = outcome.map(Response::status);
         self.upstream = Some(upstream);
         let slot = self.snapshot.labels.upstream(upstream);
         if let Some(permit) = &self.permit {
@@ -190,6 +199,18 @@ impl Journal {
                 self.side.metrics.overhead(since.since(self.at).0);
             }
             Err(error) => self.side.metrics.upstream_failed(slot, error.label()),
+        }
+    }
+
+    /// An upstream that asks for less is given less by the limits that follow its health.
+    fn follow<B>(&self, response: &Response<B>) {
+        if !matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+            return;
+        }
+        let now = self.side.clock.now();
+        let limits = &self.snapshot.policy.limits;
+        for health in self.claims.charges().iter().filter_map(|charge| limits[charge.limit].algorithm.health()) {
+            health.troubled(now, retry_after(response.headers(), now));
         }
     }
 
@@ -347,6 +368,16 @@ impl Guard for Closing {
         };
         self.0.close(end.bytes, reason);
     }
+}
+
+/// How long an upstream asks to be left alone: seconds, or a date (RFC 9110 section 10.2.3).
+fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Micros> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Micros::from_secs(seconds));
+    }
+    let date = httpdate::parse_http_date(text).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    Some(Timestamp::from_micros(0).after(Micros::from_secs(date.as_secs())).since(now))
 }
 
 /// A decision's id in writing: 16 hexadecimal digits. Neighbours must not look alike, so the count is mixed first

@@ -25,6 +25,7 @@ use crate::clock::Clock;
 use crate::limit::{Claim, Draw, Limit, Placement, Settlement, Standing, Timestamp, Verdict};
 
 use super::{Store, StoreError};
+pub(crate) use carry::same_bucket;
 pub use carry::{Carried, Carry, CarryReport};
 pub use snapshot::SnapshotError;
 
