@@ -13,12 +13,11 @@ pub const ANSWER_WITHIN: Duration = Duration::from_millis(20);
 /// What a busy machine may add to it, and the 100 ms that PostgreSQL is given.
 const SLACK: Duration = Duration::from_millis(500);
 
+/// How long a test waits for what must happen: far longer than it takes, since the machine may be busy.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
 pub async fn draw(store: &impl Store, limit: &Limit, key: &[u8]) -> Result<bool, StoreError> {
-    let start = Instant::now();
-    let outcome = store.draw(&[Claim { limit, key, cost: 1, enforced: true }]).await;
-    let took = start.elapsed();
-    assert!(took < ANSWER_WITHIN + SLACK, "answered after {took:?}, deadline {ANSWER_WITHIN:?}");
-    outcome.map(|draw| draw.granted)
+    store.draw(&[Claim { limit, key, cost: 1, enforced: true }]).await.map(|draw| draw.granted)
 }
 
 /// Draws until the bucket is empty; how many were granted.
@@ -65,20 +64,25 @@ pub async fn storm<S: Store>(
     (granted.load(Ordering::Relaxed), failed)
 }
 
-/// The store answers again, without being restarted, within `bound`.
-pub async fn recovers(store: &impl Store, limit: &Limit, bound: Duration) -> Duration {
+/// The store answers again, without being restarted.
+pub async fn recovers(store: &impl Store, limit: &Limit) {
     let mut turn = 0_u32;
-    eventually("answer of the store", bound, async || {
+    eventually("answer of the store", PATIENCE, async || {
         turn += 1;
         draw(store, limit, &turn.to_le_bytes()).await.is_ok()
     })
-    .await
+    .await;
 }
 
 /// The store notices that its server does not answer; every request is answered in time meanwhile.
 pub async fn fails_in_time(store: &impl Store, limit: &Limit) {
-    eventually("failure", Duration::from_secs(3), async || draw(store, limit, b"x").await.is_err()).await;
+    eventually("failure", PATIENCE, async || draw(store, limit, b"x").await.is_err()).await;
+    let mut late = 0;
     for turn in 0..200_u32 {
+        let start = Instant::now();
         assert!(draw(store, limit, &turn.to_le_bytes()).await.is_err(), "the server is gone");
+        late += u32::from(start.elapsed() > ANSWER_WITHIN + SLACK);
     }
+    // The machine may hold this process up now and then, never for most requests.
+    assert!(late < 20, "{late} of 200 were answered after {:?}", ANSWER_WITHIN + SLACK);
 }

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tollgate::clock::Clock;
 use tollgate::limit::bucket::State;
@@ -174,14 +173,14 @@ async fn redis_says_what_the_pure_core_says() {
         let clock = Clock::manual(Timestamp::from_micros(START + 3_000_000));
         let store = RedisStore::start(RedisOptions {
             address: Address::parse(&server.url()).unwrap(),
-            answer_within: Micros::from_secs(2),
+            answer_within: Micros::from_secs(10),
             key_secret: b"a test's secret".to_vec(),
             clock: Clock::system(),
             pinned: Some(clock.clone()),
             local_refusals: false,
         })
         .unwrap();
-        assert!(store.ready(Duration::from_secs(5)).await);
+        assert!(store.ready(crate::faults::PATIENCE).await);
         same_words(&store, &clock, seed, 1_500).await;
         let diverged = store.counters().diverged.load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(diverged, 0, "the script grants what the core grants");
@@ -198,7 +197,7 @@ async fn postgres_says_what_the_pure_core_says() {
         let clock = Clock::manual(Timestamp::from_micros(START + 3_000_000));
         let store = PostgresStore::start(PostgresOptions {
             url: server.url(),
-            answer_within: Micros::from_secs(2),
+            answer_within: Micros::from_secs(10),
             key_secret: b"a test's secret".to_vec(),
             clock: Clock::system(),
             pinned: Some(clock.clone()),
@@ -207,7 +206,7 @@ async fn postgres_says_what_the_pure_core_says() {
             synchronous_commit: seed % 2 == 0,
         })
         .unwrap();
-        assert!(store.ready(Duration::from_secs(5)).await, "{:?}", store.health());
+        assert!(store.ready(crate::faults::PATIENCE).await, "{:?}", store.health());
         same_words(&store, &clock, seed, 600).await;
         let diverged = store.counters().diverged.load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(diverged, 0, "the statements grant what the core grants");

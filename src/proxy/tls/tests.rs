@@ -87,12 +87,15 @@ impl World {
     }
 
     fn serve(&self, settings: &TlsSettings) -> Server {
+        self.serve_with(settings, Settings::default())
+    }
+
+    fn serve_with(&self, settings: &TlsSettings, server: Settings) -> Server {
         let tls = Arc::new(ServerTls::load(settings).expect("good files"));
         let listen = Listen { address: Address::Tcp(([127, 0, 0, 1], 0).into()), tls: Some(Arc::clone(&tls)) };
         let bound = bind(&[listen], 1).expect("a free port");
         let Address::Tcp(address) = bound[0].address else { panic!("bound to TCP") };
-        let shared =
-            Arc::new(Shared::new(Settings { tls_handshake: Duration::from_millis(500), ..Settings::default() }));
+        let shared = Arc::new(Shared::new(server));
         let workers = serve(bound, 1, Arc::clone(&shared), |_| Tell).expect("started");
         Server { tls, address, shared, _workers: workers }
     }
@@ -234,7 +237,8 @@ async fn a_verified_client_certificate_is_an_identity() {
 async fn a_handshake_that_does_not_end_is_cut_off() {
     let world = World::new();
     let settings = TlsSettings { certificates: vec![world.files("one", &["one.test"])], ..TlsSettings::default() };
-    let server = world.serve(&settings);
+    let bounds = Settings { tls_handshake: Duration::from_millis(500), ..Settings::default() };
+    let server = world.serve_with(&settings, bounds);
     for said in [&b"\x16\x03\x01"[..], b"", b"GET / HTTP/1.1\r\n\r\n"] {
         let mut stream = tokio::net::TcpStream::connect(server.address).await.expect("connected");
         stream.write_all(said).await.expect("sent");
@@ -242,5 +246,12 @@ async fn a_handshake_that_does_not_end_is_cut_off() {
         let end = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut answer)).await;
         let _ = end.expect("closed in time");
     }
+    // The caller sees the end a moment before the worker has counted it.
+    let counted = async {
+        while server.shared.stats.handshake_failures.value() < 3 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), counted).await.expect("all three are counted");
     assert_eq!(server.shared.stats.handshake_failures.value(), 3);
 }
