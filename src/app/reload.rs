@@ -98,6 +98,8 @@ impl Core {
         if let (Source::Text { text, .. }, Some(new)) = (&mut options.source, &state.text) {
             text.clone_from(new);
         }
+        // What changes from here on is seen by the next look.
+        state.watch.changed();
         let config = options.load();
         if let Err(error) = &config {
             return Err(error.render(false));

@@ -20,15 +20,18 @@ enum Print {
 }
 
 impl Watch {
-    /// Watches `files` from now on, and no others.
+    /// Watches `files` from now on, and no others. One that was watched before is compared with what it held when it was
+    /// last looked at: a change that came while it was being read is not missed.
     pub(crate) fn set(&mut self, files: impl IntoIterator<Item = PathBuf>) {
         let mut files: Vec<PathBuf> = files.into_iter().collect();
         files.sort_unstable();
         files.dedup();
+        let before = std::mem::take(&mut self.files);
+        let known = |file: &Path| before.iter().find(|(known, _)| known == file).map(|(_, print)| *print);
         self.files = files
             .into_iter()
             .map(|file| {
-                let print = self.print(&file);
+                let print = known(&file).unwrap_or_else(|| self.print(&file));
                 (file, print)
             })
             .collect();
@@ -87,12 +90,18 @@ mod tests {
         // As the kubelet does it: the link is replaced, the files behind it are others.
         std::os::unix::fs::symlink("v2", path("new")).expect("linked");
         std::fs::rename(path("new"), path("data")).expect("renamed");
-        assert_eq!(watch.changed(), [mapped]);
+        assert_eq!(watch.changed(), [mapped.as_path()]);
 
         std::fs::write(path("absent"), "").expect("written");
         assert_eq!(watch.changed(), [path("absent")]);
         std::fs::remove_file(path("absent")).expect("removed");
         assert_eq!(watch.changed(), [path("absent")]);
+        // It changed between the look and the end of a reload that had read it before.
+        std::fs::write(path("plain"), "c").expect("written");
+        watch.set([path("plain"), mapped.clone()]);
+        assert_eq!(watch.changed(), [path("plain")]);
+        std::fs::write(path("plain"), "b").expect("written");
+        assert_eq!(watch.changed(), [path("plain")]);
         // Written anew with what it held: no change.
         std::fs::write(path("plain"), "b").expect("written");
         assert!(watch.changed().is_empty());

@@ -3,8 +3,10 @@
 //! [`Guarded`] wraps a body with what must happen when it ends, whole or cut short: the permit settled, the access
 //! log written, the place in a concurrency limit freed. It holds its guard inline; dropping it is an ending too.
 
+use std::cell::Cell;
 use std::fmt;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -135,6 +137,30 @@ impl Body for ResponseBody {
             Self::Http2(body) => body.size_hint(),
             Self::Echo(body) => body.size_hint(),
         }
+    }
+}
+
+/// How many bytes of a request's body have come so far, told by who reads it to who tells of it. Clones share the
+/// count; the default counts nothing, for requests without a body.
+#[derive(Clone, Debug, Default)]
+pub struct Received(Option<Rc<Cell<u64>>>);
+
+impl Received {
+    /// Counts from `bytes` on.
+    pub(crate) fn from(bytes: u64) -> Self {
+        Self(Some(Rc::new(Cell::new(bytes))))
+    }
+
+    /// `more` bytes came.
+    pub(crate) fn add(&self, more: usize) {
+        if let Some(count) = &self.0 {
+            count.set(count.get().saturating_add(more as u64));
+        }
+    }
+
+    /// Bytes so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.as_ref().map_or(0, |count| count.get())
     }
 }
 

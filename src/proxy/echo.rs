@@ -11,14 +11,15 @@ use http::{HeaderMap, Method, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::body::{BodyError, ResponseBody};
+use super::body::{BodyError, Received, ResponseBody};
 
-/// Answers `request` with itself.
-pub fn answer(request: Request<Incoming>) -> Response<ResponseBody> {
+/// Answers `request` with itself: at most `most` bytes of its body, counted in `received`. More than that breaks the
+/// answer off, since its head has gone out by then.
+pub fn answer(request: Request<Incoming>, most: Option<u64>, received: Received) -> Response<ResponseBody> {
     let (head, body) = request.into_parts();
     let with_body = !body.is_end_stream() && head.method != Method::HEAD;
     let mut response = if with_body {
-        Response::new(ResponseBody::Echo(EchoBody { incoming: body }))
+        Response::new(ResponseBody::Echo(EchoBody { incoming: body, left: most.unwrap_or(u64::MAX), received }))
     } else {
         let text = describe(&head.method, head.uri.path(), head.uri.query(), &head.headers);
         let length = text.len();
@@ -74,6 +75,9 @@ fn quote(out: &mut String, bytes: &[u8]) {
 #[derive(Debug)]
 pub struct EchoBody {
     incoming: Incoming,
+    /// Bytes the route still admits.
+    left: u64,
+    received: Received,
 }
 
 impl Body for EchoBody {
@@ -81,7 +85,16 @@ impl Body for EchoBody {
     type Error = BodyError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        Pin::new(&mut self.get_mut().incoming).poll_frame(cx).map_err(BodyError::Client)
+        let body = self.get_mut();
+        let frame = std::task::ready!(Pin::new(&mut body.incoming).poll_frame(cx)).transpose();
+        if let Ok(Some(piece)) = frame.as_ref().map(|frame| frame.as_ref().and_then(Frame::data_ref)) {
+            body.received.add(piece.len());
+            match body.left.checked_sub(piece.len() as u64) {
+                Some(left) => body.left = left,
+                None => return Poll::Ready(Some(Err(BodyError::TooBig))),
+            }
+        }
+        Poll::Ready(frame.map_err(BodyError::Client).transpose())
     }
 
     fn is_end_stream(&self) -> bool {

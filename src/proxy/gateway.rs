@@ -86,16 +86,18 @@ impl Handler for Gateway {
         let asked = rejection::Asked::of(&request);
         let mut journal = Journal::open(&self.side, &snapshot, &request, self.side.clock.now());
         let answer = self.answer(&snapshot, connection, request, &mut journal).await;
+        let mut meant = None;
         let Forwarded { mut response, tunnel } = match answer {
             Ok(forwarded) => forwarded,
             Err(rejection) => {
+                meant = Some(rejection.status());
                 let own = snapshot.refusal_body(journal.route());
                 journal.turned_away(&rejection);
                 rejection.respond(&asked, own, &journal.id()).into()
             }
         };
         journal.annotate(response.headers_mut());
-        journal.answered(&response);
+        journal.answered(&response, meant);
         match tunnel {
             None => response.map(|body| Guarded::new(body, Closing(journal))),
             Some(tunnel) => {
@@ -105,6 +107,7 @@ impl Handler for Gateway {
                     // A drain waits for it, as for a request.
                     let _task = task;
                     let carried = tunnel.run().await;
+                    journal.tunnelled(carried.up);
                     journal.close(carried.down, None);
                 });
                 response.map(Guarded::bare)
@@ -195,6 +198,7 @@ impl Gateway {
             journal.permitted(permit, Owed::new(rules));
             return Ok(fixed(status_of(*status), LOCATION, location, ResponseBody::Empty, response_edits));
         }
+        let received = journal.receiving(request.body());
         // They borrow the request, which goes its way now.
         drop(matched);
         drop(described);
@@ -215,7 +219,7 @@ impl Gateway {
             Target::Echo => {
                 journal.permitted(permit, Owed::new(rules));
                 request_edits.apply(request.headers_mut());
-                let mut response = echo::answer(request);
+                let mut response = echo::answer(request, body_max, received);
                 response_edits.apply(response.headers_mut());
                 return Ok(response.into());
             }
@@ -236,6 +240,7 @@ impl Gateway {
             caller,
             body_max,
             body_idle: snapshot.body_idle,
+            received,
         };
         let since = self.side.clock.now();
         let outcome = self.forwarder.forward(passage, &policy.upstreams[upstream], request).await;

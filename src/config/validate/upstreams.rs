@@ -221,6 +221,21 @@ fn build(name: &At<String>, raw: &At<RawUpstream>, servers: Vec<Server>, context
             context.push(problem.at(place, "no server of this upstream has an https URL"));
         }
     }
+    if let (true, true, Some(place)) =
+        (upstream.http2, upstream.proxy_protocol != ProxyProtocol::Off, raw.proxy_protocol.place())
+    {
+        let problem = Problem::error("a PROXY header cannot name the caller on an HTTP/2 connection");
+        context.push(
+            problem
+                .at(place, "requests of many callers share one")
+                .at(raw.http2.place().unwrap_or(place), "since this is on")
+                .help("leave one of them out: X-Forwarded-For names the caller of each request"),
+        );
+    }
+    if let (1, Some(place)) = (upstream.attempts, retries.on.place()) {
+        let problem = Problem::warning(format!("upstream `{}` never tries again", name.value));
+        context.push(problem.at(place, "says after what, but attempts = 1 is no retry"));
+    }
     Arc::new(upstream)
 }
 

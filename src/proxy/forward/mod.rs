@@ -37,7 +37,7 @@ pub use request_body::RequestBody;
 pub use stream::Stream;
 pub use tunnel::{Carried, Tunnel};
 
-use super::body::{BodyError, ResponseBody};
+use super::body::{BodyError, Received, ResponseBody};
 use super::pool::Slot;
 use crate::limit::Micros;
 use crate::limiter::Permit;
@@ -79,6 +79,8 @@ pub struct Passage<'p> {
     pub body_max: Option<u64>,
     /// How long a client may send nothing of its body.
     pub body_idle: Micros,
+    /// Where the bytes of its body are counted.
+    pub received: Received,
 }
 
 /// An answer, and the tunnel to run when it was a 101.

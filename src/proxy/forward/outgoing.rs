@@ -70,7 +70,8 @@ pub(super) fn prepare<'p>(
 
     let client = passage.peer.address.map(|address| SocketAddr::new(address, passage.peer.port));
     let (body, progress) = if sends_body {
-        let (body, progress) = RequestBody::new(body, passage.body_max, Expiry::after(passage.body_idle), gate.clone());
+        let (body, progress) =
+            RequestBody::new(body, passage.body_max, Expiry::after(passage.body_idle), passage.received, gate.clone());
         (body, Some(progress))
     } else {
         (RequestBody::empty(), None)

@@ -11,7 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::expiry::Expiry;
-use crate::proxy::body::BodyError;
+use crate::proxy::body::{BodyError, Received};
 use crate::proxy::headers;
 
 /// The body of a forwarded request.
@@ -27,6 +27,7 @@ struct Source {
     left: u64,
     idle: Expiry,
     progress: Rc<Progress>,
+    received: Received,
     gate: Option<Arc<Gate>>,
 }
 
@@ -88,15 +89,17 @@ impl RequestBody {
     }
 
     /// `incoming`, of which at most `most` bytes go through, none of them before `gate` opens. A client that sends
-    /// nothing for `idle` is given up.
+    /// nothing for `idle` is given up. What comes is counted in `received`.
     pub(super) fn new(
         incoming: Incoming,
         most: Option<u64>,
         idle: Expiry,
+        received: Received,
         gate: Option<Arc<Gate>>,
     ) -> (Self, Rc<Progress>) {
         let progress = Rc::new(Progress::default());
-        let source = Source { incoming, left: most.unwrap_or(u64::MAX), idle, progress: Rc::clone(&progress), gate };
+        let source =
+            Source { incoming, left: most.unwrap_or(u64::MAX), idle, progress: Rc::clone(&progress), received, gate };
         (Self { source: Some(source) }, progress)
     }
 }
@@ -134,6 +137,7 @@ impl Body for RequestBody {
             Some(Ok(frame)) => frame,
         };
         if let Some(piece) = frame.data_ref() {
+            source.received.add(piece.len());
             match source.left.checked_sub(piece.len() as u64) {
                 Some(left) => source.left = left,
                 None => return Poll::Ready(Some(Err(BodyError::TooBig))),

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use http::header::{HOST, REFERER, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http_body::Body;
 use smallvec::SmallVec;
 
 use super::{HeldSnapshot, Side};
@@ -16,7 +17,7 @@ use crate::limit::{Algorithm, Micros, Role, Standing, Timestamp, Verdict};
 use crate::limiter::{Denied, Permit};
 use crate::policy::identity::Caller;
 use crate::policy::{Charge, Claims, Identified};
-use crate::proxy::body::{Ended, Guard, Outcome};
+use crate::proxy::body::{Ended, Guard, Outcome, Received};
 use crate::proxy::forward::ForwardError;
 use crate::proxy::quota_headers::Fact;
 use crate::proxy::rejection::{Refused, Rejection};
@@ -45,6 +46,8 @@ pub(super) struct Journal {
     reason: &'static str,
     turned_away: bool,
     status: u16,
+    /// Bytes of its body that were read.
+    received: Received,
     permit: Option<Permit>,
     owed: Owed,
     closed: bool,
@@ -91,6 +94,7 @@ impl Journal {
             reason: "",
             turned_away: false,
             status: CALLER_LEFT,
+            received: Received::default(),
             permit: None,
             owed: Owed::default(),
             closed: false,
@@ -113,6 +117,19 @@ impl Journal {
 
     pub(super) fn matched(&mut self, route: usize) {
         self.route = Some(route);
+    }
+
+    /// Whoever reads the request's body adds to this count.
+    pub(super) fn receiving<B: Body>(&mut self, body: &B) -> Received {
+        if !body.is_end_stream() {
+            self.received = Received::from(0);
+        }
+        self.received.clone()
+    }
+
+    /// A tunnel carried `up` bytes from the caller.
+    pub(super) fn tunnelled(&mut self, up: u64) {
+        self.received = Received::from(up);
     }
 
     /// The route, if one matched.
@@ -243,15 +260,12 @@ impl Journal {
         self.snapshot.quota.annotate(headers, &facts, self.refused_by != 0, self.retry_after, self.at);
     }
 
-    /// The head of the answer is known: what it decides of the cost is settled.
-    pub(super) fn answered<B>(&mut self, response: &Response<B>) {
-        self.head_known(response.status(), response.headers());
-    }
-
-    fn head_known(&mut self, status: StatusCode, headers: &HeaderMap) {
-        self.status = status.as_u16();
+    /// The head of the answer is known: what it decides of the cost is settled. `meant` is what the gateway's own answer
+    /// says by its status, or would say: to a gRPC call a dead upstream is a 200 with a status of its own.
+    pub(super) fn answered<B>(&mut self, response: &Response<B>, meant: Option<StatusCode>) {
+        self.status = response.status().as_u16();
         if let (Some(permit), false) = (&mut self.permit, self.owed.is_empty()) {
-            self.owed.on_head(permit, status, headers);
+            self.owed.on_head(permit, meant.unwrap_or(response.status()), response.headers());
         }
     }
 
@@ -270,15 +284,16 @@ impl Journal {
         }
         let took = self.side.clock.now().since(self.at).0;
         self.side.metrics.finished(self.snapshot.labels.route(self.route), self.status, took);
-        self.side.metrics.bytes(0, sent);
+        let received = self.received.bytes();
+        self.side.metrics.bytes(received, sent);
         if let (Some(writer), Some(head)) = (&self.side.access, &self.head)
             && writer.enabled(self.turned_away)
         {
-            self.log(writer, head, sent, took);
+            self.log(writer, head, [received, sent], took);
         }
     }
 
-    fn log(&self, writer: &access::AccessWriter, head: &Head, sent: u64, took: u64) {
+    fn log(&self, writer: &access::AccessWriter, head: &Head, [received_bytes, sent_bytes]: [u64; 2], took: u64) {
         let policy = &self.snapshot.policy;
         let charges: SmallVec<[access::Charge<'_>; 4]> = self
             .claims
@@ -309,8 +324,8 @@ impl Journal {
             status: self.status,
             refused: self.turned_away,
             reason: self.reason,
-            received_bytes: 0,
-            sent_bytes: sent,
+            received_bytes,
+            sent_bytes,
             duration_micros: took,
             upstream_micros: self.upstream_micros,
             store_micros: self.store_micros,

@@ -70,6 +70,12 @@ fn a_browser_may_read_a_refusal() {
     let exposed = response.headers()["access-control-expose-headers"].to_str().expect("text");
     assert!(exposed.contains("Retry-After") && exposed.contains("RateLimit-Policy"));
     assert_eq!(response.headers()["vary"], "Origin");
+    assert_eq!(response.headers()["access-control-allow-credentials"], "true");
+    let refusal = IdentityRefusal { identity: "user".into(), reason: IdentityReason::Missing };
+    let unknown = Rejection::Unidentified { refusal, challenge: None };
+    let response = unknown.respond(&asked(&[("origin", "https://a.example")]), None, "");
+    assert_eq!(response.headers()["access-control-allow-origin"], "https://a.example");
+    assert!(!response.headers().contains_key("access-control-allow-credentials"), "no word on who is logged in");
     assert!(!denied().respond(&asked(&[]), None, "").headers().contains_key("access-control-allow-origin"));
 }
 

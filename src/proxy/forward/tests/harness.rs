@@ -17,7 +17,7 @@ use crate::policy::upstream::{
     Balance, Eject, HostPolicy, ProxyProtocol, Retry, Server, ServerAddress, TlsFiles, Upstream,
 };
 use crate::policy::{FilledEdits, UpstreamTimeouts};
-use crate::proxy::body::ResponseBody;
+use crate::proxy::body::{Received, ResponseBody};
 use crate::proxy::forward::{Forwarder, Passage};
 use crate::proxy::framing;
 use crate::proxy::listener::{Address, Listen, bind};
@@ -60,6 +60,7 @@ impl Relay {
             caller: 0,
             body_max: self.route.body_max,
             body_idle: Micros::from_secs(5),
+            received: Received::default(),
         };
         let forwarded = self.forwarder.forward(passage, &self.upstream, request).await?;
         if let Some(tunnel) = forwarded.tunnel {
