@@ -23,9 +23,9 @@ limits = ["all"]
 "#;
 
 /// A running `tollgate`, killed when dropped.
-struct Process {
-    child: Child,
-    address: SocketAddr,
+pub(crate) struct Process {
+    pub(crate) child: Child,
+    pub(crate) address: SocketAddr,
     log: BufReader<std::process::ChildStderr>,
     directory: tempfile::TempDir,
 }
@@ -33,9 +33,14 @@ struct Process {
 impl Process {
     /// Starts it with at most `descriptors` open files.
     fn start(descriptors: u32) -> Self {
+        Self::with(FILE, descriptors)
+    }
+
+    /// Starts it on this configuration.
+    pub(crate) fn with(config: &str, descriptors: u32) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("gateway.toml");
-        std::fs::write(&file, FILE).expect("written");
+        std::fs::write(&file, config).expect("written");
         let mut child = Command::new("sh")
             .args(["-c", &format!("ulimit -n {descriptors}; exec \"$0\" run --config \"$1\"")])
             .arg(env!("CARGO_BIN_EXE_tollgate"))

@@ -1,5 +1,8 @@
 //! A changed file takes effect without a lost request or a refilled bucket; a bad one changes nothing.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
 use crate::harness::{Gateway, Upstream};
 
 #[test]
@@ -37,6 +40,84 @@ fn a_connection_lives_through_a_reload_and_sees_the_new_routes() {
     gateway.reload(&new).expect("a good file");
     assert_eq!(connection.request("GET", "/", &[]).status, 404);
     assert_eq!(connection.request("GET", "/new", &[]).status, 200);
+}
+
+#[test]
+fn a_changed_limit_keeps_what_is_left_and_a_changed_algorithm_starts_afresh_and_says_so() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&limited("5/minute", 5, &upstream));
+    let left = || gateway.get("/").header("ratelimit").and_then(|field| field.split(['=', ';']).nth(2)?.parse().ok());
+    assert_eq!([left(), left()], [Some(4_u64), Some(3)]);
+    gateway.reload(&limited("9/minute", 9, &upstream)).expect("a good file");
+    assert_eq!(left(), Some(2), "three were left, and a larger burst adds none");
+    gateway.reload(&limited("9/minute", 1, &upstream)).expect("a good file");
+    assert_eq!(left(), Some(0), "clamped to the smaller burst");
+    gateway.reload(&limited("5/minute", 5, &upstream)).expect("a good file");
+    assert_eq!(gateway.get("/").status, 429, "what was clamped does not come back");
+    gateway.advance(Duration::from_secs(12));
+    assert_eq!(left(), Some(0), "the new rate refills");
+
+    let windows = limited("5/minute", 5, &upstream).replace("burst = 5", "algorithm = \"sliding_log\"");
+    let words = gateway.reload(&windows).expect("a good file");
+    assert!(words.contains("start afresh: per_caller"), "{words}");
+    assert_eq!(left(), Some(4));
+    let words = gateway.reload(&windows).expect("a good file");
+    assert!(!words.contains("afresh"), "{words}");
+}
+
+#[test]
+fn reloads_under_load_lose_no_request_and_refill_nobody() {
+    const BURST: u64 = 200;
+    let upstream = Upstream::hello();
+    let config = |rate: &str, extra: &str| {
+        let path = limited(rate, BURST, &upstream).replace("/**", "/tight");
+        format!("{path}[[routes]]\nmatch = \"/open\"\nupstream = \"{}\"\n{extra}", upstream.url())
+    };
+    let gateway = Gateway::start(&config("200/hour", ""));
+    let (stop, admitted, answered) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let loads: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut connection = gateway.connect();
+                    let mut asked = 0_u32;
+                    while !stop.load(Ordering::Relaxed) {
+                        // On one connection throughout, and every few requests one of its own.
+                        asked += 1;
+                        let open =
+                            if asked % 8 == 0 { gateway.get("/open") } else { connection.request("GET", "/open", &[]) };
+                        assert_eq!((open.status, open.text().as_str()), (200, "hello"));
+                        match connection.request("GET", "/tight", &[]).status {
+                            200 => admitted.fetch_add(1, Ordering::Relaxed),
+                            other => {
+                                assert_eq!(other, 429);
+                                0
+                            }
+                        };
+                        answered.fetch_add(2, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        for round in 0..40_u64 {
+            // Numbers, routes, and what is beside them change; now and then the file is bad.
+            let before = answered.load(Ordering::Relaxed);
+            let rate = ["200/hour", "300/hour", "7/minute"][usize::try_from(round % 3).expect("small")];
+            let extra = format!("[[routes]]\nmatch = \"/round-{round}\"\nupstream = \"builtin:echo\"\n");
+            gateway.reload(&config(rate, &extra)).expect("a good file");
+            if round % 5 == 0 {
+                gateway.reload("nonsense").expect_err("a bad file");
+            }
+            crate::harness::eventually("requests pass between reloads", || {
+                answered.load(Ordering::Relaxed) > before + 8
+                    || loads.iter().any(std::thread::ScopedJoinHandle::is_finished)
+            });
+        }
+        stop.store(true, Ordering::Relaxed);
+        // One that panicked makes the scope panic.
+    });
+    assert!(answered.load(Ordering::Relaxed) > 40 * 8);
+    assert_eq!(admitted.load(Ordering::Relaxed), BURST, "the clock stands still: the burst, once, over all reloads");
 }
 
 fn limited(rate: &str, burst: u64, upstream: &Upstream) -> String {

@@ -1,0 +1,122 @@
+//! What is told of a request afterwards: the access log, and the counters of what went wrong.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::harness::{Gateway, Upstream, eventually};
+
+fn lines(log: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+}
+
+#[test]
+fn the_log_tells_the_bytes_of_both_bodies() {
+    let upstream = Upstream::hello();
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("access.log");
+    let gateway = Gateway::start(&format!(
+        "[log]\naccess = '{}'\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\n\
+         [[routes]]\nmatch = \"/echo\"\nupstream = \"builtin:echo\"\nbody = \"8B\"\n",
+        log.display(),
+        upstream.url()
+    ));
+    let mut connection = gateway.connect();
+    for (request, status) in [
+        ("POST /up HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nabcde", 200),
+        ("POST /up HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n", 200),
+        ("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nabcdef\r\n0\r\n\r\n", 200),
+        ("GET /up HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+    ] {
+        connection.send(request);
+        assert_eq!(connection.answer("POST").status, status);
+    }
+    connection.send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nabcdefghi\r\n0\r\n\r\n");
+    let cut = connection.try_answer("POST");
+    let cut = cut.map_or_else(|error| error.kind() == ErrorKind::UnexpectedEof, |answer| answer.truncated);
+    assert!(cut, "an echo keeps to the bound of its route, too");
+    eventually("the log is written", || lines(&log).len() == 5);
+    let told: Vec<[u64; 2]> = lines(&log)
+        .iter()
+        .map(|line| ["received_bytes", "sent_bytes"].map(|name| line[name].as_u64().unwrap_or(0)))
+        .collect();
+    assert_eq!(told[..4], [[5, 5], [7, 5], [6, 6], [0, 5]]);
+    assert_eq!(lines(&log)[4]["reason"], "too_big");
+    let metrics = gateway.admin_get("/metrics").text();
+    assert!(metrics.contains("tollgate_received_bytes_total 27\n"), "{metrics}");
+}
+
+#[test]
+fn a_refusal_is_told_with_its_id_its_limits_and_no_key_in_clear() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("access.log");
+    let gateway = Gateway::start(&format!(
+        "[log]\naccess = '{}'\nsample = \"0% of requests\"\n\
+         [identities.who]\nkey = [\"header:x-api-key\"]\nwhen_missing = \"refuse\"\n\
+         [limits.it]\nrate = \"1/minute\"\nburst = 1\nper = \"who\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"it\"]\n",
+        log.display()
+    ));
+    let ask = || gateway.request("GET", "/a?token=hush", &[("x-api-key", "hush")]);
+    assert_eq!(ask().status, 200);
+    let refused = ask();
+    eventually("the refusal is kept, whatever the sample", || lines(&log).len() == 1);
+    let line = &lines(&log)[0];
+    assert_eq!(line["id"], refused.json()["decision_id"]);
+    assert_eq!((line["status"].as_u64(), line["retry_after_ms"].as_u64()), (Some(429), Some(60_000)));
+    assert!(line.to_string().contains("\"it\""), "{line}");
+    assert!(!line.to_string().contains("hush"), "{line}");
+}
+
+#[test]
+fn every_malformed_request_is_answered_with_a_problem_and_counted() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&format!(
+        "[server.bounds]\nheaders = 20\nheader_bytes = \"32KiB\"\nbody = \"1KiB\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\n",
+        upstream.url()
+    ));
+    let counted = || {
+        let metrics = gateway.admin_get("/metrics").text();
+        let of = |line: &str| line.starts_with("tollgate_bad_requests_total{") || line.contains("reason=\"too_big\"");
+        metrics
+            .lines()
+            .filter(|line| of(line))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+            .sum::<u64>()
+    };
+    let target = format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(20 << 10));
+    let head = format!("GET / HTTP/1.1\r\nHost: x\r\nx-big: {}\r\n\r\n", "a".repeat(40 << 10));
+    let fields = format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "x-a: b\r\n".repeat(30));
+    for (request, status) in [
+        ("NONSENSE\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+        ("GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nHost: x\r\nbad name: 1\r\n\r\n", 400),
+        ("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
+        ("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2000\r\n\r\n", 413),
+        (&target, 414),
+        (&head, 431),
+        (&fields, 431),
+    ] {
+        let before = counted();
+        let mut connection = gateway.connect();
+        connection.send(request);
+        let answer = connection.answer("GET");
+        let shown = &request[..request.len().min(60)];
+        assert_eq!(
+            (answer.status, answer.header("content-type")),
+            (status, Some("application/problem+json")),
+            "{shown}"
+        );
+        assert_eq!(answer.json()["status"], status, "{shown}");
+        eventually("it is counted", || counted() == before + 1);
+    }
+    assert_eq!(upstream.seen().len(), 0);
+    assert_eq!(gateway.get("/").status, 200);
+}
