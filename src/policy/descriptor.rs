@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use http::header::{ACCESS_CONTROL_REQUEST_METHOD, HOST, ORIGIN};
+use http::header::{
+    ACCESS_CONTROL_REQUEST_METHOD, AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, HeaderName, ORIGIN,
+    PROXY_AUTHORIZATION, TRANSFER_ENCODING,
+};
 use http::{HeaderMap, Method, Uri};
 
 use super::Peer;
@@ -54,13 +57,33 @@ impl<'r> Descriptor<'r> {
     }
 
     /// The method a CORS preflight asks about (Fetch standard, section 4.8); `None` for any other request.
+    ///
+    /// A preflight is not charged, so only what a browser would send is one: it carries no credentials, no body, and
+    /// nothing that tells a server to take it for another method.
     pub fn preflight(&self) -> Option<Method> {
-        if self.method != Method::OPTIONS || !self.headers.contains_key(ORIGIN) {
+        if self.method != Method::OPTIONS {
             return None;
         }
-        Method::from_bytes(self.headers.get(ACCESS_CONTROL_REQUEST_METHOD)?.as_bytes().trim_ascii()).ok()
+        self.once(&ORIGIN)?;
+        let asked = self.once(&ACCESS_CONTROL_REQUEST_METHOD)?;
+        let said = NOT_IN_PREFLIGHTS.iter().any(|name| self.headers.contains_key(name))
+            || METHOD_OVERRIDES.iter().any(|name| self.headers.contains_key(*name))
+            || self.headers.get_all(CONTENT_LENGTH).iter().any(|length| length != "0");
+        if said { None } else { Method::from_bytes(asked.trim_ascii()).ok() }
+    }
+
+    /// The value of a field that stands there once.
+    fn once(&self, name: &HeaderName) -> Option<&'r [u8]> {
+        let mut lines = self.headers.get_all(name).iter();
+        match (lines.next(), lines.next()) {
+            (Some(line), None) => Some(line.as_bytes()),
+            _ => None,
+        }
     }
 }
+
+const NOT_IN_PREFLIGHTS: [HeaderName; 4] = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION, TRANSFER_ENCODING];
+const METHOD_OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
 
 /// The host a request asks for: of its URI when that names one (HTTP/2, absolute form), else of its Host field.
 fn requested_host<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Result<Cow<'r, str>, Malformed> {

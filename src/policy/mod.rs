@@ -83,12 +83,34 @@ impl Policy {
     /// A CORS preflight asks about another request, so it takes that one's route, unless a route lists `OPTIONS`.
     pub fn route<'d>(&self, request: &'d Descriptor<'_>) -> Option<Match<'d>> {
         let find = |method| self.router.find(method, &request.host, &request.path, request.headers);
-        let Some(asked) = request.preflight() else { return find(request.method) };
+        let Some(asked) = self.preflight(request) else { return find(request.method) };
         let own = find(request.method);
         match own {
             Some(own) if self.routes[own.route].pattern.methods.contains(request.method) => Some(own),
             own => find(&asked).or(own),
         }
+    }
+
+    /// The method a CORS preflight asks about; `None` for any other request, and for one that says who asks: a browser
+    /// sends no key with its question.
+    pub fn preflight(&self, request: &Descriptor<'_>) -> Option<Method> {
+        let asked = request.preflight()?;
+        let keyed = self.key_headers().any(|name| request.headers.contains_key(name));
+        if keyed { None } else { Some(asked) }
+    }
+
+    /// The header fields that identities are read from by name.
+    fn key_headers(&self) -> impl Iterator<Item = &HeaderName> {
+        self.identities.iter().flat_map(|identity| &identity.sources).filter_map(|source| match source {
+            source::Source::Header(name) => Some(name),
+            _ => None,
+        })
+    }
+
+    /// Removes fields that some upstreams cannot tell from a key: CGI and its heirs read `x_api_key` as `x-api-key`, so
+    /// a caller could be limited by one key and served by another.
+    pub fn drop_lookalikes(&self, headers: &mut HeaderMap) {
+        drop_lookalikes(headers, |real| self.key_headers().any(|name| name.as_str() == real));
     }
 
     /// Who is asking, as far as the limits and templates of the route want to know. `now`: seconds since the Unix
@@ -208,14 +230,28 @@ impl FilledEdits<'_> {
         self.remove.is_empty() && self.set.is_empty()
     }
 
-    /// Changes `headers`: removals first, then settings, each in place of all lines of its name.
+    /// Changes `headers`: removals first, then settings, each in place of all lines of its name. Spellings of those
+    /// names with underscores go, too.
     pub fn apply(self, headers: &mut HeaderMap) {
+        drop_lookalikes(headers, |real| {
+            let removed = self.remove.iter().any(|name| name.as_str() == real);
+            removed || self.set.iter().any(|(name, _)| name.as_str() == real)
+        });
         for name in self.remove {
             headers.remove(name);
         }
         for (name, value) in self.set {
             headers.insert(name, value);
         }
+    }
+}
+
+/// Removes every field whose name, with its underscores read as hyphens, is another's for which `guarded` holds.
+pub fn drop_lookalikes(headers: &mut HeaderMap, guarded: impl Fn(&str) -> bool) {
+    let lookalike = |name: &&HeaderName| name.as_str().contains('_') && guarded(&name.as_str().replace('_', "-"));
+    let found: Vec<HeaderName> = headers.keys().filter(lookalike).cloned().collect();
+    for name in found {
+        headers.remove(name);
     }
 }
 

@@ -207,6 +207,47 @@ fn a_preflight_takes_the_route_of_the_request_it_asks_about() {
 }
 
 #[test]
+fn only_what_a_browser_would_ask_is_a_preflight() {
+    let tenant = identity("tenant", &["header:x-api-key"], WhenMissing::Refuse);
+    let policy = policy(vec![tenant], vec![rule("tenant", by(0))], vec![route("/**", &[0])]);
+    let asking = [("origin", "https://a.example"), ("access-control-request-method", "POST")];
+    let is_preflight = |more: &[(&'static str, &str)]| {
+        let sent = send("OPTIONS /a", &[&asking, more].concat());
+        policy.preflight(&sent.describe(&policy)).is_some()
+    };
+    assert!(is_preflight(&[]));
+    assert!(is_preflight(&[("content-length", "0"), ("access-control-request-headers", "x-api-key")]));
+    for more in [
+        ("origin", "https://b.example"),
+        ("access-control-request-method", "GET"),
+        ("authorization", "Bearer x"),
+        ("cookie", "sid=1"),
+        ("x-api-key", "k"),
+        ("content-length", "5"),
+        ("transfer-encoding", "chunked"),
+        ("x-http-method-override", "DELETE"),
+    ] {
+        assert!(!is_preflight(&[more]), "{more:?}");
+    }
+}
+
+#[test]
+fn what_looks_like_a_key_or_an_edited_field_goes() {
+    let tenant = identity("tenant", &["header:x-api-key"], WhenMissing::Refuse);
+    let policy = policy(vec![tenant], vec![rule("tenant", by(0))], vec![route("/**", &[0])]);
+    let mut headers = HeaderMap::new();
+    for name in ["x_api_key", "x-api_key", "x-api-key", "x_internal", "x_tier", "x_other"] {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));
+    }
+    policy.drop_lookalikes(&mut headers);
+    let (tier, remove) = (HeaderName::from_static("x-tier"), [HeaderName::from_static("x-internal")]);
+    FilledEdits { remove: &remove, set: vec![(&tier, HeaderValue::from_static("pro"))] }.apply(&mut headers);
+    let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+    left.sort_unstable();
+    assert_eq!(left, ["x-api-key", "x-tier", "x_other"]);
+}
+
+#[test]
 fn a_missing_key_does_what_the_identity_says() {
     let routes = || vec![route("/**", &[0, 1])];
     let rules = || vec![rule("tenant", by(0)), rule("total", Scope::Everyone)];

@@ -162,6 +162,7 @@ impl Gateway {
     ) -> Result<Forwarded, Rejection> {
         framing::admit(&mut request)?;
         let policy = &snapshot.policy;
+        policy.drop_lookalikes(request.headers_mut());
         let peer = connection.peer();
         let subject = connection.tls.as_ref().and_then(|tls| tls.client_subject.as_deref());
         let described = policy
@@ -176,7 +177,7 @@ impl Gateway {
         if length.zip(body_max).is_some_and(|(length, most)| length > most) {
             return Err(Rejection::TooBig);
         }
-        let preflight = rejection::is_preflight(request.method(), request.headers());
+        let preflight = policy.preflight(&described).is_some() && request.body().is_end_stream();
         let who = match policy.identify(&matched, &described, journal.at().as_micros() / 1_000_000) {
             Ok(who) => who,
             // A browser sends no credentials with its question whether it may.

@@ -13,7 +13,7 @@ use http::header::{
     TRAILER, TRANSFER_ENCODING, UPGRADE, WWW_AUTHENTICATE,
 };
 
-use crate::policy::Peer;
+use crate::policy::{Peer, drop_lookalikes};
 
 /// `X-Forwarded-For`
 pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -138,20 +138,30 @@ pub fn set_forwarding(headers: &mut HeaderMap, peer: &Peer, host: Option<&Header
     }
 }
 
-/// CGI and its heirs read `x_forwarded_for` as `x-forwarded-for`: such spellings never pass.
+/// CGI and its heirs read `x_forwarded_for` as `x-forwarded-for`, and some take `content_length` for framing: such
+/// spellings never pass, nor does any that stands beside the name it looks like.
 fn drop_underscored(headers: &mut HeaderMap) {
     if !headers.keys().any(|name| name.as_str().contains('_')) {
         return;
     }
-    for name in ["x_forwarded_for", "x_forwarded_proto", "x_forwarded_host", "x_forwarded_port", "x_real_ip"] {
-        headers.remove(name);
-    }
-    for name in
-        ["x-forwarded_for", "x_forwarded-for", "x-forwarded_proto", "x_forwarded-proto", "x-real_ip", "x_real-ip"]
-    {
-        headers.remove(name);
-    }
+    let present: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().contains('-')).cloned().collect();
+    drop_lookalikes(headers, |real| {
+        GUARDED.iter().any(|name| name.as_str() == real) || present.iter().any(|name| name.as_str() == real)
+    });
 }
+
+/// What says where a request came from, or where it ends.
+const GUARDED: [HeaderName; 9] = [
+    X_FORWARDED_FOR,
+    X_FORWARDED_PROTO,
+    X_FORWARDED_HOST,
+    X_FORWARDED_PORT,
+    X_REAL_IP,
+    CONTENT_LENGTH,
+    TRANSFER_ENCODING,
+    PROXY_CONNECTION,
+    PROXY_AUTHORIZATION,
+];
 
 /// `X-Forwarded-For` with `peer` as its rightmost element, over all lines that stood there.
 fn append_for(headers: &HeaderMap, peer: IpAddr, trusted: bool) -> HeaderValue {

@@ -8,7 +8,7 @@ mod render;
 use std::sync::Arc;
 
 use http::header::{CONTENT_TYPE, ORIGIN};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use smallvec::SmallVec;
 
 use super::body::{BodyError, ResponseBody};
@@ -93,13 +93,6 @@ impl Asked {
             origin: headers.get(ORIGIN).cloned(),
         }
     }
-}
-
-/// Whether a request is a browser's question before the request proper. It is never charged (Fetch, 3.2.2).
-pub fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
-    *method == Method::OPTIONS
-        && headers.contains_key(ORIGIN)
-        && headers.contains_key(http::header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
 /// What `WWW-Authenticate` says for an identity made of `sources`; `None` where no scheme is registered.

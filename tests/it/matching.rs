@@ -54,3 +54,25 @@ fn a_preflight_needs_no_key_and_finds_the_route_it_asks_about() {
     assert_eq!(gateway.request("POST", "/v1", &keyed).status, 429);
     assert_eq!(gateway.request("POST", "/v1", &[("x-api-key", "a"), ("x-api-key", "b")]).status, 400);
 }
+
+#[test]
+fn what_no_browser_would_ask_is_charged_as_any_request() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&format!(
+        "[limits.all]\nrate = \"1/hour\"\nburst = 1\nper = \"address\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"all\"]\n",
+        upstream.url()
+    ));
+    let asking = [("origin", "https://app.example"), ("access-control-request-method", "POST")];
+    assert_eq!(gateway.request("OPTIONS", "/v1", &asking).status, 200);
+    let with_session = [asking[0], asking[1], ("cookie", "sid=1")];
+    assert_eq!(gateway.request("OPTIONS", "/v1", &with_session).status, 200);
+    assert_eq!(gateway.request("OPTIONS", "/v1", &with_session).status, 429);
+    let mut connection = gateway.connect();
+    connection.send(
+        "OPTIONS /v1 HTTP/1.1\r\nHost: x\r\nOrigin: https://app.example\r\nAccess-Control-Request-Method: POST\r\n\
+         Content-Length: 2\r\n\r\nhi",
+    );
+    assert_eq!(connection.answer("OPTIONS").status, 429);
+    assert_eq!(gateway.request("OPTIONS", "/v1", &asking).status, 200, "a question that is one passes");
+}

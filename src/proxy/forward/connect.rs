@@ -72,6 +72,7 @@ impl Connector {
         let stream = self.stream(client).await?;
         let (sender, connection) = http1::Builder::new()
             .max_headers(RESPONSE_HEADERS_MAX)
+            .max_buf_size(READ_BUFFER)
             .handshake::<_, RequestBody>(TokioIo::new(stream))
             .await
             .map_err(ForwardError::Answer)?;
@@ -226,5 +227,8 @@ fn tls_error(error: io::Error) -> ForwardError {
 /// How often a silent HTTP/2 connection is asked whether it lives, and how long the answer may take.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_WITHIN: Duration = Duration::from_secs(10);
+/// Bytes an HTTP/1 answer may run ahead of a caller that reads slowly; its head must fit. What hyper takes by itself
+/// (400 KiB) makes a thousand slow readers half a gigabyte.
+const READ_BUFFER: usize = 64 * 1024;
 /// Header fields an upstream's answer may have.
 const RESPONSE_HEADERS_MAX: usize = 256;
