@@ -92,6 +92,14 @@ pub enum StartError {
     /// The shared store cannot be set up.
     #[error("[store]: {0}")]
     Store(String),
+    /// The admin listener cannot be bound.
+    #[error("the admin listener cannot be started on {address}: {source}")]
+    Admin {
+        /// Where it was to listen.
+        address: String,
+        /// Why it does not.
+        source: io::Error,
+    },
     /// Something of the system failed.
     #[error("{what}: {source}")]
     System {
@@ -178,7 +186,10 @@ fn start_with(config: Config, options: Options) -> Result<RunningGateway, StartE
     core.require_store();
     let admin = match admin_listen {
         None => None,
-        Some(listen) => Some(core.admin(&listen).map_err(system("the admin listener cannot be started"))?),
+        Some(listen) => {
+            let failed = |source| StartError::Admin { address: listen.to_string(), source };
+            Some(core.admin(&listen).map_err(failed)?)
+        }
     };
     let watcher = Watcher::start(&core).map_err(system("the thread that watches files cannot be started"))?;
     core.readiness.enter(Phase::Serving);

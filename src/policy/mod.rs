@@ -28,7 +28,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 
 use crate::limit::{Limit, Micros};
 use address::AddressPolicy;
-use identity::{Evidence, Identity};
+use identity::{Evidence, Identity, WhenMissing};
 use plan::Plan;
 use route::{HeaderEdits, Placeholder, Route, Router, Template};
 use upstream::Upstream;
@@ -202,6 +202,22 @@ impl Policy {
                 }
             }
         }
+    }
+
+    /// The identities, by index, that a request of the route with this index may be resolved by: those its limits and
+    /// templates name, and those that stand in for them.
+    pub fn identities_of(&self, route: usize) -> Vec<usize> {
+        let mut reached = self.plans[route].identities.clone();
+        let mut next = 0;
+        while let Some(&index) = reached.get(next) {
+            if let WhenMissing::Use(other) = self.identities[index].when_missing
+                && !reached.contains(&other)
+            {
+                reached.push(other);
+            }
+            next += 1;
+        }
+        reached
     }
 
     fn evidence<'e, 'r>(&'e self, matched: &'e Match<'_>, request: &'e Descriptor<'r>, now: u64) -> Evidence<'e, 'r> {

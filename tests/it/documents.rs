@@ -3,9 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
+use std::time::Duration;
 
 use tollgate::clock::Clock;
 use tollgate::config;
+
+use crate::harness::{Connection, Gateway, Upstream};
 
 #[test]
 fn every_toml_block_of_the_documents_is_a_good_configuration() {
@@ -35,6 +38,51 @@ fn the_shipped_file_checks_clean_and_its_tests_pass() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains(" 0 failed"), "it has tests: {text}");
+}
+
+#[test]
+fn the_shipped_file_serves_then_refuses_and_keeps_its_word() {
+    let shipped = read("gateway.toml");
+    let free = shipped.replace("http://0.0.0.0:8080", "127.0.0.1:0").replace("127.0.0.1:9180", "127.0.0.1:0");
+    let gateway = Gateway::start(&free);
+    for left in (0..5).rev() {
+        let answer = gateway.get("/hello");
+        assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (200, Some(left.to_string().as_str())));
+        assert!(answer.header("ratelimit").is_some() && answer.header("ratelimit-policy").is_some());
+    }
+    let refused = gateway.get("/hello");
+    assert_eq!(refused.status, 429);
+    let wait = refused.header("retry-after").and_then(|seconds| seconds.parse().ok()).expect("seconds");
+    assert_eq!(gateway.get("/health").status, 200, "a more specific route, charged on nothing");
+    gateway.advance(Duration::from_secs(wait));
+    assert_eq!(gateway.get("/hello").status, 200, "its word is kept");
+}
+
+#[test]
+fn the_metrics_and_admin_pages_of_the_readme_exist() {
+    let readme = read("README.md");
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&format!(
+        "[limits.it]\nrate = \"1/minute\"\nper = \"address\"\nfollow_upstream = {{ least = \"1/hour\" }}\n\
+         [limits.jobs]\nin_flight = \"adaptive\"\nper = \"everyone\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"it\", \"jobs\"]\n",
+        upstream.url()
+    ));
+    assert_eq!(gateway.get("/").status, 200);
+    let metrics = gateway.admin_get("/metrics").text();
+    let mut claimed = 0;
+    for (at, _) in readme.match_indices("`tollgate_") {
+        let name: String =
+            readme[at + 1..].chars().take_while(|letter| letter.is_ascii_lowercase() || *letter == '_').collect();
+        claimed += 1;
+        assert!(metrics.contains(&format!("\n{name}")), "the README speaks of {name}, which is not in\n{metrics}");
+    }
+    assert!(claimed > 3, "the README names metrics");
+    for page in ["/livez", "/readyz", "/metrics", "/api/v1/status"] {
+        assert!(readme.contains(page), "{page}");
+        assert_eq!(gateway.admin_get(page).status, 200, "{page}");
+    }
+    assert_eq!(Connection::open(gateway.admin()).request("POST", "/-/reload", &[]).status, 200);
 }
 
 #[test]

@@ -5,6 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::harness::Upstream;
+
 const FILE: &str = r#"
 [server]
 listen = "127.0.0.1:0"
@@ -39,13 +41,20 @@ impl Process {
     /// Starts it on this configuration.
     pub(crate) fn with(config: &str, descriptors: u32) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
-        let file = directory.path().join("gateway.toml");
-        std::fs::write(&file, config).expect("written");
+        std::fs::write(directory.path().join("gateway.toml"), config).expect("written");
+        // The name is the one it looks for by itself.
+        Self::run(&[], descriptors, directory)
+    }
+
+    /// Starts it with these words on its command line, in `directory`.
+    fn run(words: &[&str], descriptors: u32, directory: tempfile::TempDir) -> Self {
         let mut child = Command::new("sh")
-            .args(["-c", &format!("ulimit -n {descriptors}; exec \"$0\" run --config \"$1\"")])
+            .args(["-c", &format!("ulimit -n {descriptors}; exec \"$0\" run \"$@\"")])
             .arg(env!("CARGO_BIN_EXE_tollgate"))
-            .arg(&file)
+            .args(words)
+            .current_dir(directory.path())
             .env("NO_COLOR", "1")
+            .env_remove("TOLLGATE_CONFIG")
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -148,6 +157,39 @@ fn a_hang_up_reloads_and_a_bad_file_changes_nothing() {
     process.signal("HUP");
     line_with(&mut process.log, "the new configuration is in force");
     assert_eq!(ask(&mut stream), Some(404), "the same connection, the new routes");
+}
+
+#[test]
+fn it_starts_without_a_file() {
+    let upstream = Upstream::hello();
+    let words = ["--upstream", &upstream.url(), "--limit", "2/hour", "--per", "address"];
+    let ports = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let directory = tempfile::tempdir().expect("an empty directory");
+    let process = Process::run(&[&words[..], &ports[..]].concat(), 1024, directory);
+    let mut stream = process.connect();
+    assert_eq!([ask(&mut stream), ask(&mut stream), ask(&mut stream)], [Some(200), Some(200), Some(429)]);
+    assert_eq!(upstream.seen().len(), 2);
+}
+
+#[test]
+fn what_keeps_it_from_starting_is_said_with_its_place_and_exits_1() {
+    let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let port = taken.local_addr().expect("its address").to_string();
+    for (listener, words) in [("admin", "the admin listener"), ("server", "")] {
+        let other = if listener == "admin" { "server" } else { "admin" };
+        let config = format!(
+            "[{listener}]\nlisten = \"{port}\"\n[{other}]\nlisten = \"127.0.0.1:0\"\n\
+             [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n"
+        );
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("gateway.toml");
+        std::fs::write(&file, config).expect("written");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let output = command.arg("--config").arg(&file).output().expect("the program runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(&port) && said.contains(words), "{said}");
+    }
 }
 
 /// Far above what any of these takes.

@@ -170,6 +170,7 @@ pub(crate) fn check_cluster(routes: &Routes, limits: &Limits, store: Option<&Sto
 /// What is written and never used, and what is legal and hardly meant.
 pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Context<'_>) {
     unused(raw, policy, context);
+    tiers(raw, policy, context);
     unverified(raw, policy, context);
     unaddressed(raw, policy, server, context);
     without_limits(raw, policy, context);
@@ -237,6 +238,56 @@ fn unused(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
                 Problem::warning(format!("tier `{}` changes nothing", name.value))
                     .at(name.place, "no limit has numbers here"),
             );
+        }
+    }
+}
+
+/// Tiers that no caller has, and their limits on whose routes nobody's tier is known.
+fn tiers(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
+    // A list in a file of its own may name any tier by the time it is read again.
+    let own_file = |index: usize| {
+        let written =
+            entries_of(&raw.identities).iter().find(|(name, _)| *policy.identities[index].name == *name.value);
+        written.and_then(|(_, identity)| identity.callers.get()).is_some_and(|at| matches!(at.value, ShortOr::Short(_)))
+    };
+    let gives = |index: usize, tier: &str| {
+        let listed = policy.identities[index].callers.as_ref();
+        listed.is_some_and(|callers| {
+            own_file(index) || callers.load().iter().any(|caller| caller.tier.as_deref() == Some(tier))
+        })
+    };
+    for (tier, limits) in entries_of(&raw.tiers) {
+        if !(0..policy.identities.len()).any(|index| gives(index, &tier.value)) {
+            let problem = Problem::warning(format!("no caller is of tier `{}`", tier.value));
+            context.push(problem.at(tier.place, "no list of callers names it"));
+            continue;
+        }
+        for (limit, _) in &limits.entries {
+            let names = |route: &usize| {
+                policy.routes[*route].limits.iter().any(|one| *policy.rules[one.rule].name == *limit.value)
+            };
+            let on: Vec<usize> = (0..policy.routes.len()).filter(names).collect();
+            let known = |route: &usize| policy.identities_of(*route).iter().any(|index| gives(*index, &tier.value));
+            if !on.is_empty() && !on.iter().any(known) {
+                let problem = Problem::warning(format!("tier `{}` never changes limit `{}`", tier.value, limit.value));
+                context.push(problem.at(limit.place, "no route of this limit learns who the caller is").help(
+                    "a caller's tier is known where a limit of the route is `per` the identity that lists the caller",
+                ));
+            }
+        }
+    }
+    for (index, route) in list_of(&raw.routes).iter().enumerate() {
+        let lists = |index: &usize| policy.identities[*index].callers.is_some();
+        if index >= policy.routes.len() || policy.identities_of(index).iter().any(lists) {
+            continue;
+        }
+        let sets = route.request_headers.get().into_iter().chain(route.response_headers.get());
+        for (_, value) in sets.flat_map(|edits| entries_of(&edits.set)) {
+            if let Some(word) = ["{tier}", "{caller}"].into_iter().find(|word| value.as_str().contains(word)) {
+                let problem =
+                    Problem::warning(format!("`{word}` is always empty on route `{}`", policy.routes[index].name));
+                context.push(problem.at(value.place, "no limit of this route is per an identity that lists callers"));
+            }
         }
     }
 }
