@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::Limit;
 use super::bucket::{Judged, Report};
-use super::time::Micros;
+use super::time::{Micros, Timestamp};
 
 /// The most limits one request can be charged on; a route with more is a configuration error.
 pub const CLAIMS_MAX: usize = 16;
@@ -102,6 +102,14 @@ pub enum Change {
     Refund {
         /// Units to give back.
         units: u64,
+    },
+    /// The request was never sent on: give `units` back, also those of a request that still waited for its token if
+    /// nobody waits behind it.
+    Withdraw {
+        /// Units to give back.
+        units: u64,
+        /// When the bucket was to be full again once the request had drawn: still so, nobody drew since.
+        full_at: Timestamp,
     },
     /// The request has ended: free its place in a concurrency limit.
     Release {

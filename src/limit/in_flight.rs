@@ -121,7 +121,7 @@ impl InFlight {
         let held = state.map_or(0, |s| s.units);
         let units = match change {
             Change::Release { units } => held.saturating_sub(units),
-            Change::Charge { .. } | Change::Refund { .. } => held,
+            Change::Charge { .. } | Change::Refund { .. } | Change::Withdraw { .. } => held,
         };
         (units > 0).then_some(Held { units })
     }

@@ -67,7 +67,8 @@ pub struct Limit {
     pub lease: bool,
     /// Bytes its local table may take.
     pub memory: usize,
-    /// Whether grants can be corrected later (settle, refund, `count = "failures"`): such tables keep a floor.
+    /// Whether grants can be corrected later (settle, refund, `count = "failures"`, a held caller who leaves): such tables
+    /// keep a floor.
     pub refundable: bool,
 }
 

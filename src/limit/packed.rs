@@ -143,7 +143,14 @@ impl Packed {
                 let back = self.bucket.health().map_or(ticks, |health| health.returned(ticks, self.moment(now)));
                 arrival.saturating_sub(back).max(now)
             }
-            Change::Refund { .. } | Change::Release { .. } => arrival,
+            Change::Withdraw { units, full_at }
+                if self.max_wait == 0
+                    || arrival - now <= self.full
+                    || (self.p >= self.n && self.expiry(arrival) == full_at) =>
+            {
+                arrival.saturating_sub(units.saturating_mul(self.p)).max(now)
+            }
+            Change::Refund { .. } | Change::Withdraw { .. } | Change::Release { .. } => arrival,
         }
     }
 
@@ -207,7 +214,7 @@ mod tests {
             burst in 1u64..60,
             debt in prop_oneof![Just(0u64), 1u64..20],
             max_wait in prop_oneof![Just(0u64), 1u64..3_000_000],
-            steps in proptest::collection::vec((0u64..6, prop_oneof![Just(0u64), 0u64..40, 0u64..5_000_000], 0u64..70), 1..60),
+            steps in proptest::collection::vec((0u64..7, prop_oneof![Just(0u64), 0u64..40, 0u64..5_000_000], 0u64..70), 1..60),
         ) {
             let Some((bucket, packed)) = both(amount, period, burst, debt, max_wait) else { return Ok(()) };
             let (mut state, mut word, mut now) = (None, 0u64, EPOCH);
@@ -222,6 +229,13 @@ mod tests {
                     }
                     1 => {
                         let change = Change::Refund { units };
+                        state = bucket.settle(state, change, at);
+                        word = packed.settle(word, change, ticks);
+                    }
+                    2 => {
+                        // Sometimes of the last one, sometimes of one that is long past.
+                        let full_at = at.after(Micros(bucket.report(state, at).reset.0 + units % 2));
+                        let change = Change::Withdraw { units: units / 2, full_at };
                         state = bucket.settle(state, change, at);
                         word = packed.settle(word, change, ticks);
                     }

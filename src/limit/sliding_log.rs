@@ -148,7 +148,8 @@ impl SlidingLog {
                 let room = (2 * self.quota.amount).saturating_sub(self.counted(Some(log), from));
                 self.take(log, Entry { at: from, units: more.min(room) });
             }
-            Change::Refund { units } if from <= now || self.max_wait == Micros::ZERO => {
+            Change::Refund { units } | Change::Withdraw { units, .. }
+                if from <= now || self.max_wait == Micros::ZERO => {
                 log.entries.retain(|entry| self.counts(*entry, from));
                 let mut units = units;
                 while units > 0 {
@@ -161,7 +162,7 @@ impl SlidingLog {
                     }
                 }
             }
-            Change::Refund { .. } | Change::Release { .. } => {}
+            Change::Refund { .. } | Change::Withdraw { .. } | Change::Release { .. } => {}
         }
     }
 

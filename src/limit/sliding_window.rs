@@ -116,7 +116,7 @@ impl SlidingWindow {
             Change::Charge { more } => {
                 Pair { current: pair.current.saturating_add(more).min(self.most.max(pair.current)), ..pair }
             }
-            Change::Refund { units } => {
+            Change::Refund { units } | Change::Withdraw { units, .. } => {
                 let rest = units.saturating_sub(pair.current);
                 Pair {
                     current: pair.current.saturating_sub(units),

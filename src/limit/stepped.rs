@@ -129,10 +129,11 @@ impl Stepped {
         let Steps { units, since } = self.current(state, now);
         let settled = match change {
             Change::Charge { more } => units.saturating_sub(signed(more)).max(self.floor()).min(units),
-            Change::Refund { units: back } if units >= 0 || self.max_wait == Micros::ZERO => {
+            Change::Refund { units: back } | Change::Withdraw { units: back, .. }
+                if units >= 0 || self.max_wait == Micros::ZERO => {
                 units.saturating_add(signed(back)).min(self.burst)
             }
-            Change::Refund { .. } | Change::Release { .. } => units,
+            Change::Refund { .. } | Change::Withdraw { .. } | Change::Release { .. } => units,
         };
         (settled < self.burst).then_some(Steps { units: settled, since })
     }

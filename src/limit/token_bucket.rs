@@ -226,9 +226,22 @@ impl TokenBucket {
                 let back = self.health.as_ref().map_or(units, |health| signed(health.returned(unsigned(units), now)));
                 level.saturating_add(back).min(self.full)
             }
-            Change::Refund { .. } | Change::Release { .. } => level,
+            // Nobody is promised a moment after this one's: its place in the queue is the last, and free again. What
+            // was drawn at a lowered rate comes back at its written cost.
+            Change::Withdraw { units, full_at }
+                if level >= 0 || self.max_wait == Micros::ZERO || self.is_last(Level { level, at }, full_at) =>
+            {
+                level.saturating_add(self.scaled(units)).min(self.full)
+            }
+            Change::Refund { .. } | Change::Withdraw { .. } | Change::Release { .. } => level,
         };
         (settled < self.full).then_some(Level { level: settled, at })
+    }
+
+    /// Whether nobody has drawn since the bucket was to be full at `full_at`. Above a unit a microsecond two draws may
+    /// share that moment, and nobody knows.
+    fn is_last(&self, state: Level, full_at: Timestamp) -> bool {
+        self.quota.p >= self.quota.n && self.expiry(state) == full_at
     }
 
     /// When the bucket equals no bucket.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::limit::{Algorithm, Change, Claim, KeyBytes, Limit, Micros, Settlement, Standing, Timestamp, Verdict};
+use crate::limit::{Algorithm, Change, Claim, KeyBytes, Limit, Micros, Placement, Settlement, Standing, Timestamp, Verdict};
 use crate::store::Store;
 
 use super::decision::{Standings, bit};
@@ -154,14 +154,19 @@ impl Charge {
     fn settle(&mut self, settler: &dyn Settle, drawn_at: Timestamp, change: Change) {
         let change = match change {
             // Never more than was taken, however often it is said.
-            Change::Refund { units } => {
+            Change::Refund { units } | Change::Withdraw { units, .. } => {
                 let units = units.min(self.cost);
                 self.cost -= units;
                 // A window that has ended took its count with it: a refund would land in the next one.
                 if is_windowed(&self.limit) && settler.now().since(drawn_at) >= self.reset {
                     return;
                 }
-                Change::Refund { units }
+                match change {
+                    Change::Withdraw { full_at, .. } if self.limit.placement == Placement::Local => {
+                        Change::Withdraw { units, full_at }
+                    }
+                    _ => Change::Refund { units },
+                }
             }
             Change::Release { units } => {
                 let units = units.min(self.cost);
@@ -173,7 +178,10 @@ impl Charge {
                 Change::Charge { more }
             }
         };
-        if !matches!(change, Change::Charge { more: 0 } | Change::Refund { units: 0 } | Change::Release { units: 0 }) {
+        if !matches!(change, Change::Charge { more: 0 }
+                | Change::Refund { units: 0 }
+                | Change::Withdraw { units: 0, .. }
+                | Change::Release { units: 0 }) {
             settler.settle(Settlement { limit: &self.limit, key: &self.key, change }, self.ungoverned);
         }
     }
@@ -188,7 +196,8 @@ impl Drop for Permit {
             if is_in_flight(&charge.limit) {
                 charge.settle(&**settler, *drawn_at, Change::Release { units });
             } else if !*forwarded {
-                charge.settle(&**settler, *drawn_at, Change::Refund { units });
+                let full_at = drawn_at.after(charge.reset);
+                charge.settle(&**settler, *drawn_at, Change::Withdraw { units, full_at });
             }
         }
     }

@@ -90,7 +90,7 @@ impl Adjust {
     pub(crate) fn numbers(self) -> (i64, u64) {
         match self {
             Self::Change(Change::Charge { more }) => (1, more),
-            Self::Change(Change::Refund { units }) => (2, units),
+            Self::Change(Change::Refund { units } | Change::Withdraw { units, .. }) => (2, units),
             Self::Change(Change::Release { units }) => (3, units),
             Self::Hold(units) => (4, units),
         }

@@ -4,6 +4,7 @@
 mod adaptive;
 mod admin;
 mod cli;
+mod costs;
 mod documents;
 mod failures;
 mod forwarding;
@@ -16,7 +17,9 @@ mod matching;
 mod process;
 mod refusals;
 mod reload;
+mod restart;
 mod settling;
+mod shaping;
 mod shutdown;
 mod streaming;
 mod trying_out;

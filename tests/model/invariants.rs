@@ -279,6 +279,38 @@ fn i5_a_refund_among_waiting_requests_promises_no_moment_twice() {
     }
 }
 
+/// Whoever leaves while waiting gives the place back when nobody waits behind; then the next one gets that very moment.
+#[test]
+fn i5_a_place_given_back_among_waiting_requests_is_promised_once() {
+    let terms = Terms { max_wait: Micros::from_secs(60), burst: Some(1), ..bucket(1, Micros::from_secs(1), 1) };
+    let algorithm = Algorithm::new(&terms).expect("representable");
+    let mut rng = Rng::with_seed(5);
+    for _ in 0..200 {
+        let (mut state, mut now) = (None, Timestamp::from_micros(START));
+        // Who still waits or went, by due moment, with what they were told of the bucket.
+        let mut promised: Vec<(Timestamp, Timestamp)> = Vec::new();
+        for _ in 0..60 {
+            now = now.after(Micros(rng.u64(0..600_000)));
+            if rng.bool() || promised.is_empty() {
+                let decided = algorithm.decide(state.as_ref(), 1, now);
+                if let Verdict::Allow { wait } = decided.standing.verdict {
+                    promised.push((now.after(wait), now.after(decided.standing.reset)));
+                    state = decided.state;
+                }
+                continue;
+            }
+            let place = rng.usize(..promised.len());
+            let (due, full_at) = promised[place];
+            if due > now {
+                algorithm.settle(&mut state, Change::Withdraw { units: 1, full_at }, now);
+                promised.remove(place);
+            }
+        }
+        promised.sort_unstable();
+        assert!(promised.windows(2).all(|pair| pair[1].0.since(pair[0].0).0 >= 1_000_000), "{promised:?}");
+    }
+}
+
 /// Time that runs backwards and forwards again yields what the furthest moment yields, once.
 #[test]
 fn i6_a_clock_that_steps_back_mints_nothing() {

@@ -199,7 +199,10 @@ impl Builder<'_> {
         if let Some(settle) = &settle {
             costs::check_estimate(settle.estimate, self.raw.settle.place().unwrap_or_default(), &amounts, context);
         }
-        let keep = |limit: Limit| Arc::new(Limit { refundable, ..limit });
+        // Whoever leaves while held in the process gives the place back.
+        let held = self.placement() == Placement::Local
+            && self.raw.max_wait.get().is_some_and(|wait| wait.value.0 > Micros::ZERO);
+        let keep = |limit: Limit| Arc::new(Limit { refundable: refundable || held, ..limit });
         // Nothing is kept of a limit whose numbers are wrong: that has been said.
         let live = keep(live?);
         let variants: Option<Vec<_>> =

@@ -1,0 +1,129 @@
+//! What a request costs: said by the request within bounds, or learnt from the answer and settled.
+
+use crate::harness::{Connection, Gateway, Reply, Upstream, eventually};
+
+fn one_limit(numbers: &str, upstream: &Upstream) -> String {
+    format!(
+        "[limits.units]\n{numbers}\nper = \"everyone\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"units\"]\n",
+        upstream.url()
+    )
+}
+
+/// The status and what is left, on this connection: an answer has been settled before the next request is read.
+fn ask(connection: &mut Connection, path: &str, headers: &[(&str, &str)]) -> (u16, u64) {
+    let answer = connection.request("GET", path, headers);
+    let field = answer.header("ratelimit").unwrap_or_default();
+    let left = field.split("r=").nth(1).map_or("", |rest| rest.split(';').next().unwrap_or(rest));
+    (answer.status, left.parse().unwrap_or_else(|_| panic!("{answer:?}")))
+}
+
+#[test]
+fn a_header_prices_a_request_within_the_files_bounds() {
+    let upstream = Upstream::hello();
+    let cost = "cost = { header = \"x-cost\", default = 2, min = 1, max = 5 }";
+    let gateway = Gateway::start(&one_limit(&format!("rate = \"20/day\"\n{cost}"), &upstream));
+    let mut connection = gateway.connect();
+    assert_eq!(ask(&mut connection, "/", &[]), (200, 18));
+    assert_eq!(ask(&mut connection, "/", &[("x-cost", "4")]), (200, 14));
+    assert_eq!(ask(&mut connection, "/", &[("x-cost", "0")]), (200, 13), "no caller is cheaper than the least");
+    assert_eq!(ask(&mut connection, "/", &[("x-cost", "999999999999999999999")]), (200, 8), "nor dearer than the most");
+    assert_eq!(ask(&mut connection, "/", &[("x-cost", "-3")]), (200, 6), "what is no number says nothing");
+    assert_eq!(ask(&mut connection, "/", &[("x-cost", "1"), ("x-cost", "3")]), (200, 3), "of two the dearer");
+    assert_eq!(ask(&mut connection, "/", &[("x-cost", "4")]), (429, 3), "a refusal takes nothing");
+    assert_eq!(ask(&mut connection, "/", &[("x-cost", "3")]), (200, 0));
+}
+
+#[test]
+fn a_length_prices_a_request_and_an_unknown_one_costs_the_most() {
+    let upstream = Upstream::hello();
+    let cost = "cost = { content_length = true, per = \"1KiB\", max = 8 }";
+    let gateway = Gateway::start(&one_limit(&format!("rate = \"20/day\"\n{cost}"), &upstream));
+    let mut connection = gateway.connect();
+    let mut post = |framing: &str, body: &str| {
+        connection.send(format!("POST / HTTP/1.1\r\nHost: x\r\n{framing}\r\n\r\n{body}"));
+        let answer = connection.answer("POST");
+        (answer.status, answer.header("ratelimit").unwrap_or_default().contains("r=17"))
+    };
+    assert_eq!(post("Content-Length: 2049", &"x".repeat(2049)), (200, true), "three begun KiB");
+    assert_eq!(post("Transfer-Encoding: chunked", "1\r\nx\r\n0\r\n\r\n"), (200, false));
+    assert_eq!(ask(&mut connection, "/", &[]), (200, 8), "8 of 17 for the unknown length, 1 for none");
+}
+
+/// An answer for each way of telling a cost.
+fn telling() -> Upstream {
+    let events = "data: {\"delta\":\"a\"}\n\ndata: {\"usage\":{\"total_tokens\":3}}\n\n\
+                  data: {\"usage\":{\"total_tokens\":17}}\n\ndata: [DONE]\n\n";
+    Upstream::start(move |seen| match seen.line().split(' ').nth(1) {
+        Some("/header") => Reply::new(200, &[("x-units", "12")], "x"),
+        Some("/nonsense") => Reply::new(200, &[("x-units", "many")], "x"),
+        Some("/dear") => Reply::new(200, &[("x-units", "999999")], "x"),
+        Some("/body") => Reply::new(200, &[], "x".repeat(2_500)),
+        Some("/json") => Reply::new(
+            200,
+            &[("content-type", "application/json; charset=utf-8")],
+            "{\"text\":\"total_tokens\", \"other\":{\"total_tokens\":99}, \"usage\":{\"in\":[1,2],\"total_tokens\":2}}",
+        ),
+        Some("/events") => Reply::new(200, &[("content-type", "text/event-stream")], events),
+        Some("/401") => Reply::new(401, &[], "x"),
+        Some("/slow") => Reply::Silence,
+        _ => Reply::ok("x"),
+    })
+}
+
+#[test]
+fn an_estimate_is_corrected_by_what_the_answer_says() {
+    for (from, path, left) in [
+        // 100, less the actual cost, less the estimate of the request that looks.
+        ("header:x-units", "/header", 100 - 12 - 5),
+        ("header:x-units", "/nonsense", 100 - 5 - 5),
+        ("header:x-units", "/plain", 100 - 5 - 5),
+        ("header:x-units", "/dear", 100 - 50 - 5),
+        ("bytes", "/body", 100 - 3 - 5),
+        ("json:usage.total_tokens", "/json", 100 - 2 - 5),
+        ("json:usage.total_tokens", "/events", 100 - 17 - 5),
+        ("json:usage.total_tokens", "/plain", 100 - 5 - 5),
+    ] {
+        let upstream = telling();
+        let settle = format!("settle = {{ from = \"{from}\", estimate = 5, max = 50 }}");
+        let gateway = Gateway::start(&one_limit(&format!("rate = \"100/day\"\n{settle}"), &upstream));
+        let mut connection = gateway.connect();
+        assert_eq!(ask(&mut connection, path, &[("accept-encoding", "gzip")]), (200, 95), "{from} {path}: the estimate");
+        assert_eq!(ask(&mut connection, path, &[]).1, left, "{from} {path}");
+        let asked = upstream.seen()[0].header("accept-encoding").map(str::to_owned);
+        assert_eq!(asked.is_none(), from.starts_with("json"), "a body that is read comes as plain text");
+    }
+}
+
+#[test]
+fn a_debt_from_an_answer_is_bounded_and_paid_by_waiting() {
+    let upstream = telling();
+    let settle = "settle = { from = \"header:x-units\", estimate = 5, max = 1000000 }";
+    let gateway = Gateway::start(&one_limit(&format!("rate = \"100/day\"\n{settle}"), &upstream));
+    let mut connection = gateway.connect();
+    assert_eq!(ask(&mut connection, "/dear", &[]).0, 200);
+    let refused = connection.request("GET", "/plain", &[]);
+    assert_eq!(refused.status, 429);
+    // One burst below nothing at the most, whatever the answer said: 105 units of 864 s.
+    assert_eq!(refused.json()["retry_after_ms"], 105 * 864_000);
+}
+
+#[test]
+fn only_failed_logins_count_and_nobody_evades_the_count_by_leaving() {
+    for count in ["\"failures\"", "[\"401\", \"403\"]"] {
+        let upstream = telling();
+        let gateway = Gateway::start(&one_limit(&format!("rate = \"3/day\"\ncount = {count}"), &upstream));
+        let mut connection = gateway.connect();
+        for _ in 0..10 {
+            assert_eq!(ask(&mut connection, "/plain", &[]), (200, 2));
+        }
+        assert_eq!(ask(&mut connection, "/401", &[]), (401, 2));
+        assert_eq!(ask(&mut connection, "/401", &[]), (401, 1));
+        let asked = upstream.seen().len();
+        let mut leaver = gateway.connect();
+        leaver.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n");
+        eventually("it is asked", || upstream.seen().len() == asked + 1);
+        drop(leaver);
+        assert_eq!(ask(&mut connection, "/401", &[]).0, 429, "whoever leaves before the answer has tried");
+    }
+}
