@@ -8,6 +8,7 @@ pub mod local;
 pub mod postgres;
 pub mod redis;
 mod shape;
+mod simple;
 
 use std::future::Future;
 

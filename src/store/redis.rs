@@ -1,10 +1,11 @@
 //! The Redis store (Redis, Valkey; single, Sentinel, Cluster): one script decides a whole batch at the server's time.
 //!
 //! Batching, deadlines and answers are [`super::batch`]'s; here is what is Redis: the address, the connection, the
-//! script and its arguments. The script's source is `redis/draw.lua`.
+//! scripts and their arguments: `redis/draw_bucket.lua` for the common case, `redis/draw.lua` for all of them.
 
 mod address;
 mod audit;
+mod bucket;
 mod link;
 mod pack;
 

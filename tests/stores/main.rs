@@ -6,6 +6,7 @@
 
 mod faults;
 mod limits;
+mod many_callers;
 mod parity;
 mod postgres_faults;
 mod redis_faults;

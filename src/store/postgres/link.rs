@@ -16,9 +16,10 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::fields::{self, Epoch, Opened};
 use super::{AddressError, PostgresOptions};
 use crate::limit::bucket::{Level, State};
-use crate::limit::{Algorithm, Change, Micros, Timestamp};
+use crate::limit::{Change, Timestamp};
 use crate::store::batch::{Adjust, Answer, Batch, Link, Shared, Trouble, Wants, decide};
-use crate::store::shape::{HOLD, HOLD_PINNED, Shape, TOKEN_BUCKET, signed};
+use crate::store::shape::{HOLD, HOLD_PINNED, signed};
+use crate::store::simple::{Simple, all_simple, is_simple};
 
 /// A connection is up within this or not at all; requests do not wait for it.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
@@ -119,8 +120,8 @@ impl PostgresLink {
     }
 
     /// Requests with one token bucket each, in one statement.
-    async fn upsert(&self, session: &Session, batch: &Batch) -> Result<Answer, Fault> {
-        let columns = Columns::of(batch);
+    async fn upsert(&self, session: &Session, batch: &Batch, wanted: &[Simple]) -> Result<Answer, Fault> {
+        let columns = Columns::of(batch, wanted);
         let pinned = self.pinned();
         let numbers = &columns.numbers;
         let parameters: [(&(dyn ToSql + Sync), Type); 13] = [
@@ -272,11 +273,13 @@ impl Link for PostgresLink {
 
     async fn call(&self, session: &Session, batch: &Batch) -> Result<Answer, Trouble> {
         let _turn = session.turn.lock().await;
-        let one_statement = batch.corrections.is_empty() && fast(batch);
+        let simple = all_simple(batch);
         let mut attempts = 0;
         loop {
-            let outcome =
-                if one_statement { self.upsert(session, batch).await } else { self.transaction(session, batch).await };
+            let outcome = match &simple {
+                Some(wanted) => self.upsert(session, batch, wanted).await,
+                None => self.transaction(session, batch).await,
+            };
             match outcome {
                 Ok(answer) => return Ok(answer),
                 // Rolled back by the server: nothing was charged, so trying again charges once.
@@ -291,7 +294,7 @@ impl Link for PostgresLink {
     }
 
     fn lane_of(&self, wants: &Wants) -> u32 {
-        u32::from(!(wants.len() == 1 && wants[0].enforced && simple(&wants[0].shape, wants[0].cost).is_some()))
+        u32::from(!is_simple(wants))
     }
 
     async fn housekeep(&self, session: &Session) -> Result<(), Trouble> {
@@ -372,17 +375,15 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(batch: &Batch) -> Self {
+    fn of(batch: &Batch, wanted: &[Simple]) -> Self {
         let mut columns = Self { keys: Vec::new(), numbers: Default::default() };
-        for group in &batch.groups {
-            let part = group.parts[0];
-            let (name, shape) = &batch.buckets[part.bucket as usize];
-            let Some(want) = simple(shape, part.cost) else { continue };
+        for ((group, want), (name, _)) in batch.groups.iter().zip(wanted).zip(&batch.buckets) {
             columns.keys.push(name.hash.to_be_bytes().to_vec());
             let count = i64::from(group.count);
             let fresh = count.min((want.brim - want.need) / want.price + 1);
+            let lasts = (want.brim - want.lowest) / want.n + 1 + ROW_MARGIN;
             let numbers =
-                [want.n, want.p, want.brim, want.price, want.need, count, fresh, want.lowest, want.most, want.lasts];
+                [want.n, want.p, want.brim, want.price, want.need, count, fresh, want.lowest, want.most, lasts];
             for (column, number) in columns.numbers.iter_mut().zip(numbers) {
                 column.push(number);
             }
@@ -412,45 +413,6 @@ impl Columns {
         }
         Ok(Answer { now, before, granted, corrected: false })
     }
-}
-
-/// The numbers of a request for one token bucket that the batched statement can decide.
-struct Simple {
-    n: i64,
-    p: i64,
-    brim: i64,
-    price: i64,
-    need: i64,
-    lowest: i64,
-    most: i64,
-    lasts: i64,
-}
-
-/// `None`: the transaction has to decide it.
-fn simple(shape: &Shape, cost: u64) -> Option<Simple> {
-    let Algorithm::TokenBucket(bucket) = shape.algorithm() else { return None };
-    debug_assert_eq!(shape.kind(), TOKEN_BUCKET, "the kind of a token bucket");
-    let (quota, debt) = (bucket.quota(), bucket.debt());
-    if cost == 0 || cost > quota.burst.saturating_add(debt) || bucket.max_wait() > Micros::ZERO || shape.drains() {
-        return None;
-    }
-    let (n, p, brim) = (signed(quota.n), signed(quota.p), bucket.full());
-    let owed = signed(debt) * p;
-    let price = signed(cost) * p;
-    let lowest = bucket.floor().min(-owed);
-    let lasts = (brim - lowest) / n + 1 + ROW_MARGIN;
-    let most = signed(quota.burst.saturating_add(debt));
-    Some(Simple { n, p, brim, price, need: (price - owed).max(0), lowest, most, lasts })
-}
-
-/// Whether one statement can decide a batch: one group for each bucket.
-fn fast(batch: &Batch) -> bool {
-    batch.groups.len() == batch.buckets.len()
-        && !batch.groups.is_empty()
-        && batch.groups.iter().all(|group| {
-            let [part] = group.parts.as_slice() else { return false };
-            part.enforced && simple(&batch.buckets[part.bucket as usize].1, part.cost).is_some()
-        })
 }
 
 /// Why a statement failed.

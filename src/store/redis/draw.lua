@@ -17,6 +17,9 @@
 
 local fmod, min, max = math.fmod, math.min, math.max
 local pack, unpack_value = cmsgpack.pack, cmsgpack.unpack
+-- A token bucket's row, which draw_bucket.lua shares: version and kind in one byte, fingerprint, n, p, full, until when
+-- it stands, level, at. The other kinds' rows are msgpack, which does not begin with a one.
+local row, row_mark, row_len = '<BI7I7I7I7I7i7I7', 1, 50
 
 local input = unpack_value(ARGV[1])
 if input[1] ~= 1 then
@@ -556,8 +559,13 @@ for i = 1, #KEYS do
   place = place + 1
   local bucket = { shape = shape, kind = shape.kind }
   local fields, print_of
-  if stored[i] then
-    -- Stored: version, kind, fingerprint, count of fields, fields.
+  if stored[i] and #stored[i] == row_len and string.byte(stored[i]) == row_mark then
+    if shape.number == 1 then
+      local _, print, n, p, full, _, level, at = struct.unpack(row, stored[i])
+      print_of, fields = print, { n, p, full, level, at }
+    end
+  elseif stored[i] then
+    -- Stored: version, kind, fingerprint, fields.
     local fine, value = pcall(unpack_value, stored[i])
     if fine and type(value) == 'table' and value[1] == 1 and value[2] == shape.number then
       print_of = value[3]
@@ -627,11 +635,18 @@ for i = 1, #KEYS do
   if bucket.written then
     local fields, gone = bucket.kind.store(bucket, bucket.shape)
     if fields then
-      local value = { 1, bucket.shape.number, fingerprint }
-      for j = 1, #fields do value[3 + j] = fields[j] end
+      local value
+      if bucket.shape.number == 1 then
+        local n, p, full, level, at = unpack(fields)
+        value = struct.pack(row, row_mark, fingerprint, n, p, full, gone + 1000000, level, at)
+      else
+        value = { 1, bucket.shape.number, fingerprint }
+        for j = 1, #fields do value[3 + j] = fields[j] end
+        value = pack(value)
+      end
       -- It goes a second after it is full again, so that its going grants nothing.
       local life = quotient_up(max(gone - now, 1), 1000) + 1000
-      redis.call('SET', KEYS[i], pack(value), 'PX', string.format('%.0f', life))
+      redis.call('SET', KEYS[i], value, 'PX', string.format('%.0f', life))
     elseif stored[i] then
       redis.call('DEL', KEYS[i])
     end

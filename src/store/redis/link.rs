@@ -15,11 +15,12 @@ use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisFuture, Script,
 
 use super::address::Address;
 use super::audit::{Finding, audit, fields};
-use super::pack;
+use super::{bucket, pack};
 use crate::clock::Clock;
 use crate::limit::Timestamp;
-use crate::store::batch::{Answer, Batch, Link, Shared, Trouble};
+use crate::store::batch::{Answer, Batch, Link, Shared, Trouble, Wants};
 use crate::store::shape::{HOLD_PINNED, NUMBERS, Name, signed};
+use crate::store::simple::is_simple;
 
 /// A connection is up within this or not at all; requests do not wait for it.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
@@ -37,6 +38,7 @@ pub(super) struct RedisLink {
     shared: Arc<Shared>,
     audit: Arc<Mutex<Vec<Finding>>>,
     script: Script,
+    bucket_script: Script,
     heartbeat: Script,
     /// This gateway among others: 52 random bits.
     id: i64,
@@ -101,7 +103,8 @@ impl RedisLink {
             pinned,
             shared,
             audit,
-            script: Script::new(include_str!("draw.lua")),
+            script: Script::new(DRAW),
+            bucket_script: Script::new(DRAW_BUCKET),
             heartbeat: Script::new(HEARTBEAT_SCRIPT),
             id: signed(fastrand::u64(1..1 << 52)),
         }
@@ -184,11 +187,16 @@ impl RedisLink {
         Ok((fingerprint, signed(epoch)))
     }
 
-    /// The arguments of the script; see its head.
+    /// Zero: the server's clock decides.
+    fn pinned_now(&self) -> i64 {
+        self.pinned.as_ref().map_or(0, |clock| signed(clock.now().as_micros()))
+    }
+
+    /// The arguments of the general script; see its head.
     fn arguments(&self, connection: &Connection, batch: &Batch) -> Vec<u8> {
         let mut shapes: Vec<*const crate::store::shape::Shape> = Vec::new();
         let mut numbers: Vec<i64> = Vec::with_capacity(64);
-        let pinned = self.pinned.as_ref().map_or(0, |clock| signed(clock.now().as_micros()));
+        let pinned = self.pinned_now();
         let about = self.pinned.as_ref().unwrap_or(&self.clock).now();
         numbers.extend([VERSION, pinned, self.id, connection.fingerprint, connection.epoch, 0]);
         let mut places = Vec::with_capacity(batch.buckets.len());
@@ -246,16 +254,26 @@ impl Link for RedisLink {
     }
 
     async fn call(&self, connection: &Connection, batch: &Batch) -> Result<Answer, Trouble> {
-        let arguments = self.arguments(connection, batch);
+        let simple = bucket::arguments(batch, self.pinned_now(), connection.fingerprint);
+        let (script, source) = match simple {
+            Some(_) => (&self.bucket_script, DRAW_BUCKET),
+            None => (&self.script, DRAW),
+        };
+        let read = if simple.is_some() { bucket::read } else { read };
+        let arguments = simple.unwrap_or_else(|| self.arguments(connection, batch));
         let mut wire = connection.wire.clone();
-        let reply = match command("EVALSHA", self.script.get_hash(), batch, &arguments).query_async(&mut wire).await {
+        let reply = match command("EVALSHA", script.get_hash(), batch, &arguments).query_async(&mut wire).await {
             // Nothing ran: sending it once more, with its source, is safe. Restarts and promotions empty the cache.
             Err(error) if is_unknown_script(&error) => {
-                command("EVAL", DRAW, batch, &arguments).query_async::<Vec<u8>>(&mut wire).await
+                command("EVAL", source, batch, &arguments).query_async::<Vec<u8>>(&mut wire).await
             }
             reply => reply,
         };
         read(batch, &reply.map_err(trouble)?).ok_or_else(|| Trouble::Corrupt("not an answer of the script".into()))
+    }
+
+    fn lane_of(&self, wants: &Wants) -> u32 {
+        u32::from(!is_simple(wants))
     }
 
     fn part(&self, name: &Name) -> u32 {
@@ -344,6 +362,7 @@ fn count(value: usize) -> i64 {
 const UNITS_MAX: i64 = 1 << 52;
 
 const DRAW: &str = include_str!("draw.lua");
+const DRAW_BUCKET: &str = include_str!("draw_bucket.lua");
 
 /// Counts the gateways heard of lately, this one included, by the server's clock.
 const HEARTBEAT_SCRIPT: &str = "

@@ -1,0 +1,111 @@
+//! Many callers in one call to the server: everybody is told what is theirs, by the fast script and statement.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::task::LocalSet;
+use tollgate::clock::Clock;
+use tollgate::limit::{Claim, Limit, Micros, Timestamp};
+use tollgate::store::Store;
+use tollgate::store::postgres::{PostgresOptions, PostgresStore};
+use tollgate::store::redis::{Address, RedisOptions, RedisStore};
+
+use crate::limits::bucket;
+use crate::servers::{Postgres, Redis, available};
+
+const CALLERS: u64 = 150;
+
+/// Each caller asks four times at once of one limit or the other, at its own cost; bursts are 10 and 7.
+async fn each_gets_its_own<S: Store>(store: S) -> S {
+    let limits = [("ten", 0, 10), ("seven", 1, 7)]
+        .map(|(name, index, burst)| bucket(name, index, 1, Micros::from_secs(1), burst));
+    let store = Arc::new(store);
+    let local = LocalSet::new();
+    for caller in 0..CALLERS {
+        let (store, limits) = (store.clone(), limits.clone());
+        local.spawn_local(async move {
+            let limit: &Arc<Limit> = &limits[usize::from(caller % 3 == 0)];
+            let burst = if caller % 3 == 0 { 7 } else { 10 };
+            let (key, cost) = (caller.to_le_bytes(), 1 + caller % 5);
+            let claim = [Claim { limit, key: &key, cost, enforced: true }];
+            let draws = tokio::join!(store.draw(&claim), store.draw(&claim), store.draw(&claim), store.draw(&claim));
+            let granted = [draws.0, draws.1, draws.2, draws.3].map(|draw| u64::from(draw.unwrap().granted));
+            assert_eq!(granted.iter().sum::<u64>(), (burst / cost).min(4), "caller {caller}");
+        });
+    }
+    local.await;
+    Arc::into_inner(store).expect("nobody else has it")
+}
+
+#[tokio::test]
+async fn redis_tells_many_callers_apart() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    let store = redis(&server, Some(Clock::manual(Timestamp::from_micros(1_760_000_000_000_000))));
+    assert!(store.ready(Duration::from_secs(5)).await);
+    let store = each_gets_its_own(store).await;
+    assert_eq!(store.counters().diverged.load(Ordering::Relaxed), 0);
+    let calls = store.counters().calls.load(Ordering::Relaxed);
+    assert!(calls < CALLERS, "{calls} calls");
+}
+
+#[tokio::test]
+async fn postgres_tells_many_callers_apart() {
+    if !Postgres::available() {
+        return;
+    }
+    let server = Postgres::start_with(&["fsync=off"]);
+    let store = PostgresStore::start(PostgresOptions {
+        url: server.url(),
+        answer_within: Micros::from_secs(5),
+        key_secret: b"a test's secret".to_vec(),
+        clock: Clock::system(),
+        pinned: Some(Clock::manual(Timestamp::from_micros(1_760_000_000_000_000))),
+        local_refusals: false,
+        create: true,
+        synchronous_commit: true,
+    })
+    .unwrap();
+    assert!(store.ready(Duration::from_secs(5)).await, "{:?}", store.health());
+    let store = each_gets_its_own(store).await;
+    assert_eq!(store.counters().diverged.load(Ordering::Relaxed), 0);
+}
+
+/// A bucket that went before it is full again would grant what was already spent.
+#[tokio::test]
+async fn redis_keeps_a_bucket_for_as_long_as_it_is_not_full() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    let store = redis(&server, None);
+    assert!(store.ready(Duration::from_secs(5)).await);
+    let limit = bucket("slow", 0, 100, Micros::from_secs(1), 100_000);
+    let mut spent = 0;
+    for cost in [1, 1, 1, 5_000, 1, 1, 40_000, 1] {
+        let claim = [Claim { limit: &limit, key: b"caller", cost, enforced: true }];
+        assert!(store.draw(&claim).await.unwrap().granted);
+        spent += cost;
+        let keys = server.ask("KEYS tollgate:{*}:??????????????????????");
+        let key = keys.lines().find(|line| line.starts_with("tollgate:"));
+        let left: u64 = server.ask(&format!("PTTL {}", key.expect("a bucket"))).trim()[1..].parse().expect("a number");
+        // Five seconds have not passed in this test; what a key stands beyond its fullness is bounded.
+        assert!(left >= (spent * 10).saturating_sub(5_000), "{left} ms for {spent} units");
+        assert!(left <= spent * 10 + 3_100, "{left} ms for {spent} units");
+    }
+}
+
+fn redis(server: &Redis, pinned: Option<Clock>) -> RedisStore {
+    RedisStore::start(RedisOptions {
+        address: Address::parse(&server.url()).unwrap(),
+        answer_within: Micros::from_secs(5),
+        key_secret: b"a test's secret".to_vec(),
+        clock: Clock::system(),
+        pinned,
+        local_refusals: false,
+    })
+    .unwrap()
+}
