@@ -66,6 +66,40 @@ fn a_changed_limit_keeps_what_is_left_and_a_changed_algorithm_starts_afresh_and_
 }
 
 #[test]
+fn a_tier_that_gets_or_loses_numbers_of_its_own_refills_nobody() {
+    let upstream = Upstream::hello();
+    let config = |pro: &str| {
+        format!(
+            "[identities.who]\nkey = \"header:x-api-key\"\nwhen_missing = \"refuse\"\nwhen_unknown = \"refuse\"\n\
+             [identities.who.callers]\n\
+             \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" = {{ name = \"acme\", tier = \"pro\" }}\n\
+             [tiers.pro]\n{pro}\n\
+             [limits.it]\nrate = \"5/hour\"\nburst = 5\nper = \"who\"\n\
+             [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"it\"]\n",
+            upstream.url()
+        )
+    };
+    let gateway = Gateway::start(&config(""));
+    let left = || {
+        let answer = gateway.request("GET", "/", &[("x-api-key", "test")]);
+        answer.header("ratelimit").and_then(|field| field.split(['=', ';']).nth(2)?.parse().ok())
+    };
+    assert_eq!([left(), left()], [Some(4_u64), Some(3)]);
+    gateway.reload(&config("it = { rate = \"50/hour\", burst = 50 }")).expect("a good file");
+    assert_eq!(left(), Some(2), "three were left of the limit's own, and none is added");
+    gateway.advance(Duration::from_secs(3600));
+    assert_eq!(left(), Some(49), "it refills by the tier's");
+    assert_eq!([left(), left()], [Some(48), Some(47)]);
+    gateway.reload(&config("")).expect("a good file");
+    assert_eq!(left(), Some(4), "clamped to the limit's own burst");
+    assert_eq!([left(), left(), left(), left()], [Some(3), Some(2), Some(1), Some(0)]);
+    gateway.reload(&config("it = { rate = \"50/hour\", burst = 50 }")).expect("a good file");
+    assert_eq!(gateway.request("GET", "/", &[("x-api-key", "test")]).status, 429, "there and back adds nothing");
+    gateway.reload(&config("")).expect("a good file");
+    assert_eq!(gateway.request("GET", "/", &[("x-api-key", "test")]).status, 429);
+}
+
+#[test]
 fn reloads_under_load_lose_no_request_and_refill_nobody() {
     const BURST: u64 = 200;
     let upstream = Upstream::hello();

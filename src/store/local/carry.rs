@@ -3,7 +3,7 @@
 use std::mem::discriminant;
 use std::sync::Arc;
 
-use crate::limit::{Limit, Role};
+use crate::limit::{Algorithm, Limit, Role};
 
 use super::{LocalStore, Table, keeps_floors};
 
@@ -43,7 +43,9 @@ pub enum Carry {
 }
 
 impl LocalStore {
-    /// The store for `limits`, carrying the buckets over. Limits are matched by name, role and tier.
+    /// The store for `limits`, carrying the buckets over. Limits are matched by name, role and tier. Callers of a tier that
+    /// gets numbers of its own drew from the limit's until now, and those of a tier that loses them will: their buckets go
+    /// along, copied. (A draw that is under way meanwhile is not seen there.)
     ///
     /// Draws through `self` still count while and after this runs: a bucket that moved is drawn from where it is now.
     pub fn next(&self, limits: &[Arc<Limit>]) -> (Self, CarryReport) {
@@ -54,18 +56,34 @@ impl LocalStore {
             let before = self.limits.iter().position(|before| same_bucket(before, limit));
             let floors = keeps_floors(limit, limits);
             let (carry, table) = match before.map(|index| (&self.limits[index], self.tables[index].latest())) {
-                None => (Carry::New, Arc::new(Table::new(limit, floors, self.epoch))),
+                None => match self.origin(limit) {
+                    None => (Carry::New, Arc::new(Table::new(limit, floors, self.epoch))),
+                    Some(origin) => {
+                        // What another table forgot must be kept in so many words.
+                        let table = Table::new(limit, true, self.epoch);
+                        table.adopt_all(origin, now);
+                        (Carry::Rescaled, Arc::new(table))
+                    }
+                },
                 Some((_, table)) if discriminant(table.algorithm()) != discriminant(&limit.algorithm) => {
                     (Carry::Afresh, Arc::new(Table::new(limit, floors, self.epoch)))
                 }
                 Some((before, table)) => {
                     let same = *table.algorithm() == limit.algorithm;
-                    let fits = same && before.memory == limit.memory && table.keeps_floors() >= floors;
+                    let homing = self.homing(limit, limits);
+                    let floors = floors || !homing.is_empty();
+                    let fits = same
+                        && before.memory == limit.memory
+                        && table.keeps_floors() >= floors
+                        && homing.is_empty();
                     let carry = if same { Carry::Kept } else { Carry::Rescaled };
                     let table = match fits {
                         true => Arc::clone(table),
                         false => table.succeeded_by(limit, floors, self.epoch, now),
                     };
+                    for gone in homing {
+                        table.adopt_all(gone, now);
+                    }
                     (carry, table)
                 }
             };
@@ -82,6 +100,34 @@ impl LocalStore {
             epoch: self.epoch,
         };
         (next, report)
+    }
+
+    /// Where callers of a tier without numbers of its own drew from so far.
+    fn origin(&self, limit: &Limit) -> Option<&Arc<Table>> {
+        limit.tier.as_ref()?;
+        let base = |other: &&Limit| other.name == limit.name && other.role == limit.role && other.tier.is_none();
+        self.copied(limit, base).next()
+    }
+
+    /// The tables of tiers that lose their numbers, and whose callers will draw from `limit`.
+    fn homing(&self, limit: &Limit, limits: &[Arc<Limit>]) -> Vec<&Arc<Table>> {
+        let lost = |other: &&Limit| {
+            other.name == limit.name
+                && other.role == limit.role
+                && limit.tier.is_none()
+                && other.tier.is_some()
+                && !limits.iter().any(|new| same_bucket(other, new))
+        };
+        self.copied(limit, lost).collect()
+    }
+
+    /// Tables of `which` limits whose buckets can be copied to `limit`. Places held at once cannot: they are given back to
+    /// the table they were taken from.
+    fn copied(&self, limit: &Limit, which: impl Fn(&&Limit) -> bool) -> impl Iterator<Item = &Arc<Table>> {
+        let kind = discriminant(&limit.algorithm);
+        let copies = !matches!(limit.algorithm, Algorithm::InFlight(_));
+        let tables = self.limits.iter().zip(&*self.tables).filter(move |(other, _)| which(&&***other));
+        tables.map(|(_, table)| table.latest()).filter(move |table| copies && discriminant(table.algorithm()) == kind)
     }
 }
 

@@ -195,6 +195,15 @@ impl Table {
         }
     }
 
+    /// Takes over what `other`, a table of the same algorithm, remembers; `other` keeps it too.
+    pub(crate) fn adopt_all(&self, other: &Self, now: Timestamp) {
+        other.visit(now, &|moving| {
+            if let Some(moving) = moving.rescaled(other.algorithm(), self.algorithm(), now) {
+                self.adopt(moving, now);
+            }
+        });
+    }
+
     /// Takes over what a predecessor or a snapshot remembered.
     pub(crate) fn adopt(&self, moving: Moving, now: Timestamp) {
         match &self.form {
