@@ -11,3 +11,5 @@ mod oracle;
 mod random;
 #[path = "model/store.rs"]
 mod store;
+#[path = "model/without_store.rs"]
+mod without_store;

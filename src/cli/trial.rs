@@ -140,7 +140,8 @@ fn one(
         }
         Some(Decision::Deny(denied)) => {
             tally.refused += 1;
-            tally.status = Some(429);
+            let overload = denied.refused().all(|place| list[place].limit.algorithm.sheds_load());
+            tally.status = Some(if overload { 503 } else { 429 });
             tally.retry_after = denied.retry_after();
             tally.limit = denied.refused().next().map(|place| list[place].limit.name.to_string());
             Ok(None)

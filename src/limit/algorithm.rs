@@ -156,6 +156,11 @@ impl Algorithm {
         }
     }
 
+    /// Whether its refusals shed load for an upstream that takes no more, and are no caller's doing.
+    pub fn sheds_load(&self) -> bool {
+        matches!(self, Self::InFlight(limit) if limit.ceiling().is_some())
+    }
+
     /// Goes on with what the same limit of the configuration before has learnt of the upstream. Before first use.
     pub fn adopt(&self, before: &Self) {
         match (self, before) {

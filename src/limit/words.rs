@@ -72,7 +72,8 @@ impl Algorithm {
             Self::FixedWindow(bucket) => window(bucket.quota()),
             Self::SlidingWindow(estimate) => window(estimate.quota()),
             Self::SlidingLog(log) => window(log.quota()),
-            Self::InFlight(limit) => (limit.places(), None),
+            // An adaptive one may come to admit as many.
+            Self::InFlight(limit) => (limit.most(), None),
         }
     }
 }

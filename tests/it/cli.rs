@@ -57,6 +57,57 @@ fn a_good_file_is_said_back_and_its_tests_run() {
     assert!(out.contains("strangers stay out"), "{out}");
 }
 
+/// Windows of every kind, held requests, debt and places in flight: the same code decides as in service.
+#[test]
+fn tests_of_the_file_run_every_algorithm_in_virtual_time() {
+    let mut file = String::new();
+    for (name, numbers) in [
+        ("hit", "rate = \"2/minute\"\nalgorithm = \"fixed_window\""),
+        ("clock", "rate = \"2/minute\"\nalgorithm = \"fixed_window\"\nwindow = { align = \"clock\" }"),
+        (
+            "day",
+            "rate = \"2/day\"\nalgorithm = \"fixed_window\"\nwindow = { align = \"calendar\", zone = \"Etc/GMT-2\" }",
+        ),
+        ("steps", "rate = \"4/minute\"\nalgorithm = \"interval\"\nburst = 2"),
+        ("estimate", "rate = \"2/minute\"\nalgorithm = \"sliding_window\""),
+        ("log", "rate = \"2/minute\"\nalgorithm = \"sliding_log\""),
+        ("held", "rate = \"10/second\"\nburst = 1\nmax_wait = \"250ms\""),
+        ("credit", "rate = \"1/second\"\nburst = 1\ndebt = 2\ncost = 3"),
+        ("places", "in_flight = 2"),
+        ("found", "in_flight = { adaptive = true, most = 2 }"),
+        ("gentle", "rate = \"2/minute\"\nfollow_upstream = { least = \"1/minute\" }"),
+    ] {
+        file.push_str(&format!(
+            "[limits.{name}]\n{numbers}\nper = \"everyone\"\n\
+             [[routes]]\nmatch = \"/{name}\"\nupstream = \"builtin:echo\"\nlimits = [\"{name}\"]\n"
+        ));
+    }
+    let mut tests = 0;
+    for (send, expect) in [
+        ("\"3 x GET /hit at 30s\", \"GET /hit at 89s\", \"GET /hit at 90s\"", "allowed = 3, refused = 2, retry_after = \"1s\""),
+        ("\"3 x GET /clock at 30s\", \"GET /clock at 59s\", \"GET /clock at 60s\"", "allowed = 3, refused = 2, retry_after = \"1s\""),
+        // Midnight two hours east of Greenwich is 22:00 there.
+        ("\"3 x GET /day at 0s\", \"GET /day at 21h59m\", \"GET /day at 22h\"", "allowed = 3, refused = 2, retry_after = \"60s\""),
+        ("\"3 x GET /steps at 0s\", \"3 x GET /steps at 60s\"", "allowed = 4, refused = 2, retry_after = \"60s\""),
+        // Half of the window before still counts: one of two.
+        ("\"2 x GET /estimate at 59s\", \"2 x GET /estimate at 90s\"", "allowed = 3, refused = 1, retry_after = \"30s\""),
+        ("\"2 x GET /log at 59s\", \"GET /log at 118s\", \"GET /log at 119s\"", "allowed = 3, refused = 1, retry_after = \"1s\""),
+        ("\"4 x GET /held at 0s\"", "allowed = 3, refused = 1, retry_after = \"1s\""),
+        ("\"2 x GET /credit at 0s\", \"GET /credit at 3s\"", "allowed = 2, refused = 1, retry_after = \"3s\""),
+        ("\"3 x GET /places at 0s\", \"GET /places at 1s\"", "allowed = 3, refused = 1"),
+        ("\"3 x GET /found at 0s\"", "allowed = 2, refused = 1, status = 503"),
+        ("\"3 x GET /gentle at 0s\"", "allowed = 2, refused = 1, retry_after = \"30s\""),
+    ] {
+        tests += 1;
+        file.push_str(&format!("[[tests]]\nsend = [{send}]\nexpect = {{ {expect} }}\n"));
+    }
+    let folder = folder(&file);
+    let output = tollgate(folder.path(), &["check"]);
+    let (out, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(0), "{out}{err}");
+    assert!(out.contains(&format!("{tests} tests passed, 0 failed")), "{out}");
+}
+
 #[test]
 fn a_test_of_the_file_that_fails_says_what_it_got_and_exits_1() {
     let tests = "[[tests]]\nsend = \"3 x GET /v1/a as tenant:small at 0s\"\nexpect = { allowed = 3, refused = 0 }\n";

@@ -1,6 +1,6 @@
 //! The invariants of the limiter's model, by number: I1 rate bound, I2 no false denial, I3 all or nothing, I4 honest
-//! retry, I5 conservation, I6 monotone time, I7 clamp before multiply, I8 absent is full. (I9 and I10 are about leases and
-//! failing stores: the stores' tests hold them.)
+//! retry, I5 conservation, I6 monotone time, I7 clamp before multiply, I8 absent is full. (I9 and I10, about
+//! leases and failing stores, are in `without_store`.)
 
 use fastrand::Rng;
 use tollgate::limit::{
@@ -31,7 +31,7 @@ pub(crate) fn limit(index: usize, algorithm: Algorithm) -> Limit {
     }
 }
 
-fn bucket(amount: u64, period: Micros, burst: u64) -> Terms {
+pub(crate) fn bucket(amount: u64, period: Micros, burst: u64) -> Terms {
     Terms {
         kind: Kind::TokenBucket,
         amount,

@@ -272,6 +272,12 @@ impl Builder<'_> {
             "`settle` and `count` cannot be combined",
             "both decide after the response what was charged",
         );
+        clash(
+            raw.cost.place(),
+            raw.settle.place(),
+            "`cost` and `settle` cannot be combined",
+            "the estimate is what is charged at first",
+        );
         for (key, place) in
             [("settle", raw.settle.place()), ("count", raw.count.place()), ("refund_on", raw.refund_on.place())]
         {

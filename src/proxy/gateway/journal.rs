@@ -176,10 +176,7 @@ impl Journal {
     /// Whether a refusal is load shed for an upstream that takes no more, and no caller's doing.
     pub(super) fn is_overload(&self, denied: &Denied) -> bool {
         let limits = &self.snapshot.policy.limits;
-        denied.refused().all(|place| {
-            let limit = &limits[self.claims.charges()[place].limit];
-            matches!(&limit.algorithm, Algorithm::InFlight(limit) if limit.ceiling().is_some())
-        })
+        denied.refused().all(|place| limits[self.claims.charges()[place].limit].algorithm.sheds_load())
     }
 
     /// The request may go on; from now on the permit is settled with the answer.
