@@ -1,8 +1,8 @@
 //! The `[[tests]]` of a file, run in virtual time with the very code that serves: the policy matches, identifies and
 //! prices, the limiter decides; only the clock is moved by hand.
 //!
-//! Every test begins with fresh buckets. Requests of one moment overlap, which is what a concurrency limit sees of
-//! them; they end when the clock moves on. Limits of a shared store are decided here by the same arithmetic. There is
+//! Every test begins with fresh buckets. A request is over at once, unless the test says `for` how long it takes: then a
+//! concurrency limit sees those that overlap. Limits of a shared store are decided here by the same arithmetic. There is
 //! no upstream, so nothing is settled or given back: every request counts.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -72,15 +72,18 @@ fn play(policy: &Policy, test: &TestCase, now: Timestamp) -> Result<Tally, Strin
     let limits: Vec<Arc<Limit>> = policy.limits.iter().map(here).collect();
     let limiter = Limiter::new(&limits, Arc::new(Backend::default()), clock.clone(), ColdStart::Full);
     let mut tally = Tally::default();
-    let mut running: Vec<Permit> = Vec::new();
+    // Each with the moment it ends.
+    let mut running: Vec<(Micros, Permit)> = Vec::new();
     let mut at = Micros::ZERO;
     for (moment, sent) in in_order(&test.sent) {
         if moment > at {
-            running.clear();
+            running.retain(|(end, _)| *end > moment);
             clock.advance(Micros(moment.0 - at.0));
             at = moment;
         }
-        running.extend(one(policy, &limiter, &limits, &clock, test, sent, &mut tally)?);
+        let permit = one(policy, &limiter, &limits, &clock, test, sent, &mut tally)?;
+        let end = Micros(moment.0.saturating_add(sent.lasting.0));
+        running.extend(permit.filter(|_| end > moment).map(|permit| (end, permit)));
     }
     Ok(tally)
 }

@@ -218,6 +218,8 @@ pub struct Sent {
     pub at: Micros,
     /// The time between two of them.
     pub every: Micros,
+    /// How long each takes: what a concurrency limit sees of it.
+    pub lasting: Micros,
 }
 
 /// `as IDENTITY:CALLER`; [`crate::policy::Policy::identify_as`] takes the two.

@@ -109,6 +109,23 @@ fn tests_of_the_file_run_every_algorithm_in_virtual_time() {
 }
 
 #[test]
+fn requests_of_a_test_are_over_at_once_unless_it_says_how_long_they_take() {
+    let jobs = GOOD.replace("limits = [\"per_key\"]", "limits = [\"per_key\", \"jobs\"]")
+        + "[limits.jobs]\nin_flight = 2\nper = \"tenant\"\n";
+    let tests = r#"
+        [[tests]]
+        send = "10 x GET /v1/a as tenant:acme at 0s"
+        expect = { allowed = 10, refused = 0 }
+        [[tests]]
+        send = ["3 x GET /v1/a as tenant:acme at 0s for 2s", "2 x GET /v1/a as tenant:acme at 1s every 1s"]
+        expect = { allowed = 3, refused = 2, limit = "jobs" }
+    "#;
+    let folder = folder(&format!("{jobs}{tests}"));
+    let (out, err) = texts(&tollgate(folder.path(), &["check"]));
+    assert!(out.contains("2 tests passed, 0 failed"), "{out}{err}");
+}
+
+#[test]
 fn a_test_of_the_file_that_fails_says_what_it_got_and_exits_1() {
     let tests = "[[tests]]\nsend = \"3 x GET /v1/a as tenant:small at 0s\"\nexpect = { allowed = 3, refused = 0 }\n";
     let folder = folder(&format!("{GOOD}{tests}"));

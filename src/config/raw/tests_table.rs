@@ -9,7 +9,7 @@ table! {
     RawTest {
         /// Its name in the report. Default: what is sent.
         name: Text,
-        /// `[N x] METHOD [HOST]/PATH [as IDENTITY:CALLER] [from ADDRESS] [at TIME] [every TIME]`; a list is sent in its order, to
+        /// `[N x] METHOD [HOST]/PATH [as IDENTITY:CALLER] [from ADDRESS] [at TIME] [every TIME] [for TIME]`; a list is sent in its order, to
         /// the same buckets. Must be written.
         send: OneOrMany<Text>,
         /// Headers the requests carry.

@@ -118,7 +118,7 @@ fn known(caller: TestCaller, text: &str, file: &RawFile, identities: &[Identity]
     Ok(TestCaller { index, ..caller })
 }
 
-/// Parses `[N x] METHOD [HOST]/PATH [as IDENTITY:CALLER] [from ADDRESS] [at TIME] [every TIME]`.
+/// Parses `[N x] METHOD [HOST]/PATH [as IDENTITY:CALLER] [from ADDRESS] [at TIME] [every TIME] [for TIME]`.
 pub(crate) fn parse(text: &str) -> Result<Sent, Flaw> {
     let mut words = words(text).peekable();
     let whole = |title: String, label: &str| Flaw::new(0, text.len(), title, label).help(HELP);
@@ -177,6 +177,7 @@ pub(crate) fn parse(text: &str) -> Result<Sent, Flaw> {
         from: None,
         at: Micros::ZERO,
         every: Micros::ZERO,
+        lasting: Micros::ZERO,
     };
     while let Some((start, word)) = words.next() {
         let Some((value_start, value)) = words.next() else {
@@ -187,6 +188,7 @@ pub(crate) fn parse(text: &str) -> Result<Sent, Flaw> {
         match word {
             "at" => sent.at = duration(value).map_err(|flaw| flaw.shifted(value_start))?,
             "every" => sent.every = duration(value).map_err(|flaw| flaw.shifted(value_start))?,
+            "for" => sent.lasting = duration(value).map_err(|flaw| flaw.shifted(value_start))?,
             "from" => {
                 let read = value.parse::<IpAddr>();
                 sent.from = Some(read.map_err(|_| {
@@ -205,8 +207,8 @@ pub(crate) fn parse(text: &str) -> Result<Sent, Flaw> {
                 sent.caller = Some(TestCaller { identity: identity.to_owned(), index: 0, name: name.to_owned() });
             }
             other => {
-                let label = nearest(other, ["as", "from", "at", "every"]).map_or_else(
-                    || "`as`, `from`, `at` or `every` was expected here".to_owned(),
+                let label = nearest(other, ["as", "from", "at", "every", "for"]).map_or_else(
+                    || "`as`, `from`, `at`, `every` or `for` was expected here".to_owned(),
                     |near| format!("did you mean `{near}`?"),
                 );
                 return Err(
@@ -229,7 +231,7 @@ fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .filter(|(_, word)| !word.is_empty())
 }
 
-const HELP: &str = "[N x] METHOD [HOST]/PATH [as IDENTITY:CALLER] [from ADDRESS] [at TIME] [every TIME], like \"21 x POST /v1/search/a as tenant:acme at 0s\"";
+const HELP: &str = "[N x] METHOD [HOST]/PATH [as IDENTITY:CALLER] [from ADDRESS] [at TIME] [every TIME] [for TIME], like \"21 x POST /v1/search/a as tenant:acme at 0s\"";
 
 /// A test must end.
 const COUNT_MOST: u64 = 1_000_000;
@@ -240,11 +242,12 @@ mod tests {
 
     #[test]
     fn a_line_of_a_test_reads_as_it_is_said() {
-        let sent = parse("21 x POST a.example/v1/search/a?q=1 as tenant:acme from 192.0.2.1 at 1m every 100ms")
+        let sent = parse("21 x POST a.example/v1/search/a?q=1 as tenant:acme from 192.0.2.1 at 1m every 100ms for 2s")
             .expect("right");
         assert_eq!((sent.count, sent.method.as_str(), sent.host.as_deref()), (21, "POST", Some("a.example")));
         assert_eq!(sent.uri, "/v1/search/a?q=1");
         assert_eq!((sent.at, sent.every), (Micros::from_secs(60), Micros(100_000)));
+        assert_eq!(sent.lasting, Micros::from_secs(2));
         assert_eq!(
             sent.caller.map(|caller| (caller.identity, caller.name)),
             Some(("tenant".to_owned(), "acme".to_owned()))

@@ -72,10 +72,8 @@ impl LocalStore {
                     let same = *table.algorithm() == limit.algorithm;
                     let homing = self.homing(limit, limits);
                     let floors = floors || !homing.is_empty();
-                    let fits = same
-                        && before.memory == limit.memory
-                        && table.keeps_floors() >= floors
-                        && homing.is_empty();
+                    let fits =
+                        same && before.memory == limit.memory && table.keeps_floors() >= floors && homing.is_empty();
                     let carry = if same { Carry::Kept } else { Carry::Rescaled };
                     let table = match fits {
                         true => Arc::clone(table),
