@@ -1,5 +1,6 @@
 //! The admin listener's connections and its few routes.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,8 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::listener::Bound;
 use super::{Options, guard};
@@ -23,7 +25,7 @@ pub(super) async fn serve(listener: Bound, options: Arc<Options>, mut stopped: w
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the admin listener cannot be served"),
     };
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections: VecDeque<JoinHandle<()>> = VecDeque::new();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -37,10 +39,15 @@ pub(super) async fn serve(listener: Bound, options: Arc<Options>, mut stopped: w
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+        connections.retain(|connection| !connection.is_finished());
+        // The oldest goes, not the newest: whoever holds connections open must not keep a probe from its answer.
+        if connections.len() >= CONNECTIONS_MAX
+            && let Some(oldest) = connections.pop_front()
+        {
+            oldest.abort();
+        }
         let options = Arc::clone(&options);
-        tokio::spawn(async move {
-            let _place = place;
+        connections.push_back(tokio::spawn(async move {
             let service = service_fn(move |request| {
                 let options = Arc::clone(&options);
                 async move { Ok::<_, Infallible>(answer(request, &options).await) }
@@ -52,7 +59,7 @@ pub(super) async fn serve(listener: Bound, options: Arc<Options>, mut stopped: w
                 .max_buf_size(HEAD_MAX)
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
-        });
+        }));
     }
 }
 
@@ -132,7 +139,7 @@ GET  /api/v1/status   what runs, as JSON
 POST /-/reload        load the configuration again
 ";
 
-/// Probes and scrapers are few; more than this is somebody's mistake.
+/// Probes and scrapers are few; more than this is somebody's mistake, and the oldest goes.
 const CONNECTIONS_MAX: usize = 64;
 
 /// To send a request's head, and between two requests of a connection: longer than common scrape intervals.

@@ -69,6 +69,20 @@ fn unknown_paths_show_what_there_is() {
     assert!(send(&admin, "BOGUS\r\n").starts_with("HTTP/1.1 400"));
 }
 
+#[test]
+fn connections_held_open_keep_no_probe_from_its_answer() {
+    let (admin, ..) = start();
+    let held: Vec<TcpStream> = (0..200)
+        .map(|_| {
+            let mut stream = TcpStream::connect(address(&admin)).expect("it listens");
+            let _ = stream.write_all(b"GET /livez HT");
+            stream
+        })
+        .collect();
+    assert!(get(&admin, "/livez").starts_with("HTTP/1.1 200"));
+    drop(held);
+}
+
 fn start() -> (Admin, Readiness, Arc<AtomicUsize>) {
     let readiness = Readiness::new();
     let reloads = Arc::new(AtomicUsize::new(0));

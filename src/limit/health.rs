@@ -230,7 +230,11 @@ mod tests {
         assert!(taken.iter().all(|ticks| (1..=2).contains(ticks)));
         let sum: u64 = taken.iter().sum();
         assert!(sum.abs_diff(8_960 * 1_024 / 896) <= 1, "{sum}");
-        assert_eq!(troubled.returned(896, START), 896, "undone within a trouble: at the price before it, if that is lower");
+        assert_eq!(
+            troubled.returned(896, START),
+            896,
+            "undone within a trouble: at the price before it, if that is lower"
+        );
         let later = START.after(Micros(1_000_001)).after(UNDO_MAX);
         assert!(troubled.returned(896, later) <= 1_024);
     }
@@ -242,7 +246,11 @@ mod tests {
         assert!(Health::new(101, minute, &quota).is_err());
         assert!(Health::new(0, minute, &quota).is_err());
         assert_eq!(Health::new(100, minute, &quota).expect("all of it").least(), WHOLE);
-        assert_eq!(Health::new(10, minute, &quota).expect("a tenth").least(), 103, "rounded up: never below the file's");
+        assert_eq!(
+            Health::new(10, minute, &quota).expect("a tenth").least(),
+            103,
+            "rounded up: never below the file's"
+        );
         let (first, second) = (health(128), health(900));
         first.troubled(START, None);
         second.adopt(&first);

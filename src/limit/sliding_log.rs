@@ -149,7 +149,8 @@ impl SlidingLog {
                 self.take(log, Entry { at: from, units: more.min(room) });
             }
             Change::Refund { units } | Change::Withdraw { units, .. }
-                if from <= now || self.max_wait == Micros::ZERO => {
+                if from <= now || self.max_wait == Micros::ZERO =>
+            {
                 log.entries.retain(|entry| self.counts(*entry, from));
                 let mut units = units;
                 while units > 0 {

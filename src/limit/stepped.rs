@@ -130,7 +130,8 @@ impl Stepped {
         let settled = match change {
             Change::Charge { more } => units.saturating_sub(signed(more)).max(self.floor()).min(units),
             Change::Refund { units: back } | Change::Withdraw { units: back, .. }
-                if units >= 0 || self.max_wait == Micros::ZERO => {
+                if units >= 0 || self.max_wait == Micros::ZERO =>
+            {
                 units.saturating_add(signed(back)).min(self.burst)
             }
             Change::Refund { .. } | Change::Withdraw { .. } | Change::Release { .. } => units,

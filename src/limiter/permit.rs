@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::limit::{Algorithm, Change, Claim, KeyBytes, Limit, Micros, Placement, Settlement, Standing, Timestamp, Verdict};
+use crate::limit::{
+    Algorithm, Change, Claim, KeyBytes, Limit, Micros, Placement, Settlement, Standing, Timestamp, Verdict,
+};
 use crate::store::Store;
 
 use super::decision::{Standings, bit};
@@ -178,10 +180,13 @@ impl Charge {
                 Change::Charge { more }
             }
         };
-        if !matches!(change, Change::Charge { more: 0 }
+        if !matches!(
+            change,
+            Change::Charge { more: 0 }
                 | Change::Refund { units: 0 }
                 | Change::Withdraw { units: 0, .. }
-                | Change::Release { units: 0 }) {
+                | Change::Release { units: 0 }
+        ) {
             settler.settle(Settlement { limit: &self.limit, key: &self.key, change }, self.ungoverned);
         }
     }

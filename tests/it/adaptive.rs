@@ -138,7 +138,9 @@ fn adaptive_concurrency_keeps_to_the_files_bounds_and_outlives_a_reload() {
     }
     eventually("three are there", || upstream.seen().len() == asked + 3);
     assert_eq!(gateway.get("/").status, 503, "three are what it may be asked at once");
-    gateway.reload(&following("in_flight = { adaptive = true, least = 4, most = 12 }", &upstream)).expect("a good file");
+    gateway
+        .reload(&following("in_flight = { adaptive = true, least = 4, most = 12 }", &upstream))
+        .expect("a good file");
     assert_eq!(gauge(&gateway, PLACES), 4.0, "another least counts at once");
     assert_eq!(gateway.get("/").status, 200, "those in flight still count, and one more may go");
     drop(held);

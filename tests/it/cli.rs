@@ -84,14 +84,29 @@ fn tests_of_the_file_run_every_algorithm_in_virtual_time() {
     }
     let mut tests = 0;
     for (send, expect) in [
-        ("\"3 x GET /hit at 30s\", \"GET /hit at 89s\", \"GET /hit at 90s\"", "allowed = 3, refused = 2, retry_after = \"1s\""),
-        ("\"3 x GET /clock at 30s\", \"GET /clock at 59s\", \"GET /clock at 60s\"", "allowed = 3, refused = 2, retry_after = \"1s\""),
+        (
+            "\"3 x GET /hit at 30s\", \"GET /hit at 89s\", \"GET /hit at 90s\"",
+            "allowed = 3, refused = 2, retry_after = \"1s\"",
+        ),
+        (
+            "\"3 x GET /clock at 30s\", \"GET /clock at 59s\", \"GET /clock at 60s\"",
+            "allowed = 3, refused = 2, retry_after = \"1s\"",
+        ),
         // Midnight two hours east of Greenwich is 22:00 there.
-        ("\"3 x GET /day at 0s\", \"GET /day at 21h59m\", \"GET /day at 22h\"", "allowed = 3, refused = 2, retry_after = \"60s\""),
+        (
+            "\"3 x GET /day at 0s\", \"GET /day at 21h59m\", \"GET /day at 22h\"",
+            "allowed = 3, refused = 2, retry_after = \"60s\"",
+        ),
         ("\"3 x GET /steps at 0s\", \"3 x GET /steps at 60s\"", "allowed = 4, refused = 2, retry_after = \"60s\""),
         // Half of the window before still counts: one of two.
-        ("\"2 x GET /estimate at 59s\", \"2 x GET /estimate at 90s\"", "allowed = 3, refused = 1, retry_after = \"30s\""),
-        ("\"2 x GET /log at 59s\", \"GET /log at 118s\", \"GET /log at 119s\"", "allowed = 3, refused = 1, retry_after = \"1s\""),
+        (
+            "\"2 x GET /estimate at 59s\", \"2 x GET /estimate at 90s\"",
+            "allowed = 3, refused = 1, retry_after = \"30s\"",
+        ),
+        (
+            "\"2 x GET /log at 59s\", \"GET /log at 118s\", \"GET /log at 119s\"",
+            "allowed = 3, refused = 1, retry_after = \"1s\"",
+        ),
         ("\"4 x GET /held at 0s\"", "allowed = 3, refused = 1, retry_after = \"1s\""),
         ("\"2 x GET /credit at 0s\", \"GET /credit at 3s\"", "allowed = 2, refused = 1, retry_after = \"3s\""),
         ("\"3 x GET /places at 0s\", \"GET /places at 1s\"", "allowed = 3, refused = 1"),

@@ -88,7 +88,11 @@ fn an_estimate_is_corrected_by_what_the_answer_says() {
         let settle = format!("settle = {{ from = \"{from}\", estimate = 5, max = 50 }}");
         let gateway = Gateway::start(&one_limit(&format!("rate = \"100/day\"\n{settle}"), &upstream));
         let mut connection = gateway.connect();
-        assert_eq!(ask(&mut connection, path, &[("accept-encoding", "gzip")]), (200, 95), "{from} {path}: the estimate");
+        assert_eq!(
+            ask(&mut connection, path, &[("accept-encoding", "gzip")]),
+            (200, 95),
+            "{from} {path}: the estimate"
+        );
         assert_eq!(ask(&mut connection, path, &[]).1, left, "{from} {path}");
         let asked = upstream.seen()[0].header("accept-encoding").map(str::to_owned);
         assert_eq!(asked.is_none(), from.starts_with("json"), "a body that is read comes as plain text");

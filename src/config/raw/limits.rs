@@ -216,7 +216,8 @@ pub(crate) enum InFlight {
 
 impl Read for InFlight {
     fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        const WANTED: &str = "a number of requests, \"adaptive\", or a table { adaptive = true, least = 5, most = 200 }";
+        const WANTED: &str =
+            "a number of requests, \"adaptive\", or a table { adaptive = true, least = 5, most = 200 }";
         match node.value {
             DeValue::Integer(_) => u64::read(node, reader).map(Self::Most),
             DeValue::Table(_) => Self::between(&RawAdaptive::read(node, reader)?, node, reader),
@@ -237,9 +238,11 @@ impl InFlight {
         if !raw.adaptive.or(false) {
             let problem = Problem::error("a table for `in_flight` says the bounds of an adaptive limit");
             let label = "`adaptive = true` is missing";
-            reader.problems.push(problem.at(raw.adaptive.place().unwrap_or(node.place), label).help(
-                "write in_flight = 10 for a fixed number, or { adaptive = true, least = 5, most = 200 }",
-            ));
+            reader.problems.push(
+                problem
+                    .at(raw.adaptive.place().unwrap_or(node.place), label)
+                    .help("write in_flight = 10 for a fixed number, or { adaptive = true, least = 5, most = 200 }"),
+            );
             return None;
         }
         let (least, most) = (raw.least.or(1), raw.most.or(ADAPTIVE_MOST));
