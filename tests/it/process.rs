@@ -113,9 +113,7 @@ fn ask(stream: &mut TcpStream) -> Option<u16> {
     let mut answer = Vec::new();
     let mut byte = [0];
     while !answer.ends_with(b"\r\n\r\n") {
-        if stream.read(&mut byte).ok()? == 0 {
-            return None;
-        }
+        stream.read_exact(&mut byte).ok()?;
         answer.push(byte[0]);
     }
     String::from_utf8_lossy(&answer).split(' ').nth(1)?.parse().ok()
@@ -141,7 +139,7 @@ fn a_terminated_gateway_drains_and_says_good() {
     assert_eq!(ask(&mut idle), Some(200));
     process.signal("TERM");
     assert_eq!(process.exit_code(), 0);
-    assert_eq!(idle.read(&mut [0]).expect("closed in order"), 0);
+    assert_eq!(crate::harness::read(&mut idle, &mut [0]).expect("closed in order"), 0);
 }
 
 #[test]

@@ -163,7 +163,8 @@ fn read_answer(stream: &mut TcpStream, body: &str) -> String {
     let mut answer = Vec::new();
     let mut byte = [0];
     while !answer.ends_with(format!("\r\n\r\n{body}").as_bytes()) {
-        assert_eq!(stream.read(&mut byte).expect("more"), 1, "closed after {:?}", String::from_utf8_lossy(&answer));
+        let read = stream.read_exact(&mut byte);
+        read.unwrap_or_else(|error| panic!("{error} after {:?}", String::from_utf8_lossy(&answer)));
         answer.push(byte[0]);
     }
     String::from_utf8_lossy(&answer).into_owned()

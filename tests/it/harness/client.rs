@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use super::PATIENCE;
+use super::{PATIENCE, read};
 
 /// One answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl Connection {
 
     /// Whether the other side has closed; waits for it.
     pub(crate) fn is_closed(&mut self) -> bool {
-        self.read.is_empty() && matches!(self.stream.read(&mut [0; 1]), Ok(0) | Err(_))
+        self.read.is_empty() && matches!(read(&mut self.stream, &mut [0; 1]), Ok(0) | Err(_))
     }
 
     fn head(&mut self) -> io::Result<(u16, Vec<(String, String)>)> {
@@ -169,7 +169,7 @@ impl Connection {
 
     fn more(&mut self) -> io::Result<()> {
         let mut piece = [0; 16 << 10];
-        match self.stream.read(&mut piece)? {
+        match read(&mut self.stream, &mut piece)? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             length => {
                 self.read.extend_from_slice(&piece[..length]);

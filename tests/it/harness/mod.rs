@@ -5,11 +5,22 @@ pub(crate) mod client;
 pub(crate) mod gateway;
 pub(crate) mod upstream;
 
+use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
 pub(crate) use client::Connection;
 pub(crate) use gateway::Gateway;
 pub(crate) use upstream::{Reply, Upstream};
+
+/// Reads once. A signal in between is no end: a socket with a timeout reports it.
+pub(crate) fn read(from: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match from.read(into) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            outcome => return outcome,
+        }
+    }
+}
 
 /// Waits until `holds`, at most [`PATIENCE`]: for what another thread does. It looks again at once, then ever less
 /// often.

@@ -1,6 +1,6 @@
 //! An upstream that records what it was sent, byte for byte, and answers what the test wants.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -226,7 +226,7 @@ fn take(stream: &mut TcpStream, read: &mut Vec<u8>, length: usize, into: &mut Ve
 
 fn more(stream: &mut TcpStream, read: &mut Vec<u8>) -> io::Result<bool> {
     let mut piece = [0; 16 << 10];
-    let length = stream.read(&mut piece)?;
+    let length = super::read(stream, &mut piece)?;
     read.extend_from_slice(&piece[..length]);
     Ok(length > 0)
 }

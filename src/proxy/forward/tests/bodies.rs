@@ -158,6 +158,7 @@ fn a_body_beyond_the_bound_is_413() {
     let chunked =
         gateway.ask("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n123456789\r\n0\r\n\r\n");
     assert_eq!(chunked.status, 413, "{chunked:?}");
+    origin.wait_closed();
     let said = gateway.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n123456789");
     assert_eq!(said.status, 413, "{said:?}");
     assert_eq!(origin.records().len(), 1, "what says its length is refused at once");

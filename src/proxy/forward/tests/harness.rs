@@ -222,9 +222,7 @@ pub(super) fn read_head(stream: &mut impl Read) -> io::Result<String> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
-        if stream.read(&mut byte)? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
+        stream.read_exact(&mut byte)?;
         head.push(byte[0]);
     }
     Ok(String::from_utf8_lossy(&head).into_owned())
@@ -247,13 +245,11 @@ pub(super) fn read_answer(stream: &mut impl Read) -> Answer {
         let mut byte = [0];
         let mut whole = true;
         while !(body.ends_with(b"0\r\n\r\n") || is_end_with_trailers(&body)) {
-            match stream.read(&mut byte) {
-                Ok(1) => body.push(byte[0]),
-                _ => {
-                    whole = false;
-                    break;
-                }
+            if stream.read_exact(&mut byte).is_err() {
+                whole = false;
+                break;
             }
+            body.push(byte[0]);
         }
         (body, whole)
     } else {
@@ -335,7 +331,13 @@ impl Conn {
     /// Receives some bytes; an error at the end.
     pub(super) fn receive(&mut self) -> io::Result<Vec<u8>> {
         let mut buffer = vec![0; 65_536];
-        let read = self.stream.read(&mut buffer)?;
+        let read = loop {
+            match self.stream.read(&mut buffer) {
+                // A signal is no end: a socket with a timeout reports it.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                outcome => break outcome?,
+            }
+        };
         if read == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
