@@ -118,8 +118,11 @@ fn reloads_under_load_lose_no_request_and_refill_nobody() {
                     while !stop.load(Ordering::Relaxed) {
                         // On one connection throughout, and every few requests one of its own.
                         asked += 1;
-                        let open =
-                            if asked % 8 == 0 { gateway.get("/open") } else { connection.request("GET", "/open", &[]) };
+                        let open = if asked.is_multiple_of(8) {
+                            gateway.get("/open")
+                        } else {
+                            connection.request("GET", "/open", &[])
+                        };
                         assert_eq!((open.status, open.text().as_str()), (200, "hello"));
                         match connection.request("GET", "/tight", &[]).status {
                             200 => admitted.fetch_add(1, Ordering::Relaxed),
