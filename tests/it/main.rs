@@ -6,6 +6,7 @@ mod admin;
 mod cli;
 mod costs;
 mod documents;
+mod encrypted;
 mod failures;
 mod forwarding;
 mod harness;

@@ -1,0 +1,78 @@
+//! HTTPS with a real client: both versions of HTTP on one port, callers known by their certificates, certificates that
+//! are read again when they change.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+
+use crate::harness::{Gateway, eventually};
+
+/// Writes `NAME.pem`, an authority's certificate.
+fn authority(folder: &Path, name: &str) -> Issuer<'static, KeyPair> {
+    let mut params = CertificateParams::new(Vec::new()).expect("no names");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, name);
+    let key = KeyPair::generate().expect("a key");
+    let root = params.self_signed(&key).expect("signed");
+    fs::write(folder.join(format!("{name}.pem")), root.pem()).expect("written");
+    Issuer::new(params, key)
+}
+
+/// Writes `NAME.pem` and `NAME.key`.
+fn issue(folder: &Path, name: &str, authority: &Issuer<'static, KeyPair>) {
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+    params.distinguished_name.push(DnType::CommonName, name);
+    let key = KeyPair::generate().expect("a key");
+    let certificate = params.signed_by(&key, authority).expect("signed");
+    fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).expect("written");
+    fs::write(folder.join(format!("{name}.pem")), certificate.pem()).expect("written");
+}
+
+#[test]
+fn callers_are_known_by_their_certificates_on_both_versions_of_http() {
+    if Command::new("curl").arg("--version").output().is_err() {
+        assert!(std::env::var_os("CI").is_none(), "curl is not installed");
+        eprintln!("skipped: curl is not installed");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (one, two) = (authority(folder.path(), "one"), authority(folder.path(), "two"));
+    issue(folder.path(), "site", &one);
+    for (name, signer) in [("ann", &one), ("bob", &one), ("eve", &two)] {
+        issue(folder.path(), name, signer);
+    }
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let gateway = Gateway::start(&format!(
+        "[server]\nlisten = \"https://127.0.0.1:0\"\nworkers = 1\nclient_ca = '{}'\nclient_certificates = \"optional\"\n\
+         certificates = [{{ certificate = '{}', key = '{}' }}]\n\
+         [identities.who]\nkey = \"client_certificate\"\nwhen_missing = \"refuse\"\n\
+         [limits.it]\nrate = \"2/hour\"\nburst = 2\nper = \"who\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"it\"]\n",
+        at("one.pem"),
+        at("site.pem"),
+        at("site.key"),
+    ));
+    let url = format!("https://localhost:{}/", gateway.address().port());
+    let ask = |version: &str, root: &str, who: Option<&str>| {
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "-o", "/dev/null", "-w", "%{http_version} %{http_code}", version, "--cacert", &at(root)]);
+        curl.args(["--resolve", &format!("localhost:{}:127.0.0.1", gateway.address().port())]);
+        if let Some(who) = who {
+            curl.args(["--cert", &at(&format!("{who}.pem")), "--key", &at(&format!("{who}.key"))]);
+        }
+        String::from_utf8_lossy(&curl.arg(&url).output().expect("curl runs").stdout).into_owned()
+    };
+    assert_eq!(ask("--http2", "one.pem", Some("ann")), "2 200");
+    assert_eq!(ask("--http1.1", "one.pem", Some("ann")), "1.1 200");
+    assert_eq!(ask("--http2", "one.pem", Some("ann")), "2 429", "one bucket, whatever the version");
+    assert_eq!(ask("--http2", "one.pem", Some("bob")), "2 200", "another caller");
+    assert_eq!(ask("--http2", "one.pem", None), "2 401", "nobody");
+    assert!(ask("--http1.1", "one.pem", Some("eve")).ends_with(" 000"), "certified by somebody else");
+
+    assert!(ask("--http2", "two.pem", Some("bob")).ends_with(" 000"), "the site is not certified by this one yet");
+    issue(folder.path(), "site", &two);
+    eventually("the new certificate is shown", || ask("--http2", "two.pem", Some("bob")).starts_with('2'));
+    assert_eq!(ask("--http2", "two.pem", Some("ann")), "2 429", "and nobody is refilled");
+}
