@@ -128,7 +128,7 @@ impl Algorithm {
             Kind::TokenBucket => TokenBucket::new(quota, debt, max_wait, shared).map(Self::TokenBucket),
             Kind::Interval => interval::new(quota, debt, max_wait, shared).map(Self::Interval),
             Kind::FixedWindow => fixed_window::new(quota, align, debt, max_wait, shared).map(Self::FixedWindow),
-            Kind::SlidingWindow => SlidingWindow::new(quota, shared).map(Self::SlidingWindow),
+            Kind::SlidingWindow => SlidingWindow::new(quota, max_wait, shared).map(Self::SlidingWindow),
             Kind::SlidingLog => SlidingLog::new(quota, max_wait).map(Self::SlidingLog),
             Kind::InFlight => InFlight::new(terms.amount).map(Self::InFlight),
         }
@@ -380,9 +380,9 @@ impl Terms {
             "only token_bucket, interval and fixed_window can go into debt",
         );
         forbid(
-            self.max_wait > Micros::ZERO && self.kind == Kind::SlidingWindow,
+            self.max_wait > Micros::ZERO && self.kind == Kind::SlidingWindow && self.shared,
             "max_wait",
-            "an estimate cannot promise a moment; token_bucket and sliding_log can hold a request until it is due",
+            "an estimate holds requests in the process only; in a shared store take token_bucket or sliding_log",
         );
         forbid(
             self.max_wait > Micros::ZERO && in_flight,

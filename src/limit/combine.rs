@@ -93,7 +93,8 @@ impl Algorithm {
             Self::Interval(bucket) => stepped(bucket).map(Self::Interval),
             Self::FixedWindow(bucket) => stepped(bucket).map(Self::FixedWindow),
             Self::SlidingWindow(window) => {
-                windows(window.quota()).and_then(|quota| SlidingWindow::new(quota, false)).map(Self::SlidingWindow)
+                let quota = windows(window.quota())?;
+                SlidingWindow::new(quota, window.max_wait(), false).map(Self::SlidingWindow)
             }
             Self::SlidingLog(log) => {
                 windows(log.quota()).and_then(|quota| SlidingLog::new(quota, log.max_wait())).map(Self::SlidingLog)

@@ -8,6 +8,9 @@
 //! period fewer than 2 Q are granted, in any window aligned to the period at most Q; traffic that is evenly spread is
 //! counted exactly. A test reaches 2 Q - 1 and fails to pass it.
 //!
+//! With `max_wait` a request is counted at once in the window it falls due in: whoever comes later finds it there. While the
+//! window that counts is still to come, nobody goes before it begins, for what goes would be counted in it too.
+//!
 //! The estimate itself is compared without rounding: `previous x (period - elapsed) <= (Q - current - cost) x period`.
 
 use super::bucket::{Granted, Judged, Pair, Refused, Report};
@@ -19,6 +22,7 @@ use super::time::{Micros, Timestamp};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
     quota: Quota,
+    max_wait: Micros,
     most: u64,
 }
 
@@ -27,7 +31,7 @@ impl SlidingWindow {
     ///
     /// # Errors
     /// When they are not.
-    pub fn new(quota: Quota, shared: bool) -> Result<Self, Vec<QuotaError>> {
+    pub fn new(quota: Quota, max_wait: Micros, shared: bool) -> Result<Self, Vec<QuotaError>> {
         let bound = i128::from(if shared { SHARED_BOUND } else { LOCAL_BOUND });
         let period = i128::from(quota.period.0);
         let fits = (bound - 1) / period;
@@ -42,7 +46,7 @@ impl SlidingWindow {
         }
         // A settlement may count one quota more than the quota, less where that would not fit.
         let most = fits.min(2 * i128::from(quota.amount));
-        Ok(Self { most: u64::try_from(most).expect("at most twice the amount"), quota })
+        Ok(Self { most: u64::try_from(most).expect("at most twice the amount"), max_wait, quota })
     }
 
     /// Its amount and period.
@@ -72,25 +76,37 @@ impl SlidingWindow {
 
     /// Whether `cost` can be drawn at `now`.
     pub fn judge(&self, state: Option<Pair>, cost: u64, now: Timestamp) -> Judged<Pair> {
-        let (amount, period) = (self.quota.amount, self.quota.period.0);
-        let Some(spare) = amount.checked_sub(cost) else { return Err(Refused::NEVER) };
         let pair = self.current(state, now);
-        let left = period - now.since(pair.start).0;
-        match spare.checked_sub(pair.current) {
-            Some(room) => {
-                // The previous window must have no more than this many microseconds of weight left.
-                let weight_left = share(room, period, pair.previous);
-                if left <= weight_left {
-                    return Ok(Granted { wait: Micros::ZERO, next: Pair { current: pair.current + cost, ..pair } });
-                }
-                Err(Refused::after(Micros((left - weight_left).saturating_add(pair.start.since(now).0))))
-            }
-            // Not in this window. In the next, this one is the previous.
-            None => {
-                let into_next = period - share(spare, period, pair.current);
-                Err(Refused::after(Micros((left + into_next).saturating_add(pair.start.since(now).0))))
-            }
+        let Some(wait) = self.due_in(pair, cost, now) else { return Err(Refused::NEVER) };
+        if wait > self.max_wait {
+            return Err(Refused::after(Micros(wait.0 - self.max_wait.0)));
         }
+        let due = self.current(Some(pair), now.after(wait));
+        Ok(Granted { wait, next: Pair { current: due.current + cost, ..due } })
+    }
+
+    /// How long until `cost` can be drawn; `None`: never.
+    fn due_in(&self, pair: Pair, cost: u64, now: Timestamp) -> Option<Micros> {
+        let period = self.quota.period.0;
+        let spare = self.quota.amount.checked_sub(cost)?;
+        let left = period - now.since(pair.start).0;
+        let to_start = pair.start.since(now).0;
+        let wait = match spare.checked_sub(pair.current) {
+            // The previous window must have no more than so many microseconds of weight left.
+            Some(room) => match left.saturating_sub(share(room, period, pair.previous)) {
+                // Before a window that holds promises nobody goes; a clock that stepped back alone delays nobody.
+                0 if self.max_wait == Micros::ZERO => return Some(Micros::ZERO),
+                wait => wait,
+            },
+            // Not in this window. In the next, this one is the previous.
+            None => left + period - share(spare, period, pair.current),
+        };
+        Some(Micros(wait.saturating_add(to_start)))
+    }
+
+    /// The longest a request may wait.
+    pub fn max_wait(&self) -> Micros {
+        self.max_wait
     }
 
     /// How it stands.
@@ -102,7 +118,7 @@ impl SlidingWindow {
             .unwrap_or(u64::MAX);
         let remaining = self.quota.amount.saturating_sub(pair.current).saturating_sub(weighted);
         let effective = match remaining {
-            0 => self.judge(state, 1, now).err().and_then(|refused| refused.retry_after).unwrap_or_default(),
+            0 => self.due_in(pair, 1, now).unwrap_or_default(),
             _ => self.quota.time_for(remaining),
         };
         Report { remaining, reset: self.expiry(pair).since(now), effective }
@@ -116,6 +132,8 @@ impl SlidingWindow {
             Change::Charge { more } => {
                 Pair { current: pair.current.saturating_add(more).min(self.most.max(pair.current)), ..pair }
             }
+            // What counts is still to come: somebody waits.
+            Change::Refund { .. } | Change::Withdraw { .. } if self.max_wait > Micros::ZERO && pair.start > now => pair,
             Change::Refund { units } | Change::Withdraw { units, .. } => {
                 let rest = units.saturating_sub(pair.current);
                 Pair {
@@ -157,4 +175,51 @@ fn share(part: u64, period: u64, whole: u64) -> u64 {
         return period;
     }
     u64::try_from(u128::from(part) * u128::from(period) / u128::from(whole)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every request at its due moment keeps to the estimate, in the order of coming, and a refusal says the moment
+    /// from which it may wait.
+    #[test]
+    fn held_requests_keep_to_the_estimate_at_the_moment_they_go() {
+        const PERIOD: u64 = 1_000;
+        let mut rng = fastrand::Rng::with_seed(7);
+        let mut held = 0;
+        for _ in 0..300 {
+            let amount = rng.u64(1..12);
+            let quota = Quota::new(amount, Micros(PERIOD), amount).expect("a quota");
+            let limit = SlidingWindow::new(quota, Micros(rng.u64(1..2_500)), false).expect("counted exactly");
+            let (mut state, mut now) = (None, 1_000_000_000);
+            let mut gone: Vec<(u64, u64)> = Vec::new();
+            for _ in 0..120 {
+                now += rng.u64(0..PERIOD / 3);
+                let (at, cost) = (Timestamp::from_micros(now), rng.u64(1..=amount.min(3)));
+                match limit.judge(state, cost, at) {
+                    Ok(granted) => {
+                        held += u64::from(granted.wait > Micros::ZERO);
+                        let due = now + granted.wait.0;
+                        assert!(gone.last().is_none_or(|(last, _)| *last <= due), "nobody overtakes");
+                        gone.push((due, cost));
+                        state = Some(granted.next);
+                        let window = |of: u64| -> u64 {
+                            gone.iter().filter(|(at, _)| at / PERIOD == of).map(|(_, cost)| cost).sum()
+                        };
+                        let (previous, current) = (window(due / PERIOD - 1), window(due / PERIOD));
+                        assert!(current <= amount);
+                        assert!(previous * (PERIOD - due % PERIOD) <= (amount - current) * PERIOD, "{gone:?}");
+                    }
+                    Err(refused) => {
+                        let wait = refused.retry_after.expect("a time").0;
+                        let later = |wait| limit.judge(state, cost, Timestamp::from_micros(now + wait));
+                        assert!(later(wait - 1).is_err());
+                        assert_eq!(later(wait).map(|granted| granted.wait), Ok(limit.max_wait()));
+                    }
+                }
+            }
+        }
+        assert!(held > 1_000, "{held}");
+    }
 }

@@ -43,7 +43,7 @@ impl Algorithm {
                     quota.amount,
                     (2 * quota.amount).saturating_sub(1),
                     period(quota.period)
-                )
+                ) + &leeway(0, window.max_wait())
             }
             Self::SlidingLog(log) => {
                 let quota = log.quota();

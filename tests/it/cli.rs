@@ -71,6 +71,7 @@ fn tests_of_the_file_run_every_algorithm_in_virtual_time() {
         ("steps", "rate = \"4/minute\"\nalgorithm = \"interval\"\nburst = 2"),
         ("estimate", "rate = \"2/minute\"\nalgorithm = \"sliding_window\""),
         ("log", "rate = \"2/minute\"\nalgorithm = \"sliding_log\""),
+        ("estimated", "rate = \"10/second\"\nalgorithm = \"sliding_window\"\nmax_wait = \"1s\""),
         ("held", "rate = \"10/second\"\nburst = 1\nmax_wait = \"250ms\""),
         ("credit", "rate = \"1/second\"\nburst = 1\ndebt = 2\ncost = 3"),
         ("places", "in_flight = 2"),
@@ -106,6 +107,11 @@ fn tests_of_the_file_run_every_algorithm_in_virtual_time() {
         (
             "\"2 x GET /log at 59s\", \"GET /log at 118s\", \"GET /log at 119s\"",
             "allowed = 3, refused = 1, retry_after = \"1s\"",
+        ),
+        // Ten go; the eleventh falls due 1.1 s later, which is too long at first and not any more 100 ms on.
+        (
+            "\"11 x GET /estimated at 0s\", \"GET /estimated at 100ms\"",
+            "allowed = 11, refused = 1, retry_after = \"1s\"",
         ),
         ("\"4 x GET /held at 0s\"", "allowed = 3, refused = 1, retry_after = \"1s\""),
         ("\"2 x GET /credit at 0s\", \"GET /credit at 3s\"", "allowed = 2, refused = 1, retry_after = \"3s\""),
