@@ -16,6 +16,7 @@ use super::request::Outgoing;
 use super::request_body::{Gate, RequestBody};
 use super::{ForwardError, Passage};
 use crate::policy::FilledEdits;
+use crate::policy::path::{Malformed, normalise};
 use crate::policy::route::Route;
 use crate::policy::upstream::{HostPolicy, Server, Upstream};
 use crate::proxy::body::BodyError;
@@ -164,6 +165,10 @@ fn rewrite(uri: &Uri, route: &Route) -> Result<Uri, ForwardError> {
         return Ok(uri.clone());
     }
     let rest = strip_encoded(path, strip).ok_or(ForwardError::Rewrite)?;
+    // `/v1/../v1/a` is `/v1/a` to the router; without its first segment it would climb out of where it is put.
+    if !strip.is_empty() && normalise(rest) == Err(Malformed::AboveRoot) {
+        return Err(ForwardError::Rewrite);
+    }
     let mut text = BytesMut::with_capacity(add.len() + whole.len() + 1);
     text.extend_from_slice(add.as_bytes());
     if !rest.starts_with('/') {

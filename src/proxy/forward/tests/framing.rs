@@ -161,3 +161,20 @@ fn a_route_rewrites_the_path_and_nothing_else_of_it() {
     let seen = &origin.records()[0];
     assert!(seen.starts_with("GET /api/a%2Fb;x//?c HTTP/1.1\r\n"), "{seen}");
 }
+
+#[test]
+fn no_spelling_climbs_out_of_the_prefix_it_is_put_under() {
+    let origin = Origin::answering(OK);
+    let mut route = route();
+    route.strip_prefix = Some("/v1".into());
+    route.add_prefix = Some("/api".into());
+    let gateway = gateway_on(upstream(origin.address), route);
+    // To the router all of these are below /v1.
+    for path in ["/v1/../v1/a", "/v1/%2e%2E/v1/a", "/v1/a/../../v1/a", "/v1//..//v1/a"] {
+        let text = gateway.talk(&format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        assert!(text.starts_with("HTTP/1.1 400"), "{path}: {text}");
+    }
+    assert!(origin.records().is_empty(), "{:?}", origin.records());
+    assert_eq!(gateway.ask("GET /v1/a/../b HTTP/1.1\r\nHost: a\r\n\r\n").status, 200);
+    assert!(origin.records()[0].starts_with("GET /api/a/../b HTTP/1.1\r\n"));
+}
