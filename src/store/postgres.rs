@@ -1,9 +1,10 @@
 //! The PostgreSQL store (and what speaks it). Batching, deadlines and answers are [`super::batch`]'s; here is what is
-//! SQL: the address, the session, one statement for requests with one token bucket, one short transaction for the rest.
+//! SQL: the address, the session, one function for requests with one token bucket, one short transaction for the rest.
 //!
 //! The transaction locks the buckets of a batch in key order, reads the clock after the locks, decides with the pure
 //! core itself and writes. Both are safe behind a transaction pooler: no session state, no named statement.
 
+mod columns;
 mod fields;
 mod link;
 

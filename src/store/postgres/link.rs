@@ -10,12 +10,13 @@ use rustls_platform_verifier::BuilderVerifierExt;
 use tokio::sync::Mutex;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Config, Row};
+use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::columns::Columns;
 use super::fields::{self, Epoch, Opened};
 use super::{AddressError, PostgresOptions};
-use crate::limit::bucket::{Level, State};
+use crate::limit::bucket::State;
 use crate::limit::{Change, Timestamp};
 use crate::store::batch::{Adjust, Answer, Batch, Link, Shared, Trouble, Wants, decide};
 use crate::store::shape::{HOLD, HOLD_PINNED, signed};
@@ -31,7 +32,7 @@ const ATTEMPTS_MAX: u32 = 8;
 const SWEEPS_MAX: usize = 4;
 const PAGE: i64 = 5000;
 /// A token bucket's row outlives its fullness by this.
-const ROW_MARGIN: i64 = 1_000_000;
+pub(super) const ROW_MARGIN: i64 = 1_000_000;
 
 pub(super) struct PostgresLink {
     config: Config,
@@ -91,7 +92,9 @@ impl PostgresLink {
             .query_typed_one(
                 "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
                         current_setting('default_transaction_isolation'), pg_is_in_recovery(),
-                        to_regclass('tollgate_buckets') IS NOT NULL",
+                        to_regprocedure('tollgate_draw(bytea[],bigint[],smallint[],bigint[],bigint,bigint)') IS NOT NULL
+                            AND to_regclass('tollgate_buckets') IS NOT NULL,
+                        (SELECT relpersistence = 'u' FROM pg_class WHERE oid = to_regclass('tollgate_buckets'))",
                 &[],
             )
             .await?;
@@ -99,7 +102,9 @@ impl PostgresLink {
         if self.options.create && !about.get::<_, bool>(3) && !about.get::<_, bool>(2) {
             client.batch_execute(super::schema_sql()).await?;
         }
-        let plain = isolation == "read committed" && self.options.synchronous_commit;
+        // What is not logged waits for no disk, and we make the table unlogged.
+        let unlogged = about.get::<_, Option<bool>>(4).unwrap_or(true);
+        let plain = isolation == "read committed" && (self.options.synchronous_commit || unlogged);
         let begin = self.begin();
         let epoch = Epoch { fingerprint: start & ((1 << 52) - 1), start };
         Ok(Session { client, turn: Mutex::new(()), epoch, swept: Cell::default(), begin: (!plain).then_some(begin) })
@@ -123,37 +128,34 @@ impl PostgresLink {
     async fn upsert(&self, session: &Session, batch: &Batch, wanted: &[Simple]) -> Result<Answer, Fault> {
         let columns = Columns::of(batch, wanted);
         let pinned = self.pinned();
-        let numbers = &columns.numbers;
-        let parameters: [(&(dyn ToSql + Sync), Type); 13] = [
+        let parameters: [(&(dyn ToSql + Sync), Type); 6] = [
             (&columns.keys, Type::BYTEA_ARRAY),
-            (&numbers[0], Type::INT8_ARRAY),
-            (&numbers[1], Type::INT8_ARRAY),
-            (&numbers[2], Type::INT8_ARRAY),
-            (&numbers[3], Type::INT8_ARRAY),
-            (&numbers[4], Type::INT8_ARRAY),
-            (&numbers[5], Type::INT8_ARRAY),
-            (&numbers[6], Type::INT8_ARRAY),
+            (&columns.terms, Type::INT8_ARRAY),
+            (&columns.term_of, Type::INT2_ARRAY),
+            (&columns.counts, Type::INT8_ARRAY),
             (&session.epoch.fingerprint, Type::INT8),
             (&pinned, Type::INT8),
-            (&numbers[7], Type::INT8_ARRAY),
-            (&numbers[8], Type::INT8_ARRAY),
-            (&numbers[9], Type::INT8_ARRAY),
         ];
-        let statement = include_str!("draw.sql");
-        let rows = match &session.begin {
-            None => session.client.query_typed(statement, &parameters).await?,
+        let statement = "SELECT tollgate_draw($1, $2, $3, $4, $5, $6)";
+        let row = match &session.begin {
+            None => session.client.query_typed_one(statement, &parameters).await?,
             Some(begin) => {
                 let mut open = OpenTransaction::new(session);
-                let (begun, rows) =
-                    join(session.client.batch_execute(begin), session.client.query_typed(statement, &parameters)).await;
+                // One trip. After an error COMMIT takes all of it back, and the error is what is told.
+                let ((begun, row), committed) = join(
+                    join(session.client.batch_execute(begin), session.client.query_typed_one(statement, &parameters)),
+                    session.client.batch_execute("COMMIT"),
+                )
+                .await;
+                open.closed = committed.is_ok();
                 begun?;
-                let rows = rows?;
-                session.client.batch_execute("COMMIT").await.map_err(Fault::from_commit)?;
-                open.closed = true;
-                rows
+                let row = row?;
+                committed.map_err(Fault::from_commit)?;
+                row
             }
         };
-        columns.read(batch, &rows)
+        let answer: Vec<i64> = row.try_get(0)?;
+        columns.read(batch, &answer).ok_or(Fault::Corrupt("not an answer of tollgate_draw"))
     }
 
     /// Everything else: locks in key order, clock after the locks, decision by the pure core, one write.
@@ -364,54 +366,6 @@ impl Drop for OpenTransaction {
                 let _ = client.batch_execute("ROLLBACK").await;
             });
         }
-    }
-}
-
-/// The columns of the batched statement: a row for each group, which is for each bucket.
-struct Columns {
-    keys: Vec<Vec<u8>>,
-    /// n, p, brim, price, need, count, fresh, lowest, most, lasts.
-    numbers: [Vec<i64>; 10],
-}
-
-impl Columns {
-    fn of(batch: &Batch, wanted: &[Simple]) -> Self {
-        let mut columns = Self { keys: Vec::new(), numbers: Default::default() };
-        for ((group, want), (name, _)) in batch.groups.iter().zip(wanted).zip(&batch.buckets) {
-            columns.keys.push(name.hash.to_be_bytes().to_vec());
-            let count = i64::from(group.count);
-            let fresh = count.min((want.brim - want.need) / want.price + 1);
-            let lasts = (want.brim - want.lowest) / want.n + 1 + ROW_MARGIN;
-            let numbers =
-                [want.n, want.p, want.brim, want.price, want.need, count, fresh, want.lowest, want.most, lasts];
-            for (column, number) in columns.numbers.iter_mut().zip(numbers) {
-                column.push(number);
-            }
-        }
-        columns
-    }
-
-    /// The answer in the rows that came back: the level before is the level after and what was granted.
-    fn read(&self, batch: &Batch, rows: &[Row]) -> Result<Answer, Fault> {
-        let mut now = Timestamp::default();
-        let mut found = std::collections::HashMap::with_capacity(rows.len());
-        for row in rows {
-            let (key, state): (Vec<u8>, Vec<i64>) = (row.try_get(0)?, row.try_get(1)?);
-            now = moment(row.try_get(2)?)?;
-            let &[_, _, _, _, _, _, level, at, granted] = state.as_slice() else {
-                return Err(Fault::Corrupt("a token bucket's row of another length"));
-            };
-            found.insert(key, (level, at, granted));
-        }
-        let mut before = vec![None; batch.buckets.len()];
-        let mut granted = Vec::with_capacity(batch.groups.len());
-        for (row, group) in batch.groups.iter().enumerate() {
-            let (level, at, taken) = *found.get(&self.keys[row]).ok_or(Fault::Corrupt("a bucket without an answer"))?;
-            let level = level + taken * self.numbers[3][row];
-            before[group.parts[0].bucket as usize] = Some(State::Level(Level { level, at: moment(at)? }));
-            granted.push(u32::try_from(taken).map_err(|_| Fault::Corrupt("a negative grant"))?);
-        }
-        Ok(Answer { now, before, granted, corrected: false })
     }
 }
 

@@ -68,3 +68,41 @@ BEGIN
     RETURN ARRAY[1, 1, fresh[3], n, p, brim, level - granted * asked[1], greatest(moment, old[8]), granted];
 END
 $$;
+
+-- Requests with one token bucket each, at most one group of equal requests a bucket: all of them in one statement. In a
+-- function, as its plan is then kept by the server, whoever pools the connections: planning costs more than deciding.
+-- Keys come sorted: two gateways that send the same buckets do not deadlock. The clock is read before any lock is waited
+-- for, which is only stricter. `terms` has nine numbers for each kind of request: n, p, brim, price, need, lowest, most,
+-- how long its row stands, how many a full bucket grants; `term_of` counts from zero.
+-- Answers now, then of each bucket the level after, then the moments, then how many were granted.
+CREATE OR REPLACE FUNCTION tollgate_draw(
+    keys bytea[], terms bigint[], term_of smallint[], counts bigint[], fingerprint bigint, pinned bigint
+) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    moment bigint := coalesce(pinned, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+    answer bigint[];
+BEGIN
+    WITH drawn AS (
+        INSERT INTO tollgate_buckets AS bucket (key, state, asked, expires)
+        SELECT want.key,
+               ARRAY[1, 1, fingerprint, t.n, t.p, t.brim,
+                     t.brim - least(want.count, t.fresh) * t.price, moment, least(want.count, t.fresh)],
+               ARRAY[t.price, t.need, want.count, t.lowest, t.lowest, t.most],
+               moment + t.lasts
+        FROM unnest(keys, term_of, counts) AS want (key, term, count),
+             LATERAL (SELECT terms[want.term * 9 + 1] AS n, terms[want.term * 9 + 2] AS p,
+                             terms[want.term * 9 + 3] AS brim, terms[want.term * 9 + 4] AS price,
+                             terms[want.term * 9 + 5] AS need, terms[want.term * 9 + 6] AS lowest,
+                             terms[want.term * 9 + 7] AS most, terms[want.term * 9 + 8] AS lasts,
+                             terms[want.term * 9 + 9] AS fresh) AS t
+        ON CONFLICT (key) DO UPDATE SET
+            state = tollgate_take(bucket.state, excluded.state, excluded.asked),
+            asked = excluded.asked,
+            expires = greatest(bucket.expires, excluded.expires)
+        RETURNING bucket.state
+    )
+    SELECT moment || array_agg(state[7]) || array_agg(state[8]) || array_agg(state[9]) INTO answer FROM drawn;
+    RETURN answer;
+END
+$$;
