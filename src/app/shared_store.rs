@@ -1,12 +1,17 @@
 //! The store that gateways share, as configured.
 
+use std::time::Duration;
+
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::clock::Clock;
-use crate::config::settings::{Store, StoreKind};
+use crate::config::settings::{Audit, Store, StoreKind};
 use crate::store::Backend;
 use crate::store::postgres::{PostgresOptions, PostgresStore, check_address};
-use crate::store::redis::{Address, RedisOptions, RedisStore};
+use crate::store::redis::{Address, RedisOptions, RedisStore, Weight};
+
+/// How long a start waits for the audit; a store that is down then is the business of `when_down`.
+const AUDIT_WITHIN: Duration = Duration::from_secs(3);
 
 /// Opens the store; it connects by itself, and keeps connecting. The error is what is wrong with its settings.
 pub(super) fn open(store: Option<&Store>, clock: &Clock) -> Result<Backend, String> {
@@ -24,6 +29,9 @@ pub(super) fn open(store: Option<&Store>, clock: &Clock) -> Result<Backend, Stri
                 local_refusals: true,
             };
             let opened = RedisStore::start(options).map_err(|error| error.to_string())?;
+            if store.audit == Audit::Refuse {
+                refuse_what_loses_buckets(&opened)?;
+            }
             Ok(Backend::Redis(opened.with_replicas(store.replicas)))
         }
         StoreKind::Postgres => {
@@ -42,6 +50,34 @@ pub(super) fn open(store: Option<&Store>, clock: &Clock) -> Result<Backend, Stri
             Ok(Backend::Postgres(opened.with_replicas(store.replicas)))
         }
     }
+}
+
+/// The audit's refusals, as an error; the store's own thread says the warnings.
+fn refuse_what_loses_buckets(store: &RedisStore) -> Result<(), String> {
+    // A thread of its own, as whoever starts the gateway may be in a runtime already, where none can be waited for.
+    let waited = std::thread::scope(|scope| {
+        let wait = scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+            Ok::<_, std::io::Error>(runtime.block_on(store.ready(AUDIT_WITHIN)))
+        });
+        wait.join()
+    });
+    match waited {
+        Ok(Ok(true)) => {}
+        Ok(Ok(false)) => tracing::warn!("the shared store did not answer at the start: its settings are not audited"),
+        Ok(Err(error)) => return Err(error.to_string()),
+        Err(_) => return Err("the audit did not end well".to_owned()),
+    }
+    let refusals: Vec<String> = store
+        .findings()
+        .into_iter()
+        .filter(|finding| finding.weight == Weight::Refusal)
+        .map(|finding| finding.message)
+        .collect();
+    if refusals.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{} (audit = \"refuse\")", refusals.join("; ")))
 }
 
 /// The URL with the user and password that are written beside it.

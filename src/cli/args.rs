@@ -29,7 +29,7 @@ pub(super) enum Verb {
     Check(Check),
     /// Show what a request would meet: route, identity, limits, bucket keys, and why
     Explain(Explain),
-    /// Print the JSON Schema of gateway.toml, for editors
+    /// Print the JSON Schema of gateway.toml, for editors; or a shared store's SQL
     Schema(Schema),
     /// Ask a running gateway whether it is ready: for container health checks
     Health(Health),
@@ -102,7 +102,21 @@ pub(super) struct Explain {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Schema {}
+#[command(
+    after_help = "Examples:\n  tollgate schema > gateway.schema.json\n  tollgate schema --sql postgres | psql \"$STORE_URL\""
+)]
+pub(super) struct Schema {
+    /// Print the tables and functions of a shared store instead, for where the gateway may not make them
+    #[arg(long, value_enum, value_name = "STORE")]
+    pub(super) sql: Option<Sql>,
+}
+
+/// Stores that want a schema.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum Sql {
+    /// PostgreSQL, and what speaks it
+    Postgres,
+}
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  tollgate health\n  tollgate health --live --admin 127.0.0.1:9180\n\n\

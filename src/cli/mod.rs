@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{Cli, Verb};
+use args::{Cli, Sql, Verb};
 
 /// Runs the command line.
 pub fn main() -> ExitCode {
@@ -32,7 +32,10 @@ pub fn main() -> ExitCode {
     match cli.verb {
         None => run::run(&cli.run),
         Some(Verb::Run(args)) => run::run(&args),
-        Some(Verb::Schema(_)) => print_out(&format!("{:#}", crate::config::schema())),
+        Some(Verb::Schema(args)) => match args.sql {
+            None => print_out(&format!("{:#}", crate::config::schema())),
+            Some(Sql::Postgres) => print_out(crate::store::postgres::schema_sql()),
+        },
         Some(Verb::Check(args)) => check::check(&args),
         Some(Verb::Explain(args)) => explain::explain(&args),
         Some(Verb::Health(args)) => health::health(&args),

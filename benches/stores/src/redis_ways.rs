@@ -231,7 +231,7 @@ pub fn over_grant() {
     println!("\n## Over-grant: burst 10, 10/s, 64 tasks a process, 3 s, one key; at most 40 may be granted\n");
     println!("| way | processes | granted | refused by conflict alone | redis_calls/req |\n|---|---|---|---|---|");
     for (way, name) in WAYS {
-        for processes in [1, 2] {
+        for processes in [1, 2, 3, 4] {
             let program = std::env::current_exe().expect("this program");
             let start = |_| {
                 let mut command = std::process::Command::new(&program);

@@ -36,7 +36,8 @@ table! {
         synchronous_commit: bool,
         /// Whether the gateway creates the table and function it needs (PostgreSQL). Default `true`.
         create: bool,
-        /// What the audit of its settings at the start does: `warn` or `refuse` to start. Default `warn`.
+        /// What the audit of a Redis's settings at the start does about what would lose buckets: `warn`, or `refuse` to start
+        /// (a store that does not answer then is not waited for). Default `warn`.
         audit: Audit,
     }
 }

@@ -11,7 +11,7 @@ use crate::config::rate::{Rate, Unit};
 use crate::config::raw::{self, InFlight, RawAlgorithm, RawAlign, RawLimit, RawMode, RawPlacement, RawTier};
 use crate::config::reader::Field;
 use crate::config::scalar::ShortOr;
-use crate::config::settings::Store;
+use crate::config::settings::{Store, Topology};
 use crate::config::source::{At, Place};
 use crate::limit::in_flight;
 use crate::limit::{
@@ -290,6 +290,18 @@ impl Builder<'_> {
         }
         self.check_following(context);
         let shared = self.placement() == Placement::Shared;
+        if let (true, Some(rule)) = (shared, raw.on_failover.get())
+            && rule.value == raw::OnFailover::Drain
+            && self.store.is_some_and(|store| store.topology == Topology::Cluster)
+        {
+            let problem = Problem::error("`on_failover = \"drain\"` cannot be kept on a Redis Cluster")
+                .at(rule.place, "nobody would see the fail-over");
+            context.push(
+                problem
+                    .note("a fail-over is known by the identity of the server that answers; here many servers answer, and slots move between them")
+                    .help("leave it out (\"keep\"), or use one server or redis+sentinel://"),
+            );
+        }
         let local = raw.store.place();
         for (key, place) in [
             ("lease", raw.lease.place()),

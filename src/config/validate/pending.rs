@@ -16,9 +16,6 @@ pub(crate) fn warn(raw: &RawFile, context: &mut Context<'_>) {
         let requests = server.bounds.get().and_then(|bounds| bounds.requests.place());
         pending.push(("requests", requests, "connections and streams are bounded, requests only through them"));
     }
-    if let Some(store) = raw.store.get() {
-        pending.push(("audit", store.audit.place(), "the audit of the store warns and never refuses to start"));
-    }
     for (_, limit) in entries_of(&raw.limits) {
         if limit.lease.get().is_some_and(|lease| lease.value) {
             pending.push(("lease", limit.lease.place(), "every decision asks the store: exact, with more calls"));
