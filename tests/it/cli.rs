@@ -115,8 +115,8 @@ fn tests_of_the_file_run_every_algorithm_in_virtual_time() {
         ),
         ("\"4 x GET /held at 0s\"", "allowed = 3, refused = 1, retry_after = \"1s\""),
         ("\"2 x GET /credit at 0s\", \"GET /credit at 3s\"", "allowed = 2, refused = 1, retry_after = \"3s\""),
-        ("\"3 x GET /places at 0s\", \"GET /places at 1s\"", "allowed = 3, refused = 1"),
-        ("\"3 x GET /found at 0s\"", "allowed = 2, refused = 1, status = 503"),
+        ("\"3 x GET /places at 0s for 500ms\", \"GET /places at 1s\"", "allowed = 3, refused = 1"),
+        ("\"3 x GET /found at 0s for 500ms\"", "allowed = 2, refused = 1, status = 503"),
         ("\"3 x GET /gentle at 0s\"", "allowed = 2, refused = 1, retry_after = \"30s\""),
     ] {
         tests += 1;
