@@ -75,6 +75,9 @@ impl Process {
         } else {
             bound.args(["--pdeathsig", "KILL"]).arg(command.get_program()).args(command.get_args());
         }
+        if let Some(directory) = command.get_current_dir() {
+            bound.current_dir(directory);
+        }
         let bound_to_us = available_quietly("setpriv");
         let command = if bound_to_us { &mut bound } else { command };
         Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts"))
@@ -313,7 +316,8 @@ fn as_postgres(program: &Path) -> Command {
         return Command::new(program);
     }
     let mut command = Command::new("setpriv");
-    command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(program);
+    // PostgreSQL goes back to where it was started, which root's own directories do not let it.
+    command.current_dir("/").args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(program);
     command
 }
 
