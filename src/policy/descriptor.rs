@@ -103,6 +103,9 @@ fn requested_host<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Result<Cow<'r, st
 /// # Errors
 /// [`Malformed::Host`] for what no server is called: user information, spaces, empty labels, an impossible port.
 pub fn normal_host(text: &str) -> Result<Cow<'_, str>, Malformed> {
+    if let Some(length) = plain_host(text.as_bytes()) {
+        return Ok(Cow::Borrowed(&text[..length]));
+    }
     let text = text.trim_ascii();
     if text.starts_with('[') {
         let end = text.find(']').ok_or(Malformed::Host)? + 1;
@@ -122,6 +125,23 @@ pub fn normal_host(text: &str) -> Result<Cow<'_, str>, Malformed> {
     }
     let has_capitals = name.bytes().any(|byte| byte.is_ascii_uppercase());
     Ok(if has_capitals { Cow::Owned(name.to_ascii_lowercase()) } else { Cow::Borrowed(name) })
+}
+
+/// The length of the name in `NAME[:PORT]`, where it can be told in one pass that all is as it should be: lower-case
+/// letters, digits and hyphens between single dots. `None`: it takes a closer look.
+fn plain_host(text: &[u8]) -> Option<usize> {
+    let length = memchr::memchr(b':', text).unwrap_or(text.len());
+    let mut in_label = false;
+    for byte in &text[..length] {
+        in_label = match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'-' => true,
+            b'.' if in_label => false,
+            _ => return None,
+        };
+    }
+    let port = text.get(length + 1..).unwrap_or_default();
+    let fits = port.len() < 5 || (port.len() == 5 && port <= &b"65535"[..]);
+    (in_label && length <= HOST_MAX && fits && port.iter().all(u8::is_ascii_digit)).then_some(length)
 }
 
 fn check_port(text: &str) -> Result<(), Malformed> {

@@ -7,7 +7,7 @@ use http::header::{EXPECT, HOST, HeaderValue, TRANSFER_ENCODING};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri, Version};
 
-use super::headers::tokens;
+use super::headers::{Present, tokens};
 
 /// What is wrong with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,8 +60,13 @@ impl Malformed {
 /// What is wrong with it; the connection should then be closed, since its framing may be read differently elsewhere.
 pub fn admit<B>(request: &mut Request<B>) -> Result<(), Malformed> {
     check_method(request.method())?;
-    check_transfer_encoding(request.headers(), request.version())?;
-    check_expectation(request.headers())?;
+    let present = Present::of(request.headers());
+    if present.has(Present::TRANSFER_ENCODING) {
+        check_transfer_encoding(request.headers(), request.version())?;
+    }
+    if present.has(Present::EXPECT) {
+        check_expectation(request.headers())?;
+    }
     settle_host(request)?;
     settle_target(request)
 }
@@ -97,9 +102,6 @@ fn check_transfer_encoding(headers: &HeaderMap, version: Version) -> Result<(), 
 }
 
 fn check_expectation(headers: &HeaderMap) -> Result<(), Malformed> {
-    if !headers.contains_key(EXPECT) {
-        return Ok(());
-    }
     let understood = |line: &HeaderValue| line.as_bytes().trim_ascii().eq_ignore_ascii_case(b"100-continue");
     if headers.get_all(EXPECT).iter().all(understood) { Ok(()) } else { Err(Malformed::Expectation) }
 }

@@ -30,6 +30,7 @@ use crate::clock::Clock;
 use crate::limit::Placement;
 use crate::limiter::{Decision, Permit};
 use crate::policy::route::Target;
+use crate::policy::upstream::Balance;
 use crate::policy::{Descriptor, FilledEdits, Identified};
 use crate::telemetry::access::{AccessLog, AccessWriter};
 use crate::telemetry::metrics::{self, Metrics};
@@ -93,7 +94,7 @@ impl Handler for Gateway {
                 meant = Some(rejection.status());
                 let own = snapshot.refusal_body(journal.route());
                 journal.turned_away(&rejection);
-                rejection.respond(&asked, own, &journal.id()).into()
+                rejection.respond(&asked, own, journal.id().as_str()).into()
             }
         };
         journal.annotate(response.headers_mut());
@@ -191,7 +192,12 @@ impl Gateway {
         }
         let permit = self.admit(snapshot, journal).await?;
         let rules = route.limits.iter().map(|limit| &policy.rules[limit.rule]);
-        let caller = caller_hash(&who, &described);
+        let caller = match &route.target {
+            Target::Upstream(upstream) if policy.upstreams[*upstream].balance == Balance::IdentityHash => {
+                caller_hash(&who, &described)
+            }
+            _ => 0,
+        };
         let edits = |edits| policy.edits(edits, &matched, &who, &described);
         let (request_edits, response_edits) = (edits(&route.request_headers), edits(&route.response_headers));
         if let Target::Redirect { status, location } = &route.target {

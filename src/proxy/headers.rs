@@ -3,7 +3,7 @@
 //! Pure. Every function edits in place; values are moved, not copied.
 
 use std::fmt::Write as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::BytesMut;
 use http::HeaderMap;
@@ -27,6 +27,72 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
+/// Which of the fields that the gateway deals with stand in a message: one pass over the names, as most are absent
+/// from most messages and a look-up hashes each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Present(u32);
+
+impl Present {
+    const CONNECTION: Self = Self(1);
+    const TE: Self = Self(1 << 1);
+    const KEEP_ALIVE: Self = Self(1 << 2);
+    const PROXY_CONNECTION: Self = Self(1 << 3);
+    const UPGRADE: Self = Self(1 << 4);
+    const HTTP2_SETTINGS: Self = Self(1 << 5);
+    /// `Transfer-Encoding`
+    pub const TRANSFER_ENCODING: Self = Self(1 << 6);
+    const FORWARDED: Self = Self(1 << 7);
+    const X_REAL_IP: Self = Self(1 << 8);
+    const X_FORWARDED_PORT: Self = Self(1 << 9);
+    /// `Expect`
+    pub const EXPECT: Self = Self(1 << 10);
+    /// `Content-Length`
+    pub const CONTENT_LENGTH: Self = Self(1 << 11);
+    /// `Content-Type`
+    pub const CONTENT_TYPE: Self = Self(1 << 12);
+    /// `Origin`
+    pub const ORIGIN: Self = Self(1 << 13);
+    /// `User-Agent`
+    pub const USER_AGENT: Self = Self(1 << 14);
+    /// `Referer`
+    pub const REFERER: Self = Self(1 << 15);
+    const HOP_BY_HOP: Self = Self(0b111_1111);
+
+    /// Looks at the names of `headers`.
+    pub fn of(headers: &HeaderMap) -> Self {
+        Self(headers.keys().fold(0, |bits, name| bits | Self::bit(name.as_str().as_bytes()).0))
+    }
+
+    /// Whether one of `fields` is there.
+    pub const fn has(self, fields: Self) -> bool {
+        self.0 & fields.0 != 0
+    }
+
+    fn bit(name: &[u8]) -> Self {
+        // By length, then by one byte that tells those of one length apart: most names need no comparison.
+        let (known, field): (&[u8], _) = match (name.len(), name) {
+            (2, _) => (b"te", Self::TE),
+            (6, [b'e', ..]) => (b"expect", Self::EXPECT),
+            (6, [b'o', ..]) => (b"origin", Self::ORIGIN),
+            (7, [b'u', ..]) => (b"upgrade", Self::UPGRADE),
+            (7, [b'r', ..]) => (b"referer", Self::REFERER),
+            (9, [b'f', ..]) => (b"forwarded", Self::FORWARDED),
+            (9, [b'x', _, b'r', ..]) => (b"x-real-ip", Self::X_REAL_IP),
+            (10, [b'c', ..]) => (b"connection", Self::CONNECTION),
+            (10, [b'k', ..]) => (b"keep-alive", Self::KEEP_ALIVE),
+            (10, [b'u', ..]) => (b"user-agent", Self::USER_AGENT),
+            (12, [b'c', ..]) => (b"content-type", Self::CONTENT_TYPE),
+            (14, [b'c', ..]) => (b"content-length", Self::CONTENT_LENGTH),
+            (14, [b'h', ..]) => (b"http2-settings", Self::HTTP2_SETTINGS),
+            (16, [b'p', ..]) => (b"proxy-connection", Self::PROXY_CONNECTION),
+            (16, [b'x', ..]) => (b"x-forwarded-port", Self::X_FORWARDED_PORT),
+            (17, [b't', ..]) => (b"transfer-encoding", Self::TRANSFER_ENCODING),
+            _ => return Self(0),
+        };
+        if name == known { field } else { Self(0) }
+    }
+}
+
 /// What the hop-by-hop fields of a message said before they were removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hop {
@@ -40,8 +106,12 @@ pub struct Hop {
 /// are hop-by-hop by nature (RFC 9110 7.6.1). Run it before own fields are added, so that no peer can remove them.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) -> Hop {
     let mut hop = Hop::default();
+    let present = Present::of(headers);
+    if !present.has(Present::HOP_BY_HOP) {
+        return hop;
+    }
     let mut upgrades = false;
-    if headers.contains_key(CONNECTION) {
+    if present.has(Present::CONNECTION) {
         // The common values name nothing that is not removed below: no list is built for them.
         let mut listed: Vec<HeaderName> = Vec::new();
         for line in headers.get_all(CONNECTION) {
@@ -68,7 +138,8 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) -> Hop {
         }
         headers.remove(CONNECTION);
     }
-    if headers.contains_key(TE) {
+    // What a Connection line listed may be gone by now: then there is nothing to find here.
+    if present.has(Present::TE) {
         hop.trailers = headers.get_all(TE).iter().any(|line| {
             tokens(line.as_bytes()).any(|token| {
                 let name = token.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
@@ -77,8 +148,16 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) -> Hop {
         });
         headers.remove(TE);
     }
-    for name in [KEEP_ALIVE, PROXY_CONNECTION, UPGRADE, HTTP2_SETTINGS, TRANSFER_ENCODING] {
-        headers.remove(name);
+    for (field, name) in [
+        (Present::KEEP_ALIVE, KEEP_ALIVE),
+        (Present::PROXY_CONNECTION, PROXY_CONNECTION),
+        (Present::UPGRADE, UPGRADE),
+        (Present::HTTP2_SETTINGS, HTTP2_SETTINGS),
+        (Present::TRANSFER_ENCODING, TRANSFER_ENCODING),
+    ] {
+        if present.has(field) {
+            headers.remove(name);
+        }
     }
     hop
 }
@@ -107,11 +186,18 @@ pub fn announce_websocket(headers: &mut HeaderMap) {
 /// there is kept only when the peer is a trusted proxy (`trusted`); `Forwarded` then gets an element of its own, and
 /// is dropped otherwise, like every field that claims an address.
 pub fn set_forwarding(headers: &mut HeaderMap, peer: &Peer, host: Option<&HeaderValue>, trusted: bool) {
+    let present = Present::of(headers);
     if !trusted {
-        headers.remove(FORWARDED);
-        headers.remove(X_REAL_IP);
-        headers.remove(X_FORWARDED_PORT);
-    } else if headers.contains_key(FORWARDED) {
+        for (field, name) in [
+            (Present::FORWARDED, FORWARDED),
+            (Present::X_REAL_IP, X_REAL_IP),
+            (Present::X_FORWARDED_PORT, X_FORWARDED_PORT),
+        ] {
+            if present.has(field) {
+                headers.remove(name);
+            }
+        }
+    } else if present.has(Present::FORWARDED) {
         extend_forwarded(headers, peer, host);
     }
     drop_underscored(headers);
@@ -165,6 +251,9 @@ const GUARDED: [HeaderName; 9] = [
 
 /// `X-Forwarded-For` with `peer` as its rightmost element, over all lines that stood there.
 fn append_for(headers: &HeaderMap, peer: IpAddr, trusted: bool) -> HeaderValue {
+    if let (IpAddr::V4(peer), false) = (peer, trusted) {
+        return dotted(peer);
+    }
     let mut value = BytesMut::with_capacity(64);
     if trusted {
         for line in headers.get_all(X_FORWARDED_FOR) {
@@ -178,6 +267,25 @@ fn append_for(headers: &HeaderMap, peer: IpAddr, trusted: bool) -> HeaderValue {
     // Writing to bytes that grow cannot fail.
     let _ = write!(value, "{peer}");
     HeaderValue::from_maybe_shared(value.freeze()).expect("field values and an address are visible bytes")
+}
+
+/// An IPv4 address by hand: formatting it takes several times as long, and every request carries one.
+fn dotted(address: Ipv4Addr) -> HeaderValue {
+    let mut text = [0; 15];
+    let mut length = 0;
+    for (place, octet) in address.octets().into_iter().enumerate() {
+        if place > 0 {
+            text[length] = b'.';
+            length += 1;
+        }
+        for (least, unit) in [(100, 100), (10, 10), (0, 1)] {
+            if octet >= least {
+                text[length] = b'0' + octet / unit % 10;
+                length += 1;
+            }
+        }
+    }
+    HeaderValue::from_bytes(&text[..length]).expect("digits and dots are visible bytes")
 }
 
 /// Adds an element to `Forwarded` (RFC 7239).

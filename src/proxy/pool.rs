@@ -6,12 +6,18 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::future::Future;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use hyper::client::conn::http1;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::forward::{ForwardError, RequestBody, Stream};
@@ -27,15 +33,16 @@ pub struct Pair {
     /// Whether it has served a request before.
     pub reused: bool,
     closed: bool,
+    bell: Bell,
 }
 
 impl Pair {
     /// A pair fresh from its handshake.
-    pub const fn new(
+    pub fn new(
         sender: http1::SendRequest<RequestBody>,
         connection: http1::Connection<TokioIo<Stream>, RequestBody>,
     ) -> Self {
-        Self { sender, connection, reused: false, closed: false }
+        Self { sender, connection, reused: false, closed: false, bell: Bell::new() }
     }
 
     /// Drives the connection; ready when it has closed. May be called again after that.
@@ -43,9 +50,24 @@ impl Pair {
         if self.closed {
             return Poll::Ready(Ok(()));
         }
-        let outcome = self.connection.poll_without_shutdown(cx);
+        let outcome = self.connection.poll_without_shutdown(&mut self.bell.context(cx));
         self.closed = outcome.is_ready();
         outcome
+    }
+
+    /// Hands `request` to the connection. The answer's future is to be polled after every [`Pair::poll`], which alone
+    /// can make it ready, and for that needs no waker.
+    pub fn send(
+        &mut self,
+        request: Request<RequestBody>,
+    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>> + use<> {
+        self.mute();
+        self.sender.try_send_request(request)
+    }
+
+    /// Until it is polled again nothing that happens to the connection wakes a task.
+    pub fn mute(&self) {
+        self.bell.rope.muted.store(true, Ordering::Relaxed);
     }
 
     /// Whether the connection has closed.
@@ -56,6 +78,57 @@ impl Pair {
     /// Whether it can take a request now.
     pub fn is_ready(&self) -> bool {
         !self.closed && self.sender.is_ready()
+    }
+}
+
+/// How a connection wakes the task that polls it.
+///
+/// The library's halves (sender and connection, body and connection) wake each other's task whenever one hands the
+/// other something. Here one task polls both, one right after the other, so each such wake would only poll the whole
+/// task once more for nothing; and a connection out of the pool would wake the task that used it last. Muted, the bell
+/// keeps those wakes back; [`Pair::poll`] unmutes it for what comes from the socket, the timers and the client.
+#[derive(Debug)]
+struct Bell {
+    rope: Arc<Rope>,
+    waker: Waker,
+    /// The task the rope leads to.
+    task: Option<Waker>,
+}
+
+#[derive(Debug)]
+struct Rope {
+    task: Mutex<Option<Waker>>,
+    muted: AtomicBool,
+}
+
+impl Bell {
+    fn new() -> Self {
+        let rope = Arc::new(Rope { task: Mutex::new(None), muted: AtomicBool::new(true) });
+        Self { waker: Waker::from(Arc::clone(&rope)), rope, task: None }
+    }
+
+    /// Rings for the task of `cx` from now on.
+    fn context(&mut self, cx: &Context<'_>) -> Context<'_> {
+        if !self.task.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
+            self.task = Some(cx.waker().clone());
+            *self.rope.task.lock() = Some(cx.waker().clone());
+        }
+        self.rope.muted.store(false, Ordering::Relaxed);
+        Context::from_waker(&self.waker)
+    }
+}
+
+impl Wake for Rope {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.muted.load(Ordering::Relaxed)
+            && let Some(task) = &*self.task.lock()
+        {
+            task.wake_by_ref();
+        }
     }
 }
 
@@ -153,6 +226,7 @@ impl Pool {
     /// Keeps a connection for reuse. The oldest goes when there are too many.
     pub fn put(&self, mut pair: Box<Pair>) {
         pair.reused = true;
+        pair.mute();
         let mut idle = self.idle.borrow_mut();
         if self.idle_max == 0 {
             return;

@@ -4,8 +4,8 @@
 //! draft-ietf-httpapi-ratelimit-headers-11 (`RateLimit`, `RateLimit-Policy`), the names of its open pull request, its
 //! versions 07 and 06, and the `X-RateLimit-*` fields that clients have parsed since before the draft.
 
-use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use smallvec::SmallVec;
 
 use crate::limit::{Algorithm, Limit, Micros, Standing, Timestamp};
 use crate::policy::{Dialect, Reset, Responses};
@@ -67,11 +67,13 @@ impl QuotaFields {
         if facts.is_empty() || self.dialects.is_empty() {
             return;
         }
-        for name in &OURS {
-            headers.remove(name);
+        if headers.keys().any(is_ours) {
+            for name in &OURS {
+                headers.remove(name);
+            }
         }
         let told = Told { facts, refused, retry_after: retry_after.map(retry_after_secs) };
-        let mut writer = Writer { buffer: BytesMut::with_capacity(64 + 96 * facts.len()) };
+        let mut writer = Writer::default();
         for dialect in &self.dialects {
             match dialect {
                 Dialect::Draft11 => {
@@ -89,9 +91,14 @@ impl QuotaFields {
         }
     }
 
+    /// Whether an earlier dialect has written the field: what stood there before is gone.
+    fn is_written(&self, headers: &HeaderMap, name: &HeaderName) -> bool {
+        self.dialects.len() > 1 && headers.contains_key(name)
+    }
+
     /// `RateLimit-Policy`: every limit of the route.
     fn policies(&self, headers: &mut HeaderMap, facts: &[Fact<'_>], writer: &mut Writer) {
-        if headers.contains_key(&RATELIMIT_POLICY) {
+        if self.is_written(headers, &RATELIMIT_POLICY) {
             return;
         }
         let value = match facts {
@@ -110,7 +117,7 @@ impl QuotaFields {
 
     /// `RateLimit`: what is left, and for how long that must do; on a refusal only of the limits that refused.
     fn state(&self, headers: &mut HeaderMap, told: &Told<'_>, next: bool, writer: &mut Writer) {
-        if headers.contains_key(&RATELIMIT) {
+        if self.is_written(headers, &RATELIMIT) {
             return;
         }
         for fact in told.facts.iter().filter(|fact| fact.violated || !told.refused) {
@@ -231,7 +238,7 @@ impl Described {
             None => (limit.algorithm.greatest_cost(), 0, true),
         };
         let name: Box<[u8]> = quoted(&limit.name).into();
-        let mut writer = Writer { buffer: BytesMut::new() };
+        let mut writer = Writer::default();
         writer.bytes(&name);
         writer.bytes(b";q=");
         writer.number(quota);
@@ -276,9 +283,10 @@ fn quoted(name: &str) -> Vec<u8> {
     out
 }
 
-/// Values in one buffer, each split off when it is whole.
+/// Values written on the stack, each copied off when it is whole.
+#[derive(Default)]
 struct Writer {
-    buffer: BytesMut,
+    buffer: SmallVec<[u8; 256]>,
 }
 
 impl Writer {
@@ -306,9 +314,16 @@ impl Writer {
 
     /// The value written so far; `None`: nothing was.
     fn value(&mut self) -> Option<HeaderValue> {
-        let bytes: Bytes = self.buffer.split().freeze();
-        if bytes.is_empty() { None } else { HeaderValue::from_maybe_shared(bytes).ok() }
+        let value = if self.buffer.is_empty() { None } else { HeaderValue::from_bytes(&self.buffer).ok() };
+        self.buffer.clear();
+        value
     }
+}
+
+/// Whether `name` is one of [`OURS`], or looks like one: most messages hold none, and eight look-ups are saved.
+fn is_ours(name: &HeaderName) -> bool {
+    let name = name.as_str().as_bytes();
+    name.starts_with(b"ratelimit") || name.starts_with(b"x-ratelimit")
 }
 
 fn put(headers: &mut HeaderMap, name: &HeaderName, value: Option<HeaderValue>) {

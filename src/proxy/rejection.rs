@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use super::body::{BodyError, ResponseBody};
 use super::forward::ForwardError;
 use super::framing::Malformed;
+use super::headers::Present;
 use crate::limit::Micros;
 use crate::policy::RefusalBody;
 use crate::policy::identity::{IdentityReason, IdentityRefusal, Source};
@@ -85,12 +86,14 @@ impl Asked {
     /// What of `request` decides how it is refused.
     pub fn of<B>(request: &Request<B>) -> Self {
         let headers = request.headers();
-        let grpc = headers.get(CONTENT_TYPE).filter(|value| value.as_bytes().starts_with(b"application/grpc"));
+        let present = Present::of(headers);
+        let kind = if present.has(Present::CONTENT_TYPE) { headers.get(CONTENT_TYPE) } else { None };
+        let grpc = kind.filter(|value| value.as_bytes().starts_with(b"application/grpc"));
         Self {
             head: *request.method() == Method::HEAD,
             http1: request.version() < Version::HTTP_2,
             grpc: grpc.cloned(),
-            origin: headers.get(ORIGIN).cloned(),
+            origin: if present.has(Present::ORIGIN) { headers.get(ORIGIN).cloned() } else { None },
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The upstream's answer on its way to the client.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
@@ -110,12 +110,17 @@ impl Body for UpstreamHttp1 {
             return Poll::Ready(Some(Err(error)));
         }
         // What has been read already is passed on before the connection reads more: that is the back-pressure.
-        let mut frame = Pin::new(&mut this.incoming).poll_frame(cx);
+        // Only the connection can bring a piece, and whenever it was polled the body is: it needs no waker.
+        let mut quiet = Context::from_waker(Waker::noop());
+        if let Some(lease) = &this.lease {
+            lease.pair.mute();
+        }
+        let mut frame = Pin::new(&mut this.incoming).poll_frame(&mut quiet);
         if frame.is_pending()
             && let Some(lease) = &mut this.lease
         {
             let closed = lease.pair.poll(cx).is_ready();
-            frame = Pin::new(&mut this.incoming).poll_frame(cx);
+            frame = Pin::new(&mut this.incoming).poll_frame(&mut quiet);
             if frame.is_pending() && closed {
                 this.lease = None;
                 return this.broken.hold(BodyError::UpstreamClosed, cx);

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 
 use http::{Request, Response, Version};
 use http_body::Body as _;
@@ -140,11 +140,12 @@ async fn converse(
     request: Request<RequestBody>,
     outgoing: &mut Outgoing,
 ) -> Result<Response<Incoming>, Failure> {
-    let mut answer = pin!(pair.sender.try_send_request(request));
+    // Outside the runtime's budget, which would put it off and count on a waker.
+    let mut answer = pin!(tokio::task::unconstrained(pair.send(request)));
     let mut patience = Patience::new(outgoing);
     std::future::poll_fn(|cx| {
         let closed = pair.poll(cx);
-        if let Poll::Ready(outcome) = answer.as_mut().poll(cx) {
+        if let Poll::Ready(outcome) = answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             return Poll::Ready(outcome.map_err(failure));
         }
         match closed {
@@ -217,7 +218,8 @@ fn addressed(
     request: Request<RequestBody>,
     http2: bool,
 ) -> Result<Request<RequestBody>, ForwardError> {
-    let (mut head, body) = request.into_parts();
-    head.uri = outgoing::address(&head.uri, &mut head.headers, &server.host, &server.server, http2)?;
-    Ok(Request::from_parts(head, body))
+    let mut request = request;
+    let uri = std::mem::take(request.uri_mut());
+    *request.uri_mut() = outgoing::address(uri, request.headers_mut(), &server.host, &server.server, http2)?;
+    Ok(request)
 }

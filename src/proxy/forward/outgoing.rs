@@ -20,7 +20,7 @@ use crate::policy::path::{Malformed, normalise};
 use crate::policy::route::Route;
 use crate::policy::upstream::{HostPolicy, Server, Upstream};
 use crate::proxy::body::BodyError;
-use crate::proxy::headers;
+use crate::proxy::headers::{self, Present};
 
 /// Prepares `request`: hop-by-hop fields off, forwarding fields and the route's edits on, the body wrapped.
 ///
@@ -56,8 +56,9 @@ pub(super) fn prepare<'p>(
     }
 
     let sends_body = !body.is_end_stream();
-    let gate = gate(&mut head, sends_body, upstream.http2);
-    frame(&mut head, sends_body, body.size_hint().exact(), upstream.http2);
+    let present = Present::of(&head.headers);
+    let gate = gate(&mut head, present, sends_body, upstream.http2);
+    frame(&mut head, present, sends_body, body.size_hint().exact(), upstream.http2);
     if upgrade.is_some() {
         headers::announce_websocket(&mut head.headers);
     } else if hop.trailers {
@@ -67,7 +68,7 @@ pub(super) fn prepare<'p>(
         }
     }
     head.version = if upstream.http2 { Version::HTTP_2 } else { Version::HTTP_11 };
-    head.uri = rewrite(&head.uri, passage.route)?;
+    head.uri = rewrite(std::mem::take(&mut head.uri), passage.route)?;
 
     let client = passage.peer.address.map(|address| SocketAddr::new(address, passage.peer.port));
     let (body, progress) = if sends_body {
@@ -83,8 +84,8 @@ pub(super) fn prepare<'p>(
 
 /// Holds the body back when the client waits for a `100 Continue`. HTTP/2 cannot pass it on: there the first read of
 /// the body makes our own side say it.
-fn gate(head: &mut request::Parts, sends_body: bool, http2: bool) -> Option<Arc<Gate>> {
-    if !head.headers.contains_key(EXPECT) {
+fn gate(head: &mut request::Parts, present: Present, sends_body: bool, http2: bool) -> Option<Arc<Gate>> {
+    if !present.has(Present::EXPECT) {
         return None;
     }
     if !sends_body || http2 {
@@ -95,8 +96,11 @@ fn gate(head: &mut request::Parts, sends_body: bool, http2: bool) -> Option<Arc<
 }
 
 /// Leaves the framing to the encoder: what the client wrote is never copied.
-fn frame(head: &mut request::Parts, sends_body: bool, length: Option<u64>, http2: bool) {
-    let said = head.headers.remove(CONTENT_LENGTH).is_some();
+fn frame(head: &mut request::Parts, present: Present, sends_body: bool, length: Option<u64>, http2: bool) {
+    let said = present.has(Present::CONTENT_LENGTH);
+    if said {
+        head.headers.remove(CONTENT_LENGTH);
+    }
     if !sends_body {
         // Without it some servers wait for a body, or refuse.
         if said || matches!(head.method, Method::POST | Method::PUT | Method::PATCH) {
@@ -115,7 +119,7 @@ fn frame(head: &mut request::Parts, sends_body: bool, length: Option<u64>, http2
 /// # Errors
 /// When the host asked for is no authority.
 pub(super) fn address(
-    uri: &Uri,
+    uri: Uri,
     headers: &mut HeaderMap,
     host: &HostPolicy,
     server: &Server,
@@ -127,7 +131,7 @@ pub(super) fn address(
         HostPolicy::Fixed(authority) => Some(authority),
     };
     let path = if server.base_path.is_empty() {
-        uri.path_and_query().cloned()
+        uri.into_parts().path_and_query
     } else {
         let mut text = BytesMut::with_capacity(server.base_path.len() + uri.path().len() + 32);
         text.extend_from_slice(server.base_path.as_bytes());
@@ -156,13 +160,16 @@ pub(super) fn address(
 }
 
 /// The target with the route's prefix taken off and its own put on; every other byte as it came.
-fn rewrite(uri: &Uri, route: &Route) -> Result<Uri, ForwardError> {
+fn rewrite(uri: Uri, route: &Route) -> Result<Uri, ForwardError> {
+    if route.strip_prefix.is_none() && route.add_prefix.is_none() {
+        return Ok(uri);
+    }
     let whole = uri.path_and_query().map_or("/", PathAndQuery::as_str);
     let (path, query) = whole.split_once('?').map_or((whole, None), |(path, query)| (path, Some(query)));
     let strip = route.strip_prefix.as_deref().unwrap_or_default().trim_end_matches('/');
     let add = route.add_prefix.as_deref().unwrap_or_default().trim_end_matches('/');
     if strip.is_empty() && add.is_empty() || path == "*" {
-        return Ok(uri.clone());
+        return Ok(uri);
     }
     let rest = strip_encoded(path, strip).ok_or(ForwardError::Rewrite)?;
     // `/v1/../v1/a` is `/v1/a` to the router; without its first segment it would climb out of where it is put.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{HeaderMap, Method, Request, Uri, Version};
+use http::{HeaderName, HeaderValue, Method, Request, Uri, Version};
 
 use super::Upgrade;
 use super::request_body::{Gate, Progress, RequestBody};
@@ -85,7 +85,7 @@ pub(super) struct Replay {
     method: Method,
     uri: Uri,
     version: Version,
-    headers: HeaderMap,
+    headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Replay {
@@ -94,7 +94,8 @@ impl Replay {
             method: request.method().clone(),
             uri: request.uri().clone(),
             version: request.version(),
-            headers: request.headers().clone(),
+            // No map: most are never looked at again.
+            headers: request.headers().iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         }
     }
 
@@ -103,7 +104,9 @@ impl Replay {
         *request.method_mut() = self.method;
         *request.uri_mut() = self.uri;
         *request.version_mut() = self.version;
-        *request.headers_mut() = self.headers;
+        for (name, value) in self.headers {
+            request.headers_mut().append(name, value);
+        }
         request
     }
 }

@@ -19,6 +19,7 @@ use crate::policy::identity::Caller;
 use crate::policy::{Charge, Claims, Identified};
 use crate::proxy::body::{Ended, Guard, Outcome, Received};
 use crate::proxy::forward::ForwardError;
+use crate::proxy::headers::Present;
 use crate::proxy::quota_headers::Fact;
 use crate::proxy::rejection::{Refused, Rejection};
 use crate::proxy::settle::Owed;
@@ -65,13 +66,14 @@ struct Head {
 
 impl Journal {
     pub(super) fn open<B>(side: &Rc<Side>, snapshot: &HeldSnapshot, request: &Request<B>, at: Timestamp) -> Box<Self> {
+        let present = Present::of(request.headers());
         let head = side.access.is_some().then(|| Head {
             method: request.method().clone(),
             uri: request.uri().clone(),
             version: request.version(),
             host: request.headers().get(HOST).cloned(),
-            user_agent: request.headers().get(USER_AGENT).cloned(),
-            referer: request.headers().get(REFERER).cloned(),
+            user_agent: present.has(Present::USER_AGENT).then(|| request.headers().get(USER_AGENT).cloned()).flatten(),
+            referer: present.has(Present::REFERER).then(|| request.headers().get(REFERER).cloned()).flatten(),
         });
         let id = side.ids.get();
         side.ids.set(id.wrapping_add(1));
@@ -107,7 +109,7 @@ impl Journal {
     }
 
     /// The decision's id, as refusals and the log write it.
-    pub(super) fn id(&self) -> String {
+    pub(super) fn id(&self) -> DecisionId {
         decision_id(self.id)
     }
 
@@ -200,15 +202,15 @@ impl Journal {
         let outcome = outcome.map(Response::status);
         self.upstream = Some(upstream);
         let slot = self.snapshot.labels.upstream(upstream);
+        let took = self.side.clock.now().since(since);
         if let Some(permit) = &self.permit {
             let lost = !matches!(outcome, Ok(status) if status != StatusCode::SERVICE_UNAVAILABLE);
-            permit.answered(self.side.clock.now().since(since), lost);
+            permit.answered(took, lost);
         }
         match outcome {
             Ok(status) => {
-                let took = self.side.clock.now().since(since).0;
-                self.upstream_micros = Some(took);
-                self.side.metrics.upstream(slot, status.as_u16(), took);
+                self.upstream_micros = Some(took.0);
+                self.side.metrics.upstream(slot, status.as_u16(), took.0);
                 // What of the way so far was ours and not the upstream's.
                 self.side.metrics.overhead(since.since(self.at).0);
             }
@@ -305,17 +307,14 @@ impl Journal {
                 outcome: self.outcome(place, charge),
             })
             .collect();
-        let text = |value: &Option<HeaderValue>| {
-            value.as_ref().and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
-        };
         let id = self.id();
-        let host = text(&head.host);
+        let host = head.host.as_ref().and_then(|value| value.to_str().ok()).unwrap_or_default();
         writer.record(&access::Record {
             at_micros: self.at.as_micros(),
-            id: &id,
+            id: id.as_str(),
             method: head.method.as_str(),
             path: head.uri.path(),
-            host: &host,
+            host,
             protocol: protocol(head.version),
             route: self.route.map_or("", |route| &policy.routes[route].name),
             status: self.status,
@@ -394,11 +393,26 @@ fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Micros> {
 
 /// A decision's id in writing: 16 hexadecimal digits. Neighbours must not look alike, so the count is mixed first
 /// (the finalizer of Steele, Lea and Flood's SplitMix, which loses nothing).
-pub(super) fn decision_id(count: u64) -> String {
+fn decision_id(count: u64) -> DecisionId {
     let mut mixed = count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    format!("{:016x}", mixed ^ (mixed >> 31))
+    mixed ^= mixed >> 31;
+    let mut digits = [0; 16];
+    for digit in digits.iter_mut().rev() {
+        *digit = b"0123456789abcdef"[usize::from(mixed.to_le_bytes()[0] & 15)];
+        mixed >>= 4;
+    }
+    DecisionId(digits)
+}
+
+/// A decision's id in writing.
+pub(super) struct DecisionId([u8; 16]);
+
+impl DecisionId {
+    pub(super) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("hexadecimal digits are ASCII")
+    }
 }
 
 fn protocol(version: Version) -> &'static str {

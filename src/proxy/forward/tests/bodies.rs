@@ -161,6 +161,7 @@ fn a_body_beyond_the_bound_is_413() {
     origin.wait_closed();
     let said = gateway.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n123456789");
     assert_eq!(said.status, 413, "{said:?}");
+    origin.wait_closed();
     assert_eq!(origin.records().len(), 1, "what says its length is refused at once");
 }
 
