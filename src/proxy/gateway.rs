@@ -262,7 +262,7 @@ impl Gateway {
         let (decision, decided) = match snapshot.limiter.try_check(&claims, now) {
             Some(decision) => (decision, now),
             None => {
-                let decision = snapshot.limiter.check(&claims, now).await;
+                let decision = Box::pin(snapshot.limiter.check(&claims, now)).await;
                 (decision, self.side.clock.now())
             }
         };
@@ -274,7 +274,7 @@ impl Gateway {
         match decision {
             Decision::Allow(permit) => {
                 if permit.hold().0 > 0 {
-                    hold::until(&self.side.clock, decided.after(permit.hold())).await;
+                    Box::pin(hold::until(&self.side.clock, decided.after(permit.hold()))).await;
                 }
                 Ok(permit)
             }

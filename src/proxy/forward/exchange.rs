@@ -48,7 +48,8 @@ async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
     let idempotent = outgoing.idempotent;
     let mut pair = match reuse(&slot, idempotent).await {
         Some(pair) => pair,
-        None => server.connector.http1(outgoing.client).await?,
+        // Boxed: a request that finds a connection, as most do, does not pay for the room that connecting takes.
+        None => Box::pin(server.connector.http1(outgoing.client)).await?,
     };
     let request = outgoing.request.take().expect("a prepared request is sent once");
     let mut request = addressed(server, request, false)?;
@@ -70,7 +71,7 @@ async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
                 }
             }
         };
-        pair = server.connector.http1(outgoing.client).await?;
+        pair = Box::pin(server.connector.http1(outgoing.client)).await?;
     }
 }
 

@@ -64,7 +64,7 @@ impl ServerState {
         if let Some(sender) = current.as_ref().filter(|sender| !sender.is_closed()) {
             return Ok((sender.clone(), true));
         }
-        let sender = self.connector.http2().await?;
+        let sender = Box::pin(self.connector.http2()).await?;
         *current = Some(sender.clone());
         Ok((sender, false))
     }

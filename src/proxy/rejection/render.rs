@@ -28,7 +28,7 @@ pub(super) fn respond(
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Some(wait) = rejection.retry_after() {
-        headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_secs(wait)));
+        headers.insert(RETRY_AFTER, number(retry_after_secs(wait)));
     }
     if let Rejection::Unidentified { challenge: Some(challenge), .. } = rejection {
         headers.insert(WWW_AUTHENTICATE, challenge.clone());
@@ -62,11 +62,14 @@ fn document(
         Some(own) => (own.content_type.clone(), fill(own, rejection, class, id)),
         None => (PROBLEM, problem(rejection, class, id)),
     };
-    let length = HeaderValue::from(body.len());
+    // The encoder knows the length of a body; only of one that is kept back it must be told.
+    let length = asked.head.then(|| HeaderValue::from(body.len()));
     let mut response = Response::new(if asked.head { ResponseBody::Empty } else { body.into() });
     *response.status_mut() = class.status;
     response.headers_mut().insert(CONTENT_TYPE, content_type);
-    response.headers_mut().insert(CONTENT_LENGTH, length);
+    if let Some(length) = length {
+        response.headers_mut().insert(CONTENT_LENGTH, length);
+    }
     response
 }
 
@@ -98,22 +101,28 @@ fn pushback(rejection: &Rejection, headers: &mut HeaderMap) {
 /// RFC 9457: what is constant first.
 fn problem(rejection: &Rejection, class: &Class, id: &str) -> String {
     let mut out = String::with_capacity(384);
-    // Types, titles and details are ours and hold nothing to escape; writing to a string cannot fail.
-    let _ = write!(
-        out,
-        "{{\"type\":\"{}\",\"title\":\"{}\",\"status\":{},\"detail\":\"{}\"",
+    // Types, titles and details are ours and hold nothing to escape.
+    for piece in [
+        "{\"type\":\"",
         class.kind,
+        "\",\"title\":\"",
         class.title,
-        class.status.as_u16(),
+        "\",\"status\":",
+        class.status.as_str(),
+        ",\"detail\":\"",
         class.detail,
-    );
+        "\"",
+    ] {
+        out.push_str(piece);
+    }
     match rejection {
         Rejection::Denied(refused) => violated(&mut out, refused.violated.iter().map(|name| &**name)),
         Rejection::StoreDown { limit } => violated(&mut out, std::iter::once(&**limit)),
         _ => {}
     }
     if let (Rejection::Denied(_), Some(wait)) = (rejection, rejection.retry_after()) {
-        let _ = write!(out, ",\"retry_after_ms\":{}", wait.ceil_millis());
+        out.push_str(",\"retry_after_ms\":");
+        out.push_str(itoa::Buffer::new().format(wait.ceil_millis()));
     }
     if !id.is_empty() {
         out.push_str(",\"decision_id\":\"");
@@ -191,6 +200,9 @@ pub const REFUSAL_PLACEHOLDERS: [&str; 9] =
     ["status", "title", "detail", "type", "code", "retry_after", "retry_after_ms", "decision_id", "limits"];
 
 fn escape_json(out: &mut String, text: &str) {
+    if text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_') {
+        return out.push_str(text);
+    }
     for character in text.chars() {
         escape_json_char(out, character);
     }
@@ -225,6 +237,11 @@ fn percent_encoded(text: &str) -> String {
         }
     }
     out
+}
+
+/// A number as a field value, with one allocation where `HeaderValue::from` takes two.
+fn number(number: u64) -> HeaderValue {
+    HeaderValue::from_str(itoa::Buffer::new().format(number)).expect("digits are visible ASCII")
 }
 
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");

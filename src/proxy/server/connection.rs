@@ -404,7 +404,8 @@ struct LocalExecutor;
 
 impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for LocalExecutor {
     fn execute(&self, future: F) {
-        tokio::task::spawn_local(future);
+        // Boxed first: the runtime moves a task's future several times, and this one is large.
+        tokio::task::spawn_local(Box::pin(future));
     }
 }
 
