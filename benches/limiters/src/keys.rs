@@ -11,7 +11,7 @@ pub struct Stream {
 impl Stream {
     /// One key, over and over.
     pub fn one() -> Self {
-        Self { bytes: vec![key(0); 4096] }
+        Self { bytes: vec![key(0); 1 << 20] }
     }
 
     /// `length` keys out of `count`, each as likely.
@@ -27,11 +27,9 @@ impl Stream {
         Self { bytes: (0..length).map(|_| key(rank(random.f64()).min(count - 1))).collect() }
     }
 
-    /// Every key of `count` once.
+    /// Every key of `count` once, for as long as `visit` says true.
     pub fn each(count: usize, mut visit: impl FnMut(&[u8; KEY]) -> bool) {
-        for number in 0..count {
-            visit(&key(number));
-        }
+        let _ = (0..count).all(|number| visit(&key(number)));
     }
 
     pub fn keys(&self) -> &[[u8; KEY]] {

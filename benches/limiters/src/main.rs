@@ -17,7 +17,7 @@ use peers::{
     Governor, GovernorInline, GovernorOwnClock, Limitador, Limiter, MutexedDashmap, OneMiss, ThreeLimits, Throttlecrab,
     Tollgate, TollgateOwnClock,
 };
-use runs::{fenced, keys, least, resident, throughput};
+use runs::{fenced, fill, keys, least, pair, resident, throughput};
 
 /// The rows, by the number that a process of its own is given.
 macro_rules! rows {
@@ -45,6 +45,8 @@ rows! {
     8 => OneMiss,
 }
 
+const TOLLGATE: usize = 1;
+const ONE_MISS: usize = 8;
 const HOT: &[usize] = &[0, 1, 2, 6, 7, 4, 3, 5];
 const MILLION: &[usize] = &[0, 1, 2, 4, 3, 5, 8];
 /// Those that fill ten million keys in bearable time.
@@ -60,54 +62,17 @@ fn main() {
     }
 }
 
+/// One goal: its name, what was reached, what should be, and in what.
+struct Goal(String, f64, f64, &'static str);
+
 fn report(quick: bool) {
-    println!("## One hot key, ns a decision (1 thread / 2 threads)\n");
-    println!("| limiter | allow | deny | allow / governor | deny / governor |");
-    println!("|---|---|---|---|---|");
-    let name = |number: usize| ROWS[number].1;
-    let mut base = None;
-    for number in HOT {
-        let f = runs::apart(&["row", &number.to_string(), "1"]);
-        let b: &Vec<f64> = base.get_or_insert_with(|| f.clone());
-        println!(
-            "| {} | {:.1} / {:.1} | {:.1} / {:.1} | {:.2} / {:.2} | {:.2} / {:.2} |",
-            name(*number),
-            f[0],
-            f[1],
-            f[2],
-            f[3],
-            f[0] / b[0],
-            f[1] / b[1],
-            f[2] / b[2],
-            f[3] / b[3]
-        );
-    }
+    let start = std::time::Instant::now();
+    let mut goals = Vec::new();
+    hot_table(&mut goals);
     let sizes: &[(usize, &[usize])] =
         if quick { &[(1_000_000, MILLION)] } else { &[(1_000_000, MILLION), (10_000_000, TEN_MILLION)] };
     for (count, rows) in sizes {
-        println!("\n## {count} keys, allowed, ns a decision\n");
-        println!(
-            "| limiter | uniform 1 thread / 2 threads | isolated (fenced) | Zipf 1.0 | bytes a key | uniform / governor | isolated / governor | bytes / governor |"
-        );
-        println!("|---|---|---|---|---|---|---|---|");
-        let mut base = None;
-        for number in *rows {
-            let f = runs::apart(&["row", &number.to_string(), &count.to_string()]);
-            let b: &Vec<f64> = base.get_or_insert_with(|| f.clone());
-            println!(
-                "| {} | {:.1} / {:.1} | {:.1} | {:.1} | {:.1} | {:.2} / {:.2} | {:.2} | {:.2} |",
-                name(*number),
-                f[0],
-                f[1],
-                f[2],
-                f[3],
-                f[4],
-                f[0] / b[0],
-                f[1] / b[1],
-                f[2] / b[2],
-                f[4] / b[4]
-            );
-        }
+        spread_table(*count, rows, &mut goals);
     }
     println!("\n## Three limits a request, ns a request\n");
     println!("| keys of each | all or nothing | three checks one after the other | ratio |");
@@ -115,8 +80,100 @@ fn report(quick: bool) {
     for (count, _) in sizes {
         let f = runs::apart(&["several", &count.to_string()]);
         println!("| {count} | {:.1} | {:.1} | {:.2} |", f[0], f[1], f[0] / f[1]);
+        goals.push(Goal(format!("three limits together / apart, {count} keys"), f[0] / f[1], 1.0, "x"));
     }
-    flood::run(if quick { 1_000_000 } else { 10_000_000 });
+    let flooded = flood::run(if quick { 1_000_000 } else { 10_000_000 });
+    goals.push(Goal("flood: grants too many".to_owned(), flooded.over as f64, 0.0, ""));
+    goals.push(Goal("flood: wrong refusals".to_owned(), flooded.wrong, 0.7, " %"));
+    println!("\n## Goals\n");
+    println!("| goal | at most | here | reached |");
+    println!("|---|---|---|---|");
+    for Goal(name, here, most, unit) in goals {
+        let reached = match here {
+            here if here.is_nan() => "not measured: the threads did not run together",
+            here if here <= most => "yes",
+            _ => "**no**",
+        };
+        println!("| {name} | {most}{unit} | {here:.2}{unit} | {reached} |");
+    }
+    println!("\n{:.0} s in all.", start.elapsed().as_secs_f64());
+}
+
+fn hot_table(goals: &mut Vec<Goal>) {
+    println!("## One hot key, ns a decision (1 thread / 2 threads)\n");
+    println!(
+        "| limiter | allow | refuse | allow / governor | refuse / governor | threads ran together (allow / refuse) |"
+    );
+    println!("|---|---|---|---|---|---|");
+    let mut base = None;
+    for number in HOT {
+        let f = runs::apart(&["row", &number.to_string(), "1"]);
+        let b: &Vec<f64> = base.get_or_insert_with(|| f.clone());
+        println!(
+            "| {} | {:.1} / {:.1} | {:.1} / {:.1} | {:.2} / {:.2} | {:.2} / {:.2} | {:.0} % / {:.0} % |",
+            ROWS[*number].1,
+            f[0],
+            f[1],
+            f[3],
+            f[4],
+            f[0] / b[0],
+            f[1] / b[1],
+            f[3] / b[3],
+            f[4] / b[4],
+            f[2] * 100.0,
+            f[5] * 100.0
+        );
+        if *number == TOLLGATE {
+            let together = f[5].min(b[5]) >= runs::TOGETHER;
+            let refuse = if together { f[4] / b[4] } else { f64::NAN };
+            goals.push(Goal("hot key / governor".to_owned(), f[0] / b[0], 0.4, "x"));
+            goals.push(Goal("hot refusal on two threads / governor".to_owned(), refuse, 0.15, "x"));
+        }
+    }
+}
+
+fn spread_table(count: usize, rows: &[usize], goals: &mut Vec<Goal>) {
+    println!("\n## {count} keys, allowed, ns a decision\n");
+    println!(
+        "| limiter | uniform 1 thread / 2 threads | isolated (fenced) | Zipf 1.0 | bytes a key | uniform / governor | isolated / governor | bytes / governor | note |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+    let mut base = None;
+    let (mut own, mut miss) = (f64::NAN, f64::NAN);
+    for number in rows {
+        let f = runs::apart(&["row", &number.to_string(), &count.to_string()]);
+        let b: &Vec<f64> = base.get_or_insert_with(|| f.clone());
+        let mut note = format!("two threads ran together {:.0} %", f[2] * 100.0);
+        if (f[6] as usize) < count {
+            note += &format!("; stopped filling after 40 s with {} keys", f[6]);
+        }
+        println!(
+            "| {} | {:.1} / {:.1} | {:.1} | {:.1} | {:.1} | {:.2} / {:.2} | {:.2} | {:.2} | {note} |",
+            ROWS[*number].1,
+            f[0],
+            f[1],
+            f[3],
+            f[4],
+            f[5],
+            f[0] / b[0],
+            f[1] / b[1],
+            f[3] / b[3],
+            f[5] / b[5]
+        );
+        match *number {
+            TOLLGATE => {
+                own = f[3];
+                goals.push(Goal(format!("uniform / governor, {count} keys"), f[0] / b[0], 0.2, "x"));
+                goals.push(Goal(format!("isolated / governor, {count} keys"), f[3] / b[3], 0.35, "x"));
+                if count >= 10_000_000 {
+                    goals.push(Goal(format!("bytes a key, {count} keys"), f[5], 27.0, ""));
+                }
+            }
+            ONE_MISS => miss = f[3],
+            _ => {}
+        }
+    }
+    goals.push(Goal(format!("isolated / one cache miss, {count} keys"), own / miss, 1.2, "x"));
 }
 
 /// One key that everybody asks for.
@@ -124,9 +181,9 @@ fn hot<L: Limiter>() {
     let keys = keys::<L>(&Stream::one());
     for plenty in [true, false] {
         let limiter = L::new(1, plenty);
-        for threads in [1, 2] {
-            println!("{}", least(|| throughput(&limiter, &keys, threads)));
-        }
+        println!("{}", least(|| throughput(&limiter, &keys)));
+        let pair = pair(&limiter, &keys);
+        println!("{} {}", pair.each, pair.overlap);
     }
 }
 
@@ -136,19 +193,20 @@ fn spread<L: Limiter>(count: usize) {
     let (uniform, zipf) = (keys::<L>(&uniform), keys::<L>(&zipf));
     let before = resident();
     let limiter = L::new(count, true);
-    Stream::each(count, |key| limiter.check(&L::key(key)));
-    let bytes = resident().saturating_sub(before) as f64 / count as f64;
-    println!("{}", least(|| throughput(&limiter, &uniform, 1)));
-    println!("{}", least(|| throughput(&limiter, &uniform, 2)));
+    let filled = fill(count, |key| limiter.check(&L::key(key)));
+    let bytes = resident().saturating_sub(before) as f64 / filled as f64;
+    println!("{}", least(|| throughput(&limiter, &uniform)));
+    let pair = pair(&limiter, &uniform);
+    println!("{} {}", pair.each, pair.overlap);
     println!("{}", least(|| fenced(&limiter, &uniform)));
-    println!("{}", least(|| throughput(&limiter, &zipf, 1)));
-    println!("{bytes}");
+    println!("{}", least(|| throughput(&limiter, &zipf)));
+    println!("{bytes} {filled}");
 }
 
 /// Three limits on one request.
 fn several(count: usize) {
     let limiter = ThreeLimits::new(count);
-    Stream::each(count, |key| limiter.together(key));
+    fill(count, |key| limiter.together(key));
     let uniform = Stream::uniform(count, 2_000_000);
     println!("{}", least(|| runs::timed(&uniform, |key| limiter.together(key))));
     println!("{}", least(|| runs::timed(&uniform, |key| limiter.apart(key))));

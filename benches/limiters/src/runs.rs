@@ -2,7 +2,10 @@
 
 use std::hint::black_box;
 use std::process::Command;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::keys::{KEY, Stream};
@@ -13,9 +16,18 @@ pub fn keys<L: Limiter>(stream: &Stream) -> Vec<L::Key> {
     stream.keys().iter().map(L::key).collect()
 }
 
-/// The least of five passes: on a machine that others use, what disturbs a pass only ever makes it longer.
+/// The least of five passes, or of as many as begin within [`FIGURE`]: on a machine that others use, what disturbs a
+/// pass only ever makes it longer.
 pub fn least(mut pass: impl FnMut() -> f64) -> f64 {
-    (0..5).map(|_| pass()).fold(f64::INFINITY, f64::min)
+    let start = Instant::now();
+    let mut least = pass();
+    for _ in 1..5 {
+        if start.elapsed() >= FIGURE {
+            break;
+        }
+        least = least.min(pass());
+    }
+    least
 }
 
 /// Nanoseconds this thread has had of a processor, so that waiting for one is not counted.
@@ -33,27 +45,80 @@ pub fn apart(arguments: &[&str]) -> Vec<f64> {
     String::from_utf8_lossy(&output.stdout).split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-/// Nanoseconds per decision and thread.
-pub fn throughput<L: Limiter>(limiter: &L, keys: &[L::Key], threads: usize) -> f64 {
-    let work = 2_000_000 / L::PACE;
-    let pass = |offset: usize| {
-        let start = worked();
-        for key in keys.iter().cycle().skip(offset * keys.len() / 2).take(work) {
-            black_box(limiter.check(key));
+/// Nanoseconds per decision.
+pub fn throughput<L: Limiter>(limiter: &L, keys: &[L::Key]) -> f64 {
+    let work = keys.len().min(2_000_000 / L::PACE);
+    let start = worked();
+    for key in &keys[..work] {
+        black_box(limiter.check(key));
+    }
+    (worked() - start) / work as f64
+}
+
+/// Two threads at once.
+#[derive(Clone, Copy)]
+pub struct Pair {
+    /// Nanoseconds of processor time per decision and thread.
+    pub each: f64,
+    /// The share of the time in which both surely ran: what their processor time comes to beyond one processor's.
+    pub overlap: f64,
+}
+
+/// Two threads, each on a processor of its own, from a common start for [`WINDOW`]. Of ten such passes the quickest of
+/// those in which they ran together all but all of the time; if there is none, the one in which they did most. (The
+/// quickest of all would be the one in which they got least into each other's way.)
+pub fn pair<L: Limiter>(limiter: &L, keys: &[L::Key]) -> Pair {
+    let mut best = one_pair(limiter, keys);
+    for _ in 1..10 {
+        let next = one_pair(limiter, keys);
+        let better = match (best.overlap >= TOGETHER, next.overlap >= TOGETHER) {
+            (true, true) => next.each < best.each,
+            (false, false) => next.overlap > best.overlap,
+            (_, next) => next,
+        };
+        if better {
+            best = next;
         }
-        (worked() - start) / work as f64
+    }
+    best
+}
+
+fn one_pair<L: Limiter>(limiter: &L, keys: &[L::Key]) -> Pair {
+    let allowed = sched_getaffinity(None).expect("known");
+    let processors: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number)).take(2).collect();
+    let barrier = Barrier::new(2);
+    let half = keys.len() / 2;
+    let work = |place: usize| {
+        let mut own = CpuSet::new();
+        own.set(processors[place % processors.len()]);
+        sched_setaffinity(None, &own).expect("an allowed processor");
+        let keys = &keys[place * half..][..half];
+        let mut batches = keys.chunks(256).cycle();
+        barrier.wait();
+        let (begun, start, mut done) = (Instant::now(), worked(), 0);
+        while begun.elapsed() < WINDOW {
+            let batch = batches.next().expect("it cycles");
+            for key in batch {
+                black_box(limiter.check(key));
+            }
+            done += batch.len();
+        }
+        (begun, Instant::now(), worked() - start, done as f64)
     };
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|offset| scope.spawn(move || pass(offset))).collect();
-        workers.into_iter().map(|worker| worker.join().expect("no panic")).sum::<f64>() / threads as f64
-    })
+    let (one, two) = std::thread::scope(|scope| {
+        let workers = [0, 1].map(|place| scope.spawn(move || work(place)));
+        let [one, two] = workers.map(|worker| worker.join().expect("no panic"));
+        (one, two)
+    });
+    let wall = (one.1.max(two.1) - one.0.min(two.0)).as_nanos() as f64;
+    Pair { each: (one.2 / one.3 + two.2 / two.3) / 2.0, overlap: ((one.2 + two.2) / wall - 1.0).clamp(0.0, 1.0) }
 }
 
 /// What one request sees that does not overlap with the next.
 pub fn fenced<L: Limiter>(limiter: &L, keys: &[L::Key]) -> f64 {
-    let work = 1_000_000 / L::PACE;
+    let work = keys.len().min(1_000_000 / L::PACE);
     let start = worked();
-    for key in keys.iter().cycle().take(work) {
+    for key in &keys[..work] {
         black_box(limiter.check(key));
         // Serialises: no later load starts before this.
         #[cfg(target_arch = "x86_64")]
@@ -63,6 +128,21 @@ pub fn fenced<L: Limiter>(limiter: &L, keys: &[L::Key]) -> f64 {
         }
     }
     (worked() - start) / work as f64
+}
+
+/// Asks for `count` keys once each, for no longer than [`FILL`]; how many it came to.
+pub fn fill(count: usize, mut visit: impl FnMut(&[u8; KEY]) -> bool) -> usize {
+    let start = Instant::now();
+    let mut filled = 0;
+    Stream::each(count, |key| {
+        if filled % 1024 != 0 || start.elapsed() < FILL {
+            black_box(visit(key));
+            filled += 1;
+            return true;
+        }
+        false
+    });
+    filled
 }
 
 /// Nanoseconds per call over the whole stream.
@@ -80,3 +160,15 @@ pub fn resident() -> usize {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap_or(0) * 1024
 }
+
+/// How long one figure's passes may go on beginning.
+const FIGURE: Duration = Duration::from_secs(4);
+
+/// How long filling a limiter with keys may take; beyond it the row says how far it came.
+const FILL: Duration = Duration::from_secs(40);
+
+/// How long two threads run.
+const WINDOW: Duration = Duration::from_millis(150);
+
+/// From which overlap on a figure of two threads counts as one.
+pub const TOGETHER: f64 = 0.95;

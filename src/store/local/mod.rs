@@ -12,6 +12,7 @@ mod set;
 mod snapshot;
 mod state_bytes;
 mod table;
+mod together;
 mod wide;
 
 #[cfg(test)]
@@ -30,7 +31,6 @@ pub use carry::{Carried, Carry, CarryReport};
 pub use snapshot::SnapshotError;
 
 use hash::Seed;
-use packed::Glance;
 use table::{Moving, Slot, Table};
 
 /// Buckets in the process, for the limits of one compiled policy.
@@ -80,18 +80,45 @@ impl LocalStore {
     }
 
     /// Draws every claim or none, at `now`.
+    #[inline]
     pub fn draw_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
-        if let [claim] = claims
-            && let Some(standing) = self.tables[claim.limit.index].draw(self.seed.tag(claim.key), claim.cost, now)
-        {
-            let granted = !claim.enforced || is_allow(&standing);
-            return Draw { granted, standings: std::iter::once(standing).collect() };
+        // Each way in a function of its own, so that the shortest one is short; none returns what would have to be copied.
+        if let [claim] = claims {
+            let tag = self.seed.tag(claim.key);
+            let table = &*self.tables[claim.limit.index];
+            if let Some(standing) = table.draw_known(tag, claim.cost, now) {
+                let granted = !claim.enforced || is_allow(&standing);
+                return Draw { granted, standings: std::iter::once(standing).collect() };
+            }
+            return self.draw_one(table, tag, claim, now);
         }
+        if let Ok(three) = <&[Claim<'_>; 3]>::try_from(claims) {
+            self.draw_known(three, now)
+        } else if let Ok(two) = <&[Claim<'_>; 2]>::try_from(claims) {
+            self.draw_known(two, now)
+        } else if let Ok(four) = <&[Claim<'_>; 4]>::try_from(claims) {
+            self.draw_known(four, now)
+        } else {
+            self.draw_any(claims, now)
+        }
+    }
+
+    #[inline(never)]
+    fn draw_one(&self, table: &Table, tag: u64, claim: &Claim<'_>, now: Timestamp) -> Draw {
+        match table.draw(tag, claim.cost, now) {
+            Some(standing) => {
+                let granted = !claim.enforced || is_allow(&standing);
+                Draw { granted, standings: std::iter::once(standing).collect() }
+            }
+            None => self.draw_any(std::slice::from_ref(claim), now),
+        }
+    }
+
+    /// Draws from buckets of which nothing is known.
+    #[inline(never)]
+    fn draw_any(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
         let mut bound = self.bind(claims.iter().map(|claim| (claim.limit.index, claim.key)));
-        match refuse_unlocked(&bound, claims, now) {
-            Some(refused) => refused,
-            None => draw_locked(&mut bound, claims, now),
-        }
+        draw_locked(&mut bound, claims, now)
     }
 
     /// Corrects earlier grants, at `now`.
@@ -147,22 +174,6 @@ impl Store for LocalStore {
 struct Bound<'s> {
     table: &'s Table,
     tag: u64,
-}
-
-/// The answer of buckets that are all known, of which one that counts cannot pay: read without a lock, since nothing
-/// is to be written. The reads also fetch the lines that the locks will want, all at once.
-fn refuse_unlocked(bound: &[Bound<'_>], claims: &[Claim<'_>], now: Timestamp) -> Option<Draw> {
-    let glance = |(bound, claim): (&Bound<'_>, &Claim<'_>)| bound.table.glance(bound.tag, claim.cost, now);
-    let glances: SmallVec<[Option<Glance>; 4]> = bound.iter().zip(claims).map(glance).collect();
-    let refused = |(glance, claim): (&Option<Glance>, &Claim<'_>)| {
-        claim.enforced && glance.as_ref().is_some_and(|glance| !glance.allows())
-    };
-    if !glances.iter().zip(claims).any(refused) {
-        return None;
-    }
-    let standing = |(bound, glance): (&Bound<'_>, &Option<Glance>)| bound.table.standing(glance.as_ref()?);
-    let standings = bound.iter().zip(&glances).map(standing).collect::<Option<_>>()?;
-    Some(Draw { granted: false, standings })
 }
 
 fn draw_locked(bound: &mut [Bound<'_>], claims: &[Claim<'_>], now: Timestamp) -> Draw {

@@ -21,7 +21,7 @@ use crate::limit::{Algorithm, Change, Standing, Timestamp, Verdict};
 
 use super::Tally;
 use super::memory::{Sets, zeroed};
-use super::set::{ARRIVAL, Locked, SLOTS};
+use super::set::{ARRIVAL, Locked, SLOTS, Set};
 use super::table::{Moving, Table};
 
 /// The buckets of one limit.
@@ -77,9 +77,9 @@ impl PackedTable {
         }
     }
 
-    /// Draws from one bucket; `None`: it has moved.
+    /// Draws from one bucket that is known and that nobody else is drawing from; `None`: nothing was drawn.
     #[inline]
-    pub(crate) fn draw(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
+    pub(crate) fn draw_known(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
         let ticks = self.packed.ticks(now);
         let set = self.sets.get(self.index(tag));
         if let Some((slot, word)) = set.peek(tag) {
@@ -94,23 +94,23 @@ impl PackedTable {
                 Ok(_) => {}
             }
         }
+        None
+    }
+
+    /// Draws from one bucket; `None`: it has moved.
+    pub(crate) fn draw(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
         let mut slot = self.lock(tag, now)?;
         let verdict = slot.judge(cost);
         slot.commit();
         Some(Standing::new(verdict, slot.report()))
     }
 
-    /// How a known bucket would answer, read without a lock; `None`: it must be locked to know.
+    /// Where `tag` belongs, with its line asked for.
     #[inline]
-    pub(crate) fn glance(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Glance> {
-        let ticks = self.packed.ticks(now);
-        let (_, word) = self.sets.get(self.index(tag)).peek(tag)?;
-        Some(Glance { word, ticks, judged: self.judge(word, cost, ticks) })
-    }
-
-    /// What [`PackedTable::glance`] saw, of a draw that was refused: nothing is taken.
-    pub(crate) fn standing(&self, glance: &Glance) -> Standing {
-        Standing::new(Verdict::from(&glance.judged), self.packed.report(glance.word, glance.ticks))
+    pub(crate) fn site(&self, tag: u64) -> Site<'_> {
+        let set = self.sets.get(self.index(tag));
+        std::hint::black_box(set.touch());
+        Site { table: self, set, tag }
     }
 
     /// The locked bucket of `tag`; `None`: it has moved.
@@ -252,9 +252,54 @@ pub(crate) fn span(index: usize, sets: usize) -> (u64, u64) {
     ((index << 64).div_ceil(sets) as u64, (((index + 1) << 64).div_ceil(sets) - 1) as u64)
 }
 
+/// Where a bucket belongs.
+#[derive(Debug)]
+pub(crate) struct Site<'t> {
+    table: &'t PackedTable,
+    set: Set<'t, AtomicU64>,
+    tag: u64,
+}
+
+impl<'t> Site<'t> {
+    /// How a known bucket would answer, read without a lock; `None`: it must be locked to know.
+    #[inline]
+    pub(crate) fn glance(&self, cost: u64, now: Timestamp) -> Option<Glance> {
+        let ticks = self.table.packed.ticks(now);
+        let (slot, word) = self.set.peek(self.tag)?;
+        Some(Glance { slot, word, ticks, judged: self.table.judge(word, cost, ticks) })
+    }
+
+    /// The set, locked, if the bucket is still as `glance` saw it.
+    #[inline]
+    pub(crate) fn lock(&self, glance: &Glance) -> Option<Locked<'t, AtomicU64>> {
+        let set = self.set.lock()?;
+        set.holds(glance.slot, self.tag, glance.word).then_some(set)
+    }
+
+    /// Writes what `glance` foresaw, and unlocks.
+    #[inline]
+    pub(crate) fn commit(&self, mut set: Locked<'t, AtomicU64>, glance: &Glance, cost: u64) -> Standing {
+        match &glance.judged {
+            Ok(granted) if cost > 0 => {
+                set.write(glance.slot, self.tag, granted.next);
+                let report = self.table.packed.report(granted.next, glance.ticks);
+                Standing::new(Verdict::Allow { wait: granted.wait }, report)
+            }
+            _ => self.standing(glance),
+        }
+    }
+
+    /// What `glance` saw, of a draw that takes nothing.
+    #[inline]
+    pub(crate) fn standing(&self, glance: &Glance) -> Standing {
+        Standing::new(Verdict::from(&glance.judged), self.table.packed.report(glance.word, glance.ticks))
+    }
+}
+
 /// What a look without a lock found.
 #[derive(Debug)]
 pub(crate) struct Glance {
+    slot: usize,
     word: u64,
     ticks: u64,
     judged: Judged<u64>,
@@ -262,6 +307,7 @@ pub(crate) struct Glance {
 
 impl Glance {
     /// Whether the bucket can pay.
+    #[inline]
     pub(crate) fn allows(&self) -> bool {
         self.judged.is_ok()
     }

@@ -64,14 +64,16 @@ impl<'t, W: Word> Set<'t, W> {
     /// The slot and arrival time of `tag`, read without the lock; `None`: not here, or moved.
     #[inline]
     pub(crate) fn peek(&self, tag: u64) -> Option<(usize, u64)> {
-        for slot in 0..SLOTS {
-            if self.0[slot].load(Ordering::Relaxed) == tag {
-                let arrival = self.0[SLOTS + slot].load(Ordering::Acquire) & ARRIVAL;
-                let same = self.0[slot].load(Ordering::Relaxed) == tag;
-                return (same && !self.has_moved()).then_some((slot, arrival));
-            }
-        }
-        None
+        let slot = find(self.0, tag)?;
+        let arrival = self.0[SLOTS + slot].load(Ordering::Acquire) & ARRIVAL;
+        let same = self.0[slot].load(Ordering::Relaxed) == tag;
+        (same && !self.has_moved()).then_some((slot, arrival))
+    }
+
+    /// Asks for the cache line and does not wait for it: the word it returns is to be looked at later, if at all.
+    #[inline]
+    pub(crate) fn touch(&self) -> u64 {
+        self.0[0].load(Ordering::Relaxed)
     }
 
     /// Locks the set; `None`: it has moved.
@@ -116,7 +118,7 @@ impl<W: Word> Locked<'_, W> {
     /// The slot of `tag`.
     #[inline]
     pub(crate) fn find(&self, tag: u64) -> Option<usize> {
-        (0..SLOTS).find(|slot| self.words[*slot].load(Ordering::Relaxed) == tag)
+        find(self.words, tag)
     }
 
     /// The tag in `slot`.
@@ -158,15 +160,21 @@ impl<W: Word> Locked<'_, W> {
         }
     }
 
-    /// Writes `new` and unlocks if the slot still holds `tag` with `old`: what [`Set::peek`] saw, and worth more than
-    /// nothing, so that the set is not one that a mover passes by.
+    /// Writes `new` and unlocks if the slot still [holds](Locked::holds) what [`Set::peek`] saw.
     #[inline]
     pub(crate) fn replace(mut self, slot: usize, tag: u64, old: u64, new: u64) -> bool {
-        let same = old != 0 && self.tag(slot) == tag && self.arrival(slot) == old;
+        let same = self.holds(slot, tag, old);
         if same {
             self.write(slot, tag, new);
         }
         same
+    }
+
+    /// Whether the slot still holds `tag` with `arrival`: what [`Set::peek`] saw, and worth more than nothing, so that
+    /// the set is not one that a mover passes by.
+    #[inline]
+    pub(crate) fn holds(&self, slot: usize, tag: u64, arrival: u64) -> bool {
+        arrival != 0 && self.tag(slot) == tag && self.arrival(slot) == arrival
     }
 
     /// Sends later readers and writers to the successor. Nothing may be written afterwards.
@@ -181,6 +189,19 @@ impl<W: Word> Drop for Locked<'_, W> {
     fn drop(&mut self) {
         self.words[SLOTS].store(self.first, Ordering::Release);
     }
+}
+
+/// The slot of `tag`. The first is where a key that is alone in its set lives, and so worth a guess: what follows need not
+/// wait for the answer. Which of the others it is cannot be foretold, and a wrong guess would be found out only when the
+/// line has come from memory: these are compared without a branch.
+#[inline]
+fn find<W: Word>(words: &[W; WORDS], tag: u64) -> Option<usize> {
+    if words[0].load(Ordering::Relaxed) == tag {
+        return Some(0);
+    }
+    let is = |slot: usize| u32::from(words[slot].load(Ordering::Relaxed) == tag) << slot;
+    let found = is(1) | is(2) | is(3);
+    (found != 0).then(|| found.trailing_zeros() as usize % SLOTS)
 }
 
 /// Slots of a set.

@@ -8,7 +8,7 @@ use crate::limit::packed::Packed;
 use crate::limit::{Algorithm, Change, Limit, Standing, Timestamp, Verdict};
 
 use super::Tally;
-use super::packed::{Glance, PackedSlot, PackedTable};
+use super::packed::{PackedSlot, PackedTable, Site};
 use super::wide::{WideSlot, WideTable};
 
 /// The buckets of one limit.
@@ -127,33 +127,29 @@ impl Table {
         table
     }
 
-    /// Draws from one bucket by itself; `None`: it has moved to the successor.
+    /// Draws from one bucket that is known and that nobody else is drawing from; `None`: nothing was drawn, see
+    /// [`Table::draw`].
     #[inline]
-    pub(crate) fn draw(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
+    pub(crate) fn draw_known(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
         match &self.form {
-            Form::Packed(packed) => packed.draw(tag, cost, now),
-            Form::Wide(wide) => {
-                let mut slot = wide.lock(tag)?;
-                let verdict = slot.judge(cost, now);
-                slot.commit(now);
-                Some(Standing::new(verdict, slot.report(now)))
-            }
-        }
-    }
-
-    /// How a bucket would answer, read without a lock; `None`: it must be locked to know.
-    #[inline]
-    pub(crate) fn glance(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Glance> {
-        match &self.form {
-            Form::Packed(packed) => packed.glance(tag, cost, now),
+            Form::Packed(packed) => packed.draw_known(tag, cost, now),
             Form::Wide(_) => None,
         }
     }
 
-    /// The standing that [`Table::glance`] saw.
-    pub(crate) fn standing(&self, glance: &Glance) -> Option<Standing> {
+    /// Draws from one bucket by itself; `None`: it has moved to the successor.
+    pub(crate) fn draw(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
         match &self.form {
-            Form::Packed(packed) => Some(packed.standing(glance)),
+            Form::Packed(packed) => packed.draw(tag, cost, now),
+            Form::Wide(wide) => wide.draw(tag, cost, now),
+        }
+    }
+
+    /// Where `tag` belongs, if its bucket can be read without a lock.
+    #[inline]
+    pub(crate) fn site(&self, tag: u64) -> Option<Site<'_>> {
+        match &self.form {
+            Form::Packed(packed) => Some(packed.site(tag)),
             Form::Wide(_) => None,
         }
     }

@@ -202,25 +202,45 @@ fn no_window_of_any_length_sees_more_than_the_limit_on_any_number_of_threads() {
 
 #[test]
 fn under_contention_three_limits_are_charged_together_or_not_at_all() {
-    let limits =
-        [bucket(0, "a", 1, 86_400, 6000), bucket(1, "b", 1, 86_400, 2000), bucket(2, "c", 999_983, 86_400, 4000)];
-    let store = store(&limits);
-    let granted = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..4)
-            .map(|index| {
-                let (limits, store) = (&limits, &store);
-                scope.spawn(move || {
-                    let mut claims: Vec<_> = limits.iter().map(|limit| claim(limit, b"k")).collect();
+    // One word each, which are seldom locked before they are judged; and one (999,983) that is always.
+    for (amount, a_key_before) in [(1, false), (1, true), (999_983, false)] {
+        let limits =
+            [bucket(0, "a", 1, 86_400, 6000), bucket(1, "b", 1, 86_400, 2000), bucket(2, "c", amount, 86_400, 4000)];
+        let store = store(&limits);
+        let claims: Vec<_> = limits.iter().map(|limit| claim(limit, b"k")).collect();
+        let before = usize::from(a_key_before && store.draw_at(&claims, START).granted);
+        let granted = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..4)
+                .map(|index| {
+                    let (mut claims, store) = (claims.clone(), &store);
                     claims.rotate_left(index % 3);
-                    (0..1500).filter(|_| store.draw_at(&claims, START).granted).count()
+                    scope.spawn(move || (0..1500).filter(|_| store.draw_at(&claims, START).granted).count())
                 })
-            })
-            .collect();
-        workers.into_iter().map(|worker| worker.join().expect("no panic")).sum::<usize>()
-    });
-    assert_eq!(granted, 2000);
-    for (limit, burst) in limits.iter().zip([6000, 2000, 4000]) {
-        assert_eq!(store.peek_at(&[claim(limit, b"k")], START)[0].remaining, burst - 2000, "{}", limit.name);
+                .collect();
+            workers.into_iter().map(|worker| worker.join().expect("no panic")).sum::<usize>()
+        });
+        assert_eq!(granted + before, 2000);
+        for (limit, burst) in limits.iter().zip([6000, 2000, 4000]) {
+            assert_eq!(store.peek_at(&[claim(limit, b"k")], START)[0].remaining, burst - 2000, "{}", limit.name);
+        }
+    }
+}
+
+#[test]
+fn several_known_buckets_answer_as_locked_ones_do() {
+    let limits = || [bucket(0, "a", 1, 7, 9), bucket(1, "b", 3, 60, 5), bucket(2, "c", 1, 86_400, 30)];
+    let (mut random, limits) = (fastrand::Rng::with_seed(11), limits());
+    let (short, long) = (store(&limits), store(&limits));
+    let mut now = START;
+    for _ in 0..20_000 {
+        now = now.after(Micros(random.u64(0..3_000_000)));
+        let key = [random.u8(0..6)];
+        let of = |limit, cost, enforced| Claim { cost, enforced, ..claim(limit, &key) };
+        let mut claims: Vec<_> = limits.iter().map(|limit| of(limit, random.u64(0..4), random.u8(0..5) > 0)).collect();
+        random.shuffle(&mut claims);
+        claims.truncate(random.usize(2..4));
+        let mut bound = long.bind(claims.iter().map(|claim| (claim.limit.index, claim.key)));
+        assert_eq!(short.draw_at(&claims, now), draw_locked(&mut bound, &claims, now));
     }
 }
 

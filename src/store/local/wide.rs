@@ -14,7 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::limit::bucket::{Next, Report, State};
 use crate::limit::sliding_log::Entry;
-use crate::limit::{Algorithm, Change, Timestamp, Verdict};
+use crate::limit::{Algorithm, Change, Standing, Timestamp, Verdict};
 
 use super::Tally;
 use super::packed::{place, span};
@@ -76,6 +76,15 @@ impl WideTable {
             evictions: self.evictions.load(Ordering::Relaxed),
             inherited_refusals: self.inherited_refusals.load(Ordering::Relaxed),
         }
+    }
+
+    /// Draws from one bucket; `None`: it has moved.
+    #[inline(never)]
+    pub(crate) fn draw(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
+        let mut slot = self.lock(tag)?;
+        let verdict = slot.judge(cost, now);
+        slot.commit(now);
+        Some(Standing::new(verdict, slot.report(now)))
     }
 
     /// The locked bucket of `tag`, or `None` when it has moved to the successor.
