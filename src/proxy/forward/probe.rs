@@ -37,7 +37,8 @@ async fn ask(server: &Rc<ServerState>, path: &str) -> Result<StatusCode, Forward
         other => other,
     };
     let (mut head, body) = request.into_parts();
-    head.uri = outgoing::address(std::mem::take(&mut head.uri), &mut head.headers, host, &server.server, server.speaks_http2)?;
+    head.uri =
+        outgoing::address(std::mem::take(&mut head.uri), &mut head.headers, host, &server.server, server.speaks_http2)?;
     if server.speaks_http2 {
         head.headers.remove(HOST);
         head.version = Version::HTTP_2;
