@@ -135,6 +135,7 @@ impl Health {
 
     /// How a bucket stands whose rate is lowered: as many requests of one unit pass at once as it says, and no faster
     /// than the lowered rate.
+    #[cold]
     pub fn lowered(&self, report: Report, p: u64, n: u64, now: Timestamp) -> Report {
         let factor = self.factor(now);
         if factor >= WHOLE || report.remaining == 0 {

@@ -18,6 +18,8 @@ pub struct Packed {
     epoch: Timestamp,
     n: u64,
     p: u64,
+    /// `2^64 / p`, rounded down (one less for powers of two): what takes the place of a division.
+    inverse: u64,
     full: u64,
     owed: u64,
     lowest: u64,
@@ -48,6 +50,7 @@ impl Packed {
             epoch,
             n: quota.n,
             p: quota.p,
+            inverse: u64::MAX / quota.p,
             full,
             owed,
             lowest,
@@ -106,26 +109,50 @@ impl Packed {
     }
 
     /// How it stands.
-    #[inline]
+    #[inline(always)]
     pub fn report(&self, word: u64, now: u64) -> Report {
-        let backlog = word.saturating_sub(now);
-        let level = self.full.saturating_sub(backlog);
-        let remaining = level / self.p;
-        let effective = if remaining > 0 {
-            self.micros(remaining * self.p)
-        } else {
-            // Up to one unit: from the level, which may lie below zero.
-            self.micros((backlog + self.p).saturating_sub(self.full))
-        };
-        let report = Report { remaining, reset: Micros(self.micros(backlog)), effective: Micros(effective) };
+        let report = self.plain_report(word, now);
         match self.bucket.health() {
             None => report,
             Some(health) => health.lowered(report, self.p, self.n, self.moment(now)),
         }
     }
 
+    /// Whether nothing ever lowers its rate.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.bucket.health().is_none()
+    }
+
+    /// The report of a bucket whose rate nothing lowers. Inlined: an answer that went through memory would be read back
+    /// before its parts have arrived there.
+    #[inline(always)]
+    pub(crate) fn plain_report(&self, word: u64, now: u64) -> Report {
+        let backlog = word.saturating_sub(now);
+        let level = self.full.saturating_sub(backlog);
+        let remaining = self.units(level);
+        let effective = if remaining > 0 {
+            self.micros(remaining * self.p)
+        } else {
+            // Up to one unit: from the level, which may lie below zero.
+            self.micros((backlog + self.p).saturating_sub(self.full))
+        };
+        Report { remaining, reset: Micros(self.micros(backlog)), effective: Micros(effective) }
+    }
+
+    /// Whole units in `level`: `level / p` without a division, which would take as long as the lock.
+    ///
+    /// The product falls short of the quotient by less than one: `2^64 / p - inverse <= 1`, and so
+    /// `level x (2^64 / p - inverse) / 2^64 < 1`. Rounded down it is the quotient or one less, and the rest says which.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the upper half of a product of two words is a word")]
+    fn units(&self, level: u64) -> u64 {
+        let short = ((u128::from(level) * u128::from(self.inverse)) >> 64) as u64;
+        short + u64::from(level - short * self.p >= self.p)
+    }
+
     /// Ticks in whole microseconds, rounded up. Most rates reduce to one unit per so many microseconds: no division.
-    #[inline]
+    #[inline(always)]
     fn micros(&self, ticks: u64) -> u64 {
         if self.n == 1 { ticks } else { ticks.div_ceil(self.n) }
     }
@@ -199,6 +226,20 @@ mod tests {
         let bucket = TokenBucket::new(quota, debt, Micros(max_wait), false).ok()?;
         let packed = Packed::new(&bucket, Timestamp::from_micros(EPOCH))?;
         Some((bucket, packed))
+    }
+
+    #[test]
+    fn units_are_counted_without_a_division_and_exactly() {
+        let periods = [1, 2, 3, 7, 10, 600_000, 864_000_000, (1 << 40) - 1, 1 << 40, 86_400_000_000];
+        for period in periods {
+            let (_, packed) = both(1, period, 1, 0, 0).expect("one unit in a period fits a word");
+            let near = |units: u64| [units * packed.p, (units * packed.p).saturating_sub(1), units * packed.p + 1];
+            let far = [0, 1, u64::MAX >> 1, (u64::MAX >> 1) - 1, (u64::MAX >> 1) / packed.p * packed.p];
+            let levels = [0, 1, 2, 3, 19, 1_000, 99_999].into_iter().flat_map(near).chain(far);
+            for level in levels {
+                assert_eq!(packed.units(level), level / packed.p, "{level} / {}", packed.p);
+            }
+        }
     }
 
     proptest! {

@@ -87,8 +87,7 @@ impl LocalStore {
             let tag = self.seed.tag(claim.key);
             let table = &*self.tables[claim.limit.index];
             if let Some(standing) = table.draw_known(tag, claim.cost, now) {
-                let granted = !claim.enforced || is_allow(&standing);
-                return Draw { granted, standings: std::iter::once(standing).collect() };
+                return alone(claim, standing);
             }
             return self.draw_one(table, tag, claim, now);
         }
@@ -106,10 +105,7 @@ impl LocalStore {
     #[inline(never)]
     fn draw_one(&self, table: &Table, tag: u64, claim: &Claim<'_>, now: Timestamp) -> Draw {
         match table.draw(tag, claim.cost, now) {
-            Some(standing) => {
-                let granted = !claim.enforced || is_allow(&standing);
-                Draw { granted, standings: std::iter::once(standing).collect() }
-            }
+            Some(standing) => alone(claim, standing),
             None => self.draw_any(std::slice::from_ref(claim), now),
         }
     }
@@ -228,6 +224,15 @@ fn try_lock_all<'s>(bound: &[Bound<'s>], now: Timestamp) -> Result<SmallVec<[Slo
 /// the same request refuses.
 fn keeps_floors(limit: &Limit, limits: &[Arc<Limit>]) -> bool {
     limit.refundable || limits.iter().any(|other| other.placement == Placement::Shared)
+}
+
+/// The answer to a single claim, written where it is wanted: a copy would read it before it is there.
+#[inline(always)]
+fn alone(claim: &Claim<'_>, standing: Standing) -> Draw {
+    let granted = !claim.enforced || is_allow(&standing);
+    let mut standings = SmallVec::new();
+    standings.push(standing);
+    Draw { granted, standings }
 }
 
 fn is_allow(standing: &Standing) -> bool {

@@ -77,19 +77,23 @@ impl PackedTable {
         }
     }
 
-    /// Draws from one bucket that is known and that nobody else is drawing from; `None`: nothing was drawn.
-    #[inline]
+    /// Draws from one bucket that is known, that nobody else is drawing from, and whose rate nothing lowers; `None`:
+    /// nothing was drawn.
+    #[inline(always)]
     pub(crate) fn draw_known(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
+        if !self.packed.is_plain() {
+            return None;
+        }
         let ticks = self.packed.ticks(now);
         let set = self.sets.get(self.index(tag));
         if let Some((slot, word)) = set.peek(tag) {
             match self.judge(word, cost, ticks) {
                 Err(Refused { retry_after }) => {
-                    return Some(Standing::new(Verdict::Deny { retry_after }, self.packed.report(word, ticks)));
+                    return Some(Standing::new(Verdict::Deny { retry_after }, self.packed.plain_report(word, ticks)));
                 }
                 // The common case: nobody came in between, and what was worked out without the lock is written under it.
                 Ok(Granted { wait, next }) if cost > 0 && set.lock()?.replace(slot, tag, word, next) => {
-                    return Some(Standing::new(Verdict::Allow { wait }, self.packed.report(next, ticks)));
+                    return Some(Standing::new(Verdict::Allow { wait }, self.packed.plain_report(next, ticks)));
                 }
                 Ok(_) => {}
             }
