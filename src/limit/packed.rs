@@ -145,7 +145,6 @@ impl Packed {
     /// The product falls short of the quotient by less than one: `2^64 / p - inverse <= 1`, and so
     /// `level x (2^64 / p - inverse) / 2^64 < 1`. Rounded down it is the quotient or one less, and the rest says which.
     #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "the upper half of a product of two words is a word")]
     fn units(&self, level: u64) -> u64 {
         let short = ((u128::from(level) * u128::from(self.inverse)) >> 64) as u64;
         short + u64::from(level - short * self.p >= self.p)
