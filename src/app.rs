@@ -310,7 +310,8 @@ impl Core {
         let current = Arc::clone(&self.gateway.current);
         self.gateway.metrics.source("store", move |samples| {
             let snapshot = current.load();
-            let Some((health, counters)) = snapshot.limiter.shared().seen() else { return };
+            let Some(store) = snapshot.limiter.shared().remote() else { return };
+            let (health, counters) = (store.health(), store.counters());
             samples.gauge("store_up", "Whether the shared store answers", &[], f64::from(u8::from(health.up)));
             for (name, help, count) in counters.named() {
                 samples.counter(name, help, &[], count);
@@ -331,11 +332,8 @@ impl Core {
         let current = Arc::clone(&self.gateway.current);
         self.readiness.require("store", move || {
             let snapshot = current.load();
-            let health = match &**snapshot.limiter.shared() {
-                Backend::None => return Ok(()),
-                Backend::Redis(store) => store.health(),
-                Backend::Postgres(store) => store.health(),
-            };
+            let Some(store) = snapshot.limiter.shared().remote() else { return Ok(()) };
+            let health = store.health();
             let needs =
                 |limit: &Arc<Limit>| limit.placement == Placement::Shared && limit.when_down == WhenDown::Refuse;
             if health.up || !snapshot.policy.limits.iter().any(needs) { Ok(()) } else { Err(health.last_error) }

@@ -6,9 +6,10 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::clock::Clock;
 use crate::config::settings::{Audit, Store, StoreKind};
-use crate::store::Backend;
-use crate::store::postgres::{PostgresOptions, PostgresStore, check_address};
-use crate::store::redis::{Address, RedisOptions, RedisStore, Weight};
+use crate::store::audit::Weight;
+use crate::store::postgres::{PostgresOptions, check_address};
+use crate::store::redis::{Address, RedisOptions};
+use crate::store::{Backend, RemoteStore};
 
 /// How long a start waits for the audit; a store that is down then is the business of `when_down`.
 const AUDIT_WITHIN: Duration = Duration::from_secs(3);
@@ -18,22 +19,16 @@ pub(super) fn open(store: Option<&Store>, clock: &Clock) -> Result<Backend, Stri
     let Some(store) = store else { return Ok(Backend::None) };
     let url = with_credentials(store)?;
     let key_secret = store.key_secret.expose().as_bytes().to_vec();
-    match store.kind {
-        StoreKind::Redis => {
-            let options = RedisOptions {
-                address: Address::parse(&url).map_err(|error| error.to_string())?,
-                answer_within: store.answer_within,
-                key_secret,
-                clock: clock.clone(),
-                pinned: None,
-                local_refusals: true,
-            };
-            let opened = RedisStore::start(options).map_err(|error| error.to_string())?;
-            if store.audit == Audit::Refuse {
-                refuse_what_loses_buckets(&opened)?;
-            }
-            Ok(Backend::Redis(opened.with_replicas(store.replicas)))
+    let opened = match store.kind {
+        StoreKind::Redis => RedisOptions {
+            address: Address::parse(&url).map_err(|error| error.to_string())?,
+            answer_within: store.answer_within,
+            key_secret,
+            clock: clock.clone(),
+            pinned: None,
+            local_refusals: true,
         }
+        .start(),
         StoreKind::Postgres => {
             check_address(&url).map_err(|error| error.to_string())?;
             let options = PostgresOptions {
@@ -46,14 +41,18 @@ pub(super) fn open(store: Option<&Store>, clock: &Clock) -> Result<Backend, Stri
                 create: store.create,
                 synchronous_commit: store.synchronous_commit,
             };
-            let opened = PostgresStore::start(options).map_err(|error| error.to_string())?;
-            Ok(Backend::Postgres(opened.with_replicas(store.replicas)))
+            options.start()
         }
+    };
+    let opened = opened.map_err(|error| error.to_string())?;
+    if store.audit == Audit::Refuse {
+        refuse_what_loses_buckets(&opened)?;
     }
+    Ok(Backend::Remote(opened.with_replicas(store.replicas)))
 }
 
 /// The audit's refusals, as an error; the store's own thread says the warnings.
-fn refuse_what_loses_buckets(store: &RedisStore) -> Result<(), String> {
+fn refuse_what_loses_buckets(store: &RemoteStore) -> Result<(), String> {
     // A thread of its own, as whoever starts the gateway may be in a runtime already, where none can be waited for.
     let waited = std::thread::scope(|scope| {
         let wait = scope.spawn(|| {

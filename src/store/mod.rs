@@ -1,5 +1,6 @@
 //! Where buckets live. A [`Store`] remembers and serialises; it does not decide what a refusal means.
 
+pub mod audit;
 pub mod backend;
 mod batch;
 mod bounds;
@@ -7,6 +8,7 @@ pub mod breaker;
 pub mod local;
 pub mod postgres;
 pub mod redis;
+pub mod remote;
 mod shape;
 mod simple;
 
@@ -15,7 +17,9 @@ use std::future::Future;
 use crate::limit::{Claim, Draw, Settlement, Standing};
 
 pub use backend::Backend;
+pub use batch::{Counters, Health};
 pub use local::LocalStore;
+pub use remote::RemoteStore;
 
 /// A place where buckets live.
 ///

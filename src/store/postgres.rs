@@ -9,18 +9,14 @@ mod fields;
 mod link;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use self::link::PostgresLink;
 use super::batch::Shared;
-pub use super::batch::{Counters, Health};
-use super::shape::Names;
-use super::{Store, StoreError};
+use super::remote::RemoteStore;
 use crate::clock::Clock;
-use crate::limit::{Claim, Draw, Micros, Settlement, Standing};
+use crate::limit::Micros;
 
-/// What a [`PostgresStore`] is made of.
+/// What a [`RemoteStore`] in PostgreSQL is made of.
 #[derive(Clone, Debug)]
 pub struct PostgresOptions {
     /// Where it is: `postgres://user:password@host/database?sslmode=require`, or libpq's `key=value` words.
@@ -60,84 +56,15 @@ pub fn check_address(url: &str) -> Result<(), AddressError> {
     link::address(url).map(drop)
 }
 
-/// Buckets in PostgreSQL.
-#[derive(Debug)]
-pub struct PostgresStore {
-    shared: Arc<Shared>,
-    names: Names,
-    thread: Option<std::thread::JoinHandle<()>>,
-    /// How many gateways share the store, where that is said instead of counted.
-    replicas: Option<u32>,
-}
-
-impl PostgresStore {
+impl PostgresOptions {
     /// Starts the store's thread, which connects and keeps connecting; does not wait for it.
     ///
     /// # Errors
     /// When the address is none, or the thread or its runtime cannot be made.
-    pub fn start(options: PostgresOptions) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared::new(options.clock.clone(), options.answer_within, options.local_refusals));
-        let names = Names::new(&options.key_secret);
-        let link = PostgresLink::new(options, shared.clone()).map_err(std::io::Error::other)?;
-        // One connection with one call in flight: a second takes every other request from the merge.
-        let thread = super::batch::start("store-postgres", 1, shared.clone(), link)?;
-        Ok(Self { shared, names, thread: Some(thread), replicas: None })
-    }
-
-    /// Says how many gateways share the store, instead of counting them; `None`: they are counted.
-    #[must_use]
-    pub fn with_replicas(mut self, replicas: Option<u32>) -> Self {
-        self.replicas = replicas;
-        self
-    }
-
-    /// Waits until it is connected, at most `bound`; whether it is.
-    pub async fn ready(&self, bound: Duration) -> bool {
-        tokio::time::timeout(bound, self.shared.connected()).await.is_ok()
-    }
-
-    /// How it does.
-    pub fn health(&self) -> Health {
-        self.shared.health()
-    }
-
-    /// Its counters.
-    pub fn counters(&self) -> &Counters {
-        &self.shared.counters
-    }
-
-    /// Forgets what is known of exhausted buckets: limits have changed or buckets were reset.
-    pub fn forget_bounds(&self) {
-        self.shared.bounds.forget();
-    }
-}
-
-impl Drop for PostgresStore {
-    /// Answers what is queued and stops the thread.
-    fn drop(&mut self) {
-        self.shared.close();
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been reported there; here nothing is left to do.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Store for PostgresStore {
-    async fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
-        self.shared.ask(self.names.wants(claims), false).await
-    }
-
-    fn settle(&self, settlements: &[Settlement<'_>]) {
-        self.shared.settle(&self.names, settlements);
-    }
-
-    async fn peek<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
-        let draw = self.shared.ask(self.names.wants(claims), true).await?;
-        Ok(draw.standings.into_vec())
-    }
-
-    fn replicas(&self) -> u32 {
-        self.replicas.unwrap_or_else(|| self.shared.replicas.load(Ordering::Relaxed).max(1))
+    pub fn start(self) -> std::io::Result<RemoteStore> {
+        let shared = Arc::new(Shared::new(self.clock.clone(), self.answer_within, self.local_refusals));
+        let key_secret = self.key_secret.clone();
+        let link = PostgresLink::new(self, shared.clone()).map_err(std::io::Error::other)?;
+        RemoteStore::start("store-postgres", &key_secret, shared, link)
     }
 }

@@ -47,5 +47,5 @@ macro_rules! suite {
 }
 
 suite!(on_the_local_store, crate::local::Local);
-suite!(on_redis, crate::shared::Shared<tollgate::store::redis::RedisStore>);
-suite!(on_postgres, crate::shared::Shared<tollgate::store::postgres::PostgresStore>);
+suite!(on_redis, crate::shared::Shared<crate::shared::OnRedis>);
+suite!(on_postgres, crate::shared::Shared<crate::shared::OnPostgres>);

@@ -3,110 +3,104 @@
 //! One server of each kind serves all tests of the process and goes with it; each test keys its buckets by a secret of
 //! its own, so that none sees another's.
 
+use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tollgate::clock::Clock;
 use tollgate::limit::{Claim, Limit, Micros, Timestamp};
-use tollgate::store::Store;
-use tollgate::store::postgres::{PostgresOptions, PostgresStore};
-use tollgate::store::redis::{Address, RedisOptions, RedisStore};
+use tollgate::store::postgres::PostgresOptions;
+use tollgate::store::redis::{Address, RedisOptions};
+use tollgate::store::{RemoteStore, Store};
 
 use crate::servers::{Postgres, Redis, available, for_the_process};
 use crate::subject::Subject;
 
-/// A store with its clock.
-pub(crate) struct Shared<S> {
-    store: S,
-    clock: Clock,
-    limit: Arc<Limit>,
+/// A kind of server.
+pub(crate) trait Server: 'static {
+    /// Random traces played.
+    const RUNS: u64;
+
+    /// A store that decides at this clock's time; `None`: there is no such server here.
+    fn open(clock: Clock, key_secret: Vec<u8>) -> Option<RemoteStore>;
 }
 
-impl<S: Store> Shared<S> {
-    async fn of(store: S, clock: Clock, limits: &[Arc<Limit>]) -> Self {
-        Self { store, clock, limit: limits[0].clone() }
+/// Redis.
+pub(crate) struct OnRedis;
+
+impl Server for OnRedis {
+    const RUNS: u64 = 30;
+
+    fn open(clock: Clock, key_secret: Vec<u8>) -> Option<RemoteStore> {
+        static URL: OnceLock<Option<String>> = OnceLock::new();
+        let url = URL.get_or_init(|| available("redis-server").then(|| for_the_process(Redis::start, Redis::url)));
+        let options = RedisOptions {
+            address: Address::parse(url.as_ref()?).expect("an address"),
+            answer_within: Micros::from_secs(5),
+            key_secret,
+            clock: Clock::system(),
+            pinned: Some(clock),
+            local_refusals: false,
+        };
+        Some(options.start().expect("a thread"))
+    }
+}
+
+/// PostgreSQL.
+pub(crate) struct OnPostgres;
+
+impl Server for OnPostgres {
+    const RUNS: u64 = 10;
+
+    fn open(clock: Clock, key_secret: Vec<u8>) -> Option<RemoteStore> {
+        static URL: OnceLock<Option<String>> = OnceLock::new();
+        let start = || Postgres::start_with(&["fsync=off"]);
+        let url = URL.get_or_init(|| Postgres::available().then(|| for_the_process(start, Postgres::url)));
+        let options = PostgresOptions {
+            url: url.clone()?,
+            answer_within: Micros::from_secs(5),
+            key_secret,
+            clock: Clock::system(),
+            pinned: Some(clock),
+            local_refusals: false,
+            create: true,
+            synchronous_commit: false,
+        };
+        Some(options.start().expect("a thread"))
+    }
+}
+
+/// A store on such a server, with its clock.
+pub(crate) struct Shared<K> {
+    store: RemoteStore,
+    clock: Clock,
+    limit: Arc<Limit>,
+    kind: PhantomData<K>,
+}
+
+impl<K: Server> Subject for Shared<K> {
+    type Store = RemoteStore;
+    const SHARED: bool = true;
+    const RUNS: u64 = K::RUNS;
+
+    async fn new(limits: &[Arc<Limit>], now: Timestamp) -> Option<Self> {
+        let clock = Clock::manual(now);
+        let store = K::open(clock.clone(), fastrand::u128(..).to_le_bytes().to_vec())?;
+        assert!(store.ready(Duration::from_secs(10)).await, "{:?}", store.health());
+        Some(Self { store, clock, limit: limits[0].clone(), kind: PhantomData })
     }
 
-    fn pass_to(&self, now: Timestamp) {
+    fn store(&self) -> &RemoteStore {
+        &self.store
+    }
+
+    fn set_time(&mut self, now: Timestamp) {
         self.clock.advance(now.since(self.clock.now()));
     }
 
     /// Corrections go before the requests of a call: when a later request is answered they have landed.
-    async fn settle_all(&self) {
+    async fn settled(&self) {
         let claim = Claim { limit: &self.limit, key: b"nobody", cost: 0, enforced: true };
         self.store.peek(&[claim]).await.expect("the store answers");
-    }
-}
-
-impl Subject for Shared<RedisStore> {
-    type Store = RedisStore;
-    const SHARED: bool = true;
-    const RUNS: u64 = 30;
-
-    async fn new(limits: &[Arc<Limit>], now: Timestamp) -> Option<Self> {
-        static URL: OnceLock<Option<String>> = OnceLock::new();
-        let url = URL.get_or_init(|| available("redis-server").then(|| for_the_process(Redis::start, Redis::url)));
-        let clock = Clock::manual(now);
-        let store = RedisStore::start(RedisOptions {
-            address: Address::parse(url.as_ref()?).expect("an address"),
-            answer_within: Micros::from_secs(5),
-            key_secret: fastrand::u128(..).to_le_bytes().to_vec(),
-            clock: Clock::system(),
-            pinned: Some(clock.clone()),
-            local_refusals: false,
-        });
-        let store = store.expect("a thread");
-        assert!(store.ready(Duration::from_secs(10)).await, "{:?}", store.health());
-        Some(Self::of(store, clock, limits).await)
-    }
-
-    fn store(&self) -> &RedisStore {
-        &self.store
-    }
-
-    fn set_time(&mut self, now: Timestamp) {
-        self.pass_to(now);
-    }
-
-    async fn settled(&self) {
-        self.settle_all().await;
-    }
-}
-
-impl Subject for Shared<PostgresStore> {
-    type Store = PostgresStore;
-    const SHARED: bool = true;
-    const RUNS: u64 = 10;
-
-    async fn new(limits: &[Arc<Limit>], now: Timestamp) -> Option<Self> {
-        static URL: OnceLock<Option<String>> = OnceLock::new();
-        let start = || Postgres::start_with(&["fsync=off"]);
-        let url = URL.get_or_init(|| Postgres::available().then(|| for_the_process(start, Postgres::url)));
-        let clock = Clock::manual(now);
-        let store = PostgresStore::start(PostgresOptions {
-            url: url.clone()?,
-            answer_within: Micros::from_secs(5),
-            key_secret: fastrand::u128(..).to_le_bytes().to_vec(),
-            clock: Clock::system(),
-            pinned: Some(clock.clone()),
-            local_refusals: false,
-            create: true,
-            synchronous_commit: false,
-        });
-        let store = store.expect("a thread");
-        assert!(store.ready(Duration::from_secs(10)).await, "{:?}", store.health());
-        Some(Self::of(store, clock, limits).await)
-    }
-
-    fn store(&self) -> &PostgresStore {
-        &self.store
-    }
-
-    fn set_time(&mut self, now: Timestamp) {
-        self.pass_to(now);
-    }
-
-    async fn settled(&self) {
-        self.settle_all().await;
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 use tollgate::clock::Clock;
 use tollgate::limit::{Claim, Limit, Micros, Timestamp};
-use tollgate::store::Store;
-use tollgate::store::postgres::{PostgresOptions, PostgresStore};
-use tollgate::store::redis::{Address, RedisOptions, RedisStore};
+use tollgate::store::postgres::PostgresOptions;
+use tollgate::store::redis::{Address, RedisOptions};
+use tollgate::store::{RemoteStore, Store};
 
 use crate::limits::bucket;
 use crate::servers::{Postgres, Redis, available};
@@ -58,7 +58,7 @@ async fn postgres_tells_many_callers_apart() {
         return;
     }
     let server = Postgres::start_with(&["fsync=off"]);
-    let store = PostgresStore::start(PostgresOptions {
+    let store = PostgresOptions {
         url: server.url(),
         answer_within: Micros::from_secs(5),
         key_secret: b"a test's secret".to_vec(),
@@ -67,7 +67,8 @@ async fn postgres_tells_many_callers_apart() {
         local_refusals: false,
         create: true,
         synchronous_commit: true,
-    })
+    }
+    .start()
     .unwrap();
     assert!(store.ready(Duration::from_secs(5)).await, "{:?}", store.health());
     let store = each_gets_its_own(store).await;
@@ -98,14 +99,15 @@ async fn redis_keeps_a_bucket_for_as_long_as_it_is_not_full() {
     }
 }
 
-fn redis(server: &Redis, pinned: Option<Clock>) -> RedisStore {
-    RedisStore::start(RedisOptions {
+fn redis(server: &Redis, pinned: Option<Clock>) -> RemoteStore {
+    RedisOptions {
         address: Address::parse(&server.url()).unwrap(),
         answer_within: Micros::from_secs(5),
         key_secret: b"a test's secret".to_vec(),
         clock: Clock::system(),
         pinned,
         local_refusals: false,
-    })
+    }
+    .start()
     .unwrap()
 }

@@ -9,8 +9,8 @@ use tollgate::limit::calendar::Calendar;
 use tollgate::limit::draw::{draw_all, peek_all};
 use tollgate::limit::{Align, Change, Claim, Kind, Limit, Micros, Settlement, Terms, Timestamp};
 use tollgate::store::Store;
-use tollgate::store::postgres::{PostgresOptions, PostgresStore};
-use tollgate::store::redis::{Address, RedisOptions, RedisStore};
+use tollgate::store::postgres::PostgresOptions;
+use tollgate::store::redis::{Address, RedisOptions};
 
 use crate::limits::{limit, terms};
 use crate::servers::{Postgres, Redis, available};
@@ -171,14 +171,15 @@ async fn redis_says_what_the_pure_core_says() {
     let server = Redis::start();
     for seed in seeds() {
         let clock = Clock::manual(Timestamp::from_micros(START + 3_000_000));
-        let store = RedisStore::start(RedisOptions {
+        let store = RedisOptions {
             address: Address::parse(&server.url()).unwrap(),
             answer_within: Micros::from_secs(10),
             key_secret: b"a test's secret".to_vec(),
             clock: Clock::system(),
             pinned: Some(clock.clone()),
             local_refusals: false,
-        })
+        }
+        .start()
         .unwrap();
         assert!(store.ready(crate::faults::PATIENCE).await);
         same_words(&store, &clock, seed, 1_500).await;
@@ -195,7 +196,7 @@ async fn postgres_says_what_the_pure_core_says() {
     let server = Postgres::start_with(&["fsync=off"]);
     for seed in seeds() {
         let clock = Clock::manual(Timestamp::from_micros(START + 3_000_000));
-        let store = PostgresStore::start(PostgresOptions {
+        let store = PostgresOptions {
             url: server.url(),
             answer_within: Micros::from_secs(10),
             key_secret: b"a test's secret".to_vec(),
@@ -204,7 +205,8 @@ async fn postgres_says_what_the_pure_core_says() {
             local_refusals: false,
             create: true,
             synchronous_commit: seed % 2 == 0,
-        })
+        }
+        .start()
         .unwrap();
         assert!(store.ready(crate::faults::PATIENCE).await, "{:?}", store.health());
         same_words(&store, &clock, seed, 600).await;

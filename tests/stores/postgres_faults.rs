@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use tollgate::clock::Clock;
 use tollgate::limit::{Claim, Kind, Limit, Micros, OnFailover};
-use tollgate::store::Store;
-use tollgate::store::postgres::{PostgresOptions, PostgresStore};
+use tollgate::store::postgres::PostgresOptions;
+use tollgate::store::{RemoteStore, Store};
 
 use crate::faults::{PATIENCE, drain, draw, fails_in_time, recovers, storm};
 use crate::limits::{bucket, limit, terms};
@@ -14,16 +14,16 @@ use crate::servers::{Postgres, eventually};
 
 const HOUR: Micros = Micros::from_secs(3600);
 
-async fn connect(url: &str) -> PostgresStore {
+async fn connect(url: &str) -> RemoteStore {
     connect_with(url, |_| ()).await
 }
 
 /// A store whose deadline the test is about; the others must not fail because this machine is busy.
-async fn connect_in_haste(url: &str) -> PostgresStore {
+async fn connect_in_haste(url: &str) -> RemoteStore {
     connect_with(url, |options| options.answer_within = Micros(100_000)).await
 }
 
-async fn connect_with(url: &str, change: impl FnOnce(&mut PostgresOptions)) -> PostgresStore {
+async fn connect_with(url: &str, change: impl FnOnce(&mut PostgresOptions)) -> RemoteStore {
     let mut options = PostgresOptions {
         url: url.to_owned(),
         answer_within: Micros::from_secs(10),
@@ -35,7 +35,7 @@ async fn connect_with(url: &str, change: impl FnOnce(&mut PostgresOptions)) -> P
         synchronous_commit: true,
     };
     change(&mut options);
-    let store = PostgresStore::start(options).unwrap();
+    let store = options.start().unwrap();
     assert!(store.ready(PATIENCE).await, "{:?}", store.health());
     store
 }
@@ -68,7 +68,7 @@ async fn several_limits_in_any_order_are_all_charged_or_none_and_never_deadlock(
         bucket("b", 1, 60, HOUR, 60),
         limit("c", 2, &terms(Kind::FixedWindow, 50, HOUR)),
     ];
-    let work = async |store: &PostgresStore, order: [usize; 3]| {
+    let work = async |store: &RemoteStore, order: [usize; 3]| {
         let mut granted = 0;
         for _ in 0..60 {
             let claims = order.map(|place| Claim { limit: &limits[place], key: b"k", cost: 1, enforced: true });

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use tollgate::clock::Clock;
 use tollgate::limit::{Change, Claim, Kind, Limit, Micros, OnFailover, Settlement, Timestamp};
-use tollgate::store::Store;
-use tollgate::store::redis::{Address, RedisOptions, RedisStore};
+use tollgate::store::redis::{Address, RedisOptions};
+use tollgate::store::{RemoteStore, Store};
 
 use crate::faults::{ANSWER_WITHIN, PATIENCE, drain, draw, fails_in_time, recovers, storm};
 use crate::limits::{bucket, limit, terms};
@@ -18,17 +18,17 @@ use crate::servers::{Process, Redis, ask, available, eventually, free_port, wait
 
 const HOUR: Micros = Micros::from_secs(3600);
 
-async fn connect(url: &str) -> RedisStore {
+async fn connect(url: &str) -> RemoteStore {
     connect_with(url, |_| ()).await
 }
 
 /// A store whose deadline the test is about; the others must not fail because this machine is busy.
-async fn connect_in_haste(url: &str) -> RedisStore {
+async fn connect_in_haste(url: &str) -> RemoteStore {
     let hasty = Micros(u64::try_from(ANSWER_WITHIN.as_micros()).unwrap());
     connect_with(url, |options| options.answer_within = hasty).await
 }
 
-async fn connect_with(url: &str, change: impl FnOnce(&mut RedisOptions)) -> RedisStore {
+async fn connect_with(url: &str, change: impl FnOnce(&mut RedisOptions)) -> RemoteStore {
     let mut options = RedisOptions {
         address: Address::parse(url).unwrap(),
         answer_within: Micros::from_secs(10),
@@ -38,7 +38,7 @@ async fn connect_with(url: &str, change: impl FnOnce(&mut RedisOptions)) -> Redi
         local_refusals: true,
     };
     change(&mut options);
-    let store = RedisStore::start(options).unwrap();
+    let store = options.start().unwrap();
     assert!(store.ready(PATIENCE).await, "{:?}", store.health());
     store
 }

@@ -8,8 +8,8 @@ use redis::aio::MultiplexedConnection;
 use redis::{Client, RedisResult, Script};
 use tollgate::clock::Clock;
 use tollgate::limit::{Claim, Limit, Micros};
-use tollgate::store::Store;
-use tollgate::store::redis::{Address, RedisOptions, RedisStore};
+use tollgate::store::redis::{Address, RedisOptions};
+use tollgate::store::{RemoteStore, Store};
 
 use crate::bench::{SPAN, Tally, closed_loop, key, limit};
 use crate::servers::Redis;
@@ -50,7 +50,7 @@ fn now() -> f64 {
 struct Tools {
     connection: MultiplexedConnection,
     script: Arc<Script>,
-    store: Arc<RedisStore>,
+    store: Arc<RemoteStore>,
     limit: Arc<Limit>,
     rate: f64,
     burst: f64,
@@ -140,7 +140,7 @@ async fn run(url: &str, way: Way, per_user: bool, tasks: usize, amount: u64, bur
         pinned: None,
         local_refusals: true,
     };
-    let store = Arc::new(RedisStore::start(options).expect("a thread"));
+    let store = Arc::new(options.start().expect("a thread"));
     assert!(store.ready(Duration::from_secs(5)).await, "connected");
     let tally = Arc::new(Tally::default());
     let tools = Tools {

@@ -8,7 +8,7 @@ use tokio_postgres::{Client, NoTls};
 use tollgate::clock::Clock;
 use tollgate::limit::{Claim, Micros};
 use tollgate::store::Store;
-use tollgate::store::postgres::{PostgresOptions, PostgresStore};
+use tollgate::store::postgres::PostgresOptions;
 
 use crate::bench::{SPAN, Tally, closed_loop, key, limit};
 use crate::servers::Postgres;
@@ -134,7 +134,7 @@ async fn ours(url: &str, per_user: bool, tally: &Arc<Tally>) -> f64 {
         create: true,
         synchronous_commit: true,
     };
-    let store = Arc::new(PostgresStore::start(options).expect("a thread"));
+    let store = Arc::new(options.start().expect("a thread"));
     assert!(store.ready(Duration::from_secs(5)).await, "connected");
     let limit = limit(RATE, RATE);
     let nanos = closed_loop(TASKS, SPAN, tally, |task, end| {

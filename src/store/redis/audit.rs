@@ -2,26 +2,7 @@
 
 use std::collections::HashMap;
 
-/// Something an operator should know.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// How bad it is.
-    pub weight: Weight,
-    /// What, and what to do.
-    pub message: String,
-}
-
-/// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weight {
-    /// Limits hold, but not through every event.
-    Warning,
-    /// Limits will not hold.
-    Refusal,
-}
-
-/// A clock further from ours than this is worth a word: nothing depends on it, but something is wrong.
-const CLOCK_DISTANCE_MICROS: u64 = 5_000_000;
+use crate::store::audit::{Finding, Weight, distant_clock};
 
 /// The fields of an INFO reply.
 pub(super) fn fields(info: &str) -> HashMap<&str, &str> {
@@ -49,11 +30,7 @@ pub(super) fn audit(fields: &HashMap<&str, &str>, server: u64, ours: u64) -> Vec
         let message = "replicas without min-replicas-to-write: a primary cut off from them keeps granting beside the promoted one";
         find(Weight::Warning, message.into());
     }
-    let distance = server.abs_diff(ours);
-    if distance > CLOCK_DISTANCE_MICROS {
-        let message = format!("the server's clock is {} s from ours", distance / 1_000_000);
-        find(Weight::Warning, message);
-    }
+    findings.extend(distant_clock(server, ours));
     findings
 }
 

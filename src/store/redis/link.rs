@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use parking_lot::Mutex;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
@@ -14,7 +13,7 @@ use redis::sentinel::{Sentinel, SentinelNodeConnectionInfo};
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisFuture, Script, TlsMode, Value};
 
 use super::address::Address;
-use super::audit::{Finding, audit, fields};
+use super::audit::{audit, fields};
 use super::{bucket, pack};
 use crate::clock::Clock;
 use crate::limit::Timestamp;
@@ -36,7 +35,6 @@ pub(super) struct RedisLink {
     clock: Clock,
     pinned: Option<Clock>,
     shared: Arc<Shared>,
-    audit: Arc<Mutex<Vec<Finding>>>,
     script: Script,
     bucket_script: Script,
     heartbeat: Script,
@@ -88,13 +86,7 @@ impl ConnectionLike for Wire {
 }
 
 impl RedisLink {
-    pub(super) fn new(
-        address: Address,
-        clock: Clock,
-        pinned: Option<Clock>,
-        shared: Arc<Shared>,
-        audit: Arc<Mutex<Vec<Finding>>>,
-    ) -> Self {
+    pub(super) fn new(address: Address, clock: Clock, pinned: Option<Clock>, shared: Arc<Shared>) -> Self {
         // redis-rs takes the process's default; a second call changes nothing.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         Self {
@@ -102,7 +94,6 @@ impl RedisLink {
             clock,
             pinned,
             shared,
-            audit,
             script: Script::new(DRAW),
             bucket_script: Script::new(DRAW_BUCKET),
             heartbeat: Script::new(HEARTBEAT_SCRIPT),
@@ -169,11 +160,7 @@ impl RedisLink {
         let (seconds, micros): (u64, u64) =
             redis::cmd("TIME").query_async(wire).await.map_err(|error| error.to_string())?;
         let server = seconds * 1_000_000 + micros;
-        let findings = audit(&fields, server, self.clock.now().as_micros());
-        let known = std::mem::replace(&mut *self.audit.lock(), findings.clone());
-        for finding in findings.iter().filter(|finding| !known.contains(finding)) {
-            tracing::warn!(weight = ?finding.weight, "the shared store: {}", finding.message);
-        }
+        self.shared.audited(audit(&fields, server, self.clock.now().as_micros()));
         let fingerprint = fingerprint(fields.get("run_id"), fields.get("master_replid"));
         let server = self.pinned.as_ref().map_or(server, |clock| clock.now().as_micros());
         let epoch: Result<u64, RedisError> = async {

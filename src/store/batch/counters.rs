@@ -1,0 +1,61 @@
+//! What a store has done, and how it does.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters of one store, for metrics.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Calls sent to the server.
+    pub calls: AtomicU64,
+    /// Requests that went to the server.
+    pub asked: AtomicU64,
+    /// Requests refused here, from a bound, without a call.
+    pub refused_locally: AtomicU64,
+    /// Requests answered with failure because no answer came in time.
+    pub timeouts: AtomicU64,
+    /// Requests answered with failure because the store could not be asked.
+    pub unavailable: AtomicU64,
+    /// Corrections dropped because too many waited.
+    pub corrections_dropped: AtomicU64,
+    /// Groups in which the server granted another number than the core would have.
+    pub diverged: AtomicU64,
+    /// Times a connection was made.
+    pub connects: AtomicU64,
+}
+
+/// How a store does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// Whether calls go out.
+    pub up: bool,
+    /// What went wrong last; empty: nothing yet.
+    pub last_error: String,
+}
+impl Counters {
+    /// Each counter by its name in metrics, with what it counts.
+    pub fn named(&self) -> [(&'static str, &'static str, u64); 8] {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        [
+            ("store_calls", "Calls sent to the shared store", read(&self.calls)),
+            ("store_requests", "Requests that the shared store was asked about", read(&self.asked)),
+            (
+                "store_local_refusals",
+                "Requests refused without asking the shared store, which would have refused them",
+                read(&self.refused_locally),
+            ),
+            ("store_timeouts", "Requests that the shared store did not answer in time", read(&self.timeouts)),
+            ("store_unavailable", "Requests that the shared store could not be asked about", read(&self.unavailable)),
+            (
+                "store_corrections_dropped",
+                "Settlements, refunds and releases dropped as too many waited",
+                read(&self.corrections_dropped),
+            ),
+            (
+                "store_divergences",
+                "Groups of requests in which the shared store granted another number than the core would have",
+                read(&self.diverged),
+            ),
+            ("store_connects", "Connections made to the shared store", read(&self.connects)),
+        ]
+    }
+}

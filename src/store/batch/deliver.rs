@@ -1,0 +1,124 @@
+//! From a server's answer to everybody's: the pure core replayed on the states that the server decided on.
+
+use std::sync::atomic::Ordering;
+
+use smallvec::SmallVec;
+
+use super::flight::Flight;
+use super::{Answer, Ask, Batch, Group, Shared, answer};
+use crate::limit::{Draw, Standing, Timestamp, Verdict};
+use crate::store::StoreError;
+use crate::store::shape::Seen;
+
+/// Replays the pure core on the states the server decided on and tells everybody.
+pub(super) fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Timestamp) -> Result<(), String> {
+    let Flight { batch, members, peeks, .. } = flight;
+    let Answer { now, before: mut states, granted, corrected } = answer_;
+    if states.len() != batch.buckets.len() || granted.len() != batch.groups.len() {
+        for ask in members.into_iter().flatten().chain(peeks.into_iter().map(|(ask, _)| ask)) {
+            fail(shared, ask, StoreError::Corrupt("an answer of another length than the question".into()));
+        }
+        return Err("an answer of another length than the question".into());
+    }
+    for (bucket, adjust) in batch.corrections.iter().filter(|_| !corrected) {
+        let bucket = *bucket as usize;
+        batch.buckets[bucket].1.settle(&mut states[bucket], *adjust, now);
+    }
+    let received = shared.clock.now();
+    let mut answers: Vec<(Ask, Result<Draw, StoreError>)> = Vec::with_capacity(members.len() + peeks.len());
+    for ((group, asks), granted) in batch.groups.iter().zip(members).zip(granted) {
+        let mut server_grants = granted;
+        let mut core_grants = 0;
+        for ask in asks {
+            let draw = replay(&batch, group, &mut states, now);
+            core_grants += u32::from(draw.granted);
+            if draw.granted && server_grants == 0 {
+                answers.push((ask, Err(StoreError::Corrupt("the server refused what it could grant".into()))));
+                continue;
+            }
+            server_grants -= u32::from(draw.granted);
+            answers.push((ask, Ok(draw)));
+        }
+        if core_grants != granted {
+            shared.counters.diverged.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    for (ask, buckets) in peeks {
+        let standings = buckets
+            .iter()
+            .zip(&ask.wants)
+            .map(|(&bucket, wanted)| wanted.shape.standing(states[bucket as usize].as_ref(), wanted.cost, now));
+        let draw = Draw { granted: false, standings: standings.collect() };
+        answers.push((ask, Ok(draw)));
+    }
+    // Before anybody is told: who asks again at once must find what this call has taught.
+    shared.bounds.learn(&batch, &states, now, sent, received);
+    for (ask, answer) in answers {
+        match answer {
+            Ok(draw) => grant(shared, ask, draw),
+            Err(error) => fail(shared, ask, error),
+        }
+    }
+    Ok(())
+}
+
+/// Decides all groups as the specification does, moving `states` on; how many of each were granted.
+pub(crate) fn decide(batch: &Batch, states: &mut [Option<Seen>], now: Timestamp) -> Vec<u32> {
+    let granted = |group: &Group| (0..group.count).map(|_| u32::from(replay(batch, group, states, now).granted)).sum();
+    batch.groups.iter().map(granted).collect()
+}
+
+/// Decides one request of `group` as the specification does ([`crate::limit::draw`]) and moves `states` on.
+fn replay(batch: &Batch, group: &Group, states: &mut [Option<Seen>], now: Timestamp) -> Draw {
+    let mut granted = true;
+    let mut judged: SmallVec<[_; 4]> = SmallVec::new();
+    for part in &group.parts {
+        let bucket = part.bucket as usize;
+        let answer = batch.buckets[bucket].1.algorithm().judge(states[bucket].as_ref(), part.cost, now);
+        granted &= answer.is_ok() || !part.enforced;
+        judged.push((Verdict::from(&answer), answer.ok().map(|grant| grant.next)));
+    }
+    let mut standings = SmallVec::new();
+    for (part, (verdict, next)) in group.parts.iter().zip(judged) {
+        let bucket = part.bucket as usize;
+        let algorithm = batch.buckets[bucket].1.algorithm();
+        if let (true, Some(next)) = (granted, next) {
+            algorithm.apply(&mut states[bucket], next);
+        }
+        standings.push(Standing::new(verdict, algorithm.report(states[bucket].as_ref(), now)));
+    }
+    Draw { granted, standings }
+}
+
+/// Tells a decision. The places a request holds are booked before it can give them back.
+fn grant(shared: &Shared, ask: Ask, draw: Draw) {
+    if !draw.granted || !ask.wants.iter().any(|wanted| wanted.shape.holds()) {
+        answer(ask, Ok(draw));
+        return;
+    }
+    let Ask { wants, reply, .. } = ask;
+    let told = reply.as_ref().is_some_and(|reply| !reply.is_closed());
+    shared.hold(&wants, &draw, told);
+    if let Some(reply) = reply
+        && let Err(Ok(draw)) = reply.send(Ok(draw))
+        && told
+    {
+        // Gone between the two looks.
+        for (wanted, standing) in wants.iter().zip(&draw.standings) {
+            if wanted.shape.holds() && matches!(standing.verdict, Verdict::Allow { .. }) {
+                shared.release(wanted.name, wanted.shape.clone(), wanted.cost);
+            }
+        }
+    }
+}
+
+pub(super) fn fail(shared: &Shared, ask: Ask, error: StoreError) {
+    if ask.reply.is_some() {
+        let counter = match &error {
+            StoreError::Timeout => &shared.counters.timeouts,
+            StoreError::Unavailable(_) | StoreError::Corrupt(_) => &shared.counters.unavailable,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+    answer(ask, Err(error));
+}

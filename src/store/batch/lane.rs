@@ -1,0 +1,173 @@
+//! A lane: one connection with one call in flight, and what it does when there is none.
+
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::flight::{Failure, flush};
+use super::{Link, Shared, Trouble};
+use crate::store::breaker::{Breaker, Circuit};
+
+/// How often a lane without a connection answers what is queued.
+const DOWN_TICK: Duration = Duration::from_millis(5);
+
+/// Starts the store's thread with `lanes` connections made by `link`.
+///
+/// # Errors
+/// When the thread or its runtime cannot be made.
+pub(crate) fn start<L: Link + Send>(
+    name: &str,
+    lanes: usize,
+    shared: Arc<Shared>,
+    link: L,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let link = Rc::new(link);
+        let local = tokio::task::LocalSet::new();
+        for _ in 0..lanes {
+            local.spawn_local(lane(shared.clone(), link.clone()));
+        }
+        runtime.block_on(local);
+        shared.fail_queued();
+    })
+}
+
+/// One connection with one call in flight: connects, works, connects again.
+async fn lane<L: Link>(shared: Arc<Shared>, link: Rc<L>) {
+    let mut breaker = Breaker::new(shared.clock.now());
+    while !shared.closed.load(Ordering::Acquire) {
+        let Some(connection) = connect(&shared, &*link, &mut breaker).await else { return };
+        shared.lanes_up.fetch_add(1, Ordering::AcqRel);
+        shared.counters.connects.fetch_add(1, Ordering::Relaxed);
+        shared.connected.notify_waiters();
+        tracing::info!("the shared store answers");
+        let last_words = work(&shared, &link, connection, &mut breaker).await;
+        if let Some(error) = last_words {
+            tracing::warn!(%error, "the shared store does not answer: limits do what `when_down` says");
+            *shared.last_error.lock() = error;
+        }
+        if shared.lanes_up.fetch_sub(1, Ordering::AcqRel) == 1 {
+            shared.fail_queued();
+        }
+    }
+}
+
+/// Probes until a connection stands. Meanwhile, when no other lane works, queued requests are told so.
+async fn connect<L: Link>(shared: &Shared, link: &L, breaker: &mut Breaker) -> Option<L::Connection> {
+    loop {
+        let wait = breaker.until_probe(shared.clock.now());
+        let mut attempt = pin!(async {
+            tokio::time::sleep(wait.into()).await;
+            link.connect().await
+        });
+        let outcome = loop {
+            tokio::select! {
+                outcome = &mut attempt => break outcome,
+                () = tokio::time::sleep(DOWN_TICK) => {
+                    if shared.closed.load(Ordering::Acquire) {
+                        return None;
+                    }
+                    if shared.lanes_up.load(Ordering::Acquire) == 0 {
+                        shared.fail_queued();
+                    }
+                }
+            }
+        };
+        match outcome {
+            Ok(connection) => {
+                breaker.probe_succeeded();
+                return Some(connection);
+            }
+            Err(error) => {
+                *shared.last_error.lock() = error;
+                breaker.probe_failed(shared.clock.now(), fastrand::u8(..));
+            }
+        }
+    }
+}
+
+/// Sends batch after batch until the circuit opens; returns why it did. Chores go on beside: no request waits for one.
+async fn work<L: Link>(
+    shared: &Arc<Shared>,
+    link: &Rc<L>,
+    connection: L::Connection,
+    breaker: &mut Breaker,
+) -> Option<String> {
+    let connection = Rc::new(connection);
+    let mut housekeeping = tokio::time::interval(link.housekeep_every());
+    housekeeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut chore = Chore(None);
+    while breaker.circuit() == Circuit::Closed {
+        let outcome = if let Some(work) = shared.take() {
+            flush(shared, &**link, &connection, work).await
+        } else if shared.closed.load(Ordering::Acquire) {
+            return None;
+        } else {
+            tokio::select! {
+                () = shared.arrived.notified() => continue,
+                outcome = chore.done() => outcome,
+                _ = housekeeping.tick() => {
+                    shared.heartbeat();
+                    let (link, connection) = (link.clone(), connection.clone());
+                    chore.begin(async move { link.housekeep(&connection).await })
+                }
+            }
+        };
+        match outcome {
+            Ok(()) => breaker.succeeded(),
+            Err(Failure::Late) => {
+                if breaker.failed(shared.clock.now()) {
+                    return Some("no answer in time, several times in a row".into());
+                }
+            }
+            Err(Failure::Trouble(Trouble::Lost(error))) => {
+                breaker.trip(shared.clock.now());
+                return Some(error);
+            }
+            Err(Failure::Trouble(Trouble::Refused(error) | Trouble::Corrupt(error))) => {
+                shared.last_error.lock().clone_from(&error);
+                if breaker.failed(shared.clock.now()) {
+                    return Some(error);
+                }
+            }
+        }
+    }
+    None
+}
+
+/// A chore that goes on beside the requests, at most one at a time; given up with its connection.
+struct Chore(Option<tokio::task::JoinHandle<Result<(), Trouble>>>);
+
+impl Chore {
+    /// Begins one; when the last is not done yet the server is late.
+    fn begin(&mut self, chore: impl Future<Output = Result<(), Trouble>> + 'static) -> Result<(), Failure> {
+        if self.0.as_ref().is_some_and(|running| !running.is_finished()) {
+            return Err(Failure::Late);
+        }
+        self.0 = Some(tokio::task::spawn_local(chore));
+        Ok(())
+    }
+
+    /// Waits for the chore under way; for ever when there is none.
+    async fn done(&mut self) -> Result<(), Failure> {
+        let Some(running) = &mut self.0 else { return std::future::pending().await };
+        let outcome = running.await;
+        self.0 = None;
+        match outcome {
+            Ok(outcome) => outcome.map_err(Failure::Trouble),
+            Err(_) => Err(Failure::Trouble(Trouble::Corrupt("a chore did not end well".into()))),
+        }
+    }
+}
+
+impl Drop for Chore {
+    fn drop(&mut self) {
+        if let Some(running) = &self.0 {
+            running.abort();
+        }
+    }
+}

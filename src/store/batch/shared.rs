@@ -1,0 +1,241 @@
+//! What workers and the store's thread share: the queue between them, the bounds, the places held.
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+use foldhash::fast::RandomState;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+
+use super::counters::{Counters, Health};
+use super::{ASKS_MAX, Adjust, Ask, CORRECTIONS_MAX, Correction, QUEUE_MAX, Wants, answer};
+use crate::clock::Clock;
+use crate::limit::{Change, Draw, Micros, Settlement, Verdict};
+use crate::store::StoreError;
+use crate::store::audit::Finding;
+use crate::store::bounds::Bounds;
+use crate::store::shape::{Name, Names, Shape};
+
+/// What workers and the store's thread share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) clock: Clock,
+    pub(crate) answer_within: Micros,
+    pub(crate) bounds: Bounds,
+    pub(crate) counters: Counters,
+    /// Places of concurrency limits that requests of this gateway hold now.
+    held: Mutex<HashMap<u128, Places, RandomState>>,
+    /// Gateways that use the store, by their heartbeats; zero: not yet known.
+    pub(crate) replicas: AtomicU32,
+    queue: Mutex<Queue>,
+    pub(super) arrived: Notify,
+    pub(super) lanes_up: AtomicUsize,
+    pub(super) closed: AtomicBool,
+    pub(super) last_error: Mutex<String>,
+    pub(super) connected: Notify,
+    /// What the start-up audit of the server found.
+    findings: Mutex<Vec<Finding>>,
+}
+
+/// A concurrency limit's bucket and the places held in it.
+type Places = (Name, Arc<Shape>, u64);
+
+#[derive(Debug, Default)]
+struct Queue {
+    asks: VecDeque<Ask>,
+    corrections: VecDeque<Correction>,
+}
+
+impl Shared {
+    pub(crate) fn new(clock: Clock, answer_within: Micros, local_refusals: bool) -> Self {
+        Self {
+            clock,
+            answer_within,
+            bounds: Bounds::new(local_refusals),
+            counters: Counters::default(),
+            held: Mutex::default(),
+            replicas: AtomicU32::new(0),
+            queue: Mutex::default(),
+            arrived: Notify::new(),
+            lanes_up: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+            last_error: Mutex::default(),
+            connected: Notify::new(),
+            findings: Mutex::default(),
+        }
+    }
+
+    /// Asks for `wants` and waits for the answer, which comes within the deadline.
+    pub(crate) async fn ask(&self, wants: Wants, peek: bool) -> Result<Draw, StoreError> {
+        let now = self.clock.now();
+        if !peek && let Some(draw) = self.bounds.refuse(&wants, now) {
+            self.counters.refused_locally.fetch_add(1, Ordering::Relaxed);
+            return Ok(draw);
+        }
+        if self.lanes_up.load(Ordering::Acquire) == 0 {
+            return Err(self.unavailable());
+        }
+        let (reply, answer) = oneshot::channel();
+        let deadline = now.after(self.answer_within);
+        {
+            let mut queue = self.queue.lock();
+            if queue.asks.len() >= QUEUE_MAX {
+                drop(queue);
+                self.counters.unavailable.fetch_add(1, Ordering::Relaxed);
+                return Err(StoreError::Unavailable("too many requests wait for the store".into()));
+            }
+            queue.asks.push_back(Ask { wants, peek, deadline, reply: Some(reply) });
+            if queue.asks.len() == 1 {
+                self.arrived.notify_one();
+            }
+        }
+        answer.await.unwrap_or_else(|_| Err(StoreError::Unavailable("the store is shut down".into())))
+    }
+
+    /// Queues a correction; drops and counts it when too many wait.
+    pub(crate) fn correct(&self, correction: Correction) {
+        let mut queue = self.queue.lock();
+        if queue.corrections.len() >= QUEUE_MAX || self.closed.load(Ordering::Relaxed) {
+            self.counters.corrections_dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        queue.corrections.push_back(correction);
+        if queue.corrections.len() == 1 {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Frees places of a concurrency limit. The lock spans both steps: a heartbeat tells what the queue before it left.
+    pub(crate) fn release(&self, name: Name, shape: Arc<Shape>, units: u64) {
+        let mut held = self.held.lock();
+        if let Some((_, _, count)) = held.get_mut(&name.hash) {
+            *count = count.saturating_sub(units);
+            if *count == 0 {
+                held.remove(&name.hash);
+            }
+        }
+        self.correct(Correction { name, shape, adjust: Adjust::Change(Change::Release { units }) });
+    }
+
+    /// Queues corrections of earlier grants.
+    pub(crate) fn settle(&self, names: &Names, settlements: &[Settlement<'_>]) {
+        for settlement in settlements {
+            let (name, shape) = (names.name(settlement.limit, settlement.key), names.shape(settlement.limit));
+            match settlement.change {
+                Change::Release { units } if shape.holds() => self.release(name, shape, units),
+                change => self.correct(Correction { name, shape, adjust: Adjust::Change(change) }),
+            }
+        }
+    }
+
+    /// Queues a heartbeat for every place held.
+    pub(crate) fn heartbeat(&self) {
+        let held = self.held.lock();
+        for (name, shape, units) in held.values() {
+            self.correct(Correction { name: *name, shape: shape.clone(), adjust: Adjust::Hold(*units) });
+        }
+    }
+
+    /// A caller has been told that it holds the places `draw` gave it; one that has gone gives them back.
+    pub(super) fn hold(&self, wants: &Wants, draw: &Draw, told: bool) {
+        for (wanted, standing) in wants.iter().zip(&draw.standings) {
+            if !wanted.shape.holds() || !matches!(standing.verdict, Verdict::Allow { .. }) {
+                continue;
+            }
+            if told {
+                let mut held = self.held.lock();
+                held.entry(wanted.name.hash).or_insert_with(|| (wanted.name, wanted.shape.clone(), 0)).2 += wanted.cost;
+            } else {
+                let adjust = Adjust::Change(Change::Release { units: wanted.cost });
+                self.correct(Correction { name: wanted.name, shape: wanted.shape.clone(), adjust });
+            }
+        }
+    }
+
+    /// Keeps what an audit found, and says what is new in it.
+    pub(crate) fn audited(&self, findings: Vec<Finding>) {
+        let known = std::mem::replace(&mut *self.findings.lock(), findings.clone());
+        for finding in findings.iter().filter(|finding| !known.contains(finding)) {
+            tracing::warn!(weight = ?finding.weight, "the shared store: {}", finding.message);
+        }
+    }
+
+    /// What the last audit found; empty before the first connection.
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        self.findings.lock().clone()
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        Health { up: self.lanes_up.load(Ordering::Acquire) > 0, last_error: self.last_error.lock().clone() }
+    }
+
+    /// Waits until a connection stands; the caller puts its own bound around it.
+    pub(crate) async fn connected(&self) {
+        let mut connected = pin!(self.connected.notified());
+        loop {
+            connected.as_mut().enable();
+            if self.lanes_up.load(Ordering::Acquire) > 0 {
+                return;
+            }
+            connected.as_mut().await;
+            connected.set(self.connected.notified());
+        }
+    }
+
+    /// Stops the lanes once what is queued is answered.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.arrived.notify_waiters();
+        self.arrived.notify_one();
+    }
+
+    fn unavailable(&self) -> StoreError {
+        self.counters.unavailable.fetch_add(1, Ordering::Relaxed);
+        StoreError::Unavailable(self.last_error.lock().clone())
+    }
+
+    /// Answers everything queued with failure: nobody is there to send it. Corrections stay.
+    pub(super) fn fail_queued(&self) {
+        let asks = std::mem::take(&mut self.queue.lock().asks);
+        for ask in asks {
+            answer(ask, Err(self.unavailable()));
+        }
+    }
+
+    /// What goes in the next call. Requests whose caller has gone are dropped, those too late are told so.
+    pub(super) fn take(&self) -> Option<Work> {
+        let mut queue = self.queue.lock();
+        if queue.asks.is_empty() && queue.corrections.is_empty() {
+            return None;
+        }
+        let corrections_taken = queue.corrections.len().min(CORRECTIONS_MAX);
+        let asks_taken = queue.asks.len().min(ASKS_MAX);
+        let work = Work {
+            corrections: queue.corrections.drain(..corrections_taken).collect(),
+            asks: queue.asks.drain(..asks_taken).collect(),
+        };
+        if !queue.asks.is_empty() || !queue.corrections.is_empty() {
+            self.arrived.notify_one();
+        }
+        Some(work)
+    }
+
+    /// Puts back at the front what did not fit.
+    pub(super) fn put_back(&self, asks: Vec<Ask>) {
+        if asks.is_empty() {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        for ask in asks.into_iter().rev() {
+            queue.asks.push_front(ask);
+        }
+        self.arrived.notify_one();
+    }
+}
+
+pub(super) struct Work {
+    pub(super) asks: Vec<Ask>,
+    pub(super) corrections: Vec<Correction>,
+}

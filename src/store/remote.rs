@@ -1,0 +1,104 @@
+//! A store on a server: what Redis and PostgreSQL have in common, which is all but the server's language.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::audit::Finding;
+use super::batch::{Counters, Health, Link, Shared};
+use super::shape::Names;
+use super::{Store, StoreError};
+use crate::limit::{Claim, Draw, Settlement, Standing};
+
+/// Buckets on a server that gateways share. Made by [`RedisOptions::start`] or [`PostgresOptions::start`].
+///
+/// [`RedisOptions::start`]: super::redis::RedisOptions::start
+/// [`PostgresOptions::start`]: super::postgres::PostgresOptions::start
+#[derive(Debug)]
+pub struct RemoteStore {
+    shared: Arc<Shared>,
+    names: Names,
+    thread: Option<std::thread::JoinHandle<()>>,
+    /// How many gateways share the store, where that is said instead of counted.
+    replicas: Option<u32>,
+}
+
+impl RemoteStore {
+    /// Starts the store's thread, which connects and keeps connecting; does not wait for it.
+    ///
+    /// # Errors
+    /// When the thread or its runtime cannot be made.
+    pub(super) fn start<L: Link + Send>(
+        thread: &str,
+        key_secret: &[u8],
+        shared: Arc<Shared>,
+        link: L,
+    ) -> std::io::Result<Self> {
+        // One call in flight: a second halves what is merged into each (measured), and heartbeats of places held rely
+        // on the order of calls.
+        let thread = super::batch::start(thread, 1, shared.clone(), link)?;
+        Ok(Self { shared, names: Names::new(key_secret), thread: Some(thread), replicas: None })
+    }
+
+    /// Says how many gateways share the store, instead of counting them; `None`: they are counted.
+    #[must_use]
+    pub fn with_replicas(mut self, replicas: Option<u32>) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// Waits until it is connected, at most `bound`; whether it is.
+    pub async fn ready(&self, bound: Duration) -> bool {
+        tokio::time::timeout(bound, self.shared.connected()).await.is_ok()
+    }
+
+    /// How it does.
+    pub fn health(&self) -> Health {
+        self.shared.health()
+    }
+
+    /// Its counters.
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// What the start-up audit of the server found; empty before the first connection.
+    pub fn findings(&self) -> Vec<Finding> {
+        self.shared.findings()
+    }
+
+    /// Forgets what is known of exhausted buckets: limits have changed or buckets were reset.
+    pub fn forget_bounds(&self) {
+        self.shared.bounds.forget();
+    }
+}
+
+impl Drop for RemoteStore {
+    /// Answers what is queued and stops the thread.
+    fn drop(&mut self) {
+        self.shared.close();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been reported there; here nothing is left to do.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Store for RemoteStore {
+    async fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
+        self.shared.ask(self.names.wants(claims), false).await
+    }
+
+    fn settle(&self, settlements: &[Settlement<'_>]) {
+        self.shared.settle(&self.names, settlements);
+    }
+
+    async fn peek<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
+        let draw = self.shared.ask(self.names.wants(claims), true).await?;
+        Ok(draw.standings.into_vec())
+    }
+
+    fn replicas(&self) -> u32 {
+        self.replicas.unwrap_or_else(|| self.shared.replicas.load(Ordering::Relaxed).max(1))
+    }
+}
