@@ -65,13 +65,13 @@ impl Packed {
     }
 
     /// `now` in ticks since the epoch. A word at or below it is a full bucket: a free slot.
-    #[inline]
+    #[inline(always)]
     pub fn ticks(&self, now: Timestamp) -> u64 {
         now.since(self.epoch).0.min(SPAN_MAX) * self.n
     }
 
     /// What `cost` comes to; `None`: more than the bucket can ever pay.
-    #[inline]
+    #[inline(always)]
     pub fn price(&self, cost: u64) -> Option<Price> {
         if cost > self.most {
             return None;
@@ -81,7 +81,7 @@ impl Packed {
     }
 
     /// Whether `price` can be drawn at `now` (in ticks) from the bucket that says `word`; the grant's `next` is the new word.
-    #[inline]
+    #[inline(always)]
     pub fn judge(&self, word: u64, price: Price, now: u64) -> Judged<u64> {
         let arrival = word.max(now);
         let backlog = arrival - now;

@@ -80,17 +80,37 @@ impl LocalStore {
     }
 
     /// Draws every claim or none, at `now`.
-    #[inline]
+    // Each way in a function of its own, so that the shortest is short enough to become part of its caller: what a call
+    // leaves in memory (claims, saved registers, an answer to be copied) a locked instruction waits for.
+    #[inline(always)]
     pub fn draw_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
-        // Each way in a function of its own, so that the shortest one is short; none returns what would have to be copied.
-        if let [claim] = claims {
-            let tag = self.seed.tag(claim.key);
-            let table = &*self.tables[claim.limit.index];
-            if let Some(standing) = table.draw_known(tag, claim.cost, now) {
-                return alone(claim, standing);
-            }
-            return self.draw_one(table, tag, claim, now);
+        match *claims {
+            [claim] => self.draw_alone(claim, now),
+            _ => self.draw_several(claims, now),
         }
+    }
+
+    #[inline(always)]
+    fn draw_alone(&self, claim: Claim<'_>, now: Timestamp) -> Draw {
+        let Claim { limit, key, cost, enforced } = claim;
+        let tag = self.seed.tag(key);
+        match self.tables[limit.index].draw_known(tag, cost, now) {
+            Some(standing) => alone(enforced, standing),
+            None => self.draw_one(limit, key, cost, enforced, now),
+        }
+    }
+
+    /// In parts, so that the claim is put together only here.
+    #[inline(never)]
+    fn draw_one(&self, limit: &Limit, key: &[u8], cost: u64, enforced: bool, now: Timestamp) -> Draw {
+        match self.tables[limit.index].draw(self.seed.tag(key), cost, now) {
+            Some(standing) => alone(enforced, standing),
+            None => self.draw_any(&[Claim { limit, key, cost, enforced }], now),
+        }
+    }
+
+    #[inline(never)]
+    fn draw_several(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
         if let Ok(three) = <&[Claim<'_>; 3]>::try_from(claims) {
             self.draw_known(three, now)
         } else if let Ok(two) = <&[Claim<'_>; 2]>::try_from(claims) {
@@ -99,14 +119,6 @@ impl LocalStore {
             self.draw_known(four, now)
         } else {
             self.draw_any(claims, now)
-        }
-    }
-
-    #[inline(never)]
-    fn draw_one(&self, table: &Table, tag: u64, claim: &Claim<'_>, now: Timestamp) -> Draw {
-        match table.draw(tag, claim.cost, now) {
-            Some(standing) => alone(claim, standing),
-            None => self.draw_any(std::slice::from_ref(claim), now),
         }
     }
 
@@ -228,8 +240,8 @@ fn keeps_floors(limit: &Limit, limits: &[Arc<Limit>]) -> bool {
 
 /// The answer to a single claim, written where it is wanted: a copy would read it before it is there.
 #[inline(always)]
-fn alone(claim: &Claim<'_>, standing: Standing) -> Draw {
-    let granted = !claim.enforced || is_allow(&standing);
+fn alone(enforced: bool, standing: Standing) -> Draw {
+    let granted = !enforced || is_allow(&standing);
     let mut standings = SmallVec::new();
     standings.push(standing);
     Draw { granted, standings }

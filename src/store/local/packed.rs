@@ -9,6 +9,9 @@
 //! the smallest then; when it comes back it finds either a slot that is free, so that m is past, or four that
 //! owe at least m, of which it inherits the least. This needs one set per key: with a choice of two it fails.
 //!
+//! *One step.* Because it only grows, a grant to a known key is one compare-and-exchange of its arrival time, lock and
+//! write in one ([`super::set`]).
+//!
 //! *Refunds* make an arrival time shrink. Tables that can see one keep a floor per set: the largest debt
 //! ever forgotten there, at which an unknown key is taken to stand.
 
@@ -21,7 +24,7 @@ use crate::limit::{Algorithm, Change, Standing, Timestamp, Verdict};
 
 use super::Tally;
 use super::memory::{Sets, zeroed};
-use super::set::{ARRIVAL, Locked, SLOTS, Set};
+use super::set::{Held, LATEST, Locked, SLOTS, Seen, Set};
 use super::table::{Moving, Table};
 
 /// The buckets of one limit.
@@ -86,19 +89,35 @@ impl PackedTable {
         }
         let ticks = self.packed.ticks(now);
         let set = self.sets.get(self.index(tag));
-        if let Some((slot, word)) = set.peek(tag) {
-            match self.judge(word, cost, ticks) {
-                Err(Refused { retry_after }) => {
-                    return Some(Standing::new(Verdict::Deny { retry_after }, self.packed.plain_report(word, ticks)));
-                }
-                // The common case: nobody came in between, and what was worked out without the lock is written under it.
-                Ok(Granted { wait, next }) if cost > 0 && set.lock()?.replace(slot, tag, word, next) => {
-                    return Some(Standing::new(Verdict::Allow { wait }, self.packed.plain_report(next, ticks)));
-                }
-                Ok(_) => {}
+        let seen = set.peek(tag)?;
+        match self.judge(seen.arrival(), cost, ticks) {
+            Err(Refused { retry_after }) if self.is_certain(seen) => {
+                let report = self.packed.plain_report(seen.arrival(), ticks);
+                Some(Standing::new(Verdict::Deny { retry_after }, report))
             }
+            // The common case: nobody came in between, and what was worked out is written in the same step that finds it so.
+            Ok(Granted { wait, next }) if cost > 0 && self.advance(set, tag, seen, next) => {
+                Some(Standing::new(Verdict::Allow { wait }, self.packed.plain_report(next, ticks)))
+            }
+            _ => None,
         }
-        None
+    }
+
+    /// Moves a bucket on if it is still as it was seen; whether it was.
+    #[inline(always)]
+    fn advance(&self, set: Set<'_, AtomicU64>, tag: u64, seen: Seen, next: u64) -> bool {
+        if self.floors.is_none() {
+            return set.advance(seen, next);
+        }
+        let held = set.hold(tag, seen);
+        held.map(|held| held.write(next)).is_some()
+    }
+
+    /// Whether what was seen owes no more than the bucket does: with floors a newcomer may owe less than the tenant
+    /// before, whose arrival time a reader may take for its own while the newcomer is at work.
+    #[inline(always)]
+    fn is_certain(&self, seen: Seen) -> bool {
+        self.floors.is_none() || !seen.is_locked()
     }
 
     /// Draws from one bucket; `None`: it has moved.
@@ -121,7 +140,7 @@ impl PackedTable {
     #[inline]
     pub(crate) fn lock(&self, tag: u64, now: Timestamp) -> Option<PackedSlot<'_>> {
         let index = self.index(tag);
-        let set = self.sets.get(index).lock()?;
+        let mut set = self.sets.get(index).lock()?;
         // While buckets move, a set in which nobody ever drew is not visited but closed by whoever comes here. Either
         // this read finds the table closing, or the mover, who reads after closing, finds this lock.
         if self.closing.load(Ordering::SeqCst) && (0..SLOTS).all(|slot| set.arrival(slot) == 0) {
@@ -130,9 +149,9 @@ impl PackedTable {
         }
         let ticks = self.packed.ticks(now);
         let (place, known, word) = match set.find(tag) {
-            Some(place) => (place, true, set.arrival(place)),
+            Some(place) => (place, true, set.hold(place)),
             None => {
-                let (place, smallest) = set.smallest();
+                let (place, smallest) = set.hold_smallest();
                 let inherited = match &self.floors {
                     None => smallest,
                     Some(floors) => floors[index].load(Ordering::Relaxed),
@@ -153,7 +172,10 @@ impl PackedTable {
             if set.is_untouched() {
                 continue;
             }
-            let Some(set) = set.lock() else { continue };
+            let Some(mut set) = set.lock() else { continue };
+            for slot in 0..SLOTS {
+                set.hold(slot);
+            }
             self.hand_over(index, &set, congruent, now, &adopt);
             set.mark_moved();
         }
@@ -208,12 +230,12 @@ impl PackedTable {
             Moving::Bucket { tag, state: State::Level(level) } => {
                 if let Some(mut slot) = self.lock(tag, now) {
                     // In another geometry a set may be given more than it holds: then the least debts become floor.
-                    slot.adopt(self.packed.pack(level).min(ARRIVAL));
+                    slot.adopt(self.packed.pack(level).min(LATEST));
                 }
             }
             Moving::Floor { first, last, state: State::Level(level) } => {
                 debug_assert!(self.floors.is_some(), "a successor of another geometry keeps floors");
-                let word = self.packed.pack(level).min(ARRIVAL);
+                let word = self.packed.pack(level).min(LATEST);
                 for index in self.index(first)..=self.index(last) {
                     if let Some(floors) = &self.floors {
                         floors[index].fetch_max(word, Ordering::Relaxed);
@@ -221,14 +243,14 @@ impl PackedTable {
                 }
             }
             Moving::Birth { state: State::Level(level) } => {
-                self.birth.fetch_max(self.packed.pack(level).min(ARRIVAL), Ordering::Relaxed);
+                self.birth.fetch_max(self.packed.pack(level).min(LATEST), Ordering::Relaxed);
             }
             // States of other algorithms are not handed to a token bucket.
             _ => {}
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn judge(&self, word: u64, cost: u64, ticks: u64) -> Judged<u64> {
         match self.packed.price(cost) {
             Some(price) => self.packed.judge(word, price, ticks),
@@ -236,7 +258,7 @@ impl PackedTable {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn index(&self, tag: u64) -> usize {
         place(tag, self.sets.len())
     }
@@ -269,23 +291,22 @@ impl<'t> Site<'t> {
     #[inline]
     pub(crate) fn glance(&self, cost: u64, now: Timestamp) -> Option<Glance> {
         let ticks = self.table.packed.ticks(now);
-        let (slot, word) = self.set.peek(self.tag)?;
-        Some(Glance { slot, word, ticks, judged: self.table.judge(word, cost, ticks) })
+        let seen = self.set.peek(self.tag).filter(|seen| self.table.is_certain(*seen))?;
+        Some(Glance { seen, ticks, judged: self.table.judge(seen.arrival(), cost, ticks) })
     }
 
-    /// The set, locked, if the bucket is still as `glance` saw it.
+    /// The bucket, locked, if it is still as `glance` saw it. Never waits.
     #[inline]
-    pub(crate) fn lock(&self, glance: &Glance) -> Option<Locked<'t, AtomicU64>> {
-        let set = self.set.lock()?;
-        set.holds(glance.slot, self.tag, glance.word).then_some(set)
+    pub(crate) fn hold(&self, glance: &Glance) -> Option<Held<'t, AtomicU64>> {
+        self.set.hold(self.tag, glance.seen)
     }
 
     /// Writes what `glance` foresaw, and unlocks.
     #[inline]
-    pub(crate) fn commit(&self, mut set: Locked<'t, AtomicU64>, glance: &Glance, cost: u64) -> Standing {
+    pub(crate) fn commit(&self, held: Held<'t, AtomicU64>, glance: &Glance, cost: u64) -> Standing {
         match &glance.judged {
             Ok(granted) if cost > 0 => {
-                set.write(glance.slot, self.tag, granted.next);
+                held.write(granted.next);
                 let report = self.table.packed.report(granted.next, glance.ticks);
                 Standing::new(Verdict::Allow { wait: granted.wait }, report)
             }
@@ -296,15 +317,14 @@ impl<'t> Site<'t> {
     /// What `glance` saw, of a draw that takes nothing.
     #[inline]
     pub(crate) fn standing(&self, glance: &Glance) -> Standing {
-        Standing::new(Verdict::from(&glance.judged), self.table.packed.report(glance.word, glance.ticks))
+        Standing::new(Verdict::from(&glance.judged), self.table.packed.report(glance.seen.arrival(), glance.ticks))
     }
 }
 
 /// What a look without a lock found.
 #[derive(Debug)]
 pub(crate) struct Glance {
-    slot: usize,
-    word: u64,
+    seen: Seen,
     ticks: u64,
     judged: Judged<u64>,
 }
@@ -358,10 +378,10 @@ impl PackedSlot<'_> {
         }
     }
 
-    /// Corrects an earlier grant. A refund to a table without floors is dropped: it would break the rule that nobody
-    /// gains by being forgotten.
+    /// Corrects an earlier grant. What gives back to a table without floors is dropped: it would break the rule that nobody
+    /// gains by being forgotten, and what makes a grant in one step sound: that arrival times only grow there.
     pub(crate) fn settle(&mut self, change: Change) {
-        if matches!(change, Change::Refund { .. }) && self.table.floors.is_none() {
+        if !matches!(change, Change::Charge { .. }) && self.table.floors.is_none() {
             return;
         }
         let settled = self.table.packed.settle(self.word, change, self.ticks);

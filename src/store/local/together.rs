@@ -1,8 +1,8 @@
 //! The common case of several limits: every bucket is known and one word long.
 //!
 //! All cache lines are asked for before any is looked at, so that their ways from memory overlap. All buckets are judged
-//! without a lock; a refusal ends here. Otherwise the sets are locked in the order of the tables, and if nobody came in
-//! between, what was worked out is written: no set is searched twice.
+//! without a lock; a refusal ends here. Otherwise each slot is locked, and if nobody came in between, what was worked out
+//! is written: no set is searched twice. No lock is waited for with another one held, so their order does not matter.
 
 use std::array::from_fn;
 use std::sync::atomic::AtomicU64;
@@ -11,7 +11,7 @@ use crate::limit::{Claim, Draw, Standing, Timestamp};
 
 use super::LocalStore;
 use super::packed::{Glance, Site};
-use super::set::Locked;
+use super::set::Held;
 use super::table::Table;
 
 impl LocalStore {
@@ -27,32 +27,28 @@ impl LocalStore {
             let standings: [Standing; N] = from_fn(|place| sites[place].standing(&glances[place]));
             return Draw { granted: false, standings: standings.into_iter().collect() };
         }
-        match lock(&tables, &sites, &glances) {
-            Some(sets) => {
-                let commit = |(place, set): (usize, _)| sites[place].commit(set, &glances[place], claims[place].cost);
-                Draw { granted: true, standings: sets.into_iter().enumerate().map(commit).collect() }
+        let held: [Option<Held<'_, AtomicU64>>; N] = hold(&sites, &glances);
+        match all(held) {
+            Some(held) => {
+                let commit = |(place, held): (usize, _)| sites[place].commit(held, &glances[place], claims[place].cost);
+                Draw { granted: true, standings: held.into_iter().enumerate().map(commit).collect() }
             }
             None => self.draw_any(claims, now),
         }
     }
 }
 
-/// Locks all sets in the order of the tables; `None`: not all buckets are as the glances saw them.
+/// Locks the slots, as far as they are as the glances saw them.
 #[inline]
-fn lock<'s, const N: usize>(
-    tables: &[&Table; N],
-    sites: &[Site<'s>; N],
-    glances: &[Glance; N],
-) -> Option<[Locked<'s, AtomicU64>; N]> {
-    let mut order: [usize; N] = from_fn(|place| place);
-    if !tables.is_sorted_by_key(|table| table.order) {
-        order.sort_unstable_by_key(|place| tables[*place].order);
+fn hold<'s, const N: usize>(sites: &[Site<'s>; N], glances: &[Glance; N]) -> [Option<Held<'s, AtomicU64>>; N] {
+    let mut held = [const { None }; N];
+    for place in 0..N {
+        held[place] = sites[place].hold(&glances[place]);
+        if held[place].is_none() {
+            break;
+        }
     }
-    let mut sets = [const { None }; N];
-    for place in order {
-        sets[place] = Some(sites[place].lock(&glances[place])?);
-    }
-    all(sets)
+    held
 }
 
 /// All of them, if none is missing.
