@@ -249,6 +249,9 @@ impl FilledEdits<'_> {
     /// Changes `headers`: removals first, then settings, each in place of all lines of its name. Spellings of those
     /// names with underscores go, too.
     pub fn apply(self, headers: &mut HeaderMap) {
+        if self.is_empty() {
+            return;
+        }
         drop_lookalikes(headers, |real| {
             let removed = self.remove.iter().any(|name| name.as_str() == real);
             removed || self.set.iter().any(|(name, _)| name.as_str() == real)
@@ -262,9 +265,17 @@ impl FilledEdits<'_> {
     }
 }
 
+/// Whether a name has an underscore. Byte by byte: names are short, and every request's are looked at.
+pub fn has_underscore(name: &HeaderName) -> bool {
+    name.as_str().bytes().any(|byte| byte == b'_')
+}
+
 /// Removes every field whose name, with its underscores read as hyphens, is another's for which `guarded` holds.
 pub fn drop_lookalikes(headers: &mut HeaderMap, guarded: impl Fn(&str) -> bool) {
-    let lookalike = |name: &&HeaderName| name.as_str().contains('_') && guarded(&name.as_str().replace('_', "-"));
+    if !headers.keys().any(has_underscore) {
+        return;
+    }
+    let lookalike = |name: &&HeaderName| has_underscore(name) && guarded(&name.as_str().replace('_', "-"));
     let found: Vec<HeaderName> = headers.keys().filter(lookalike).cloned().collect();
     for name in found {
         headers.remove(name);

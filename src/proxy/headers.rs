@@ -13,7 +13,7 @@ use http::header::{
     TRAILER, TRANSFER_ENCODING, UPGRADE, WWW_AUTHENTICATE,
 };
 
-use crate::policy::{Peer, drop_lookalikes};
+use crate::policy::{Peer, drop_lookalikes, has_underscore};
 
 /// `X-Forwarded-For`
 pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -105,8 +105,13 @@ pub struct Hop {
 /// Removes the hop-by-hop fields of one message: first everything any Connection line lists, then the fields that
 /// are hop-by-hop by nature (RFC 9110 7.6.1). Run it before own fields are added, so that no peer can remove them.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) -> Hop {
-    let mut hop = Hop::default();
     let present = Present::of(headers);
+    strip_present(headers, present)
+}
+
+/// [`strip_hop_by_hop`] for whoever knows already which fields are there.
+pub fn strip_present(headers: &mut HeaderMap, present: Present) -> Hop {
+    let mut hop = Hop::default();
     if !present.has(Present::HOP_BY_HOP) {
         return hop;
     }
@@ -227,7 +232,7 @@ pub fn set_forwarding(headers: &mut HeaderMap, peer: &Peer, host: Option<&Header
 /// CGI and its heirs read `x_forwarded_for` as `x-forwarded-for`, and some take `content_length` for framing: such
 /// spellings never pass, nor does any that stands beside the name it looks like.
 fn drop_underscored(headers: &mut HeaderMap) {
-    if !headers.keys().any(|name| name.as_str().contains('_')) {
+    if !headers.keys().any(has_underscore) {
         return;
     }
     let present: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().contains('-')).cloned().collect();

@@ -116,6 +116,7 @@ where
     let worker = Rc::new(Worker {
         index,
         draining: Cell::new(false),
+        awake: Cell::new(0),
         tasks: RefCell::new(Slab::new()),
         idle: tokio::sync::Notify::new(),
     });
@@ -152,6 +153,8 @@ where
 pub struct Worker {
     index: usize,
     draining: Cell<bool>,
+    /// Idle connections that keep their buffers.
+    awake: Cell<usize>,
     /// Tasks that serve callers, with the waker that tells them of a drain.
     tasks: RefCell<Slab<Option<Waker>>>,
     idle: tokio::sync::Notify,
@@ -171,6 +174,16 @@ impl Worker {
     /// Whether it drains.
     pub fn is_draining(&self) -> bool {
         self.draining.get()
+    }
+
+    /// Leave for an idle connection to keep its buffers; `None`: enough others have it. What they hold is bounded by
+    /// their number, however many connections fall idle within a moment.
+    pub fn stay_awake(self: &Rc<Self>) -> Option<Awake> {
+        let awake = self.awake.get();
+        (awake < AWAKE_MAX).then(|| {
+            self.awake.set(awake + 1);
+            Awake(Rc::clone(self))
+        })
     }
 
     /// Tasks that serve callers.
@@ -248,6 +261,18 @@ impl Drop for Task {
     }
 }
 
+/// The leave of an idle connection to keep its buffers, until it is dropped.
+#[derive(Debug)]
+pub struct Awake(Rc<Worker>);
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        self.0.awake.set(self.0.awake.get() - 1);
+    }
+}
+
+/// Idle connections of one worker that may keep their buffers (about 20 KiB each).
+const AWAKE_MAX: usize = 32;
 /// Places for tasks that an idle worker keeps.
 const KEPT_TASKS: usize = 1024;
 

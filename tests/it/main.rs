@@ -11,6 +11,7 @@ mod failures;
 mod forwarding;
 mod harness;
 mod identities;
+mod idle;
 mod journal;
 mod layers;
 mod limits;

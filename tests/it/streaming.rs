@@ -108,7 +108,7 @@ fn answer(stream: &mut TcpStream) -> String {
 }
 
 /// A line of `/proc/PID/status`, bytes.
-fn memory(gateway: &Process, name: &str) -> u64 {
+pub(crate) fn memory(gateway: &Process, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", gateway.child.id())).expect("it runs");
     let line = status.lines().find(|line| line.starts_with(name)).expect("the kernel tells it");
     let kib: u64 = line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number");

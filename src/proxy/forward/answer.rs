@@ -263,8 +263,12 @@ pub(super) async fn answer(
 /// # Errors
 /// When its Transfer-Encoding is anything but one `chunked`.
 pub(super) fn sanitise(head: &mut Parts) -> Result<headers::Hop, ForwardError> {
-    let mut codings = head.headers.get_all(TRANSFER_ENCODING).iter();
-    if let Some(coding) = codings.next() {
+    let present = headers::Present::of(&head.headers);
+    let mut codings =
+        present.has(headers::Present::TRANSFER_ENCODING).then(|| head.headers.get_all(TRANSFER_ENCODING).iter());
+    if let Some(codings) = &mut codings
+        && let Some(coding) = codings.next()
+    {
         let alone = codings.next().is_none();
         if !alone || !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") {
             return Err(ForwardError::AnswerCoding);
@@ -272,7 +276,7 @@ pub(super) fn sanitise(head: &mut Parts) -> Result<headers::Hop, ForwardError> {
         // The pair is a smuggler's tool, and hyper's encoder refuses it (RFC 9112 6.3).
         head.headers.remove(CONTENT_LENGTH);
     }
-    let hop = headers::strip_hop_by_hop(&mut head.headers);
+    let hop = headers::strip_present(&mut head.headers, present);
     head.extensions.remove::<OnUpgrade>();
     head.version = Version::HTTP_11;
     Ok(hop)

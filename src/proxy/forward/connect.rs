@@ -70,8 +70,9 @@ impl Connector {
     /// [`ForwardError::Connect`] and its kin.
     pub(super) async fn http1(&self, client: Option<SocketAddr>) -> Result<Box<Pair>, ForwardError> {
         let stream = self.stream(client).await?;
+        // An answer may have 100 fields (HAProxy: 101). To be told a number of its own, the library sets two arrays of
+        // that length up anew for every answer.
         let (sender, connection) = http1::Builder::new()
-            .max_headers(RESPONSE_HEADERS_MAX)
             .max_buf_size(READ_BUFFER)
             .handshake::<_, RequestBody>(TokioIo::new(stream))
             .await
@@ -230,5 +231,3 @@ const PING_WITHIN: Duration = Duration::from_secs(10);
 /// Bytes an HTTP/1 answer may run ahead of a caller that reads slowly; its head must fit. What hyper takes by itself
 /// (400 KiB) makes a thousand slow readers half a gigabyte.
 const READ_BUFFER: usize = 64 * 1024;
-/// Header fields an upstream's answer may have.
-const RESPONSE_HEADERS_MAX: usize = 256;

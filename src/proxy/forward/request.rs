@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Method, Request, Uri, Version};
+use smallvec::SmallVec;
 
 use super::Upgrade;
 use super::request_body::{Gate, Progress, RequestBody};
@@ -85,17 +86,31 @@ pub(super) struct Replay {
     method: Method,
     uri: Uri,
     version: Version,
-    headers: Vec<(HeaderName, HeaderValue)>,
+    /// The fields as bytes, one after another: nearly every copy is dropped unread, and counting the references to
+    /// every name and value up and down again costs more than copying them.
+    fields: Vec<u8>,
+    /// Length of each name, length of its value, and whether the value is a secret.
+    lengths: SmallVec<[(u16, u32, bool); 16]>,
 }
 
 impl Replay {
     pub(super) fn of(request: &Request<RequestBody>) -> Self {
+        let mut fields = Vec::with_capacity(USUAL_FIELDS);
+        let mut lengths = SmallVec::new();
+        for (name, value) in request.headers() {
+            let (name, secret, value) = (name.as_str().as_bytes(), value.is_sensitive(), value.as_bytes());
+            fields.extend_from_slice(name);
+            fields.extend_from_slice(value);
+            let name = u16::try_from(name.len()).expect("`HeaderName` takes less than 64 KiB");
+            let value = u32::try_from(value.len()).expect("a head is bounded far below 4 GiB");
+            lengths.push((name, value, secret));
+        }
         Self {
             method: request.method().clone(),
             uri: request.uri().clone(),
             version: request.version(),
-            // No map: most are never looked at again.
-            headers: request.headers().iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+            fields,
+            lengths,
         }
     }
 
@@ -104,9 +119,19 @@ impl Replay {
         *request.method_mut() = self.method;
         *request.uri_mut() = self.uri;
         *request.version_mut() = self.version;
-        for (name, value) in self.headers {
+        let mut rest = &self.fields[..];
+        for (name, value, secret) in self.lengths {
+            let (name, after) = rest.split_at(usize::from(name));
+            let (value, after) = after.split_at(value as usize);
+            rest = after;
+            let name = HeaderName::from_bytes(name).expect("it was the name of a field");
+            let mut value = HeaderValue::from_bytes(value).expect("it was the value of a field");
+            value.set_sensitive(secret);
             request.headers_mut().append(name, value);
         }
         request
     }
 }
+
+/// Enough for the fields of most requests.
+const USUAL_FIELDS: usize = 512;

@@ -26,7 +26,7 @@ use super::state::{State, Tracked, UnderWay, Wait};
 use super::stats::Stats;
 use super::{ConnInfo, Event, Handler, Settings, TlsInfo};
 use crate::proxy::timers::{Deadline, within};
-use crate::proxy::worker::Task;
+use crate::proxy::worker::{Awake, Task};
 
 /// Serves one connection. Whatever happens to it stays with it.
 pub(super) async fn serve<H: Handler>(
@@ -95,6 +95,13 @@ impl<H: Handler> Setup<'_, H> {
     }
 
     async fn plain(mut self) {
+        // A caller that has said nothing yet costs no buffer.
+        tokio::select! {
+            biased;
+            () = self.stream.readable() => {}
+            () = &mut self.deadline => return count_timeout(Wait::Head(0), self.door),
+            () = drained(self.task) => return,
+        }
         let mut ahead = vec![0; READ_AHEAD];
         let mut length = 0;
         // Usually one read: a request's first bytes come together.
@@ -196,6 +203,7 @@ async fn speak<H: Handler>(
         task,
         closing: false,
         resting: false,
+        awake: None,
     };
     if http2 {
         let mut connection = Box::pin(builder2(&settings).serve_connection(io, service));
@@ -235,7 +243,8 @@ async fn speak<H: Handler>(
             Err(End::Idle) => {}
         }
         let Some(http1::Parts { mut io, read_buf, service, .. }) = connection.into_parts() else { return };
-        io.inner_mut().unread(read_buf);
+        io.inner_mut().unread(&read_buf);
+        drop(read_buf); // and its whole buffer, however little it holds
         if !drive.rest(io.inner(), &door.shared.stats).await {
             return;
         }
@@ -275,6 +284,8 @@ struct Drive<'a> {
     closing: bool,
     /// The deadline, when it passes, means that the connection gives its buffers back, not that it ends.
     resting: bool,
+    /// The leave to keep the buffers while idle.
+    awake: Option<Awake>,
 }
 
 impl Drive<'_> {
@@ -288,6 +299,9 @@ impl Drive<'_> {
                 return Poll::Ready(result.map_err(End::Failed));
             }
             self.time();
+            if self.rests_at_once() {
+                return Poll::Ready(Err(End::Idle));
+            }
             loop {
                 if self.deadline.poll_passed(context).is_pending() {
                     return Poll::Pending;
@@ -313,8 +327,12 @@ impl Drive<'_> {
     /// Waits, without buffers, for the next request to begin; `false`: the connection is to be closed.
     async fn rest(&mut self, io: &Io, stats: &Stats) -> bool {
         self.resting = false;
+        let stood = self.awake.take().map_or(Duration::ZERO, |_| self.settings.awake);
+        if io.has_ahead() {
+            return true; // the next request has begun
+        }
         stats.rested.add();
-        self.deadline.reset(self.settings.keep_alive.saturating_sub(self.settings.awake));
+        self.deadline.reset(self.settings.keep_alive.saturating_sub(stood));
         tokio::select! {
             biased;
             () = io.readable() => true,
@@ -326,6 +344,21 @@ impl Drive<'_> {
         }
     }
 
+    /// Whether the connection is to give its buffers back now, since it is idle and many others that are have kept
+    /// theirs. If it need not, it keeps them for a while.
+    fn rests_at_once(&mut self) -> bool {
+        let idle = matches!(self.current, Wait::Request(_)) && !self.http2 && !self.closing && self.state.at_rest();
+        if self.resting || !idle || self.settings.keep_alive <= self.settings.awake {
+            return false;
+        }
+        self.awake = self.task.worker().stay_awake();
+        self.resting = self.awake.is_some();
+        if self.resting {
+            self.deadline.reset(self.settings.awake);
+        }
+        !self.resting
+    }
+
     /// Sets the deadline anew if the connection waits for something else than before.
     fn time(&mut self) {
         let wait = self.state.wait(self.http2);
@@ -333,12 +366,11 @@ impl Drive<'_> {
             return;
         }
         self.current = wait;
+        self.resting = false;
+        self.awake = None;
         match wait {
             Wait::Head(_) => self.deadline.reset(self.settings.header_read),
-            Wait::Request(_) => {
-                self.resting = !self.http2 && self.state.at_rest() && self.settings.keep_alive > self.settings.awake;
-                self.deadline.reset(if self.resting { self.settings.awake } else { self.settings.keep_alive });
-            }
+            Wait::Request(_) => self.deadline.reset(self.settings.keep_alive),
             Wait::Reader(_) => self.deadline.reset(self.settings.body_idle),
             Wait::Handler => self.deadline.clear(),
         }
@@ -381,7 +413,11 @@ where
 
 fn builder1(settings: &Settings) -> http1::Builder {
     let mut builder = http1::Builder::new();
-    builder.max_headers(settings.headers).max_buf_size(settings.header_bytes.max(LEAST_BUFFER));
+    builder.max_buf_size(settings.header_bytes.max(LEAST_BUFFER));
+    // Told a number of its own, even this one, the library sets its arrays up anew for every request.
+    if settings.headers != USUAL_HEADERS {
+        builder.max_headers(settings.headers);
+    }
     builder
 }
 
@@ -459,6 +495,8 @@ impl<H: Handler> Drop for Watch<'_, H> {
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Enough for a usual request's head.
 const READ_AHEAD: usize = 2048;
+/// The fields that hyper accepts in a head when it is told nothing.
+const USUAL_HEADERS: usize = 100;
 /// hyper accepts no smaller buffer.
 const LEAST_BUFFER: usize = 8192;
 /// Bytes a caller may send ahead of the upstream per stream, and over a whole connection.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
@@ -23,23 +23,18 @@ pub(super) enum Plain {
 
 impl Plain {
     /// Waits until there is something to read, then reads what there is; 0: the peer closed.
-    pub(super) async fn read_some(&self, into: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let result = match self {
-                Self::Tcp(stream) => {
-                    stream.readable().await?;
-                    stream.try_read(into)
-                }
-                Self::Unix(stream) => {
-                    stream.readable().await?;
-                    stream.try_read(into)
-                }
-            };
-            match result {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return result,
-            }
-        }
+    pub(super) async fn read_some(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        // Not `try_read`: a read that leaves room notes that the socket is empty, which saves the next one a call.
+        AsyncReadExt::read(self, into).await
+    }
+
+    /// Waits until there is something to read, without reading it.
+    pub(super) async fn readable(&self) {
+        // An error is something to read, too.
+        let _ = match self {
+            Self::Tcp(stream) => stream.readable().await,
+            Self::Unix(stream) => stream.readable().await,
+        };
     }
 
     /// Writes `bytes` if the socket takes them at once, then closes. What the peer already sent is read first, since
@@ -140,27 +135,27 @@ impl Io {
 
     /// Waits until there is something to read, without reading it.
     pub(super) async fn readable(&self) {
-        let plain = match &self.transport {
-            Transport::Plain(plain) => plain,
-            Transport::Tls(stream) => stream.get_ref().0,
-        };
-        // An error is something to read, too.
-        let _ = match plain {
-            Plain::Tcp(stream) => stream.readable().await,
-            Plain::Unix(stream) => stream.readable().await,
-        };
+        match &self.transport {
+            Transport::Plain(plain) => plain.readable().await,
+            Transport::Tls(stream) => stream.get_ref().0.readable().await,
+        }
+    }
+
+    /// Whether bytes are there that were read before and are to be read again.
+    pub(super) fn has_ahead(&self) -> bool {
+        !self.ahead.is_empty()
     }
 
     /// Has `bytes`, which were read from it before, read again first.
-    pub(super) fn unread(&mut self, bytes: Bytes) {
+    pub(super) fn unread(&mut self, bytes: &[u8]) {
         debug_assert!(self.ahead.is_empty(), "what was read ahead has been taken up");
-        self.ahead = bytes;
+        self.ahead = Bytes::copy_from_slice(bytes);
     }
 
     /// Says that we are done, then reads and forgets what the caller still sends, until it ends or `most` bytes came:
     /// closing over unread bytes would reset the connection, and the reset could overtake our last answer.
     pub(super) async fn linger(mut self, most: usize) {
-        let _ = self.shutdown().await;
+        let _ = std::future::poll_fn(|cx| self.poll_shutdown_transport(cx)).await;
         let mut scratch = vec![0; 4096]; // not part of the task, whose size every idle connection pays
         let mut read = 0;
         while read < most {
@@ -184,6 +179,13 @@ impl Io {
         match &mut self.transport {
             Transport::Plain(plain) => Pin::new(plain).poll_write(cx, bytes),
             Transport::Tls(stream) => Pin::new(&mut **stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_shutdown_transport(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.transport {
+            Transport::Plain(plain) => Pin::new(plain).poll_shutdown(cx),
+            Transport::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(cx),
         }
     }
 
@@ -213,6 +215,8 @@ impl AsyncRead for Io {
             self.state.read();
         } else if result.is_ready() {
             self.state.end();
+        } else {
+            self.state.dry();
         }
         result
     }
@@ -265,9 +269,11 @@ impl AsyncWrite for Io {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.transport {
-            Transport::Plain(plain) => Pin::new(plain).poll_shutdown(cx),
-            Transport::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(cx),
+        // Whoever has sent all that he will is not listened to any more: the socket is closed right after this, which
+        // ends it just as well.
+        if matches!(self.transport, Transport::Plain(_)) && !self.state.may_be_sending() {
+            return Poll::Ready(Ok(()));
         }
+        self.poll_shutdown_transport(cx)
     }
 }

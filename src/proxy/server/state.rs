@@ -29,6 +29,8 @@ pub(super) struct State {
     unwritten: AtomicBool,
     /// The caller will send no more.
     ended: AtomicBool,
+    /// The last read found nothing.
+    dry: AtomicBool,
 }
 
 /// What a connection is waiting for. A change means another deadline; the numbers make two of a kind differ.
@@ -63,6 +65,12 @@ impl State {
 
     pub(super) fn read(&self) {
         self.heard.store(true, Ordering::Relaxed);
+        self.dry.store(false, Ordering::Relaxed);
+    }
+
+    /// A read found nothing.
+    pub(super) fn dry(&self) {
+        self.dry.store(true, Ordering::Relaxed);
     }
 
     /// Whether bytes came in since the last answer was handed over.
@@ -93,9 +101,10 @@ impl State {
     }
 
     /// Whether nothing of a request can be under way: the last one had no body that may still be coming, and was
-    /// answered in full.
+    /// answered in full, and no byte of the next one has come.
     pub(super) fn at_rest(&self) -> bool {
-        !self.with_body.load(Ordering::Relaxed) && !self.unwritten.load(Ordering::Relaxed)
+        let unfinished = self.with_body.load(Ordering::Relaxed) || self.unwritten.load(Ordering::Relaxed);
+        self.dry.load(Ordering::Relaxed) && !unfinished
     }
 
     /// Whether the caller may still be sending a body that nobody reads.

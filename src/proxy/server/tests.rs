@@ -303,6 +303,23 @@ fn a_connection_that_rests_wakes_up_where_it_was() {
 }
 
 #[test]
+fn of_many_idle_connections_only_a_few_keep_their_buffers() {
+    // Nobody's second is over for as long as this test runs.
+    let server = start(Settings { awake: Duration::from_secs(60), ..Settings::default() });
+    let mut streams: Vec<TcpStream> = (0..80).map(|_| server.connect()).collect();
+    for round in 1..=2 {
+        for stream in &mut streams {
+            // Two of them at once: the second must not be forgotten in the rest.
+            stream.write_all(b"GET /a HTTP/1.1\r\nhost: a\r\n\r\nGET /b HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+            read_answer(stream, "GET /a");
+            read_answer(stream, "GET /b");
+        }
+        wait_until("those too many rest", || server.shared.stats.rested.value() >= round * (80 - 2 * 32));
+    }
+    assert!(server.shared.stats.rested.value() <= 2 * (80 - 32), "some stay awake");
+}
+
+#[test]
 fn a_request_that_is_being_answered_is_not_idle() {
     let settings = Settings {
         keep_alive: Duration::from_millis(500),
