@@ -23,6 +23,11 @@ use tollgate::policy::{
 /// A path has one normal form, which holds nothing an upstream could read in two ways.
 pub(crate) fn path(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(kept) = paths::normalise_with_slashes(text) {
+        assert_eq!(paths::normalise_with_slashes(&kept).as_deref(), Ok(&*kept));
+        let decoded = kept.replace("%2F", "/").replace("%5C", "/");
+        assert!(decoded.split('/').skip(1).all(|segment| segment != "." && segment != ".."));
+    }
     let Ok(normal) = paths::normalise(text) else { return };
     assert!(normal.starts_with('/'));
     assert!(normal.len() == 1 || !normal.ends_with('/'));
@@ -30,6 +35,8 @@ pub(crate) fn path(data: &[u8]) {
     assert!(normal.split('/').skip(1).all(|segment| segment != "." && segment != ".."));
     assert!(!normal.contains("//"));
     assert_eq!(paths::normalise(&normal).as_deref(), Ok(&*normal));
+    // Where slashes are kept nothing else changes.
+    assert_eq!(paths::normalise_with_slashes(text).as_deref(), Ok(&*normal));
 }
 
 /// Forwarding headers name addresses or nothing; hosts have one form.
@@ -186,7 +193,16 @@ static POLICY: LazyLock<Policy> = LazyLock::new(|| {
         ..AddressPolicy::default()
     };
     let responses = Responses { headers: Vec::new(), reset: Reset::Seconds, body: None };
-    let parts = PolicyParts { address, identities, rules, upstreams: Vec::new(), routes, responses };
+    let parts = PolicyParts {
+        address,
+        identities,
+        rules,
+        upstreams: Vec::new(),
+        routes,
+        responses,
+        egress: false,
+        keeps_slashes: false,
+    };
     Policy::build(parts).expect("a policy")
 });
 

@@ -164,8 +164,13 @@ fn start_with(config: Config, options: Options) -> Result<RunningGateway, StartE
     let backend = Arc::new(shared_store::open(config.store.as_ref(), &clock).map_err(StartError::Store)?);
     let limiter = state_file::limiter(&config, Arc::clone(&backend), &clock);
     let snapshot = snapshot(&config, limiter, &metrics);
-    let gateway =
-        gateway::Shared { current: Arc::new(ArcSwap::from_pointee(snapshot)), clock, metrics: metrics.clone(), access };
+    let gateway = gateway::Shared {
+        current: Arc::new(ArcSwap::from_pointee(snapshot)),
+        clock,
+        metrics: metrics.clone(),
+        access,
+        requests: Arc::default(),
+    };
     let server = Arc::new(server::Shared::new(mapped::server(&config)));
     let make = {
         let shared = gateway::Shared {
@@ -173,6 +178,7 @@ fn start_with(config: Config, options: Options) -> Result<RunningGateway, StartE
             clock: gateway.clock.clone(),
             metrics: metrics.clone(),
             access: gateway.access.clone(),
+            requests: Arc::clone(&gateway.requests),
         };
         let shared = Arc::new(shared);
         move |_| Gateway::new(&shared)
@@ -198,8 +204,7 @@ fn start_with(config: Config, options: Options) -> Result<RunningGateway, StartE
 
 /// What decides about requests as `config` says, with the buckets of `limiter`.
 fn snapshot(config: &Config, limiter: Limiter<Backend>, metrics: &Metrics) -> Snapshot {
-    let (body_max, body_idle) = (config.server.bounds.body, config.server.timeouts.body_idle);
-    Snapshot::new(Arc::clone(&config.policy), limiter, metrics, body_max, body_idle)
+    Snapshot::new(Arc::clone(&config.policy), limiter, metrics, mapped::conduct(&config.server))
 }
 
 impl RunningGateway {

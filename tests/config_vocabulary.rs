@@ -25,6 +25,9 @@ state_file = "tollgate.state"
 proxy_protocol = false
 workers = "auto"
 upgrades = ["websocket"]
+egress = false
+via = "edge"
+encoded_slash = "refuse"
 [server.timeouts]
 header_read = "10s"
 body_idle = "30s"
@@ -40,6 +43,7 @@ header_bytes = "64KiB"
 headers = 100
 body = "unlimited"
 http2_streams = 100
+body_rate = 100
 
 [admin]
 listen = "127.0.0.1:9180"
@@ -145,7 +149,7 @@ warm_up = "30s"
 
 [limits.gentle]
 rate = "100/minute"
-follow_upstream = { least = "10/minute" }
+follow_upstream = { least = "10/minute", obey_quota = false }
 per = "address"
 store = "local"
 

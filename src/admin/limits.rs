@@ -34,6 +34,10 @@ pub fn samples(limits: &[Snapshot], to: &mut Samples) {
             let help = "The share of a limit's rate that is granted while it follows the upstream's health";
             to.gauge("limit_rate_factor", help, &labels, f64::from(factor) / WHOLE);
         }
+        if let Some(held) = snapshot.held {
+            let help = "How long a limit grants nothing, since its upstream's Retry-After or RateLimit fields say so";
+            to.gauge("limit_held_seconds", help, &labels, std::time::Duration::from(held).as_secs_f64());
+        }
         if let Some(places) = snapshot.places {
             let help = "Requests at once that an adaptive concurrency limit admits now";
             to.gauge("limit_adaptive_places", help, &labels, f64::from(places));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::admin;
 use crate::config::Config;
 use crate::config::settings::{self, ClientCertificates, Listener, LogFormat, LogKeys};
+use crate::proxy::conduct::{BODY_GRACE, Conduct, Via};
 use crate::proxy::listener::{Address, Listen};
 use crate::proxy::server;
 use crate::proxy::tls::{CertificateFiles, ServerTls, TlsSettings};
@@ -47,6 +48,21 @@ pub(super) fn server(config: &Config) -> server::Settings {
         proxy_protocol: *proxy_protocol,
         trusted_proxies: config.policy.address.trusted_proxies.clone(),
         ..server::Settings::default()
+    }
+}
+
+/// How requests are treated, whatever their route.
+pub(super) fn conduct(server: &settings::Server) -> Conduct {
+    Conduct {
+        body_max: server.bounds.body,
+        body_idle: server.timeouts.body_idle,
+        body_rate: server.bounds.body_rate,
+        body_grace: BODY_GRACE,
+        requests: server.bounds.requests,
+        upgrades: server.upgrades.clone(),
+        upgrade_idle: server.timeouts.upgrade_idle,
+        via: server.via.as_deref().map(Via::new),
+        egress: server.egress,
     }
 }
 

@@ -33,6 +33,7 @@ pub use env::Env;
 use include::{Tree, plain};
 use problem::{Problem, Problems, Severity};
 pub use quick::quick;
+use raw::EncodedSlash;
 pub use report::report;
 pub use schema::schema;
 use settings::{Admin, Log, Server, Store, TestCase};
@@ -250,6 +251,11 @@ fn assemble(raw: &raw::RawFile, now: Timestamp, context: &mut Context<'_>) -> Op
         upstreams: upstreams.list,
         routes: routes.list,
         responses,
+        egress: server.egress,
+        keeps_slashes: raw
+            .server
+            .get()
+            .is_some_and(|server| server.encoded_slash.or(EncodedSlash::Refuse) == EncodedSlash::Keep),
     };
     match Policy::build(parts) {
         Ok(policy) => {

@@ -30,6 +30,10 @@ pub struct Server {
     pub workers: Option<usize>,
     /// Protocols a connection may be upgraded to, lower case.
     pub upgrades: Vec<String>,
+    /// Whether it stands in front of services one depends on.
+    pub egress: bool,
+    /// Its name in Via; `None`: it adds none.
+    pub via: Option<String>,
     /// How long callers may take.
     pub timeouts: ServerTimeouts,
     /// How much callers may send.
@@ -103,6 +107,8 @@ pub struct Bounds {
     pub headers: usize,
     /// Bytes of a request's body; `None`: unlimited.
     pub body: Option<u64>,
+    /// Bytes a second that the body of a request must come at; 0: no such bound.
+    pub body_rate: u64,
     /// Streams at once on an HTTP/2 connection.
     pub http2_streams: u32,
 }

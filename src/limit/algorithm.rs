@@ -148,6 +148,14 @@ impl Algorithm {
         }
     }
 
+    /// The same algorithm, obeying what the upstream says of its own quota, where it follows its health.
+    pub fn obeying_quota(self) -> Self {
+        match self {
+            Self::TokenBucket(bucket) => Self::TokenBucket(bucket.obeying_quota()),
+            other => other,
+        }
+    }
+
     /// What lowers its rate, if it follows the upstream's health.
     pub fn health(&self) -> Option<&Health> {
         match self {

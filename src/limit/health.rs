@@ -10,6 +10,10 @@
 //! refusal is exact whatever becomes of the factor meanwhile (it hangs on the level and on the written rate alone); a
 //! burst is what it was, only followed by a longer pause; and over many grants the rate is the factor's: fractions
 //! of a tick are carried from grant to grant.
+//!
+//! Where the upstream's own quota is obeyed ([`Health::obeys_quota`]), what it says of it bounds the rate from above: `r` units
+//! left for `t` are a rate of `r / t` until then ([`Health::bounded`]), and nothing left, or a `Retry-After`, holds every grant
+//! until the moment named ([`Health::held`]): to the bucket such a grant is one of that moment.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,6 +29,10 @@ pub struct Health {
     least: u64,
     /// The same as written: units, and the period.
     written: (u64, Micros),
+    /// The rate as written: units, and the period.
+    rate: (u64, Micros),
+    /// Whether what the upstream says of its own quota is obeyed.
+    obeys: bool,
     /// Made at first use, unless taken over from the configuration before.
     trouble: OnceLock<Arc<Trouble>>,
 }
@@ -38,12 +46,16 @@ struct Trouble {
     before: AtomicU64,
     /// What rounding has left over, in 1/65536 of a tick.
     fraction: AtomicU64,
+    /// The most that the upstream's quota leaves, in the upper bits; in the lower the moment until which that is so.
+    bound: AtomicU64,
+    /// Nothing is granted before this moment.
+    held: AtomicU64,
 }
 
 /// Two are equal only if one trouble moves both: a reload that keeps a bucket must not part it from what moves it.
 impl PartialEq for Health {
     fn eq(&self, other: &Self) -> bool {
-        self.least == other.least && Arc::ptr_eq(self.trouble(), other.trouble())
+        self.least == other.least && self.obeys == other.obeys && Arc::ptr_eq(self.trouble(), other.trouble())
     }
 }
 
@@ -64,7 +76,18 @@ impl Health {
         if least == 0 {
             return Err(QuotaError::new(FIELD, "a least of nothing would stop the limit for good"));
         }
-        Ok(Self { least, written: (amount, period), trouble: OnceLock::new() })
+        let rate = (quota.amount, quota.period);
+        Ok(Self { least, written: (amount, period), rate, obeys: false, trouble: OnceLock::new() })
+    }
+
+    /// The same, obeying what the upstream says of its own quota.
+    pub fn obeying(self) -> Self {
+        Self { obeys: true, ..self }
+    }
+
+    /// Whether what the upstream says of its own quota is to be obeyed.
+    pub fn obeys_quota(&self) -> bool {
+        self.obeys
     }
 
     /// The least share of the rate, in 1/1024.
@@ -84,7 +107,36 @@ impl Health {
 
     /// The share granted at `now`, in 1/1024.
     pub fn factor(&self, now: Timestamp) -> u64 {
-        climbed(self.trouble().word.load(Ordering::Relaxed), now).max(self.least)
+        let trouble = self.trouble();
+        let climbed = climbed(trouble.word.load(Ordering::Relaxed), now);
+        let bound = trouble.bound.load(Ordering::Relaxed);
+        let factor = if now < until(bound) { climbed.min(bound >> MOMENT_BITS) } else { climbed };
+        factor.max(self.least)
+    }
+
+    /// The upstream's quota leaves `units` for `span`: the rate is no more than that, until then. The least stays
+    /// what it is, and nothing is ever granted beyond the file's own number.
+    pub fn bounded(&self, now: Timestamp, units: u64, span: Micros) {
+        let span = span.min(TOLD_MAX);
+        let share = u128::from(units) * u128::from(self.rate.1.0) * u128::from(WHOLE);
+        let share = share / (u128::from(span.0) * u128::from(self.rate.0)).max(1);
+        let share = u64::try_from(share).unwrap_or(WHOLE).min(WHOLE);
+        let until = if share < WHOLE { now.after(span).as_micros() & MOMENT_MAX } else { 0 };
+        self.trouble().bound.store(share << MOMENT_BITS | until, Ordering::Relaxed);
+    }
+
+    /// The upstream takes nothing more for `span`: nothing is granted before that is over.
+    pub fn held(&self, now: Timestamp, span: Micros) {
+        self.trouble().held.fetch_max(now.after(span.min(TOLD_MAX)).as_micros(), Ordering::Relaxed);
+    }
+
+    /// The moment before which nothing is granted, where that is yet to come.
+    pub fn opens(&self, now: Timestamp) -> Option<Timestamp> {
+        if !self.obeys {
+            return None;
+        }
+        let held = Timestamp::from_micros(self.trouble().held.load(Ordering::Relaxed));
+        (held > now).then_some(held)
     }
 
     /// The upstream asked for less, for `retry_after` if it said so. Counted once until then.
@@ -124,8 +176,9 @@ impl Health {
     /// What a grant of `ticks`, made not long before `now`, gets back when it is undone: at most what it took. (A
     /// complaint in between has lowered the factor since; then the one before it counts.)
     pub fn returned(&self, ticks: u64, now: Timestamp) -> u64 {
-        let mut factor = self.factor(now);
         let trouble = self.trouble();
+        // Without the bound of a quota, which may have come in between: too little is given back rather than too much.
+        let mut factor = climbed(trouble.word.load(Ordering::Relaxed), now).max(self.least);
         if until(trouble.word.load(Ordering::Relaxed)).after(UNDO_MAX) > now {
             factor = factor.max(trouble.before.load(Ordering::Relaxed));
         }
@@ -137,6 +190,10 @@ impl Health {
     /// than the lowered rate.
     #[cold]
     pub fn lowered(&self, report: Report, p: u64, n: u64, now: Timestamp) -> Report {
+        if let Some(opens) = self.opens(now) {
+            let wait = opens.since(now);
+            return Report { remaining: 0, reset: report.reset.max(wait), effective: report.effective.max(wait) };
+        }
         let factor = self.factor(now);
         if factor >= WHOLE || report.remaining == 0 {
             return report;
@@ -154,6 +211,8 @@ impl Health {
                 word: AtomicU64::new(WHOLE << MOMENT_BITS),
                 before: AtomicU64::new(WHOLE),
                 fraction: AtomicU64::new(0),
+                bound: AtomicU64::new(0),
+                held: AtomicU64::new(0),
             })
         })
     }
@@ -188,6 +247,10 @@ const CLIMB: Micros = Micros(1_000_000);
 /// Complaints within this of the last one are the same trouble; an upstream cannot stretch it beyond the greater.
 const HOLD: Micros = Micros(1_000_000);
 const HOLD_MAX: Micros = Micros(60_000_000);
+
+/// The longest that what an upstream says of its quota is believed: a slip of it must not stop the limit for good, and if
+/// it was none the next answer says so again.
+const TOLD_MAX: Micros = Micros(3_600_000_000);
 
 /// A grant is undone within this of its making: while a shared store is being asked.
 const UNDO_MAX: Micros = Micros(10_000_000);
@@ -238,6 +301,29 @@ mod tests {
         );
         let later = START.after(Micros(1_000_001)).after(UNDO_MAX);
         assert!(troubled.returned(896, later) <= 1_024);
+    }
+
+    #[test]
+    fn a_quota_of_the_upstream_bounds_the_rate_and_holds_it() {
+        let health = health(128).obeying();
+        let second = Micros::from_secs(1);
+        health.bounded(START, 5_120, Micros::from_secs(10));
+        assert_eq!(health.factor(START), 512, "512 of 1024 a second");
+        health.bounded(START, 1, Micros::from_secs(10));
+        assert_eq!(health.factor(START), 128, "the file's least");
+        assert_eq!(health.factor(START.after(Micros::from_secs(10))), WHOLE, "until then");
+        health.bounded(START, 1_000_000, second);
+        assert_eq!(health.factor(START), WHOLE, "never above the file's number");
+        assert_eq!(health.opens(START), None);
+        health.held(START, Micros::from_secs(5));
+        health.held(START, second);
+        assert_eq!(health.opens(START), Some(START.after(Micros::from_secs(5))), "the longer of two");
+        assert_eq!(health.opens(START.after(Micros::from_secs(5))), None);
+        health.held(START, Micros::from_secs(1 << 30));
+        assert_eq!(health.opens(START), Some(START.after(TOLD_MAX)), "but not for ever");
+        let deaf = self::health(128);
+        deaf.held(START, second);
+        assert_eq!(deaf.opens(START), None, "only where it is obeyed");
     }
 
     #[test]

@@ -83,6 +83,9 @@ impl Packed {
     /// Whether `price` can be drawn at `now` (in ticks) from the bucket that says `word`; the grant's `next` is the new word.
     #[inline(always)]
     pub fn judge(&self, word: u64, price: Price, now: u64) -> Judged<u64> {
+        if let Some(opens) = self.bucket.health().and_then(|health| health.opens(self.moment(now))) {
+            return self.judge_held(word, price, now, opens);
+        }
         let arrival = word.max(now);
         let backlog = arrival - now;
         if backlog <= price.room {
@@ -93,6 +96,19 @@ impl Packed {
             return Err(Refused::after(Micros(wait - self.max_wait)));
         }
         Ok(Granted { wait: Micros(wait), next: arrival.max(now + wait * self.n) + self.taken(price, now) })
+    }
+
+    /// As [`Packed::judge`], while nothing may be granted before `opens`: a grant is one of that moment.
+    #[cold]
+    fn judge_held(&self, word: u64, price: Price, now: u64, opens: Timestamp) -> Judged<u64> {
+        let then = self.ticks(opens).max(now);
+        let arrival = word.max(then);
+        let late = (arrival - then).saturating_sub(price.room).div_ceil(self.n);
+        let wait = ((then - now) / self.n).saturating_add(late);
+        if wait > self.max_wait {
+            return Err(Refused::after(Micros(wait - self.max_wait)));
+        }
+        Ok(Granted { wait: Micros(wait), next: arrival.max(then + late * self.n) + self.taken(price, then) })
     }
 
     /// What a grant of this price takes at `now` (in ticks).
@@ -337,21 +353,26 @@ mod tests {
             (amount, period) in prop_oneof![(1u64..50, 1_000u64..2_000_000), Just((10_000_000, 1_000_000)), Just((100, 60_000_000))],
             burst in 1u64..40,
             debt in prop_oneof![Just(0u64), 1u64..10],
-            steps in proptest::collection::vec((any::<bool>(), 0u64..3_000_000, 1u64..12), 1..80),
+            steps in proptest::collection::vec((0u8..5, 0u64..3_000_000, 1u64..12), 1..80),
         ) {
-            let least = |bucket: TokenBucket| bucket.following(1, Micros(period * 2)).expect("counted exactly");
+            let least =
+                |bucket: TokenBucket| bucket.following(1, Micros(period * 2)).expect("counted exactly").obeying_quota();
             let Some((bucket, _)) = both(amount, period, burst, debt, 0) else { return Ok(()) };
             let (wide, probe) = (least(bucket.clone()), least(bucket.clone()));
             let Some(packed) = Packed::new(&least(bucket.clone()), Timestamp::from_micros(EPOCH)) else { return Ok(()) };
             let (mut state, mut word, mut now) = (None, 0u64, EPOCH);
             // What the written rate has left, as an exact bucket of its own.
             let mut written = None;
-            for (troubled, pause, units) in steps {
+            for (event, pause, units) in steps {
                 now += pause;
                 let at = Timestamp::from_micros(now);
-                if troubled {
-                    for health in [wide.health(), packed.bucket().health()] {
-                        health.expect("it follows").troubled(at, Some(Micros(pause)));
+                for (bucket, health) in [&wide, packed.bucket(), &probe].into_iter().map(TokenBucket::health).enumerate() {
+                    let health = health.expect("it follows");
+                    match event {
+                        0 if bucket < 2 => health.troubled(at, Some(Micros(pause))),
+                        1 if bucket < 2 => health.bounded(at, units, Micros(pause)),
+                        2 => health.held(at, Micros(pause)),
+                        _ => {}
                     }
                 }
                 let units = units.min(burst + debt);
@@ -377,6 +398,34 @@ mod tests {
                 prop_assert_eq!(wide.level(state, at), packed.unpack(word, at).map_or(wide.full(), |s| s.level));
                 prop_assert_eq!(wide.report(state, at), packed.report(word, packed.ticks(at)));
             }
+        }
+    }
+
+    /// A grant that may wait is one of the moment when the hold is over, in order, and no more wait than there is time for.
+    #[test]
+    fn what_may_wait_waits_for_the_end_of_a_hold() {
+        let (bucket, _) = both(10, 1_000_000, 2, 0, 500_000).expect("packs");
+        let bucket = bucket.following(1, Micros(1_000_000)).expect("a tenth").obeying_quota();
+        let packed = Packed::new(&bucket, Timestamp::from_micros(EPOCH)).expect("packs");
+        let start = Timestamp::from_micros(EPOCH + 10_000_000);
+        bucket.health().expect("it follows").held(start, Micros(300_000));
+        let (mut state, mut word) = (None, 0);
+        // Two at once when it opens, then one every tenth of a second.
+        for wait in [300_000, 300_000, 400_000, 500_000] {
+            let wide = bucket.judge(state, 1, start).expect("in time");
+            let narrow = packed.judge(word, packed.price(1).expect("fits"), packed.ticks(start)).expect("in time");
+            assert_eq!((wide.wait, narrow.wait), (Micros(wait), Micros(wait)));
+            (state, word) = (Some(wide.next), narrow.next);
+        }
+        let late = Refused::after(Micros(100_000));
+        assert_eq!(bucket.judge(state, 1, start).map(|grant| grant.wait), Err(late));
+        assert_eq!(packed.judge(word, packed.price(1).expect("fits"), packed.ticks(start)).map(|g| g.wait), Err(late));
+        let then = start.after(Micros(300_000));
+        for wait in [300_000, 400_000, 500_000] {
+            let wide = bucket.judge(state, 1, then).expect("in time");
+            let narrow = packed.judge(word, packed.price(1).expect("fits"), packed.ticks(then)).expect("in time");
+            assert_eq!((wide.wait, narrow.wait), (Micros(wait), Micros(wait)), "behind those who wait already");
+            (state, word) = (Some(wide.next), narrow.next);
         }
     }
 

@@ -108,6 +108,15 @@ impl TokenBucket {
         Ok(Self { health: Some(Arc::new(health)), lowest, ..self })
     }
 
+    /// The same bucket, obeying what the upstream says of its own quota, where it follows its health.
+    pub fn obeying_quota(self) -> Self {
+        let health = self.health.map(|health| match Arc::try_unwrap(health) {
+            Ok(health) => Arc::new(health.obeying()),
+            Err(shared) => shared,
+        });
+        Self { health, ..self }
+    }
+
     /// What lowers its rate, if anything does.
     pub fn health(&self) -> Option<&Health> {
         self.health.as_deref()
@@ -177,6 +186,9 @@ impl TokenBucket {
     /// Whether `cost` can be drawn at `now`.
     pub fn judge(&self, state: Option<Level>, cost: u64, now: Timestamp) -> Judged<Level> {
         let Some((price, need)) = self.price(cost) else { return Err(Refused::NEVER) };
+        if let Some(opens) = self.health.as_ref().and_then(|health| health.opens(now)) {
+            return self.judge_held(state, (price, need), now, opens);
+        }
         let level = self.level(state, now);
         let at = state.map_or(now, |s| s.at.max(now));
         if level >= need {
@@ -192,6 +204,29 @@ impl TokenBucket {
         let gained = signed(wait.0 - at.since(now).0) * signed(self.quota.n);
         let due = (level + gained).min(self.full);
         Ok(Granted { wait, next: Level { level: due - self.taken(price, now) - gained, at } })
+    }
+
+    /// As [`TokenBucket::judge`], while nothing may be granted before `opens`: a grant is one of that moment.
+    #[cold]
+    fn judge_held(
+        &self,
+        state: Option<Level>,
+        (price, need): (i64, i64),
+        now: Timestamp,
+        opens: Timestamp,
+    ) -> Judged<Level> {
+        let level = self.level(state, opens);
+        let at = state.map_or(opens, |s| s.at.max(opens));
+        let missing = (need - level).max(0);
+        let behind = if missing > 0 { at.since(opens) } else { Micros::ZERO };
+        let late = self.time_to_gain(missing);
+        let wait = Micros(opens.since(now).0.saturating_add(late.0).saturating_add(behind.0));
+        if wait > self.max_wait {
+            return Err(Refused::after(Micros(wait.0 - self.max_wait.0)));
+        }
+        let gained = signed(late.0) * signed(self.quota.n);
+        let due = (level + gained).min(self.full);
+        Ok(Granted { wait, next: Level { level: due - self.taken(price, opens) - gained, at } })
     }
 
     /// How it stands.

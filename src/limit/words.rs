@@ -89,6 +89,9 @@ fn continuous(bucket: &TokenBucket) -> String {
     if let Some(health) = bucket.health() {
         let (amount, each) = health.least_written();
         words.push_str(&format!("; less while the upstream answers 429 or 503, down to {amount} per {}", period(each)));
+        if health.obeys_quota() {
+            words.push_str(", and nothing while its Retry-After or an exhausted RateLimit says so");
+        }
     }
     words + &leeway(bucket.debt(), bucket.max_wait())
 }

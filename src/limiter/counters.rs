@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::limit::{Algorithm, Claim, Limit, Mode, Role, Standing, Timestamp};
+use crate::limit::{Algorithm, Claim, Limit, Micros, Mode, Role, Standing, Timestamp};
 use crate::store::local::Tally;
 
 use super::allows;
@@ -47,6 +47,8 @@ pub struct Snapshot {
     pub table: Tally,
     /// The share of its rate that is granted, in 1/1024, if it follows the upstream's health.
     pub factor: Option<u32>,
+    /// How long it grants nothing, if it obeys its upstream's quota.
+    pub held: Option<Micros>,
     /// The places it admits, if it is an adaptive concurrency limit.
     pub places: Option<u32>,
 }
@@ -155,6 +157,11 @@ impl Counters {
                     },
                     table: tally(index),
                     factor: limit.algorithm.health().map(|health| small(health.factor(now))),
+                    held: limit
+                        .algorithm
+                        .health()
+                        .filter(|health| health.obeys_quota())
+                        .map(|health| health.opens(now).map_or(Micros::ZERO, |opens| opens.since(now))),
                     places: match &limit.algorithm {
                         Algorithm::InFlight(limit) => limit.ceiling().map(|_| small(limit.places())),
                         _ => None,

@@ -26,6 +26,10 @@ pub struct PolicyParts {
     pub routes: Vec<Route>,
     /// How refusals and quota fields are written.
     pub responses: Responses,
+    /// Whether the gateway stands in front of services one depends on.
+    pub egress: bool,
+    /// Whether an encoded slash is a character of its segment; otherwise it is refused.
+    pub keeps_slashes: bool,
 }
 
 /// Why parts make no policy. Routes, rules and identities are named by their index.
@@ -123,7 +127,8 @@ impl Policy {
     /// # Errors
     /// Everything that is wrong with them together.
     pub fn build(parts: PolicyParts) -> Result<Self, Vec<BuildError>> {
-        let PolicyParts { address, mut identities, mut rules, upstreams, routes, responses } = parts;
+        let PolicyParts { address, mut identities, mut rules, upstreams, routes, responses, egress, keeps_slashes } =
+            parts;
         let mut errors = Vec::new();
         for index in 0..identities.len() {
             check_identity(index, &identities, &mut errors);
@@ -157,7 +162,19 @@ impl Policy {
         if !errors.is_empty() {
             return Err(errors);
         }
-        Ok(Self { address, identities, limits, rules, upstreams, routes, responses, router, plans })
+        Ok(Self {
+            address,
+            identities,
+            limits,
+            rules,
+            upstreams,
+            routes,
+            responses,
+            egress,
+            keeps_slashes,
+            router,
+            plans,
+        })
     }
 }
 

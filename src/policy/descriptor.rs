@@ -38,6 +38,7 @@ pub struct Descriptor<'r> {
 impl<'r> Descriptor<'r> {
     pub(super) fn new(
         address: &AddressPolicy,
+        keeps_slashes: bool,
         method: &'r Method,
         uri: &'r Uri,
         headers: &'r HeaderMap,
@@ -47,7 +48,7 @@ impl<'r> Descriptor<'r> {
         Ok(Self {
             method,
             host: requested_host(uri, headers)?,
-            path: path::normalise(uri.path())?,
+            path: if keeps_slashes { path::normalise_with_slashes(uri.path())? } else { path::normalise(uri.path())? },
             query: uri.query(),
             headers,
             peer,

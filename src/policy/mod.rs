@@ -58,6 +58,10 @@ pub struct Policy {
     pub routes: Vec<Route>,
     /// How refusals and quota fields are written.
     pub responses: Responses,
+    /// Whether the gateway stands in front of services one depends on: it forwards only to hosts that routes name.
+    pub egress: bool,
+    /// Whether an encoded slash is a character of its segment; otherwise it is refused.
+    pub keeps_slashes: bool,
     router: Router,
     plans: Vec<Plan>,
 }
@@ -75,7 +79,7 @@ impl Policy {
         peer: Peer,
         client_certificate: Option<&'r str>,
     ) -> Result<Descriptor<'r>, Malformed> {
-        Descriptor::new(&self.address, method, uri, headers, peer, client_certificate)
+        Descriptor::new(&self.address, self.keeps_slashes, method, uri, headers, peer, client_certificate)
     }
 
     /// The most specific route for a request; `None`: 404.
@@ -89,6 +93,11 @@ impl Policy {
             Some(own) if self.routes[own.route].pattern.methods.contains(request.method) => Some(own),
             own => find(&asked).or(own),
         }
+    }
+
+    /// Whether a request that no route takes asks for a host that none names, where only such hosts are forwarded to.
+    pub fn is_unlisted(&self, request: &Descriptor<'_>) -> bool {
+        self.egress && !self.routes.iter().any(|route| route.pattern.host.matches(&request.host))
     }
 
     /// The method a CORS preflight asks about; `None` for any other request, and for one that says who asks: a browser

@@ -16,6 +16,7 @@
 //! | `..` above the root | malformed |
 //! | `.;x`, `..;x` | malformed: a dot segment to some upstreams, a name to others |
 //! | `%2f`, `\`, `%5c` | malformed: a separator to some upstreams, a character to others |
+//! | `%2f`, `%5c` where they are kept | `%2F`, `%5C`: a character of its segment; malformed beside `.`, `..` or parameters |
 //! | `%00`-`%1f`, `%7f` and the bare characters | malformed |
 //! | bytes that are not UTF-8 once decoded (overlong forms, lone surrogates, Latin-1) | malformed |
 //! | `%` without two hex digits | malformed |
@@ -76,6 +77,19 @@ impl Malformed {
 /// # Errors
 /// [`Malformed`] for a spelling that upstreams read in different ways, or that none can read.
 pub fn normalise(path: &str) -> Result<Cow<'_, str>, Malformed> {
+    normal_form(path, false)
+}
+
+/// As [`normalise`], but an encoded slash or backslash is a character of its segment: no route matches it as a
+/// separator. What would climb if an upstream took it for one (`a%2f..%2fb`) is still malformed.
+///
+/// # Errors
+/// As [`normalise`].
+pub fn normalise_with_slashes(path: &str) -> Result<Cow<'_, str>, Malformed> {
+    normal_form(path, true)
+}
+
+fn normal_form(path: &str, keeps_slashes: bool) -> Result<Cow<'_, str>, Malformed> {
     if path == "*" {
         // `OPTIONS *` asks about the server: only routes that match everything take it.
         return Ok(Cow::Borrowed("/*"));
@@ -85,7 +99,7 @@ pub fn normalise(path: &str) -> Result<Cow<'_, str>, Malformed> {
         Some(b'/') => {}
         Some(_) => return Err(Malformed::NotAbsolute),
     }
-    if is_normal(path.as_bytes()) { Ok(Cow::Borrowed(path)) } else { rewrite(path).map(Cow::Owned) }
+    if is_normal(path.as_bytes()) { Ok(Cow::Borrowed(path)) } else { rewrite(path, keeps_slashes).map(Cow::Owned) }
 }
 
 /// Whether nothing in `path` needs a second look. May say no to a normal path (one with a `%25`, a segment that
@@ -106,12 +120,15 @@ fn is_normal(path: &[u8]) -> bool {
     !after_slash || path.len() == 1
 }
 
-fn rewrite(path: &str) -> Result<String, Malformed> {
+fn rewrite(path: &str, keeps_slashes: bool) -> Result<String, Malformed> {
     let mut normal: Vec<u8> = Vec::with_capacity(path.len());
     for segment in path.split('/') {
         let start = normal.len();
         normal.push(b'/');
-        let parameters = decode(segment.as_bytes(), &mut normal)?;
+        let parameters = decode(segment.as_bytes(), keeps_slashes, &mut normal)?;
+        if keeps_slashes && climbs(&normal[start + 1..]) {
+            return Err(Malformed::Separator);
+        }
         match &normal[start + 1..] {
             b"." | b".." if parameters => return Err(Malformed::DotParameters),
             b"" | b"." => normal.truncate(start),
@@ -131,13 +148,16 @@ fn rewrite(path: &str) -> Result<String, Malformed> {
 
 /// Appends the decoded segment up to its parameters; says whether there were any. Parameters are checked like the
 /// rest, so that nothing hides in them.
-fn decode(segment: &[u8], into: &mut Vec<u8>) -> Result<bool, Malformed> {
+fn decode(segment: &[u8], keeps_slashes: bool, into: &mut Vec<u8>) -> Result<bool, Malformed> {
     let mut parameters = false;
     let mut rest = segment;
     while let Some((&byte, after)) = rest.split_first() {
-        let (byte, after) = if byte == b'%' { unescape(after)? } else { (byte, after) };
+        let escaped = byte == b'%';
+        let (byte, after) = if escaped { unescape(after)? } else { (byte, after) };
         let literal_percent = byte == b'%';
         match byte {
+            b'/' if escaped && keeps_slashes && !parameters => into.extend_from_slice(KEPT[0]),
+            b'\\' if escaped && keeps_slashes && !parameters => into.extend_from_slice(KEPT[1]),
             b'\\' | b'/' => return Err(Malformed::Separator),
             0..=0x1f | 0x7f => return Err(Malformed::Control),
             b';' => parameters = true,
@@ -149,6 +169,26 @@ fn decode(segment: &[u8], into: &mut Vec<u8>) -> Result<bool, Malformed> {
     }
     Ok(parameters)
 }
+
+/// Whether a segment in its normal form, its kept slashes taken for separators, holds a dot segment.
+fn climbs(segment: &[u8]) -> bool {
+    let mut rest = segment;
+    let mut kept = false;
+    loop {
+        let next = rest.windows(KEPT[0].len()).position(|three| KEPT.contains(&three));
+        let piece = &rest[..next.unwrap_or(rest.len())];
+        kept |= next.is_some();
+        if kept && matches!(piece, b"." | b"..") {
+            return true;
+        }
+        let Some(at) = next else { return false };
+        rest = &rest[at + KEPT[0].len()..];
+    }
+}
+
+/// A slash and a backslash that are characters of their segment. A percent sign that is one stands as `%25`, so nothing
+/// else comes out like these.
+const KEPT: [&[u8]; 2] = [b"%2F", b"%5C"];
 
 fn unescape(after: &[u8]) -> Result<(u8, &[u8]), Malformed> {
     match after {
@@ -232,6 +272,32 @@ mod tests {
             ("a", "NotAbsolute"),
         ] {
             assert_eq!(normal(path), expected, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn a_kept_slash_is_a_character_and_climbs_nowhere() {
+        for (path, expected) in [
+            ("/a%2fb", "/a%2Fb"),
+            ("/a%2Fb/c%5cd", "/a%2Fb/c%5Cd"),
+            ("/%2f", "/%2F"),
+            ("/a%252fb", "/a%252fb"),
+            ("/a%2fb/../c", "/c"),
+            ("/a%2f..b", "/a%2F..b"),
+            ("/a%2f..%2fb", "Separator"),
+            ("/..%2fb", "Separator"),
+            ("/.%2fb", "Separator"),
+            ("/b%5c..", "Separator"),
+            ("/a%2f%2e%2e", "Separator"),
+            ("/a%2f..;x", "Separator"),
+            ("/a;x%2fb", "Separator"),
+            ("/a\\b", "Separator"),
+        ] {
+            let normal = normalise_with_slashes(path).map(Cow::into_owned);
+            assert_eq!(normal.clone().unwrap_or_else(|why| format!("{why:?}")), expected, "{path:?}");
+            if let Ok(normal) = normal {
+                assert_eq!(normalise_with_slashes(&normal).as_deref(), Ok(&*normal));
+            }
         }
     }
 

@@ -30,6 +30,19 @@ pub enum HostPattern {
     Wildcard(String),
 }
 
+impl HostPattern {
+    /// Whether it takes requests for `host`, which is in its normal form.
+    pub fn matches(&self, host: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exact(name) => name == host,
+            Self::Wildcard(suffix) => {
+                host.strip_suffix(suffix.as_str()).is_some_and(|front| front.len() > 1 && front.ends_with('.'))
+            }
+        }
+    }
+}
+
 /// One segment of a path pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Segment {

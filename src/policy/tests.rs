@@ -117,6 +117,8 @@ fn parts(identities: Vec<Identity>, rules: Vec<Rule>, routes: Vec<Route>) -> Pol
         upstreams: Vec::new(),
         routes,
         responses: Responses { headers: Vec::new(), reset: Reset::Seconds, body: None },
+        egress: false,
+        keeps_slashes: false,
     }
 }
 

@@ -63,6 +63,9 @@ pub enum BodyError {
     /// The client sent nothing of its body for too long.
     #[error("the request's body stalled")]
     ClientIdle,
+    /// The client's body comes more slowly than it must.
+    #[error("the request's body is too slow")]
+    ClientSlow,
     /// The client's trailers hold what trailers may not.
     #[error("the request has trailers that may not be passed on")]
     ClientTrailers,
@@ -81,6 +84,7 @@ impl BodyError {
             Self::ClientGone => "client_gone",
             Self::TooBig => "too_big",
             Self::ClientIdle => "client_idle",
+            Self::ClientSlow => "client_slow",
             Self::ClientTrailers => "client_trailers",
         }
     }

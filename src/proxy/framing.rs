@@ -3,7 +3,7 @@
 //! hyper has checked the syntax; what it leaves to the application is checked here, alike for HTTP/1 and HTTP/2.
 //! After [`admit`] a request has exactly one Host and a target in origin form, whatever it came as.
 
-use http::header::{EXPECT, HOST, HeaderValue, TRANSFER_ENCODING};
+use http::header::{EXPECT, HOST, HeaderValue, MAX_FORWARDS, TRANSFER_ENCODING};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri, Version};
 
@@ -54,12 +54,32 @@ impl Malformed {
     }
 }
 
+/// What a request was like before it got its one shape.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Form {
+    /// It was in absolute form, as a proxy is asked (HTTP/1 only: over HTTP/2 every request names its authority).
+    pub absolute: Option<Absolute>,
+    /// It came through another gateway or proxy.
+    pub via: bool,
+    /// It is OPTIONS or TRACE and goes no further than here (`Max-Forwards: 0`).
+    pub last_hop: bool,
+}
+
+/// An absolute form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Absolute {
+    /// It named `https`.
+    pub https: bool,
+    /// The port it named.
+    pub port: Option<u16>,
+}
+
 /// Checks `request` and gives it one shape: one Host, the target in origin form.
 ///
 /// # Errors
 /// What is wrong with it; the connection should then be closed, since its framing may be read differently elsewhere.
-pub fn admit<B>(request: &mut Request<B>) -> Result<(), Malformed> {
-    check_method(request.method())?;
+pub fn admit<B>(request: &mut Request<B>) -> Result<Form, Malformed> {
+    check_method(request)?;
     let present = Present::of(request.headers());
     if present.has(Present::TRANSFER_ENCODING) {
         check_transfer_encoding(request.headers(), request.version())?;
@@ -68,10 +88,32 @@ pub fn admit<B>(request: &mut Request<B>) -> Result<(), Malformed> {
         check_expectation(request.headers())?;
     }
     settle_host(request)?;
-    settle_target(request)
+    let via = present.has(Present::VIA);
+    let last_hop = match *request.method() {
+        Method::OPTIONS | Method::TRACE => count_hop(request.headers_mut()),
+        _ => false,
+    };
+    settle_target(request).map(|absolute| Form { absolute, via, last_hop })
 }
 
-fn check_method(method: &Method) -> Result<(), Malformed> {
+/// Counts this hop where `Max-Forwards` counts them (RFC 9110 7.6.2); whether it was the last. What is no number says
+/// nothing.
+#[cold]
+fn count_hop(headers: &mut HeaderMap) -> bool {
+    let Some(left) = headers.get(MAX_FORWARDS).and_then(|left| left.to_str().ok()?.trim().parse::<u64>().ok()) else {
+        return false;
+    };
+    match left.checked_sub(1) {
+        None => true,
+        Some(left) => {
+            headers.insert(MAX_FORWARDS, HeaderValue::from(left));
+            false
+        }
+    }
+}
+
+fn check_method<B>(request: &Request<B>) -> Result<(), Malformed> {
+    let method = request.method();
     if *method == Method::CONNECT {
         return Err(Malformed::Connect);
     }
@@ -147,16 +189,18 @@ fn host_value(authority: &Authority) -> Result<HeaderValue, Malformed> {
     HeaderValue::from_str(authority.as_str()).map_err(|_| Malformed::HostSyntax)
 }
 
-/// Leaves the target in origin form, or `*`.
-fn settle_target<B>(request: &mut Request<B>) -> Result<(), Malformed> {
+/// Leaves the target in origin form, or `*`; what it was as absolute form.
+fn settle_target<B>(request: &mut Request<B>) -> Result<Option<Absolute>, Malformed> {
     let uri = request.uri();
     let absolute = match (uri.scheme(), uri.authority()) {
-        (None, None) => false,
+        (None, None) => None,
         (None, Some(_)) => return Err(Malformed::Target),
-        (Some(scheme), _) if *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS => true,
+        (Some(scheme), _) if *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS => {
+            Some(Absolute { https: *scheme == Scheme::HTTPS, port: uri.port_u16() })
+        }
         (Some(_), _) => return Err(Malformed::Target),
     };
-    if absolute {
+    if absolute.is_some() {
         let options = *request.method() == Method::OPTIONS;
         let uri = std::mem::take(request.uri_mut());
         let bare = uri.path_and_query().is_none();
@@ -170,7 +214,7 @@ fn settle_target<B>(request: &mut Request<B>) -> Result<(), Malformed> {
     }
     let path = request.uri().path();
     if path.starts_with('/') || (path == "*" && *request.method() == Method::OPTIONS) {
-        Ok(())
+        Ok(absolute.filter(|_| request.version() < Version::HTTP_2))
     } else {
         Err(Malformed::Target)
     }

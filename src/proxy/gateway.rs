@@ -4,18 +4,21 @@
 //! force, swapped whole by a reload. A request holds the snapshot it began with to its end.
 
 mod hold;
+mod hops;
 mod journal;
 mod snapshot;
+mod told;
 
 use std::cell::{Cell, RefCell};
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, LOCATION};
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 
@@ -50,6 +53,8 @@ pub struct Shared {
     pub metrics: Metrics,
     /// Where requests are told of; `None`: nowhere.
     pub access: Option<AccessLog>,
+    /// Requests under way, where they are bounded.
+    pub requests: Arc<AtomicUsize>,
 }
 
 /// Answers the requests of one worker.
@@ -65,6 +70,7 @@ struct Side {
     metrics: metrics::Worker,
     registry: Metrics,
     access: Option<AccessWriter>,
+    requests: Arc<AtomicUsize>,
     /// Decision ids of this worker: a random start, then one after another.
     ids: Cell<u64>,
 }
@@ -139,6 +145,7 @@ impl Gateway {
             metrics: shared.metrics.worker(),
             registry: shared.metrics.clone(),
             access: shared.access.as_ref().map(AccessLog::writer),
+            requests: Arc::clone(&shared.requests),
             ids: Cell::new(fastrand::u64(..)),
         };
         Self { side: Rc::new(side), current: RefCell::new(Current { cache, held }), forwarder: Forwarder::new() }
@@ -161,7 +168,14 @@ impl Gateway {
         mut request: Request<Incoming>,
         journal: &mut Journal,
     ) -> Result<Forwarded, Rejection> {
-        framing::admit(&mut request)?;
+        let conduct = &snapshot.conduct;
+        if conduct.requests.is_some_and(|most| !journal.takes_place(most)) {
+            return Err(Rejection::Overloaded);
+        }
+        let form = framing::admit(&mut request)?;
+        if form.via && conduct.via.as_ref().is_some_and(|via| via.has_passed(request.headers())) {
+            return Err(Rejection::Loop);
+        }
         let policy = &snapshot.policy;
         policy.drop_lookalikes(request.headers_mut());
         let peer = connection.peer();
@@ -170,10 +184,18 @@ impl Gateway {
             .describe(request.method(), request.uri(), request.headers(), peer, subject)
             .map_err(|_| Rejection::BadPath)?;
         journal.described(described.client);
-        let matched = policy.route(&described).ok_or(Rejection::NoRoute)?;
+        let matched = policy.route(&described).ok_or_else(|| hops::unrouted(policy, &described))?;
         journal.matched(matched.route);
         let route = &policy.routes[matched.route];
-        let body_max = route.body_max.or(snapshot.body_max);
+        if let (true, Some(absolute)) = (policy.egress, form.absolute)
+            && !hops::is_listed(policy, route, absolute)
+        {
+            return Err(Rejection::Unlisted);
+        }
+        if *request.method() == Method::TRACE {
+            hops::check_trace(route, request.body().is_end_stream())?;
+        }
+        let body_max = route.body_max.or(conduct.body_max);
         let length = request.body().size_hint().exact();
         if length.zip(body_max).is_some_and(|(length, most)| length > most) {
             return Err(Rejection::TooBig);
@@ -210,6 +232,12 @@ impl Gateway {
         drop(matched);
         drop(described);
         let upstream = match &route.target {
+            Target::Upstream(_) if form.last_hop => {
+                journal.permitted(permit, Owed::new(rules));
+                let mut response = hops::last(&request, route);
+                response_edits.apply(response.headers_mut());
+                return Ok(response.into());
+            }
             Target::Upstream(upstream) => *upstream,
             // Answered above.
             Target::Redirect { .. } => return Err(Rejection::Internal),
@@ -243,16 +271,18 @@ impl Gateway {
             route,
             permit: journal.permitted(permit, owed),
             request_edits,
-            response_edits,
             caller,
             body_max,
-            body_idle: snapshot.body_idle,
+            conduct,
             received,
         };
         let since = self.side.clock.now();
         let outcome = self.forwarder.forward(passage, &policy.upstreams[upstream], request).await;
+        // Before the edits, which may take away what the upstream says of its quota.
         journal.forwarded(upstream, since, outcome.as_ref().map(|forwarded| &forwarded.response));
-        Ok(outcome?)
+        let mut forwarded = outcome?;
+        response_edits.apply(forwarded.response.headers_mut());
+        Ok(forwarded)
     }
 
     /// Asks the buckets, and holds the request until its token is due.

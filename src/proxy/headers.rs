@@ -56,6 +56,8 @@ impl Present {
     pub const USER_AGENT: Self = Self(1 << 14);
     /// `Referer`
     pub const REFERER: Self = Self(1 << 15);
+    /// `Via`
+    pub const VIA: Self = Self(1 << 16);
     const HOP_BY_HOP: Self = Self(0b111_1111);
 
     /// Looks at the names of `headers`.
@@ -72,6 +74,7 @@ impl Present {
         // By length, then by one byte that tells those of one length apart: most names need no comparison.
         let (known, field): (&[u8], _) = match (name.len(), name) {
             (2, _) => (b"te", Self::TE),
+            (3, _) => (b"via", Self::VIA),
             (6, [b'e', ..]) => (b"expect", Self::EXPECT),
             (6, [b'o', ..]) => (b"origin", Self::ORIGIN),
             (7, [b'u', ..]) => (b"upgrade", Self::UPGRADE),
@@ -94,10 +97,10 @@ impl Present {
 }
 
 /// What the hop-by-hop fields of a message said before they were removed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hop {
-    /// The message asks for (or announces) an upgrade to WebSocket, the one protocol that passes.
-    pub websocket: bool,
+    /// The one protocol that the message asks for (or announces) an upgrade to.
+    pub upgrade: Option<HeaderValue>,
     /// The sender takes trailers.
     pub trailers: bool,
 }
@@ -136,7 +139,7 @@ pub fn strip_present(headers: &mut HeaderMap, present: Present) -> Hop {
             }
         }
         if upgrades {
-            hop.websocket = is_websocket(headers);
+            hop.upgrade = upgrade(headers);
         }
         for name in listed {
             headers.remove(name);
@@ -167,13 +170,12 @@ pub fn strip_present(headers: &mut HeaderMap, present: Present) -> Hop {
     hop
 }
 
-/// Whether the one protocol named by Upgrade is WebSocket.
-fn is_websocket(headers: &HeaderMap) -> bool {
+/// The one protocol named by Upgrade. A choice of several is none: Upgrade may be ignored (RFC 9110 7.8), and two parties
+/// could choose differently.
+fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut lines = headers.get_all(UPGRADE).iter();
-    match (lines.next(), lines.next()) {
-        (Some(line), None) => line.as_bytes().trim_ascii().eq_ignore_ascii_case(b"websocket"),
-        _ => false,
-    }
+    let only = lines.next().filter(|_| lines.next().is_none())?;
+    (!only.is_empty() && !only.as_bytes().contains(&b',')).then(|| only.clone())
 }
 
 /// The elements of a comma-separated list, trimmed, empty ones left out.
@@ -181,10 +183,10 @@ pub fn tokens(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
 }
 
-/// Puts the fields of an upgrade to WebSocket back, on either side of the gateway.
-pub fn announce_websocket(headers: &mut HeaderMap) {
+/// Puts the fields of an upgrade back, on either side of the gateway.
+pub fn announce_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(UPGRADE, protocol);
 }
 
 /// Says where a request came from: the peer is appended to `X-Forwarded-For`, protocol and host are set. What stood

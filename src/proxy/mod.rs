@@ -1,6 +1,7 @@
 //! Listens, forwards, refuses.
 
 pub mod body;
+pub mod conduct;
 pub mod echo;
 pub mod forward;
 pub mod framing;

@@ -19,7 +19,7 @@ use crate::limit::Micros;
 use crate::policy::RefusalBody;
 use crate::policy::identity::{IdentityReason, IdentityRefusal, Source};
 
-pub use render::{REFUSAL_PLACEHOLDERS, escape_json_char};
+pub use render::{ALLOWED, REFUSAL_PLACEHOLDERS, escape_json_char};
 
 /// Why the gateway answers a request itself.
 #[derive(Debug)]
@@ -31,6 +31,12 @@ pub enum Rejection {
     BadPath,
     /// No route matches.
     NoRoute,
+    /// The request asks for a host that is not forwarded to.
+    Unlisted,
+    /// TRACE, which no route asks for by name.
+    Trace,
+    /// The request has been here before.
+    Loop,
     /// Who asks is not known, and must be.
     Unidentified {
         /// Which identity refused, and why.
@@ -136,6 +142,9 @@ impl Rejection {
             Self::Malformed(why) => why.label(),
             Self::BadPath => "bad_path",
             Self::NoRoute => "no_route",
+            Self::Unlisted => "host_not_listed",
+            Self::Trace => "trace",
+            Self::Loop => "loop",
             Self::Unidentified { refusal, .. } => refusal.reason.label(),
             Self::Denied(_) => "denied",
             Self::CallerGone => "caller_gone",
@@ -165,6 +174,9 @@ impl Rejection {
             Self::Malformed(why) => malformed(*why),
             Self::BadPath => BAD_PATH,
             Self::NoRoute => NO_ROUTE,
+            Self::Unlisted => UNLISTED,
+            Self::Trace => TRACE,
+            Self::Loop => LOOP,
             Self::Unidentified { refusal, .. } => unidentified(refusal.reason),
             Self::Denied(refused) if refused.never_fits => NEVER_FITS,
             Self::Denied(refused) if refused.retry_after.is_none() => CONCURRENT,
@@ -208,7 +220,10 @@ fn malformed(why: Malformed) -> Class {
             Class { detail: "Host must be a host name or address, with a port or without.", ..BAD_REQUEST }
         }
         Malformed::Target => Class { detail: "The request target must be a path or an http URL.", ..BAD_REQUEST },
-        Malformed::Connect => Class { detail: "CONNECT is not served here.", ..NOT_IMPLEMENTED },
+        Malformed::Connect => Class {
+            detail: "CONNECT is not served here: a tunnel would pass every limit by. Ask for http:// instead of https://; the gateway speaks TLS to the upstream.",
+            ..NOT_IMPLEMENTED
+        },
         Malformed::Method => Class { detail: "The method is not understood.", ..NOT_IMPLEMENTED },
         Malformed::Expectation => EXPECTATION,
     }
@@ -242,6 +257,9 @@ fn upstream(error: &ForwardError) -> Class {
         ForwardError::Rewrite => BAD_PATH,
         ForwardError::Body(BodyError::TooBig) => TOO_BIG,
         ForwardError::Body(BodyError::ClientIdle) => STALLED,
+        ForwardError::Body(BodyError::ClientSlow) => {
+            Class { detail: "The body of the request came more slowly than this gateway waits for.", ..STALLED }
+        }
         ForwardError::Body(BodyError::ClientTrailers) => {
             Class { detail: "The request's trailers hold a pseudo-field.", ..BAD_REQUEST }
         }
@@ -277,6 +295,27 @@ const NO_ROUTE: Class = Class {
     title: "No route matches",
     detail: "No route of this gateway matches the request.",
     grpc: UNIMPLEMENTED,
+};
+const UNLISTED: Class = Class {
+    status: StatusCode::MISDIRECTED_REQUEST,
+    kind: "urn:problem-type:tollgate:host-not-listed",
+    title: "This host is not forwarded to",
+    detail: "This gateway forwards only to the hosts that its routes name, by the scheme and port of their upstreams.",
+    grpc: UNIMPLEMENTED,
+};
+const TRACE: Class = Class {
+    status: StatusCode::METHOD_NOT_ALLOWED,
+    kind: "urn:problem-type:tollgate:method-not-allowed",
+    title: "The method is not allowed",
+    detail: "TRACE sends back what browsers keep from scripts: it is forwarded only where a route names it.",
+    grpc: UNIMPLEMENTED,
+};
+const LOOP: Class = Class {
+    status: StatusCode::LOOP_DETECTED,
+    kind: "urn:problem-type:tollgate:loop",
+    title: "The request goes round in a circle",
+    detail: "The request has been forwarded by this gateway before, as its Via field says.",
+    grpc: INTERNAL_ERROR,
 };
 const UNAUTHENTICATED: Class = Class {
     status: StatusCode::UNAUTHORIZED,

@@ -6,7 +6,9 @@ mod admin;
 mod cli;
 mod costs;
 mod documents;
+mod egress;
 mod encrypted;
+mod exchange;
 mod failures;
 mod forwarding;
 mod harness;
@@ -20,6 +22,10 @@ mod process;
 mod refusals;
 mod reload;
 mod restart;
+#[path = "../stores/servers.rs"]
+#[allow(dead_code, reason = "shared with the suites of the stores")]
+#[allow(unreachable_pub, clippy::disallowed_methods, clippy::unwrap_used, reason = "as there")]
+mod servers;
 mod settling;
 mod shaping;
 mod shutdown;

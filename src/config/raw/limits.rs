@@ -75,10 +75,13 @@ table! {
 }
 
 table! {
-    /// How far the rate may fall while the upstream asks for less.
+    /// How far the rate may fall while the upstream asks for less, and whether the upstream's own quota is obeyed.
     RawFollow {
         /// The least rate: `10/minute`. Must be written.
         least: Rate,
+        /// Whether what the upstream says of its own quota is obeyed: Retry-After on 429 and 503, and RateLimit fields (or
+        /// X-RateLimit-Remaining and -Reset) that leave less than the rate, or nothing. Default `false`; `true` where `server.egress` is.
+        obey_quota: bool,
     }
 }
 

@@ -27,6 +27,14 @@ table! {
         workers: Count,
         /// Protocols a connection may be upgraded to. Default `["websocket"]`.
         upgrades: Vec<At<Text>>,
+        /// Whether the gateway stands in front of services one depends on, and not of one's own: it forwards only to hosts
+        /// that routes name (absolute-form requests, 421 otherwise), asks upstreams by their own name, and tells them of no
+        /// caller. Default `false`.
+        egress: bool,
+        /// The name of this gateway in Via, in requests and answers it forwards; `off`: it adds none. Default `tollgate`.
+        via: Text,
+        /// What happens to a path with an encoded slash (`%2f`, `%5c`). Default `refuse`.
+        encoded_slash: EncodedSlash,
         /// How long callers may take.
         timeouts: ServerTimeouts,
         /// How much callers may send.
@@ -43,6 +51,16 @@ table! {
         key: Text,
         /// Names it is shown for, with `*.` for one label; default: the names in it.
         hosts: Vec<At<Text>>,
+    }
+}
+
+words! {
+    /// What happens to a path with an encoded slash.
+    pub(crate) enum EncodedSlash {
+        /// 400: some upstreams take it for a slash, others for a character.
+        Refuse = "refuse",
+        /// It is a character of its segment: routes never match it as a slash, and the upstream gets it as it came.
+        Keep = "keep",
     }
 }
 
@@ -99,6 +117,9 @@ table! {
         headers: u64,
         /// Bytes of a request's body. Default `unlimited`; a route may say less.
         body: Size,
+        /// Bytes a second that the body of a request must come at, over the time it is waited for, once that is 10 seconds;
+        /// below: 408. Not asked of gRPC, nor once the answer has begun. 0: no such bound. Default 100.
+        body_rate: u64,
         /// Streams at once on an HTTP/2 connection. Default 100.
         http2_streams: u64,
     }

@@ -19,7 +19,8 @@ table! {
         timeouts: RawUpstreamTimeouts,
         /// What may be sent again.
         retries: RawRetries,
-        /// What is sent as Host: `keep` (the caller's), `upstream` (the server's), or a name. Default `keep`.
+        /// What is sent as Host: `keep` (the caller's), `upstream` (the server's), or a name. Default `keep`;
+        /// `upstream` where `server.egress` is.
         host: Text,
         /// Whether HTTP/2 is spoken to it (in clear text without negotiation; over TLS by ALPN). gRPC needs it. Default `false`.
         http2: bool,

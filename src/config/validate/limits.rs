@@ -49,13 +49,14 @@ pub(crate) fn limits(
 ) -> Limits {
     let mut made = Limits::default();
     check_tiers(raw, context);
+    let egress = raw.server.get().is_some_and(|server| server.egress.or(false));
     for (name, limit) in entries_of(&raw.limits) {
         check_name(name, "limit", context);
         let scope = scope(name, limit, identities, context);
         let tiers = tiers_of(&name.value, raw);
         let memory = context.bounded("memory", &limit.memory, MEMORY, 64 << 10, 1 << 40);
         let memory = usize::try_from(memory).unwrap_or(usize::MAX);
-        let builder = Builder { name, raw: limit, store, now, memory };
+        let builder = Builder { name, raw: limit, store, now, memory, egress };
         if let Some(scope) = scope
             && let Some((rule, amounts)) = builder.rule(scope, &tiers, context)
         {
@@ -163,6 +164,8 @@ struct Builder<'b> {
     store: Option<&'b Store>,
     now: Timestamp,
     memory: usize,
+    /// Whether the gateway stands in front of services one depends on.
+    egress: bool,
 }
 
 impl Builder<'_> {
@@ -343,6 +346,15 @@ impl Builder<'_> {
                 .at(place, "`least` must be a rate");
             context.push(problem.help("write follow_upstream = { least = \"10/minute\" }"));
         }
+        if let (Some(obeys), Some(per)) = (follow.obey_quota.get().filter(|at| at.value), self.raw.per.get())
+            && per.list.iter().any(|part| part.as_str() != "everyone")
+        {
+            let problem =
+                Problem::warning("what the upstream says to one caller holds them all").at(obeys.place, "here");
+            context.push(problem.at(per.place, "each of these has a bucket of its own").help(
+                "obey_quota is meant for limits per \"everyone\": the quota that the upstream gives to this gateway",
+            ));
+        }
         if self.placement() == Placement::Shared {
             let problem = Problem::error("a rate that follows the upstream's health is kept in the process");
             context.push(problem.at(follow.place, "each gateway judges by itself").help("add store = \"local\""));
@@ -434,7 +446,9 @@ impl Builder<'_> {
             (Some(InFlight::Adaptive { least, most }), _) => {
                 made.and_then(|_| in_flight::InFlight::adaptive(least, most)).map(Algorithm::InFlight)
             }
-            (None, Some((amount, period))) if !unlimited => made.and_then(|made| made.following(amount, period)),
+            (None, Some((amount, period))) if !unlimited => made
+                .and_then(|made| made.following(amount, period))
+                .map(|made| if self.obeys_quota() { made.obeying_quota() } else { made }),
             _ => made,
         };
         match algorithm {
@@ -484,6 +498,11 @@ impl Builder<'_> {
             Rate::Per { amount, period, .. } => Some((amount, period)),
             Rate::Unlimited => None,
         }
+    }
+
+    /// Whether the upstream's own quota is obeyed: said, or since everything here is on its way out.
+    fn obeys_quota(&self) -> bool {
+        self.raw.follow_upstream.get().is_some_and(|follow| follow.obey_quota.or(self.egress))
     }
 
     fn kind(&self) -> Kind {

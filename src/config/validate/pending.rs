@@ -9,13 +9,6 @@ use crate::config::source::Place;
 /// Warns of every such key that is written.
 pub(crate) fn warn(raw: &RawFile, context: &mut Context<'_>) {
     let mut pending: Vec<(&str, Option<Place>, &str)> = Vec::new();
-    if let Some(server) = raw.server.get() {
-        pending.push(("upgrades", server.upgrades.place(), "WebSocket is passed on, and nothing else"));
-        let idle = server.timeouts.get().and_then(|timeouts| timeouts.upgrade_idle.place());
-        pending.push(("upgrade_idle", idle, "upgraded connections live until either side closes them"));
-        let requests = server.bounds.get().and_then(|bounds| bounds.requests.place());
-        pending.push(("requests", requests, "connections and streams are bounded, requests only through them"));
-    }
     for (_, limit) in entries_of(&raw.limits) {
         if limit.lease.get().is_some_and(|lease| lease.value) {
             pending.push(("lease", limit.lease.place(), "every decision asks the store: exact, with more calls"));

@@ -28,6 +28,8 @@ pub(crate) fn server(field: &Field<raw::Server>, context: &mut Context<'_>) -> S
         proxy_protocol: raw.proxy_protocol.or(false),
         workers: workers(&raw.workers, context),
         upgrades: raw.upgrades.get().map_or_else(|| vec!["websocket".to_owned()], |list| upgrades(list, context)),
+        egress: raw.egress.or(false),
+        via: raw.via.get().map_or_else(|| Some("tollgate".to_owned()), |name| via(name, context)),
         timeouts: ServerTimeouts {
             header_read: context.time("header_read", &timeouts.header_read, seconds(10)),
             body_idle: context.time("body_idle", &timeouts.body_idle, seconds(30)),
@@ -59,6 +61,7 @@ fn bounds(raw: &raw::Bounds, context: &mut Context<'_>) -> Bounds {
             Size::Bytes(bytes) => Some(bytes),
             Size::Unlimited => None,
         },
+        body_rate: context.within("body_rate", &raw.body_rate, 100, 0, 1 << 30),
         http2_streams: u32::try_from(streams).unwrap_or(u32::MAX),
     }
 }
@@ -105,7 +108,30 @@ fn upgrades(list: &[At<Text>], context: &mut Context<'_>) -> Vec<String> {
         let problem = Problem::error("an upgrade to `h2c` is never passed on");
         context.push(problem.at(name.place, "it would be a tunnel past every limit"));
     }
+    for name in list.iter().filter(|name| !name.as_str().split('/').all(is_token)) {
+        let problem = Problem::error(format!("`{}` is no protocol", name.as_str()));
+        context.push(problem.at(name.place, "a token was expected, like `websocket`"));
+    }
     list.iter().map(|name| name.as_str().to_ascii_lowercase()).collect()
+}
+
+/// `via`: a pseudonym (RFC 9110 section 7.6.3) or `off`.
+fn via(name: &At<Text>, context: &mut Context<'_>) -> Option<String> {
+    match name.as_str() {
+        "off" => None,
+        written if is_token(written) && written.len() <= 64 => Some(written.to_owned()),
+        written => {
+            let problem = Problem::error(format!("`{written}` cannot stand in Via"));
+            context.push(problem.at(name.place, "a name without spaces, or \"off\", was expected"));
+            None
+        }
+    }
+}
+
+/// A token (RFC 9110 section 5.6.2).
+fn is_token(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(fits)
 }
 
 fn listeners(raw: &raw::Server, context: &mut Context<'_>) -> Vec<Listener> {

@@ -1,5 +1,7 @@
 //! What no table is wrong about alone: routes against routes, limits against the store, names against their use.
 
+use std::net::IpAddr;
+
 use super::limits::Limits;
 use super::routes::Routes;
 use super::{Context, entries_of, list_of};
@@ -10,6 +12,7 @@ use crate::config::settings::{Listener, Server, Store, Topology};
 use crate::config::source::{At, Place};
 use crate::limit::{Mode, Placement};
 use crate::policy::identity::{Source, WhenMissing, WhenUnknown};
+use crate::policy::upstream::ServerAddress;
 use crate::policy::{BuildError, Policy, Scope, ScopePart};
 
 /// Where the parts of a policy are written, for what it finds wrong with them together.
@@ -174,6 +177,34 @@ pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mu
     unverified(raw, policy, context);
     unaddressed(raw, policy, server, context);
     without_limits(raw, policy, context);
+    to_itself(raw, policy, server, context);
+}
+
+/// An upstream at one of the gateway's own listeners: every request would come back until it is refused.
+fn to_itself(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Context<'_>) {
+    let own = |address: &ServerAddress| {
+        server.listen.iter().any(|listener| match (listener, address) {
+            (Listener::Unix(path), ServerAddress::Unix(other)) => path == other,
+            (Listener::Tcp { address, .. }, ServerAddress::Tcp(host, port)) if address.port() == *port => {
+                let local = |ip: IpAddr| ip == address.ip() || (address.ip().is_unspecified() && ip.is_loopback());
+                let named = host == "localhost" && (address.ip().is_loopback() || address.ip().is_unspecified());
+                named || host.parse().is_ok_and(local)
+            }
+            _ => false,
+        })
+    };
+    for upstream in &policy.upstreams {
+        if !upstream.servers.iter().any(|server| own(&server.address)) {
+            continue;
+        }
+        let written = entries_of(&raw.upstreams).iter().find(|(name, _)| *name.value == *upstream.name);
+        let route = || list_of(&raw.routes).iter().filter_map(|route| route.upstream.get());
+        let place = written
+            .map(|(name, at)| at.servers.place().unwrap_or(name.place))
+            .or_else(|| route().find(|text| text.as_str() == &*upstream.name).map(|text| text.place));
+        let problem = Problem::error(format!("upstream `{}` is this gateway itself", upstream.name));
+        context.push(problem.at(place.unwrap_or_default(), "it listens here: every request would come back to it"));
+    }
 }
 
 fn unused(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {

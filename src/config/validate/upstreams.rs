@@ -26,6 +26,8 @@ pub(crate) struct Upstreams {
     pub(crate) list: Vec<Arc<Upstream>>,
     /// Where the named ones are written.
     pub(crate) written: Vec<At<String>>,
+    /// Whether they are services one depends on: asked by their own name unless the file says otherwise.
+    egress: bool,
 }
 
 impl Upstreams {
@@ -36,7 +38,8 @@ impl Upstreams {
         }
         let server = server(text, 1, context)?;
         let name = At { value: text.as_str().to_owned(), place: text.place };
-        let upstream = build(&name, &At { value: RawUpstream::default(), place: text.place }, vec![server], context);
+        let upstream =
+            build(&name, &At { value: RawUpstream::default(), place: text.place }, vec![server], self.egress, context);
         self.list.push(upstream);
         Some(self.list.len() - 1)
     }
@@ -44,7 +47,8 @@ impl Upstreams {
 
 /// Compiles `[upstreams]`.
 pub(crate) fn upstreams(raw: &raw::RawFile, context: &mut Context<'_>) -> Upstreams {
-    let mut made = Upstreams::default();
+    let egress = raw.server.get().is_some_and(|server| server.egress.or(false));
+    let mut made = Upstreams { egress, ..Upstreams::default() };
     for (name, upstream) in entries_of(&raw.upstreams) {
         super::limits::check_name(name, "upstream", context);
         if name.contains("://") || name.starts_with("builtin:") || name.starts_with("unix:") {
@@ -52,7 +56,7 @@ pub(crate) fn upstreams(raw: &raw::RawFile, context: &mut Context<'_>) -> Upstre
             context.push(problem.at(name.place, "it would be taken for a URL"));
         }
         let servers = servers(name, upstream, context);
-        let upstream = build(name, upstream, servers, context);
+        let upstream = build(name, upstream, servers, egress, context);
         made.list.push(upstream);
         made.written.push(name.clone());
     }
@@ -165,7 +169,16 @@ fn server(text: &At<Text>, weight: u32, context: &mut Context<'_>) -> Option<Ser
     })
 }
 
-fn build(name: &At<String>, raw: &At<RawUpstream>, servers: Vec<Server>, context: &mut Context<'_>) -> Arc<Upstream> {
+fn build(
+    name: &At<String>,
+    raw: &At<RawUpstream>,
+    servers: Vec<Server>,
+    egress: bool,
+    context: &mut Context<'_>,
+) -> Arc<Upstream> {
+    // A Unix socket has no name of its own.
+    let named = servers.iter().all(|server| matches!(server.address, ServerAddress::Tcp(..)));
+    let asked = if egress && named { HostPolicy::Upstream } else { HostPolicy::Keep };
     const MANY: u64 = 1_000_000;
     let narrow = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
@@ -188,7 +201,7 @@ fn build(name: &At<String>, raw: &At<RawUpstream>, servers: Vec<Server>, context
         },
         idle_connections: narrow(context.within("idle_connections", &raw.idle_connections, 256, 0, MANY)),
         connections: narrow(context.within("connections", &raw.connections, 1_024, 1, MANY)),
-        host: raw.host.get().map_or(HostPolicy::Keep, |host| host_policy(host, context)),
+        host: raw.host.get().map_or(asked, |host| host_policy(host, context)),
         http2: raw.http2.or(false),
         attempts: small(context.within("attempts", &retries.attempts, 2, 1, 10)),
         pending: narrow(context.within("pending", &raw.pending, 1_024, 0, MANY)),

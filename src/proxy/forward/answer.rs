@@ -4,9 +4,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use http::Response;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::response::Parts;
-use http::{Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -14,8 +14,9 @@ use hyper::upgrade::OnUpgrade;
 use super::expiry::Expiry;
 use super::request::Outgoing;
 use super::tunnel::Tunnel;
-use super::{ForwardError, Forwarded, SWITCHING};
+use super::{ForwardError, Forwarded, SWITCHING, Upgrade};
 use crate::proxy::body::{BodyError, ResponseBody};
+use crate::proxy::conduct::protocol_name;
 use crate::proxy::headers;
 use crate::proxy::pool::{Pair, Slot};
 use crate::proxy::timers::{self, Deadline};
@@ -40,7 +41,7 @@ pub(super) struct Bounds {
 impl Bounds {
     /// What is left of the bounds of `outgoing`.
     pub(super) fn take(outgoing: &mut Outgoing) -> Self {
-        Self { idle: Expiry::after(outgoing.timeouts.idle), total: outgoing.total.take() }
+        Self { idle: Expiry::after_micros(outgoing.timeouts.idle), total: outgoing.total.take() }
     }
 
     fn poll(&mut self, cx: &Context<'_>) -> Poll<BodyError> {
@@ -224,21 +225,19 @@ pub(super) async fn answer(
     let (mut head, incoming) = response.into_parts();
     let hop = sanitise(&mut head)?;
     if head.status == SWITCHING {
-        let client = outgoing.upgrade.take().filter(|_| hop.websocket).ok_or(ForwardError::Upgrade)?;
+        let asked = outgoing.upgrade.take().filter(|asked| {
+            let named = |value| protocol_name(value).to_ascii_lowercase();
+            hop.upgrade.as_ref().is_some_and(|switched| named(switched) == named(&asked.protocol))
+        });
+        let Upgrade { client, protocol, idle } = asked.ok_or(ForwardError::Upgrade)?;
         // The connection lets go of its socket once it has seen the 101 off.
         timers::within(outgoing.timeouts.response.into(), std::future::poll_fn(|cx| lease.pair.poll(cx)))
             .await
             .map_err(|_| ForwardError::ResponseTimeout)?
             .map_err(ForwardError::Answer)?;
         let parts = lease.pair.connection.into_parts();
-        let tunnel = Tunnel {
-            client,
-            upstream: parts.io.into_inner(),
-            early: parts.read_buf,
-            idle: outgoing.timeouts.idle,
-            slot: lease.slot,
-        };
-        headers::announce_websocket(&mut head.headers);
+        let tunnel = Tunnel { client, upstream: parts.io.into_inner(), early: parts.read_buf, idle, slot: lease.slot };
+        headers::announce_upgrade(&mut head.headers, hop.upgrade.unwrap_or(protocol));
         let response = Response::from_parts(head, ResponseBody::Empty);
         return Ok(Forwarded { response, tunnel: Some(Box::new(tunnel)) });
     }
@@ -278,7 +277,6 @@ pub(super) fn sanitise(head: &mut Parts) -> Result<headers::Hop, ForwardError> {
     }
     let hop = headers::strip_present(&mut head.headers, present);
     head.extensions.remove::<OnUpgrade>();
-    head.version = Version::HTTP_11;
     Ok(hop)
 }
 

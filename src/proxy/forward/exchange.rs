@@ -58,7 +58,10 @@ async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
         let replay = (pair.reused && idempotent && outgoing.progress.is_none()).then(|| Replay::of(&request));
         watch_continue(&mut request, outgoing.gate.as_ref());
         request = match converse(&mut pair, request, outgoing).await {
-            Ok(response) => return answer(response, Lease { pair, slot }, outgoing).await,
+            Ok(response) => {
+                outgoing.answered();
+                return answer(response, Lease { pair, slot }, outgoing).await;
+            }
             Err(Failure::Final(error)) => return Err(error),
             Err(Failure::Unsent(request)) if pair.reused => *request,
             Err(Failure::Unsent(_)) => return Err(ForwardError::Closed),
@@ -91,6 +94,7 @@ async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
         sender = server.http2().await?.0;
         reused = false;
     };
+    outgoing.answered();
     let (mut head, incoming) = response.into_parts();
     if head.status == SWITCHING {
         return Err(ForwardError::Upgrade);
@@ -196,6 +200,7 @@ fn body_error(error: &hyper::Error) -> Option<BodyError> {
     Some(match source {
         BodyError::TooBig => BodyError::TooBig,
         BodyError::ClientIdle => BodyError::ClientIdle,
+        BodyError::ClientSlow => BodyError::ClientSlow,
         BodyError::ClientTrailers => BodyError::ClientTrailers,
         _ => BodyError::ClientGone,
     })

@@ -16,8 +16,13 @@ pub(super) struct Expiry {
 
 impl Expiry {
     /// Expires when a wait has lasted `span`; zero: never.
-    pub(super) fn after(span: Micros) -> Self {
-        Self { span: span.into(), deadline: None, armed: false }
+    pub(super) const fn after(span: Duration) -> Self {
+        Self { span, deadline: None, armed: false }
+    }
+
+    /// The same in the file's unit.
+    pub(super) const fn after_micros(span: Micros) -> Self {
+        Self::after(Duration::from_micros(span.0))
     }
 
     /// The wait is over: the next one starts anew.

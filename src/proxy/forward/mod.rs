@@ -9,6 +9,7 @@ mod exchange;
 mod expiry;
 mod fitness;
 mod outgoing;
+mod pace;
 mod patience;
 mod probe;
 mod proxy_header;
@@ -28,7 +29,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
@@ -38,6 +39,7 @@ pub use stream::Stream;
 pub use tunnel::{Carried, Tunnel};
 
 use super::body::{BodyError, Received, ResponseBody};
+use super::conduct::Conduct;
 use super::pool::Slot;
 use crate::limit::Micros;
 use crate::limiter::Permit;
@@ -71,14 +73,12 @@ pub struct Passage<'p> {
     pub permit: &'p Permit,
     /// The route's edits of the request's headers, filled.
     pub request_edits: FilledEdits<'p>,
-    /// The route's edits of the answer's headers, filled.
-    pub response_edits: FilledEdits<'p>,
     /// The caller's identity, hashed: what `balance = "identity_hash"` goes by.
     pub caller: u64,
     /// The largest request body, bytes.
     pub body_max: Option<u64>,
-    /// How long a client may send nothing of its body.
-    pub body_idle: Micros,
+    /// What the file says of every request alike.
+    pub conduct: &'p Conduct,
     /// Where the bytes of its body are counted.
     pub received: Received,
 }
@@ -185,9 +185,14 @@ impl Forwarder {
         let state = self.inner.upstreams.state(upstream)?;
         self.keep_swept();
         let caller = passage.caller;
-        let (mut outgoing, edits) = outgoing::prepare(passage, upstream, request)?;
+        let conduct = passage.conduct;
+        let mut outgoing = outgoing::prepare(passage, upstream, request)?;
         let mut forwarded = self.attempt(&state, caller, &mut outgoing).await?;
-        edits.apply(forwarded.response.headers_mut());
+        // The version the upstream spoke means nothing to the client.
+        let version = std::mem::replace(forwarded.response.version_mut(), Version::HTTP_11);
+        if let Some(via) = &conduct.via {
+            via.add_to_answer(forwarded.response.headers_mut(), version);
+        }
         Ok(forwarded)
     }
 
@@ -285,7 +290,14 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
 }
 
 /// What an exchange needs to turn a 101 into a tunnel.
-type Upgrade = Option<OnUpgrade>;
+struct Upgrade {
+    /// The client's side.
+    client: OnUpgrade,
+    /// What the client asked for.
+    protocol: HeaderValue,
+    /// How long the tunnel may carry nothing.
+    idle: Micros,
+}
 
 const SWITCHING: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
 

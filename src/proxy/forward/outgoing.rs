@@ -4,49 +4,68 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderValue, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING,
+    UPGRADE,
+};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri, Version, request};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
-use super::expiry::Expiry;
+use super::pace::Pace;
 use super::request::Outgoing;
 use super::request_body::{Gate, RequestBody};
-use super::{ForwardError, Passage};
-use crate::policy::FilledEdits;
+use super::{ForwardError, Passage, Upgrade};
 use crate::policy::path::{Malformed, normalise};
 use crate::policy::route::Route;
 use crate::policy::upstream::{HostPolicy, Server, Upstream};
 use crate::proxy::body::BodyError;
+use crate::proxy::conduct::protocol_name;
 use crate::proxy::headers::{self, Present};
 
 /// Prepares `request`: hop-by-hop fields off, forwarding fields and the route's edits on, the body wrapped.
 ///
 /// # Errors
 /// When the path cannot be rewritten as the route wants it.
-pub(super) fn prepare<'p>(
-    passage: Passage<'p>,
+pub(super) fn prepare(
+    passage: Passage<'_>,
     upstream: &Upstream,
     request: Request<Incoming>,
-) -> Result<(Outgoing, FilledEdits<'p>), ForwardError> {
+) -> Result<Outgoing, ForwardError> {
+    let conduct = passage.conduct;
     let most = passage.body_max;
     if most.is_some_and(|most| request.body().size_hint().lower() > most) {
         return Err(ForwardError::Body(BodyError::TooBig));
     }
     let (mut head, body) = request.into_parts();
-    let from_http2 = head.version >= Version::HTTP_2;
+    let received_as = head.version;
+    let from_http2 = received_as >= Version::HTTP_2;
+    let sends_body = !body.is_end_stream();
     let hop = headers::strip_hop_by_hop(&mut head.headers);
-    let upgrade =
-        if hop.websocket && head.method == Method::GET { head.extensions.remove::<OnUpgrade>() } else { None };
+    let upgrade = hop.upgrade.and_then(|protocol| {
+        let possible = !sends_body && !upstream.http2 && conduct.upgrades_to(&protocol);
+        // WebSocket is asked for by GET (RFC 6455 4.1).
+        let fits = head.method == Method::GET || !protocol_name(&protocol).eq_ignore_ascii_case(b"websocket");
+        let client = if possible && fits { head.extensions.remove::<OnUpgrade>() } else { None };
+        client.map(|client| Upgrade { client, protocol, idle: conduct.upgrade_idle })
+    });
     head.extensions.clear();
 
     if from_http2 && !upstream.http2 {
         headers::join_cookies(&mut head.headers);
     }
-    let host = head.headers.get(HOST).cloned();
-    headers::set_forwarding(&mut head.headers, &passage.peer, host.as_ref(), passage.trusted);
+    if conduct.egress {
+        // Who asks is nobody's business out there; and what was meant for this proxy ends here.
+        head.headers.remove(PROXY_AUTHORIZATION);
+    } else {
+        let host = head.headers.get(HOST).cloned();
+        headers::set_forwarding(&mut head.headers, &passage.peer, host.as_ref(), passage.trusted);
+    }
+    if let Some(via) = &conduct.via {
+        via.add_to_request(&mut head.headers, received_as);
+    }
     if !passage.request_edits.is_empty() {
         passage.request_edits.apply(&mut head.headers);
         // Framing is no route's to edit.
@@ -55,12 +74,11 @@ pub(super) fn prepare<'p>(
         }
     }
 
-    let sends_body = !body.is_end_stream();
     let present = Present::of(&head.headers);
     let gate = gate(&mut head, present, sends_body, upstream.http2);
     frame(&mut head, present, sends_body, body.size_hint().exact(), upstream.http2);
-    if upgrade.is_some() {
-        headers::announce_websocket(&mut head.headers);
+    if let Some(upgrade) = &upgrade {
+        headers::announce_upgrade(&mut head.headers, upgrade.protocol.clone());
     } else if hop.trailers {
         head.headers.insert(TE, HeaderValue::from_static("trailers"));
         if !upstream.http2 {
@@ -72,15 +90,24 @@ pub(super) fn prepare<'p>(
 
     let client = passage.peer.address.map(|address| SocketAddr::new(address, passage.peer.port));
     let (body, progress) = if sends_body {
-        let (body, progress) =
-            RequestBody::new(body, passage.body_max, Expiry::after(passage.body_idle), passage.received, gate.clone());
+        let rate = if is_stream(&head.headers, present) { 0 } else { conduct.body_rate };
+        let pace = Pace::new(conduct.body_idle, rate, conduct.body_grace);
+        let (body, progress) = RequestBody::new(body, passage.body_max, pace, passage.received, gate.clone());
         (body, Some(progress))
     } else {
         (RequestBody::empty(), None)
     };
-    let outgoing = Outgoing::new(Request::from_parts(head, body), progress, gate, upgrade, upstream, client);
-    Ok((outgoing, passage.response_edits))
+    Ok(Outgoing::new(Request::from_parts(head, body), progress, gate, upgrade, upstream, client))
 }
+
+/// Whether a request's body is a stream of messages that come when they come.
+fn is_stream(headers: &HeaderMap, present: Present) -> bool {
+    let kind = if present.has(Present::CONTENT_TYPE) { headers.get(CONTENT_TYPE) } else { None };
+    kind.is_some_and(|kind| STREAMS.iter().any(|stream| kind.as_bytes().starts_with(stream)))
+}
+
+/// gRPC, and Connect's streams.
+const STREAMS: [&[u8]; 2] = [b"application/grpc", b"application/connect+"];
 
 /// Holds the body back when the client waits for a `100 Continue`. HTTP/2 cannot pass it on: there the first read of
 /// the body makes our own side say it.
@@ -201,7 +228,9 @@ fn strip_encoded<'p>(path: &'p str, prefix: &str) -> Option<&'p str> {
             at += 1;
         }
         let (byte, next) = decoded(bytes, at)?;
-        if byte != wanted {
+        // An encoded slash is a character, not the separator that the prefix means.
+        let encoded_slash = byte == b'/' && next > at + 1;
+        if byte != wanted || encoded_slash {
             return None;
         }
         previous = byte;
@@ -234,6 +263,7 @@ mod tests {
         assert_eq!(strip_encoded("//v1/a", "/v1"), Some("/a"));
         assert_eq!(strip_encoded("/v1", "/v1"), Some(""));
         assert_eq!(strip_encoded("/v12", "/v1"), None);
+        assert_eq!(strip_encoded("/a%2Fb/c", "/a/b"), None);
         assert_eq!(strip_encoded("/x/../v1/a", "/v1"), None);
     }
 }

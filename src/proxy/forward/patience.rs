@@ -22,7 +22,7 @@ pub(super) struct Patience<'o> {
 impl<'o> Patience<'o> {
     pub(super) fn new(outgoing: &'o mut Outgoing) -> Self {
         Self {
-            response: Expiry::after(outgoing.timeouts.response),
+            response: Expiry::after_micros(outgoing.timeouts.response),
             total: outgoing.total.as_mut(),
             progress: outgoing.progress.as_deref(),
             gate: outgoing.gate.as_ref(),

@@ -19,7 +19,7 @@ pub(super) struct Outgoing {
     pub(super) progress: Option<Rc<Progress>>,
     pub(super) gate: Option<Arc<Gate>>,
     /// The client's side of an upgrade it asked for.
-    pub(super) upgrade: Upgrade,
+    pub(super) upgrade: Option<Upgrade>,
     /// The upstream's bounds.
     pub(super) timeouts: UpstreamTimeouts,
     /// When the answer must have ended.
@@ -36,7 +36,7 @@ impl Outgoing {
         request: Request<RequestBody>,
         progress: Option<Rc<Progress>>,
         gate: Option<Arc<Gate>>,
-        upgrade: Upgrade,
+        upgrade: Option<Upgrade>,
         upstream: &Upstream,
         client: Option<SocketAddr>,
     ) -> Self {
@@ -59,6 +59,13 @@ impl Outgoing {
         let useful = (http2 && retry.refused_stream) || (self.idempotent && !retry.statuses.is_empty());
         if useful && self.progress.is_none() && self.upgrade.is_none() {
             self.copy = self.request.as_ref().map(Replay::of);
+        }
+    }
+
+    /// The head of an answer is there.
+    pub(super) fn answered(&self) {
+        if let Some(progress) = &self.progress {
+            progress.answered();
         }
     }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::expiry::Expiry;
+use super::pace::Pace;
 use crate::proxy::body::{BodyError, Received};
 use crate::proxy::headers;
 
@@ -25,7 +25,7 @@ struct Source {
     incoming: Incoming,
     /// Bytes the route still admits.
     left: u64,
-    idle: Expiry,
+    pace: Pace,
     progress: Rc<Progress>,
     received: Received,
     gate: Option<Arc<Gate>>,
@@ -37,6 +37,7 @@ pub(super) struct Progress {
     pieces: Cell<u64>,
     ended: Cell<bool>,
     waiting: Cell<bool>,
+    answered: Cell<bool>,
 }
 
 impl Progress {
@@ -48,6 +49,11 @@ impl Progress {
     /// Whether the next piece is awaited from the client.
     pub(super) fn waiting(&self) -> bool {
         self.waiting.get()
+    }
+
+    /// The answer has begun.
+    pub(super) fn answered(&self) {
+        self.answered.set(true);
     }
 
     /// Whether the body has gone through whole.
@@ -88,18 +94,18 @@ impl RequestBody {
         Self { source: None }
     }
 
-    /// `incoming`, of which at most `most` bytes go through, none of them before `gate` opens. A client that sends
-    /// nothing for `idle` is given up. What comes is counted in `received`.
+    /// `incoming`, of which at most `most` bytes go through, none of them before `gate` opens. A client that does
+    /// not keep `pace` is given up. What comes is counted in `received`.
     pub(super) fn new(
         incoming: Incoming,
         most: Option<u64>,
-        idle: Expiry,
+        pace: Pace,
         received: Received,
         gate: Option<Arc<Gate>>,
     ) -> (Self, Rc<Progress>) {
         let progress = Rc::new(Progress::default());
         let source =
-            Source { incoming, left: most.unwrap_or(u64::MAX), idle, progress: Rc::clone(&progress), received, gate };
+            Source { incoming, left: most.unwrap_or(u64::MAX), pace, progress: Rc::clone(&progress), received, gate };
         (Self { source: Some(source) }, progress)
     }
 }
@@ -118,13 +124,11 @@ impl Body for RequestBody {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
                 source.progress.waiting.set(true);
-                return match source.idle.poll(cx) {
-                    Poll::Ready(()) => Poll::Ready(Some(Err(BodyError::ClientIdle))),
-                    Poll::Pending => Poll::Pending,
-                };
+                return source.pace.poll(cx, source.progress.answered.get()).map(|error| Some(Err(error)));
             }
         };
-        source.idle.reset();
+        let length = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len);
+        source.pace.came(length);
         let progress = &source.progress;
         progress.waiting.set(false);
         progress.pieces.set(progress.pieces.get().wrapping_add(1));

@@ -1,5 +1,10 @@
 use super::*;
 
+/// Most tests ask only whether it is admitted.
+fn admit<B>(request: &mut Request<B>) -> Result<(), Malformed> {
+    super::admit(request).map(drop)
+}
+
 fn request(version: Version, target: &str, fields: &[(&str, &str)]) -> Request<()> {
     let mut builder = Request::builder().version(version).uri(target);
     for (name, value) in fields {
@@ -100,4 +105,31 @@ fn methods_and_expectations_that_are_not_served() {
     assert_eq!(admit(&mut long), Err(Malformed::Method));
     assert_eq!(http1(&[("host", "a"), ("expect", "100-Continue")]), Ok(()));
     assert_eq!(http1(&[("host", "a"), ("expect", "tea")]), Err(Malformed::Expectation));
+}
+
+#[test]
+fn the_form_of_a_request_is_told() {
+    let form = |version, target, fields: &[(&str, &str)]| {
+        super::admit(&mut request(version, target, fields)).expect("a good request")
+    };
+    let absolute = form(Version::HTTP_11, "https://a.example:8443/x", &[("host", "a.example:8443"), ("via", "1.1 b")]);
+    let expected = Form { absolute: Some(Absolute { https: true, port: Some(8443) }), via: true, last_hop: false };
+    assert_eq!(absolute, expected);
+    assert_eq!(form(Version::HTTP_11, "/x", &[("host", "a")]), Form::default());
+    assert_eq!(form(Version::HTTP_2, "http://a/x", &[]), Form::default(), "over HTTP/2 every request names it");
+}
+
+#[test]
+fn max_forwards_is_counted_for_options_and_trace_only() {
+    let counted = |method: Method, said: &str| {
+        let mut request = request(Version::HTTP_11, "/x", &[("host", "a"), ("max-forwards", said)]);
+        *request.method_mut() = method;
+        let form = super::admit(&mut request).expect("a good request");
+        (form.last_hop, request.headers()["max-forwards"].to_str().expect("text").to_owned())
+    };
+    assert_eq!(counted(Method::OPTIONS, "0"), (true, "0".to_owned()));
+    assert_eq!(counted(Method::OPTIONS, "1"), (false, "0".to_owned()));
+    assert_eq!(counted(Method::TRACE, "10"), (false, "9".to_owned()));
+    assert_eq!(counted(Method::GET, "0"), (false, "0".to_owned()));
+    assert_eq!(counted(Method::OPTIONS, "x"), (false, "x".to_owned()));
 }

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use std::net::IpAddr;
 
@@ -12,6 +13,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, V
 use http_body::Body;
 use smallvec::SmallVec;
 
+use super::told::{self, Left};
 use super::{HeldSnapshot, Side};
 use crate::limit::{Algorithm, Micros, Role, Standing, Timestamp, Verdict};
 use crate::limiter::{Denied, Permit};
@@ -51,6 +53,8 @@ pub(super) struct Journal {
     received: Received,
     permit: Option<Permit>,
     owed: Owed,
+    /// Whether it is counted among the requests under way.
+    placed: bool,
     closed: bool,
 }
 
@@ -99,6 +103,7 @@ impl Journal {
             received: Received::default(),
             permit: None,
             owed: Owed::default(),
+            placed: false,
             closed: false,
         })
     }
@@ -106,6 +111,12 @@ impl Journal {
     /// When the request's head had arrived.
     pub(super) fn at(&self) -> Timestamp {
         self.at
+    }
+
+    /// Counts the request among those under way, to its end; whether there are no more than `most`.
+    pub(super) fn takes_place(&mut self, most: usize) -> bool {
+        self.placed = true;
+        self.side.requests.fetch_add(1, Ordering::Relaxed) < most
     }
 
     /// The decision's id, as refusals and the log write it.
@@ -218,15 +229,33 @@ impl Journal {
         }
     }
 
-    /// An upstream that asks for less is given less by the limits that follow its health.
+    /// An upstream that asks for less is given less by the limits that follow its health, and where they obey its quota
+    /// no more than it leaves.
     fn follow<B>(&self, response: &Response<B>) {
-        if !matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+        if !self.snapshot.follows {
             return;
         }
+        let asks_for_less =
+            matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         let now = self.side.clock.now();
         let limits = &self.snapshot.policy.limits;
+        let mut left = None;
         for health in self.claims.charges().iter().filter_map(|charge| limits[charge.limit].algorithm.health()) {
-            health.troubled(now, retry_after(response.headers(), now));
+            let pause = if asks_for_less { retry_after(response.headers(), now) } else { None };
+            if asks_for_less {
+                health.troubled(now, pause);
+            }
+            if !health.obeys_quota() {
+                continue;
+            }
+            if let Some(pause) = pause {
+                health.held(now, pause);
+            }
+            match *left.get_or_insert_with(|| told::left(response.headers(), now)) {
+                Some(Left { units: 0, span }) => health.held(now, span),
+                Some(Left { units, span }) => health.bounded(now, units, span),
+                None => {}
+            }
         }
     }
 
@@ -278,6 +307,9 @@ impl Journal {
 
     fn tell(&mut self, sent: u64) {
         self.closed = true;
+        if self.placed {
+            self.side.requests.fetch_sub(1, Ordering::Relaxed);
+        }
         if let Some(mut permit) = self.permit.take() {
             std::mem::take(&mut self.owed).on_end(&mut permit, sent);
         }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::limit::Micros;
 use crate::limiter::Limiter;
 use crate::policy::{IdentityRefusal, Policy, RefusalBody};
+use crate::proxy::conduct::Conduct;
 use crate::proxy::quota_headers::QuotaFields;
 use crate::proxy::rejection::{self, Rejection};
 use crate::telemetry::metrics::{Labels, Metrics};
@@ -18,28 +18,23 @@ pub struct Snapshot {
     pub limiter: Limiter,
     /// Where this policy's routes, limits and upstreams stand among the metrics.
     pub labels: Labels,
-    /// The largest request body where a route does not say, bytes; `None`: unlimited.
-    pub body_max: Option<u64>,
-    /// How long a client may send nothing of its body.
-    pub body_idle: Micros,
+    /// How requests are treated, whatever their route.
+    pub conduct: Conduct,
+    /// Whether a limit follows its upstream's health: otherwise no answer is looked at for it.
+    pub follows: bool,
     /// The quota fields, prepared per limit.
     pub quota: QuotaFields,
 }
 
 impl Snapshot {
     /// A snapshot of `policy` with `limiter`, which was made for it.
-    pub fn new(
-        policy: Arc<Policy>,
-        limiter: Limiter,
-        metrics: &Metrics,
-        body_max: Option<u64>,
-        body_idle: Micros,
-    ) -> Self {
+    pub fn new(policy: Arc<Policy>, limiter: Limiter, metrics: &Metrics, conduct: Conduct) -> Self {
         let routes: Vec<&str> = policy.routes.iter().map(|route| &*route.name).collect();
         let upstreams: Vec<&str> = policy.upstreams.iter().map(|upstream| &*upstream.name).collect();
         let labels = metrics.resolve(&routes, &upstreams);
         let quota = QuotaFields::new(&policy.responses, &policy.limits);
-        Self { policy, limiter, labels, body_max, body_idle, quota }
+        let follows = policy.limits.iter().any(|limit| limit.algorithm.health().is_some());
+        Self { policy, limiter, labels, conduct, follows, quota }
     }
 
     /// The refusal body of the route, else of the file.

@@ -29,7 +29,7 @@ fn what_connection_lists_goes_over_all_its_lines() {
         ("http2-settings", "AAMAAABkAAQ"),
     ]);
     let hop = strip_hop_by_hop(&mut headers);
-    assert_eq!(hop, Hop { websocket: false, trailers: true });
+    assert_eq!(hop, Hop { upgrade: None, trailers: true });
     assert_eq!(headers, map(&[("x-three", "3")]));
 }
 
@@ -41,11 +41,12 @@ fn framing_and_routing_cannot_be_listed_away() {
 }
 
 #[test]
-fn the_only_upgrade_that_passes_is_websocket() {
-    let asked = |fields: &[(&str, &str)]| strip_hop_by_hop(&mut map(fields)).websocket;
+fn an_upgrade_is_asked_for_by_connection_and_names_one_protocol() {
+    let asked = |fields: &[(&str, &str)]| strip_hop_by_hop(&mut map(fields)).upgrade.is_some();
     assert!(asked(&[("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")]));
     assert!(!asked(&[("upgrade", "websocket")]));
-    assert!(!asked(&[("connection", "upgrade"), ("upgrade", "h2c")]));
+    assert!(!asked(&[("connection", "upgrade")]));
+    assert!(!asked(&[("connection", "upgrade"), ("upgrade", "")]));
     assert!(!asked(&[("connection", "upgrade"), ("upgrade", "websocket, h2c")]));
     assert!(!asked(&[("connection", "upgrade"), ("upgrade", "websocket"), ("upgrade", "h2c")]));
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use http::header::{
-    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, CACHE_CONTROL,
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ALLOW, CACHE_CONTROL,
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, VARY, WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
@@ -11,7 +11,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use super::{Asked, Class, Refused, Rejection};
 use crate::limit::Micros;
 use crate::policy::RefusalBody;
-use crate::proxy::body::ResponseBody;
+use crate::proxy::body::{BodyError, ResponseBody};
+use crate::proxy::forward::ForwardError;
 use crate::proxy::quota_headers::{EXPOSED, retry_after_secs};
 
 pub(super) fn respond(
@@ -42,8 +43,15 @@ pub(super) fn respond(
             headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
         }
     }
+    if matches!(rejection, Rejection::Trace) {
+        headers.insert(ALLOW, ALLOWED);
+    }
     // Where framing or target can be read in two ways, what follows on the connection may be no request of its own.
-    if asked.http1 && matches!(rejection, Rejection::Malformed(_)) {
+    // And a body that does not come to an end in time is not waited for (RFC 9110 15.5.9).
+    let stalled = |rejection: &Rejection| {
+        matches!(rejection, Rejection::Upstream(ForwardError::Body(BodyError::ClientIdle | BodyError::ClientSlow)))
+    };
+    if asked.http1 && (matches!(rejection, Rejection::Malformed(_)) || stalled(rejection)) {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
@@ -244,6 +252,8 @@ fn number(number: u64) -> HeaderValue {
     HeaderValue::from_str(itoa::Buffer::new().format(number)).expect("digits are visible ASCII")
 }
 
+/// What is served where a route lists no methods.
+pub const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");

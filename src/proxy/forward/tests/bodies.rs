@@ -3,9 +3,13 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use super::harness::{DEADLINE, OK, Origin, gateway, gateway_on, read_answer, read_head, route, upstream};
+use super::harness::{
+    DEADLINE, OK, Origin, conduct, gateway, gateway_on, gateway_with, read_answer, read_head, route, upstream,
+};
 use crate::limit::Micros;
+use crate::proxy::conduct::Conduct;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -235,4 +239,48 @@ fn other_informational_answers_are_not_the_answer() {
         "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
     );
     assert_eq!(gateway(upstream(origin.address)).ask(GET).body, "ok");
+}
+
+#[test]
+fn a_body_that_comes_too_slowly_is_408_and_the_end_of_its_connection() {
+    let origin = Origin::start(|conn| conn.until("never").map(|_| ()));
+    let strict = Conduct { body_rate: 1_000, body_grace: Micros(100_000), ..conduct() };
+    let relay = gateway_with(upstream(origin.address), route(), strict);
+    let answer = relay.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nslow");
+    assert_eq!((answer.status, answer.field("connection")), (408, Some("close")));
+    assert!(answer.body.contains("more slowly"), "{}", answer.body);
+    origin.wait_closed();
+}
+
+#[test]
+fn a_stream_and_a_body_whose_answer_has_begun_may_come_as_they_like() {
+    // Answers at once where there is no stream; the body goes on.
+    let origin = Origin::start(|conn| {
+        let head = conn.until("\r\n\r\n")?;
+        if !head.contains("grpc") {
+            conn.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegun\r\n")?;
+        }
+        conn.until("0\r\n\r\n")?;
+        conn.send(if head.contains("grpc") { OK } else { "0\r\n\r\n" })
+    });
+    let strict = Conduct { body_rate: 1_000, body_grace: Micros(20_000), ..conduct() };
+    let relay = gateway_with(upstream(origin.address), route(), strict);
+    for kind in ["application/grpc", "text/plain"] {
+        let mut client = relay.connect();
+        let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n");
+        client.write_all(head.as_bytes()).expect("sent");
+        // Longer than the grace: nothing comes meanwhile, and nothing is given up.
+        client.set_read_timeout(Some(Duration::from_millis(200))).expect("set");
+        let mut early = Vec::new();
+        let mut piece = [0; 1024];
+        while let Ok(read) = client.read(&mut piece) {
+            assert!(read > 0, "{kind} was given up: {}", String::from_utf8_lossy(&early));
+            early.extend_from_slice(&piece[..read]);
+        }
+        assert_eq!(early.is_empty(), kind == "application/grpc", "{}", String::from_utf8_lossy(&early));
+        client.set_read_timeout(Some(DEADLINE)).expect("set");
+        client.write_all(b"0\r\n\r\n").expect("sent");
+        let read = client.read(&mut piece).expect("the rest");
+        assert!(piece[..read].ends_with(if early.is_empty() { b"\r\n\r\nok" } else { b"0\r\n\r\n" }));
+    }
 }

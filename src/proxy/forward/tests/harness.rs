@@ -18,6 +18,7 @@ use crate::policy::upstream::{
 };
 use crate::policy::{FilledEdits, UpstreamTimeouts};
 use crate::proxy::body::{Received, ResponseBody};
+use crate::proxy::conduct::Conduct;
 use crate::proxy::forward::{Forwarder, Passage};
 use crate::proxy::framing;
 use crate::proxy::listener::{Address, Listen, bind};
@@ -37,6 +38,7 @@ struct Relay {
     clock: Clock,
     upstream: Arc<Upstream>,
     route: Arc<Route>,
+    conduct: Arc<Conduct>,
 }
 
 impl Relay {
@@ -56,10 +58,9 @@ impl Relay {
             route: &self.route,
             permit: &permit,
             request_edits: FilledEdits::default(),
-            response_edits: FilledEdits::default(),
             caller: 0,
             body_max: self.route.body_max,
-            body_idle: Micros::from_secs(5),
+            conduct: &self.conduct,
             received: Received::default(),
         };
         let forwarded = self.forwarder.forward(passage, &self.upstream, request).await?;
@@ -149,16 +150,27 @@ pub(super) fn gateway(upstream: Upstream) -> Gateway {
 
 /// A gateway in front of `upstream`, by `route`.
 pub(super) fn gateway_on(upstream: Upstream, route: Route) -> Gateway {
+    gateway_with(upstream, route, conduct())
+}
+
+/// What is asked of every request: silence for five seconds at most, on both sides of an upgrade.
+pub(super) fn conduct() -> Conduct {
+    Conduct { body_idle: Micros::from_secs(5), upgrade_idle: Micros::from_secs(5), ..Conduct::default() }
+}
+
+/// A gateway in front of `upstream`, by `route`, that treats requests like this.
+pub(super) fn gateway_with(upstream: Upstream, route: Route, conduct: Conduct) -> Gateway {
     let listen = Listen { address: Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()), tls: None };
     let bound = bind(&[listen], 1).expect("a free port");
     let Address::Tcp(address) = bound[0].address else { panic!("bound to TCP") };
-    let (upstream, route) = (Arc::new(upstream), Arc::new(route));
+    let (upstream, route, conduct) = (Arc::new(upstream), Arc::new(route), Arc::new(conduct));
     let workers = serve(bound, 1, Arc::new(Shared::new(Settings::default())), move |_| Relay {
         forwarder: Forwarder::new(),
         limiter: Limiter::new(&[], Arc::new(Backend::None), Clock::system(), ColdStart::Full),
         clock: Clock::system(),
         upstream: Arc::clone(&upstream),
         route: Arc::clone(&route),
+        conduct: Arc::clone(&conduct),
     })
     .expect("started");
     Gateway { address, _workers: workers }

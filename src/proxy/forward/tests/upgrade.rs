@@ -2,8 +2,9 @@
 
 use std::io::{Read, Write};
 
-use super::harness::{OK, Origin, gateway, read_head, upstream};
+use super::harness::{OK, Origin, conduct, gateway, gateway_with, read_head, route, upstream};
 use crate::limit::Micros;
+use crate::proxy::conduct::Conduct;
 
 const UPGRADE: &[u8] = b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
@@ -50,9 +51,8 @@ fn a_websocket_passes_both_ways() {
 #[test]
 fn a_tunnel_in_which_nothing_moves_is_closed() {
     let origin = echo();
-    let mut impatient = upstream(origin.address);
-    impatient.timeouts.idle = Micros(100_000);
-    let gateway = gateway(impatient);
+    let impatient = Conduct { upgrade_idle: Micros(100_000), ..conduct() };
+    let gateway = gateway_with(upstream(origin.address), route(), impatient);
     let mut client = gateway.connect();
     client.write_all(UPGRADE).expect("sent");
     read_head(&mut client).expect("a head");
