@@ -63,7 +63,7 @@ fn the_metrics_and_admin_pages_of_the_readme_exist() {
     let readme = read("README.md");
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&format!(
-        "[limits.it]\nrate = \"1/minute\"\nper = \"address\"\nfollow_upstream = {{ least = \"1/hour\" }}\n\
+        "[limits.it]\nrate = \"1/minute\"\nper = \"address\"\nfollow_upstream = {{ least = \"1/hour\", obey_quota = true }}\n\
          [limits.jobs]\nin_flight = \"adaptive\"\nper = \"everyone\"\n\
          [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"it\", \"jobs\"]\n",
         upstream.url()

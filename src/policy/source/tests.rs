@@ -9,7 +9,8 @@ fn with<T>(uri: &str, headers: &[(&'static str, &str)], read: impl FnOnce(&Descr
         map.append(*name, HeaderValue::from_str(value).expect("a value"));
     }
     let peer = Peer { address: None, port: 0, tls: false };
-    let request = Descriptor::new(&Default::default(), &Method::GET, &uri, &map, peer, None).expect("well formed");
+    let request =
+        Descriptor::new(&Default::default(), false, &Method::GET, &uri, &map, peer, None).expect("well formed");
     read(&request)
 }
 
