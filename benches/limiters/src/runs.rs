@@ -130,6 +130,44 @@ pub fn fenced<L: Limiter>(limiter: &L, keys: &[L::Key]) -> f64 {
     (worked() - start) / work as f64
 }
 
+/// What isolated decisions of two limiters come to, taken in alternation.
+pub struct Beside {
+    /// Nanoseconds per decision of each, the median of the rounds.
+    pub each: [f64; 2],
+    /// The first by the second: the median of the rounds' ratios, the least and the greatest.
+    pub ratio: [f64; 3],
+}
+
+/// Both limiters in one process, each over a table of the same size in pages of the same size, asked for the same keys in short
+/// rounds: whatever disturbs a round disturbs both. No round repeats keys that are still in the cache from the one before.
+pub fn beside<A, B>(a: &A, b: &B, a_keys: &[A::Key], b_keys: &[B::Key]) -> Beside
+where
+    A: Limiter,
+    B: Limiter,
+{
+    let (mut ones, mut others, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        let part = round % PARTS;
+        let of = |length: usize| part * length / PARTS..(part + 1) * length / PARTS;
+        let (a_keys, b_keys) = (&a_keys[of(a_keys.len())], &b_keys[of(b_keys.len())]);
+        let (one, other) = if round % 2 == 0 {
+            let one = fenced(a, a_keys);
+            (one, fenced(b, b_keys))
+        } else {
+            let other = fenced(b, b_keys);
+            (fenced(a, a_keys), other)
+        };
+        ones.push(one);
+        others.push(other);
+        ratios.push(one / other);
+    }
+    for figures in [&mut ones, &mut others, &mut ratios] {
+        figures.sort_by(f64::total_cmp);
+    }
+    let middle = ROUNDS / 2;
+    Beside { each: [ones[middle], others[middle]], ratio: [ratios[middle], ratios[0], ratios[ROUNDS - 1]] }
+}
+
 /// Asks for `count` keys once each, for no longer than [`FILL`]; how many it came to.
 pub fn fill(count: usize, mut visit: impl FnMut(&[u8; KEY]) -> bool) -> usize {
     let start = Instant::now();
@@ -166,6 +204,10 @@ const FIGURE: Duration = Duration::from_secs(4);
 
 /// How long filling a limiter with keys may take; beyond it the row says how far it came.
 const FILL: Duration = Duration::from_secs(40);
+
+/// How often two limiters take turns, and in how many parts of the keys.
+const ROUNDS: usize = 48;
+const PARTS: usize = 16;
 
 /// How long two threads run.
 const WINDOW: Duration = Duration::from_millis(150);
