@@ -28,6 +28,7 @@ use crate::clock::Clock;
 use crate::config::{self, Config, ConfigError};
 use crate::limit::{Limit, Placement, WhenDown};
 use crate::limiter::Limiter;
+use crate::proxy::forward::Fleet;
 use crate::proxy::gateway::{self, Gateway, Snapshot};
 use crate::proxy::listener::{self, Address, BindError, Listen};
 use crate::proxy::server;
@@ -170,7 +171,10 @@ fn start_with(config: Config, options: Options) -> Result<RunningGateway, StartE
         metrics: metrics.clone(),
         access,
         requests: Arc::default(),
+        fleet: Fleet::default(),
     };
+    let fleet = gateway.fleet.clone();
+    metrics.source("upstreams", move |samples| fleet.samples(samples));
     let server = Arc::new(server::Shared::new(mapped::server(&config)));
     let make = {
         let shared = gateway::Shared {
@@ -179,6 +183,7 @@ fn start_with(config: Config, options: Options) -> Result<RunningGateway, StartE
             metrics: metrics.clone(),
             access: gateway.access.clone(),
             requests: Arc::clone(&gateway.requests),
+            fleet: gateway.fleet.clone(),
         };
         let shared = Arc::new(shared);
         move |_| Gateway::new(&shared)
@@ -328,6 +333,12 @@ impl Core {
             let stats = &server.stats;
             for (why, count) in [("slow_reader", &stats.slow_reads), ("idle", &stats.idle_closed)] {
                 samples.counter("connections_ended", help, &[("why", why)], count.value());
+            }
+            let help = "HTTP/2 streams reset and connections ended by the gateway, by the error code they were told";
+            for (code, count) in server::HTTP2_ERRORS.iter().zip(&stats.http2_errors) {
+                if count.value() > 0 {
+                    samples.counter("http2_errors", help, &[("code", code)], count.value());
+                }
             }
         });
     }

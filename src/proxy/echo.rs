@@ -12,14 +12,22 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::body::{BodyError, Received, ResponseBody};
+use super::timers::Expiry;
+use crate::limit::Micros;
 
 /// Answers `request` with itself: at most `most` bytes of its body, counted in `received`. More than that breaks the
-/// answer off, since its head has gone out by then.
-pub fn answer(request: Request<Incoming>, most: Option<u64>, received: Received) -> Response<ResponseBody> {
+/// answer off, since its head has gone out by then; so does a caller that sends nothing for `idle`.
+pub fn answer(
+    request: Request<Incoming>,
+    most: Option<u64>,
+    idle: Micros,
+    received: Received,
+) -> Response<ResponseBody> {
     let (head, body) = request.into_parts();
     let with_body = !body.is_end_stream() && head.method != Method::HEAD;
     let mut response = if with_body {
-        Response::new(ResponseBody::Echo(EchoBody { incoming: body, left: most.unwrap_or(u64::MAX), received }))
+        let left = most.unwrap_or(u64::MAX);
+        Response::new(ResponseBody::Echo(EchoBody { incoming: body, left, idle: Expiry::after_micros(idle), received }))
     } else {
         let text = describe(&head.method, head.uri.path(), head.uri.query(), &head.headers);
         let length = text.len();
@@ -77,6 +85,7 @@ pub struct EchoBody {
     incoming: Incoming,
     /// Bytes the route still admits.
     left: u64,
+    idle: Expiry,
     received: Received,
 }
 
@@ -86,7 +95,11 @@ impl Body for EchoBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let body = self.get_mut();
-        let frame = std::task::ready!(Pin::new(&mut body.incoming).poll_frame(cx)).transpose();
+        let frame = match Pin::new(&mut body.incoming).poll_frame(cx) {
+            Poll::Ready(frame) => frame.transpose(),
+            Poll::Pending => return body.idle.poll(cx).map(|()| Some(Err(BodyError::ClientIdle))),
+        };
+        body.idle.reset();
         if let Ok(Some(piece)) = frame.as_ref().map(|frame| frame.as_ref().and_then(Frame::data_ref)) {
             body.received.add(piece.len());
             match body.left.checked_sub(piece.len() as u64) {

@@ -33,6 +33,9 @@ pub enum Malformed {
     /// The method is longer than any there is.
     #[error("the method is not understood")]
     Method,
+    /// HTTP/2: a field's value begins or ends with a blank.
+    #[error("a field's value must not begin or end with a blank")]
+    FieldValue,
     /// Expect says something other than `100-continue`.
     #[error("the only expectation understood is `100-continue`")]
     Expectation,
@@ -50,6 +53,7 @@ impl Malformed {
             Self::Connect => "connect",
             Self::Method => "method",
             Self::Expectation => "expectation",
+            Self::FieldValue => "field_value",
         }
     }
 }
@@ -86,6 +90,9 @@ pub fn admit<B>(request: &mut Request<B>) -> Result<Form, Malformed> {
     }
     if present.has(Present::EXPECT) {
         check_expectation(request.headers())?;
+    }
+    if request.version() >= Version::HTTP_2 {
+        check_values(request.headers())?;
     }
     settle_host(request)?;
     let via = present.has(Present::VIA);
@@ -141,6 +148,14 @@ fn check_transfer_encoding(headers: &HeaderMap, version: Version) -> Result<(), 
     } else {
         Err(Malformed::TransferCoding)
     }
+}
+
+/// HTTP/1's parser cuts blanks off a value, and so does the next that reads it in HTTP/1: one that kept them here would
+/// be another caller's key to us and the same to the upstream (RFC 9113 8.2.1).
+fn check_values(headers: &HeaderMap) -> Result<(), Malformed> {
+    let blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let bad = |value: &HeaderValue| blank(value.as_bytes().first()) || blank(value.as_bytes().last());
+    if headers.values().any(bad) { Err(Malformed::FieldValue) } else { Ok(()) }
 }
 
 fn check_expectation(headers: &HeaderMap) -> Result<(), Malformed> {

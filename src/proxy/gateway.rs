@@ -23,7 +23,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 
 use super::body::{Guarded, ResponseBody};
-use super::forward::{Forwarded, Forwarder, Passage};
+use super::forward::{Fleet, Forwarded, Forwarder, Passage};
 use super::rejection::{self, Rejection};
 use super::server::{ConnInfo, Event, Handler};
 use super::settle::Owed;
@@ -55,6 +55,8 @@ pub struct Shared {
     pub access: Option<AccessLog>,
     /// Requests under way, where they are bounded.
     pub requests: Arc<AtomicUsize>,
+    /// How the upstreams' servers fare.
+    pub fleet: Fleet,
 }
 
 /// Answers the requests of one worker.
@@ -148,7 +150,9 @@ impl Gateway {
             requests: Arc::clone(&shared.requests),
             ids: Cell::new(fastrand::u64(..)),
         };
-        Self { side: Rc::new(side), current: RefCell::new(Current { cache, held }), forwarder: Forwarder::new() }
+        let forwarder = Forwarder::of(shared.fleet.clone());
+        held.policy.upstreams.iter().for_each(|upstream| forwarder.watch(upstream));
+        Self { side: Rc::new(side), current: RefCell::new(Current { cache, held }), forwarder }
     }
 
     fn snapshot(&self) -> HeldSnapshot {
@@ -156,6 +160,7 @@ impl Gateway {
         let latest = cache.load();
         if !Arc::ptr_eq(latest, held) {
             *held = Rc::new(Arc::clone(latest));
+            held.policy.upstreams.iter().for_each(|upstream| self.forwarder.watch(upstream));
         }
         Rc::clone(held)
     }
@@ -254,7 +259,7 @@ impl Gateway {
             Target::Echo => {
                 journal.permitted(permit, Owed::new(rules));
                 request_edits.apply(request.headers_mut());
-                let mut response = echo::answer(request, body_max, received);
+                let mut response = echo::answer(request, body_max, snapshot.conduct.body_idle, received);
                 response_edits.apply(response.headers_mut());
                 return Ok(response.into());
             }

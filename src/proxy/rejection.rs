@@ -226,6 +226,7 @@ fn malformed(why: Malformed) -> Class {
         },
         Malformed::Method => Class { detail: "The method is not understood.", ..NOT_IMPLEMENTED },
         Malformed::Expectation => EXPECTATION,
+        Malformed::FieldValue => Class { detail: "A field's value must not begin or end with a blank.", ..BAD_REQUEST },
     }
 }
 
@@ -253,6 +254,7 @@ fn upstream(error: &ForwardError) -> Class {
         | ForwardError::Answer(_)
         | ForwardError::AnswerCoding
         | ForwardError::RefusedStream
+        | ForwardError::GoingAway
         | ForwardError::Upgrade => BAD_ANSWER,
         ForwardError::Rewrite => BAD_PATH,
         ForwardError::Body(BodyError::TooBig) => TOO_BIG,

@@ -7,6 +7,7 @@
 //! A deadline belongs to the thread it was made on. Polled on another it would watch that thread's wheel, so the
 //! request path, which never leaves its worker, is the only place for it.
 
+mod expiry;
 mod wheel;
 
 use std::cell::RefCell;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 
+pub use expiry::Expiry;
 use wheel::Wheel;
 
 /// How coarse the wheel is.

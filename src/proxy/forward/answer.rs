@@ -11,7 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
-use super::expiry::Expiry;
+use super::lanes::Place;
 use super::request::Outgoing;
 use super::tunnel::Tunnel;
 use super::{ForwardError, Forwarded, SWITCHING, Upgrade};
@@ -19,7 +19,7 @@ use crate::proxy::body::{BodyError, ResponseBody};
 use crate::proxy::conduct::protocol_name;
 use crate::proxy::headers;
 use crate::proxy::pool::{Pair, Slot};
-use crate::proxy::timers::{self, Deadline};
+use crate::proxy::timers::{self, Deadline, Expiry};
 
 /// A body from an HTTP/1 upstream. It drives the connection it comes from, which goes back to its pool when the
 /// exchange has ended cleanly and is closed otherwise.
@@ -170,12 +170,13 @@ pub struct UpstreamHttp2 {
     bounds: Bounds,
     broken: Broken,
     _slot: Slot,
+    _place: Place,
 }
 
 impl UpstreamHttp2 {
     /// The body `incoming` of an answer.
-    pub(super) const fn new(incoming: Incoming, bounds: Bounds, slot: Slot) -> Self {
-        Self { incoming, bounds, broken: Broken(None), _slot: slot }
+    pub(super) const fn new(incoming: Incoming, bounds: Bounds, slot: Slot, place: Place) -> Self {
+        Self { incoming, bounds, broken: Broken(None), _slot: slot, _place: place }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Opens connections to a server: names resolved, sockets connected, TLS spoken, all within one bound.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -9,11 +9,13 @@ use std::time::Duration;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::pki_types::ServerName;
+use socket2::TcpKeepalive;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
+use super::lanes::Heard;
 use super::{ForwardError, LocalExecutor, RequestBody, Stream, proxy_header};
 use crate::policy::upstream::{ProxyProtocol, Server, ServerAddress, Upstream};
 use crate::proxy::pool::Pair;
@@ -27,8 +29,36 @@ pub(super) struct Connector {
     resolve_every: Duration,
     proxy_protocol: ProxyProtocol,
     http2: bool,
+    /// How often a silent HTTP/2 connection with open streams is asked whether it lives.
+    ping_every: Duration,
+    resolver: Resolver,
     resolved: RefCell<Resolved>,
 }
+
+/// Who is asked for a name's addresses.
+enum Resolver {
+    /// The system, on a thread of its own.
+    System,
+    /// These answers, one after another.
+    #[cfg(test)]
+    Script(RefCell<std::collections::VecDeque<io::Result<Vec<SocketAddr>>>>),
+}
+
+impl Resolver {
+    async fn ask(&self, host: &str, port: u16) -> io::Result<Rc<[SocketAddr]>> {
+        match self {
+            Self::System => tokio::net::lookup_host((host, port)).await.map(Iterator::collect),
+            #[cfg(test)]
+            Self::Script(answers) => {
+                answers.borrow_mut().pop_front().expect("asked as often as scripted").map(Into::into)
+            }
+        }
+    }
+}
+
+/// An HTTP/2 connection: what sends on it, what drives it, what counts the reads that bring something.
+pub(super) type Http2 =
+    (http2::SendRequest<RequestBody>, http2::Connection<TokioIo<Heard>, RequestBody, LocalExecutor>, Rc<Cell<u64>>);
 
 /// The last answer of the resolver that held addresses.
 #[derive(Default)]
@@ -60,6 +90,10 @@ impl Connector {
             resolve_every: upstream.resolve_every.into(),
             proxy_protocol: upstream.proxy_protocol,
             http2: upstream.http2,
+            // A stream may be silent for as long as its idle timeout: in that time two questions at most, since some
+            // servers (gRPC's) close on the third.
+            ping_every: (Duration::from(upstream.timeouts.idle) / 2).max(PING_LEAST),
+            resolver: Resolver::System,
             resolved: RefCell::default(),
         })
     }
@@ -80,25 +114,21 @@ impl Connector {
         Ok(Box::new(Pair::new(sender, connection)))
     }
 
-    /// A fresh HTTP/2 connection, run by a task of its own on this worker.
+    /// A fresh HTTP/2 connection, which the caller has to drive, and the count of what is heard over it.
     ///
     /// # Errors
     /// As [`Connector::http1`].
-    pub(super) async fn http2(&self) -> Result<http2::SendRequest<RequestBody>, ForwardError> {
-        let stream = self.stream(None).await?;
+    pub(super) async fn http2(&self) -> Result<Http2, ForwardError> {
+        let (stream, heard) = Heard::new(self.stream(None).await?);
         let (sender, connection) = http2::Builder::new(LocalExecutor)
             .timer(TokioTimer::new())
-            .keep_alive_interval(PING_EVERY)
-            .keep_alive_timeout(PING_WITHIN)
+            .keep_alive_interval(self.ping_every)
+            .keep_alive_timeout(self.ping_every.min(PING_WITHIN))
             .adaptive_window(true)
             .handshake::<_, RequestBody>(TokioIo::new(stream))
             .await
             .map_err(ForwardError::Answer)?;
-        tokio::task::spawn_local(async move {
-            // Every stream learns of the connection's failure itself.
-            let _ = connection.await;
-        });
-        Ok(sender)
+        Ok((sender, connection, heard))
     }
 
     async fn stream(&self, client: Option<SocketAddr>) -> Result<Stream, ForwardError> {
@@ -126,6 +156,8 @@ impl Connector {
                 let mut stream = self.tcp(host, *port).await.map_err(ForwardError::Connect)?;
                 // A request is written in one piece: nothing is gained by waiting for more.
                 stream.set_nodelay(true).map_err(ForwardError::Connect)?;
+                // A system that cannot do it is served all the same.
+                let _ = notice_death(&stream);
                 let to = stream.peer_addr().ok();
                 self.introduce(&mut stream, client, to).await?;
                 match &self.tls {
@@ -193,13 +225,12 @@ impl Connector {
             }
         }
         // Half the time there is to connect: the last good answer must still be of use when the resolver hangs.
-        let answer = timers::within(self.timeout / 2, tokio::net::lookup_host((host, port)))
+        let answer = timers::within(self.timeout / 2, self.resolver.ask(host, port))
             .await
             .unwrap_or_else(|elapsed| Err(io::Error::new(io::ErrorKind::TimedOut, elapsed)));
         let mut resolved = self.resolved.borrow_mut();
         match answer {
             Ok(addresses) => {
-                let addresses: Rc<[SocketAddr]> = addresses.collect();
                 if !addresses.is_empty() {
                     resolved.addresses = addresses;
                     resolved.at = Some(Instant::now());
@@ -221,13 +252,47 @@ impl std::fmt::Debug for Connector {
     }
 }
 
+/// Has the kernel notice that the other end is gone without a word: bytes that nobody acknowledges, and silence on an
+/// idle connection, end it.
+fn notice_death(stream: &TcpStream) -> io::Result<()> {
+    let socket = socket2::SockRef::from(stream);
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(SILENT).with_interval(ASKED_EVERY).with_retries(3))?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(SILENT))?;
+    Ok(())
+}
+
 fn tls_error(error: io::Error) -> ForwardError {
     ForwardError::Tls(error.to_string())
 }
 
-/// How often a silent HTTP/2 connection is asked whether it lives, and how long the answer may take.
-const PING_EVERY: Duration = Duration::from_secs(30);
+/// Silent HTTP/2 connections are not asked more often than this whether they live; and how long the answer may take.
+const PING_LEAST: Duration = Duration::from_secs(1);
 const PING_WITHIN: Duration = Duration::from_secs(10);
+/// How long sent bytes may stay unacknowledged, and an idle connection without a sign of life.
+const SILENT: Duration = Duration::from_secs(30);
+const ASKED_EVERY: Duration = Duration::from_secs(10);
 /// Bytes an HTTP/1 answer may run ahead of a caller that reads slowly; its head must fit. What hyper takes by itself
 /// (400 KiB) makes a thousand slow readers half a gigabyte.
 const READ_BUFFER: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::upstream;
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_is_looked_up_again_and_the_last_good_answer_stands() {
+        let (old, new) = (SocketAddr::from(([192, 0, 2, 1], 80)), SocketAddr::from(([192, 0, 2, 2], 80)));
+        let upstream = upstream(old);
+        let mut connector = Connector::new(&upstream.servers[0], None, &upstream).expect("no TLS");
+        let failure = || Err(io::Error::other("the resolver is down"));
+        let answers = [failure(), Ok(vec![old]), Ok(vec![new]), failure(), Ok(Vec::new()), Ok(vec![old])];
+        connector.resolver = Resolver::Script(RefCell::new(answers.into()));
+        assert!(connector.resolve("app", 80).await.is_err(), "there is nothing to fall back on");
+        for (passed, expected) in [(0, old), (4, old), (1, new), (5, new), (0, new), (5, old)] {
+            tokio::time::advance(Duration::from_secs(passed)).await;
+            assert_eq!(&*connector.resolve("app", 80).await.expect("an answer"), [expected]);
+        }
+    }
+}

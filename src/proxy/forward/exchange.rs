@@ -10,9 +10,9 @@ use http::{Request, Response, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
-use hyper::client::conn::http2::SendRequest;
 
 use super::answer::{Bounds, Lease, UpstreamHttp2, answer, sanitise};
+use super::lanes::Place;
 use super::patience::Patience;
 use super::request::{Outgoing, Replay};
 use super::request_body::{Gate, RequestBody};
@@ -79,20 +79,26 @@ async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
 }
 
 async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) -> Result<Forwarded, ForwardError> {
-    let (mut sender, mut reused) = server.http2().await?;
+    let mut place = server.lanes.place(&server.connector).await?;
     let request = outgoing.request.take().expect("a prepared request is sent once");
     let mut request = addressed(server, request, true)?;
     let response = loop {
-        request = match converse_http2(&mut sender, request, outgoing).await {
+        request = match converse_http2(&place, request, outgoing).await {
             Ok(response) => break response,
-            Err(Failure::Final(error) | Failure::Silent(error)) => return Err(error),
-            Err(Failure::Unsent(request)) if reused => *request,
+            Err(Failure::Final(error) | Failure::Silent(error)) => {
+                // No other request shall wait on a connection that says nothing, or is about to close.
+                let stuck = matches!(error, ForwardError::ResponseTimeout) && place.is_silent();
+                if stuck || matches!(error, ForwardError::GoingAway) {
+                    place.retire();
+                }
+                return Err(error);
+            }
+            Err(Failure::Unsent(request)) if place.reused => *request,
             Err(Failure::Unsent(_)) => return Err(ForwardError::Closed),
         };
         // The connection took no more streams: nothing was sent.
-        server.drop_http2().await;
-        sender = server.http2().await?.0;
-        reused = false;
+        place.retire();
+        place = server.lanes.place(&server.connector).await?;
     };
     outgoing.answered();
     let (mut head, incoming) = response.into_parts();
@@ -103,16 +109,17 @@ async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
     let body = if incoming.is_end_stream() {
         ResponseBody::Empty
     } else {
-        ResponseBody::Http2(UpstreamHttp2::new(incoming, Bounds::take(outgoing), slot))
+        ResponseBody::Http2(UpstreamHttp2::new(incoming, Bounds::take(outgoing), slot, place))
     };
     Ok(Forwarded { response: Response::from_parts(head, body), tunnel: None })
 }
 
 async fn converse_http2(
-    sender: &mut SendRequest<RequestBody>,
+    place: &Place,
     request: Request<RequestBody>,
     outgoing: &mut Outgoing,
 ) -> Result<Response<Incoming>, Failure> {
+    let mut sender = place.sender();
     let mut answer = pin!(sender.try_send_request(request));
     let mut patience = Patience::new(outgoing);
     std::future::poll_fn(|cx| {
@@ -174,8 +181,8 @@ fn classify(error: hyper::Error) -> Failure {
     if let Some(broken) = body_error(&error) {
         return Failure::Final(ForwardError::Body(broken));
     }
-    if is_refused_stream(&error) {
-        return Failure::Final(ForwardError::RefusedStream);
+    if let Some(refused) = unprocessed(&error) {
+        return Failure::Final(refused);
     }
     // A reset may take the place of a plain end.
     if error.is_incomplete_message() || error.is_canceled() || error.is_closed() || is_io(&error) {
@@ -184,10 +191,14 @@ fn classify(error: hyper::Error) -> Failure {
     Failure::Final(ForwardError::Answer(error))
 }
 
-fn is_refused_stream(error: &hyper::Error) -> bool {
-    std::error::Error::source(error)
-        .and_then(|source| source.downcast_ref::<h2::Error>())
-        .is_some_and(|error| error.reason() == Some(h2::Reason::REFUSED_STREAM))
+/// HTTP/2's two ways to say that a request was not looked at, and may be sent again whatever it is (RFC 9113 8.7).
+fn unprocessed(error: &hyper::Error) -> Option<ForwardError> {
+    let error = std::error::Error::source(error)?.downcast_ref::<h2::Error>()?;
+    if error.is_go_away() && error.is_remote() {
+        // Told only to streams above the last one that the server took up.
+        return Some(ForwardError::GoingAway);
+    }
+    (error.reason() == Some(h2::Reason::REFUSED_STREAM)).then_some(ForwardError::RefusedStream)
 }
 
 fn is_io(error: &hyper::Error) -> bool {

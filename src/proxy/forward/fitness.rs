@@ -1,106 +1,243 @@
 //! Whether a server gets requests: how it has fared with them, what its health checks say, how lately it came back.
+//!
+//! Known once for all workers of a gateway: what one learns of a server the others need not find out by failures of
+//! their own, and one of them asks for its health.
 
-use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::policy::upstream::{Eject, Upstream};
+use crate::policy::upstream::{Eject, Health, Server, ServerAddress, Upstream};
+use crate::telemetry::metrics::Samples;
 
-/// One server's fitness, as this worker sees it.
+/// The servers of all upstreams, as all workers of a gateway see them. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Fleet {
+    known: Arc<Mutex<HashMap<Name, Weak<Fitness>>>>,
+}
+
+/// An upstream's name, and its server's.
+type Name = (Arc<str>, String);
+
+impl Fleet {
+    /// The fitness of `server` of `upstream`: the one the other workers have, unless a reload changed how it is judged.
+    pub(super) fn fitness(&self, upstream: &Upstream, server: &Server) -> Arc<Fitness> {
+        let name = (Arc::clone(&upstream.name), name(server));
+        let mut known = self.known.lock();
+        if let Some(fitness) = known.get(&name).and_then(Weak::upgrade).filter(|known| known.judges_as(upstream)) {
+            return fitness;
+        }
+        known.retain(|_, fitness| fitness.strong_count() > 0);
+        let fitness = Arc::new(Fitness::new(upstream));
+        known.insert(name, Arc::downgrade(&fitness));
+        fitness
+    }
+
+    /// What is to be told of every server that some worker knows.
+    pub fn samples(&self, samples: &mut Samples) {
+        let mut known: Vec<_> = {
+            let known = self.known.lock();
+            known.iter().filter_map(|(name, fitness)| Some((name.clone(), fitness.upgrade()?))).collect()
+        };
+        known.sort_by(|(a, _), (b, _)| a.cmp(b));
+        for ((upstream, server), fitness) in known {
+            let labels = [("upstream", &*upstream), ("server", server.as_str())];
+            let one = |holds: bool| f64::from(u8::from(holds));
+            let (healthy, ejected) = (fitness.healthy.load(Ordering::Relaxed), fitness.is_ejected());
+            samples.gauge(
+                "upstream_server_up",
+                "Whether a server of an upstream gets requests: healthy and not ejected",
+                &labels,
+                one(healthy && !ejected),
+            );
+            samples.gauge(
+                "upstream_server_ejected",
+                "Whether a server is left out for a while because it failed requests",
+                &labels,
+                one(ejected),
+            );
+            let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+            let help = "Times a server was left out because it failed requests";
+            samples.counter("upstream_server_ejections", help, &labels, count(&fitness.ejections));
+            if fitness.health.is_some() {
+                for (result, cell) in [("good", &fitness.checks_good), ("bad", &fitness.checks_bad)] {
+                    let labels = [labels[0], labels[1], ("result", result)];
+                    samples.counter("upstream_health_checks", "Health checks made, by result", &labels, count(cell));
+                }
+            }
+        }
+    }
+}
+
+/// What a server is called in metrics.
+fn name(server: &Server) -> String {
+    match &server.address {
+        ServerAddress::Tcp(host, port) => format!("{host}:{port}"),
+        ServerAddress::Unix(path) => format!("unix:{}", path.display()),
+    }
+}
+
+/// One server's fitness.
 #[derive(Debug)]
 pub(super) struct Fitness {
     eject: Eject,
-    failures: Cell<u32>,
-    ejected: Cell<Option<Instant>>,
-    /// What health checks say: answers in a row that differ from the present opinion.
-    healthy: Cell<bool>,
-    contrary: Cell<u32>,
     slow_start: Duration,
-    back: Cell<Option<Instant>>,
+    health: Option<Health>,
+    /// Moments are counted from here, in microseconds, so that atomics hold them; 0: none.
+    anchor: Instant,
+    failures: AtomicU32,
+    ejected_until: AtomicU64,
+    /// What health checks say: answers in a row that differ from the present opinion.
+    healthy: AtomicBool,
+    contrary: AtomicU32,
+    back_since: AtomicU64,
+    /// Whether some worker asks for its health.
+    watched: AtomicBool,
+    ejections: AtomicU64,
+    checks_good: AtomicU64,
+    checks_bad: AtomicU64,
 }
 
 impl Fitness {
     /// A server of `upstream`, thought well of until it fails.
-    pub(super) fn new(upstream: &Upstream) -> Self {
+    fn new(upstream: &Upstream) -> Self {
         Self {
             eject: upstream.eject,
-            failures: Cell::new(0),
-            ejected: Cell::new(None),
-            healthy: Cell::new(true),
-            contrary: Cell::new(0),
             slow_start: upstream.slow_start.into(),
-            back: Cell::new(None),
+            health: upstream.health.clone(),
+            anchor: Instant::now(),
+            failures: AtomicU32::new(0),
+            ejected_until: AtomicU64::new(0),
+            healthy: AtomicBool::new(true),
+            contrary: AtomicU32::new(0),
+            back_since: AtomicU64::new(0),
+            watched: AtomicBool::new(false),
+            ejections: AtomicU64::new(0),
+            checks_good: AtomicU64::new(0),
+            checks_bad: AtomicU64::new(0),
         }
+    }
+
+    fn judges_as(&self, upstream: &Upstream) -> bool {
+        self.eject == upstream.eject
+            && self.health == upstream.health
+            && self.slow_start == Duration::from(upstream.slow_start)
     }
 
     /// A request got its answer.
     pub(super) fn succeeded(&self) {
-        self.failures.set(0);
+        // Looked at first: a store on every request would be a line that all cores write.
+        if self.failures.load(Ordering::Relaxed) != 0 {
+            self.failures.store(0, Ordering::Relaxed);
+        }
     }
 
     /// A request failed: after so many in a row the server is left out, longer each time.
     pub(super) fn failed(&self) {
-        let failures = self.failures.get().saturating_add(1);
-        self.failures.set(failures);
+        let failures = self.failures.load(Ordering::Relaxed).saturating_add(1);
+        self.failures.store(failures, Ordering::Relaxed);
         if let Some(over) = failures.checked_sub(self.eject.failures.max(1)) {
+            // Requests that were under way when it was left out say nothing new.
+            if self.is_ejected() {
+                self.failures.store(failures - 1, Ordering::Relaxed);
+                return;
+            }
             let pause = Duration::from(self.eject.wait).saturating_mul(1 << over.min(PAUSE_DOUBLINGS));
-            self.ejected.set(Instant::now().checked_add(pause));
+            self.ejected_until.store(self.moment().saturating_add(micros(pause)), Ordering::Relaxed);
+            self.ejections.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// A health check's verdict; the opinion changes after `unhealthy_after` or `healthy_after` of them in a row.
     pub(super) fn checked(&self, good: bool, healthy_after: u32, unhealthy_after: u32) {
-        if good == self.healthy.get() {
-            self.contrary.set(0);
+        if good { &self.checks_good } else { &self.checks_bad }.fetch_add(1, Ordering::Relaxed);
+        if good == self.healthy.load(Ordering::Relaxed) {
+            self.contrary.store(0, Ordering::Relaxed);
             return;
         }
-        let contrary = self.contrary.get() + 1;
-        self.contrary.set(contrary);
+        let contrary = self.contrary.fetch_add(1, Ordering::Relaxed) + 1;
         if contrary >= if good { healthy_after } else { unhealthy_after } {
-            self.contrary.set(0);
-            self.healthy.set(good);
+            self.contrary.store(0, Ordering::Relaxed);
+            self.healthy.store(good, Ordering::Relaxed);
             if good {
-                self.failures.set(0);
-                self.ejected.set(None);
+                self.failures.store(0, Ordering::Relaxed);
+                self.ejected_until.store(0, Ordering::Relaxed);
                 self.came_back();
             }
         }
     }
 
+    /// Takes on the health checks of this server, unless some worker has them.
+    pub(super) fn watch(self: &Arc<Self>) -> Option<Watch> {
+        (!self.watched.swap(true, Ordering::Relaxed)).then(|| Watch(Arc::clone(self)))
+    }
+
     /// Whether it gets requests at present. When its pause is over the next request tries it again.
     pub(super) fn is_fit(&self) -> bool {
-        if !self.healthy.get() {
+        if !self.healthy.load(Ordering::Relaxed) {
             return false;
         }
-        match self.ejected.get() {
-            None => self.takes_its_share(),
-            Some(until) if Instant::now() < until => false,
-            Some(_) => {
-                self.ejected.set(None);
-                self.came_back();
+        match self.ejected_until.load(Ordering::Relaxed) {
+            0 => self.takes_its_share(),
+            until if self.moment() < until => false,
+            until => {
+                // One worker tells that it came back.
+                let first = self.ejected_until.compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
+                if first.is_ok() {
+                    self.came_back();
+                }
                 true
             }
         }
     }
 
+    fn is_ejected(&self) -> bool {
+        let until = self.ejected_until.load(Ordering::Relaxed);
+        until != 0 && self.moment() < until
+    }
+
     fn came_back(&self) {
         if !self.slow_start.is_zero() {
-            self.back.set(Some(Instant::now()));
+            self.back_since.store(self.moment(), Ordering::Relaxed);
         }
     }
 
     /// A server that came back gets a share that grows with time, a tenth at the least.
     fn takes_its_share(&self) -> bool {
-        let Some(back) = self.back.get() else { return true };
-        let since = back.elapsed();
-        if since >= self.slow_start {
-            self.back.set(None);
+        let back = self.back_since.load(Ordering::Relaxed);
+        if back == 0 {
             return true;
         }
-        let part = since.as_micros().saturating_mul(100) / self.slow_start.as_micros().max(1);
-        fastrand::u128(..100) < part.max(10)
+        let (since, whole) = (self.moment().saturating_sub(back), micros(self.slow_start).max(1));
+        if since >= whole {
+            self.back_since.store(0, Ordering::Relaxed);
+            return true;
+        }
+        fastrand::u64(..100) < (u128::from(since) * 100 / u128::from(whole)).max(10) as u64
     }
+
+    /// Now, never 0.
+    fn moment(&self) -> u64 {
+        micros(self.anchor.elapsed()).saturating_add(1)
+    }
+}
+
+/// The health checks of a server, which one worker makes for all; given up when dropped.
+#[derive(Debug)]
+pub(super) struct Watch(Arc<Fitness>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.watched.store(false, Ordering::Relaxed);
+    }
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// A pause is doubled so often at most.
@@ -108,19 +245,19 @@ const PAUSE_DOUBLINGS: u32 = 5;
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{server, upstream};
     use super::*;
     use crate::limit::Micros;
 
+    fn judged(slow_start: Duration) -> Upstream {
+        let mut upstream = upstream(([127, 0, 0, 1], 9).into());
+        upstream.eject = Eject { failures: 2, wait: Micros::from_secs(10) };
+        upstream.slow_start = Micros(micros(slow_start));
+        upstream
+    }
+
     fn fitness(slow_start: Duration) -> Fitness {
-        Fitness {
-            eject: Eject { failures: 2, wait: Micros::from_secs(10) },
-            failures: Cell::new(0),
-            ejected: Cell::new(None),
-            healthy: Cell::new(true),
-            contrary: Cell::new(0),
-            slow_start,
-            back: Cell::new(None),
-        }
+        Fitness::new(&judged(slow_start))
     }
 
     #[tokio::test(start_paused = true)]
@@ -162,5 +299,53 @@ mod tests {
         assert!((1..400).contains(&taken), "{taken}");
         tokio::time::advance(Duration::from_secs(10)).await;
         assert!((0..100).all(|_| server.is_fit()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_was_left_out_gets_its_share_back_slowly() {
+        let server = fitness(Duration::from_secs(10));
+        server.failed();
+        server.failed();
+        assert!(!server.is_fit());
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert!(server.is_fit(), "the one that tries it");
+        let taken = (0..1000).filter(|_| server.is_fit()).count();
+        assert!((1..400).contains(&taken), "{taken}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_of_what_was_under_way_do_not_lengthen_the_pause() {
+        let server = fitness(Duration::ZERO);
+        for _ in 0..50 {
+            server.failed();
+        }
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert!(server.is_fit());
+        assert_eq!(server.ejections.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn workers_share_what_they_know_until_it_is_judged_differently() {
+        let (fleet, upstream) = (Fleet::default(), judged(Duration::ZERO));
+        let one = fleet.fitness(&upstream, &upstream.servers[0]);
+        let two = fleet.fitness(&upstream, &upstream.servers[0]);
+        assert!(Arc::ptr_eq(&one, &two));
+        one.failed();
+        two.failed();
+        assert!(!one.is_fit() && !two.is_fit());
+        let watch = one.watch().expect("nobody has them");
+        assert!(two.watch().is_none(), "one asks for all");
+        drop(watch);
+        assert!(two.watch().is_some(), "when it goes another takes over");
+
+        let other = server(([127, 0, 0, 1], 10).into());
+        assert!(fleet.fitness(&upstream, &other).is_fit(), "another server");
+        let mut samples = Samples::default();
+        fleet.samples(&mut samples);
+        let told = format!("{samples:?}");
+        assert!(told.contains("upstream_server_up") && told.contains("127.0.0.1:9"), "{told}");
+        let mut stricter = upstream.clone();
+        stricter.eject.failures = 1;
+        assert!(!Arc::ptr_eq(&one, &fleet.fitness(&stricter, &stricter.servers[0])));
     }
 }

@@ -6,8 +6,9 @@
 mod answer;
 mod connect;
 mod exchange;
-mod expiry;
 mod fitness;
+mod grpc;
+mod lanes;
 mod outgoing;
 mod pace;
 mod patience;
@@ -34,6 +35,7 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
 pub use answer::{UpstreamHttp1, UpstreamHttp2};
+pub use fitness::Fleet;
 pub use request_body::RequestBody;
 pub use stream::Stream;
 pub use tunnel::{Carried, Tunnel};
@@ -126,6 +128,9 @@ pub enum ForwardError {
     /// HTTP/2: the stream was refused before it was looked at.
     #[error("the stream was refused")]
     RefusedStream,
+    /// HTTP/2: the server closes the connection, and has not looked at the request.
+    #[error("the server closes its connection")]
+    GoingAway,
     /// A 101 that nobody asked for.
     #[error("the upstream switched protocols unasked")]
     Upgrade,
@@ -151,6 +156,7 @@ impl ForwardError {
             Self::Closed => "closed",
             Self::AnswerCoding => "answer_coding",
             Self::RefusedStream => "refused_stream",
+            Self::GoingAway => "going_away",
             Self::Upgrade => "upgrade",
             Self::Body(error) => error.label(),
             Self::Rewrite => "rewrite",
@@ -161,7 +167,8 @@ impl ForwardError {
 impl ForwardError {
     /// Whether it speaks against the server it came from.
     const fn is_the_upstreams(&self) -> bool {
-        !matches!(self, Self::Overloaded | Self::NoServer | Self::Body(_) | Self::Rewrite)
+        // A server that goes away in order is replaced, not ill.
+        !matches!(self, Self::Overloaded | Self::NoServer | Self::Body(_) | Self::Rewrite | Self::GoingAway)
     }
 }
 
@@ -169,6 +176,20 @@ impl Forwarder {
     /// A forwarder without a connection.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A forwarder without a connection, which shares with others how servers fare.
+    pub fn of(fleet: Fleet) -> Self {
+        Self { inner: Rc::new(Inner { upstreams: Upstreams::new(fleet), swept: Cell::new(false) }) }
+    }
+
+    /// Has the servers of `upstream` asked for their health before its first request comes.
+    pub fn watch(&self, upstream: &Arc<Upstream>) {
+        if upstream.health.is_some()
+            && let Err(error) = self.inner.upstreams.state(upstream)
+        {
+            tracing::warn!(upstream = %upstream.name, %error, "its health is not asked for");
+        }
     }
 
     /// Sends `request` to `upstream` and gives its answer, as soon as its head is there. Dropping the future, or the
@@ -231,7 +252,9 @@ impl Forwarder {
                         ForwardError::Connect(_) | ForwardError::ConnectTimeout | ForwardError::Tls(_) => {
                             retry.connect_failure
                         }
-                        ForwardError::RefusedStream => retry.refused_stream && outgoing.has_copy(),
+                        ForwardError::RefusedStream | ForwardError::GoingAway => {
+                            retry.refused_stream && outgoing.has_copy()
+                        }
                         _ => false,
                     }
                 }
@@ -270,7 +293,10 @@ async fn sweep(forwarder: Weak<Inner>) {
         let Some(inner) = forwarder.upgrade() else { return };
         // The connections register this task's waker: one that closes while idle wakes it for nothing, at most once.
         std::future::poll_fn(|cx| {
-            inner.upstreams.for_each(|server| server.pool.sweep(cx));
+            inner.upstreams.for_each(|server| {
+                server.pool.sweep(cx);
+                server.lanes.sweep();
+            });
             Poll::Ready(())
         })
         .await;

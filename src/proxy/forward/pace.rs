@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::expiry::Expiry;
 use crate::limit::Micros;
 use crate::proxy::body::BodyError;
+use crate::proxy::timers::Expiry;
 
 /// The bounds on one body. They cost nothing until it is waited for; time in which the upstream takes nothing does not
 /// count.

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::expiry::Expiry;
 use super::request::Outgoing;
 use super::request_body::{Gate, Progress};
-use crate::proxy::timers::Deadline;
+use crate::proxy::timers::{Deadline, Expiry};
 
 /// The bounds on the head of an answer: its own, counted from the last piece of the request's body on, and the total.
 pub(super) struct Patience<'o> {

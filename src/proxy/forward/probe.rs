@@ -1,4 +1,7 @@
-//! Active health checks: one task per server and worker asks a path and tells the server's fitness.
+//! Active health checks: a path is asked for, and the server's fitness is told.
+//!
+//! Each worker has a task for each server; one of them asks, and when its worker lets go of the server another takes
+//! over.
 
 use std::pin::pin;
 use std::rc::{Rc, Weak};
@@ -14,11 +17,15 @@ use crate::proxy::timers;
 
 /// Checks `server` until nobody holds it any more.
 pub(super) async fn run(server: Weak<ServerState>, health: Health) {
+    let mut watch = None;
     loop {
         let Some(held) = server.upgrade() else { return };
-        let good = timers::within(health.timeout.into(), ask(&held, &health.path)).await;
-        let good = matches!(good, Ok(Ok(status)) if status.is_success() || status.is_redirection());
-        held.fitness.checked(good, health.healthy_after, health.unhealthy_after);
+        watch = watch.or_else(|| held.fitness.watch());
+        if watch.is_some() {
+            let good = timers::within(health.timeout.into(), ask(&held, &health.path)).await;
+            let good = matches!(good, Ok(Ok(status)) if status.is_success() || status.is_redirection());
+            held.fitness.checked(good, health.healthy_after, health.unhealthy_after);
+        }
         drop(held);
         // A random part apart: workers and gateways must not ask in step.
         let every = std::time::Duration::from(health.every);
@@ -42,7 +49,11 @@ async fn ask(server: &Rc<ServerState>, path: &str) -> Result<StatusCode, Forward
     if server.speaks_http2 {
         head.headers.remove(HOST);
         head.version = Version::HTTP_2;
-        let mut sender = server.connector.http2().await?;
+        let (mut sender, connection, _) = server.connector.http2().await?;
+        tokio::task::spawn_local(async move {
+            // What became of it the answer tells.
+            let _ = connection.await;
+        });
         let response = sender.send_request(Request::from_parts(head, body)).await.map_err(ForwardError::Answer)?;
         return Ok(response.status());
     }

@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, Request, Uri, Version};
 use smallvec::SmallVec;
 
-use super::Upgrade;
 use super::request_body::{Gate, Progress, RequestBody};
+use super::{Upgrade, grpc};
 use crate::policy::UpstreamTimeouts;
 use crate::policy::upstream::{Retry, Upstream};
 use crate::proxy::timers::Deadline;
@@ -40,6 +41,8 @@ impl Outgoing {
         upstream: &Upstream,
         client: Option<SocketAddr>,
     ) -> Self {
+        // A gRPC caller says itself how long it waits.
+        let deadline = grpc::timeout(request.headers());
         Self {
             idempotent: request.method().is_idempotent(),
             request: Some(request),
@@ -47,7 +50,7 @@ impl Outgoing {
             gate,
             upgrade,
             timeouts: upstream.timeouts,
-            total: upstream.total.map(|total| Deadline::after(total.into())),
+            total: earliest(upstream.total.map(Into::into), deadline).map(Deadline::after),
             client,
             copy: None,
         }
@@ -85,6 +88,10 @@ impl Outgoing {
             self.request = self.copy.clone().map(Replay::request);
         }
     }
+}
+
+fn earliest(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    one.into_iter().chain(other).min()
 }
 
 /// What is needed to send a request once more.

@@ -1,13 +1,14 @@
 //! One server of an upstream as this worker sees it: its pool, its connector, how it has fared lately.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
-use hyper::client::conn::http2;
 use tokio_rustls::TlsConnector;
 
+use super::ForwardError;
 use super::connect::Connector;
 use super::fitness::Fitness;
-use super::{ForwardError, RequestBody};
+use super::lanes::Lanes;
 use crate::policy::upstream::{HostPolicy, ProxyProtocol, Server, Upstream};
 use crate::proxy::pool::{Bounds, Pool};
 
@@ -22,19 +23,25 @@ pub(super) struct ServerState {
     pub(super) pool: Rc<Pool>,
     /// Opens new ones.
     pub(super) connector: Connector,
-    http2: tokio::sync::Mutex<Option<http2::SendRequest<RequestBody>>>,
-    /// Whether it gets requests.
-    pub(super) fitness: Fitness,
+    /// Its HTTP/2 connections.
+    pub(super) lanes: Lanes,
+    /// Whether it gets requests, as all workers know it.
+    pub(super) fitness: Arc<Fitness>,
     /// Whether HTTP/2 is spoken to it.
     pub(super) speaks_http2: bool,
 }
 
 impl ServerState {
-    /// `server` of `upstream`, without a connection yet.
+    /// `server` of `upstream`, which fares as `fitness` says, without a connection yet.
     ///
     /// # Errors
     /// When its TLS name is no name.
-    pub(super) fn new(server: &Server, upstream: &Upstream, tls: Option<&TlsConnector>) -> Result<Self, ForwardError> {
+    pub(super) fn new(
+        server: &Server,
+        upstream: &Upstream,
+        tls: Option<&TlsConnector>,
+        fitness: Arc<Fitness>,
+    ) -> Result<Self, ForwardError> {
         // A connection that names its client serves no other.
         let shared = upstream.proxy_protocol == ProxyProtocol::Off;
         let bounds = Bounds {
@@ -49,28 +56,9 @@ impl ServerState {
             host: upstream.host.clone(),
             pool: Rc::new(Pool::new(bounds)),
             connector: Connector::new(server, tls, upstream)?,
-            http2: tokio::sync::Mutex::new(None),
-            fitness: Fitness::new(upstream),
+            lanes: Lanes::new(bounds.idle_age),
+            fitness,
             speaks_http2: upstream.http2,
         })
-    }
-
-    /// A handle on the one HTTP/2 connection, opened if there is none; the flag says that it has served before.
-    ///
-    /// # Errors
-    /// When it cannot be opened.
-    pub(super) async fn http2(&self) -> Result<(http2::SendRequest<RequestBody>, bool), ForwardError> {
-        let mut current = self.http2.lock().await;
-        if let Some(sender) = current.as_ref().filter(|sender| !sender.is_closed()) {
-            return Ok((sender.clone(), true));
-        }
-        let sender = Box::pin(self.connector.http2()).await?;
-        *current = Some(sender.clone());
-        Ok((sender, false))
-    }
-
-    /// Forgets the HTTP/2 connection: it takes no more streams.
-    pub(super) async fn drop_http2(&self) {
-        *self.http2.lock().await = None;
     }
 }

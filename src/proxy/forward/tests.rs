@@ -5,5 +5,8 @@ mod connections;
 mod framing;
 mod harness;
 mod http2;
+mod lanes;
 mod upgrade;
 mod upstreams;
+
+pub(in crate::proxy::forward) use harness::{server, upstream};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio_rustls::TlsConnector;
 
+use super::fitness::Fleet;
 use super::server::ServerState;
 use super::{ForwardError, probe, tls};
 use crate::policy::upstream::{Balance, Upstream};
@@ -29,9 +30,16 @@ pub(super) struct UpstreamState {
 pub(super) struct Upstreams {
     /// By the address of the policy's upstream, which each state keeps alive.
     known: RefCell<hashbrown::HashMap<usize, Rc<UpstreamState>>>,
+    /// How their servers fare, as all workers know it.
+    fleet: Fleet,
 }
 
 impl Upstreams {
+    /// None yet; how servers fare is shared with `fleet`.
+    pub(super) fn new(fleet: Fleet) -> Self {
+        Self { known: RefCell::default(), fleet }
+    }
+
     /// The state of `upstream`, made at first sight. An upstream that a reload left unchanged keeps its connections.
     ///
     /// # Errors
@@ -50,7 +58,7 @@ impl Upstreams {
                 next: Cell::new(0),
                 budget: Cell::new(BUDGET_MAX),
             }),
-            None => Rc::new(UpstreamState::new(upstream)?),
+            None => Rc::new(UpstreamState::new(upstream, &self.fleet)?),
         };
         // Upstreams of policies that nobody holds any more.
         known.retain(|_, state| Arc::strong_count(&state.upstream) > 1);
@@ -69,7 +77,7 @@ impl Upstreams {
 }
 
 impl UpstreamState {
-    fn new(upstream: &Arc<Upstream>) -> Result<Self, ForwardError> {
+    fn new(upstream: &Arc<Upstream>, fleet: &Fleet) -> Result<Self, ForwardError> {
         let speaks_tls = upstream.servers.iter().any(|server| server.tls.is_some());
         let connector = if speaks_tls {
             let config = tls::client_config(&upstream.tls, upstream.http2).map_err(ForwardError::Tls)?;
@@ -80,7 +88,10 @@ impl UpstreamState {
         let servers = upstream
             .servers
             .iter()
-            .map(|server| ServerState::new(server, upstream, connector.as_ref()).map(Rc::new))
+            .map(|server| {
+                let fitness = fleet.fitness(upstream, server);
+                ServerState::new(server, upstream, connector.as_ref(), fitness).map(Rc::new)
+            })
             .collect::<Result<Vec<_>, _>>()?;
         if let Some(health) = &upstream.health {
             for server in &servers {
@@ -214,6 +225,19 @@ const DRAWS_MAX: u32 = 256;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn retries_are_a_fifth_of_the_requests_in_the_long_run() {
+        let upstream = Arc::new(super::super::tests::upstream(([127, 0, 0, 1], 9).into()));
+        let state = UpstreamState::new(&upstream, &Fleet::default()).expect("no TLS");
+        let burst = (0..1000).filter(|_| state.withdraw()).count();
+        assert_eq!(burst, 100, "a hundred may follow each other");
+        let retried = (0..1000).filter(|_| {
+            state.deposit();
+            state.withdraw()
+        });
+        assert_eq!(retried.count(), 200);
+    }
 
     #[test]
     fn turns_follow_the_weights_and_interleave() {

@@ -54,6 +54,11 @@ impl Place {
         if open >= most { Err(Full::Total) } else { Ok(place) }
     }
 
+    /// What the workers share.
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// Counts the connection to the address it came from too.
     pub(super) fn from(&mut self, address: IpAddr, settings: &Settings) -> Result<(), Full> {
         let Some(most) = settings.connections_per_address else {

@@ -178,7 +178,7 @@ async fn speak<H: Handler>(
 ) {
     let http2 = connection.http2;
     let state = Arc::new(State::default());
-    let io = TokioIo::new(Io::new(way.transport, way.ahead, Arc::clone(&state), way.place));
+    let io = TokioIo::new(Io::new(way.transport, way.ahead, Arc::clone(&state), way.place, http2));
     let served = Rc::new(Served {
         handler: Rc::clone(&door.handler),
         connection: Rc::new(connection),

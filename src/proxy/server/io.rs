@@ -11,6 +11,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
 use super::bounds::Place;
+use super::frames::Frames;
 use super::respond;
 use super::state::State;
 
@@ -113,12 +114,16 @@ pub(super) struct Io {
     ahead: Bytes,
     state: Arc<State>,
     /// Held as long as the socket is, through an upgrade too.
-    _place: Place,
+    place: Place,
+    /// HTTP/2: the frames that went out.
+    frames: Option<Box<Frames>>,
+    /// The last read brought bytes, and none was asked for since: nobody waits for the socket.
+    unheeded: bool,
 }
 
 impl Io {
-    pub(super) fn new(transport: Transport, ahead: Bytes, state: Arc<State>, place: Place) -> Self {
-        Self { transport, ahead, state, _place: place }
+    pub(super) fn new(transport: Transport, ahead: Bytes, state: Arc<State>, place: Place, http2: bool) -> Self {
+        Self { transport, ahead, state, place, frames: http2.then(Box::default), unheeded: false }
     }
 
     /// Writes `bytes` if the socket takes them at once, then closes.
@@ -166,6 +171,33 @@ impl Io {
         }
     }
 
+    /// Whether the caller of a request under way has gone, where nobody but us would see it: with more requests of its
+    /// caller at hand the library reads no further, and so never comes to the end.
+    fn is_forsaken(&self, cx: &mut Context<'_>) -> bool {
+        if !self.unheeded || self.frames.is_some() || !self.state.is_busy() {
+            return false;
+        }
+        let plain = match &self.transport {
+            Transport::Plain(plain) => plain,
+            // An end in good order is bytes here, which only the session could read: it is seen when they are.
+            Transport::Tls(stream) => stream.get_ref().0,
+        };
+        let Plain::Tcp(stream) = plain else { return false };
+        let mut byte = [0];
+        matches!(stream.poll_peek(cx, &mut ReadBuf::new(&mut byte)), Poll::Ready(Ok(0) | Err(_)))
+    }
+
+    /// Follows what of `slices` went out.
+    fn follow(&mut self, slices: &[io::IoSlice<'_>], result: &Poll<io::Result<usize>>) {
+        let (Some(frames), Poll::Ready(Ok(written))) = (&mut self.frames, result) else { return };
+        let mut left = *written;
+        for slice in slices {
+            let taken = left.min(slice.len());
+            frames.follow(&slice[..taken], |code| self.place.shared().stats.http2_error(code));
+            left -= taken;
+        }
+    }
+
     fn note(&self, result: Poll<io::Result<usize>>, length: usize) -> Poll<io::Result<usize>> {
         match &result {
             Poll::Ready(Ok(written)) => self.state.wrote(*written >= length),
@@ -198,6 +230,7 @@ impl Io {
 impl AsyncRead for Io {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.ahead.has_remaining() {
+            self.unheeded = true;
             let length = self.ahead.len().min(buf.remaining());
             buf.put_slice(&self.ahead.split_to(length));
             if self.ahead.is_empty() {
@@ -211,7 +244,8 @@ impl AsyncRead for Io {
             Transport::Plain(plain) => Pin::new(plain).poll_read(cx, buf),
             Transport::Tls(stream) => Pin::new(&mut **stream).poll_read(cx, buf),
         };
-        if buf.filled().len() > before {
+        self.unheeded = buf.filled().len() > before;
+        if self.unheeded {
             self.state.read();
         } else if result.is_ready() {
             self.state.end();
@@ -229,6 +263,7 @@ impl AsyncWrite for Io {
             return self.poll_transport(cx, &answer).map_ok(|_| bytes.len());
         }
         let result = self.poll_transport(cx, bytes);
+        self.follow(&[io::IoSlice::new(bytes)], &result);
         self.note(result, bytes.len())
     }
 
@@ -245,6 +280,7 @@ impl AsyncWrite for Io {
             Transport::Plain(plain) => Pin::new(plain).poll_write_vectored(cx, slices),
             Transport::Tls(stream) => Pin::new(&mut **stream).poll_write_vectored(cx, slices),
         };
+        self.follow(slices, &result);
         self.note(result, length)
     }
 
@@ -256,6 +292,10 @@ impl AsyncWrite for Io {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_forsaken(cx) {
+            self.state.end();
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         match &mut self.transport {
             Transport::Plain(_) => Poll::Ready(Ok(())),
             Transport::Tls(stream) => {

@@ -6,6 +6,7 @@
 mod accept;
 mod bounds;
 mod connection;
+mod frames;
 mod io;
 mod proxy_protocol;
 mod respond;
@@ -30,7 +31,7 @@ use crate::policy::Peer;
 use crate::policy::address::NetSet;
 
 pub use bounds::Bounds;
-pub use stats::Stats;
+pub use stats::{HTTP2_ERRORS, Stats};
 
 /// Answers requests. One handler per worker; it never leaves its thread.
 pub trait Handler: 'static {

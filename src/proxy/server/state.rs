@@ -92,6 +92,11 @@ impl State {
         self.in_flight.load(Ordering::Relaxed) == 0 && !self.unwritten.load(Ordering::Relaxed)
     }
 
+    /// Whether a request is under way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.in_flight.load(Ordering::Relaxed) > 0
+    }
+
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }

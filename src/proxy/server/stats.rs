@@ -47,9 +47,19 @@ pub struct Stats {
     pub proxy_header_failures: Count,
     /// Requests whose handler panicked, and connections that did.
     pub panics: Count,
+    /// HTTP/2: streams that were reset and connections that were ended, by the error code they were told.
+    pub http2_errors: [Count; HTTP2_ERRORS.len()],
 }
 
 impl Stats {
+    /// A stream was reset, or a connection ended, with this code. An end in good order is none (RFC 9113 7).
+    pub(super) fn http2_error(&self, code: u32) {
+        let index = usize::try_from(code).unwrap_or(usize::MAX).checked_sub(1);
+        if let Some(count) = index.and_then(|index| self.http2_errors.get(index)) {
+            count.add();
+        }
+    }
+
     /// Every counter with its name.
     pub fn each(&self) -> [(&'static str, u64); 13] {
         [
@@ -69,3 +79,20 @@ impl Stats {
         ]
     }
 }
+
+/// The names of HTTP/2's error codes from 1 on (RFC 9113 7).
+pub const HTTP2_ERRORS: [&str; 13] = [
+    "protocol_error",
+    "internal_error",
+    "flow_control_error",
+    "settings_timeout",
+    "stream_closed",
+    "frame_size_error",
+    "refused_stream",
+    "cancel",
+    "compression_error",
+    "connect_error",
+    "enhance_your_calm",
+    "inadequate_security",
+    "http_1_1_required",
+];

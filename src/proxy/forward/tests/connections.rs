@@ -179,6 +179,26 @@ fn a_client_that_goes_takes_its_request_along() {
 }
 
 #[test]
+fn a_client_that_goes_is_noticed_behind_the_requests_it_left() {
+    let origin = Origin::start(|conn| {
+        conn.request()?;
+        // Never answered: only the end of the connection ends this.
+        conn.receive().map(|_| ())
+    });
+    let mut patient = upstream(origin.address);
+    patient.timeouts.response = Micros::from_secs(3600);
+    let gateway = gateway(patient);
+    let mut client = gateway.connect();
+    client.write_all(b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
+    while origin.records().first().is_none_or(String::is_empty) {
+        std::thread::yield_now();
+    }
+    drop(client);
+    origin.wait_closed();
+    assert!(!origin.records().concat().contains("/2"), "nobody waits for the second");
+}
+
+#[test]
 fn host_is_what_the_policy_says() {
     for (policy, expected) in [
         (HostPolicy::Keep, "a".to_owned()),

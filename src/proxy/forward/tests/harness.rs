@@ -90,7 +90,7 @@ pub(super) struct Gateway {
 }
 
 /// An upstream at `address` with short bounds.
-pub(super) fn upstream(address: SocketAddr) -> Upstream {
+pub(in crate::proxy::forward) fn upstream(address: SocketAddr) -> Upstream {
     Upstream {
         name: "test".into(),
         servers: vec![server(address)],
@@ -118,7 +118,7 @@ pub(super) fn upstream(address: SocketAddr) -> Upstream {
     }
 }
 
-pub(super) fn server(address: SocketAddr) -> Server {
+pub(in crate::proxy::forward) fn server(address: SocketAddr) -> Server {
     Server {
         address: ServerAddress::Tcp(address.ip().to_string(), address.port()),
         tls: None,

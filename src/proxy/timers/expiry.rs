@@ -3,12 +3,12 @@
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use super::Deadline;
 use crate::limit::Micros;
-use crate::proxy::timers::Deadline;
 
 /// A bound on a wait. It costs nothing until something has to wait, and nothing to put off.
 #[derive(Debug)]
-pub(super) struct Expiry {
+pub struct Expiry {
     span: Duration,
     deadline: Option<Deadline>,
     armed: bool,
@@ -16,22 +16,22 @@ pub(super) struct Expiry {
 
 impl Expiry {
     /// Expires when a wait has lasted `span`; zero: never.
-    pub(super) const fn after(span: Duration) -> Self {
+    pub const fn after(span: Duration) -> Self {
         Self { span, deadline: None, armed: false }
     }
 
     /// The same in the file's unit.
-    pub(super) const fn after_micros(span: Micros) -> Self {
+    pub const fn after_micros(span: Micros) -> Self {
         Self::after(Duration::from_micros(span.0))
     }
 
     /// The wait is over: the next one starts anew.
-    pub(super) const fn reset(&mut self) {
+    pub const fn reset(&mut self) {
         self.armed = false;
     }
 
     /// Ready when the wait has lasted too long.
-    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
+    pub fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
         if self.span.is_zero() {
             return Poll::Pending;
         }
