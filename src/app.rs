@@ -279,6 +279,9 @@ impl RunningGateway {
         }
         self.watcher = None;
         let state = self.core.state.lock();
+        if let Some(store) = state.backend.remote() {
+            store.close();
+        }
         state_file::save(&state.in_force, &self.core.gateway.current.load().limiter);
         if let Some(access) = &self.core.gateway.access {
             access.flush(LAST_WORDS);
@@ -326,6 +329,7 @@ impl Core {
             for (name, help, count) in counters.named() {
                 samples.counter(name, help, &[], count);
             }
+            shared_store::lease_samples(store, &snapshot.policy.limits, samples);
         });
         let server = Arc::clone(&self.server);
         self.gateway.metrics.source("connections_ended", move |samples| {

@@ -49,6 +49,26 @@ impl Clock {
         }
     }
 
+    /// A moment of a clock that goes on while the machine sleeps, which the monotonic one does not: for deadlines that a
+    /// server keeps as well. Comparable with its like only.
+    pub fn boot(&self) -> Timestamp {
+        match self {
+            #[cfg(target_os = "linux")]
+            Self::System(_) => {
+                let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+                let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
+                Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(nanos / 1000))
+            }
+            // Elsewhere the wall clock is the nearest there is.
+            #[cfg(not(target_os = "linux"))]
+            Self::System(_) => {
+                let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                Timestamp::from_micros(u64::try_from(wall.as_micros()).unwrap_or(u64::MAX))
+            }
+            Self::Manual(_) => self.now(),
+        }
+    }
+
     /// Moves a manual clock on; the system's cannot be moved.
     ///
     /// # Panics

@@ -23,7 +23,7 @@ pub(super) struct State {
     pub(super) watch: Watch,
     /// The text to read next, where there is no file.
     pub(super) text: Option<String>,
-    backend: Arc<Backend>,
+    pub(super) backend: Arc<Backend>,
     /// Stores of earlier configurations, until their last request has ended: a store joins its thread when it is
     /// dropped, and a worker must not be the one to wait for that.
     retired: Vec<Arc<Backend>>,

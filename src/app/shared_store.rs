@@ -1,15 +1,20 @@
 //! The store that gateways share, as configured.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::clock::Clock;
 use crate::config::settings::{Audit, Store, StoreKind};
+use crate::limit::lease::Terms;
+use crate::limit::{Limit, Placement, Role};
 use crate::store::audit::Weight;
 use crate::store::postgres::{PostgresOptions, check_address};
 use crate::store::redis::{Address, RedisOptions};
 use crate::store::{Backend, RemoteStore};
+use crate::telemetry::metrics::Samples;
 
 /// How long a start waits for the audit; a store that is down then is the business of `when_down`.
 const AUDIT_WITHIN: Duration = Duration::from_secs(3);
@@ -49,6 +54,26 @@ pub(super) fn open(store: Option<&Store>, clock: &Clock) -> Result<Backend, Stri
         refuse_what_loses_buckets(&opened)?;
     }
     Ok(Backend::Remote(opened.with_replicas(store.replicas)))
+}
+
+/// What leases have brought and cost, and how much may lie idle in them.
+#[expect(clippy::cast_precision_loss, reason = "gauges to be read by people")]
+pub(super) fn lease_samples(store: &RemoteStore, limits: &[Arc<Limit>], samples: &mut Samples) {
+    let leased = || limits.iter().filter(|limit| limit.lease && limit.placement == Placement::Shared);
+    let Some(counters) = store.lease_counters().filter(|_| leased().next().is_some()) else { return };
+    let out = counters.out.load(Ordering::Relaxed);
+    samples.gauge("store_leases_out", "Leases held now", &[], out as f64);
+    for (name, help, count) in counters.named() {
+        samples.counter(name, help, &[], count);
+    }
+    for (limit, terms) in leased().filter_map(|limit| Some((limit, Terms::of(&limit.algorithm).ok()?))) {
+        let help = "Units of each bucket that may lie idle in leases, all gateways together";
+        let mut labels = vec![("limit", &*limit.name)];
+        labels.extend(limit.tier.as_deref().map(|tier| ("tier", tier)));
+        if limit.role == Role::Live {
+            samples.gauge("limit_lease_bound_units", help, &labels, terms.most as f64);
+        }
+    }
 }
 
 /// The audit's refusals, as an error; the store's own thread says the warnings.

@@ -261,7 +261,6 @@ fn assemble(raw: &raw::RawFile, now: Timestamp, context: &mut Context<'_>) -> Op
         Ok(policy) => {
             let tests = validate::tests_table::tests(raw, &policy.identities, context);
             validate::together::warn(raw, &policy, &server, context);
-            validate::pending::warn(raw, context);
             let policy = Arc::new(policy);
             Some(Config {
                 server,

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::Config;
 use super::settings::{AccessLog, StoreKind, Topology};
+use crate::limit::lease::Terms;
 use crate::limit::{Limit, Mode, Placement, WhenDown};
 use crate::policy::identity::{Source, WhenMissing, WhenUnknown};
 use crate::policy::route::Target;
@@ -114,9 +115,23 @@ fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
         let _ = writeln!(text, "    given back after {}", status_words(&rule.refund_on));
     }
     if rule.live.placement == Placement::Shared {
-        let lease = if rule.live.lease { ", leased" } else { "" };
-        let _ = writeln!(text, "    shared{lease}; when the store is down {}", when_down(rule.live.when_down));
+        let _ = writeln!(
+            text,
+            "    shared{}; when the store is down {}",
+            lease(&rule.live),
+            when_down(rule.live.when_down)
+        );
     }
+}
+
+/// What a lease means for it.
+fn lease(limit: &Limit) -> String {
+    let Some(terms) = limit.lease.then(|| Terms::of(&limit.algorithm).ok()).flatten() else { return String::new() };
+    format!(
+        ", leased (at most {} units of a bucket at a time lie in gateways, each for {} ms at the longest)",
+        terms.most,
+        terms.counted().0 / 1000
+    )
 }
 
 fn numbers(limit: &Limit) -> String {

@@ -17,6 +17,7 @@ pub mod health;
 pub mod in_flight;
 pub mod interval;
 pub mod key;
+pub mod lease;
 pub mod packed;
 pub mod quota;
 pub mod sliding_log;

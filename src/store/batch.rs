@@ -32,6 +32,7 @@ pub(crate) use self::lane::start;
 pub(crate) use self::shared::Shared;
 use super::StoreError;
 use super::shape::{Name, Seen, Shape};
+use crate::limit::lease::Wish;
 use crate::limit::{Change, Draw, Timestamp};
 
 /// Requests taken into one call. A few times the largest useful vector; the rest wait for the next call.
@@ -100,6 +101,10 @@ pub(crate) struct Batch {
     pub(crate) buckets: Vec<(Name, Arc<Shape>)>,
     pub(crate) corrections: Vec<(u32, Adjust)>,
     pub(crate) groups: Vec<Group>,
+    /// Leases given back, before the corrections: bucket, id, units left.
+    pub(crate) returns: Vec<(u32, u64, u64)>,
+    /// Leases wished for, after the requests.
+    pub(crate) wishes: Vec<(u32, Wish)>,
 }
 
 /// `count` equal requests.
@@ -126,8 +131,10 @@ pub(crate) struct Answer {
     pub(crate) before: Vec<Option<Seen>>,
     /// How many requests of each group were granted.
     pub(crate) granted: Vec<u32>,
-    /// Whether `before` already has the corrections in it.
+    /// Whether `before` already has the corrections in it; of leased buckets it always has.
     pub(crate) corrected: bool,
+    /// How many units were leased to each wish.
+    pub(crate) leased: Vec<u64>,
 }
 
 /// Why a call brought no answer.

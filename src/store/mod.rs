@@ -5,6 +5,7 @@ pub mod backend;
 mod batch;
 mod bounds;
 pub mod breaker;
+pub mod lease;
 pub mod local;
 pub mod postgres;
 pub mod redis;

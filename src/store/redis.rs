@@ -15,6 +15,7 @@ pub use address::{Address, AddressError};
 
 use self::link::RedisLink;
 use super::batch::Shared;
+use super::lease::Leases;
 use super::remote::RemoteStore;
 use crate::clock::Clock;
 use crate::limit::Micros;
@@ -42,7 +43,9 @@ impl RedisOptions {
     /// # Errors
     /// When the thread or its runtime cannot be made.
     pub fn start(self) -> std::io::Result<RemoteStore> {
-        let shared = Arc::new(Shared::new(self.clock.clone(), self.answer_within, self.local_refusals));
+        let mut shared = Shared::new(self.clock.clone(), self.answer_within, self.local_refusals);
+        shared.leases = Some(Arc::new(Leases::new(self.clock.clone(), self.address.is_cluster())));
+        let shared = Arc::new(shared);
         let link = RedisLink::new(self.address, self.clock, self.pinned, shared.clone());
         RemoteStore::start("store-redis", &self.key_secret, shared, link)
     }

@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::audit::Finding;
 use super::batch::{Counters, Health, Link, Shared};
+use super::lease::LeaseCounters;
 use super::shape::Names;
 use super::{Store, StoreError};
 use crate::limit::{Claim, Draw, Settlement, Standing};
@@ -18,7 +21,7 @@ use crate::limit::{Claim, Draw, Settlement, Standing};
 pub struct RemoteStore {
     shared: Arc<Shared>,
     names: Names,
-    thread: Option<std::thread::JoinHandle<()>>,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     /// How many gateways share the store, where that is said instead of counted.
     replicas: Option<u32>,
 }
@@ -37,7 +40,7 @@ impl RemoteStore {
         // One call in flight: a second halves what is merged into each (measured), and heartbeats of places held rely
         // on the order of calls.
         let thread = super::batch::start(thread, 1, shared.clone(), link)?;
-        Ok(Self { shared, names: Names::new(key_secret), thread: Some(thread), replicas: None })
+        Ok(Self { shared, names: Names::new(key_secret), thread: Mutex::new(Some(thread)), replicas: None })
     }
 
     /// Says how many gateways share the store, instead of counting them; `None`: they are counted.
@@ -67,6 +70,21 @@ impl RemoteStore {
         self.shared.findings()
     }
 
+    /// What leases have brought and cost; `None`: this store leases nothing.
+    pub fn lease_counters(&self) -> Option<&LeaseCounters> {
+        self.shared.leases.as_ref().map(|leases| &leases.counters)
+    }
+
+    /// Gives leases back, answers what is queued and stops the thread. Requests after that are told that the store is
+    /// not available.
+    pub fn close(&self) {
+        self.shared.close();
+        if let Some(thread) = self.thread.lock().take() {
+            // A panic there has been reported there; here nothing is left to do.
+            let _ = thread.join();
+        }
+    }
+
     /// Forgets what is known of exhausted buckets: limits have changed or buckets were reset.
     pub fn forget_bounds(&self) {
         self.shared.bounds.forget();
@@ -74,19 +92,14 @@ impl RemoteStore {
 }
 
 impl Drop for RemoteStore {
-    /// Answers what is queued and stops the thread.
     fn drop(&mut self) {
-        self.shared.close();
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been reported there; here nothing is left to do.
-            let _ = thread.join();
-        }
+        self.close();
     }
 }
 
 impl Store for RemoteStore {
     async fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
-        self.shared.ask(self.names.wants(claims), false).await
+        self.shared.draw(self.names.wants(claims)).await
     }
 
     fn settle(&self, settlements: &[Settlement<'_>]) {

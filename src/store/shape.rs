@@ -12,6 +12,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use super::batch::{Adjust, Wanted, Wants};
 use crate::limit::bucket::{Held, Level, Pair, State, Steps};
 use crate::limit::key;
+use crate::limit::lease::Terms;
 use crate::limit::sliding_log::{Entry, Log};
 use crate::limit::stepped::Stepped;
 use crate::limit::{Algorithm, Align, Claim, Limit, Micros, OnFailover, Role, Standing, Timestamp, Verdict};
@@ -51,6 +52,7 @@ pub(crate) struct Shape {
     algorithm: Algorithm,
     drain: bool,
     refundable: bool,
+    lease: Option<Terms>,
 }
 
 impl Shape {
@@ -58,7 +60,38 @@ impl Shape {
         Self {
             algorithm: limit.algorithm.clone(),
             drain: limit.on_failover == OnFailover::Drain,
-            refundable: limit.refundable,
+            // What others give back raises the bucket too.
+            refundable: limit.refundable || limit.lease,
+            lease: if limit.lease { Terms::of(&limit.algorithm).ok() } else { None },
+        }
+    }
+
+    /// How its units are leased; `None`: they are not.
+    pub(crate) fn lease(&self) -> Option<&Terms> {
+        self.lease.as_ref()
+    }
+
+    /// The burst of a token bucket.
+    pub(crate) fn most_units(&self) -> u64 {
+        match &self.algorithm {
+            Algorithm::TokenBucket(bucket) => bucket.quota().burst,
+            _ => u64::MAX,
+        }
+    }
+
+    /// The full level of a token bucket.
+    pub(crate) fn full_level(&self) -> i64 {
+        match &self.algorithm {
+            Algorithm::TokenBucket(bucket) => bucket.full(),
+            _ => 0,
+        }
+    }
+
+    /// So many units of a token bucket as a part of its level.
+    pub(crate) fn scaled(&self, units: u64) -> i64 {
+        match &self.algorithm {
+            Algorithm::TokenBucket(bucket) => signed(units).saturating_mul(signed(bucket.quota().p)),
+            _ => 0,
         }
     }
 
@@ -83,7 +116,10 @@ impl Shape {
                 let (quota, debt) = (bucket.quota(), bucket.debt());
                 let p = signed(quota.p);
                 let (owed, most) = (signed(debt).saturating_mul(p), signed(quota.burst.saturating_add(debt)));
-                [signed(quota.n), p, bucket.full(), owed, signed(bucket.max_wait().0), bucket.floor(), most, 0, 0, 0]
+                let (n, wait) = (signed(quota.n), signed(bucket.max_wait().0));
+                let (leasable, counted) =
+                    self.lease.map_or((0, 0), |terms| (signed(terms.most), signed(terms.counted().0)));
+                [n, p, bucket.full(), owed, wait, bucket.floor(), most, leasable, counted, 0]
             }
             Algorithm::Interval(bucket) | Algorithm::FixedWindow(bucket) => stepped(bucket, now),
             Algorithm::SlidingWindow(window) => {
@@ -202,6 +238,7 @@ struct Known {
     role: Role,
     algorithm: Algorithm,
     refundable: bool,
+    lease: bool,
     on_failover: OnFailover,
     shape: Arc<Shape>,
 }
@@ -210,6 +247,7 @@ impl Known {
     fn is(&self, limit: &Limit) -> bool {
         self.role == limit.role
             && self.refundable == limit.refundable
+            && self.lease == limit.lease
             && self.on_failover == limit.on_failover
             && (Arc::ptr_eq(&self.name, &limit.name) || self.name == limit.name)
             && self.algorithm == limit.algorithm
@@ -265,6 +303,7 @@ impl Names {
             role: limit.role,
             algorithm: limit.algorithm.clone(),
             refundable: limit.refundable,
+            lease: limit.lease,
             on_failover: limit.on_failover,
             shape: shape.clone(),
         });

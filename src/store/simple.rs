@@ -31,7 +31,7 @@ impl Simple {
         debug_assert_eq!(shape.kind(), TOKEN_BUCKET, "the kind of a token bucket");
         let (quota, debt) = (bucket.quota(), bucket.debt());
         let most = quota.burst.saturating_add(debt);
-        if cost == 0 || cost > most || bucket.max_wait() > Micros::ZERO || shape.drains() {
+        if cost == 0 || cost > most || bucket.max_wait() > Micros::ZERO || shape.drains() || shape.lease().is_some() {
             return None;
         }
         let (n, p, brim) = (signed(quota.n), signed(quota.p), bucket.full());
@@ -49,7 +49,12 @@ pub(crate) fn is_simple(wants: &Wants) -> bool {
 
 /// The numbers of each group, when all of `batch` is the common case and group by group the buckets in their order.
 pub(crate) fn all_simple(batch: &Batch) -> Option<Vec<Simple>> {
-    if batch.groups.len() != batch.buckets.len() || batch.groups.is_empty() || !batch.corrections.is_empty() {
+    if batch.groups.len() != batch.buckets.len()
+        || batch.groups.is_empty()
+        || !batch.corrections.is_empty()
+        || !batch.wishes.is_empty()
+        || !batch.returns.is_empty()
+    {
         return None;
     }
     let simple = |(place, group): (usize, &super::batch::Group)| {

@@ -5,6 +5,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 
 mod faults;
+mod gateways;
+mod leases;
 mod limits;
 mod many_callers;
 mod parity;

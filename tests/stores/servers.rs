@@ -92,6 +92,11 @@ impl Process {
         assert!(sent.success(), "the process lives");
     }
 
+    /// Waits until it has ended by itself.
+    pub(crate) fn wait(&mut self) {
+        self.0.wait().expect("it ends");
+    }
+
     pub(crate) fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

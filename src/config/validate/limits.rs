@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::costs::{self, Amounts};
-use super::{Context, entries_of, names_of};
+use super::{Context, entries_of, leases, names_of};
 use crate::config::calendar;
 use crate::config::problem::Problem;
 use crate::config::quantity::Time;
@@ -225,6 +225,7 @@ impl Builder<'_> {
             count,
             refund_on,
         };
+        leases::check(self.raw, &rule, self.store, context);
         Some((rule, amounts))
     }
 

@@ -3,8 +3,8 @@
 pub(crate) mod callers;
 pub(crate) mod costs;
 pub(crate) mod identities;
+mod leases;
 pub(crate) mod limits;
-pub(crate) mod pending;
 pub(crate) mod responses;
 pub(crate) mod routes;
 pub(crate) mod server;

@@ -131,8 +131,8 @@ fn cycle(index: usize, places: &Places<'_>) -> Option<Problem> {
     Some(problem.help("the last one must end: when_missing = \"refuse\", \"skip\" or \"use:address\""))
 }
 
-/// Redis Cluster: the buckets of one request must lie in one slot, so limits that occur together need the same `per`,
-/// (A lease will lift that, once stores give them.)
+/// Redis Cluster: the buckets that one call decides on must lie in one slot, so limits that occur together need the same
+/// `per`. A leased one needs not: its units are taken in the process, and put back unless the call grants the rest.
 pub(crate) fn check_cluster(routes: &Routes, limits: &Limits, store: Option<&Store>, context: &mut Context<'_>) {
     if store.is_none_or(|store| store.topology != Topology::Cluster) {
         return;
@@ -145,7 +145,7 @@ pub(crate) fn check_cluster(routes: &Routes, limits: &Limits, store: Option<&Sto
             .map(|limit| limit.rule)
             .filter(|rule| {
                 let live = &limits.rules[*rule].live;
-                live.placement == Placement::Shared && live.mode != Mode::Off
+                live.placement == Placement::Shared && live.mode != Mode::Off && !live.lease
             })
             .collect();
         let Some((first, rest)) = bound.split_first() else { continue };
@@ -165,7 +165,7 @@ pub(crate) fn check_cluster(routes: &Routes, limits: &Limits, store: Option<&Sto
                 .at(two.name.place, format!("per {}", two.per.join(" and ")))
                 .note("a request is charged on all of its limits or on none, which takes one call, and a call reaches one slot");
             context
-                .push(problem.help("give both the same `per`, or keep one of them in each process: store = \"local\""));
+                .push(problem.help("give both the same `per`, or let gateways hold parts of one of them: lease = true; or keep one in each process: store = \"local\""));
         }
     }
 }

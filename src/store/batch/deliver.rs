@@ -4,17 +4,18 @@ use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
-use super::flight::Flight;
+use super::flight::{Flight, Sent};
 use super::{Answer, Ask, Batch, Group, Shared, answer};
 use crate::limit::{Draw, Standing, Timestamp, Verdict};
 use crate::store::StoreError;
 use crate::store::shape::Seen;
 
 /// Replays the pure core on the states the server decided on and tells everybody.
-pub(super) fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Timestamp) -> Result<(), String> {
-    let Flight { batch, members, peeks, .. } = flight;
-    let Answer { now, before: mut states, granted, corrected } = answer_;
-    if states.len() != batch.buckets.len() || granted.len() != batch.groups.len() {
+pub(super) fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Sent) -> Result<(), String> {
+    let Flight { batch, members, peeks, wishing, .. } = flight;
+    let Answer { now, before: mut states, granted, corrected, leased } = answer_;
+    if states.len() != batch.buckets.len() || granted.len() != batch.groups.len() || leased.len() != batch.wishes.len()
+    {
         for ask in members.into_iter().flatten().chain(peeks.into_iter().map(|(ask, _)| ask)) {
             fail(shared, ask, StoreError::Corrupt("an answer of another length than the question".into()));
         }
@@ -22,7 +23,9 @@ pub(super) fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Ti
     }
     for (bucket, adjust) in batch.corrections.iter().filter(|_| !corrected) {
         let bucket = *bucket as usize;
-        batch.buckets[bucket].1.settle(&mut states[bucket], *adjust, now);
+        if batch.buckets[bucket].1.lease().is_none() {
+            batch.buckets[bucket].1.settle(&mut states[bucket], *adjust, now);
+        }
     }
     let received = shared.clock.now();
     let mut answers: Vec<(Ask, Result<Draw, StoreError>)> = Vec::with_capacity(members.len() + peeks.len());
@@ -52,7 +55,10 @@ pub(super) fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Ti
         answers.push((ask, Ok(draw)));
     }
     // Before anybody is told: who asks again at once must find what this call has taught.
-    shared.bounds.learn(&batch, &states, now, sent, received);
+    shared.bounds.learn(&batch, &states, now, sent.clock, received);
+    for ((wishing, units), (bucket, _)) in wishing.into_iter().zip(leased).zip(&batch.wishes) {
+        wishing.answered(units, states[*bucket as usize].as_ref(), now, sent.boot);
+    }
     for (ask, answer) in answers {
         match answer {
             Ok(draw) => grant(shared, ask, draw),

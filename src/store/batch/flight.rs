@@ -12,9 +12,10 @@ use tokio::sync::oneshot;
 
 use super::deliver::{deliver, fail};
 use super::shared::Work;
-use super::{Answer, Ask, Batch, GROUPS_MAX, Group, Link, Part, Shared, Trouble, answer};
+use super::{Answer, Ask, Batch, GROUPS_MAX, Group, Link, Part, Shared, Trouble, Wants, answer};
 use crate::limit::{Draw, Timestamp};
 use crate::store::StoreError;
+use crate::store::lease::{Errand, Wishing};
 use crate::store::shape::{Name, Shape};
 
 /// A batch with the requests that wait for it: `members[g]` are those of group `g`, in order of arrival.
@@ -23,9 +24,19 @@ pub(super) struct Flight {
     pub(super) batch: Batch,
     pub(super) members: Vec<Vec<Ask>>,
     pub(super) peeks: Vec<(Ask, SmallVec<[u32; 2]>)>,
+    /// Those who wish for a lease, in the order of their wishes.
+    pub(super) wishing: Vec<Wishing>,
     buckets: HashTable<u32>,
     groups: HashTable<u32>,
 }
+
+/// When a call left, by both our clocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) clock: Timestamp,
+    pub(super) boot: Timestamp,
+}
+
 /// Why a flush brought nothing.
 pub(super) enum Failure {
     /// Everybody's deadline passed.
@@ -72,7 +83,7 @@ async fn fly<L: Link>(
     connection: &L::Connection,
     mut flight: Flight,
 ) -> Result<(), Failure> {
-    let sent = shared.clock.now();
+    let sent = Sent { clock: shared.clock.now(), boot: shared.clock.boot() };
     shared.counters.calls.fetch_add(1, Ordering::Relaxed);
     let batch = std::mem::take(&mut flight.batch);
     let answered = call_until_late(shared, &mut flight, link.call(connection, &batch)).await;
@@ -149,6 +160,16 @@ fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Flight> {
             shared.counters.corrections_dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
+    for errand in work.errands {
+        let (Errand::Wish(held) | Errand::Return(held, ..)) = &errand;
+        // Beside the requests that share their script.
+        let flight = flight_for(&mut flights, (link.part(held.name()), link.lane_of(&Wants::new())));
+        if let Some(bucket) = flight.bucket(held.name(), held.shape()) {
+            flight.run(bucket, errand, shared);
+        } else if let (Errand::Wish(held), Some(leases)) = (&errand, &shared.leases) {
+            held.not_sent(leases);
+        }
+    }
     for ask in work.asks {
         if ask.reply.as_ref().is_none_or(oneshot::Sender::is_closed) {
             continue;
@@ -202,6 +223,20 @@ impl Flight {
         buckets.push((*name, shape.clone()));
         self.buckets.insert_unique(hash, index, |&index| buckets[index as usize].0.hash as u64);
         Some(index)
+    }
+
+    /// Puts an errand of a lease in this call.
+    fn run(&mut self, bucket: u32, errand: Errand, shared: &Shared) {
+        match (errand, &shared.leases) {
+            (Errand::Wish(held), Some(leases)) => {
+                let (wishing, used_up) = held.depart(leases);
+                self.batch.returns.extend(used_up.into_iter().map(|id| (bucket, id, 0)));
+                self.batch.wishes.push((bucket, wishing.wish()));
+                self.wishing.push(wishing);
+            }
+            (Errand::Return(_, id, left), _) => self.batch.returns.push((bucket, id, left)),
+            (Errand::Wish(_), None) => {}
+        }
     }
 
     /// Puts a request in this call, or hands it back for the next.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::flight::{Failure, flush};
 use super::{Link, Shared, Trouble};
 use crate::store::breaker::{Breaker, Circuit};
+use crate::store::lease::SWEEP;
 
 /// How often a lane without a connection answers what is queued.
 const DOWN_TICK: Duration = Duration::from_millis(5);
@@ -101,6 +102,8 @@ async fn work<L: Link>(
     let mut housekeeping = tokio::time::interval(link.housekeep_every());
     housekeeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut chore = Chore(None);
+    let mut sweeping = tokio::time::interval(SWEEP.into());
+    sweeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while breaker.circuit() == Circuit::Closed {
         let outcome = if let Some(work) = shared.take() {
             flush(shared, &**link, &connection, work).await
@@ -109,6 +112,7 @@ async fn work<L: Link>(
         } else {
             tokio::select! {
                 () = shared.arrived.notified() => continue,
+                _ = sweeping.tick(), if shared.leases.as_ref().is_some_and(|leases| leases.any()) => continue,
                 outcome = chore.done() => outcome,
                 _ = housekeeping.tick() => {
                     shared.heartbeat();

@@ -16,6 +16,7 @@ use crate::limit::{Change, Draw, Micros, Settlement, Verdict};
 use crate::store::StoreError;
 use crate::store::audit::Finding;
 use crate::store::bounds::Bounds;
+use crate::store::lease::{Errand, Leases};
 use crate::store::shape::{Name, Names, Shape};
 
 /// What workers and the store's thread share.
@@ -24,6 +25,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) answer_within: Micros,
     pub(crate) bounds: Bounds,
+    /// `None`: this store leases nothing.
+    pub(crate) leases: Option<Arc<Leases>>,
     pub(crate) counters: Counters,
     /// Places of concurrency limits that requests of this gateway hold now.
     held: Mutex<HashMap<u128, Places, RandomState>>,
@@ -54,6 +57,7 @@ impl Shared {
             clock,
             answer_within,
             bounds: Bounds::new(local_refusals),
+            leases: None,
             counters: Counters::default(),
             held: Mutex::default(),
             replicas: AtomicU32::new(0),
@@ -186,9 +190,23 @@ impl Shared {
 
     /// Stops the lanes once what is queued is answered.
     pub(crate) fn close(&self) {
+        if let Some(leases) = &self.leases {
+            leases.give_all_back();
+        }
         self.closed.store(true, Ordering::Release);
         self.arrived.notify_waiters();
         self.arrived.notify_one();
+    }
+
+    /// Errands of leases wait for a call.
+    pub(crate) fn call_for_errands(&self) {
+        self.arrived.notify_one();
+    }
+
+    /// # Errors
+    /// When nobody is there to be asked.
+    pub(crate) fn check_up(&self) -> Result<(), StoreError> {
+        if self.lanes_up.load(Ordering::Acquire) == 0 { Err(self.unavailable()) } else { Ok(()) }
     }
 
     fn unavailable(&self) -> StoreError {
@@ -206,8 +224,9 @@ impl Shared {
 
     /// What goes in the next call. Requests whose caller has gone are dropped, those too late are told so.
     pub(super) fn take(&self) -> Option<Work> {
+        let errands = self.leases.as_ref().map_or_else(Vec::new, |leases| leases.errands(CORRECTIONS_MAX));
         let mut queue = self.queue.lock();
-        if queue.asks.is_empty() && queue.corrections.is_empty() {
+        if queue.asks.is_empty() && queue.corrections.is_empty() && errands.is_empty() {
             return None;
         }
         let corrections_taken = queue.corrections.len().min(CORRECTIONS_MAX);
@@ -215,6 +234,7 @@ impl Shared {
         let work = Work {
             corrections: queue.corrections.drain(..corrections_taken).collect(),
             asks: queue.asks.drain(..asks_taken).collect(),
+            errands,
         };
         if !queue.asks.is_empty() || !queue.corrections.is_empty() {
             self.arrived.notify_one();
@@ -238,4 +258,5 @@ impl Shared {
 pub(super) struct Work {
     pub(super) asks: Vec<Ask>,
     pub(super) corrections: Vec<Correction>,
+    pub(super) errands: Vec<Errand>,
 }

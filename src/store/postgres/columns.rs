@@ -70,7 +70,7 @@ impl Columns {
             before[group] = Some(State::Level(Level { level, at: moment(moments[row])? }));
             granted[group] = u32::try_from(taken[row]).ok()?;
         }
-        Some(Answer { now: moment(*now)?, before, granted, corrected: false })
+        Some(Answer { now: moment(*now)?, before, granted, corrected: false, leased: Vec::new() })
     }
 }
 

@@ -213,7 +213,7 @@ impl PostgresLink {
         }
         client.batch_execute("COMMIT").await.map_err(Fault::from_commit)?;
         open.closed = true;
-        Ok(Answer { now, before, granted, corrected: true })
+        Ok(Answer { now, before, granted, corrected: true, leased: Vec::new() })
     }
 
     /// The states that requests find, how many of each group are granted, and which buckets changed.

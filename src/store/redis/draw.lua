@@ -1,16 +1,19 @@
 -- Decides a whole batch of requests at one moment of the server's clock: for each request all its claims are charged,
--- or none. A translation of src/limit (token_bucket, interval, fixed_window, sliding_window, sliding_log, in_flight);
--- tests/conformance holds it to them.
+-- or none. A translation of src/limit (token_bucket, lease, interval, fixed_window, sliding_window, sliding_log,
+-- in_flight); tests/conformance and tests/stores hold it to them.
 --
 -- KEYS      the distinct buckets of the batch
 -- ARGV[1]   one msgpack array of integers:
 --           version, pinned clock (0: TIME), gateway id, fingerprint, epoch start,
 --           count of shapes, then 12 numbers for each: kind, drain and ten of the kind's own,
 --           for each bucket the place of its shape,
+--           count of leases given back, then for each: bucket, id, units left,
 --           count of corrections, then for each: bucket, what, units,
---           count of groups, then for each: how many equal requests, count of claims, then bucket, cost, enforced
--- answer    one msgpack array: now, for each bucket a count and so many integers (its state before, in the numbers of
---           its present shape; count 0: none, or full), for each group how many were granted
+--           count of groups, then for each: how many equal requests, count of claims, then bucket, cost, enforced,
+--           count of wishes for a lease, then for each: bucket, id, units wished for, units that requests wait for
+-- answer    one msgpack array: now, for each bucket a count and so many integers (its state before the requests, in
+--           the numbers of its present shape; of one that is not leased also before the corrections; count 0: none, or
+--           full), for each group how many were granted, for each wish how many units
 --
 -- All numbers are integers below 2^53, which Lua's doubles hold exactly. Division goes through math.fmod, which is
 -- exact; '..' and tostring would keep 14 digits of a timestamp, so numbers reach redis.call through '%.0f' only.
@@ -18,12 +21,14 @@
 local fmod, min, max = math.fmod, math.min, math.max
 local pack, unpack_value = cmsgpack.pack, cmsgpack.unpack
 -- A token bucket's row, which draw_bucket.lua shares: version and kind in one byte, fingerprint, n, p, full, until when
--- it stands, level, at. The other kinds' rows are msgpack, which does not begin with a one.
-local row, row_mark, row_len = '<BI7I7I7I7I7i7I7', 1, 50
+-- it stands, level, at; then id, units and until when it counts of each lease, the first to end first. The other kinds'
+-- rows are msgpack, which does not begin with a one.
+local row, row_mark, row_len, row_lease, row_lease_len = '<BI7I7I7I7I7i7I7', 1, 50, '<I7I7I7', 21
+local leases_max, lease_parts = 64, 10
 
 local input = unpack_value(ARGV[1])
-if input[1] ~= 1 then
-  return redis.error_reply('TOLLGATE this script speaks version 1 of its arguments')
+if input[1] ~= 2 then
+  return redis.error_reply('TOLLGATE this script speaks version 2 of its arguments')
 end
 local now, me, fingerprint, epoch = input[2], input[3], input[4], input[5]
 if now == 0 then
@@ -50,37 +55,62 @@ end
 -- corrects, store(bucket, shape) returns the fields to keep and when they may go (nil: now).
 local kinds = {}
 
--- Token bucket. Shape: n, p, full, owed, max_wait, floor, most. Fields: n, p, full, level, at.
+-- Token bucket. Shape: n, p, full, owed, max_wait, floor, most, and of one that is leased the most units that may be, and
+-- how long a lease counts (0: not leased). Fields: n, p, full, level, at, and the leases there are.
 local function gain_time(shape, gain)
   if gain <= 0 then return 0 end
   return quotient_up(gain, shape.n)
 end
 
-local function refilled(level, at, n, full)
-  if level >= full then return full end
-  local to_full = quotient_up(full - level, n)
-  local elapsed = now - at
+-- The level `upto` a moment; refilling stops at the brim, or at what the leases leave room for.
+local function refilled(level, at, upto, n, brim)
+  if level >= brim then return level end
+  local to_brim = quotient_up(brim - level, n)
+  local elapsed = upto - at
   if elapsed < 0 then elapsed = 0 end
   -- Clamped before it is multiplied: nothing leaves 53 bits.
-  if elapsed >= to_full then return full end
+  if elapsed >= to_brim then return brim end
   return level + elapsed * n
+end
+
+-- What the leases leave room for; what is above that stays.
+local function brim_of(bucket, shape)
+  return max(bucket.level, shape.full - bucket.out * shape.p)
 end
 
 kinds[1] = {
   shape = function(s)
-    return { n = s[1], p = s[2], full = s[3], owed = s[4], max_wait = s[5], floor = s[6], most = s[7] }
+    return {
+      n = s[1], p = s[2], full = s[3], owed = s[4], max_wait = s[5], floor = s[6], most = s[7],
+      leasable = s[8], counted = s[9],
+    }
   end,
   load = function(bucket, shape, f)
+    bucket.leases, bucket.out = {}, 0
     if not f then
       bucket.level, bucket.at, bucket.absent = shape.full, now, true
       return
     end
     local n, p, full, level, at = f[1], f[2], f[3], f[4], f[5]
+    if f.leases then
+      for _, lease in ipairs(f.leases) do bucket.out = bucket.out + lease[2] end
+      -- Each that has ended held the refilling back until it did, and no longer.
+      for _, lease in ipairs(f.leases) do
+        if lease[3] <= now then
+          level = refilled(level, at, lease[3], n, full - bucket.out * p)
+          at = max(at, lease[3])
+          bucket.out = bucket.out - lease[2]
+        else
+          bucket.leases[#bucket.leases + 1] = lease
+        end
+      end
+    end
+    local brim = full - bucket.out * p
     bucket.at = max(at, now)
     if n ~= shape.n or p ~= shape.p or full ~= shape.full then
       -- Changed numbers: whole units as they stand, clamped, never added to.
       -- (One that is full equals none, whose going would have made it full.)
-      level = refilled(level, at, n, full)
+      level = refilled(level, at, now, n, brim)
       local units = quotient_down(level, p)
       -- Clamped before it is multiplied: a whole unit below the lowest is the lowest.
       local lowest = min(shape.floor, -shape.owed - shape.max_wait * shape.n)
@@ -91,9 +121,10 @@ kinds[1] = {
       else
         level = min(min(units, shape.most) * shape.p, shape.full)
       end
-      bucket.level = level
+      -- Leases stand as they are, and count against the new burst.
+      bucket.level = min(level, max(shape.full - bucket.out * shape.p, 0))
     else
-      bucket.level = refilled(level, at, shape.n, shape.full)
+      bucket.level = refilled(level, at, now, n, brim)
     end
     if bucket.level >= shape.full then bucket.absent = true end
   end,
@@ -146,13 +177,41 @@ kinds[1] = {
     if what == 1 then
       bucket.level = min(max(level - worth, shape.floor), level)
     elseif what == 2 and (level >= 0 or shape.max_wait == 0) then
-      bucket.level = min(level + worth, shape.full)
+      bucket.level = min(level + worth, brim_of(bucket, shape))
     end
+  end,
+  give_back = function(bucket, shape, id, left)
+    for place, lease in ipairs(bucket.leases) do
+      if lease[1] == id then
+        table.remove(bucket.leases, place)
+        bucket.out = bucket.out - lease[2]
+        bucket.level = min(bucket.level + min(left, lease[2]) * shape.p, brim_of(bucket, shape))
+        return true
+      end
+    end
+    return false
+  end,
+  lease = function(bucket, shape, id, wished, needed)
+    if shape.leasable == 0 or #bucket.leases >= leases_max then return 0 end
+    local whole = quotient(max(bucket.level, 0), shape.p)
+    local units = min(wished, quotient(whole, lease_parts), shape.leasable - bucket.out)
+    -- One is what a request would draw.
+    if units < 2 then units = 0 end
+    units = max(units, min(needed, whole))
+    if units == 0 then return 0 end
+    bucket.level = bucket.level - units * shape.p
+    bucket.out = bucket.out + units
+    local till = now + shape.counted
+    local place = #bucket.leases + 1
+    while place > 1 and bucket.leases[place - 1][3] > till do place = place - 1 end
+    table.insert(bucket.leases, place, { id, units, till })
+    return units
   end,
   store = function(bucket, shape)
     if bucket.level >= shape.full then return nil end
-    local gone = bucket.at + quotient_up(shape.full - bucket.level, shape.n)
-    return { shape.n, shape.p, shape.full, bucket.level, bucket.at }, gone
+    local last = bucket.leases[#bucket.leases]
+    local gone = max(bucket.at, last and last[3] or 0) + quotient_up(shape.full - bucket.level, shape.n)
+    return { shape.n, shape.p, shape.full, bucket.level, bucket.at, leases = bucket.leases }, gone
   end,
 }
 
@@ -559,10 +618,17 @@ for i = 1, #KEYS do
   place = place + 1
   local bucket = { shape = shape, kind = shape.kind }
   local fields, print_of
-  if stored[i] and #stored[i] == row_len and string.byte(stored[i]) == row_mark then
+  if stored[i] and #stored[i] >= row_len and string.byte(stored[i]) == row_mark then
     if shape.number == 1 then
       local _, print, n, p, full, _, level, at = struct.unpack(row, stored[i])
       print_of, fields = print, { n, p, full, level, at }
+      if #stored[i] > row_len then
+        fields.leases = {}
+        for from = row_len + 1, #stored[i] - row_lease_len + 1, row_lease_len do
+          local id, units, till = struct.unpack(row_lease, stored[i], from)
+          fields.leases[#fields.leases + 1] = { id, units, till }
+        end
+      end
     end
   elseif stored[i] then
     -- Stored: version, kind, fingerprint, fields.
@@ -583,7 +649,35 @@ for i = 1, #KEYS do
       bucket.kind.load(bucket, shape, bucket.kind.spent(shape, min(epoch, now)))
     end
   end
-  if bucket.absent then
+  buckets[i] = bucket
+end
+
+place = place + 1
+for _ = 1, input[place - 1] do
+  local bucket = buckets[input[place] + 1]
+  if bucket.kind.give_back and bucket.kind.give_back(bucket, bucket.shape, input[place + 1], input[place + 2]) then
+    bucket.written = true
+  end
+  place = place + 3
+end
+
+-- A correction of a leased bucket depends on its leases, which nobody else knows: what is told has it in it already.
+local leased = function(bucket) return (bucket.shape.leasable or 0) > 0 end
+local function correct(from, these)
+  for at = from, from + 3 * (input[from - 1] - 1), 3 do
+    local bucket = buckets[input[at] + 1]
+    if leased(bucket) == these then
+      bucket.kind.settle(bucket, bucket.shape, input[at + 1], input[at + 2])
+      bucket.written = true
+    end
+  end
+end
+
+place = place + 1
+correct(place, true)
+for i = 1, #KEYS do
+  local bucket = buckets[i]
+  if bucket.absent and not bucket.written then
     last = last + 1
     answer[last] = 0
   else
@@ -593,16 +687,9 @@ for i = 1, #KEYS do
     for j = 1, #seen do answer[last + j] = seen[j] end
     last = last + #seen
   end
-  buckets[i] = bucket
 end
-
-place = place + 1
-for _ = 1, input[place - 1] do
-  local bucket = buckets[input[place] + 1]
-  bucket.kind.settle(bucket, bucket.shape, input[place + 1], input[place + 2])
-  bucket.written = true
-  place = place + 3
-end
+correct(place, false)
+place = place + 3 * input[place - 1]
 
 place = place + 1
 for _ = 1, input[place - 1] do
@@ -630,6 +717,19 @@ for _ = 1, input[place - 1] do
   answer[last] = granted
 end
 
+place = place + 1
+for _ = 1, input[place - 1] do
+  local bucket = buckets[input[place] + 1]
+  local units = 0
+  if bucket.kind.lease then
+    units = bucket.kind.lease(bucket, bucket.shape, input[place + 1], input[place + 2], input[place + 3])
+  end
+  bucket.written = bucket.written or units > 0
+  last = last + 1
+  answer[last] = units
+  place = place + 4
+end
+
 for i = 1, #KEYS do
   local bucket = buckets[i]
   if bucket.written then
@@ -639,6 +739,9 @@ for i = 1, #KEYS do
       if bucket.shape.number == 1 then
         local n, p, full, level, at = unpack(fields)
         value = struct.pack(row, row_mark, fingerprint, n, p, full, gone + 1000000, level, at)
+        for _, lease in ipairs(fields.leases) do
+          value = value .. struct.pack(row_lease, lease[1], lease[2], lease[3])
+        end
       else
         value = { 1, bucket.shape.number, fingerprint }
         for j = 1, #fields do value[3 + j] = fields[j] end

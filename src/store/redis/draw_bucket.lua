@@ -17,6 +17,8 @@ local keys, input = KEYS, ARGV[1]
 local total = #keys
 -- As draw.lua's: version and kind in one byte, fingerprint, n, p, full, until when it stands; then level, at.
 local row, row_mark, row_len, row_tail, row_head_len = '<BI7I7I7I7I7i7I7', 1, 50, '<i7I7', 36
+-- Leases, which another gateway's configuration may know: units and until when they count, at these places.
+local row_lease_len, row_lease = 21, '<I7I7'
 -- Written to stand so much longer than it must, so that most writes leave its expiry alone.
 local margin = 2000000
 
@@ -36,6 +38,29 @@ local function rescaled(level, p_before, p, full, most, lowest)
   return math.min(math.min(units, most) * p, full)
 end
 
+-- The level of a bucket that is leased elsewhere: see draw.lua.
+local function leased_level(value, level, at, n_before, p_before, full_before)
+  local out, ends = 0, {}
+  for from = row_len + 1, #value - row_lease_len + 1, row_lease_len do
+    local units, till = unpack_numbers(row_lease, value, from + 7)
+    out = out + units
+    ends[#ends + 1] = { units, till }
+  end
+  local function refill(upto)
+    local brim = full_before - out * p_before
+    if level < brim and upto > at then level = math.min(level + (upto - at) * n_before, brim) end
+    at = math.max(at, upto)
+  end
+  for i = 1, #ends do
+    if ends[i][2] <= now then
+      refill(ends[i][2])
+      out = out - ends[i][1]
+    end
+  end
+  refill(now)
+  return level, at, out
+end
+
 local stored
 if total == 1 then
   stored = { call('GET', keys[1]) }
@@ -53,12 +78,15 @@ for i = 1, total do
     term = asked[place - 2]
     n, p, full, price, need, most, lowest = unpack_numbers('<ddddddd', input, 18 + 56 * term)
   end
-  local level, at, value, stands = full, now, stored[i], 0
-  if value and #value == row_len then
+  local level, at, value, stands, leases = full, now, stored[i], 0, nil
+  if value and #value >= row_len then
     local mark, print_before, n_before, p_before, full_before, till, level_before, at_before = unpack_numbers(row, value)
     if mark == row_mark then
-      local gain = 0
-      if at_before > now then
+      local gain, out = 0, 0
+      if #value > row_len then
+        leases = string.sub(value, row_len + 1)
+        level_before, at, out = leased_level(value, level_before, at_before, n_before, p_before, full_before)
+      elseif at_before > now then
         at = at_before
       else
         gain = (now - at_before) * n_before
@@ -73,6 +101,7 @@ for i = 1, total do
       end
       -- A pinned clock says nothing of how long the server keeps it.
       if same and print_before == fingerprint and not pinned then stands = till end
+      if out > 0 then level = math.min(level, math.max(full - out * p, 0)) end
     end
   end
 
@@ -97,6 +126,7 @@ for i = 1, total do
     else
       till = till + margin
       local kept = pack_numbers(row, row_mark, fingerprint, n, p, full, till, level, at)
+      if leases then kept = kept .. leases end
       call('SET', keys[i], kept, 'PX', math.ceil((till - now) / 1000))
     end
   end

@@ -28,7 +28,7 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 /// A gateway not heard of for so many seconds is no replica.
 const REPLICA_SECONDS: u64 = 10;
 /// The version of the script's arguments.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 pub(super) struct RedisLink {
     address: Address,
@@ -204,6 +204,10 @@ impl RedisLink {
         numbers[5] = count(shapes.len());
         debug_assert_eq!(numbers.len(), 6 + NUMBERS * shapes.len(), "each shape once");
         numbers.extend(places);
+        numbers.push(count(batch.returns.len()));
+        for (bucket, id, left) in &batch.returns {
+            numbers.extend([i64::from(*bucket), signed(*id), signed(*left).min(UNITS_MAX)]);
+        }
         numbers.push(count(batch.corrections.len()));
         for (bucket, adjust) in &batch.corrections {
             let (what, units) = adjust.numbers();
@@ -216,6 +220,11 @@ impl RedisLink {
                 let cost = signed(part.cost).min(UNITS_MAX);
                 numbers.extend([i64::from(part.bucket), cost, i64::from(part.enforced)]);
             }
+        }
+        numbers.push(count(batch.wishes.len()));
+        for (bucket, wish) in &batch.wishes {
+            let units = [wish.units, wish.needed].map(|units| signed(units).min(UNITS_MAX));
+            numbers.extend([i64::from(*bucket), signed(wish.id), units[0], units[1]]);
         }
         let mut out = Vec::with_capacity(numbers.len() * 3 + 8);
         pack::array(&mut out, u32::try_from(numbers.len()).expect("a batch is bounded"));
@@ -311,8 +320,10 @@ fn read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
         let state = numbers.split_off(..count)?;
         before.push(if count == 0 { None } else { Some(shape.seen(state)?) });
     }
-    let granted = numbers.iter().map(|granted| u32::try_from(*granted).ok()).collect::<Option<Vec<_>>>()?;
-    Some(Answer { now, before, granted, corrected: false })
+    let (granted, leased) = numbers.split_at_checked(batch.groups.len())?;
+    let granted = granted.iter().map(|granted| u32::try_from(*granted).ok()).collect::<Option<Vec<_>>>()?;
+    let leased = leased.iter().map(|units| u64::try_from(*units).ok()).collect::<Option<Vec<_>>>()?;
+    Some(Answer { now, before, granted, corrected: false, leased })
 }
 
 fn is_unknown_script(error: &RedisError) -> bool {

@@ -1,0 +1,171 @@
+//! Leases of shared buckets, as a gateway holds them: a request for which there is a unit here asks nobody.
+//!
+//! The arithmetic, and why nothing is ever granted too much, is in [`crate::limit::lease`]. Here is what that asks of a
+//! gateway: a lease is used until its deadline and not a moment longer ([`slot`]); it is asked for before the last one
+//! is used up, as large as what was granted in the last life of one, so that requests seldom wait for it; what is left
+//! at its end goes back, and all of it when the gateway stops; a gateway that dies takes along what it held, and the
+//! store forgets that in its time.
+//!
+//! A request on several limits takes its leased units here first, then asks the store for the rest, and puts them back
+//! unless it is granted: all or nothing, in a cluster too, where the buckets may lie on different servers. Where there
+//! is no unit here the request asks the store for all its claims at once. In a cluster that cannot be done, and it
+//! waits for a lease instead, of as many units as requests wait for.
+
+mod counters;
+mod draw;
+mod held;
+mod slot;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use foldhash::fast::RandomState;
+use parking_lot::{Mutex, RwLock};
+
+pub use self::counters::LeaseCounters;
+pub(crate) use self::held::{Held, Wishing};
+use super::batch::Wanted;
+use crate::clock::Clock;
+use crate::limit::Micros;
+
+/// Locks the table is spread over.
+const SHARDS: usize = 16;
+/// Buckets a shard keeps; beyond, requests ask the store. 16 x 1024 x about 250 bytes: 4 MiB.
+const SHARD_MAX: usize = 1024;
+/// How often leases are looked through for those that have ended.
+pub(crate) const SWEEP: Micros = Micros(10_000);
+
+type Shard = std::collections::HashMap<u128, Arc<Held>, RandomState>;
+
+/// The leases of one gateway.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    clock: Clock,
+    /// Whether buckets of one request may lie on different servers.
+    apart: bool,
+    shards: Vec<RwLock<Shard>>,
+    /// Those that hold a lease.
+    live: Mutex<Vec<Arc<Held>>>,
+    errands: Mutex<Vec<Errand>>,
+    swept: AtomicU64,
+    pub(crate) counters: LeaseCounters,
+}
+
+/// What is to be told to the store.
+#[derive(Debug)]
+pub(crate) enum Errand {
+    /// A lease is wished for.
+    Wish(Arc<Held>),
+    /// A lease is given back: its id, and what is left of it.
+    Return(Arc<Held>, u64, u64),
+}
+
+impl Leases {
+    pub(crate) fn new(clock: Clock, apart: bool) -> Self {
+        Self {
+            clock,
+            apart,
+            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            live: Mutex::default(),
+            errands: Mutex::default(),
+            swept: AtomicU64::new(0),
+            counters: LeaseCounters::default(),
+        }
+    }
+
+    /// The place for leases of the bucket that is `wanted`; `None`: it is not leased, or too many are.
+    fn held(&self, wanted: &Wanted) -> Option<Arc<Held>> {
+        let terms = *wanted.shape.lease()?;
+        let shard = &self.shards[(wanted.name.hash as usize >> 7) % SHARDS];
+        if let Some(held) = shard.read().get(&wanted.name.hash)
+            && Arc::ptr_eq(held.shape(), &wanted.shape)
+        {
+            return Some(held.clone());
+        }
+        let now = self.clock.boot();
+        let mut shard = shard.write();
+        if let Some(held) = shard.get(&wanted.name.hash) {
+            if Arc::ptr_eq(held.shape(), &wanted.shape) {
+                return Some(held.clone());
+            }
+            // The limit has other numbers now. What is held under the old ones goes back.
+            self.retire(held);
+        } else if shard.len() >= SHARD_MAX {
+            shard.retain(|_, held| !held.is_idle(now));
+            if shard.len() >= SHARD_MAX {
+                return None;
+            }
+        }
+        let held = Arc::new(Held::new(wanted.name, wanted.shape.clone(), terms, now));
+        shard.insert(wanted.name.hash, held.clone());
+        Some(held)
+    }
+
+    /// Gives back what a bucket's place holds.
+    fn retire(&self, held: &Arc<Held>) {
+        for (id, left, _) in held.empty() {
+            self.give_back(held, id, left);
+        }
+    }
+
+    fn give_back(&self, held: &Arc<Held>, id: u64, left: u64) {
+        self.counters.given_back.fetch_add(left, Ordering::Relaxed);
+        self.errands.lock().push(Errand::Return(held.clone(), id, left));
+    }
+
+    /// Gives back everything: the gateway stops.
+    pub(crate) fn give_all_back(&self) {
+        let live = std::mem::take(&mut *self.live.lock());
+        for held in live {
+            self.retire(&held);
+        }
+        self.counters.out.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether leases are out, which have to be looked after.
+    pub(crate) fn any(&self) -> bool {
+        self.counters.out.load(Ordering::Relaxed) > 0
+    }
+
+    /// Looks leases through that have ended: what is left of them goes back while the store still counts them. (A
+    /// sweep now and then is enough: nobody takes from a lease after its deadline.)
+    fn sweep(&self) {
+        let now = self.clock.boot();
+        let due = self.swept.load(Ordering::Relaxed).saturating_add(SWEEP.0);
+        if !self.any() || now.as_micros() < due {
+            return;
+        }
+        self.swept.store(now.as_micros(), Ordering::Relaxed);
+        let mut live = self.live.lock();
+        live.retain(|held| {
+            for (id, left, in_time) in held.empty_ended(now) {
+                if in_time {
+                    self.give_back(held, id, left);
+                } else {
+                    self.counters.forfeited.fetch_add(left, Ordering::Relaxed);
+                }
+            }
+            held.keeps_or_unlists()
+        });
+        self.counters.out.store(live.iter().map(|held| held.leases()).sum(), Ordering::Relaxed);
+    }
+
+    /// What is to be told to the store, at most so many errands.
+    pub(crate) fn errands(&self, most: usize) -> Vec<Errand> {
+        self.sweep();
+        let mut errands = self.errands.lock();
+        if errands.len() <= most { std::mem::take(&mut *errands) } else { errands.drain(..most).collect() }
+    }
+
+    /// A lease has come.
+    fn installed(&self, held: &Arc<Held>, units: u64, first: bool) {
+        self.counters.leases.fetch_add(1, Ordering::Relaxed);
+        self.counters.units.fetch_add(units, Ordering::Relaxed);
+        self.counters.out.fetch_add(1, Ordering::Relaxed);
+        if first {
+            self.live.lock().push(held.clone());
+        }
+    }
+}

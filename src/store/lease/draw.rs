@@ -1,0 +1,131 @@
+//! Drawing where some of a request's limits are leased.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::held::Held;
+use super::slot::Turn;
+use super::{Leases, Ordering};
+use crate::limit::{Draw, Standing};
+use crate::store::StoreError;
+use crate::store::batch::{Shared, Wants};
+
+/// Units taken from a lease for a request. Unless it is granted they are put back.
+struct Taken {
+    held: Arc<Held>,
+    from: (usize, Turn),
+    cost: u64,
+    kept: bool,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.held.put_back(self.from, self.cost);
+        }
+    }
+}
+
+impl Shared {
+    /// Draws every claim or none; those that are leased from what is held here, if it is.
+    pub(crate) async fn draw(&self, wants: Wants) -> Result<Draw, StoreError> {
+        match &self.leases {
+            Some(leases) if wants.iter().any(|wanted| wanted.shape.lease().is_some()) => {
+                self.draw_leased(leases, wants).await
+            }
+            _ => self.ask(wants, false).await,
+        }
+    }
+
+    async fn draw_leased(&self, leases: &Arc<Leases>, wants: Wants) -> Result<Draw, StoreError> {
+        let apart = leases.apart && wants.iter().any(|wanted| wanted.name.tag != wants[0].name.tag);
+        let mut taken: SmallVec<[Taken; 2]> = SmallVec::new();
+        let mut own: SmallVec<[Option<Standing>; 4]> = SmallVec::new();
+        let mut granted = true;
+        for wanted in &wants {
+            if wanted.shape.lease().is_none() {
+                own.push(None);
+                continue;
+            }
+            let Some(held) = leases.held(wanted) else {
+                if apart {
+                    return Err(StoreError::Unavailable("too many buckets are leased".into()));
+                }
+                drop(taken);
+                return self.ask(wants, false).await;
+            };
+            let mut from = held.take(wanted.cost, &leases.clock);
+            if held.is_low(leases.clock.boot()) && held.wish(leases) {
+                self.call_for_errands();
+            }
+            if from.is_none() && !apart {
+                // All claims in one call, as if there were no leases.
+                drop(taken);
+                return self.ask(wants, false).await;
+            }
+            if from.is_none() {
+                from = self.wait_for(leases, &held, wanted.cost).await?;
+            }
+            own.push(Some(held.standing(wanted.cost, from.is_some(), leases.clock.boot())));
+            match from {
+                Some(from) => taken.push(Taken { held, from, cost: wanted.cost, kept: false }),
+                None => granted &= !wanted.enforced,
+            }
+        }
+        let rest: Wants = wants.into_iter().filter(|wanted| wanted.shape.lease().is_none()).collect();
+        if !granted {
+            taken.clear();
+        }
+        let mut asked = match (rest.is_empty(), granted) {
+            (true, _) => Draw { granted, ..Draw::default() },
+            (false, true) => self.ask(rest, false).await?,
+            // The others are told of too, and not charged.
+            (false, false) => self.ask(rest, true).await?,
+        };
+        granted &= asked.granted;
+        for one in &mut taken {
+            one.kept = granted;
+        }
+        if granted {
+            leases.counters.grants.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut others = asked.standings.drain(..);
+        let standings = own.into_iter().filter_map(|own| own.or_else(|| others.next())).collect();
+        Ok(Draw { granted, standings })
+    }
+
+    /// Units of a bucket that no other claim of the request may lie beside: waits until a lease has brought them, or
+    /// there are none.
+    async fn wait_for(
+        &self,
+        leases: &Arc<Leases>,
+        held: &Arc<Held>,
+        cost: u64,
+    ) -> Result<Option<(usize, Turn)>, StoreError> {
+        let waited = async {
+            // Others may be quicker; each turn serves as many as there are units.
+            loop {
+                if held.is_known_empty(cost, leases.clock.boot()) {
+                    return Ok(None);
+                }
+                self.check_up()?;
+                let answered = held.wait(cost, leases);
+                self.call_for_errands();
+                if answered.await.is_err() {
+                    return Err(StoreError::Unavailable("no lease could be had".into()));
+                }
+                if let Some(from) = held.take_again(cost, &leases.clock) {
+                    return Ok(Some(from));
+                }
+            }
+        };
+        match tokio::time::timeout(self.answer_within.into(), waited).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                self.counters.timeouts.fetch_add(1, Ordering::Relaxed);
+                Err(StoreError::Timeout)
+            }
+        }
+    }
+}

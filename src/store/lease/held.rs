@@ -1,0 +1,322 @@
+//! One leased bucket in the process: its leases, what is asked of it, and the wish for more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+
+use super::slot::{LEFT_MAX, Slot, Turn};
+use super::{Errand, Leases};
+use crate::clock::Clock;
+use crate::limit::bucket::{Level, State};
+use crate::limit::lease::{GRACE, Terms, Wish};
+use crate::limit::{Micros, Standing, Timestamp, Verdict};
+use crate::store::shape::{Name, Seen, Shape};
+
+/// What is left of leases: id, units, and whether the store still counts it.
+pub(super) type Left = SmallVec<[(u64, u64, bool); 2]>;
+
+/// A leased bucket.
+#[derive(Debug)]
+pub(crate) struct Held {
+    name: Name,
+    shape: Arc<Shape>,
+    terms: Terms,
+    /// Two, so that one is used while the next is on its way.
+    slots: [Slot; 2],
+    demand: Demand,
+    /// At this many units left the next lease is asked for.
+    low: AtomicU64,
+    /// Not before this moment, as the store had nothing to lease.
+    not_before: AtomicU64,
+    asking: Mutex<Asking>,
+    /// How the bucket stood in the store, for what callers are told of it: level, the store's moment, and ours. (Read one
+    /// by one: a number between two is told at worst.)
+    level: AtomicI64,
+    at: AtomicU64,
+    heard: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Asking {
+    /// In the queue, or under way.
+    busy: bool,
+    /// Requests that wait for units, and how many.
+    waiting: Vec<oneshot::Sender<()>>,
+    needed: u64,
+    /// Whether it is in the list of those that hold leases.
+    listed: bool,
+}
+
+/// A wish on its way. Dropped without an answer it counts as failed.
+#[derive(Debug)]
+pub(crate) struct Wishing {
+    held: Arc<Held>,
+    leases: Arc<Leases>,
+    wish: Wish,
+    waiting: Vec<oneshot::Sender<()>>,
+    answered: bool,
+}
+
+impl Held {
+    pub(super) fn new(name: Name, shape: Arc<Shape>, terms: Terms, now: Timestamp) -> Self {
+        let demand = Demand { since: AtomicU64::new(now.as_micros()), ..Demand::default() };
+        Self {
+            name,
+            shape,
+            terms,
+            slots: Default::default(),
+            demand,
+            low: AtomicU64::new(0),
+            not_before: AtomicU64::new(0),
+            asking: Mutex::default(),
+            level: AtomicI64::new(i64::MAX),
+            at: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &Name {
+        &self.name
+    }
+
+    pub(crate) fn shape(&self) -> &Arc<Shape> {
+        &self.shape
+    }
+
+    /// Takes `cost` units from a lease, that which ends first before the other; where from. The demand is counted.
+    pub(super) fn take(&self, cost: u64, clock: &Clock) -> Option<(usize, Turn)> {
+        self.demand.count(cost, clock.boot(), self.terms.life);
+        self.take_again(cost, clock)
+    }
+
+    /// As [`Held::take`], for a request whose demand has been counted.
+    pub(super) fn take_again(&self, cost: u64, clock: &Clock) -> Option<(usize, Turn)> {
+        let first = usize::from(self.slots[1].is_held() && self.slots[1].deadline() < self.slots[0].deadline());
+        [first, 1 - first].into_iter().find_map(|slot| Some((slot, self.slots[slot].take(cost, clock)?)))
+    }
+
+    pub(super) fn put_back(&self, (slot, turn): (usize, Turn), cost: u64) {
+        self.slots[slot].put_back(turn, cost);
+    }
+
+    /// Whether the next lease should be asked for now.
+    pub(super) fn is_low(&self, now: Timestamp) -> bool {
+        if now.as_micros() < self.not_before.load(Ordering::Relaxed) || self.demand.in_a_life() < 2 {
+            return false;
+        }
+        // Units of a lease about to end are as good as gone.
+        let soon = now.after(Micros(self.terms.life.0 / 4));
+        let usable = self.slots.iter().filter(|slot| slot.deadline() > soon).map(Slot::left).sum::<u64>();
+        usable <= self.low.load(Ordering::Relaxed)
+    }
+
+    /// Queues a wish unless one is queued or under way; whether it did.
+    pub(super) fn wish(self: &Arc<Self>, leases: &Leases) -> bool {
+        let mut asking = self.asking.lock();
+        self.queue(&mut asking, leases)
+    }
+
+    /// As [`Held::wish`], for a request that waits for `cost` units; told when an answer has come.
+    pub(super) fn wait(self: &Arc<Self>, cost: u64, leases: &Leases) -> oneshot::Receiver<()> {
+        let (tell, told) = oneshot::channel();
+        let mut asking = self.asking.lock();
+        asking.waiting.push(tell);
+        asking.needed = asking.needed.saturating_add(cost);
+        self.queue(&mut asking, leases);
+        told
+    }
+
+    /// The wish is not under way any more, or could not be sent: it is queued anew where requests wait.
+    pub(crate) fn not_sent(self: &Arc<Self>, leases: &Leases) {
+        let mut asking = self.asking.lock();
+        asking.busy = false;
+        if !asking.waiting.is_empty() {
+            self.queue(&mut asking, leases);
+        }
+    }
+
+    fn queue(self: &Arc<Self>, asking: &mut Asking, leases: &Leases) -> bool {
+        if std::mem::replace(&mut asking.busy, true) {
+            return false;
+        }
+        leases.errands.lock().push(Errand::Wish(self.clone()));
+        true
+    }
+
+    /// The wish, which leaves now, and the leases that are used up, which go back with it.
+    pub(crate) fn depart(self: &Arc<Self>, leases: &Arc<Leases>) -> (Wishing, SmallVec<[u64; 2]>) {
+        let (mut asking, mut used_up) = (self.asking.lock(), SmallVec::new());
+        for slot in &self.slots {
+            if slot.is_held()
+                && slot.left() == 0
+                && let Some((id, left)) = slot.empty()
+            {
+                leases.counters.given_back.fetch_add(left, Ordering::Relaxed);
+                // (Somebody may have put units back this moment: they are lost, not granted twice.)
+                used_up.push(id);
+            }
+        }
+        let needed = std::mem::take(&mut asking.needed).min(LEFT_MAX);
+        let units = self.demand.in_a_life().clamp(needed, LEFT_MAX.max(needed));
+        let wish = Wish { id: fastrand::u64(1..1 << 52), units, needed };
+        let waiting = std::mem::take(&mut asking.waiting);
+        (Wishing { held: self.clone(), leases: leases.clone(), wish, waiting, answered: false }, used_up)
+    }
+
+    /// Empties all leases.
+    pub(super) fn empty(&self) -> Left {
+        let _one_at_a_time = self.asking.lock();
+        self.slots.iter().filter_map(Slot::empty).map(|(id, left)| (id, left, true)).collect()
+    }
+
+    /// Empties the leases that have ended at `now`.
+    pub(super) fn empty_ended(&self, now: Timestamp) -> Left {
+        let _one_at_a_time = self.asking.lock();
+        let ended = self.slots.iter().filter_map(|slot| {
+            let deadline = slot.deadline();
+            if now < deadline {
+                return None;
+            }
+            let (id, left) = slot.empty()?;
+            Some((id, left, now < deadline.after(GRACE)))
+        });
+        ended.collect()
+    }
+
+    /// Leases held.
+    pub(super) fn leases(&self) -> u64 {
+        self.slots.iter().map(|slot| u64::from(slot.is_held())).sum()
+    }
+
+    /// Whether it still holds leases; if not, it is not in the list of those any more.
+    pub(super) fn keeps_or_unlists(&self) -> bool {
+        let mut asking = self.asking.lock();
+        asking.listed = self.leases() > 0;
+        asking.listed
+    }
+
+    /// Whether nothing is held and nobody has asked for a while.
+    pub(super) fn is_idle(&self, now: Timestamp) -> bool {
+        self.leases() == 0
+            && now.since(self.demand.since()) > Micros(10 * self.terms.life.0)
+            && !self.asking.lock().busy
+    }
+
+    /// How the bucket stands to a request of `cost`: what the store last said, moved on by our clock, and what is left
+    /// here.
+    pub(super) fn standing(&self, cost: u64, granted: bool, now: Timestamp) -> Standing {
+        let level = self.level.load(Ordering::Relaxed);
+        let heard = Timestamp::from_micros(self.heard.load(Ordering::Relaxed));
+        let at = Timestamp::from_micros(self.at.load(Ordering::Relaxed));
+        let state = (level != i64::MAX).then_some(State::Level(Level { level, at }));
+        let mut standing = self.shape.standing(state.as_ref(), cost, at.after(now.since(heard)));
+        let here = self.slots.iter().map(Slot::left).sum::<u64>();
+        standing.remaining = standing.remaining.saturating_add(here).min(self.shape.most_units());
+        if granted {
+            standing.verdict = Verdict::Allow { wait: Micros::ZERO };
+        }
+        standing
+    }
+
+    /// Whether the store, asked less than a moment ago, had not so many units. (Others give units back, so it is not
+    /// believed for long.)
+    pub(super) fn is_known_empty(&self, cost: u64, now: Timestamp) -> bool {
+        let heard = Timestamp::from_micros(self.heard.load(Ordering::Relaxed));
+        now.since(heard) < BELIEVED && matches!(self.standing(cost, false, now).verdict, Verdict::Deny { .. })
+    }
+}
+
+/// How long an empty bucket is believed to gain no more than its rate gives.
+const BELIEVED: Micros = Micros(50_000);
+
+impl Wishing {
+    /// What is wished for.
+    pub(crate) fn wish(&self) -> Wish {
+        self.wish
+    }
+
+    /// Keeps what the store gave at `now` by its clock, having been asked at `sent` by ours; `state`: the bucket before.
+    pub(crate) fn answered(mut self, units: u64, state: Option<&Seen>, now: Timestamp, sent: Timestamp) {
+        self.answered = true;
+        let (held, leases) = (self.held.clone(), self.leases.clone());
+        let clock = &leases.clock;
+        held.heard.store(sent.as_micros(), Ordering::Relaxed);
+        held.at.store(now.as_micros(), Ordering::Relaxed);
+        let level = match state {
+            Some(State::Level(Level { level, .. })) => *level,
+            _ => held.shape.full_level(),
+        };
+        held.level.store(level.saturating_sub(held.shape.scaled(units)), Ordering::Relaxed);
+        if units > 0 {
+            let mut asking = held.asking.lock();
+            let place = match held.slots.iter().position(|slot| !slot.is_held()) {
+                Some(free) => free,
+                None => {
+                    let earlier = usize::from(held.slots[1].deadline() < held.slots[0].deadline());
+                    if let Some((id, left)) = held.slots[earlier].empty() {
+                        leases.counters.out.fetch_sub(1, Ordering::Relaxed);
+                        leases.give_back(&held, id, left);
+                    }
+                    earlier
+                }
+            };
+            held.slots[place].fill(self.wish.id, units, held.terms.deadline(sent));
+            held.low.store(units / 4, Ordering::Relaxed);
+            let first = !std::mem::replace(&mut asking.listed, true);
+            drop(asking);
+            leases.installed(&held, units, first);
+        } else {
+            let later = clock.boot().after(Micros(held.terms.life.0 / 4));
+            held.not_before.store(later.as_micros(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Wishing {
+    fn drop(&mut self) {
+        self.held.not_sent(&self.leases);
+        for waiting in self.waiting.drain(..) {
+            if self.answered {
+                // Who has gone needs no word.
+                let _ = waiting.send(());
+            }
+        }
+    }
+}
+
+/// What is asked of a bucket here, in units per life of a lease.
+#[derive(Debug, Default)]
+struct Demand {
+    since: AtomicU64,
+    /// In the life that goes on, and in the last.
+    units: AtomicU64,
+    before: AtomicU64,
+}
+
+impl Demand {
+    fn count(&self, units: u64, now: Timestamp, life: Micros) {
+        self.units.fetch_add(units, Ordering::Relaxed);
+        let since = self.since();
+        let passed = now.since(since);
+        if passed < life {
+            return;
+        }
+        let mine =
+            self.since.compare_exchange(since.as_micros(), now.as_micros(), Ordering::Relaxed, Ordering::Relaxed);
+        if mine.is_ok() {
+            let units = u128::from(self.units.swap(0, Ordering::Relaxed)) * u128::from(life.0) / u128::from(passed.0);
+            self.before.store(u64::try_from(units).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+
+    fn in_a_life(&self) -> u64 {
+        self.units.load(Ordering::Relaxed).max(self.before.load(Ordering::Relaxed))
+    }
+
+    fn since(&self) -> Timestamp {
+        Timestamp::from_micros(self.since.load(Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,175 @@
+//! Whole gateways, as processes, on one Redis: what they grant together, and what becomes of the leases of one that ends.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::servers::{Process, Redis, available, free_port, wait_until};
+
+struct Gateway {
+    port: u16,
+    admin: u16,
+    process: Process,
+    _home: tempfile::TempDir,
+}
+
+impl Gateway {
+    fn start(server: &Redis, limit: &str) -> Self {
+        let (port, admin, home) = (free_port(), free_port(), tempfile::tempdir().unwrap());
+        let text = format!(
+            "[server]\nlisten = \"127.0.0.1:{port}\"\nworkers = 1\n[admin]\nlisten = \"127.0.0.1:{admin}\"\n\
+             [store]\nkind = \"redis\"\nurl = \"{}\"\nwhen_down = \"refuse\"\nanswer_within = \"900ms\"\n\
+             key_secret_file = \"secret\"\n\
+             [limits.total]\nper = \"everyone\"\nlease = true\n{limit}\n\
+             [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\"]\n",
+            server.url()
+        );
+        let file = home.path().join("gateway.toml");
+        std::fs::write(&file, text).unwrap();
+        std::fs::write(home.path().join("secret"), "a secret that gateways share").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.arg("run").arg("--config").arg(&file);
+        let process = Process::spawn(&mut command);
+        let gateway = Self { port, admin, process, _home: home };
+        wait_until("ready gateway", || {
+            let Ok(mut stream) = TcpStream::connect(("127.0.0.1", admin)) else { return false };
+            status(&mut stream, "/readyz").is_some_and(|status| status == 200)
+        });
+        gateway
+    }
+
+    fn metric(&self, name: &str) -> u64 {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.admin)).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let line = text.lines().find(|line| {
+            line.strip_prefix("tollgate_")
+                .unwrap_or(line)
+                .strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with(' ') || rest.starts_with("_total "))
+        });
+        let line = line.unwrap_or_else(|| panic!("no {name} in\n{text}"));
+        line.rsplit(' ').next().and_then(|number| number.parse::<f64>().ok()).unwrap() as u64
+    }
+}
+
+/// The status of one request on a connection that goes on; `None`: it ended.
+fn status(stream: &mut TcpStream, path: &str) -> Option<u16> {
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n").as_bytes()).ok()?;
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    reader.read_line(&mut line).ok()?;
+    let status = line.split(' ').nth(1)?.parse().ok()?;
+    let mut length = 0;
+    loop {
+        line.clear();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        if line == "\r\n" {
+            break;
+        }
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            length = value.trim().parse().ok()?;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some(status)
+}
+
+/// Asks a gateway from a few connections until told to stop; what was granted is counted in `granted`.
+fn ask_on<'s>(
+    scope: &'s std::thread::Scope<'s, '_>,
+    port: u16,
+    connections: usize,
+    stop: &'s AtomicBool,
+    granted: &'s AtomicU64,
+) {
+    for _ in 0..connections {
+        scope.spawn(move || {
+            let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return };
+            while !stop.load(Ordering::Relaxed) {
+                match status(&mut stream, "/") {
+                    Some(200) => drop(granted.fetch_add(1, Ordering::Relaxed)),
+                    Some(_) => std::thread::yield_now(),
+                    None => return,
+                }
+            }
+        });
+    }
+}
+
+fn at_most(burst: u64, rate: u64, start: Instant) -> u64 {
+    burst + rate * u64::try_from(start.elapsed().as_micros()).unwrap() / 1_000_000 + 1
+}
+
+#[test]
+fn two_gateways_with_leases_never_grant_more_and_one_that_is_killed_takes_nothing_along_for_good() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    let limit = "rate = \"1000/second\"\nburst = 400";
+    let (mut dying, living) = (Gateway::start(&server, limit), Gateway::start(&server, limit));
+    let (stop, granted) = (AtomicBool::new(false), AtomicU64::new(0));
+    let start = Instant::now();
+    let counted = |what: &str| {
+        let granted = granted.load(Ordering::Relaxed);
+        let most = at_most(400, 1000, start);
+        assert!(granted <= most, "{what}: granted {granted}, at most {most}");
+        granted
+    };
+    std::thread::scope(|scope| {
+        ask_on(scope, dying.port, 4, &stop, &granted);
+        ask_on(scope, living.port, 4, &stop, &granted);
+        while start.elapsed() < Duration::from_secs(2) {
+            std::thread::sleep(Duration::from_millis(20));
+            counted("both");
+        }
+        assert!(dying.metric("store_leases") > 0 && living.metric("store_leases") > 0, "both lease");
+        dying.process.kill();
+        let (killed_at, before) = (Instant::now(), counted("killed"));
+        while killed_at.elapsed() < Duration::from_secs(2) {
+            std::thread::sleep(Duration::from_millis(20));
+            counted("one left");
+        }
+        let after = counted("one left");
+        // What the dead one held is forgotten after 150 ms; from then on the survivor gets all of the rate, as far as
+        // this machine lets it ask.
+        assert!(after - before > 200, "the survivor goes on: {}", after - before);
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(living.metric("limit_lease_bound_units{limit=\"total\"}") == 40, "the bound is published");
+}
+
+#[test]
+fn a_gateway_that_is_told_to_stop_gives_its_leases_back() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    // No refill to speak of.
+    let limit = "rate = \"1/hour\"\nburst = 2000";
+    let (mut leaving, staying) = (Gateway::start(&server, limit), Gateway::start(&server, limit));
+    let mut stream = TcpStream::connect(("127.0.0.1", leaving.port)).unwrap();
+    for _ in 0..300 {
+        assert_eq!(status(&mut stream, "/"), Some(200));
+    }
+    assert!(leaving.metric("store_leases") > 0, "it leases");
+    drop(stream);
+    leaving.process.signal("-TERM");
+    leaving.process.wait();
+    let mut stream = TcpStream::connect(("127.0.0.1", staying.port)).unwrap();
+    let mut granted = 0;
+    // What lies in its own leases it gives out first.
+    for _ in 0..1720 {
+        granted += u32::from(status(&mut stream, "/") == Some(200));
+    }
+    assert_eq!(granted, 1700, "2000 less the 300 granted before");
+}
