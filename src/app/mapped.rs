@@ -45,6 +45,7 @@ pub(super) fn server(config: &Config) -> server::Settings {
         connections: bounds.connections,
         connections_per_address: bounds.connections_per_address,
         streams: bounds.http2_streams,
+        connect_protocol: !config.server.upgrades.is_empty(),
         proxy_protocol: *proxy_protocol,
         trusted_proxies: config.policy.address.trusted_proxies.clone(),
         ..server::Settings::default()

@@ -54,7 +54,11 @@ fn tell(to: &mut String, policy: &Policy, told: &Explanation) -> std::fmt::Resul
     let how = if told.forwarded { " (from a forwarding header of a trusted proxy)" } else { "" };
     writeln!(to, "caller     {client}{how}")?;
     let Some((taken, captures)) = &told.taken else {
-        writeln!(to, "route      none: answered 404")?;
+        writeln!(
+            to,
+            "route      none: answered {}",
+            if told.unlisted { "421, as no route names this host" } else { "404" }
+        )?;
         return losers(to, policy, told);
     };
     writeln!(to, "route      {}", policy.routes[*taken].name)?;

@@ -106,7 +106,7 @@ fn one(
         return Ok(None);
     };
     let Some(matched) = policy.route(&described) else {
-        tally.status = Some(404);
+        tally.status = Some(if policy.is_unlisted(&described) { 421 } else { 404 });
         return Ok(None);
     };
     let now = clock.now();

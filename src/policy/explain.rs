@@ -10,7 +10,7 @@ use http::HeaderName;
 use super::claims::{Identified, is_enforced};
 use super::descriptor::Descriptor;
 use super::identity::{How, IdentityReason, IdentityRefusal, WhenMissing, WhenUnknown};
-use super::pattern::{HostPattern, Pattern, Segment};
+use super::pattern::{Pattern, Segment};
 use super::router::{Match, header_matches};
 use super::{Policy, keys};
 use crate::limit::{KeyBytes, Mode};
@@ -30,6 +30,8 @@ pub struct Explanation {
     pub routes: Vec<RouteFate>,
     /// The route taken, with what its `{name}` segments captured.
     pub taken: Option<(usize, Vec<(String, String)>)>,
+    /// Whether no route even names its host, where only such hosts are forwarded to.
+    pub unlisted: bool,
     /// The identities asked for, in the order of the file.
     pub identities: Vec<IdentityStory>,
     /// The refusal, when an identity refuses.
@@ -142,6 +144,7 @@ impl Policy {
             forwarded: request.client != request.peer.address.map(super::address::fold),
             routes: self.routes.iter().enumerate().map(fate).collect(),
             taken: None,
+            unlisted: matched.is_none() && self.is_unlisted(request),
             identities: Vec::new(),
             refusal: None,
             exempt: false,
@@ -255,15 +258,7 @@ impl WhenUnknown {
 
 /// The first condition of a pattern that a request does not meet, in the order of specificity.
 fn fate(pattern: &Pattern, request: &Descriptor<'_>) -> Option<RouteFate> {
-    let host = &*request.host;
-    let host_meets = match &pattern.host {
-        HostPattern::Any => true,
-        HostPattern::Exact(name) => name == host,
-        HostPattern::Wildcard(suffix) => {
-            host.strip_suffix(suffix.as_str()).is_some_and(|labels| labels.len() > 1 && labels.ends_with('.'))
-        }
-    };
-    if !host_meets {
+    if !pattern.host.matches(&request.host) {
         return Some(RouteFate::Host);
     }
     if !path_meets(&pattern.path, &request.path) {

@@ -3,11 +3,14 @@
 //! hyper has checked the syntax; what it leaves to the application is checked here, alike for HTTP/1 and HTTP/2.
 //! After [`admit`] a request has exactly one Host and a target in origin form, whatever it came as.
 
-use http::header::{EXPECT, HOST, HeaderValue, MAX_FORWARDS, TRANSFER_ENCODING};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{EXPECT, HOST, HeaderValue, MAX_FORWARDS, SEC_WEBSOCKET_KEY, TRANSFER_ENCODING};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri, Version};
+use hyper::ext::Protocol;
 
-use super::headers::{Present, tokens};
+use super::headers::{Present, announce_upgrade, tokens};
 
 /// What is wrong with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,6 +68,8 @@ pub struct Form {
     pub absolute: Option<Absolute>,
     /// It came through another gateway or proxy.
     pub via: bool,
+    /// It asked for an upgrade by extended CONNECT, and now asks for the same as HTTP/1.1 does.
+    pub bridged: bool,
     /// It is OPTIONS or TRACE and goes no further than here (`Max-Forwards: 0`).
     pub last_hop: bool,
 }
@@ -83,7 +88,7 @@ pub struct Absolute {
 /// # Errors
 /// What is wrong with it; the connection should then be closed, since its framing may be read differently elsewhere.
 pub fn admit<B>(request: &mut Request<B>) -> Result<Form, Malformed> {
-    check_method(request)?;
+    let bridged = check_method(request)?;
     let present = Present::of(request.headers());
     if present.has(Present::TRANSFER_ENCODING) {
         check_transfer_encoding(request.headers(), request.version())?;
@@ -100,8 +105,29 @@ pub fn admit<B>(request: &mut Request<B>) -> Result<Form, Malformed> {
         Method::OPTIONS | Method::TRACE => count_hop(request.headers_mut()),
         _ => false,
     };
-    settle_target(request).map(|absolute| Form { absolute, via, last_hop })
+    settle_target(request).map(|absolute| Form { absolute, via, bridged, last_hop })
 }
+
+/// Gives an extended CONNECT (RFC 8441) the form that an upgrade has in HTTP/1.1: the one upstreams understand.
+#[cold]
+fn bridge<B>(request: &mut Request<B>) -> Result<(), Malformed> {
+    let protocol = request.extensions_mut().remove::<Protocol>().ok_or(Malformed::Connect)?;
+    let named = HeaderValue::from_str(protocol.as_str()).map_err(|_| Malformed::Connect)?;
+    *request.method_mut() = Method::GET;
+    let headers = request.headers_mut();
+    if protocol.as_str().eq_ignore_ascii_case("websocket") {
+        // HTTP/2 needs none (RFC 8441 5): it says nothing but that the other side has read it.
+        let key = STANDARD.encode(fastrand::u128(..).to_be_bytes());
+        headers.insert(SEC_WEBSOCKET_KEY, HeaderValue::from_str(&key).expect("base64 is visible ASCII"));
+    }
+    announce_upgrade(headers, named);
+    request.extensions_mut().insert(Bridged);
+    Ok(())
+}
+
+/// Marks a request that came as extended CONNECT.
+#[derive(Clone, Copy, Debug)]
+pub struct Bridged;
 
 /// Counts this hop where `Max-Forwards` counts them (RFC 9110 7.6.2); whether it was the last. What is no number says
 /// nothing.
@@ -119,15 +145,15 @@ fn count_hop(headers: &mut HeaderMap) -> bool {
     }
 }
 
-fn check_method<B>(request: &Request<B>) -> Result<(), Malformed> {
-    let method = request.method();
-    if *method == Method::CONNECT {
-        return Err(Malformed::Connect);
+/// Whether the method is one that is served; an upgrade over HTTP/2 is given its HTTP/1.1 form, which is told.
+fn check_method<B>(request: &mut Request<B>) -> Result<bool, Malformed> {
+    if *request.method() == Method::CONNECT {
+        return bridge(request).map(|()| true);
     }
-    if method.as_str().len() > METHOD_BYTES_MAX {
+    if request.method().as_str().len() > METHOD_BYTES_MAX {
         return Err(Malformed::Method);
     }
-    Ok(())
+    Ok(false)
 }
 
 /// One field with the single value `chunked`, on HTTP/1.1 only: hyper frames `x, chunked` and its kin by the last

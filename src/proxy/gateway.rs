@@ -197,6 +197,9 @@ impl Gateway {
         {
             return Err(Rejection::Unlisted);
         }
+        if form.bridged && !matches!(route.target, Target::Upstream(_)) {
+            return Err(framing::Malformed::Connect.into());
+        }
         if *request.method() == Method::TRACE {
             hops::check_trace(route, request.body().is_end_stream())?;
         }

@@ -257,6 +257,7 @@ fn upstream(error: &ForwardError) -> Class {
         | ForwardError::GoingAway
         | ForwardError::Upgrade => BAD_ANSWER,
         ForwardError::Rewrite => BAD_PATH,
+        ForwardError::Bridge => Class { detail: "This upgrade is not passed on to this upstream.", ..NOT_IMPLEMENTED },
         ForwardError::Body(BodyError::TooBig) => TOO_BIG,
         ForwardError::Body(BodyError::ClientIdle) => STALLED,
         ForwardError::Body(BodyError::ClientSlow) => {

@@ -367,3 +367,22 @@ fn a_route_may_hide_what_is_obeyed() {
     assert_eq!((answer.status, answer.header("ratelimit")), (200, None));
     assert_eq!(gateway.get("/").json()["retry_after_ms"], 7_000);
 }
+
+#[test]
+fn check_and_explain_say_what_is_not_listed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("gateway.toml");
+    let config = "[server]\negress = true\n[[routes]]\nmatch = \"api.partner.example/v1/**\"\nupstream = \"https://api.partner.example\"\n\
+                  [[tests]]\nsend = \"GET evil.example/v1/x\"\nexpect = { status = 421 }\n\
+                  [[tests]]\nsend = \"GET api.partner.example/x\"\nexpect = { status = 404 }\n";
+    fs::write(&file, config).expect("written");
+    let run = |words: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).args(words).arg("--config").arg(&file).output();
+        let output = output.expect("the program runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (code, said) = run(&["check"]);
+    assert!(code == Some(0) && said.contains(" 0 failed"), "{said}");
+    let (code, said) = run(&["explain", "GET evil.example/v1/x"]);
+    assert!(code == Some(1) && said.contains("answered 421"), "{said}");
+}

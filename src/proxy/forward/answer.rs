@@ -4,9 +4,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use http::Response;
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, TRANSFER_ENCODING};
 use http::response::Parts;
+use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -225,20 +225,37 @@ pub(super) async fn answer(
 ) -> Result<Forwarded, ForwardError> {
     let (mut head, incoming) = response.into_parts();
     let hop = sanitise(&mut head)?;
+    let bridged = outgoing.upgrade.as_ref().is_some_and(|asked| asked.bridged.is_some());
+    if bridged && head.status.is_success() {
+        // To whoever sent a CONNECT it would be a tunnel.
+        return Err(ForwardError::Upgrade);
+    }
     if head.status == SWITCHING {
         let asked = outgoing.upgrade.take().filter(|asked| {
             let named = |value| protocol_name(value).to_ascii_lowercase();
             hop.upgrade.as_ref().is_some_and(|switched| named(switched) == named(&asked.protocol))
         });
-        let Upgrade { client, protocol, idle } = asked.ok_or(ForwardError::Upgrade)?;
+        let Upgrade { client, protocol, idle, bridged } = asked.ok_or(ForwardError::Upgrade)?;
         // The connection lets go of its socket once it has seen the 101 off.
         timers::within(outgoing.timeouts.response.into(), std::future::poll_fn(|cx| lease.pair.poll(cx)))
             .await
             .map_err(|_| ForwardError::ResponseTimeout)?
             .map_err(ForwardError::Answer)?;
         let parts = lease.pair.connection.into_parts();
-        let tunnel = Tunnel { client, upstream: parts.io.into_inner(), early: parts.read_buf, idle, slot: lease.slot };
-        headers::announce_upgrade(&mut head.headers, hop.upgrade.unwrap_or(protocol));
+        if bridged.is_some() {
+            head.status = StatusCode::OK;
+            head.headers.remove(SEC_WEBSOCKET_ACCEPT);
+        } else {
+            headers::announce_upgrade(&mut head.headers, hop.upgrade.unwrap_or(protocol));
+        }
+        let tunnel = Tunnel {
+            client,
+            upstream: parts.io.into_inner(),
+            early: parts.read_buf,
+            idle,
+            slot: lease.slot,
+            hold: bridged,
+        };
         let response = Response::from_parts(head, ResponseBody::Empty);
         return Ok(Forwarded { response, tunnel: Some(Box::new(tunnel)) });
     }

@@ -43,6 +43,7 @@ pub use tunnel::{Carried, Tunnel};
 use super::body::{BodyError, Received, ResponseBody};
 use super::conduct::Conduct;
 use super::pool::Slot;
+use super::server::Hold;
 use crate::limit::Micros;
 use crate::limiter::Permit;
 use crate::policy::route::Route;
@@ -134,6 +135,9 @@ pub enum ForwardError {
     /// A 101 that nobody asked for.
     #[error("the upstream switched protocols unasked")]
     Upgrade,
+    /// An upgrade asked for by extended CONNECT that the upstream cannot be asked for.
+    #[error("the upgrade is not passed on")]
+    Bridge,
     /// The request's body could not be sent on.
     #[error("the request's body could not be sent on")]
     Body(#[source] BodyError),
@@ -158,6 +162,7 @@ impl ForwardError {
             Self::RefusedStream => "refused_stream",
             Self::GoingAway => "going_away",
             Self::Upgrade => "upgrade",
+            Self::Bridge => "connect_protocol",
             Self::Body(error) => error.label(),
             Self::Rewrite => "rewrite",
         }
@@ -168,7 +173,10 @@ impl ForwardError {
     /// Whether it speaks against the server it came from.
     const fn is_the_upstreams(&self) -> bool {
         // A server that goes away in order is replaced, not ill.
-        !matches!(self, Self::Overloaded | Self::NoServer | Self::Body(_) | Self::Rewrite | Self::GoingAway)
+        !matches!(
+            self,
+            Self::Overloaded | Self::NoServer | Self::Bridge | Self::Body(_) | Self::Rewrite | Self::GoingAway
+        )
     }
 }
 
@@ -323,6 +331,8 @@ struct Upgrade {
     protocol: HeaderValue,
     /// How long the tunnel may carry nothing.
     idle: Micros,
+    /// Asked for by extended CONNECT, and what keeps its connection meanwhile: a success is a 200, and nothing else is.
+    bridged: Option<Hold>,
 }
 
 const SWITCHING: StatusCode = StatusCode::SWITCHING_PROTOCOLS;

@@ -23,7 +23,9 @@ use crate::policy::route::Route;
 use crate::policy::upstream::{HostPolicy, Server, Upstream};
 use crate::proxy::body::BodyError;
 use crate::proxy::conduct::protocol_name;
+use crate::proxy::framing::Bridged;
 use crate::proxy::headers::{self, Present};
+use crate::proxy::server::Hold;
 
 /// Prepares `request`: hop-by-hop fields off, forwarding fields and the route's edits on, the body wrapped.
 ///
@@ -49,8 +51,12 @@ pub(super) fn prepare(
         // WebSocket is asked for by GET (RFC 6455 4.1).
         let fits = head.method == Method::GET || !protocol_name(&protocol).eq_ignore_ascii_case(b"websocket");
         let client = if possible && fits { head.extensions.remove::<OnUpgrade>() } else { None };
-        client.map(|client| Upgrade { client, protocol, idle: conduct.upgrade_idle })
+        let bridged = head.extensions.remove::<Hold>();
+        client.map(|client| Upgrade { client, protocol, idle: conduct.upgrade_idle, bridged })
     });
+    if upgrade.is_none() && from_http2 && head.extensions.get::<Bridged>().is_some() {
+        return Err(ForwardError::Bridge);
+    }
     head.extensions.clear();
 
     if from_http2 && !upstream.http2 {

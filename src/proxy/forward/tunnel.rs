@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use super::{Slot, Stream};
 use crate::limit::Micros;
+use crate::proxy::server::Hold;
 use crate::proxy::timers;
 
 /// An upgraded connection that is to be carried on, by [`Tunnel::run`].
@@ -24,6 +25,8 @@ pub struct Tunnel {
     pub(super) early: Bytes,
     pub(super) idle: Micros,
     pub(super) slot: Slot,
+    /// What the client's HTTP/2 connection has under way meanwhile.
+    pub(super) hold: Option<Hold>,
 }
 
 /// What went through a tunnel.
@@ -39,7 +42,7 @@ impl Tunnel {
     /// Carries bytes both ways until both sides have ended, one fails, or nothing moves for the idle timeout.
     /// Runs as a task of its own: the response has been sent by then.
     pub async fn run(self) -> Carried {
-        let _slot = self.slot;
+        let _kept = (self.slot, self.hold);
         let Ok(upgraded) = self.client.await else { return Carried::default() };
         let client = Watched::new(TokioIo::new(upgraded));
         let upstream = Watched::new(self.upstream);

@@ -113,7 +113,7 @@ fn the_form_of_a_request_is_told() {
         super::admit(&mut request(version, target, fields)).expect("a good request")
     };
     let absolute = form(Version::HTTP_11, "https://a.example:8443/x", &[("host", "a.example:8443"), ("via", "1.1 b")]);
-    let expected = Form { absolute: Some(Absolute { https: true, port: Some(8443) }), via: true, last_hop: false };
+    let expected = Form { absolute: Some(Absolute { https: true, port: Some(8443) }), via: true, ..Form::default() };
     assert_eq!(absolute, expected);
     assert_eq!(form(Version::HTTP_11, "/x", &[("host", "a")]), Form::default());
     assert_eq!(form(Version::HTTP_2, "http://a/x", &[]), Form::default(), "over HTTP/2 every request names it");

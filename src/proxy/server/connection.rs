@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
+use http::{Method, Request};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -22,7 +22,7 @@ use super::bounds::Place;
 use super::io::{Io, Plain, Transport};
 use super::proxy_protocol;
 use super::respond::{Served, TOO_SLOW, respond};
-use super::state::{State, Tracked, UnderWay, Wait};
+use super::state::{Hold, State, Tracked, UnderWay, Wait};
 use super::stats::Stats;
 use super::{ConnInfo, Event, Handler, Settings, TlsInfo};
 use crate::proxy::timers::{Deadline, within};
@@ -186,8 +186,11 @@ async fn speak<H: Handler>(
         shared: Arc::clone(&door.shared),
     });
     let requests = Arc::clone(&state);
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let under_way = UnderWay::begin(&requests, !request.body().is_end_stream());
+        if *request.method() == Method::CONNECT {
+            request.extensions_mut().insert(Hold::begin(&requests));
+        }
         let served = Rc::clone(&served);
         async move {
             let answer = respond(&served, request).await;
@@ -431,6 +434,9 @@ fn builder2(settings: &Settings) -> http2::Builder<LocalExecutor> {
         .max_pending_accept_reset_streams(RESETS_MAX)
         .max_local_error_reset_streams(RESETS_MAX)
         .max_send_buf_size(SEND_BUFFER);
+    if settings.connect_protocol {
+        builder.enable_connect_protocol();
+    }
     builder
 }
 

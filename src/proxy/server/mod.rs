@@ -31,6 +31,7 @@ use crate::policy::Peer;
 use crate::policy::address::NetSet;
 
 pub use bounds::Bounds;
+pub use state::Hold;
 pub use stats::{HTTP2_ERRORS, Stats};
 
 /// Answers requests. One handler per worker; it never leaves its thread.
@@ -132,6 +133,8 @@ pub struct Settings {
     pub connections_per_address: Option<usize>,
     /// Concurrent streams of one HTTP/2 connection.
     pub streams: u32,
+    /// Whether HTTP/2 callers are told that they may ask for upgrades by extended CONNECT (RFC 8441).
+    pub connect_protocol: bool,
     /// Whether connections begin with a PROXY protocol header. Required from `trusted_proxies`, refused from others.
     pub proxy_protocol: bool,
     /// Peers whose word is taken for where a connection came from.
@@ -152,6 +155,7 @@ impl Default for Settings {
             connections: 10_000,
             connections_per_address: None,
             streams: 128,
+            connect_protocol: true,
             proxy_protocol: false,
             trusted_proxies: NetSet::default(),
         }

@@ -144,6 +144,16 @@ impl Drop for UnderWay {
     }
 }
 
+/// Keeps a request under way for as long as what it asked for, a tunnel over HTTP/2, is carried.
+#[derive(Clone, Debug)]
+pub struct Hold(#[expect(dead_code, reason = "it is there to be dropped")] Arc<UnderWay>);
+
+impl Hold {
+    pub(super) fn begin(state: &Arc<State>) -> Self {
+        Self(Arc::new(UnderWay::begin(state, false)))
+    }
+}
+
 /// An answer's body that keeps its request under way until it is handed over.
 #[derive(Debug)]
 pub(super) struct Tracked<B> {
@@ -210,4 +220,21 @@ fn step_back(counter: &AtomicU32) -> u32 {
     let value = counter.load(Ordering::Relaxed).wrapping_sub(1);
     counter.store(value, Ordering::Relaxed);
     value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_does_not_rest_while_it_carries_a_tunnel() {
+        let state = Arc::new(State::default());
+        let (request, hold) = (UnderWay::begin(&state, false), Hold::begin(&state));
+        drop(request);
+        let carried = hold.clone();
+        drop(hold);
+        assert_eq!(state.wait(true), Wait::Handler, "its stream is no request any more, but not over");
+        drop(carried);
+        assert_eq!(state.wait(true), Wait::Request(2));
+    }
 }

@@ -223,3 +223,32 @@ fn streams_are_cancelled_one_by_one() {
     origin.wait_closed();
     origin.wait_closed();
 }
+
+/// Interim answers of an HTTP/2 upstream are not the answer: they are passed over (the protocol library cannot send them on).
+#[test]
+fn interim_answers_are_passed_over() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.set_nonblocking(true).expect("set");
+    let mut upstream = upstream(listener.local_addr().expect("bound"));
+    upstream.http2 = true;
+    std::thread::spawn(move || {
+        run(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).expect("registered");
+            let (stream, _) = listener.accept().await.expect("a connection");
+            let mut connection = h2::server::handshake(stream).await.expect("HTTP/2");
+            while let Some(Ok((_, mut respond))) = connection.accept().await {
+                for status in [100, 102, 103] {
+                    let interim = Response::builder().status(status).header("link", "</x>").body(()).expect("a head");
+                    respond.send_informational(interim).expect("sent");
+                }
+                let mut body = respond.send_response(Response::new(()), false).expect("sent");
+                body.send_data(Bytes::from_static(b"ok"), true).expect("sent");
+            }
+        });
+    });
+    let gateway = gateway(upstream);
+    for _ in 0..2 {
+        let answer = gateway.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!((answer.status, answer.body.contains("ok"), answer.field("link")), (200, true, None));
+    }
+}

@@ -92,3 +92,100 @@ fn a_switch_to_something_else_is_502() {
     client.write_all(UPGRADE).expect("sent");
     assert_eq!(super::harness::read_answer(&mut client).status, 502);
 }
+
+/// An HTTP/2 client's WebSocket (RFC 8441), which the upstream gets as HTTP/1.1.
+mod over_http2 {
+    use http::{Method, Request, Response, StatusCode};
+    use http_body_util::Empty;
+    use hyper::body::{Bytes, Incoming};
+    use hyper::client::conn::http2;
+    use hyper::ext::Protocol;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::super::harness::{DEADLINE, Gateway};
+    use super::*;
+
+    fn run<F: Future>(test: F) -> F::Output {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async { tokio::time::timeout(DEADLINE, test).await.expect("in time") })
+    }
+
+    /// A client that has heard that it may: an answer comes behind the server's settings.
+    async fn client(gateway: &Gateway) -> http2::SendRequest<Empty<Bytes>> {
+        let stream = tokio::net::TcpStream::connect(gateway.address).await.expect("connected");
+        let (mut sender, connection) =
+            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("an HTTP/2 server");
+        tokio::spawn(connection);
+        let plain = Request::builder().uri(format!("http://{}/", gateway.address));
+        let answer = sender.send_request(plain.body(Empty::new()).expect("a request")).await.expect("an answer");
+        assert_eq!(answer.status(), StatusCode::OK);
+        sender
+    }
+
+    async fn connect(gateway: &Gateway, protocol: &'static str) -> Response<Incoming> {
+        let request = Request::builder()
+            .method(Method::CONNECT)
+            .uri(format!("http://{}/ws?x", gateway.address))
+            .header("sec-websocket-version", "13")
+            .extension(Protocol::from_static(protocol))
+            .body(Empty::new())
+            .expect("a request");
+        client(gateway).await.send_request(request).await.expect("an answer")
+    }
+
+    #[test]
+    fn a_websocket_passes_both_ways() {
+        // The client's first request, then the WebSocket.
+        let origin = Origin::start(|conn| {
+            while !conn.until("\r\n\r\n")?.contains("/ws") {
+                conn.send(OK)?;
+            }
+            conn.send(&format!("{SWITCH}early"))?;
+            loop {
+                let bytes = conn.receive()?;
+                conn.stream.write_all(&bytes)?;
+            }
+        });
+        let gateway = gateway(upstream(origin.address));
+        run(async {
+            let response = connect(&gateway, "websocket").await;
+            assert_eq!(response.status(), StatusCode::OK);
+            for gone in ["upgrade", "connection", "sec-websocket-accept"] {
+                assert!(!response.headers().contains_key(gone), "{gone}");
+            }
+            let mut tunnel = TokioIo::new(hyper::upgrade::on(response).await.expect("a tunnel"));
+            let mut early = [0; 5];
+            tunnel.read_exact(&mut early).await.expect("what came behind the 101");
+            assert_eq!(&early, b"early");
+            for word in [b"hello", b"again"] {
+                tunnel.write_all(word).await.expect("sent");
+                let mut back = [0; 5];
+                tunnel.read_exact(&mut back).await.expect("echoed");
+                assert_eq!(&back, word);
+            }
+            tunnel.shutdown().await.expect("closed");
+        });
+        let seen = origin.records().concat();
+        assert!(seen.contains("GET /ws?x HTTP/1.1\r\n"), "{seen}");
+        let seen = seen.to_ascii_lowercase();
+        for field in ["connection: upgrade\r\n", "upgrade: websocket\r\n", "sec-websocket-key: ", "version: 13\r\n"] {
+            assert!(seen.contains(field), "{field}: {seen}");
+        }
+        origin.wait_closed();
+    }
+
+    #[test]
+    fn what_is_no_tunnel_is_not_taken_for_one() {
+        let origin = Origin::answering(OK);
+        let gateway = gateway(upstream(origin.address));
+        run(async {
+            assert_eq!(connect(&gateway, "websocket").await.status(), 502, "200 would be a tunnel");
+            assert_eq!(connect(&gateway, "connect-udp").await.status(), 501, "not listed");
+            let mut client = client(&gateway).await;
+            let plain = Request::builder().method(Method::CONNECT).uri("elsewhere.example:443");
+            let answer = client.send_request(plain.body(Empty::new()).expect("a request")).await.expect("an answer");
+            assert_eq!(answer.status(), 501, "no tunnel to anywhere");
+        });
+    }
+}
