@@ -1,12 +1,14 @@
 //! The PostgreSQL store (and what speaks it). Batching, deadlines and answers are [`super::batch`]'s; here is what is
-//! SQL: the address, the session, one function for requests with one token bucket, one short transaction for the rest.
+//! SQL: the address, the session, a function for requests with one token bucket, a function for requests with several
+//! limits, and one short transaction for the rest, in which the pure core itself decides.
 //!
-//! The transaction locks the buckets of a batch in key order, reads the clock after the locks, decides with the pure
-//! core itself and writes. Both are safe behind a transaction pooler: no session state, no named statement.
+//! All three lock the buckets of a batch in key order and are safe behind a transaction pooler: no session state, no
+//! named statement.
 
 mod columns;
 mod fields;
 mod link;
+mod several;
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use super::shape::{Shape, TOKEN_BUCKET, signed};
 use crate::limit::{Algorithm, Micros};
 
 /// The numbers of a request for one token bucket, in the limit's own fractions of a unit.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Simple {
     /// Gained in a microsecond.
     pub(crate) n: i64,

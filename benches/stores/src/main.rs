@@ -24,6 +24,6 @@ fn main() {
         redis_ways::over_grant();
     }
     if all || wanted == "postgres" {
-        sql_ways::compare();
+        sql_ways::compare(&std::env::args().nth(2).unwrap_or_default());
     }
 }

@@ -1,60 +1,74 @@
 //! The parameters and the answer of `tollgate_draw` (schema.sql), which decides the common case in one statement.
 
+use tokio_postgres::types::{ToSql, Type};
+
 use super::link::ROW_MARGIN;
 use crate::limit::Timestamp;
 use crate::limit::bucket::{Level, State};
 use crate::store::batch::{Answer, Batch};
 use crate::store::simple::Simple;
 
-/// Numbers of a term.
-const TERM: usize = 9;
-
-/// A row for each group, which is for each bucket; sorted by key.
+/// A row for each group, which is for each bucket; sorted by key. All are of one limit and one cost.
 #[derive(Debug)]
 pub(super) struct Columns {
-    pub(super) keys: Vec<Vec<u8>>,
-    pub(super) terms: Vec<i64>,
-    pub(super) term_of: Vec<i16>,
-    pub(super) counts: Vec<i64>,
+    keys: Vec<Vec<u8>>,
+    counts: Vec<i64>,
+    /// n, p, brim, fill, price, need, how many a full bucket grants, how long its row stands.
+    term: [i64; 8],
     /// Which group a row is.
     order: Vec<usize>,
-    /// What one request of each row takes.
-    prices: Vec<i64>,
 }
 
+/// The statement that calls the function.
+pub(super) const DRAW: &str = "SELECT tollgate_draw($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+/// Its parameters' types.
+pub(super) const DRAW_OF: &str =
+    "tollgate_draw(bytea[],bigint[],bigint,bigint,bigint,bigint,bigint,bigint,bigint,bigint,bigint,bigint)";
+
 impl Columns {
-    pub(super) fn of(batch: &Batch, wanted: &[Simple]) -> Self {
+    /// `None`: they are of several limits or costs.
+    pub(super) fn of(batch: &Batch, wanted: &[Simple]) -> Option<Self> {
+        let (first, others) = wanted.split_first()?;
+        if others.iter().any(|other| other != first) {
+            return None;
+        }
+        let Simple { n, p, brim, price, need, lowest, .. } = *first;
+        let fill = (brim - lowest) / n + 1;
+        let fresh = (brim - need + price) / price;
         let mut order: Vec<usize> = (0..wanted.len()).collect();
         order.sort_unstable_by_key(|&group| batch.buckets[group].0.hash);
-        let rows = order.len();
-        let mut columns = Self {
-            keys: Vec::with_capacity(rows),
-            terms: Vec::new(),
-            term_of: Vec::with_capacity(rows),
-            counts: Vec::with_capacity(rows),
-            prices: Vec::with_capacity(rows),
-            order: Vec::new(),
-        };
-        for &group in &order {
-            let Simple { n, p, brim, price, need, lowest, most } = wanted[group];
-            let lasts = (brim - lowest) / n + 1 + ROW_MARGIN;
-            let fresh = (brim - need) / price + 1;
-            let term = [n, p, brim, price, need, lowest, most, lasts, fresh];
-            let known = columns.terms.chunks_exact(TERM).position(|known| known == term);
-            let place = known.unwrap_or_else(|| {
-                columns.terms.extend(term);
-                columns.terms.len() / TERM - 1
-            });
-            columns.keys.push(batch.buckets[group].0.hash.to_be_bytes().to_vec());
-            columns.term_of.push(i16::try_from(place).expect("a batch has GROUPS_MAX groups at most"));
-            columns.counts.push(i64::from(batch.groups[group].count));
-            columns.prices.push(price);
-        }
-        columns.order = order;
-        columns
+        Some(Self {
+            keys: order.iter().map(|&group| batch.buckets[group].0.hash.to_be_bytes().to_vec()).collect(),
+            counts: order.iter().map(|&group| i64::from(batch.groups[group].count)).collect(),
+            term: [n, p, brim, fill, price, need, fresh, fill + ROW_MARGIN],
+            order,
+        })
     }
 
-    /// The answer: a level before is the level after and what was granted. `None`: it is none.
+    /// What [`DRAW`] is given.
+    pub(super) fn parameters<'a>(
+        &'a self,
+        fingerprint: &'a i64,
+        pinned: &'a Option<i64>,
+    ) -> [(&'a (dyn ToSql + Sync), Type); 12] {
+        let [n, p, brim, fill, price, need, fresh, lasts] = &self.term;
+        [
+            (&self.keys, Type::BYTEA_ARRAY),
+            (&self.counts, Type::INT8_ARRAY),
+            (n, Type::INT8),
+            (p, Type::INT8),
+            (brim, Type::INT8),
+            (fill, Type::INT8),
+            (price, Type::INT8),
+            (need, Type::INT8),
+            (fresh, Type::INT8),
+            (lasts, Type::INT8),
+            (fingerprint, Type::INT8),
+            (pinned, Type::INT8),
+        ]
+    }
+
+    /// Its answer. `None`: it is none.
     pub(super) fn read(&self, batch: &Batch, answer: &[i64]) -> Option<Answer> {
         let rows = self.order.len();
         let (now, answer) = answer.split_first()?;
@@ -66,8 +80,7 @@ impl Columns {
         let mut before = vec![None; batch.buckets.len()];
         let mut granted = vec![0; batch.groups.len()];
         for (row, &group) in self.order.iter().enumerate() {
-            let level = taken[row].checked_mul(self.prices[row]).and_then(|spent| spent.checked_add(levels[row]))?;
-            before[group] = Some(State::Level(Level { level, at: moment(moments[row])? }));
+            before[group] = Some(State::Level(Level { level: levels[row], at: moment(moments[row])? }));
             granted[group] = u32::try_from(taken[row]).ok()?;
         }
         Some(Answer { now: moment(*now)?, before, granted, corrected: false, leased: Vec::new() })

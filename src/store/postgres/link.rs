@@ -13,14 +13,15 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::columns::Columns;
+use super::columns::{Columns, DRAW, DRAW_OF};
 use super::fields::{self, Epoch, Opened};
+use super::several::{self, DRAW_SEVERAL, DRAW_SEVERAL_OF, Several};
 use super::{AddressError, PostgresOptions};
 use crate::limit::bucket::State;
 use crate::limit::{Change, Timestamp};
 use crate::store::batch::{Adjust, Answer, Batch, Link, Shared, Trouble, Wants, decide};
 use crate::store::shape::{HOLD, HOLD_PINNED, signed};
-use crate::store::simple::{Simple, all_simple, is_simple};
+use crate::store::simple::{all_simple, is_simple};
 
 /// A connection is up within this or not at all; requests do not wait for it.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
@@ -31,6 +32,8 @@ const ATTEMPTS_MAX: u32 = 8;
 /// Pages swept in one turn, at most, and the rows of one.
 const SWEEPS_MAX: usize = 4;
 const PAGE: i64 = 5000;
+/// What the functions raise for a bucket that the transaction must decide.
+const ELSEWHERE: &str = "TG001";
 /// A token bucket's row outlives its fullness by this.
 pub(super) const ROW_MARGIN: i64 = 1_000_000;
 
@@ -92,18 +95,19 @@ impl PostgresLink {
             .query_typed_one(
                 "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
                         current_setting('default_transaction_isolation'), pg_is_in_recovery(),
-                        to_regprocedure('tollgate_draw(bytea[],bigint[],smallint[],bigint[],bigint,bigint)') IS NOT NULL
-                            AND to_regclass('tollgate_buckets') IS NOT NULL,
+                        to_regclass('tollgate_buckets') IS NOT NULL,
+                        to_regprocedure($1) IS NOT NULL AND to_regprocedure($2) IS NOT NULL,
                         (SELECT relpersistence = 'u' FROM pg_class WHERE oid = to_regclass('tollgate_buckets'))",
-                &[],
+                &[(&DRAW_OF, Type::TEXT), (&DRAW_SEVERAL_OF, Type::TEXT)],
             )
             .await?;
         let (start, isolation): (i64, String) = (about.get(0), about.get(1));
-        if self.options.create && !about.get::<_, bool>(3) && !about.get::<_, bool>(2) {
+        let (table, functions): (bool, bool) = (about.get(3), about.get(4));
+        if self.options.create && !(table && functions) && !about.get::<_, bool>(2) {
             client.batch_execute(super::schema_sql()).await?;
         }
         // What is not logged waits for no disk, and we make the table unlogged.
-        let unlogged = about.get::<_, Option<bool>>(4).unwrap_or(true);
+        let unlogged = about.get::<_, Option<bool>>(5).unwrap_or(true);
         let plain = isolation == "read committed" && (self.options.synchronous_commit || unlogged);
         let begin = self.begin();
         let epoch = Epoch { fingerprint: start & ((1 << 52) - 1), start };
@@ -124,38 +128,53 @@ impl PostgresLink {
         self.options.pinned.as_ref().map(|clock| signed(clock.now().as_micros()))
     }
 
-    /// Requests with one token bucket each, in one statement.
-    async fn upsert(&self, session: &Session, batch: &Batch, wanted: &[Simple]) -> Result<Answer, Fault> {
-        let columns = Columns::of(batch, wanted);
-        let pinned = self.pinned();
-        let parameters: [(&(dyn ToSql + Sync), Type); 6] = [
-            (&columns.keys, Type::BYTEA_ARRAY),
-            (&columns.terms, Type::INT8_ARRAY),
-            (&columns.term_of, Type::INT2_ARRAY),
-            (&columns.counts, Type::INT8_ARRAY),
-            (&session.epoch.fingerprint, Type::INT8),
-            (&pinned, Type::INT8),
-        ];
-        let statement = "SELECT tollgate_draw($1, $2, $3, $4, $5, $6)";
-        let row = match &session.begin {
-            None => session.client.query_typed_one(statement, &parameters).await?,
+    /// Calls a function that decides the whole batch; `None`: it leaves that to the transaction.
+    async fn draw(
+        &self,
+        session: &Session,
+        statement: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Option<Vec<i64>>, Fault> {
+        let outcome = match &session.begin {
+            None => session.client.query_typed_one(statement, parameters).await,
             Some(begin) => {
                 let mut open = OpenTransaction::new(session);
                 // One trip. After an error COMMIT takes all of it back, and the error is what is told.
                 let ((begun, row), committed) = join(
-                    join(session.client.batch_execute(begin), session.client.query_typed_one(statement, &parameters)),
+                    join(session.client.batch_execute(begin), session.client.query_typed_one(statement, parameters)),
                     session.client.batch_execute("COMMIT"),
                 )
                 .await;
                 open.closed = committed.is_ok();
                 begun?;
-                let row = row?;
-                committed.map_err(Fault::from_commit)?;
+                if row.is_ok() {
+                    committed.map_err(Fault::from_commit)?;
+                }
                 row
             }
         };
-        let answer: Vec<i64> = row.try_get(0)?;
-        columns.read(batch, &answer).ok_or(Fault::Corrupt("not an answer of tollgate_draw"))
+        match outcome {
+            Ok(row) => Ok(row.try_get(0)?),
+            Err(error) if error.code().is_some_and(|code| code.code() == ELSEWHERE) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The functions first, where they carry the batch.
+    async fn decided_there(&self, session: &Session, batch: &Batch) -> Result<Option<Answer>, Fault> {
+        let (fingerprint, pinned) = (&session.epoch.fingerprint, self.pinned());
+        if let Some(columns) = all_simple(batch).and_then(|wanted| Columns::of(batch, &wanted)) {
+            let Some(answer) = self.draw(session, DRAW, &columns.parameters(fingerprint, &pinned)).await? else {
+                return Ok(None);
+            };
+            return columns.read(batch, &answer).map(Some).ok_or(Fault::Corrupt("not an answer of tollgate_draw"));
+        }
+        let about = self.options.pinned.as_ref().unwrap_or(&self.options.clock).now();
+        let Some(several) = Several::of(batch, about) else { return Ok(None) };
+        let Some(answer) = self.draw(session, DRAW_SEVERAL, &several.parameters(fingerprint, &pinned)).await? else {
+            return Ok(None);
+        };
+        several.read(batch, &answer).map(Some).ok_or(Fault::Corrupt("not an answer of tollgate_draw_several"))
     }
 
     /// Everything else: locks in key order, clock after the locks, decision by the pure core, one write.
@@ -169,7 +188,11 @@ impl PostgresLink {
         let mut open = OpenTransaction::new(session);
         let insert = "INSERT INTO tollgate_buckets (key, expires) SELECT key, 0 FROM unnest($1::bytea[]) AS want (key)
                       ORDER BY key ON CONFLICT (key) DO NOTHING";
-        let lock = "SELECT key, state FROM tollgate_buckets WHERE key = ANY ($1::bytea[]) ORDER BY key FOR UPDATE";
+        let lock = "SELECT key, CASE
+                        WHEN kind = 1 THEN ARRAY[1, kind, epoch, a, b, c, level - price * taken, at]
+                        WHEN kind <= 3 THEN ARRAY[1, kind, epoch, a, b, c, d, level, at]
+                        WHEN kind > 3 THEN ARRAY[1, kind, epoch] || more
+                    END FROM tollgate_buckets WHERE key = ANY ($1::bytea[]) ORDER BY key FOR UPDATE";
         let clock = "SELECT coalesce($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)";
         let keys_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&sorted, Type::BYTEA_ARRAY)];
         let clock_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&pinned, Type::INT8)];
@@ -183,7 +206,7 @@ impl PostgresLink {
         inserted?;
         let (rows, now) = (rows?, moment(now?.try_get(0)?)?);
         if rows.len() != order.len() {
-            return Err(Fault::Corrupt("a bucket's row is missing under its lock"));
+            return Err(Fault::Conflict("a bucket's row was swept before it was locked".into()));
         }
         let mut opened: Vec<Option<Opened>> = batch.buckets.iter().map(|_| None).collect();
         for (row, &bucket) in rows.iter().zip(&order) {
@@ -203,8 +226,20 @@ impl PostgresLink {
             columns.1.push(row.as_ref().map(|(row, _)| array_text(row)));
             columns.2.push(row.map_or(0, |(_, gone)| gone.saturating_add(ROW_MARGIN)));
         }
-        let write = "UPDATE tollgate_buckets AS bucket SET state = want.state::bigint[], expires = want.expires
-                     FROM unnest($1::bytea[], $2::text[], $3::bigint[]) AS want (key, state, expires)
+        let write = "UPDATE tollgate_buckets AS bucket SET
+                         kind = want.state[2], epoch = want.state[3], price = 0, taken = 0,
+                         a = CASE WHEN want.state[2] <= 3 THEN want.state[4] END,
+                         b = CASE WHEN want.state[2] <= 3 THEN want.state[5] END,
+                         c = CASE WHEN want.state[2] <= 3 THEN want.state[6] END,
+                         d = CASE WHEN want.state[2] IN (2, 3) THEN want.state[7] END,
+                         level = CASE want.state[2] WHEN 1 THEN want.state[7] WHEN 2 THEN want.state[8]
+                                                    WHEN 3 THEN want.state[8] END,
+                         at = CASE want.state[2] WHEN 1 THEN want.state[8] WHEN 2 THEN want.state[9]
+                                                 WHEN 3 THEN want.state[9] END,
+                         more = CASE WHEN want.state[2] > 3 THEN want.state[4:] END,
+                         expires = want.expires
+                     FROM (SELECT key, state::bigint[] AS state, expires
+                           FROM unnest($1::bytea[], $2::text[], $3::bigint[]) AS row (key, state, expires)) AS want
                      WHERE bucket.key = want.key";
         let write_parameters: [(&(dyn ToSql + Sync), Type); 3] =
             [(&columns.0, Type::BYTEA_ARRAY), (&columns.1, Type::TEXT_ARRAY), (&columns.2, Type::INT8_ARRAY)];
@@ -275,12 +310,12 @@ impl Link for PostgresLink {
 
     async fn call(&self, session: &Session, batch: &Batch) -> Result<Answer, Trouble> {
         let _turn = session.turn.lock().await;
-        let simple = all_simple(batch);
         let mut attempts = 0;
         loop {
-            let outcome = match &simple {
-                Some(wanted) => self.upsert(session, batch, wanted).await,
-                None => self.transaction(session, batch).await,
+            let outcome = match self.decided_there(session, batch).await {
+                Ok(None) => self.transaction(session, batch).await,
+                Ok(Some(answer)) => Ok(answer),
+                Err(fault) => Err(fault),
             };
             match outcome {
                 Ok(answer) => return Ok(answer),
@@ -296,7 +331,13 @@ impl Link for PostgresLink {
     }
 
     fn lane_of(&self, wants: &Wants) -> u32 {
-        u32::from(!is_simple(wants))
+        if is_simple(wants) {
+            0
+        } else if several::carries_wants(wants) {
+            1
+        } else {
+            2
+        }
     }
 
     async fn housekeep(&self, session: &Session) -> Result<(), Trouble> {

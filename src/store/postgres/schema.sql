@@ -1,18 +1,29 @@
--- The table and functions of a shared store in PostgreSQL. Safe to run again; run by the gateway when it may create
--- things, or by you: `tollgate schema --sql postgres | psql …`.
+-- The table and functions of a shared store in PostgreSQL, version 2. Safe to run again; run by the gateway when it may
+-- create things, or by you: `tollgate schema --sql postgres | psql …`.
 
 -- Unlogged: buckets are not worth a write-ahead log. A crash of the server empties the table, a promoted standby has
 -- none: `on_failover` says what that means. Make it logged where quotas of a day and longer must survive a crash:
 --   ALTER TABLE tollgate_buckets SET LOGGED;
 -- Half of each page is kept free so that updates stay in their page, and no index but the key's: it would end that.
 CREATE UNLOGGED TABLE IF NOT EXISTS tollgate_buckets (
-    key     bytea    NOT NULL PRIMARY KEY,
-    -- Version, kind, fingerprint of the server, then the kind's own numbers; null: a full bucket.
-    state   bigint[],
-    -- What the last batch asked for: numbers, then how many requests. Read by the statement that writes it.
-    asked   bigint[],
+    key     bytea  NOT NULL PRIMARY KEY,
     -- Microseconds since the epoch: from then on the bucket equals no bucket and may be swept.
-    expires bigint   NOT NULL
+    expires bigint NOT NULL,
+    -- The algorithm's number; null: a full bucket.
+    kind    bigint,
+    -- Of the server's process when it was written.
+    epoch   bigint,
+    -- The limit's own numbers. Token bucket (1): gained in a microsecond, fractions of a unit, brim. Interval (2) and
+    -- fixed window (3): amount, burst, period, alignment.
+    a bigint, b bigint, c bigint, d bigint,
+    -- Its level, or units, and since when.
+    level   bigint,
+    at      bigint,
+    -- Token bucket: it stands at `level - price * taken`; the last batch found it at `level`.
+    price   bigint,
+    taken   bigint,
+    -- The numbers of every other kind.
+    more    bigint[]
 ) WITH (
     fillfactor = 50,
     autovacuum_vacuum_scale_factor = 0.02,
@@ -25,58 +36,26 @@ CREATE UNLOGGED TABLE IF NOT EXISTS tollgate_gateways (
     seen timestamptz NOT NULL
 );
 
--- Grants as many of equal requests as a token bucket can pay: a translation of src/limit/token_bucket.rs. `fresh` is
--- the state that the requests would leave of a full bucket, `asked` is price, need, count, floor, lowest, most.
--- The new state ends in how many were granted. `at` never decreases, and a clock behind it mints nothing.
-CREATE OR REPLACE FUNCTION tollgate_take(old bigint[], fresh bigint[], asked bigint[]) RETURNS bigint[]
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
-DECLARE
-    n       bigint := fresh[4];
-    p       bigint := fresh[5];
-    brim    bigint := fresh[6];
-    moment  bigint := fresh[8];
-    level   bigint;
-    granted bigint := 0;
-    units   bigint;
+-- The version of all this, which a gateway looks at when it connects.
+CREATE OR REPLACE FUNCTION tollgate_version() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 2::bigint';
+
+-- Says that a bucket was written by another limit, algorithm or version: the gateway then decides it in a transaction.
+CREATE OR REPLACE FUNCTION tollgate_elsewhere() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    IF old IS NULL OR old[1] <> 1 OR old[2] <> 1 THEN
-        RETURN fresh;
-    END IF;
-    level := old[7];
-    -- The elapsed time is clamped to the time to full before it is multiplied.
-    IF level >= old[6] OR moment - old[8] >= (old[6] - level + old[4] - 1) / old[4] THEN
-        RETURN fresh;
-    ELSIF moment > old[8] THEN
-        level := level + (moment - old[8]) * old[4];
-    END IF;
-    IF old[4] <> n OR old[5] <> p OR old[6] <> brim THEN
-        -- Changed numbers: whole units as they stand, rounded down, clamped, never added to.
-        units := level / old[5] - CASE WHEN level < 0 AND level % old[5] <> 0 THEN 1 ELSE 0 END;
-        IF units <= asked[5] / p - 1 THEN
-            level := asked[5];
-        ELSE
-            level := least(greatest(least(units, asked[6]) * p, asked[5]), brim);
-        END IF;
-    END IF;
-    IF level >= asked[2] THEN
-        granted := least(asked[3], (level - asked[2]) / asked[1] + 1);
-    END IF;
-    IF granted = 0 THEN
-        -- A refused request changes nothing but what is told.
-        RETURN ARRAY[1, 1, fresh[3], n, p, brim, level, greatest(moment, old[8]), 0];
-    END IF;
-    RETURN ARRAY[1, 1, fresh[3], n, p, brim, level - granted * asked[1], greatest(moment, old[8]), granted];
+    RAISE EXCEPTION 'a bucket of other numbers: decided by the gateway' USING ERRCODE = 'TG001';
 END
 $$;
 
--- Requests with one token bucket each, at most one group of equal requests a bucket: all of them in one statement. In a
--- function, as its plan is then kept by the server, whoever pools the connections: planning costs more than deciding.
--- Keys come sorted: two gateways that send the same buckets do not deadlock. The clock is read before any lock is waited
--- for, which is only stricter. `terms` has nine numbers for each kind of request: n, p, brim, price, need, lowest, most,
--- how long its row stands, how many a full bucket grants; `term_of` counts from zero.
--- Answers now, then of each bucket the level after, then the moments, then how many were granted.
+-- Requests for one token bucket each, of one limit and one cost, at most one group of equal requests a bucket: all in
+-- one statement, whose plan the server keeps whoever pools the connections, and which has one plan only, by the key's
+-- index. Keys come sorted: two gateways that send the same buckets do not deadlock. The clock is read before any lock is
+-- waited for, which is only stricter: `at` never decreases, and a clock behind it mints nothing.
+-- A translation of src/limit/token_bucket.rs. `limit_fill` is the time from the lowest level to the brim, by which the
+-- elapsed time is clamped before it is multiplied; `fresh` is how many a full bucket grants.
+-- Answers now, then of each bucket the level before, then the moments, then how many were granted.
 CREATE OR REPLACE FUNCTION tollgate_draw(
-    keys bytea[], terms bigint[], term_of smallint[], counts bigint[], fingerprint bigint, pinned bigint
+    keys bytea[], counts bigint[], limit_n bigint, limit_p bigint, limit_brim bigint, limit_fill bigint,
+    ask_price bigint, ask_need bigint, fresh bigint, lasts bigint, fingerprint bigint, pinned bigint
 ) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -84,25 +63,252 @@ DECLARE
     answer bigint[];
 BEGIN
     WITH drawn AS (
-        INSERT INTO tollgate_buckets AS bucket (key, state, asked, expires)
-        SELECT want.key,
-               ARRAY[1, 1, fingerprint, t.n, t.p, t.brim,
-                     t.brim - least(want.count, t.fresh) * t.price, moment, least(want.count, t.fresh)],
-               ARRAY[t.price, t.need, want.count, t.lowest, t.lowest, t.most],
-               moment + t.lasts
-        FROM unnest(keys, term_of, counts) AS want (key, term, count),
-             LATERAL (SELECT terms[want.term * 9 + 1] AS n, terms[want.term * 9 + 2] AS p,
-                             terms[want.term * 9 + 3] AS brim, terms[want.term * 9 + 4] AS price,
-                             terms[want.term * 9 + 5] AS need, terms[want.term * 9 + 6] AS lowest,
-                             terms[want.term * 9 + 7] AS most, terms[want.term * 9 + 8] AS lasts,
-                             terms[want.term * 9 + 9] AS fresh) AS t
+        INSERT INTO tollgate_buckets AS bucket (key, expires, kind, epoch, a, b, c, d, level, at, price, taken)
+        SELECT want.key, moment + lasts, 1, fingerprint, limit_n, limit_p, limit_brim, want.count,
+               limit_brim, moment, ask_price, least(want.count, fresh)
+        FROM unnest(keys, counts) AS want (key, count)
         ON CONFLICT (key) DO UPDATE SET
-            state = tollgate_take(bucket.state, excluded.state, excluded.asked),
-            asked = excluded.asked,
-            expires = greatest(bucket.expires, excluded.expires)
-        RETURNING bucket.state
+            level = CASE
+                WHEN bucket.kind = 1 AND bucket.a = limit_n AND bucket.b = limit_p AND bucket.c = limit_brim THEN
+                    least(limit_brim, bucket.level - bucket.price * bucket.taken
+                          + least(greatest(moment - bucket.at, 0), limit_fill) * limit_n)
+                WHEN bucket.kind IS NULL THEN limit_brim
+                ELSE tollgate_elsewhere()
+            END,
+            taken = CASE
+                WHEN bucket.kind = 1 THEN
+                    greatest(0, least(excluded.d, (least(limit_brim, bucket.level - bucket.price * bucket.taken
+                          + least(greatest(moment - bucket.at, 0), limit_fill) * limit_n)
+                        - ask_need + ask_price) / ask_price))
+                ELSE excluded.taken
+            END,
+            at = greatest(bucket.at, moment), price = ask_price, expires = greatest(bucket.expires, excluded.expires),
+            kind = 1, epoch = fingerprint, a = limit_n, b = limit_p, c = limit_brim
+        RETURNING bucket.level, bucket.at, bucket.taken
     )
-    SELECT moment || array_agg(state[7]) || array_agg(state[8]) || array_agg(state[9]) INTO answer FROM drawn;
+    SELECT moment || array_agg(drawn.level) || array_agg(drawn.at) || array_agg(drawn.taken) INTO answer FROM drawn;
     RETURN answer;
+END
+$$;
+
+-- Requests with several limits each, or of several limits: every claim of a request is charged, or none. Locks in key
+-- order, then the clock, then the decision, request after request, then one write. It carries token buckets, intervals
+-- and fixed windows (first hit, clock, calendar) in which nobody waits and no fail-over drains; the gateway decides
+-- everything else in a transaction of its own. Null: a bucket was written by another limit, algorithm or version.
+-- A translation of src/limit/{token_bucket,stepped}.rs.
+--
+-- `shapes` has 12 numbers for each limit: kind, 0, then n, p, brim, owed, 0, floor, most, fill, 0, 0 (token bucket) or
+-- amount, burst, period, alignment (0 first hit, 1 clock, 2 calendar), debt, 0 and four calendar boundaries around now.
+-- `shape_of` counts from zero. `groups` has for each group: how many equal requests, how many claims, and for each
+-- claim its bucket (from zero), its cost, and 1 where it is enforced.
+-- Answers now, then of each bucket the level before, then the moments, then of each group how many were granted.
+CREATE OR REPLACE FUNCTION tollgate_draw_several(
+    keys bytea[], shape_of smallint[], shapes bigint[], groups bigint[], fingerprint bigint, pinned bigint
+) RETURNS bigint[]
+LANGUAGE plpgsql
+-- An empty table is cheapest to scan, and its plan is kept when it is full.
+SET enable_seqscan = off
+AS $$
+DECLARE
+    buckets  bigint := cardinality(keys);
+    kinds    bigint[];
+    as_      bigint[];
+    bs       bigint[];
+    cs       bigint[];
+    ds       bigint[];
+    levels   bigint[];
+    ats      bigint[];
+    expiries bigint[];
+    changed  boolean[];
+    found_   bytea[];
+    before   bigint[];
+    moments  bigint[];
+    granted  bigint[] := '{}';
+    now_     bigint;
+    base     bigint;
+    level_   bigint;
+    at_      bigint;
+    passed   bigint;
+    place    bigint := 1;
+    size     bigint := cardinality(groups);
+    count_   bigint;
+    claims   bigint;
+    able     bigint;
+    each     bigint[];
+    part     bigint;
+    slot     bigint;
+    cost     bigint;
+    price_   bigint;
+    need     bigint;
+    most     bigint;
+BEGIN
+    INSERT INTO tollgate_buckets (key, expires) SELECT want.key, 0 FROM unnest(keys) AS want (key)
+    ON CONFLICT (key) DO NOTHING;
+    SELECT array_agg(held.key), array_agg(held.kind), array_agg(held.a), array_agg(held.b), array_agg(held.c),
+           array_agg(held.d), array_agg(held.level), array_agg(held.at), array_agg(held.expires)
+    INTO found_, kinds, as_, bs, cs, ds, levels, ats, expiries
+    FROM (
+        SELECT bucket.key, bucket.kind, bucket.a, bucket.b, bucket.c, bucket.d,
+               CASE WHEN bucket.kind = 1 THEN bucket.level - bucket.price * bucket.taken ELSE bucket.level END AS level,
+               bucket.at, bucket.expires
+        FROM tollgate_buckets AS bucket WHERE bucket.key = ANY (keys) ORDER BY bucket.key FOR UPDATE
+    ) AS held;
+    IF cardinality(found_) IS DISTINCT FROM buckets THEN
+        -- Swept in between.
+        RETURN NULL;
+    END IF;
+    now_ := coalesce(pinned, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+
+    -- How each bucket stands at this moment.
+    FOR bucket IN 1 .. buckets LOOP
+        base := shape_of[bucket] * 12;
+        level_ := levels[bucket];
+        at_ := ats[bucket];
+        IF shapes[base + 1] = 1 THEN
+            IF kinds[bucket] IS NULL THEN
+                level_ := shapes[base + 5];
+                at_ := now_;
+            ELSIF kinds[bucket] <> 1 OR as_[bucket] <> shapes[base + 3] OR bs[bucket] <> shapes[base + 4]
+                OR cs[bucket] <> shapes[base + 5] THEN
+                RETURN NULL;
+            ELSIF now_ > at_ THEN
+                level_ := least(shapes[base + 5], level_ + least(now_ - at_, shapes[base + 10]) * shapes[base + 3]);
+                at_ := now_;
+            END IF;
+        ELSE
+            IF kinds[bucket] IS NOT NULL AND (kinds[bucket] <> shapes[base + 1] OR as_[bucket] <> shapes[base + 3]
+                OR bs[bucket] <> shapes[base + 4] OR cs[bucket] <> shapes[base + 5] OR ds[bucket] <> shapes[base + 6]) THEN
+                RETURN NULL;
+            END IF;
+            IF kinds[bucket] IS NULL THEN
+                level_ := NULL;
+            ELSIF shapes[base + 6] = 2 THEN
+                -- A step begun before the first boundary listed has seen at least all that are listed and past.
+                passed := 0;
+                FOR edge IN 9 .. 12 LOOP
+                    IF shapes[base + edge] > at_ AND shapes[base + edge] <= now_ THEN
+                        passed := passed + 1;
+                    END IF;
+                END LOOP;
+            ELSE
+                passed := greatest(now_ - at_, 0) / shapes[base + 5];
+            END IF;
+            IF level_ IS NULL OR level_ >= shapes[base + 4]
+                OR passed >= (shapes[base + 4] - level_ + shapes[base + 3] - 1) / shapes[base + 3] THEN
+                -- Full: a step begins with its first use.
+                level_ := shapes[base + 4];
+                at_ := now_;
+                passed := 1;
+            ELSE
+                level_ := level_ + passed * shapes[base + 3];
+                IF shapes[base + 6] <> 2 THEN
+                    at_ := at_ + passed * shapes[base + 5];
+                    passed := 0;
+                END IF;
+            END IF;
+            IF passed > 0 THEN
+                -- The start of the step that now lies in.
+                IF shapes[base + 6] = 1 THEN
+                    at_ := now_ - now_ % shapes[base + 5];
+                ELSIF shapes[base + 6] = 2 THEN
+                    at_ := 0;
+                    FOR edge IN 9 .. 12 LOOP
+                        IF shapes[base + edge] <= now_ THEN
+                            at_ := shapes[base + edge];
+                        END IF;
+                    END LOOP;
+                END IF;
+            END IF;
+        END IF;
+        levels[bucket] := level_;
+        ats[bucket] := at_;
+        changed[bucket] := false;
+    END LOOP;
+    before := levels;
+    moments := ats;
+
+    -- Group after group: as many of its equal requests as every enforced claim can pay.
+    WHILE place <= size LOOP
+        count_ := groups[place];
+        claims := groups[place + 1];
+        place := place + 2;
+        able := count_;
+        each := NULL;
+        FOR claim IN 1 .. claims LOOP
+            slot := place + (claim - 1) * 3;
+            part := groups[slot] + 1;
+            base := shape_of[part] * 12;
+            cost := groups[slot + 1];
+            most := CASE WHEN shapes[base + 1] = 1 THEN shapes[base + 9] ELSE shapes[base + 4] + shapes[base + 7] END;
+            each[claim] := 0;
+            -- Compared before it is multiplied: no cost leaves 63 bits.
+            IF cost <= most THEN
+                IF shapes[base + 1] = 1 THEN
+                    price_ := cost * shapes[base + 4];
+                    need := greatest(price_ - shapes[base + 6], 0);
+                ELSE
+                    price_ := cost;
+                    need := greatest(cost - shapes[base + 7], 0);
+                END IF;
+                IF levels[part] < need THEN
+                    NULL;
+                ELSIF price_ = 0 THEN
+                    each[claim] := count_;
+                ELSE
+                    each[claim] := least(count_, (levels[part] - need) / price_ + 1);
+                END IF;
+            END IF;
+            IF groups[slot + 2] = 1 THEN
+                able := least(able, each[claim]);
+            END IF;
+        END LOOP;
+        IF able > 0 THEN
+            FOR claim IN 1 .. claims LOOP
+                slot := place + (claim - 1) * 3;
+                part := groups[slot] + 1;
+                base := shape_of[part] * 12;
+                CONTINUE WHEN each[claim] = 0;
+                price_ := groups[slot + 1] * CASE WHEN shapes[base + 1] = 1 THEN shapes[base + 4] ELSE 1 END;
+                -- One that is not enforced takes part while it can.
+                levels[part] := levels[part] - price_ * least(able, each[claim]);
+                changed[part] := true;
+            END LOOP;
+        END IF;
+        granted := granted || able;
+        place := place + claims * 3;
+    END LOOP;
+
+    -- From when on each bucket is full again, and its row may go.
+    FOR bucket IN 1 .. buckets LOOP
+        IF changed[bucket] THEN
+            base := shape_of[bucket] * 12;
+            kinds[bucket] := shapes[base + 1];
+            as_[bucket] := shapes[base + 3];
+            bs[bucket] := shapes[base + 4];
+            cs[bucket] := shapes[base + 5];
+            ds[bucket] := shapes[base + 6];
+            IF shapes[base + 1] = 1 THEN
+                passed := (shapes[base + 5] - levels[bucket] + shapes[base + 3] - 1) / shapes[base + 3];
+            ELSE
+                passed := (shapes[base + 4] - levels[bucket] + shapes[base + 3] - 1) / shapes[base + 3]
+                    * shapes[base + 5];
+                IF shapes[base + 6] = 2 THEN
+                    -- The last boundary listed and the periods beyond it: a month is told as its longest.
+                    passed := greatest(shapes[base + 12] - ats[bucket], 0) + passed;
+                END IF;
+            END IF;
+            expiries[bucket] := greatest(expiries[bucket], ats[bucket] + passed + 1000000);
+        END IF;
+    END LOOP;
+    -- Every row is there: an INSERT finds it by the key's index, whatever the planner thinks of the table.
+    INSERT INTO tollgate_buckets AS bucket (key, expires, kind, epoch, a, b, c, d, level, at, price, taken)
+    SELECT want.key, want.expires, want.kind, fingerprint, want.a, want.b, want.c, want.d, want.level, want.at, 0, 0
+    FROM unnest(keys, kinds, as_, bs, cs, ds, levels, ats, expiries, changed)
+        AS want (key, kind, a, b, c, d, level, at, expires, changed)
+    WHERE want.changed
+    ON CONFLICT (key) DO UPDATE SET
+        expires = excluded.expires, kind = excluded.kind, epoch = excluded.epoch, a = excluded.a, b = excluded.b,
+        c = excluded.c, d = excluded.d, level = excluded.level, at = excluded.at, price = 0, taken = 0, more = NULL;
+    RETURN now_ || before || moments || granted;
 END
 $$;
