@@ -122,7 +122,7 @@ impl Several {
             });
         }
         let granted = granted.iter().map(|granted| u32::try_from(*granted).ok()).collect::<Option<Vec<_>>>()?;
-        Some(Answer { now: moment(*now)?, before, granted, corrected: false })
+        Some(Answer { now: moment(*now)?, before, granted, corrected: false, leased: Vec::new() })
     }
 }
 
