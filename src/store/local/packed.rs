@@ -140,13 +140,7 @@ impl PackedTable {
     #[inline]
     pub(crate) fn lock(&self, tag: u64, now: Timestamp) -> Option<PackedSlot<'_>> {
         let index = self.index(tag);
-        let mut set = self.sets.get(index).lock()?;
-        // While buckets move, a set in which nobody ever drew is not visited but closed by whoever comes here. Either
-        // this read finds the table closing, or the mover, who reads after closing, finds this lock.
-        if self.closing.load(Ordering::SeqCst) && (0..SLOTS).all(|slot| set.arrival(slot) == 0) {
-            set.mark_moved();
-            return None;
-        }
+        let mut set = self.sets.get(index).enter(|| self.closing.load(Ordering::SeqCst))?;
         let ticks = self.packed.ticks(now);
         let (place, known, word) = match set.find(tag) {
             Some(place) => (place, true, set.hold(place)),

@@ -152,6 +152,22 @@ impl<'t, W: Word> Set<'t, W> {
         }
     }
 
+    /// Locks the set, unless its table is closing and nothing was ever written here: such a set is not visited by the mover,
+    /// but marked as moved by whoever comes to it. `None`: it has moved.
+    ///
+    /// The mover says that the table is closing before it looks whether a set [is untouched](Set::is_untouched), a newcomer
+    /// locks the set before it looks whether the table `is_closing`, each in sequential consistency: at least
+    /// one of them finds the other.
+    #[inline]
+    pub(crate) fn enter(&self, is_closing: impl FnOnce() -> bool) -> Option<Locked<'t, W>> {
+        let mut set = self.lock()?;
+        if is_closing() && (0..SLOTS).all(|slot| set.arrival(slot) == 0) {
+            set.mark_moved();
+            return None;
+        }
+        Some(set)
+    }
+
     /// Whether nothing was ever written here: read without the lock, slot 0 before the others because its word tells of a
     /// newcomer at work.
     pub(crate) fn is_untouched(&self) -> bool {
@@ -333,12 +349,16 @@ pub(crate) const LATEST: u64 = ARRIVAL - 1;
 #[cfg(test)]
 mod tests {
     use loom::sync::Arc;
-    use loom::sync::atomic::AtomicU64 as Modelled;
+    use loom::sync::atomic::{AtomicBool, AtomicU64 as Modelled, fence};
 
     use super::*;
 
+    // The explorer knows sequential consistency of fences only.
     impl Word for Modelled {
         fn load(&self, order: Ordering) -> u64 {
+            if order == Ordering::SeqCst {
+                fence(order);
+            }
             self.load(order)
         }
 
@@ -347,7 +367,9 @@ mod tests {
         }
 
         fn swap_if(&self, old: u64, new: u64) -> bool {
-            self.compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+            let swapped = self.compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+            fence(Ordering::SeqCst);
+            swapped
         }
 
         fn wait_while(&self, _bits: u64) {
@@ -613,6 +635,35 @@ mod tests {
                 assert!(Set::new(&*old).lock().is_none(), "nobody draws where nothing is any more");
             });
         }
+    }
+
+    #[test]
+    fn a_newcomer_to_an_untouched_set_is_seen_by_the_mover_or_sees_it() {
+        explore(|| {
+            let (old, new) = (empty(), empty());
+            let closing = Arc::new(AtomicBool::new(false));
+            let (old_too, new_too, closing_too) = (Arc::clone(&old), Arc::clone(&new), Arc::clone(&closing));
+            let mover = loom::thread::spawn(move || {
+                closing_too.store(true, Ordering::SeqCst);
+                if !Set::new(&*old_too).is_untouched()
+                    && Set::new(&*old_too).lock().is_some_and(|set| set.find(7).is_some())
+                {
+                    move_seven(&old_too, &new_too);
+                }
+            });
+            let entered = Set::new(&*old).enter(|| closing.load(Ordering::SeqCst)).map(|mut set| {
+                let (slot, arrival) = set.hold_smallest();
+                set.write(slot, 7, arrival + 1);
+            });
+            if entered.is_none() {
+                assert!(take(&new, 7).is_some());
+            }
+            mover.join().expect("no panic");
+            // Afterwards every draw goes on where the charge is.
+            let later = Set::new(&*old).enter(|| closing.load(Ordering::SeqCst)).is_none();
+            assert!(later, "the old table gives out nothing any more");
+            assert_eq!(seen(&new, 7), Some(1), "the charge is neither lost nor made twice");
+        });
     }
 
     #[test]
