@@ -18,6 +18,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use super::learnt::Places;
 use super::time::{Micros, Timestamp};
 
 /// The controller of one concurrency limit.
@@ -82,6 +83,22 @@ impl Adaptive {
     /// The places there are now.
     pub fn limit(&self) -> u64 {
         self.limit / ONE
+    }
+
+    /// What it has found; a measurement that is under way has not lowered it.
+    pub fn learnt(&self) -> Places {
+        let limit = match self.phase {
+            Phase::Finding { .. } => self.limit,
+            Phase::Draining { limit } | Phase::Measuring { limit } => limit,
+        };
+        Places { limit, unloaded: self.unloaded }
+    }
+
+    /// Goes on from what was found, within its own bounds.
+    pub fn relearn(&mut self, places: Places) {
+        *self = Self::new(self.least, self.most, 1);
+        self.unloaded = places.unloaded.min(TOOK_MAX * ONE);
+        self.set(places.limit);
     }
 
     /// An answer came after `took`, `in_flight` requests (itself included) being out; `lost`: it was none (a timeout, a
@@ -171,6 +188,18 @@ impl Ceiling {
         Self::new(self.controller.lock().unwrap_or_else(PoisonError::into_inner).within(least, most))
     }
 
+    /// As [`Adaptive::learnt`].
+    pub fn learnt(&self) -> Places {
+        self.controller.lock().unwrap_or_else(PoisonError::into_inner).learnt()
+    }
+
+    /// As [`Adaptive::relearn`].
+    pub fn relearn(&self, places: Places) {
+        let mut controller = self.controller.lock().unwrap_or_else(PoisonError::into_inner);
+        controller.relearn(places);
+        self.places.store(controller.limit(), Ordering::Relaxed);
+    }
+
     /// As [`Adaptive::answered`]. An answer that finds another thread at it is left out: the controller needs a sample, not
     /// every answer.
     pub fn answered(&self, now: Timestamp, took: Micros, in_flight: u64, lost: bool) {
@@ -223,6 +252,22 @@ mod tests {
             let found = settle_against(capacity, &mut controller, 20_000);
             assert!(found >= capacity && found <= capacity * 3, "{found} for {capacity}");
         }
+    }
+
+    #[test]
+    fn what_was_found_is_gone_on_from() {
+        let mut found = Adaptive::new(1, 1_000, 20);
+        settle_against(50, &mut found, 20_000);
+        let learnt = found.learnt();
+        let mut next = Adaptive::new(1, 1_000, 20);
+        next.relearn(learnt);
+        assert_eq!((next.limit(), next.learnt()), (learnt.limit / ONE, learnt));
+        let mut narrower = Adaptive::new(5, 30, 20);
+        narrower.relearn(learnt);
+        assert_eq!(narrower.limit(), 30, "the file's bounds");
+        narrower.relearn(Places { limit: u64::MAX, unloaded: u64::MAX });
+        settle_against(10, &mut narrower, 1_000);
+        assert!(narrower.limit() <= 30);
     }
 
     #[test]

@@ -390,7 +390,7 @@ impl Terms {
         forbid(
             self.max_wait > Micros::ZERO && self.kind == Kind::SlidingWindow && self.shared,
             "max_wait",
-            "an estimate holds requests in the process only; in a shared store take token_bucket or sliding_log",
+            "a shared store keeps of an estimate what has been counted, not what has been promised for a window to come; take token_bucket or sliding_log, or store = \"local\"",
         );
         forbid(
             self.max_wait > Micros::ZERO && in_flight,

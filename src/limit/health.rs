@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::bucket::Report;
+use super::learnt::Share;
 use super::quota::{Quota, QuotaError};
 use super::time::{Micros, Timestamp};
 
@@ -105,6 +106,30 @@ impl Health {
         let _ = self.trouble.set(Arc::clone(before.trouble()));
     }
 
+    /// What the upstream's answers have come to.
+    pub fn learnt(&self) -> Share {
+        let trouble = self.trouble();
+        let (word, bound) = (trouble.word.load(Ordering::Relaxed), trouble.bound.load(Ordering::Relaxed));
+        Share {
+            factor: (word >> MOMENT_BITS, until(word)),
+            bound: (bound >> MOMENT_BITS, until(bound)),
+            opens: Timestamp::from_micros(trouble.held.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Goes on from there as of `now`. No moment is further off than one that is learnt now can be.
+    pub fn relearn(&self, share: Share, now: Timestamp) {
+        let trouble = self.trouble();
+        let near = |moment: Timestamp, most: Micros| moment.min(now.after(most)).as_micros() & MOMENT_MAX;
+        let word = share.factor.0.clamp(self.least, WHOLE) << MOMENT_BITS | near(share.factor.1, HOLD_MAX);
+        let bound = share.bound.0.min(WHOLE) << MOMENT_BITS | near(share.bound.1, TOLD_MAX);
+        // Nothing that this process granted is undone at another factor.
+        trouble.before.store(WHOLE, Ordering::Relaxed);
+        trouble.word.store(word, Ordering::Relaxed);
+        trouble.bound.store(bound, Ordering::Relaxed);
+        trouble.held.store(near(share.opens, TOLD_MAX), Ordering::Relaxed);
+    }
+
     /// The share granted at `now`, in 1/1024.
     pub fn factor(&self, now: Timestamp) -> u64 {
         let trouble = self.trouble();
@@ -151,11 +176,10 @@ impl Health {
             let lowered = (factor - factor.div_ceil(8)).max(self.least);
             let hold = retry_after.unwrap_or(HOLD).min(HOLD_MAX).max(HOLD);
             let next = lowered << MOMENT_BITS | now.after(hold).as_micros() & MOMENT_MAX;
-            match trouble.word.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => {
-                    trouble.before.store(factor, Ordering::Relaxed);
-                    return;
-                }
+            // Before the complaint shows: who gives back at the lower factor finds this one.
+            trouble.before.store(factor, Ordering::Relaxed);
+            match trouble.word.compare_exchange_weak(word, next, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
                 Err(other) => word = other,
             }
         }
@@ -178,8 +202,9 @@ impl Health {
     pub fn returned(&self, ticks: u64, now: Timestamp) -> u64 {
         let trouble = self.trouble();
         // Without the bound of a quota, which may have come in between: too little is given back rather than too much.
-        let mut factor = climbed(trouble.word.load(Ordering::Relaxed), now).max(self.least);
-        if until(trouble.word.load(Ordering::Relaxed)).after(UNDO_MAX) > now {
+        let word = trouble.word.load(Ordering::Acquire);
+        let mut factor = climbed(word, now).max(self.least);
+        if until(word).after(UNDO_MAX) > now {
             factor = factor.max(trouble.before.load(Ordering::Relaxed));
         }
         let returned = u128::from(ticks) * u128::from(WHOLE) / u128::from(factor.max(1));

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::harness::{Connection, eventually};
+use crate::harness::{Connection, Reply, Upstream, eventually};
 
 /// A running `tollgate`, killed when dropped.
 struct Process {
@@ -101,6 +101,39 @@ fn a_clean_restart_refills_nobody_and_a_crash_starts_as_the_file_says() {
     second.crash();
     let third = Process::start(here.path());
     assert_eq!(third.ask(&ALL), [200; 5], "after a crash every bucket is full");
+}
+
+#[test]
+fn what_was_learnt_of_an_upstream_is_known_after_a_clean_restart() {
+    let upstream = Upstream::start(|seen| match seen.line().split(' ').nth(1) {
+        Some("/later") => Reply::new(503, &[("retry-after", "60")], "later"),
+        _ => Reply::ok("done"),
+    });
+    let here = tempfile::tempdir().expect("a directory");
+    let file = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\nstate_file = \"state\"\n\
+         [admin]\nlisten = \"127.0.0.1:0\"\n[log]\naccess = \"off\"\n\
+         [limits.gentle]\nrate = \"8000/hour\"\nfollow_upstream = {{ least = \"1000/hour\" }}\nper = \"everyone\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"gentle\"]\n",
+        upstream.url()
+    );
+    std::fs::write(here.path().join("gateway.toml"), file).expect("written");
+    let left = |process: &Process| {
+        let answer = Connection::open(process.address).request("GET", "/", &[]);
+        let field = answer.header("ratelimit").unwrap_or_default().to_owned();
+        let units = field.split("r=").nth(1).and_then(|rest| rest.split(';').next()?.parse::<u64>().ok());
+        units.unwrap_or_else(|| panic!("no units in {field:?}"))
+    };
+    let first = Process::start(here.path());
+    assert!(left(&first) > 7_900);
+    assert_eq!(first.ask(&["/later"]), [503]);
+    assert!((6_900..=7_000).contains(&left(&first)), "an eighth less, for a minute");
+    first.stop();
+    let second = Process::start(here.path());
+    assert!((6_900..=7_000).contains(&left(&second)), "the new process knows");
+    second.crash();
+    let third = Process::start(here.path());
+    assert!(left(&third) > 7_900, "after a crash it begins anew");
 }
 
 #[test]

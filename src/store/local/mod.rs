@@ -6,6 +6,7 @@
 
 mod carry;
 mod hash;
+mod learnt;
 mod memory;
 mod packed;
 mod set;
@@ -16,7 +17,7 @@ mod together;
 mod wide;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! The buckets in a file, so that a clean restart refills nobody.
 //!
 //! Layout, all integers little-endian: magic, version, hash seed and a probe of the hash, wall time; per limit its name,
-//! tier, role, algorithm and numbers, then records (bucket, floor, birth) up to an end mark; last a SipHash of all that
-//! precedes. Places in flight are not kept: their requests ended with the process.
+//! tier, role, algorithm and numbers, then records (bucket, floor, birth) up to an end mark; then what limits have learnt of
+//! their upstreams ([`super::learnt`]); last a SipHash of all that precedes. Places in flight are not kept: their requests ended with the process.
 //!
 //! A snapshot says what was true when it was written. Whoever restores one must not restore it a second time: after
 //! a crash it would forget what was charged since.
@@ -20,7 +20,7 @@ use crate::limit::{Algorithm, Align, Limit, Micros, Role, Terms, Timestamp};
 use super::hash::Seed;
 use super::state_bytes::{read_moving, write_end, write_moving};
 use super::table::Table;
-use super::{Carried, Carry, CarryReport, LocalStore, keeps_floors};
+use super::{Carried, Carry, CarryReport, LocalStore, keeps_floors, learnt};
 
 /// Why a snapshot cannot be used. The process then starts as `cold_start` says.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +53,8 @@ impl LocalStore {
         let kept = || self.limits.iter().zip(&self.tables).filter(|(limit, _)| is_kept(&limit.algorithm));
         out.write_all(&u32::try_from(kept().count()).unwrap_or(u32::MAX).to_le_bytes())?;
         for (limit, table) in kept() {
-            Numbers::of(&limit.algorithm).write(limit, &mut out)?;
+            Name::write(limit, &mut out)?;
+            Numbers::of(&limit.algorithm).write(&mut out)?;
             let cell = RefCell::new((&mut out, Ok(())));
             table.latest().visit(now, &|moving| {
                 let (out, result) = &mut *cell.borrow_mut();
@@ -64,6 +65,7 @@ impl LocalStore {
             cell.into_inner().1?;
             write_end(&mut out)?;
         }
+        learnt::write(&self.limits, &mut out)?;
         let sum = out.sum.finish();
         out.inner.write_all(&sum.to_le_bytes())?;
         out.inner.flush()?;
@@ -102,12 +104,12 @@ impl LocalStore {
         let mut carries = vec![Carry::New; limits.len()];
         let mut gone = Vec::new();
         for _ in 0..read_u32(&mut input)? {
-            let saved = Numbers::read(&mut input)?;
-            let place = limits.iter().position(|limit| saved.is_of(limit));
-            let to = place.map(|place| (&tables[place], saved.numbers.carry(&limits[place].algorithm)));
+            let (name, numbers) = (Name::read(&mut input)?, Numbers::read(&mut input)?);
+            let place = limits.iter().position(|limit| name.is_of(limit));
+            let to = place.map(|place| (&tables[place], numbers.carry(&limits[place].algorithm)));
             match (place, &to) {
                 (Some(place), Some((_, (carry, _)))) => carries[place] = *carry,
-                _ => gone.push(saved.carried()),
+                _ => gone.push(name.gone()),
             }
             while let Some(moving) = read_moving(&mut input, behind)? {
                 let Some((table, (carry, from))) = &to else { continue };
@@ -121,6 +123,7 @@ impl LocalStore {
                 }
             }
         }
+        learnt::read(limits, &mut input, behind, now)?;
         let mut report: Vec<_> = limits.iter().zip(carries).map(|(limit, carry)| Carried::of(limit, carry)).collect();
         report.extend(gone);
         let store = Self { limits: limits.into(), tables, seed, clock, epoch };
@@ -163,11 +166,43 @@ fn verify(input: &mut (impl Read + Seek)) -> Result<(), SnapshotError> {
 }
 
 /// A limit as a snapshot names it.
-struct Saved {
+pub(super) struct Name {
     name: String,
     tier: Option<String>,
     role: Role,
-    numbers: Numbers,
+}
+
+impl Name {
+    pub(super) fn write(limit: &Limit, out: &mut impl Write) -> io::Result<()> {
+        write_text(&limit.name, out)?;
+        match &limit.tier {
+            Some(tier) => {
+                out.write_all(&[1])?;
+                write_text(tier, out)?;
+            }
+            None => out.write_all(&[0])?,
+        }
+        out.write_all(&[u8::from(limit.role == Role::Candidate)])
+    }
+
+    pub(super) fn read(input: &mut impl Read) -> Result<Self, SnapshotError> {
+        let name = read_text(input)?;
+        let tier = match read_u8(input)? {
+            0 => None,
+            _ => Some(read_text(input)?),
+        };
+        let role = if read_u8(input)? == 0 { Role::Live } else { Role::Candidate };
+        Ok(Self { name, tier, role })
+    }
+
+    pub(super) fn is_of(&self, limit: &Limit) -> bool {
+        *limit.name == *self.name && limit.tier.as_deref() == self.tier.as_deref() && limit.role == self.role
+    }
+
+    fn gone(&self) -> Carried {
+        let (name, tier) = (self.name.as_str().into(), self.tier.as_deref().map(Into::into));
+        Carried { name, tier, role: self.role, carry: Carry::Gone }
+    }
 }
 
 /// The numbers that states are scaled by.
@@ -224,43 +259,17 @@ impl Numbers {
         }
     }
 
-    fn write(self, limit: &Limit, out: &mut impl Write) -> io::Result<()> {
-        write_text(&limit.name, out)?;
-        match &limit.tier {
-            Some(tier) => {
-                out.write_all(&[1])?;
-                write_text(tier, out)?;
-            }
-            None => out.write_all(&[0])?,
-        }
-        out.write_all(&[u8::from(limit.role == Role::Candidate), self.form])?;
+    fn write(self, out: &mut impl Write) -> io::Result<()> {
+        out.write_all(&[self.form])?;
         for number in [self.amount, self.period, self.burst] {
             out.write_all(&number.to_le_bytes())?;
         }
         Ok(())
     }
 
-    fn read(input: &mut impl Read) -> Result<Saved, SnapshotError> {
-        let name = read_text(input)?;
-        let tier = match read_u8(input)? {
-            0 => None,
-            _ => Some(read_text(input)?),
-        };
-        let role = if read_u8(input)? == 0 { Role::Live } else { Role::Candidate };
+    fn read(input: &mut impl Read) -> io::Result<Self> {
         let form = read_u8(input)?;
-        let numbers = Self { form, amount: read_u64(input)?, period: read_u64(input)?, burst: read_u64(input)? };
-        Ok(Saved { name, tier, role, numbers })
-    }
-}
-
-impl Saved {
-    fn is_of(&self, limit: &Limit) -> bool {
-        *limit.name == *self.name && limit.tier.as_deref() == self.tier.as_deref() && limit.role == self.role
-    }
-
-    fn carried(&self) -> Carried {
-        let (name, tier) = (self.name.as_str().into(), self.tier.as_deref().map(Into::into));
-        Carried { name, tier, role: self.role, carry: Carry::Gone }
+        Ok(Self { form, amount: read_u64(input)?, period: read_u64(input)?, burst: read_u64(input)? })
     }
 }
 
@@ -288,7 +297,7 @@ pub(super) fn read_u8(input: &mut impl Read) -> io::Result<u8> {
     Ok(byte[0])
 }
 
-fn read_u32(input: &mut impl Read) -> io::Result<u32> {
+pub(super) fn read_u32(input: &mut impl Read) -> io::Result<u32> {
     let mut bytes = [0; 4];
     input.read_exact(&mut bytes)?;
     Ok(u32::from_le_bytes(bytes))
@@ -301,4 +310,4 @@ pub(super) fn read_u64(input: &mut impl Read) -> io::Result<u64> {
 }
 
 const MAGIC: &[u8; 16] = b"tollgate buckets";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
