@@ -3,6 +3,8 @@
 
     cargo build --release && benches/proxy/run.py                 # everything
     benches/proxy/run.py --cases get1k,refused --rounds 5          # some of it
+    benches/proxy/run.py --memory                                  # idle, per idle connection, per limiter key
+    benches/proxy/run.py --features                                # what limiting, metrics and access log cost together
     benches/proxy/run.py --scale                                   # cost against routes, keys, connections (and the plot)
 
 Needs (Debian): nginx haproxy wrk nghttp2-client python3; `envoy` on the PATH is used where there is one. Every proxy limits
@@ -110,11 +112,13 @@ http {{ access_log off; keepalive_requests 100000000; keepalive_timeout 300s; se
     return Proxy("upstream", ["nginx", "-e", "stderr", "-p", str(work), "-c", str(conf)], port, port)
 
 
-def start_tollgate(binary, work, up, workers, routes=0, extra=""):
+def start_tollgate(binary, work, up, workers, routes=0, extra="", features=True, memory="256MiB"):
+    """With `features` off nothing is limited, counted per key or logged."""
     port, admin = free_port(), free_port()
     log = work / "tollgate.log"
     conf = work / f"tollgate-{port}.toml"
-    more = "".join(f'[[routes]]\nmatch = "/r{i}/{{id}}/x"\nupstream = "http://127.0.0.1:{up}"\nlimits = ["ample"]\n' for i in range(routes))
+    limited = 'limits = ["ample"]' if features else ""
+    more = "".join(f'[[routes]]\nmatch = "/r{i}/{{id}}/x"\nupstream = "http://127.0.0.1:{up}"\n{limited}\n' for i in range(routes))
     conf.write_text(f"""
 [server]
 listen = "127.0.0.1:{port}"
@@ -124,7 +128,7 @@ connections = 15000
 [admin]
 listen = "127.0.0.1:{admin}"
 [log]
-access = "{log}"
+access = "{log if features else 'off'}"
 [identities.key]
 key = ["header:x-api-key"]
 when_missing = "use:address"
@@ -132,7 +136,7 @@ when_missing = "use:address"
 rate = "1000000/second"
 burst = 1000000
 per = "key"
-memory = "256MiB"
+memory = "{memory}"
 [limits.never]
 rate = "1/day"
 burst = 1
@@ -140,7 +144,7 @@ per = "everyone"
 [[routes]]
 match = "/**"
 upstream = "http://127.0.0.1:{up}"
-limits = ["ample"]
+{limited}
 [[routes]]
 match = "/deny"
 upstream = "http://127.0.0.1:{up}"
@@ -380,24 +384,69 @@ def idle_connections(port, count):
     return held
 
 
+def many_keys(port, count, same=False):
+    """Asks once with each of `count` keys of 20 bytes (or as often with one), pipelined."""
+    with socket.create_connection(("127.0.0.1", port), 5) as s:
+        for first in range(0, count, 50):
+            some = range(first, min(first + 50, count))
+            s.sendall(b"".join(b"GET /1k HTTP/1.1\r\nHost: a\r\nx-api-key: %020d\r\n\r\n" % (0 if same else i + 1) for i in some))
+            left, got = len(some), b""
+            while left:
+                got += s.recv(1 << 18)
+                while (end := got.find(b"\r\n\r\n")) >= 0 and len(got) >= end + 4 + 1024:
+                    if not got.startswith(b"HTTP/1.1 200"):
+                        raise SystemExit(f"not admitted: {got[:100]}")
+                    got, left = got[end + 4 + 1024:], left - 1
+
+
+CONNECTIONS, KEYS = 10_000, 150_000
+
+
 def memory(args, work, up):
-    print("\nmemory (proportional set size of the process tree, 2 workers)")
-    print("| proxy | idle MiB | KiB per idle connection |\n|---|---|---|")
-    makers = {"tollgate": lambda: start_tollgate(args.tollgate, work, up.port, 2), "nginx": lambda: start_nginx(work, up.port, 2),
+    print(f"\nmemory (proportional set size of the process tree, 2 workers; {CONNECTIONS} connections that served a request each; "
+          f"{KEYS} keys of 20 bytes, Tollgate's table 4 MiB)")
+    print("| proxy | idle MiB | KiB per idle connection | bytes per key |\n|---|---|---|---|")
+    makers = {"tollgate": lambda: start_tollgate(args.tollgate, work, up.port, 2, memory="4MiB"), "nginx": lambda: start_nginx(work, up.port, 2),
               "haproxy": lambda: start_haproxy(work, up.port, 2)}
     for name, make in makers.items():
+        if name != "tollgate" and args.peers and name not in args.peers.split(","):
+            continue
         proxy = make()
         try:
             time.sleep(1)
             idle = pss_kib(proxy.process.pid)
-            held = idle_connections(proxy.port, 1000)
+            many_keys(proxy.port, 20_000, same=True)
+            before = pss_kib(proxy.process.pid)
+            many_keys(proxy.port, KEYS)
+            keyed = pss_kib(proxy.process.pid)
+            # HAProxy reserves two descriptors a connection: more do not fit under a limit of 20,000.
+            count = 8_900 if name == "haproxy" else CONNECTIONS
+            held = idle_connections(proxy.port, count)
             time.sleep(2)
             full = pss_kib(proxy.process.pid)
-            print(f"| {name} | {idle / 1024:.1f} | {(full - idle) / 1000:.1f} |", flush=True)
+            print(f"| {name} | {idle / 1024:.1f} | {(full - keyed) / count:.1f} | {(keyed - before) * 1024 / KEYS:.1f} |", flush=True)
             for s in held:
                 s.close()
         finally:
             proxy.stop()
+
+
+def features(args, work, up):
+    """What limiting, the quota fields and the access log cost: with all of them and with none, in alternation.
+    Metrics are always kept: they are in both."""
+    differences = []
+    for number in range(max(args.rounds, 7)):
+        cost = {}
+        for on in ([True, False] if number % 2 == 0 else [False, True]):
+            proxy = start_tollgate(args.tollgate, work, up.port, 2, features=on)
+            try:
+                run_case("get1k", proxy, 1, work)
+                cost[on] = measure("get1k", proxy, args.seconds, work)["cpu"]
+            finally:
+                proxy.stop()
+        differences.append(cost[True] - cost[False])
+    print(f"\nlimiting, quota fields and access log together: {statistics.median(differences):.2f} us a request "
+          f"[{min(differences):.2f} to {max(differences):.2f}], GET 1 KiB, 2 workers, {len(differences)} rounds", flush=True)
 
 
 def scale(args, work, up):
@@ -484,6 +533,7 @@ def main():
     parser.add_argument("--rounds", default=3, type=int)
     parser.add_argument("--seconds", default=2, type=int)
     parser.add_argument("--memory", action="store_true", help="only the memory table")
+    parser.add_argument("--features", action="store_true", help="only what limiting and the access log cost")
     parser.add_argument("--train", action="store_true", help="only load Tollgate, for a profile-guided build")
     parser.add_argument("--scale", action="store_true", help="only the cost against routes, keys and connections")
     args = parser.parse_args()
@@ -505,9 +555,12 @@ def main():
                 scale(args, work, up)
             elif args.memory:
                 memory(args, work, up)
+            elif args.features:
+                features(args, work, up)
             else:
                 table(args, work, up)
                 memory(args, work, up)
+                features(args, work, up)
         finally:
             up.stop()
 
