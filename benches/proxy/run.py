@@ -498,8 +498,8 @@ def plot(series, target):
              f'<rect width="{width}" height="{height}" fill="white"/>',
              f'<text x="{left}" y="14">CPU microseconds a request (GET 1 KiB, 2 workers)</text>']
     for tick in range(0, 8):
-        parts.append(f'<text x="{x(10 ** tick):.0f}" y="{height - 14}" text-anchor="middle">10^{tick}</text>')
-    step = max(1, round(top / 5))
+        parts.append(f'<text x="{x(10 ** tick):.0f}" y="{height - 14}" text-anchor="middle">{["1", "10", "100", "1k", "10k", "100k", "1M", "10M"][tick]}</text>')
+    step = 5 if top <= 40 else 10
     for level in range(0, int(top) + 1, step):
         parts.append(f'<line x1="{left}" x2="{width - 100}" y1="{y(level):.1f}" y2="{y(level):.1f}" stroke="#ddd"/>'
                      f'<text x="{left - 6}" y="{y(level) + 4:.1f}" text-anchor="end">{level}</text>')

@@ -79,7 +79,9 @@ impl Claims {
             cost: charge.cost,
             enforced: charge.enforced,
         };
-        self.charges.iter().map(claim).collect()
+        let mut list = SmallVec::new();
+        self.charges.iter().for_each(|charge| list.push(claim(charge)));
+        list
     }
 }
 

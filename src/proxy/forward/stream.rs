@@ -68,6 +68,10 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        // A request without a body is one piece, which the plainer call sends cheaper.
+        if let [only] = bufs {
+            return self.poll_write(cx, only);
+        }
         each!(self, stream => stream.poll_write_vectored(cx, bufs))
     }
 

@@ -194,7 +194,7 @@ impl Journal {
 
     /// The request may go on; from now on the permit is settled with the answer.
     pub(super) fn permitted(&mut self, mut permit: Permit, owed: Owed) -> &Permit {
-        self.standings = permit.standings().iter().copied().collect();
+        self.standings = SmallVec::from_slice(permit.standings());
         permit.forwarded();
         self.owed = owed;
         self.permit.insert(permit)
@@ -271,20 +271,14 @@ impl Journal {
     /// Writes the quota fields: of the live limits that are enforced, in the order of the route.
     pub(super) fn annotate(&self, headers: &mut HeaderMap) {
         let policy = &self.snapshot.policy;
-        let facts: SmallVec<[Fact<'_>; 4]> = self
-            .claims
-            .charges()
-            .iter()
-            .zip(&self.standings)
-            .enumerate()
-            .filter(|(_, (charge, _))| charge.enforced && policy.limits[charge.limit].role == Role::Live)
-            .map(|(place, (charge, standing))| Fact {
-                limit: charge.limit,
-                standing,
-                cost: charge.cost,
-                violated: self.refused_by & (1 << place) != 0,
-            })
-            .collect();
+        // Pushed one by one: they are few, and collecting into a small vector asks for room at every turn.
+        let mut facts = SmallVec::<[Fact<'_>; 4]>::new();
+        for (place, (charge, standing)) in self.claims.charges().iter().zip(&self.standings).enumerate() {
+            if charge.enforced && policy.limits[charge.limit].role == Role::Live {
+                let violated = self.refused_by & (1 << place) != 0;
+                facts.push(Fact { limit: charge.limit, standing, cost: charge.cost, violated });
+            }
+        }
         self.snapshot.quota.annotate(headers, &facts, self.refused_by != 0, self.retry_after, self.at);
     }
 
@@ -326,19 +320,16 @@ impl Journal {
 
     fn log(&self, writer: &access::AccessWriter, head: &Head, [received_bytes, sent_bytes]: [u64; 2], took: u64) {
         let policy = &self.snapshot.policy;
-        let charges: SmallVec<[access::Charge<'_>; 4]> = self
-            .claims
-            .charges()
-            .iter()
-            .enumerate()
-            .map(|(place, charge)| access::Charge {
+        let mut charges = SmallVec::<[access::Charge<'_>; 4]>::new();
+        for (place, charge) in self.claims.charges().iter().enumerate() {
+            charges.push(access::Charge {
                 limit: &policy.limits[charge.limit].name,
                 key: self.claims.key(charge),
                 cost: charge.cost,
                 remaining: self.standings.get(place).map_or(0, |standing| standing.remaining),
                 outcome: self.outcome(place, charge),
-            })
-            .collect();
+            });
+        }
         let id = self.id();
         let host = head.host.as_ref().and_then(|value| value.to_str().ok()).unwrap_or_default();
         writer.record(&access::Record {

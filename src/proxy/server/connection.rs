@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -302,18 +302,29 @@ impl Drive<'_> {
                 return Poll::Ready(result.map_err(End::Failed));
             }
             self.time();
-            if self.rests_at_once() {
-                return Poll::Ready(Err(End::Idle));
-            }
+            let mut rests = self.rests_at_once();
             loop {
-                if self.deadline.poll_passed(context).is_pending() {
+                if !rests && self.deadline.poll_passed(context).is_pending() {
                     return Poll::Pending;
                 }
                 if self.closing || !matches!(self.current, Wait::Request(_)) {
                     return Poll::Ready(Err(End::TooLate(self.current)));
                 }
+                if !self.http2 && !self.resting {
+                    return Poll::Ready(Err(End::TooLate(self.current)));
+                }
                 if !self.http2 {
-                    return Poll::Ready(Err(if self.resting { End::Idle } else { End::TooLate(self.current) }));
+                    rests = false;
+                    match self.prove_idle(connection.as_mut(), context) {
+                        Poll::Ready(Ok(())) => return Poll::Ready(Err(End::Idle)),
+                        Poll::Ready(Err(error)) => return Poll::Ready(Err(End::Failed(error))),
+                        // Then it ends with what is under way.
+                        Poll::Pending => {
+                            (self.closing, self.resting, self.awake) = (true, false, None);
+                            self.deadline.reset(self.settings.keep_alive);
+                            continue;
+                        }
+                    }
                 }
                 // An idle HTTP/2 connection is told that it goes, and given time to hear it.
                 self.closing = true;
@@ -325,6 +336,27 @@ impl Drive<'_> {
             }
         })
         .await
+    }
+
+    /// Makes sure that nothing of a request is under way. What had no body has ended with its answer; whether a body
+    /// has been read to its end only the library knows: told to close, it is done at once if it waits for the next
+    /// request, and the socket stays open all the same.
+    fn prove_idle<C: Graceful>(
+        &self,
+        mut connection: Pin<&mut C>,
+        context: &mut Context<'_>,
+    ) -> Poll<hyper::Result<()>> {
+        if !self.state.may_be_sending() {
+            return Poll::Ready(Ok(()));
+        }
+        self.state.ask(true);
+        connection.as_mut().close();
+        let outcome = connection.poll(context);
+        self.state.ask(false);
+        if outcome.is_ready() {
+            self.state.body_ended();
+        }
+        outcome
     }
 
     /// Waits, without buffers, for the next request to begin; `false`: the connection is to be closed.
@@ -354,12 +386,12 @@ impl Drive<'_> {
         if self.resting || !idle || self.settings.keep_alive <= self.settings.awake {
             return false;
         }
+        self.resting = true;
         self.awake = self.task.worker().stay_awake();
-        self.resting = self.awake.is_some();
-        if self.resting {
+        if self.awake.is_some() {
             self.deadline.reset(self.settings.awake);
         }
-        !self.resting
+        self.awake.is_none()
     }
 
     /// Sets the deadline anew if the connection waits for something else than before.

@@ -311,7 +311,7 @@ impl AsyncWrite for Io {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Whoever has sent all that he will is not listened to any more: the socket is closed right after this, which
         // ends it just as well.
-        if matches!(self.transport, Transport::Plain(_)) && !self.state.may_be_sending() {
+        if self.state.asking() || (matches!(self.transport, Transport::Plain(_)) && !self.state.may_be_sending()) {
             return Poll::Ready(Ok(()));
         }
         self.poll_shutdown_transport(cx)

@@ -31,6 +31,8 @@ pub(super) struct State {
     ended: AtomicBool,
     /// The last read found nothing.
     dry: AtomicBool,
+    /// The protocol library is asked whether it is done, and is not to close the socket over the answer.
+    asking: AtomicBool,
 }
 
 /// What a connection is waiting for. A change means another deadline; the numbers make two of a kind differ.
@@ -105,11 +107,24 @@ impl State {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing of a request can be under way: the last one had no body that may still be coming, and was
-    /// answered in full, and no byte of the next one has come.
+    /// Whether the last request was answered in full, and no byte of the next one has come. The rest of its body may
+    /// still be coming ([`State::may_be_sending`]).
     pub(super) fn at_rest(&self) -> bool {
-        let unfinished = self.with_body.load(Ordering::Relaxed) || self.unwritten.load(Ordering::Relaxed);
-        self.dry.load(Ordering::Relaxed) && !unfinished
+        self.dry.load(Ordering::Relaxed) && !self.unwritten.load(Ordering::Relaxed)
+    }
+
+    /// Whether the protocol library is only asked whether it is done.
+    pub(super) fn asking(&self) -> bool {
+        self.asking.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn ask(&self, asking: bool) {
+        self.asking.store(asking, Ordering::Relaxed);
+    }
+
+    /// The last request's body has been read to its end.
+    pub(super) fn body_ended(&self) {
+        self.with_body.store(false, Ordering::Relaxed);
     }
 
     /// Whether the caller may still be sending a body that nobody reads.

@@ -320,6 +320,19 @@ fn of_many_idle_connections_only_a_few_keep_their_buffers() {
 }
 
 #[test]
+fn a_connection_whose_last_request_had_a_body_rests_too() {
+    let server = start(Settings { awake: Duration::from_millis(40), ..Settings::default() });
+    let mut stream = server.connect();
+    for round in 1..4 {
+        let head = "POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\n";
+        stream.write_all(format!("{head}ab").as_bytes()).expect("sent");
+        stream.write_all(b"cd").expect("sent");
+        read_answer(&mut stream, "abcd");
+        wait_until("it rests", || server.shared.stats.rested.value() >= round);
+    }
+}
+
+#[test]
 fn a_request_that_is_being_answered_is_not_idle() {
     let settings = Settings {
         keep_alive: Duration::from_millis(500),
