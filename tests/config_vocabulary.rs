@@ -180,6 +180,7 @@ timeouts = { connect = "1s", response = "30s", idle = "60s", total = "5m" }
 retries = { attempts = 2, on = ["connect_failure", "refused_stream"] }
 host = "keep"
 http2 = false
+early_hints = true
 connections = 100
 idle_connections = 10
 pending = 10

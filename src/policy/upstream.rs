@@ -25,6 +25,8 @@ pub struct Upstream {
     pub host: HostPolicy,
     /// Whether HTTP/2 is spoken to it.
     pub http2: bool,
+    /// Whether its interim answers (103 and other 1xx) are passed on, where they can be: HTTP/1.1 on both sides.
+    pub early_hints: bool,
     /// Attempts in all (1: no retry), for what may be sent again.
     pub attempts: u32,
     /// The most requests that may wait for a connection, per worker and server.

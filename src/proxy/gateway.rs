@@ -282,6 +282,7 @@ impl Gateway {
             caller,
             body_max,
             conduct,
+            interim: connection.interim.as_ref(),
             received,
         };
         let since = self.side.clock.now();

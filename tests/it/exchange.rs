@@ -154,3 +154,35 @@ fn an_encoded_slash_is_refused_or_kept_and_never_a_slash() {
         assert_eq!(gateway.get(climbing).status, 400, "{climbing}");
     }
 }
+
+#[test]
+fn interim_answers_are_passed_on_where_that_is_wanted() {
+    let upstream = Upstream::start(|_| {
+        let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\nConnection: X-Hop\r\nX-Hop: 1\r\n\r\n";
+        Reply::Bytes(
+            format!("{hints}HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").into(),
+        )
+    });
+    let with = |hints: bool| {
+        format!(
+            "[upstreams.app]\nservers = [\"{}\"]\nearly_hints = {hints}\n[[routes]]\nmatch = \"/**\"\nupstream = \"app\"\n",
+            upstream.url()
+        )
+    };
+    let gateway = Gateway::start(&with(true));
+    let everything = |request: &str| {
+        let mut connection = gateway.connect();
+        connection.send(request);
+        connection.rest()
+    };
+    let asked = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let said = everything(asked);
+    let expected =
+        "HTTP/1.1 103 Early Hints\r\nlink: </a.css>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\n";
+    assert!(said.starts_with(expected), "{said}");
+    let twice = everything(&format!("{}{asked}", asked.replace("Connection: close\r\n", "")));
+    assert_eq!(twice.matches("HTTP/1.1 200 OK").count(), 2, "{twice}");
+    assert!(everything("GET / HTTP/1.0\r\n\r\n").starts_with("HTTP/1.0 200 OK"), "HTTP/1.0 knows none");
+    gateway.reload(&with(false)).expect("a good file");
+    assert!(everything(asked).starts_with("HTTP/1.1 200 OK"));
+}

@@ -24,6 +24,9 @@ table! {
         host: Text,
         /// Whether HTTP/2 is spoken to it (in clear text without negotiation; over TLS by ALPN). gRPC needs it. Default `false`.
         http2: bool,
+        /// Whether its interim answers (`103 Early Hints` and other 1xx) are passed on: from HTTP/1.1 upstreams to callers of
+        /// HTTP/1.1, since the protocol library sends none over HTTP/2. Default `false`.
+        early_hints: bool,
         /// Connections at once, per worker and server. Default 1024.
         connections: u64,
         /// Idle connections kept, per worker and server. Default 256.

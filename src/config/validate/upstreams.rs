@@ -203,6 +203,7 @@ fn build(
         connections: narrow(context.within("connections", &raw.connections, 1_024, 1, MANY)),
         host: raw.host.get().map_or(asked, |host| host_policy(host, context)),
         http2: raw.http2.or(false),
+        early_hints: raw.early_hints.or(false),
         attempts: small(context.within("attempts", &retries.attempts, 2, 1, 10)),
         pending: narrow(context.within("pending", &raw.pending, 1_024, 0, MANY)),
         queue_timeout: context.time("pending_timeout", &raw.pending_timeout, connect),
@@ -244,6 +245,11 @@ fn build(
                 .at(raw.http2.place().unwrap_or(place), "since this is on")
                 .help("leave one of them out: X-Forwarded-For names the caller of each request"),
         );
+    }
+    if let (true, true, Some(place)) = (upstream.http2, upstream.early_hints, raw.early_hints.place()) {
+        let problem =
+            Problem::error("interim answers of an HTTP/2 upstream cannot be passed on").at(place, "none would be");
+        context.push(problem.at(raw.http2.place().unwrap_or(place), "since this is on"));
     }
     if let (1, Some(place)) = (upstream.attempts, retries.on.place()) {
         let problem = Problem::warning(format!("upstream `{}` never tries again", name.value));

@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use http::{Request, Response, Version};
@@ -15,7 +14,7 @@ use super::answer::{Bounds, Lease, UpstreamHttp2, answer, sanitise};
 use super::lanes::Place;
 use super::patience::Patience;
 use super::request::{Outgoing, Replay};
-use super::request_body::{Gate, RequestBody};
+use super::request_body::RequestBody;
 use super::server::ServerState;
 use super::{ForwardError, Forwarded, SWITCHING, outgoing};
 use crate::proxy::body::{BodyError, ResponseBody};
@@ -56,7 +55,7 @@ async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
     loop {
         // Only a reused connection can be stale; only what has no body and no effect of its own is sent twice.
         let replay = (pair.reused && idempotent && outgoing.progress.is_none()).then(|| Replay::of(&request));
-        watch_continue(&mut request, outgoing.gate.as_ref());
+        watch_interim(&mut request, outgoing);
         request = match converse(&mut pair, request, outgoing).await {
             Ok(response) => {
                 outgoing.answered();
@@ -217,16 +216,21 @@ fn body_error(error: &hyper::Error) -> Option<BodyError> {
     })
 }
 
-/// Opens the body's gate when the upstream says `100 Continue`.
-fn watch_continue(request: &mut Request<RequestBody>, gate: Option<&Arc<Gate>>) {
-    if let Some(gate) = gate {
-        let gate = Arc::clone(gate);
-        hyper::ext::on_informational(request, move |informational| {
-            if informational.status() == http::StatusCode::CONTINUE {
+/// Opens the body's gate when the upstream says `100 Continue`, and passes its other interim answers on where that is wanted.
+fn watch_interim(request: &mut Request<RequestBody>, outgoing: &Outgoing) {
+    let (gate, interim) = (outgoing.gate.clone(), outgoing.interim.clone());
+    if gate.is_none() && interim.is_none() {
+        return;
+    }
+    hyper::ext::on_informational(request, move |informational| {
+        if informational.status() == http::StatusCode::CONTINUE {
+            if let Some(gate) = &gate {
                 gate.open();
             }
-        });
-    }
+        } else if let Some(interim) = &interim {
+            interim.send(informational.status(), informational.headers());
+        }
+    });
 }
 
 /// Points `request` at `server`.

@@ -43,7 +43,7 @@ pub use tunnel::{Carried, Tunnel};
 use super::body::{BodyError, Received, ResponseBody};
 use super::conduct::Conduct;
 use super::pool::Slot;
-use super::server::Hold;
+use super::server::{Hold, Interim};
 use crate::limit::Micros;
 use crate::limiter::Permit;
 use crate::policy::route::Route;
@@ -82,6 +82,8 @@ pub struct Passage<'p> {
     pub body_max: Option<u64>,
     /// What the file says of every request alike.
     pub conduct: &'p Conduct,
+    /// Takes interim answers, where the client's connection does.
+    pub interim: Option<&'p Interim>,
     /// Where the bytes of its body are counted.
     pub received: Received,
 }

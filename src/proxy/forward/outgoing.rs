@@ -103,7 +103,12 @@ pub(super) fn prepare(
     } else {
         (RequestBody::empty(), None)
     };
-    Ok(Outgoing::new(Request::from_parts(head, body), progress, gate, upgrade, upstream, client))
+    let mut outgoing = Outgoing::new(Request::from_parts(head, body), progress, gate, upgrade, upstream, client);
+    // HTTP/1.0 knows no interim answers (RFC 9110 15.2).
+    if upstream.early_hints && received_as == Version::HTTP_11 {
+        outgoing.interim = passage.interim.cloned();
+    }
+    Ok(outgoing)
 }
 
 /// Whether a request's body is a stream of messages that come when they come.

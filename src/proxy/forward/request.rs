@@ -12,6 +12,7 @@ use super::request_body::{Gate, Progress, RequestBody};
 use super::{Upgrade, grpc};
 use crate::policy::UpstreamTimeouts;
 use crate::policy::upstream::{Retry, Upstream};
+use crate::proxy::server::Interim;
 use crate::proxy::timers::Deadline;
 
 /// A prepared request.
@@ -28,6 +29,8 @@ pub(super) struct Outgoing {
     /// Whom the request comes from.
     pub(super) client: Option<SocketAddr>,
     pub(super) idempotent: bool,
+    /// Takes interim answers, where they are passed on.
+    pub(super) interim: Option<Interim>,
     copy: Option<Replay>,
 }
 
@@ -52,6 +55,7 @@ impl Outgoing {
             timeouts: upstream.timeouts,
             total: earliest(upstream.total.map(Into::into), deadline).map(Deadline::after),
             client,
+            interim: None,
             copy: None,
         }
     }

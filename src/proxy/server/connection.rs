@@ -19,6 +19,7 @@ use hyper_util::rt::TokioIo;
 
 use super::accept::Door;
 use super::bounds::Place;
+use super::interim::Interim;
 use super::io::{Io, Plain, Transport};
 use super::proxy_protocol;
 use super::respond::{Served, TOO_SLOW, respond};
@@ -39,7 +40,8 @@ pub(super) async fn serve<H: Handler>(
 ) {
     let watch = Watch::begin(&door);
     let deadline = Deadline::after(settings.header_read);
-    let connection = ConnInfo { peer, direct: peer, listener: Arc::clone(&door.address), tls: None, http2: false };
+    let connection =
+        ConnInfo { peer, direct: peer, listener: Arc::clone(&door.address), tls: None, http2: false, interim: None };
     let mut setup = Setup { stream, connection, door: &door, settings, deadline, place, task: &task };
     if setup.settings.proxy_protocol && !setup.told().await {
         return;
@@ -170,7 +172,7 @@ struct Way {
 
 async fn speak<H: Handler>(
     way: Way,
-    connection: ConnInfo,
+    mut connection: ConnInfo,
     door: &Rc<Door<H>>,
     settings: Arc<Settings>,
     deadline: Deadline,
@@ -178,6 +180,7 @@ async fn speak<H: Handler>(
 ) {
     let http2 = connection.http2;
     let state = Arc::new(State::default());
+    connection.interim = (!http2).then(|| Interim::new(&state));
     let io = TokioIo::new(Io::new(way.transport, way.ahead, Arc::clone(&state), way.place, http2));
     let served = Rc::new(Served {
         handler: Rc::clone(&door.handler),

@@ -221,6 +221,27 @@ impl Io {
         }
     }
 
+    /// Writes the interim answers that wait, all of them or until the socket takes no more.
+    #[cold]
+    fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut interim = self.state.take_interim();
+        while !interim.is_empty() {
+            match self.poll_transport(cx, &interim) {
+                Poll::Ready(Ok(written)) => {
+                    interim.drain(..written);
+                    self.state.wrote(false);
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    self.state.keep_interim(interim);
+                    self.state.stall();
+                    return Poll::Pending;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
     /// What goes out in place of an answer that the protocol library gives by itself, without a body.
     fn instead(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         if self.state.unasked() { respond::with_body(bytes) } else { None }
@@ -258,6 +279,9 @@ impl AsyncRead for Io {
 
 impl AsyncWrite for Io {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.state.interjects() {
+            std::task::ready!(self.poll_interim(cx))?;
+        }
         if let Some(answer) = self.instead(bytes) {
             // A few hundred bytes on a connection that ends here: if the socket takes only some, so be it.
             return self.poll_transport(cx, &answer).map_ok(|_| bytes.len());
@@ -272,6 +296,9 @@ impl AsyncWrite for Io {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if self.state.interjects() {
+            std::task::ready!(self.poll_interim(cx))?;
+        }
         let length = slices.iter().map(|slice| slice.len()).sum();
         if let [slice] = slices {
             return self.poll_write(cx, slice);
@@ -295,6 +322,9 @@ impl AsyncWrite for Io {
         if self.is_forsaken(cx) {
             self.state.end();
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        if self.state.interjects() {
+            std::task::ready!(self.poll_interim(cx))?;
         }
         match &mut self.transport {
             Transport::Plain(_) => Poll::Ready(Ok(())),

@@ -7,6 +7,7 @@ mod accept;
 mod bounds;
 mod connection;
 mod frames;
+mod interim;
 mod io;
 mod proxy_protocol;
 mod respond;
@@ -31,6 +32,7 @@ use crate::policy::Peer;
 use crate::policy::address::NetSet;
 
 pub use bounds::Bounds;
+pub use interim::Interim;
 pub use state::Hold;
 pub use stats::{HTTP2_ERRORS, Stats};
 
@@ -81,6 +83,8 @@ pub struct ConnInfo {
     pub tls: Option<TlsInfo>,
     /// HTTP/2 (or HTTP/1).
     pub http2: bool,
+    /// Takes interim answers, where they can be sent: not over HTTP/2.
+    pub interim: Option<Interim>,
 }
 
 /// What a TLS handshake told.

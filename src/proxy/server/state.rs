@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
 use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
 
 /// Shared by the socket (which must be `Send` for upgrades), the answers' bodies and the driving task. All of them
 /// live on one thread, so plain loads and stores do; the atomics only satisfy the types.
@@ -33,6 +34,9 @@ pub(super) struct State {
     dry: AtomicBool,
     /// The protocol library is asked whether it is done, and is not to close the socket over the answer.
     asking: AtomicBool,
+    /// Interim answers that are yet to be written, and whether there are any.
+    interim: Mutex<Vec<u8>>,
+    interjects: AtomicBool,
 }
 
 /// What a connection is waiting for. A change means another deadline; the numbers make two of a kind differ.
@@ -63,6 +67,34 @@ impl State {
         } else {
             Wait::Request(requests)
         }
+    }
+
+    /// Has `head`, an interim answer, written before anything else; dropped when what was handed over before is not yet
+    /// written, or when more than `most` bytes would wait.
+    pub(super) fn interject(&self, head: &[u8], most: usize) {
+        let mut interim = self.interim.lock();
+        if self.unwritten.load(Ordering::Relaxed) || interim.len() + head.len() > most {
+            return;
+        }
+        interim.extend_from_slice(head);
+        self.interjects.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether interim answers are to be written.
+    pub(super) fn interjects(&self) -> bool {
+        self.interjects.load(Ordering::Relaxed)
+    }
+
+    /// The interim answers to be written.
+    pub(super) fn take_interim(&self) -> Vec<u8> {
+        self.interjects.store(false, Ordering::Relaxed);
+        std::mem::take(&mut self.interim.lock())
+    }
+
+    /// Puts back what could not be written.
+    pub(super) fn keep_interim(&self, rest: Vec<u8>) {
+        self.interjects.store(!rest.is_empty(), Ordering::Relaxed);
+        *self.interim.lock() = rest;
     }
 
     pub(super) fn read(&self) {

@@ -102,6 +102,14 @@ impl Connection {
         self.read.is_empty() && matches!(read(&mut self.stream, &mut [0; 1]), Ok(0) | Err(_))
     }
 
+    /// Everything that comes until the other side closes.
+    pub(crate) fn rest(&mut self) -> String {
+        let mut rest = std::mem::take(&mut self.read);
+        // A reset after the answer is an end too.
+        let _ = self.stream.read_to_end(&mut rest);
+        String::from_utf8_lossy(&rest).into_owned()
+    }
+
     fn head(&mut self) -> io::Result<(u16, Vec<(String, String)>)> {
         let line = self.line()?;
         let status = line.split(' ').nth(1).and_then(|code| code.parse().ok());

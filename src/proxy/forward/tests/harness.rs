@@ -61,6 +61,7 @@ impl Relay {
             caller: 0,
             body_max: self.route.body_max,
             conduct: &self.conduct,
+            interim: connection.interim.as_ref(),
             received: Received::default(),
         };
         let forwarded = self.forwarder.forward(passage, &self.upstream, request).await?;
@@ -104,6 +105,7 @@ pub(in crate::proxy::forward) fn upstream(address: SocketAddr) -> Upstream {
         connections: 64,
         host: HostPolicy::Keep,
         http2: false,
+        early_hints: false,
         attempts: 1,
         pending: 8,
         queue_timeout: Micros::from_secs(5),
