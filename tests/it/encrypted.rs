@@ -10,7 +10,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use crate::harness::{Gateway, eventually};
 
 /// Writes `NAME.pem`, an authority's certificate.
-fn authority(folder: &Path, name: &str) -> Issuer<'static, KeyPair> {
+pub(crate) fn authority(folder: &Path, name: &str) -> Issuer<'static, KeyPair> {
     let mut params = CertificateParams::new(Vec::new()).expect("no names");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.distinguished_name.push(DnType::CommonName, name);
@@ -21,7 +21,7 @@ fn authority(folder: &Path, name: &str) -> Issuer<'static, KeyPair> {
 }
 
 /// Writes `NAME.pem` and `NAME.key`.
-fn issue(folder: &Path, name: &str, authority: &Issuer<'static, KeyPair>) {
+pub(crate) fn issue(folder: &Path, name: &str, authority: &Issuer<'static, KeyPair>) {
     let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
     params.distinguished_name.push(DnType::CommonName, name);
     let key = KeyPair::generate().expect("a key");

@@ -25,7 +25,8 @@ use super::proxy_protocol;
 use super::respond::{Served, TOO_SLOW, respond};
 use super::state::{Hold, State, Tracked, UnderWay, Wait};
 use super::stats::Stats;
-use super::{ConnInfo, Event, Handler, Settings, TlsInfo};
+use super::streams::Streams;
+use super::{ConnInfo, Event, Handler, Settings, Shared, TlsInfo};
 use crate::proxy::timers::{Deadline, within};
 use crate::proxy::worker::{Awake, Task};
 
@@ -212,7 +213,7 @@ async fn speak<H: Handler>(
         awake: None,
     };
     if http2 {
-        let mut connection = Box::pin(builder2(&settings).serve_connection(io, service));
+        let mut connection = Box::pin(builder2(&settings, &door.shared).serve_connection(io, service));
         match drive.run(connection.as_mut()).await {
             Ok(()) | Err(End::Idle) => {}
             Err(End::Failed(error)) => count_failure(&error, door),
@@ -459,8 +460,8 @@ fn builder1(settings: &Settings) -> http1::Builder {
     builder
 }
 
-fn builder2(settings: &Settings) -> http2::Builder<LocalExecutor> {
-    let mut builder = http2::Builder::new(LocalExecutor);
+fn builder2(settings: &Settings, shared: &Arc<Shared>) -> http2::Builder<Streams> {
+    let mut builder = http2::Builder::new(Streams::new(settings.body_idle, Arc::clone(shared)));
     builder
         .max_concurrent_streams(settings.streams)
         .max_header_list_size(u32::try_from(settings.header_bytes).unwrap_or(u32::MAX))
@@ -473,17 +474,6 @@ fn builder2(settings: &Settings) -> http2::Builder<LocalExecutor> {
         builder.enable_connect_protocol();
     }
     builder
-}
-
-/// Spawns the streams of an HTTP/2 connection on its worker.
-#[derive(Clone, Copy, Debug)]
-struct LocalExecutor;
-
-impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for LocalExecutor {
-    fn execute(&self, future: F) {
-        // Boxed first: the runtime moves a task's future several times, and this one is large.
-        tokio::task::spawn_local(Box::pin(future));
-    }
 }
 
 fn count_timeout<H: Handler>(wait: Wait, door: &Door<H>) {

@@ -13,6 +13,7 @@ mod proxy_protocol;
 mod respond;
 mod state;
 mod stats;
+mod streams;
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};

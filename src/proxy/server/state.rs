@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
+use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
+
+use super::streams::Piece;
 
 /// Shared by the socket (which must be `Send` for upgrades), the answers' bodies and the driving task. All of them
 /// live on one thread, so plain loads and stores do; the atomics only satisfy the types.
@@ -229,6 +232,12 @@ impl<B: Body + Unpin> Body for Tracked<B> {
         step(&state.progress);
         // A piece handed over: until the next is asked for, the caller is what is waited for.
         let blocked = frame.is_ready();
+        match &frame {
+            Poll::Ready(Some(Ok(frame))) => Piece::Given(frame.data_ref().map_or(0, Buf::remaining)),
+            Poll::Ready(_) => Piece::Given(0),
+            Poll::Pending => Piece::Awaited,
+        }
+        .tell();
         match (self.blocked, blocked) {
             (false, true) => _ = step(&state.blocked),
             (true, false) => _ = step_back(&state.blocked),

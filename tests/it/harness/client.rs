@@ -97,6 +97,14 @@ impl Connection {
         }
     }
 
+    /// The answer, if one comes within `span`.
+    pub(crate) fn try_answer_within(&mut self, span: std::time::Duration) -> Option<Answer> {
+        self.stream.set_read_timeout(Some(span)).expect("a timeout");
+        let answer = self.try_answer("GET").ok();
+        self.stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        answer
+    }
+
     /// Whether the other side has closed; waits for it.
     pub(crate) fn is_closed(&mut self) -> bool {
         self.read.is_empty() && matches!(read(&mut self.stream, &mut [0; 1]), Ok(0) | Err(_))

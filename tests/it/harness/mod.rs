@@ -2,6 +2,7 @@
 //! client that shows the very bytes.
 
 pub(crate) mod client;
+pub(crate) mod frames;
 pub(crate) mod gateway;
 pub(crate) mod upstream;
 

@@ -1,0 +1,93 @@
+//! Runs the streams of an HTTP/2 connection, each with a bound on how long its caller may take nothing of its answer.
+//!
+//! A stream whose window is shut holds an upstream's connection. The connection's own deadline does not see it while
+//! other streams move, or pings do.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::Shared;
+use crate::proxy::timers::Deadline;
+
+/// Spawns the streams of an HTTP/2 connection on its worker.
+#[derive(Clone, Debug)]
+pub(super) struct Streams {
+    idle: Duration,
+    shared: Arc<Shared>,
+}
+
+impl Streams {
+    /// A caller may leave a piece of its answer for `idle`, and a second more for each kibibyte of it.
+    pub(super) const fn new(idle: Duration, shared: Arc<Shared>) -> Self {
+        Self { idle, shared }
+    }
+}
+
+impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for Streams {
+    fn execute(&self, future: F) {
+        // Boxed first: the runtime moves a task's future several times, and this one is large.
+        let future = Box::pin(future);
+        tokio::task::spawn_local(Stream { future, deadline: None, streams: self.clone() });
+    }
+}
+
+/// One stream: its request's handler and its answer on the way.
+struct Stream<F> {
+    future: Pin<Box<F>>,
+    /// When the piece handed over last must have been taken.
+    deadline: Option<Deadline>,
+    streams: Streams,
+}
+
+impl<F: Future> Future for Stream<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        PIECE.set(Piece::Unasked);
+        if this.future.as_mut().poll(context).is_ready() {
+            return Poll::Ready(());
+        }
+        match PIECE.get() {
+            Piece::Unasked => {}
+            Piece::Awaited => this.deadline = None,
+            Piece::Given(length) => {
+                let span = this.streams.idle + Duration::from_millis(length as u64 * 1_000 / LEAST_RATE);
+                this.deadline.get_or_insert_with(Deadline::never).reset(span);
+            }
+        }
+        let Some(deadline) = &mut this.deadline else { return Poll::Pending };
+        // Ended here, the stream is reset.
+        deadline.poll_passed(context).map(|()| this.streams.shared.stats.slow_reads.add())
+    }
+}
+
+/// What became of the answer's body in this turn of its stream.
+#[derive(Clone, Copy)]
+pub(super) enum Piece {
+    /// Nobody asked for more.
+    Unasked,
+    /// More was asked for, and is awaited from the handler.
+    Awaited,
+    /// A piece of this many bytes was given: until the next is asked for, the caller is what is waited for.
+    Given(usize),
+}
+
+impl Piece {
+    /// Tells the stream whose turn it is.
+    pub(super) fn tell(self) {
+        PIECE.set(self);
+    }
+}
+
+/// Bytes a second that a caller must take of a piece.
+const LEAST_RATE: u64 = 1024;
+
+thread_local! {
+    /// Bodies tell it and streams read it, within one poll: the library between them carries nothing of ours.
+    static PIECE: Cell<Piece> = const { Cell::new(Piece::Unasked) };
+}
