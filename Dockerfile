@@ -1,14 +1,14 @@
 # A small image without a shell: the gateway, the libraries it is linked with, certificates and time zones.
 #
-#   docker build -t tollgate .                       an ordinary release build
-#   docker build -t tollgate --build-arg PGO=1 .     trained on the proxy's own load first (takes three times as long)
+#   docker build -t tollgate .                       trained on the proxy's own load (takes three times as long)
+#   docker build -t tollgate --build-arg PGO=0 .     an ordinary release build
 #   docker run -p 8080:8080 -v ./gateway.toml:/etc/tollgate/gateway.toml:ro tollgate
 #
 # BUILD_IMAGE may be any image with a Rust toolchain on Debian.
 ARG BUILD_IMAGE=rust:1.95-bookworm
 
 FROM ${BUILD_IMAGE} AS build
-ARG PGO=0
+ARG PGO=1
 WORKDIR /src
 RUN apt-get update -q \
  && apt-get install -qy --no-install-recommends gcc libc6-dev make ca-certificates tzdata \

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{Method, Request};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
+use tokio::io::AsyncReadExt;
 
 use super::accept::Door;
 use super::bounds::Place;
@@ -105,21 +106,19 @@ impl<H: Handler> Setup<'_, H> {
             () = &mut self.deadline => return count_timeout(Wait::Head(0), self.door),
             () = drained(self.task) => return,
         }
-        let mut ahead = vec![0; READ_AHEAD];
-        let mut length = 0;
+        let mut ahead = BytesMut::with_capacity(READ_AHEAD);
         // Usually one read: a request's first bytes come together.
         let http2 = loop {
             let read = tokio::select! {
                 biased;
-                read = self.stream.read_some(&mut ahead[length..]) => read,
+                read = self.stream.read_buf(&mut ahead) => read,
                 () = &mut self.deadline => return count_timeout(Wait::Head(0), self.door),
                 () = drained(self.task) => return,
             };
-            match read {
-                Ok(0) | Err(_) => return,
-                Ok(read) => length += read,
+            if matches!(read, Ok(0) | Err(_)) {
+                return;
             }
-            let compared = length.min(PREFACE.len());
+            let compared = ahead.len().min(PREFACE.len());
             if ahead[..compared] != PREFACE[..compared] {
                 break false;
             }
@@ -127,10 +126,9 @@ impl<H: Handler> Setup<'_, H> {
                 break true;
             }
         };
-        ahead.truncate(length);
         self.connection.http2 = http2;
         let Self { stream, connection, door, settings, deadline, place, task } = self;
-        let way = Way { transport: Transport::Plain(stream), ahead: Bytes::from(ahead), place };
+        let way = Way { transport: Transport::Plain(stream), ahead: ahead.freeze(), place };
         speak(way, connection, door, settings, deadline, task).await;
     }
 

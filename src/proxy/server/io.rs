@@ -23,12 +23,6 @@ pub(super) enum Plain {
 }
 
 impl Plain {
-    /// Waits until there is something to read, then reads what there is; 0: the peer closed.
-    pub(super) async fn read_some(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        // Not `try_read`: a read that leaves room notes that the socket is empty, which saves the next one a call.
-        AsyncReadExt::read(self, into).await
-    }
-
     /// Waits until there is something to read, without reading it.
     pub(super) async fn readable(&self) {
         // An error is something to read, too.
