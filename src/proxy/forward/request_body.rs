@@ -1,6 +1,6 @@
 //! The request's body on its way to the upstream: streamed, counted, bounded, held back until a `100 Continue`.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,15 +25,16 @@ struct Source {
     incoming: Incoming,
     /// Bytes the route still admits.
     left: u64,
-    pace: Pace,
     progress: Rc<Progress>,
     received: Received,
     gate: Option<Arc<Gate>>,
 }
 
 /// What the exchange may know of the body it has handed to the connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Progress {
+    /// How long the body may be waited for. Here, so that a request is no larger for it.
+    pace: RefCell<Pace>,
     pieces: Cell<u64>,
     ended: Cell<bool>,
     waiting: Cell<bool>,
@@ -103,9 +104,15 @@ impl RequestBody {
         received: Received,
         gate: Option<Arc<Gate>>,
     ) -> (Self, Rc<Progress>) {
-        let progress = Rc::new(Progress::default());
+        let progress = Rc::new(Progress {
+            pace: RefCell::new(pace),
+            pieces: Cell::default(),
+            ended: Cell::default(),
+            waiting: Cell::default(),
+            answered: Cell::default(),
+        });
         let source =
-            Source { incoming, left: most.unwrap_or(u64::MAX), pace, progress: Rc::clone(&progress), received, gate };
+            Source { incoming, left: most.unwrap_or(u64::MAX), progress: Rc::clone(&progress), received, gate };
         (Self { source: Some(source) }, progress)
     }
 }
@@ -124,11 +131,12 @@ impl Body for RequestBody {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
                 source.progress.waiting.set(true);
-                return source.pace.poll(cx, source.progress.answered.get()).map(|error| Some(Err(error)));
+                let progress = &source.progress;
+                return progress.pace.borrow_mut().poll(cx, progress.answered.get()).map(|error| Some(Err(error)));
             }
         };
         let length = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len);
-        source.pace.came(length);
+        source.progress.pace.borrow_mut().came(length);
         let progress = &source.progress;
         progress.waiting.set(false);
         progress.pieces.set(progress.pieces.get().wrapping_add(1));
