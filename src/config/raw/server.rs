@@ -31,7 +31,8 @@ table! {
         /// that routes name (absolute-form requests, 421 otherwise), asks upstreams by their own name, and tells them of no
         /// caller. Default `false`.
         egress: bool,
-        /// The name of this gateway in Via, in requests and answers it forwards; `off`: it adds none. Default `tollgate`.
+        /// The name of this gateway in Via, in requests and answers it forwards; `off`: it adds none, and
+        /// does not know a request that comes back to it. Default `tollgate`.
         via: Text,
         /// What happens to a path with an encoded slash (`%2f`, `%5c`). Default `refuse`.
         encoded_slash: EncodedSlash,

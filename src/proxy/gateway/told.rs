@@ -161,6 +161,26 @@ mod tests {
         left(&headers, NOW).map(|left| (left.units, left.span.0 / 1_000_000))
     }
 
+    proptest::proptest! {
+        #[test]
+        fn whatever_comes_is_read_or_left(
+            field in "[-\"a-z0-9=;, .rtqw\\\\]{0,40}", policy in "[\"a-z0-9=;, ]{0,40}", number in "[0-9.]{0,24}",
+        ) {
+            let mut headers = HeaderMap::new();
+            for (name, value) in [("ratelimit", &field), ("ratelimit-policy", &policy)] {
+                headers.append(name, HeaderValue::from_str(value).expect("a field value"));
+            }
+            let by_field = left(&headers, NOW);
+            for name in ["x-ratelimit-remaining", "x-ratelimit-reset"] {
+                headers.append(name, HeaderValue::from_str(&number).expect("a field value"));
+            }
+            headers.remove("ratelimit");
+            for told in [by_field, left(&headers, NOW)].into_iter().flatten() {
+                proptest::prop_assert!(told.span.0 > 0);
+            }
+        }
+    }
+
     #[test]
     fn every_dialect_is_understood() {
         for (fields, expected) in [
