@@ -20,6 +20,7 @@ mod lane;
 mod shared;
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ use tokio::sync::oneshot;
 
 pub use self::counters::{Counters, Health};
 pub(crate) use self::deliver::decide;
+pub(crate) use self::flight::fly_alone;
 pub(crate) use self::lane::start;
 pub(crate) use self::shared::Shared;
 use super::StoreError;
@@ -146,6 +148,12 @@ pub(crate) enum Trouble {
     Refused(String),
     /// The server answered what cannot be.
     Corrupt(String),
+}
+
+/// A way for a request that is alone to call by itself, without the store's thread.
+pub(crate) trait InPlace: std::fmt::Debug + Send + Sync {
+    /// The call of `ask`, which is answered by it; the request itself where there can be none now.
+    fn call<'c>(&'c self, shared: &'c Shared, ask: Ask) -> Result<Pin<Box<dyn Future<Output = ()> + Send + 'c>>, Ask>;
 }
 
 /// A way to a server.

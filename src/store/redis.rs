@@ -6,6 +6,7 @@
 mod address;
 mod audit;
 mod bucket;
+mod in_place;
 mod link;
 mod pack;
 
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 pub use address::{Address, AddressError};
 
+use self::in_place::Connections;
 use self::link::RedisLink;
 use super::batch::Shared;
 use super::lease::Leases;
@@ -47,6 +49,8 @@ impl RedisOptions {
         shared.leases = Some(Arc::new(Leases::new(self.clock.clone(), self.address.is_cluster())));
         let shared = Arc::new(shared);
         let link = RedisLink::new(self.address, self.clock, self.pinned, shared.clone());
-        RemoteStore::start("store-redis", &self.key_secret, shared, link)
+        let own = Connections::new(link.clone());
+        let store = RemoteStore::start("store-redis", &self.key_secret, shared, link)?;
+        Ok(store.with_calls_in_place(Box::new(own)))
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::audit::Finding;
-use super::batch::{Counters, Health, Link, Shared};
+use super::batch::{Counters, Health, InPlace, Link, Shared};
 use super::lease::LeaseCounters;
 use super::shape::Names;
 use super::{Store, StoreError};
@@ -21,6 +21,8 @@ use crate::limit::{Claim, Draw, Settlement, Standing};
 pub struct RemoteStore {
     shared: Arc<Shared>,
     names: Names,
+    /// How a request that is alone calls by itself.
+    in_place: Option<Box<dyn InPlace>>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     /// How many gateways share the store, where that is said instead of counted.
     replicas: Option<u32>,
@@ -40,7 +42,19 @@ impl RemoteStore {
         // One call in flight: a second halves what is merged into each (measured), and heartbeats of places held rely
         // on the order of calls.
         let thread = super::batch::start(thread, 1, shared.clone(), link)?;
-        Ok(Self { shared, names: Names::new(key_secret), thread: Mutex::new(Some(thread)), replicas: None })
+        Ok(Self {
+            shared,
+            names: Names::new(key_secret),
+            in_place: None,
+            thread: Mutex::new(Some(thread)),
+            replicas: None,
+        })
+    }
+
+    /// Lets requests that are alone call by themselves.
+    pub(super) fn with_calls_in_place(mut self, in_place: Box<dyn InPlace>) -> Self {
+        self.in_place = Some(in_place);
+        self
     }
 
     /// Says how many gateways share the store, instead of counting them; `None`: they are counted.
@@ -99,7 +113,7 @@ impl Drop for RemoteStore {
 
 impl Store for RemoteStore {
     async fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
-        self.shared.draw(self.names.wants(claims)).await
+        self.shared.draw(self.in_place.as_deref(), self.names.wants(claims)).await
     }
 
     fn settle(&self, settlements: &[Settlement<'_>]) {

@@ -75,6 +75,11 @@ pub fn limit(amount: u64, burst: u64) -> Arc<Limit> {
     })
 }
 
+/// The same, leased.
+pub fn leased(amount: u64, burst: u64) -> Arc<Limit> {
+    Arc::new(Limit { lease: true, ..Limit::clone(&limit(amount, burst)) })
+}
+
 /// The key of this turn: one for all, or one of many.
 pub fn key(per_user: bool, task: usize, turn: usize) -> String {
     if per_user { format!("user:{}", (task * 131 + turn) % USERS) } else { "hot".to_owned() }

@@ -76,6 +76,16 @@ pub(super) async fn flush<L: Link>(
     outcome
 }
 
+/// Calls for one request; whether the connection is as good as before.
+pub(crate) async fn fly_alone<L: Link>(shared: &Shared, link: &L, connection: &L::Connection, ask: Ask) -> bool {
+    let work = Work { asks: vec![ask], corrections: Vec::new(), errands: Vec::new() };
+    let mut flights = assemble(shared, link, work);
+    match flights.pop() {
+        Some(flight) => fly(shared, link, connection, flight).await.is_ok(),
+        None => true,
+    }
+}
+
 /// One call.
 async fn fly<L: Link>(
     shared: &Shared,

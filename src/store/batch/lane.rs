@@ -106,7 +106,10 @@ async fn work<L: Link>(
     sweeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while breaker.circuit() == Circuit::Closed {
         let outcome = if let Some(work) = shared.take() {
-            flush(shared, &**link, &connection, work).await
+            shared.busy.store(true, Ordering::Release);
+            let outcome = flush(shared, &**link, &connection, work).await;
+            shared.busy.store(false, Ordering::Release);
+            outcome
         } else if shared.closed.load(Ordering::Acquire) {
             return None;
         } else {

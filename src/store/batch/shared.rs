@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::counters::{Counters, Health};
-use super::{ASKS_MAX, Adjust, Ask, CORRECTIONS_MAX, Correction, QUEUE_MAX, Wants, answer};
+use super::{ASKS_MAX, Adjust, Ask, CORRECTIONS_MAX, Correction, InPlace, QUEUE_MAX, Wants, answer};
 use crate::clock::Clock;
 use crate::limit::{Change, Draw, Micros, Settlement, Verdict};
 use crate::store::StoreError;
@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub(super) arrived: Notify,
     pub(super) lanes_up: AtomicUsize,
     pub(super) closed: AtomicBool,
+    /// Whether a lane has a call under way.
+    pub(super) busy: AtomicBool,
     pub(super) last_error: Mutex<String>,
     pub(super) connected: Notify,
     /// What the start-up audit of the server found.
@@ -65,6 +67,7 @@ impl Shared {
             arrived: Notify::new(),
             lanes_up: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
+            busy: AtomicBool::new(false),
             last_error: Mutex::default(),
             connected: Notify::new(),
             findings: Mutex::default(),
@@ -73,6 +76,16 @@ impl Shared {
 
     /// Asks for `wants` and waits for the answer, which comes within the deadline.
     pub(crate) async fn ask(&self, wants: Wants, peek: bool) -> Result<Draw, StoreError> {
+        self.ask_by(None, wants, peek).await
+    }
+
+    /// As [`Shared::ask`], by a call of the request's own where it is alone.
+    pub(crate) async fn ask_by(
+        &self,
+        in_place: Option<&dyn InPlace>,
+        wants: Wants,
+        peek: bool,
+    ) -> Result<Draw, StoreError> {
         let now = self.clock.now();
         if !peek && let Some(draw) = self.bounds.refuse(&wants, now) {
             self.counters.refused_locally.fetch_add(1, Ordering::Relaxed);
@@ -83,6 +96,18 @@ impl Shared {
         }
         let (reply, answer) = oneshot::channel();
         let deadline = now.after(self.answer_within);
+        let own = in_place.filter(|_| !peek && !self.busy.load(Ordering::Acquire));
+        let own = own.filter(|_| !wants.iter().any(|wanted| wanted.shape.holds()) && self.is_quiet());
+        let mut ask = Ask { wants, peek, deadline, reply: Some(reply) };
+        if let Some(own) = own {
+            match own.call(self, ask) {
+                Ok(call) => {
+                    call.await;
+                    return answer.await.unwrap_or_else(|_| Err(StoreError::Timeout));
+                }
+                Err(back) => ask = back,
+            }
+        }
         {
             let mut queue = self.queue.lock();
             if queue.asks.len() >= QUEUE_MAX {
@@ -90,12 +115,18 @@ impl Shared {
                 self.counters.unavailable.fetch_add(1, Ordering::Relaxed);
                 return Err(StoreError::Unavailable("too many requests wait for the store".into()));
             }
-            queue.asks.push_back(Ask { wants, peek, deadline, reply: Some(reply) });
+            queue.asks.push_back(ask);
             if queue.asks.len() == 1 {
                 self.arrived.notify_one();
             }
         }
         answer.await.unwrap_or_else(|_| Err(StoreError::Unavailable("the store is shut down".into())))
+    }
+
+    /// Whether nothing waits for a call.
+    fn is_quiet(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.asks.is_empty() && queue.corrections.is_empty()
     }
 
     /// Queues a correction; drops and counts it when too many wait.

@@ -9,7 +9,7 @@ use super::slot::Turn;
 use super::{Leases, Ordering};
 use crate::limit::{Draw, Standing};
 use crate::store::StoreError;
-use crate::store::batch::{Shared, Wants};
+use crate::store::batch::{InPlace, Shared, Wants};
 
 /// Units taken from a lease for a request. Unless it is granted they are put back.
 struct Taken {
@@ -29,16 +29,21 @@ impl Drop for Taken {
 
 impl Shared {
     /// Draws every claim or none; those that are leased from what is held here, if it is.
-    pub(crate) async fn draw(&self, wants: Wants) -> Result<Draw, StoreError> {
+    pub(crate) async fn draw(&self, in_place: Option<&dyn InPlace>, wants: Wants) -> Result<Draw, StoreError> {
         match &self.leases {
             Some(leases) if wants.iter().any(|wanted| wanted.shape.lease().is_some()) => {
-                self.draw_leased(leases, wants).await
+                self.draw_leased(leases, in_place, wants).await
             }
-            _ => self.ask(wants, false).await,
+            _ => self.ask_by(in_place, wants, false).await,
         }
     }
 
-    async fn draw_leased(&self, leases: &Arc<Leases>, wants: Wants) -> Result<Draw, StoreError> {
+    async fn draw_leased(
+        &self,
+        leases: &Arc<Leases>,
+        in_place: Option<&dyn InPlace>,
+        wants: Wants,
+    ) -> Result<Draw, StoreError> {
         let apart = leases.apart && wants.iter().any(|wanted| wanted.name.tag != wants[0].name.tag);
         let mut taken: SmallVec<[Taken; 2]> = SmallVec::new();
         let mut own: SmallVec<[Option<Standing>; 4]> = SmallVec::new();
@@ -53,7 +58,7 @@ impl Shared {
                     return Err(StoreError::Unavailable("too many buckets are leased".into()));
                 }
                 drop(taken);
-                return self.ask(wants, false).await;
+                return self.ask_by(in_place, wants, false).await;
             };
             let mut from = held.take(wanted.cost, &leases.clock);
             if held.is_low(leases.clock.boot()) && held.wish(leases) {
@@ -62,7 +67,7 @@ impl Shared {
             if from.is_none() && !apart {
                 // All claims in one call, as if there were no leases.
                 drop(taken);
-                return self.ask(wants, false).await;
+                return self.ask_by(in_place, wants, false).await;
             }
             if from.is_none() {
                 from = self.wait_for(leases, &held, wanted.cost).await?;
@@ -79,7 +84,7 @@ impl Shared {
         }
         let mut asked = match (rest.is_empty(), granted) {
             (true, _) => Draw { granted, ..Draw::default() },
-            (false, true) => self.ask(rest, false).await?,
+            (false, true) => self.ask_by(in_place, rest, false).await?,
             // The others are told of too, and not charged.
             (false, false) => self.ask(rest, true).await?,
         };

@@ -30,6 +30,7 @@ const REPLICA_SECONDS: u64 = 10;
 /// The version of the script's arguments.
 const VERSION: i64 = 2;
 
+#[derive(Clone)]
 pub(super) struct RedisLink {
     address: Address,
     clock: Clock,
