@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Counters {
     /// Calls sent to the server.
     pub calls: AtomicU64,
+    /// Of these, calls that requests made by themselves, being alone.
+    pub own_calls: AtomicU64,
     /// Requests that went to the server.
     pub asked: AtomicU64,
     /// Requests refused here, from a bound, without a call.
@@ -33,10 +35,11 @@ pub struct Health {
 }
 impl Counters {
     /// Each counter by its name in metrics, with what it counts.
-    pub fn named(&self) -> [(&'static str, &'static str, u64); 8] {
+    pub fn named(&self) -> [(&'static str, &'static str, u64); 9] {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [
             ("store_calls", "Calls sent to the shared store", read(&self.calls)),
+            ("store_own_calls", "Calls that requests made by themselves, being alone", read(&self.own_calls)),
             ("store_requests", "Requests that the shared store was asked about", read(&self.asked)),
             (
                 "store_local_refusals",

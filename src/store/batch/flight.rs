@@ -81,7 +81,10 @@ pub(crate) async fn fly_alone<L: Link>(shared: &Shared, link: &L, connection: &L
     let work = Work { asks: vec![ask], corrections: Vec::new(), errands: Vec::new() };
     let mut flights = assemble(shared, link, work);
     match flights.pop() {
-        Some(flight) => fly(shared, link, connection, flight).await.is_ok(),
+        Some(flight) => {
+            shared.counters.own_calls.fetch_add(1, Ordering::Relaxed);
+            fly(shared, link, connection, flight).await.is_ok()
+        }
         None => true,
     }
 }
