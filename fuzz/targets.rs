@@ -3,8 +3,10 @@
 
 use std::sync::{Arc, LazyLock};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
-use tollgate::limit::{Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, WhenDown};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
+use tollgate::limit::{
+    Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, Timestamp, WhenDown,
+};
 use tollgate::policy::address::{AddressPolicy, parse_forwarded, parse_hop};
 use tollgate::policy::callers::{Callers, parse_digest};
 use tollgate::policy::descriptor::normal_host;
@@ -19,6 +21,11 @@ use tollgate::policy::{
     Cost, Count, Peer, Policy, PolicyParts, Reset, Responses, Rule, Scope, ScopePart, keys as policy_keys,
     path as paths,
 };
+use tollgate::proxy::framing::{admit, is_host};
+use tollgate::proxy::headers::{clean_trailers, set_forwarding, strip_hop_by_hop};
+use tollgate::proxy::server::proxy_protocol::read;
+use tollgate::proxy::settle::field::{Carrier, FieldScanner};
+use tollgate::telemetry::access::{Charge, Format, Keys, Record};
 
 /// A path has one normal form, which holds nothing an upstream could read in two ways.
 pub(crate) fn path(data: &[u8]) {
@@ -142,6 +149,153 @@ pub(crate) fn request(data: &[u8]) {
                 - told.limits.iter().filter(|limit| limit.skipped.is_some()).count()
         );
         assert!(claims.list(policy).iter().all(|claim| claim.key.len() < 2048));
+    }
+}
+
+/// A request's head as the parser hands it over: what is admitted has one Host, a target in origin form, and after the
+/// hop-by-hop fields are gone nothing that speaks of framing.
+pub(crate) fn head(data: &[u8]) {
+    let mut lines = data.split(|byte| *byte == b'\n');
+    let first = lines.next().unwrap_or_default();
+    let version = match first.first() {
+        Some(b'2') => Version::HTTP_2,
+        Some(b'0') => Version::HTTP_10,
+        _ => Version::HTTP_11,
+    };
+    let space = first.iter().position(|byte| *byte == b' ').unwrap_or(0);
+    let mut request = Request::new(());
+    *request.version_mut() = version;
+    let Ok(method) = Method::from_bytes(first.get(1..space).unwrap_or_default()) else { return };
+    let Ok(uri) = Uri::try_from(first.get(space + 1..).unwrap_or_default()) else { return };
+    (*request.method_mut(), *request.uri_mut()) = (method, uri);
+    for line in lines {
+        let colon = line.iter().position(|byte| *byte == b':').unwrap_or(0);
+        let value = line.get(colon + 1..).unwrap_or_default();
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(&line[..colon]), HeaderValue::from_bytes(value)) {
+            request.headers_mut().append(name, value);
+        }
+    }
+    let mut trailers = request.headers().clone();
+    if clean_trailers(&mut trailers).is_ok() {
+        assert!(
+            ["content-length", "transfer-encoding", "host", "authorization"].iter().all(|n| !trailers.contains_key(*n))
+        );
+    }
+    if admit(&mut request).is_err() {
+        return;
+    }
+    let hosts: Vec<&HeaderValue> = request.headers().get_all("host").iter().collect();
+    assert!(hosts.len() == 1 || (version == Version::HTTP_10 && hosts.is_empty()));
+    assert!(hosts.iter().all(|host| is_host(host.as_bytes())));
+    assert!(request.uri().authority().is_none());
+    assert!(request.uri().path().starts_with('/') || request.uri().path() == "*");
+    let mut again = Request::new(());
+    (*again.version_mut(), *again.method_mut()) = (version, request.method().clone());
+    (*again.uri_mut(), *again.headers_mut()) = (request.uri().clone(), request.headers().clone());
+    assert!(admit(&mut again).is_ok(), "what is admitted is admitted again");
+    assert_eq!(again.headers(), request.headers());
+
+    let host = request.headers().get("host").cloned();
+    strip_hop_by_hop(request.headers_mut());
+    assert_eq!(request.headers().get("host"), host.as_ref(), "no peer lists Host away");
+    for name in ["connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "http2-settings"]
+    {
+        assert!(!request.headers().contains_key(name), "{name}");
+    }
+    let peer = Peer { address: "192.0.2.1".parse().ok(), port: 1, tls: false };
+    set_forwarding(request.headers_mut(), &peer, host.as_ref(), false);
+    assert_eq!(request.headers()["x-forwarded-for"], "192.0.2.1");
+    assert!(!request.headers().contains_key("forwarded"));
+    assert!(!request.headers().keys().any(|name| matches!(name.as_str(), "x_forwarded_for" | "content_length")));
+}
+
+/// A PROXY protocol header is read to its end and not beyond, whatever follows.
+pub(crate) fn proxy_protocol(data: &[u8]) {
+    let (outcome, length) = read_header(data);
+    let Ok(source) = outcome else { return };
+    assert!(length <= 16 + 4096);
+    let behind = [&data[..length], b"GET / HTTP/1.1\r\n\r\n"].concat();
+    let (again, same) = read_header(&behind);
+    assert_eq!((again.expect("the same header"), same), (source, length));
+}
+
+/// What a header tells, and how many bytes it took.
+fn read_header(data: &[u8]) -> (std::io::Result<Option<std::net::SocketAddr>>, usize) {
+    let mut rest = data;
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let outcome = std::pin::pin!(read(&mut rest)).as_mut().poll(&mut context);
+    let std::task::Poll::Ready(outcome) = outcome else { panic!("bytes at hand are never awaited") };
+    (outcome, data.len() - rest.len())
+}
+
+/// A number in a body is found wherever the body is cut, and where it is JSON it is the number there.
+pub(crate) fn tail(data: &[u8]) {
+    let Some((cut, body)) = data.split_first() else { return };
+    let path: Arc<[String]> = vec!["usage".to_owned(), "total".to_owned()].into();
+    for carrier in [Carrier::Json, Carrier::Events] {
+        let mut whole = FieldScanner::new(carrier, Arc::clone(&path));
+        whole.feed(body);
+        let mut pieces = FieldScanner::new(carrier, Arc::clone(&path));
+        body.chunks(usize::from(*cut).max(1)).for_each(|piece| pieces.feed(piece));
+        let found = whole.finish();
+        assert_eq!(pieces.finish(), found);
+        // A name may be spelt with escapes: then it is passed over.
+        if carrier == Carrier::Json
+            && !body.contains(&b'\\')
+            && let Ok(value) = serde_json::from_slice::<serde_json::Value>(body)
+            && let Some(number) = value["usage"]["total"].as_u64()
+        {
+            assert_eq!(found, Some(number), "{}", String::from_utf8_lossy(body));
+        }
+    }
+}
+
+/// A line of the access log is one line of valid text, whatever strangers send.
+pub(crate) fn log(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let charges = [Charge { limit: "a", key: data, cost: 1, remaining: 0, outcome: "deny" }];
+    let record = Record {
+        id: "0",
+        method: "GET",
+        path: &text,
+        host: &text,
+        protocol: "HTTP/1.1",
+        route: &text,
+        status: 429,
+        caller: &text,
+        tier: &text,
+        charges: &charges,
+        upstream: &text,
+        user_agent: data,
+        referer: data,
+        ..Record::default()
+    };
+    for keys in [Keys::Plain, Keys::Hashed([7; 16])] {
+        let line = record.line(Format::Json, &keys);
+        assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1));
+        let value: serde_json::Value = serde_json::from_slice(&line).expect("valid JSON");
+        assert_eq!(value["path"].as_str().unwrap_or_default(), text);
+    }
+    let line = record.line(Format::Combined, &Keys::Plain);
+    assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1));
+    assert!(line[..line.len() - 1].iter().all(|byte| (0x20..0x7f).contains(byte)));
+    assert_eq!(line.iter().filter(|byte| **byte == b'"').count(), 6, "three quoted fields");
+}
+
+/// A file is read or refused with its mistakes; it never upsets anything.
+pub(crate) fn config(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    // Other files are none of this.
+    if ["include", "file", "path", "certificate", "key", "ca"].iter().any(|word| text.contains(word)) {
+        return;
+    }
+    let env = |name: &str| (name == "SET").then(|| "value".to_owned());
+    match tollgate::config::parse(text, "gateway.toml", &env, Timestamp::from_micros(1_700_000_000_000_000)) {
+        Ok(_) => {}
+        Err(error) => {
+            assert!(error.errors() > 0);
+            assert!(error.render(false).contains("error"));
+        }
     }
 }
 

@@ -34,6 +34,43 @@ fn requests_hold_their_promises() {
     smoke("request", targets::request);
 }
 
+#[test]
+fn heads_hold_their_promises() {
+    smoke("head", targets::head);
+}
+
+#[test]
+fn proxy_protocol_headers_hold_their_promises() {
+    smoke("proxy_protocol", targets::proxy_protocol);
+}
+
+#[test]
+fn tails_of_bodies_hold_their_promises() {
+    smoke("tail", targets::tail);
+}
+
+#[test]
+fn log_lines_hold_their_promises() {
+    smoke("log", targets::log);
+}
+
+#[test]
+fn files_hold_their_promises() {
+    smoke("config", targets::config);
+}
+
+#[test]
+fn every_target_is_run_here_and_has_a_corpus() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mine = include_str!("fuzz_smoke.rs");
+    for file in std::fs::read_dir(root.join("fuzz/fuzz_targets")).expect("the targets") {
+        let path = file.expect("a readable folder").path();
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        assert!(mine.contains(&format!("smoke(\"{name}\", targets::{name})")), "{name} is not run");
+        assert!(root.join("fuzz/corpus").join(&name).is_dir(), "{name} has no corpus");
+    }
+}
+
 /// Every input of the corpus as it is, then `rounds` mutations of them.
 fn smoke(name: &str, target: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
@@ -132,4 +169,15 @@ const PIECES: &[&[u8]] = &[
     b"\xed\xa0\x80",
     b"e1",
     b"99999999999999999999",
+    b"\r\n",
+    b"host: a",
+    b"transfer-encoding: chunked",
+    b"connection: ",
+    b"\r\n\r\n\0\r\nQUIT\n",
+    b"PROXY TCP4 ",
+    b"{\"usage\":{\"total\":",
+    b"data:",
+    b"[[routes]]\n",
+    b"rate = ",
+    b"\"10/s\"",
 ];

@@ -7,7 +7,7 @@ pub mod forward;
 pub mod framing;
 pub mod gateway;
 pub mod headers;
-mod settle;
+pub mod settle;
 pub mod listener;
 pub mod pool;
 pub mod quota_headers;

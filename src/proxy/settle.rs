@@ -1,6 +1,6 @@
 //! What a request still owes when its response is known: estimates corrected, failures given back.
 
-mod field;
+pub mod field;
 
 use std::sync::Arc;
 

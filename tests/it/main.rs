@@ -32,6 +32,7 @@ mod settling;
 mod shaping;
 mod shutdown;
 mod streaming;
+mod streams;
 mod tools;
 mod trying_out;
 mod upstreams;

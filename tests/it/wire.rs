@@ -370,3 +370,32 @@ fn a_client_that_leaves_pipelined_requests_behind_frees_its_place() {
         upstream.seen().len() == 2 || connection.try_answer_within(std::time::Duration::from_millis(50)).is_none()
     });
 }
+
+#[test]
+fn every_test_of_the_coverage_table_exists() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut sources = String::new();
+    let mut folders = vec![root.join("src"), root.join("tests")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("readable").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                sources.push_str(&std::fs::read_to_string(path).expect("text"));
+            }
+        }
+    }
+    let table = std::fs::read_to_string(root.join("tests/WIRE.md")).expect("the table");
+    let rows = table.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+    let mut names = 0;
+    for row in rows {
+        // The first cell is prose.
+        for name in row.split('|').skip(2).flat_map(|cell| cell.split('`').skip(1).step_by(2)) {
+            let found = sources.contains(&format!("fn {name}()"));
+            assert!(found, "tests/WIRE.md names `{name}`, which is no test");
+            names += 1;
+        }
+    }
+    assert!(names > 80, "{names}");
+}

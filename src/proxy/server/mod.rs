@@ -9,7 +9,7 @@ mod connection;
 mod frames;
 mod interim;
 mod io;
-mod proxy_protocol;
+pub mod proxy_protocol;
 mod respond;
 mod state;
 mod stats;

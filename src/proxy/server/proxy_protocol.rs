@@ -10,7 +10,10 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Reads the header; `None` where it names no address: the load balancer speaks for itself (a health check), or for a
 /// kind of address that has no IP.
-pub(super) async fn read<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Option<SocketAddr>> {
+///
+/// # Errors
+/// When there is no such header, or it cannot be understood.
+pub async fn read<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Option<SocketAddr>> {
     let mut header = vec![0; SIGNATURE.len()];
     stream.read_exact(&mut header).await?;
     if header == SIGNATURE {

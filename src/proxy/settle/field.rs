@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// How a body carries its JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carrier {
+pub enum Carrier {
     /// The body is JSON (or one JSON text after another).
     Json,
     /// The body is `text/event-stream`; the JSON stands in its `data:` lines.
@@ -17,7 +17,7 @@ pub(crate) enum Carrier {
 
 impl Carrier {
     /// The carrier that a Content-Type means; `None`: no JSON to be found.
-    pub(crate) fn of(content_type: &str) -> Option<Self> {
+    pub fn of(content_type: &str) -> Option<Self> {
         let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match kind.as_str() {
             "text/event-stream" => Some(Self::Events),
@@ -30,7 +30,7 @@ impl Carrier {
 
 /// Follows a body and remembers the last number at one path of member names.
 #[derive(Debug)]
-pub(crate) struct FieldScanner {
+pub struct FieldScanner {
     carrier: Carrier,
     line: Line,
     json: Json,
@@ -49,12 +49,12 @@ enum Line {
 
 impl FieldScanner {
     /// A scanner for the number at `path`, outermost member first.
-    pub(crate) fn new(carrier: Carrier, path: Arc<[String]>) -> Self {
+    pub fn new(carrier: Carrier, path: Arc<[String]>) -> Self {
         Self { carrier, line: Line::Start(0), json: Json::new(path) }
     }
 
     /// The next piece of the body.
-    pub(crate) fn feed(&mut self, piece: &[u8]) {
+    pub fn feed(&mut self, piece: &[u8]) {
         match self.carrier {
             Carrier::Json => piece.iter().for_each(|byte| self.json.feed(*byte)),
             Carrier::Events => piece.iter().for_each(|byte| self.feed_event(*byte)),
@@ -62,7 +62,7 @@ impl FieldScanner {
     }
 
     /// The last number found, when the body has ended.
-    pub(crate) fn finish(mut self) -> Option<u64> {
+    pub fn finish(mut self) -> Option<u64> {
         self.json.end_number();
         self.json.found
     }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use siphasher::sip::SipHasher13;
 
-use super::{Keys, escape};
+use super::{Format, Keys, escape};
 
 /// One answered request. Borrowed: nothing is copied until it is written down.
 #[derive(Clone, Copy, Debug, Default)]
@@ -76,6 +76,16 @@ pub struct Charge<'r> {
 }
 
 impl Record<'_> {
+    /// The record as a line of the log.
+    pub fn line(&self, format: Format, keys: &Keys) -> Vec<u8> {
+        let (mut line, stamp) = (Vec::new(), Stamp::default());
+        match format {
+            Format::Json => self.json(&mut line, &stamp, keys),
+            Format::Combined => self.combined(&mut line, &stamp),
+        }
+        line
+    }
+
     /// Appends the record as a line of JSON. Empty fields are left out.
     pub(super) fn json(&self, into: &mut Vec<u8>, stamp: &Stamp, keys: &Keys) {
         into.reserve(TYPICAL);
@@ -153,9 +163,9 @@ impl Record<'_> {
         if self.caller.is_empty() {
             into.push(b'-');
         } else {
-            // The field has no quotes: a space would shift all that follow.
+            // The field has no quotes: a space would shift all that follow, and so would a quote.
             for byte in self.caller.bytes() {
-                into.push(if byte.is_ascii_graphic() { byte } else { b'_' });
+                into.push(if byte.is_ascii_graphic() && byte != b'"' { byte } else { b'_' });
             }
         }
         into.extend_from_slice(b" [");

@@ -1,0 +1,178 @@
+//! What passes while it comes, over HTTP/2: pieces, early answers, expectations, trailers, retries.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+
+use crate::forwarding::open;
+use crate::harness::frames::{DATA, END_HEADERS, END_STREAM, Fate, Frames, HEADERS, RST_STREAM, frame, request};
+use crate::harness::{Gateway, PATIENCE, Reply, Upstream, eventually};
+
+/// An upstream whose one connection is played by `script`; its URL.
+fn scripted(script: impl FnOnce(TcpStream) + Send + 'static) -> String {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("set");
+        script(stream);
+    });
+    url
+}
+
+fn in_front_of(url: &str) -> Gateway {
+    Gateway::start(&format!("[[routes]]\nmatch = \"/**\"\nupstream = \"{url}\"\n"))
+}
+
+/// Reads until what came ends with `end`.
+fn until(stream: &mut TcpStream, end: &str) -> String {
+    let mut all = Vec::new();
+    let mut byte = [0];
+    while !all.ends_with(end.as_bytes()) {
+        stream.read_exact(&mut byte).expect("more");
+        all.push(byte[0]);
+    }
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+/// Reads frames until one of stream 1 has data.
+fn next_piece(frames: &mut Frames) -> Vec<u8> {
+    loop {
+        let (kind, _, stream, payload) = frames.frame().expect("in time").expect("it is open");
+        if kind == DATA && stream == 1 && !payload.is_empty() {
+            return payload;
+        }
+    }
+}
+
+#[test]
+fn events_pass_one_by_one_as_they_come() {
+    let (go, gone) = mpsc::channel::<()>();
+    let url = scripted(move |mut stream| {
+        until(&mut stream, "\r\n\r\n");
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+        stream.write_all(head.as_bytes()).expect("sent");
+        for _ in 0..3 {
+            gone.recv_timeout(PATIENCE).expect("asked for");
+            stream.write_all(b"9\r\ndata: 1\n\n\r\n").expect("sent");
+        }
+        stream.write_all(b"0\r\n\r\n").expect("sent");
+    });
+    let gateway = in_front_of(&url);
+    let mut frames = Frames::open(gateway.address(), &[]);
+    frames.ask(1, "GET", "/", &[("accept", "text/event-stream")]);
+    for _ in 0..3 {
+        // Nothing more comes before this one has arrived.
+        go.send(()).expect("it listens");
+        assert_eq!(next_piece(&mut frames), b"data: 1\n\n");
+    }
+    assert!(frames.fate(1).ended);
+}
+
+#[test]
+fn an_early_answer_passes_while_the_body_streams_and_the_stream_is_then_closed() {
+    let url = scripted(|mut stream| {
+        until(&mut stream, "first\r\n");
+        stream.write_all(b"HTTP/1.1 403 No\r\ncontent-length: 2\r\n\r\nno").expect("sent");
+        let _ = stream.read(&mut [0]);
+    });
+    let gateway = in_front_of(&url);
+    let mut frames = Frames::open(gateway.address(), &[]);
+    frames.send(frame(HEADERS, END_HEADERS, 1, request("POST", "/", &[])));
+    frames.send(frame(DATA, 0, 1, b"first"));
+    let fate = frames.fate(1);
+    assert_eq!((fate.status, fate.body.as_slice()), (Some(403), &b"no"[..]), "{fate:?}");
+    // What is still sent is no error of the connection (RFC 9113 8.1).
+    let _ = frames.try_send(frame(DATA, END_STREAM, 1, b"second"));
+    assert!(frames.try_send(frame(RST_STREAM, 0, 1, 8_u32.to_be_bytes())).is_ok());
+}
+
+#[test]
+fn an_expectation_is_met_here_and_goes_no_further() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&open(&upstream));
+    let mut frames = Frames::open(gateway.address(), &[]);
+    let head = request("POST", "/", &[("expect", "100-continue"), ("content-length", "4")]);
+    frames.send(frame(HEADERS, END_HEADERS, 1, head));
+    frames.send(frame(DATA, END_STREAM, 1, b"body"));
+    assert_eq!(frames.fate(1).status, Some(200));
+    assert_eq!(upstream.last().body, b"body");
+}
+
+#[test]
+fn trailers_of_http1_reach_an_http2_client() {
+    let upstream = Upstream::start(|_| {
+        let answer =
+            "HTTP/1.1 200 OK\r\ntrailer: x-sum\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-sum: 7\r\n\r\n";
+        Reply::Bytes(answer.into())
+    });
+    let gateway = Gateway::start(&open(&upstream));
+    let mut frames = Frames::open(gateway.address(), &[]);
+    frames.ask(1, "GET", "/", &[("te", "trailers")]);
+    let Fate { status, body, trailers, ended, .. } = frames.fate(1);
+    assert_eq!((status, body.as_slice(), trailers, ended), (Some(200), &b"ok"[..], 1, true));
+}
+
+#[test]
+fn fields_that_claim_an_address_are_replaced_and_cookies_are_joined() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&open(&upstream));
+    let mut frames = Frames::open(gateway.address(), &[]);
+    let claims = [("x-forwarded-for", "1.1.1.1"), ("forwarded", "for=1.1.1.1"), ("x-real-ip", "1.1.1.1")];
+    let more = [("x_forwarded_for", "1.1.1.1"), ("cookie", "a=1"), ("cookie", "b=2"), ("x-kept", "yes")];
+    frames.ask(1, "GET", "/a?b=%2F", &[&claims[..], &more].concat());
+    assert_eq!(frames.fate(1).status, Some(200));
+    let seen = upstream.last();
+    assert_eq!(seen.line(), "GET /a?b=%2F HTTP/1.1");
+    assert_eq!((seen.header("x-forwarded-for"), seen.header("x-forwarded-proto")), (Some("127.0.0.1"), Some("http")));
+    assert_eq!((seen.header("cookie"), seen.header("x-kept")), (Some("a=1; b=2"), Some("yes")));
+    assert_eq!(seen.header("host"), Some("localhost"));
+    assert!(!seen.head.contains("1.1.1.1"), "{}", seen.head);
+}
+
+#[test]
+fn a_connection_that_is_stale_at_reuse_costs_a_get_nothing_and_a_post_is_never_sent_twice() {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&requests);
+    // Every second request of a connection is read, and the connection closed without a byte.
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, counted) = (stream.expect("a connection"), Arc::clone(&counted));
+            stream.set_read_timeout(Some(PATIENCE)).expect("set");
+            std::thread::spawn(move || {
+                for number in 0..2 {
+                    let mut byte = [0];
+                    let mut head = Vec::new();
+                    while !head.ends_with(b"\r\n\r\n") {
+                        if stream.read_exact(&mut byte).is_err() {
+                            return;
+                        }
+                        head.push(byte[0]);
+                    }
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    if number == 0 {
+                        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").expect("sent");
+                    }
+                }
+            });
+        }
+    });
+    let gateway = Gateway::start(&format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\n[[routes]]\nmatch = \"/**\"\nupstream = \"{url}\"\n"
+    ));
+    let mut frames = Frames::open(gateway.address(), &[]);
+    let mut ask = |stream: u32, method: &str| {
+        frames.ask(stream, method, "/", &[]);
+        frames.fate(stream).status
+    };
+    assert_eq!(ask(1, "GET"), Some(200));
+    assert_eq!(ask(3, "GET"), Some(200), "sent again on a fresh connection");
+    assert_eq!(requests.load(Ordering::SeqCst), 3);
+    assert_eq!(ask(5, "POST"), Some(502), "the fresh one is stale in its turn");
+    eventually("it was sent once", || requests.load(Ordering::SeqCst) == 4);
+    assert_eq!(ask(7, "POST"), Some(200));
+    assert_eq!(requests.load(Ordering::SeqCst), 5);
+}
