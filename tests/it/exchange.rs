@@ -186,3 +186,56 @@ fn interim_answers_are_passed_on_where_that_is_wanted() {
     gateway.reload(&with(false)).expect("a good file");
     assert!(everything(asked).starts_with("HTTP/1.1 200 OK"));
 }
+
+/// A WebSocket over HTTP/2 (RFC 8441) takes the way of every request: routed and limited as the GET that it becomes.
+#[test]
+fn an_extended_connect_is_routed_and_limited_as_its_upgrade() {
+    use http::{Method, Request};
+    use http_body_util::Empty;
+    use hyper::body::Bytes;
+    use hyper::client::conn::http2;
+    use hyper::ext::Protocol;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use tokio::io::AsyncReadExt;
+
+    let switched = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nearly";
+    let upstream = Upstream::start(move |seen| match seen.header("upgrade") {
+        Some("websocket") => Reply::Bytes(switched.into()),
+        _ => Reply::ok("plain"),
+    });
+    let gateway = Gateway::start(&format!(
+        "[limits.sockets]\nrate = \"1/hour\"\nper = \"address\"\n[[routes]]\nmatch = \"GET /ws\"\nupstream = \"{}\"\nlimits = [\"sockets\"]\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n",
+        upstream.url()
+    ));
+    let address = gateway.address();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let told = runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(address).await.expect("connected");
+        let (mut client, connection) =
+            http2::handshake::<_, _, Empty<Bytes>>(TokioExecutor::new(), TokioIo::new(stream)).await.expect("HTTP/2");
+        tokio::spawn(connection);
+        let hello = Request::get(format!("http://{address}/hello")).body(Empty::new()).expect("a request");
+        assert_eq!(client.send_request(hello).await.expect("an answer").status(), 200, "and with it the settings");
+        let mut told = Vec::new();
+        for path in ["/ws", "/ws", "/elsewhere"] {
+            let connect = Request::builder()
+                .method(Method::CONNECT)
+                .uri(format!("http://{address}{path}"))
+                .extension(Protocol::from_static("websocket"))
+                .body(Empty::new())
+                .expect("a request");
+            let answer = client.send_request(connect).await.expect("an answer");
+            told.push(answer.status().as_u16());
+            if answer.status() == 200 {
+                let mut tunnel = TokioIo::new(hyper::upgrade::on(answer).await.expect("a tunnel"));
+                let mut early = [0; 5];
+                tunnel.read_exact(&mut early).await.expect("what the upstream said");
+                assert_eq!(&early, b"early");
+            }
+        }
+        told
+    });
+    assert_eq!(told, [200, 429, 501], "admitted, refused by its limit, and no tunnel to what is no upstream");
+    assert!(upstream.last().line().starts_with("GET /ws HTTP/1.1"));
+}
