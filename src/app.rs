@@ -162,7 +162,8 @@ fn start_with(config: Config, options: Options) -> Result<RunningGateway, StartE
     let listen: Vec<Listen> = config.server.listen.iter().map(|one| mapped::listen(one, tls.as_ref())).collect();
     let bound = listener::bind(&listen, count)?;
     let addresses: Vec<Address> = bound.iter().map(|one| one.address.clone()).collect();
-    let backend = Arc::new(shared_store::open(config.store.as_ref(), &clock).map_err(StartError::Store)?);
+    let backend =
+        Arc::new(shared_store::open(config.store.as_ref(), &config.policy.limits, &clock).map_err(StartError::Store)?);
     let limiter = state_file::limiter(&config, Arc::clone(&backend), &clock);
     let snapshot = snapshot(&config, limiter, &metrics);
     let gateway = gateway::Shared {

@@ -109,7 +109,7 @@ impl Core {
         let backend = if config.store == state.in_force.store {
             Arc::clone(&state.backend)
         } else {
-            Arc::new(shared_store::open(config.store.as_ref(), &self.gateway.clock)?)
+            Arc::new(shared_store::open(config.store.as_ref(), &config.policy.limits, &self.gateway.clock)?)
         };
         if let (Some(tls), Some(settings)) = (&self.tls, mapped::tls(&config.server)) {
             tls.reload(&settings).map_err(|error| error.to_string())?;

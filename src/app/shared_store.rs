@@ -1,5 +1,6 @@
 //! The store that gateways share, as configured.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,10 +10,11 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use crate::clock::Clock;
 use crate::config::settings::{Audit, Store, StoreKind};
 use crate::limit::lease::Terms;
-use crate::limit::{Limit, Placement, Role};
+use crate::limit::{Algorithm, Limit, Micros, Placement, Role};
 use crate::store::audit::Weight;
 use crate::store::postgres::{PostgresOptions, check_address};
 use crate::store::redis::{Address, RedisOptions};
+use crate::store::tls::Tls;
 use crate::store::{Backend, RemoteStore};
 use crate::telemetry::metrics::Samples;
 
@@ -20,13 +22,17 @@ use crate::telemetry::metrics::Samples;
 const AUDIT_WITHIN: Duration = Duration::from_secs(3);
 
 /// Opens the store; it connects by itself, and keeps connecting. The error is what is wrong with its settings.
-pub(super) fn open(store: Option<&Store>, clock: &Clock) -> Result<Backend, String> {
+/// `limits` are those it is opened for: the audit minds what they cannot lose.
+pub(super) fn open(store: Option<&Store>, limits: &[Arc<Limit>], clock: &Clock) -> Result<Backend, String> {
     let Some(store) = store else { return Ok(Backend::None) };
     let url = with_credentials(store)?;
     let key_secret = store.key_secret.expose().as_bytes().to_vec();
+    let tls = tls(store)?;
     let opened = match store.kind {
         StoreKind::Redis => RedisOptions {
-            address: Address::parse(&url).map_err(|error| error.to_string())?,
+            address: Address::parse(&url)
+                .and_then(|address| address.with_tls(&tls))
+                .map_err(|error| error.to_string())?,
             answer_within: store.answer_within,
             key_secret,
             clock: clock.clone(),
@@ -36,6 +42,7 @@ pub(super) fn open(store: Option<&Store>, clock: &Clock) -> Result<Backend, Stri
         .start(),
         StoreKind::Postgres => {
             check_address(&url).map_err(|error| error.to_string())?;
+            let day_long = |limit: &Arc<Limit>| limit.placement == Placement::Shared && period(limit) >= DAY;
             let options = PostgresOptions {
                 url,
                 answer_within: store.answer_within,
@@ -45,6 +52,8 @@ pub(super) fn open(store: Option<&Store>, clock: &Clock) -> Result<Backend, Stri
                 local_refusals: true,
                 create: store.create,
                 synchronous_commit: store.synchronous_commit,
+                tls,
+                long_quotas: limits.iter().any(day_long),
             };
             options.start()
         }
@@ -74,6 +83,35 @@ pub(super) fn lease_samples(store: &RemoteStore, limits: &[Arc<Limit>], samples:
             samples.gauge("limit_lease_bound_units", help, &labels, terms.most as f64);
         }
     }
+}
+
+const DAY: Micros = Micros::from_secs(86_400);
+
+/// The time in which a limit gives back what it allows at once.
+fn period(limit: &Limit) -> Micros {
+    match &limit.algorithm {
+        Algorithm::TokenBucket(bucket) => bucket.quota().time_for(bucket.quota().burst),
+        Algorithm::WarmUp(_) | Algorithm::InFlight(_) => Micros::ZERO,
+        Algorithm::Interval(bucket) | Algorithm::FixedWindow(bucket) => bucket.quota().period,
+        Algorithm::SlidingWindow(window) => window.quota().period,
+        Algorithm::SlidingLog(log) => log.quota().period,
+    }
+}
+
+/// The files of the store's TLS.
+fn tls(store: &Store) -> Result<Tls, String> {
+    let read = |file: &Path| std::fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()));
+    let tls = Tls {
+        ca: store.tls.ca.as_deref().map(read).transpose()?,
+        client: store
+            .tls
+            .client
+            .as_ref()
+            .map(|(chain, key)| Ok::<_, String>((read(chain)?, read(key)?)))
+            .transpose()?,
+    };
+    tls.check()?;
+    Ok(tls)
 }
 
 /// The audit's refusals, as an error; the store's own thread says the warnings.

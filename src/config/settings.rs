@@ -177,6 +177,17 @@ pub struct Store {
     pub create: bool,
     /// What the audit at the start does.
     pub audit: Audit,
+    /// Its TLS, where its URL asks for it.
+    pub tls: StoreTls,
+}
+
+/// Files of a store's TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreTls {
+    /// The authorities that sign the server's certificate; `None`: the system's.
+    pub ca: Option<PathBuf>,
+    /// Our certificate and its private key.
+    pub client: Option<(PathBuf, PathBuf)>,
 }
 
 /// How a store is laid out.

@@ -177,6 +177,11 @@ pub(crate) trait Link: 'static {
         0
     }
 
+    /// Whether the next call may leave before those who wait for the last are told its answer.
+    fn overlaps(&self) -> bool {
+        false
+    }
+
     /// What is to be done now and then with an idle connection: heartbeats, sweeping.
     fn housekeep(&self, connection: &Self::Connection) -> impl Future<Output = Result<(), Trouble>>;
 

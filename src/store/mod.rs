@@ -12,6 +12,7 @@ pub mod redis;
 pub mod remote;
 mod shape;
 mod simple;
+pub mod tls;
 
 use std::future::Future;
 

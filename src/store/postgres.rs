@@ -5,6 +5,7 @@
 //! All three lock the buckets of a batch in key order and are safe behind a transaction pooler: no session state, no
 //! named statement.
 
+mod audit;
 mod columns;
 mod fields;
 mod link;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use self::link::PostgresLink;
 use super::batch::Shared;
 use super::remote::RemoteStore;
+use super::tls::Tls;
 use crate::clock::Clock;
 use crate::limit::Micros;
 
@@ -38,6 +40,10 @@ pub struct PostgresOptions {
     /// Whether a charge is on disk before it is answered (matters for a table made logged); otherwise a crash of the
     /// server may forget the last moments.
     pub synchronous_commit: bool,
+    /// Whom to trust and who we are, where the connection is encrypted.
+    pub tls: Tls,
+    /// Whether limits of a day or longer live here: the audit then minds what a crash would lose.
+    pub long_quotas: bool,
 }
 
 /// The table and functions, to be made by hand where the gateway may not: `tollgate schema --sql postgres`.

@@ -11,6 +11,7 @@ use tollgate::clock::Clock;
 use tollgate::limit::{Claim, Limit, Micros, Timestamp};
 use tollgate::store::postgres::PostgresOptions;
 use tollgate::store::redis::{Address, RedisOptions};
+use tollgate::store::tls::Tls;
 use tollgate::store::{RemoteStore, Store};
 
 use crate::servers::{Postgres, Redis, available, for_the_process};
@@ -65,6 +66,8 @@ impl Server for OnPostgres {
             local_refusals: false,
             create: true,
             synchronous_commit: false,
+            tls: Tls::default(),
+            long_quotas: false,
         };
         Some(options.start().expect("a thread"))
     }

@@ -8,23 +8,29 @@ use std::time::{Duration, Instant};
 
 use crate::servers::{Process, Redis, available, free_port, wait_until};
 
-struct Gateway {
-    port: u16,
-    admin: u16,
-    process: Process,
+pub struct Gateway {
+    pub port: u16,
+    pub admin: u16,
+    pub process: Process,
     _home: tempfile::TempDir,
 }
 
 impl Gateway {
     fn start(server: &Redis, limit: &str) -> Self {
-        let (port, admin, home) = (free_port(), free_port(), tempfile::tempdir().unwrap());
-        let text = format!(
-            "[server]\nlisten = \"127.0.0.1:{port}\"\nworkers = 1\n[admin]\nlisten = \"127.0.0.1:{admin}\"\n\
-             [store]\nkind = \"redis\"\nurl = \"{}\"\nwhen_down = \"refuse\"\nanswer_within = \"900ms\"\n\
+        Self::start_on(&format!(
+            "[store]\nkind = \"redis\"\nurl = \"{}\"\nwhen_down = \"refuse\"\nanswer_within = \"900ms\"\n\
              key_secret_file = \"secret\"\n\
              [limits.total]\nper = \"everyone\"\nlease = true\n{limit}\n\
              [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\"]\n",
             server.url()
+        ))
+    }
+
+    /// A gateway with these settings beside its listeners, ready.
+    pub fn start_on(settings: &str) -> Self {
+        let (port, admin, home) = (free_port(), free_port(), tempfile::tempdir().unwrap());
+        let text = format!(
+            "[server]\nlisten = \"127.0.0.1:{port}\"\nworkers = 1\n[admin]\nlisten = \"127.0.0.1:{admin}\"\n{settings}"
         );
         let file = home.path().join("gateway.toml");
         std::fs::write(&file, text).unwrap();
@@ -40,7 +46,7 @@ impl Gateway {
         gateway
     }
 
-    fn metric(&self, name: &str) -> u64 {
+    pub fn metric(&self, name: &str) -> u64 {
         let mut stream = TcpStream::connect(("127.0.0.1", self.admin)).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n").unwrap();
         let mut text = String::new();
@@ -57,7 +63,7 @@ impl Gateway {
 }
 
 /// The status of one request on a connection that goes on; `None`: it ended.
-fn status(stream: &mut TcpStream, path: &str) -> Option<u16> {
+pub fn status(stream: &mut TcpStream, path: &str) -> Option<u16> {
     stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n").as_bytes()).ok()?;
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
@@ -84,7 +90,7 @@ fn status(stream: &mut TcpStream, path: &str) -> Option<u16> {
 }
 
 /// Asks a gateway from a few connections until told to stop; what was granted is counted in `granted`.
-fn ask_on<'s>(
+pub fn ask_on<'s>(
     scope: &'s std::thread::Scope<'s, '_>,
     port: u16,
     connections: usize,
@@ -105,7 +111,7 @@ fn ask_on<'s>(
     }
 }
 
-fn at_most(burst: u64, rate: u64, start: Instant) -> u64 {
+pub fn at_most(burst: u64, rate: u64, start: Instant) -> u64 {
     burst + rate * u64::try_from(start.elapsed().as_micros()).unwrap() / 1_000_000 + 1
 }
 

@@ -10,7 +10,10 @@ mod leases;
 mod limits;
 mod many_callers;
 mod parity;
+mod postgres_encrypted;
 mod postgres_faults;
+mod postgres_gateways;
+mod postgres_setup;
 mod redis_faults;
 #[allow(dead_code, reason = "shared with the conformance suite")]
 mod servers;

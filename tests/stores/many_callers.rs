@@ -9,6 +9,7 @@ use tollgate::clock::Clock;
 use tollgate::limit::{Claim, Limit, Micros, Timestamp};
 use tollgate::store::postgres::PostgresOptions;
 use tollgate::store::redis::{Address, RedisOptions};
+use tollgate::store::tls::Tls;
 use tollgate::store::{RemoteStore, Store};
 
 use crate::limits::bucket;
@@ -67,6 +68,8 @@ async fn postgres_tells_many_callers_apart() {
         local_refusals: false,
         create: true,
         synchronous_commit: true,
+        tls: Tls::default(),
+        long_quotas: false,
     }
     .start()
     .unwrap();

@@ -11,6 +11,7 @@ use tollgate::limit::{Align, Change, Claim, Kind, Limit, Micros, Settlement, Ter
 use tollgate::store::Store;
 use tollgate::store::postgres::PostgresOptions;
 use tollgate::store::redis::{Address, RedisOptions};
+use tollgate::store::tls::Tls;
 
 use crate::limits::{limit, terms};
 use crate::servers::{Postgres, Redis, available};
@@ -193,7 +194,7 @@ async fn postgres_says_what_the_pure_core_says() {
     if !Postgres::available() {
         return;
     }
-    let server = Postgres::start_with(&["fsync=off"]);
+    let server = Postgres::start_with(&["fsync=off", "track_functions=all"]);
     for seed in seeds() {
         let clock = Clock::manual(Timestamp::from_micros(START + 3_000_000));
         let store = PostgresOptions {
@@ -205,6 +206,8 @@ async fn postgres_says_what_the_pure_core_says() {
             local_refusals: false,
             create: true,
             synchronous_commit: seed % 2 == 0,
+            tls: Tls::default(),
+            long_quotas: false,
         }
         .start()
         .unwrap();
@@ -212,5 +215,11 @@ async fn postgres_says_what_the_pure_core_says() {
         same_words(&store, &clock, seed, 600).await;
         let diverged = store.counters().diverged.load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(diverged, 0, "the statements grant what the core grants");
+    }
+    // A session tells what it counted when it ends, and those have ended.
+    for function in ["tollgate_draw", "tollgate_draw_several"] {
+        let asked =
+            format!("SELECT coalesce(sum(calls), 0) > 0 FROM pg_stat_user_functions WHERE funcname = '{function}'");
+        crate::servers::wait_until("call of a function", || server.psql("postgres", &asked).trim() == "t");
     }
 }

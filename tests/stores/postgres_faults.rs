@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tollgate::clock::Clock;
 use tollgate::limit::{Claim, Kind, Limit, Micros, OnFailover};
 use tollgate::store::postgres::PostgresOptions;
+use tollgate::store::tls::Tls;
 use tollgate::store::{RemoteStore, Store};
 
 use crate::faults::{PATIENCE, drain, draw, fails_in_time, recovers, storm};
@@ -14,7 +15,7 @@ use crate::servers::{Postgres, eventually};
 
 const HOUR: Micros = Micros::from_secs(3600);
 
-async fn connect(url: &str) -> RemoteStore {
+pub async fn connect(url: &str) -> RemoteStore {
     connect_with(url, |_| ()).await
 }
 
@@ -23,7 +24,7 @@ async fn connect_in_haste(url: &str) -> RemoteStore {
     connect_with(url, |options| options.answer_within = Micros(100_000)).await
 }
 
-async fn connect_with(url: &str, change: impl FnOnce(&mut PostgresOptions)) -> RemoteStore {
+pub async fn connect_with(url: &str, change: impl FnOnce(&mut PostgresOptions)) -> RemoteStore {
     let mut options = PostgresOptions {
         url: url.to_owned(),
         answer_within: Micros::from_secs(10),
@@ -33,6 +34,8 @@ async fn connect_with(url: &str, change: impl FnOnce(&mut PostgresOptions)) -> R
         local_refusals: true,
         create: true,
         synchronous_commit: true,
+        tls: Tls::default(),
+        long_quotas: false,
     };
     change(&mut options);
     let store = options.start().unwrap();

@@ -227,6 +227,11 @@ impl Postgres {
     }
 
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
+        Self::start_prepared(arguments, |_| ())
+    }
+
+    /// Starts it once `prepare` has changed its directory.
+    pub(crate) fn start_prepared(arguments: &[&str], prepare: impl FnOnce(&Path)) -> Self {
         let directory = directory();
         let data = directory.path().join("data");
         std::fs::create_dir(&data).expect("a directory");
@@ -244,6 +249,11 @@ impl Postgres {
             .status()
             .expect("initdb runs");
         assert!(made.success(), "initdb makes a cluster");
+        prepare(&data);
+        if root() {
+            let owned = Command::new("chown").args(["-R", "postgres"]).arg(&data).status().expect("chown runs");
+            assert!(owned.success(), "what was prepared is the server's");
+        }
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         let mut postgres = Self { port: free_port(), directory, arguments, process: None };
         postgres.run();
@@ -299,6 +309,34 @@ impl Postgres {
         let _ = std::fs::remove_file(self.directory.path().join("data/postmaster.pid"));
     }
 
+    /// Runs statements as `user` with psql; what it printed, unaligned.
+    pub(crate) fn psql(&self, user: &str, statements: &str) -> String {
+        let mut command = Command::new(binary("psql").expect("psql is installed"));
+        command.args([
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-h",
+            "127.0.0.1",
+            "-U",
+            user,
+            "-d",
+            "postgres",
+        ]);
+        command.args(["-p", &self.port.to_string(), "-c", statements]);
+        let output = command.output().expect("psql runs");
+        assert!(output.status.success(), "{statements}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// The address for another user.
+    pub(crate) fn url_of(&self, user: &str) -> String {
+        format!("postgres://{user}@127.0.0.1:{}/postgres?sslmode=disable", self.port)
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable", self.port)
     }
@@ -309,6 +347,51 @@ impl Drop for Postgres {
         if self.process.is_some() && self.directory.path().join("data/postmaster.pid").exists() {
             self.signal("-KILL");
         }
+    }
+}
+
+/// A pgbouncer in transaction mode before a PostgreSQL: two connections to it, whoever asks.
+#[derive(Debug)]
+pub(crate) struct Pooler {
+    pub port: u16,
+    _directory: tempfile::TempDir,
+    _process: Process,
+}
+
+impl Pooler {
+    /// Whether a test that needs it can run; see [`available`].
+    pub(crate) fn available() -> bool {
+        available("pgbouncer")
+    }
+
+    pub(crate) fn start(server: &Postgres) -> Self {
+        let (directory, port) = (directory(), free_port());
+        let file = directory.path().join("pgbouncer.ini");
+        let users = directory.path().join("users.txt");
+        std::fs::write(&users, "\"postgres\" \"\"\n").expect("written");
+        let text = format!(
+            "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+             unix_socket_dir =\nauth_type = trust\nauth_file = {}\npool_mode = transaction\ndefault_pool_size = 2\n\
+             server_login_retry = 1\n",
+            server.port,
+            users.display()
+        );
+        std::fs::write(&file, text).expect("written");
+        if root() {
+            let owned = Command::new("chown").args(["-R", "postgres"]).arg(directory.path()).status();
+            assert!(owned.expect("chown runs").success(), "the user postgres exists");
+        }
+        let process = Process::spawn(as_postgres(Path::new("pgbouncer")).arg(&file));
+        let ready = binary("pg_isready").expect("pg_isready is installed");
+        wait_until("answer of pgbouncer", || {
+            let asked = Command::new(&ready).args(["-q", "-h", "127.0.0.1", "-p", &port.to_string()]).status();
+            asked.is_ok_and(|status| status.success())
+        });
+        Self { port, _directory: directory, _process: process }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable", self.port)
     }
 }
 

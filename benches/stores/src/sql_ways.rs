@@ -9,6 +9,7 @@ use tollgate::clock::Clock;
 use tollgate::limit::{Claim, Micros};
 use tollgate::store::Store;
 use tollgate::store::postgres::{PostgresOptions, schema_sql};
+use tollgate::store::tls::Tls;
 
 use crate::bench::{SPAN, Tally, closed_loop, key, limit};
 use crate::servers::Postgres;
@@ -176,6 +177,8 @@ async fn ours(url: &str, per_user: bool, tally: &Arc<Tally>) -> f64 {
         local_refusals: true,
         create: true,
         synchronous_commit: false,
+        tls: Tls::default(),
+        long_quotas: false,
     };
     let store = Arc::new(options.start().expect("a thread"));
     assert!(store.ready(Duration::from_secs(5)).await, "connected");

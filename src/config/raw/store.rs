@@ -36,9 +36,15 @@ table! {
         synchronous_commit: bool,
         /// Whether the gateway creates the table and function it needs (PostgreSQL). Default `true`.
         create: bool,
-        /// What the audit of a Redis's settings at the start does about what would lose buckets: `warn`, or `refuse` to start
+        /// What the audit of the server's settings at the start does about what would lose buckets: `warn`, or `refuse` to start
         /// (a store that does not answer then is not waited for). Default `warn`.
         audit: Audit,
+        /// The authorities that sign the server's certificate, as a file. Default: the system's. Naming one makes TLS a must.
+        ca_file: Text,
+        /// A certificate of our own, where the server asks for one.
+        client_certificate: Text,
+        /// Its private key.
+        client_key: Text,
     }
 }
 

@@ -6,7 +6,7 @@ use crate::config::quantity::Count;
 use crate::config::raw::{self, RawStore};
 use crate::config::reader::Field;
 use crate::config::scalar::Text;
-use crate::config::settings::{Audit, Secret, Store, StoreKind, Topology};
+use crate::config::settings::{Audit, Secret, Store, StoreKind, StoreTls, Topology};
 use crate::config::source::At;
 use crate::limit::{Micros, WhenDown};
 
@@ -38,6 +38,7 @@ pub(crate) fn store(field: &Field<RawStore>, context: &mut Context<'_>) -> Optio
             context.push(Problem::error(format!("`{key}` means nothing for Redis")).at(place, why));
         }
     }
+    let tls = tls(raw, url.as_ref(), context);
     let password = context.secret("password", &raw.password, &raw.password_file).map(|at| at.value);
     let key_secret = key_secret(raw, context);
     let replicas = replicas(&raw.replicas, context);
@@ -62,7 +63,30 @@ pub(crate) fn store(field: &Field<RawStore>, context: &mut Context<'_>) -> Optio
         synchronous_commit: raw.synchronous_commit.or(false),
         create: raw.create.or(true),
         audit: raw.audit.or(Audit::Warn),
+        tls,
     })
+}
+
+/// Whom the store's TLS trusts and who we are to it; never beside a URL that says there is none.
+fn tls(raw: &At<RawStore>, url: Option<&At<Secret>>, context: &mut Context<'_>) -> StoreTls {
+    let client = pair(&raw.client_certificate, &raw.client_key, context);
+    let ca = raw.ca_file.get().and_then(|file| context.readable(file, "authorities are read from here"));
+    let scheme = url.map(|url| url.value.expose()).and_then(|url| url.split_once(':'));
+    let clear = match scheme {
+        Some(("redis" | "valkey" | "unix" | "redis+unix" | "redis+sentinel" | "redis+cluster", _)) => {
+            Some("write rediss:// for TLS")
+        }
+        Some(("valkey+sentinel" | "valkey+cluster", _)) => Some("write valkeys+… for TLS"),
+        Some((_, rest)) if rest.contains("sslmode=disable") => Some("write sslmode=require for TLS"),
+        _ => None,
+    };
+    for (key, place) in [("ca_file", raw.ca_file.place()), ("client_certificate", raw.client_certificate.place())] {
+        if let (Some(place), Some(help)) = (place, clear) {
+            let problem = Problem::error(format!("`{key}` for a store without TLS"));
+            context.push(problem.at(place, "the URL says that nothing is encrypted").help(help));
+        }
+    }
+    StoreTls { ca, client }
 }
 
 /// Keys without which a store cannot be meant.

@@ -44,36 +44,55 @@ pub(super) enum Failure {
     Trouble(Trouble),
 }
 
-/// Sends `work` in as many calls as its parts need (one, outside a cluster), all at once, and hands the answers out.
+/// A call that has its answer, which nobody has been told yet.
+pub(super) struct Landed {
+    flight: Flight,
+    answer: Answer,
+    sent: Sent,
+}
+
+impl Landed {
+    /// Tells everybody.
+    pub(super) fn deliver(self, shared: &Shared) -> Result<(), Failure> {
+        deliver(shared, self.flight, self.answer, self.sent).map_err(|error| Failure::Trouble(Trouble::Corrupt(error)))
+    }
+}
+
+/// Sends `work` in as many calls as its parts need (one, outside a cluster), all at once: those that have their answers,
+/// and what became of the others.
 pub(super) async fn flush<L: Link>(
     shared: &Shared,
     link: &L,
     connection: &L::Connection,
     work: Work,
-) -> Result<(), Failure> {
+) -> (Vec<Landed>, Result<(), Failure>) {
     let mut flights = assemble(shared, link, work);
+    let (mut landed, mut outcome) = (Vec::with_capacity(flights.len()), Ok(()));
+    let mut keep = |flown: Result<Landed, Failure>| match flown {
+        Ok(flown) => landed.push(flown),
+        Err(failure) => outcome = Err(failure),
+    };
     if flights.len() == 1 {
-        return match flights.pop() {
-            Some(flight) => fly(shared, link, connection, flight).await,
-            None => Ok(()),
-        };
+        if let Some(flight) = flights.pop() {
+            keep(fly(shared, link, connection, flight).await);
+        }
+        return (landed, outcome);
     }
-    let mut outcome = Ok(());
     let mut flying: Vec<_> =
         flights.into_iter().map(|flight| Box::pin(fly(shared, link, connection, flight))).collect();
     std::future::poll_fn(|context| {
         flying.retain_mut(|flight| match flight.as_mut().poll(context) {
-            Poll::Ready(Err(failure)) => {
-                outcome = Err(failure);
+            Poll::Ready(flown) => {
+                keep(flown);
                 false
             }
-            Poll::Ready(Ok(())) => false,
             Poll::Pending => true,
         });
         if flying.is_empty() { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-    outcome
+    drop(flying);
+    (landed, outcome)
 }
 
 /// Calls for one request; whether the connection is as good as before.
@@ -95,14 +114,14 @@ async fn fly<L: Link>(
     link: &L,
     connection: &L::Connection,
     mut flight: Flight,
-) -> Result<(), Failure> {
+) -> Result<Landed, Failure> {
     let sent = Sent { clock: shared.clock.now(), boot: shared.clock.boot() };
     shared.counters.calls.fetch_add(1, Ordering::Relaxed);
     let batch = std::mem::take(&mut flight.batch);
     let answered = call_until_late(shared, &mut flight, link.call(connection, &batch)).await;
     flight.batch = batch;
     match answered {
-        Ok(answer) => deliver(shared, flight, answer, sent).map_err(|error| Failure::Trouble(Trouble::Corrupt(error))),
+        Ok(answer) => Ok(Landed { flight, answer, sent }),
         Err(failure) => {
             let told = match &failure {
                 Failure::Late => StoreError::Timeout,

@@ -1,13 +1,15 @@
 //! A lane: one connection with one call in flight, and what it does when there is none.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
-use super::flight::{Failure, flush};
+use super::flight::{Failure, Landed, flush};
+use super::shared::Work;
 use super::{Link, Shared, Trouble};
 use crate::store::breaker::{Breaker, Circuit};
 use crate::store::lease::SWEEP;
@@ -104,12 +106,15 @@ async fn work<L: Link>(
     let mut chore = Chore(None);
     let mut sweeping = tokio::time::interval(SWEEP.into());
     sweeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut landed = Vec::new();
     while breaker.circuit() == Circuit::Closed {
         let outcome = if let Some(work) = shared.take() {
             shared.busy.store(true, Ordering::Release);
-            let outcome = flush(shared, &**link, &connection, work).await;
+            let outcome = turn(shared, &**link, &connection, work, &mut landed).await;
             shared.busy.store(false, Ordering::Release);
             outcome
+        } else if !landed.is_empty() {
+            tell(shared, &mut landed)
         } else if shared.closed.load(Ordering::Acquire) {
             return None;
         } else {
@@ -144,6 +149,49 @@ async fn work<L: Link>(
         }
     }
     None
+}
+
+/// Sends `work`, tells those who wait for the answers that landed before, and waits for this one's: while the server works
+/// on one batch, the callers of the last are told. Alone, a call is answered the moment it lands.
+async fn turn<L: Link>(
+    shared: &Shared,
+    link: &L,
+    connection: &L::Connection,
+    work: Work,
+    landed: &mut Vec<Landed>,
+) -> Result<(), Failure> {
+    let mut call = pin!(flush(shared, link, connection, work));
+    let mut told = Ok(());
+    let early = if landed.is_empty() {
+        None
+    } else {
+        // What is asked leaves with the connection's own task.
+        let early = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
+        tokio::task::yield_now().await;
+        told = tell(shared, landed);
+        match early {
+            Poll::Ready(done) => Some(done),
+            Poll::Pending => None,
+        }
+    };
+    let (now_landed, outcome) = match early {
+        Some(done) => done,
+        None => call.await,
+    };
+    *landed = now_landed;
+    if !link.overlaps() || outcome.is_err() || told.is_err() {
+        told = told.and(tell(shared, landed));
+    }
+    outcome.and(told)
+}
+
+/// Tells everybody who waits for these answers.
+fn tell(shared: &Shared, landed: &mut Vec<Landed>) -> Result<(), Failure> {
+    let mut outcome = Ok(());
+    for landed in landed.drain(..) {
+        outcome = outcome.and(landed.deliver(shared));
+    }
+    outcome
 }
 
 /// A chore that goes on beside the requests, at most one at a time; given up with its connection.

@@ -25,6 +25,13 @@ pub(super) struct Epoch {
     pub(super) start: i64,
 }
 
+impl Epoch {
+    /// Of the server whose process started then.
+    pub(super) fn of(start: i64) -> Self {
+        Self { fingerprint: start & ((1 << 52) - 1), start }
+    }
+}
+
 /// The bucket that `row` keeps, in the present numbers of `shape`.
 pub(super) fn open(shape: &Shape, row: Option<&[i64]>, now: Timestamp, epoch: Epoch) -> Opened {
     let stored = row.and_then(|row| match row {

@@ -6,16 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rustls_platform_verifier::BuilderVerifierExt;
 use tokio::sync::Mutex;
+use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Config};
+use tokio_postgres::{Client, Config, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::columns::{Columns, DRAW, DRAW_OF};
+use super::audit::Facts;
+use super::columns::{Columns, DRAW};
 use super::fields::{self, Epoch, Opened};
-use super::several::{self, DRAW_SEVERAL, DRAW_SEVERAL_OF, Several};
+use super::several::{self, DRAW_SEVERAL, Several};
 use super::{AddressError, PostgresOptions};
 use crate::limit::bucket::State;
 use crate::limit::{Change, Timestamp};
@@ -60,6 +61,8 @@ pub(super) struct Session {
 
 /// Reads an address.
 pub(super) fn address(url: &str) -> Result<Config, AddressError> {
+    // Whoever asks for encryption gets the certificate and the name checked: libpq's other words for it mean less.
+    let url = url.replace("sslmode=verify-full", "sslmode=require").replace("sslmode=verify-ca", "sslmode=require");
     let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
         // The error's own words may repeat the address.
         AddressError(if error.code().is_some() { "refused".into() } else { "malformed".into() })
@@ -73,45 +76,47 @@ pub(super) fn address(url: &str) -> Result<Config, AddressError> {
 
 impl PostgresLink {
     pub(super) fn new(options: PostgresOptions, shared: Arc<Shared>) -> Result<Self, String> {
-        let config = address(&options.url).map_err(|error| error.to_string())?;
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .and_then(BuilderVerifierExt::with_platform_verifier)
-            .map_err(|error| error.to_string())?
-            .with_no_client_auth();
+        let mut config = address(&options.url).map_err(|error| error.to_string())?;
+        if options.tls.is_said() {
+            config.ssl_mode(SslMode::Require);
+        }
+        let tls = options.tls.config()?;
         let id = signed(fastrand::u64(1..1 << 52));
         Ok(Self { config, tls: MakeRustlsConnect::new(tls), options, shared, id })
     }
 
-    async fn session(&self) -> Result<Session, tokio_postgres::Error> {
-        let (client, connection) = self.config.connect(self.tls.clone()).await?;
+    async fn session(&self) -> Result<Session, String> {
+        let told = |error: tokio_postgres::Error| words(&error);
+        let (client, connection) = self.config.connect(self.tls.clone()).await.map_err(told)?;
         tokio::task::spawn_local(async move {
             // How it ended is seen by whoever uses the client.
             let _ = connection.await;
         });
         let client = Rc::new(client);
-        let about = client
-            .query_typed_one(
-                "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
-                        current_setting('default_transaction_isolation'), pg_is_in_recovery(),
-                        to_regclass('tollgate_buckets') IS NOT NULL,
-                        to_regprocedure($1) IS NOT NULL AND to_regprocedure($2) IS NOT NULL,
-                        (SELECT relpersistence = 'u' FROM pg_class WHERE oid = to_regclass('tollgate_buckets'))",
-                &[(&DRAW_OF, Type::TEXT), (&DRAW_SEVERAL_OF, Type::TEXT)],
-            )
-            .await?;
-        let (start, isolation): (i64, String) = (about.get(0), about.get(1));
-        let (table, functions): (bool, bool) = (about.get(3), about.get(4));
-        if self.options.create && !(table && functions) && !about.get::<_, bool>(2) {
-            client.batch_execute(super::schema_sql()).await?;
+        let mut facts = Facts::ask(&client).await.map_err(told)?;
+        if self.options.create && !facts.complete() && !facts.standby {
+            // In a transaction that writes, whatever the defaults. A connection on which it fails is given up, and it with it.
+            let schema = super::schema_sql();
+            let create = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {schema}; COMMIT");
+            let created = client.batch_execute(&create).await;
+            created.map_err(|error| format!("the table and functions cannot be made: {}", words(&error)))?;
+            facts = Facts::ask(&client).await.map_err(told)?;
         }
-        // What is not logged waits for no disk, and we make the table unlogged.
-        let unlogged = about.get::<_, Option<bool>>(5).unwrap_or(true);
-        let plain = isolation == "read committed" && (self.options.synchronous_commit || unlogged);
-        let begin = self.begin();
-        let epoch = Epoch { fingerprint: start & ((1 << 52) - 1), start };
-        Ok(Session { client, turn: Mutex::new(()), epoch, swept: Cell::default(), begin: (!plain).then_some(begin) })
+        let synchronous = self.options.synchronous_commit;
+        let ours = self.options.clock.now().as_micros();
+        self.shared.audited(facts.audit(ours, synchronous, self.options.long_quotas));
+        if let Some(obstacle) = facts.obstacle() {
+            return Err(obstacle);
+        }
+        // What is not logged waits for no disk.
+        let plain = facts.isolation == "read committed" && !facts.read_only && (synchronous || !facts.logged());
+        Ok(Session {
+            client,
+            turn: Mutex::new(()),
+            epoch: Epoch::of(facts.start),
+            swept: Cell::default(),
+            begin: (!plain).then(|| self.begin()),
+        })
     }
 
     /// Opens a transaction with what we need of it, whatever the database's defaults. A gateway that stops in the middle
@@ -128,6 +133,28 @@ impl PostgresLink {
         self.options.pinned.as_ref().map(|clock| signed(clock.now().as_micros()))
     }
 
+    /// One statement that answers a row, in a transaction of its own where the session's defaults are not ours.
+    async fn one(
+        &self,
+        session: &Session,
+        statement: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Row, tokio_postgres::Error> {
+        let Some(begin) = &session.begin else { return session.client.query_typed_one(statement, parameters).await };
+        let mut open = OpenTransaction::new(session);
+        // One trip. After an error COMMIT takes all of it back, and the error is what is told.
+        let ((begun, row), committed) = join(
+            join(session.client.batch_execute(begin), session.client.query_typed_one(statement, parameters)),
+            session.client.batch_execute("COMMIT"),
+        )
+        .await;
+        open.closed = committed.is_ok();
+        begun?;
+        let row = row?;
+        committed?;
+        Ok(row)
+    }
+
     /// Calls a function that decides the whole batch; `None`: it leaves that to the transaction.
     async fn draw(
         &self,
@@ -135,25 +162,7 @@ impl PostgresLink {
         statement: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Option<Vec<i64>>, Fault> {
-        let outcome = match &session.begin {
-            None => session.client.query_typed_one(statement, parameters).await,
-            Some(begin) => {
-                let mut open = OpenTransaction::new(session);
-                // One trip. After an error COMMIT takes all of it back, and the error is what is told.
-                let ((begun, row), committed) = join(
-                    join(session.client.batch_execute(begin), session.client.query_typed_one(statement, parameters)),
-                    session.client.batch_execute("COMMIT"),
-                )
-                .await;
-                open.closed = committed.is_ok();
-                begun?;
-                if row.is_ok() {
-                    committed.map_err(Fault::from_commit)?;
-                }
-                row
-            }
-        };
-        match outcome {
+        match self.one(session, statement, parameters).await {
             Ok(row) => Ok(row.try_get(0)?),
             Err(error) if error.code().is_some_and(|code| code.code() == ELSEWHERE) => Ok(None),
             Err(error) => Err(error.into()),
@@ -193,7 +202,9 @@ impl PostgresLink {
                         WHEN kind <= 3 THEN ARRAY[1, kind, epoch, a, b, c, d, level, at]
                         WHEN kind > 3 THEN ARRAY[1, kind, epoch] || more
                     END FROM tollgate_buckets WHERE key = ANY ($1::bytea[]) ORDER BY key FOR UPDATE";
-        let clock = "SELECT coalesce($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)";
+        // Of this very server: a pooler may have led us to another since we connected.
+        let clock = "SELECT coalesce($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
+                            (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
         let keys_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&sorted, Type::BYTEA_ARRAY)];
         let clock_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&pinned, Type::INT8)];
         // One trip: the server takes them in this order.
@@ -204,14 +215,15 @@ impl PostgresLink {
         .await;
         begun?;
         inserted?;
-        let (rows, now) = (rows?, moment(now?.try_get(0)?)?);
+        let (rows, clock) = (rows?, now?);
+        let (now, epoch) = (moment(clock.try_get(0)?)?, Epoch::of(clock.try_get(1)?));
         if rows.len() != order.len() {
             return Err(Fault::Conflict("a bucket's row was swept before it was locked".into()));
         }
         let mut opened: Vec<Option<Opened>> = batch.buckets.iter().map(|_| None).collect();
         for (row, &bucket) in rows.iter().zip(&order) {
             let state: Option<Vec<i64>> = row.try_get(1)?;
-            opened[bucket] = Some(fields::open(&batch.buckets[bucket].1, state.as_deref(), now, session.epoch));
+            opened[bucket] = Some(fields::open(&batch.buckets[bucket].1, state.as_deref(), now, epoch));
         }
         let mut opened: Vec<Opened> = opened.into_iter().flatten().collect();
         if opened.len() != batch.buckets.len() {
@@ -220,7 +232,7 @@ impl PostgresLink {
         let (before, granted, written) = self.decide(batch, &mut opened, now);
         let mut columns: (Vec<&[u8]>, Vec<Option<String>>, Vec<i64>) = Default::default();
         for &bucket in order.iter().filter(|&&bucket| written[bucket]) {
-            let row = fields::close(&batch.buckets[bucket].1, &opened[bucket], session.epoch);
+            let row = fields::close(&batch.buckets[bucket].1, &opened[bucket], epoch);
             columns.0.push(&keys[bucket]);
             // Rows differ in length, which SQL's nested arrays do not allow: each is sent as the text of an array.
             columns.1.push(row.as_ref().map(|(row, _)| array_text(row)));
@@ -301,7 +313,7 @@ impl Link for PostgresLink {
 
     async fn connect(&self) -> Result<Session, String> {
         let attempt = async {
-            let session = self.session().await.map_err(|error| words(&error))?;
+            let session = self.session().await?;
             self.housekeep(&session).await.map_err(|trouble| format!("{trouble:?}"))?;
             Ok(session)
         };
@@ -330,6 +342,10 @@ impl Link for PostgresLink {
         }
     }
 
+    fn overlaps(&self) -> bool {
+        true
+    }
+
     fn lane_of(&self, wants: &Wants) -> u32 {
         if is_simple(wants) {
             0
@@ -351,7 +367,7 @@ impl Link for PostgresLink {
                         )
                         SELECT count(*) + 1 FROM tollgate_gateways
                         WHERE id <> $1 AND seen > clock_timestamp() - interval '10 seconds'";
-            let replicas: i64 = session.client.query_typed_one(beat, &[(&self.id, Type::INT8)]).await?.try_get(0)?;
+            let replicas: i64 = self.one(session, beat, &[(&self.id, Type::INT8)]).await?.try_get(0)?;
             self.shared.replicas.store(u32::try_from(replicas).unwrap_or(u32::MAX), Ordering::Relaxed);
             if self.options.pinned.is_some() {
                 // The server's clock says nothing of rows that were dated by another.
@@ -359,10 +375,8 @@ impl Link for PostgresLink {
             }
             for _ in 0..SWEEPS_MAX {
                 let from = session.swept.take();
-                let row = session
-                    .client
-                    .query_typed_one(include_str!("sweep.sql"), &[(&from.as_slice(), Type::BYTEA)])
-                    .await?;
+                let sweep = include_str!("sweep.sql");
+                let row = self.one(session, sweep, &[(&from.as_slice(), Type::BYTEA)]).await?;
                 let (page, gone): (i64, i64) = (row.try_get(1)?, row.try_get(2)?);
                 if page == PAGE {
                     session.swept.set(row.try_get::<_, Option<Vec<u8>>>(0)?.unwrap_or_default());

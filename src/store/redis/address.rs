@@ -1,7 +1,9 @@
 //! Where a Redis is: the `url` of the file's `[store]`.
 
 use redis::io::tcp::TcpSettings;
-use redis::{ConnectionInfo, IntoConnectionInfo};
+use redis::{Client, ClientTlsConfig, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
+
+use crate::store::tls::Tls;
 
 /// A parsed address; credentials stay inside.
 #[derive(Clone)]
@@ -18,9 +20,16 @@ pub enum Address {
         master: Box<ConnectionInfo>,
         /// Whether master and sentinels speak TLS.
         tls: bool,
+        /// Whom to trust and who we are, where that is said.
+        certificates: Option<Box<TlsCertificates>>,
     },
     /// Some nodes of a cluster: `redis+cluster://a,b,c`.
-    Cluster(Vec<ConnectionInfo>),
+    Cluster {
+        /// The nodes.
+        nodes: Vec<ConnectionInfo>,
+        /// Whom to trust and who we are, where that is said.
+        certificates: Option<Box<TlsCertificates>>,
+    },
 }
 
 /// Why an address is none. Never repeats the address: it may hold a password.
@@ -65,18 +74,54 @@ impl Address {
                 // The credentials are the master's; sentinels without authentication are the common case.
                 let sentinels = each(hosts, 26379, tls, "", "")?;
                 let master = each("127.0.0.1", 6379, tls, user, database)?.remove(0);
-                Ok(Self::Sentinel { sentinels, name: name.to_owned(), master: Box::new(master), tls })
+                Ok(Self::Sentinel {
+                    sentinels,
+                    name: name.to_owned(),
+                    master: Box::new(master),
+                    tls,
+                    certificates: None,
+                })
             }
             _ => {
                 let (user, hosts, _) = split(rest)?;
-                Ok(Self::Cluster(each(hosts, 6379, tls, user, "")?))
+                Ok(Self::Cluster { nodes: each(hosts, 6379, tls, user, "")?, certificates: None })
             }
         }
     }
 
+    /// The same address, reached with these authorities and this certificate.
+    ///
+    /// # Errors
+    /// When they are not what they should be, or the address has no TLS.
+    pub fn with_tls(self, tls: &Tls) -> Result<Self, AddressError> {
+        if !tls.is_said() {
+            return Ok(self);
+        }
+        tls.check().map_err(AddressError)?;
+        let certificates = TlsCertificates {
+            root_cert: tls.ca.clone(),
+            client_tls: tls.client.clone().map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key }),
+        };
+        let dressed = |info: ConnectionInfo| {
+            let client = Client::build_with_tls(info, certificates.clone());
+            client.map(|client| client.get_connection_info().clone()).map_err(|error| AddressError(error.to_string()))
+        };
+        Ok(match self {
+            Self::Single(info) => Self::Single(Box::new(dressed(*info)?)),
+            Self::Sentinel { sentinels, name, master, tls, .. } => Self::Sentinel {
+                sentinels: sentinels.into_iter().map(dressed).collect::<Result<_, _>>()?,
+                name,
+                master,
+                tls,
+                certificates: Some(Box::new(certificates)),
+            },
+            Self::Cluster { nodes, .. } => Self::Cluster { nodes, certificates: Some(Box::new(certificates)) },
+        })
+    }
+
     /// Whether buckets of one request must share a slot.
     pub const fn is_cluster(&self) -> bool {
-        matches!(self, Self::Cluster(_))
+        matches!(self, Self::Cluster { .. })
     }
 }
 
@@ -85,7 +130,7 @@ impl std::fmt::Debug for Address {
         f.write_str(match self {
             Self::Single(_) => "redis",
             Self::Sentinel { .. } => "redis+sentinel",
-            Self::Cluster(_) => "redis+cluster",
+            Self::Cluster { .. } => "redis+cluster",
         })
     }
 }
@@ -141,7 +186,7 @@ mod tests {
             panic!("a sentinel address");
         };
         assert_eq!((sentinels.len(), name.as_str()), (3, "main"));
-        let Ok(Address::Cluster(nodes)) = Address::parse("redis+cluster://a,b:7001,c") else {
+        let Ok(Address::Cluster { nodes, .. }) = Address::parse("redis+cluster://a,b:7001,c") else {
             panic!("a cluster address")
         };
         assert_eq!(nodes.len(), 3);

@@ -10,7 +10,10 @@ use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::sentinel::{Sentinel, SentinelNodeConnectionInfo};
-use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisFuture, Script, TlsMode, Value};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, RedisError, RedisFuture, Script,
+    TlsCertificates, TlsMode, Value,
+};
 
 use super::address::Address;
 use super::audit::{audit, fields};
@@ -112,7 +115,11 @@ impl RedisLink {
                 let client = Client::open((**info).clone())?;
                 Ok(Wire::Single(client.get_multiplexed_async_connection_with_config(&config).await?))
             }
-            Address::Sentinel { sentinels, name, master, tls } => {
+            Address::Sentinel { sentinels, name, master, certificates: Some(certificates), .. } => {
+                let client = master_by_hand(sentinels, name, master, certificates, &config).await?;
+                Ok(Wire::Single(client.get_multiplexed_async_connection_with_config(&config).await?))
+            }
+            Address::Sentinel { sentinels, name, master, tls, certificates: None } => {
                 let mut node = SentinelNodeConnectionInfo::default()
                     .set_redis_connection_info(master.redis_settings().clone())
                     .set_tcp_settings(master.tcp_settings().clone());
@@ -124,15 +131,18 @@ impl RedisLink {
                 let client = sentinel.async_master_for(name, Some(&node)).await?;
                 Ok(Wire::Single(client.get_multiplexed_async_connection_with_config(&config).await?))
             }
-            Address::Cluster(nodes) => {
+            Address::Cluster { nodes, certificates } => {
                 let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
                 // A charge is not sent twice; redirections are followed, as the script has not run then.
-                let client = ClusterClient::builder(nodes.clone())
+                let mut client = ClusterClient::builder(nodes.clone())
                     .retries(2)
                     .connection_timeout(CONNECT_WITHIN)
                     .response_timeout(CONNECT_WITHIN)
-                    .tcp_settings(tcp)
-                    .build()?;
+                    .tcp_settings(tcp);
+                if let Some(certificates) = certificates {
+                    client = client.certs((**certificates).clone());
+                }
+                let client = client.build()?;
                 Ok(Wire::Cluster(client.get_async_connection().await?))
             }
         }
@@ -289,6 +299,34 @@ impl Link for RedisLink {
     fn housekeep_every(&self) -> Duration {
         HEARTBEAT
     }
+}
+
+/// The master that the first sentinel to answer names. redis-rs asks sentinels by itself, but speaks to the master they
+/// name with the system's authorities only.
+async fn master_by_hand(
+    sentinels: &[ConnectionInfo],
+    name: &str,
+    master: &ConnectionInfo,
+    certificates: &TlsCertificates,
+    config: &AsyncConnectionConfig,
+) -> Result<Client, RedisError> {
+    let mut last = RedisError::from((redis::ErrorKind::MasterNameNotFoundBySentinel, "no sentinel answers"));
+    for sentinel in sentinels {
+        let found: Result<(String, u16), RedisError> = async {
+            let client = Client::open(sentinel.clone())?;
+            let mut wire = client.get_multiplexed_async_connection_with_config(config).await?;
+            redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name).query_async(&mut wire).await
+        }
+        .await;
+        match found {
+            Ok((host, port)) => {
+                let addr = ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None };
+                return Client::build_with_tls(master.clone().set_addr(addr), certificates.clone());
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 fn command(verb: &str, script: &str, batch: &Batch, arguments: &[u8]) -> Cmd {
