@@ -301,7 +301,7 @@ impl Core {
         let (status, reload) = (Arc::clone(self), Arc::clone(self));
         Admin::start(admin::Options {
             listen: mapped::admin(listen),
-            hosts: Vec::new(),
+            hosts: self.state.lock().in_force.admin.hosts.clone(),
             metrics: self.gateway.metrics.clone(),
             readiness: self.readiness.clone(),
             status: Arc::new(move || status.status()),
@@ -331,6 +331,12 @@ impl Core {
                 samples.counter(name, help, &[], count);
             }
             shared_store::lease_samples(store, &snapshot.policy.limits, samples);
+        });
+        let server = Arc::clone(&self.server);
+        self.gateway.metrics.source("connections", move |samples| {
+            // Those that were upgraded are among them to their end.
+            let open = u32::try_from(server.bounds.open()).unwrap_or(u32::MAX);
+            samples.gauge("connections", "Connections that are open", &[], f64::from(open));
         });
         let server = Arc::clone(&self.server);
         self.gateway.metrics.source("connections_ended", move |samples| {

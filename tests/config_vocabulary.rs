@@ -47,6 +47,7 @@ body_rate = 100
 
 [admin]
 listen = "127.0.0.1:9180"
+hosts = ["tollgate.internal"]
 
 [log]
 access = "stdout"

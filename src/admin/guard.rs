@@ -17,6 +17,8 @@ pub(super) fn admit(method: &Method, headers: &HeaderMap, hosts: &[String]) -> R
         _ => return Err((StatusCode::BAD_REQUEST, "one Host field is needed\n".to_owned())),
     };
     let name = without_port(host);
+    // A name that ends in a dot is the same name, written in full.
+    let name = name.strip_suffix('.').unwrap_or(name);
     let known = name.eq_ignore_ascii_case("localhost")
         || name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
         || hosts.iter().any(|known| known.eq_ignore_ascii_case(name));

@@ -36,11 +36,21 @@ fn metrics_come_in_the_form_that_is_asked_for() {
 #[test]
 fn a_rebound_name_and_a_web_page_get_nothing() {
     let (admin, _, reloads) = start();
-    for host in ["evil.example", "evil.example:9180", "127.0.0.1.evil.example", ""] {
+    for host in ["evil.example", "evil.example:9180", "127.0.0.1.evil.example", "", ".", "localhost..", "x.localhost"] {
         let answer = send(&admin, &format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n"));
         assert!(answer.starts_with("HTTP/1.1 421"), "{host}: {answer}");
     }
-    for host in ["127.0.0.1", "[::1]:9180", "localhost:1", "LOCALHOST", "gate.internal:9180"] {
+    for host in [
+        "127.0.0.1",
+        "[::1]:9180",
+        "localhost:1",
+        "LOCALHOST",
+        "localhost.",
+        "localhost.:9180",
+        "gate.internal:9180",
+        "gate.internal.",
+        "Gate.Internal",
+    ] {
         let answer = send(&admin, &format!("GET /livez HTTP/1.1\r\nHost: {host}\r\n"));
         assert!(answer.starts_with("HTTP/1.1 200"), "{host}: {answer}");
     }

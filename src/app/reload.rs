@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::watch::Watch;
 use super::{Core, Source, mapped, shared_store, snapshot};
-use crate::config::{self, Config};
+use crate::config::{self, Config, ConfigError};
 use crate::store::Backend;
 use crate::store::local::Carry;
 
@@ -47,10 +47,15 @@ impl State {
 }
 
 impl Core {
-    /// Loads the configuration again and puts it in force; says what came of it.
+    /// Loads the configuration again, once whoever writes it is done, and puts it in force; says what came of it.
     pub(super) fn reload(&self) -> Result<String, String> {
         let mut state = self.state.lock();
-        let result = self.replace(&mut state);
+        state.watch.settle(pause);
+        self.reload_settled(&mut state)
+    }
+
+    fn reload_settled(&self, state: &mut State) -> Result<String, String> {
+        let result = self.replace(state);
         match &result {
             Ok(words) => {
                 state.last_error = None;
@@ -73,24 +78,15 @@ impl Core {
         if changed.is_empty() {
             return;
         }
-        // Whoever writes may not be done: wait until two looks find the same.
-        for _ in 0..SETTLE_TRIES {
-            std::thread::sleep(SETTLE);
-            let more = state.watch.changed();
-            if more.is_empty() {
-                break;
-            }
-            changed.extend(more);
-        }
+        changed.extend(state.watch.settle(pause));
         let only_callers =
             changed.iter().all(|file| state.in_force.caller_files.iter().any(|(_, known)| known == file));
         if only_callers {
             self.replace_callers(&state, &changed);
             return;
         }
-        drop(state);
-        // Said there.
-        let _ = self.reload();
+        // What came of it is said there.
+        let _ = self.reload_settled(&mut state);
     }
 
     fn replace(&self, state: &mut State) -> Result<String, String> {
@@ -101,9 +97,9 @@ impl Core {
         // What changes from here on is seen by the next look.
         state.watch.changed();
         let config = options.load();
-        if let Err(error) = &config {
-            return Err(error.render(false));
-        }
+        // If this is refused, a change of what it names may make it right: of a file that is not there yet, too.
+        let named = config.as_ref().map_or_else(ConfigError::files, |config| &config.files_read);
+        state.watch.set(state.in_force.files_read.iter().chain(named).cloned());
         let config = config.map_err(|error| error.render(false))?;
         // What can fail comes first; from the first swap on nothing does.
         let backend = if config.store == state.in_force.store {
@@ -179,6 +175,7 @@ fn needs_restart(new: &Config, old: &Config) -> Vec<&'static str> {
     .collect()
 }
 
-/// How long a file must hold still before it is read, and how often that is tried.
-const SETTLE: Duration = Duration::from_millis(50);
-const SETTLE_TRIES: usize = 20;
+/// How long a file must hold still before it is read.
+fn pause() {
+    std::thread::sleep(Duration::from_millis(50));
+}

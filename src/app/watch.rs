@@ -1,8 +1,10 @@
-//! Notices that files changed, by looking at what they hold: watches of the system miss what replaces a directory
+//! Notices that files changed, and waits until they hold still, by looking at what they hold: watches of the system miss what replaces a directory
 //! behind a symbolic link, as a mounted ConfigMap does.
 
 use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
+
+use crate::config;
 
 /// Files, and what they held when they were last looked at.
 #[derive(Debug, Default)]
@@ -16,7 +18,14 @@ pub(crate) struct Watch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Print {
     Unreadable,
-    Content { length: u64, hash: u64 },
+    Content {
+        length: u64,
+        hash: u64,
+    },
+    /// What a pattern names.
+    Names {
+        hash: u64,
+    },
 }
 
 impl Watch {
@@ -54,18 +63,46 @@ impl Watch {
         changed
     }
 
+    /// Waits until two looks with `pause` between them find the same, so that nothing is read while somebody writes it;
+    /// a writer who never rests is waited for [`TRIES`] times. The files that changed meanwhile.
+    pub(crate) fn settle(&mut self, pause: impl Fn()) -> Vec<PathBuf> {
+        let mut changed = Vec::new();
+        if self.is_empty() {
+            return changed;
+        }
+        for _ in 0..TRIES {
+            pause();
+            let more = self.changed();
+            if more.is_empty() {
+                break;
+            }
+            changed.extend(more);
+        }
+        changed
+    }
+
     fn print(&self, file: &Path) -> Print {
         // Read whole each time: a content that came within one tick of the file system's clock leaves no other trace.
         match std::fs::read(file) {
             Ok(content) => Print::Content { length: content.len() as u64, hash: self.seed.hash_one(content) },
+            // No file is called so: what an include names is told by its names.
+            Err(_) if file.to_string_lossy().contains('*') => match config::matches(file) {
+                Ok(files) => Print::Names { hash: self.seed.hash_one(files) },
+                Err(_) => Print::Unreadable,
+            },
             Err(_) => Print::Unreadable,
         }
     }
 }
 
+/// How often stillness is waited for.
+const TRIES: usize = 20;
+
 #[cfg(test)]
 mod tests {
-    use super::Watch;
+    use std::cell::Cell;
+
+    use super::{TRIES, Watch};
 
     #[test]
     fn a_change_is_told_once_whatever_way_it_came() {
@@ -104,6 +141,49 @@ mod tests {
         assert_eq!(watch.changed(), [path("plain")]);
         // Written anew with what it held: no change.
         std::fs::write(path("plain"), "b").expect("written");
+        assert!(watch.changed().is_empty());
+    }
+    #[test]
+    fn what_is_being_written_is_waited_for_but_not_for_ever() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("file");
+        std::fs::write(&file, "").expect("written");
+        let mut watch = Watch::default();
+        watch.set([file.clone()]);
+        // Somebody writes a piece between any two looks, and is done after the third.
+        let looks = Cell::new(0);
+        let pieces = ["a", "ab", "abc", "abc", "abc"];
+        let changed = watch.settle(|| {
+            std::fs::write(&file, pieces[looks.get()]).expect("written");
+            looks.set(looks.get() + 1);
+        });
+        assert_eq!((looks.get(), changed.len()), (4, 3), "one more look than pieces");
+        assert!(watch.changed().is_empty());
+
+        looks.set(0);
+        watch.settle(|| {
+            looks.set(looks.get() + 1);
+            std::fs::write(&file, "x".repeat(looks.get())).expect("written");
+        });
+        assert_eq!(looks.get(), TRIES);
+        Watch::default().settle(|| panic!("there is nothing to wait for"));
+    }
+
+    #[test]
+    fn what_a_pattern_names_is_watched() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name);
+        std::fs::write(path("a.toml"), "").expect("written");
+        let mut watch = Watch::default();
+        watch.set([path("*.toml")]);
+        for other in ["a.bak", ".b.toml"] {
+            std::fs::write(path(other), "").expect("written");
+            assert!(watch.changed().is_empty(), "{other} is not named");
+        }
+        std::fs::write(path("b.toml"), "").expect("written");
+        assert_eq!(watch.changed(), [path("*.toml")]);
+        std::fs::remove_file(path("a.toml")).expect("removed");
+        assert_eq!(watch.changed(), [path("*.toml")]);
         assert!(watch.changed().is_empty());
     }
 }

@@ -56,7 +56,11 @@ impl Walk<'_> {
         let includes = raw.include.get().map(|include| include.list.clone()).unwrap_or_default();
         merge(&mut self.tree.raw, raw, self.problems);
         for pattern in includes {
-            match matches(base, pattern.as_str()) {
+            if pattern.as_str().contains('*') {
+                // Files that it will name one day are waited for.
+                self.files.push(base.join(pattern.as_str()));
+            }
+            match matches(&base.join(pattern.as_str())) {
                 Ok(paths) => paths.into_iter().for_each(|path| self.file(path, pattern.place)),
                 Err(problem) => self.problems.push(Problem::error(problem).at(pattern.place, "included here")),
             }
@@ -163,14 +167,13 @@ fn duplicate(file: u32, text: &str, place: Place) -> Problem {
 }
 
 /// The files an include names, sorted; `*` may stand in the last part.
-fn matches(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
-    let whole = base.join(pattern);
+pub(crate) fn matches(whole: &Path) -> Result<Vec<PathBuf>, String> {
     let last = whole.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
-    let Some((head, tail)) = last.split_once('*') else { return Ok(vec![whole]) };
+    let Some((head, tail)) = last.split_once('*') else { return Ok(vec![whole.to_path_buf()]) };
     if tail.contains('*') || whole.parent().is_some_and(|parent| parent.to_string_lossy().contains('*')) {
-        return Err(format!("`{pattern}` has more than one `*`, or one outside its last part"));
+        return Err(format!("`{}` has more than one `*`, or one outside its last part", whole.display()));
     }
-    let directory = whole.parent().unwrap_or(base);
+    let directory = whole.parent().unwrap_or(whole);
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let entries = std::fs::read_dir(directory)
         .map_err(|error| format!("cannot read the directory `{}`: {}", directory.display(), plain(&error)))?;

@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use env::Env;
+pub(crate) use include::matches;
 use include::{Tree, plain};
 use problem::{Problem, Problems, Severity};
 pub use quick::quick;
@@ -64,7 +65,8 @@ pub struct Config {
     pub caller_files: Vec<(usize, PathBuf)>,
     /// What is legal and hardly meant, drawn and ready to print.
     pub warnings: Vec<String>,
-    /// Every file that was read: when one of them changes, so does the configuration.
+    /// Every file that was read, and every pattern of an include: when what one of them names changes, so does the
+    /// configuration.
     pub files_read: Vec<PathBuf>,
 }
 
@@ -72,6 +74,7 @@ pub struct Config {
 pub struct ConfigError {
     problems: Vec<Problem>,
     sources: Sources,
+    files: Vec<PathBuf>,
 }
 
 impl ConfigError {
@@ -83,6 +86,11 @@ impl ConfigError {
             text.push_str(&format!("\n\n{errors} errors"));
         }
         text
+    }
+
+    /// Every file that was read or looked for: when one of them changes, it may be right.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
     }
 
     /// How many errors there are, warnings not counted.
@@ -126,7 +134,11 @@ impl std::error::Error for ConfigError {}
 pub fn load(path: &Path, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         let title = format!("cannot read `{}`: {}", path.display(), plain(&error));
-        ConfigError { problems: vec![Problem::error(title)], sources: Sources::default() }
+        ConfigError {
+            problems: vec![Problem::error(title)],
+            sources: Sources::default(),
+            files: vec![path.to_path_buf()],
+        }
     })?;
     let base = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
     compile(&path.display().to_string(), text, &base, vec![path.to_path_buf()], env, now)
@@ -161,7 +173,7 @@ pub fn load_callers(path: &Path, policy: &Policy, env: Env<'_>) -> Result<Caller
     };
     match callers {
         Some(callers) if !problems.any_error() => Ok(callers),
-        _ => Err(ConfigError { problems: problems.into_sorted(), sources }),
+        _ => Err(ConfigError { problems: problems.into_sorted(), sources, files: vec![path.to_path_buf()] }),
     }
 }
 
@@ -202,7 +214,7 @@ fn compile(
         _ => {
             // Beside errors a warning is most often their echo: a limit is "never used" when its only route is wrong.
             let problems = problems.into_iter().filter(|problem| problem.severity == Severity::Error).collect();
-            Err(ConfigError { problems, sources })
+            Err(ConfigError { problems, sources, files })
         }
     }
 }

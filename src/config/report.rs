@@ -41,7 +41,10 @@ fn listeners(config: &Config, text: &mut String) {
     let listen: Vec<String> = config.server.listen.iter().map(ToString::to_string).collect();
     let _ = writeln!(text, "Listens on {}", listen.join(", "));
     match &config.admin.listen {
-        Some(listener) => _ = writeln!(text, "Admin on {listener}"),
+        Some(listener) if config.admin.hosts.is_empty() => _ = writeln!(text, "Admin on {listener}"),
+        Some(listener) => {
+            _ = writeln!(text, "Admin on {listener}, asked by the name {}", config.admin.hosts.join(", "))
+        }
         None => text.push_str("Admin off\n"),
     }
     match &config.log.access {

@@ -118,6 +118,8 @@ pub struct Bounds {
 pub struct Admin {
     /// Where it listens; `None`: not at all.
     pub listen: Option<Listener>,
+    /// Names it may be asked by, besides `localhost` and addresses; lower case.
+    pub hosts: Vec<String>,
 }
 
 /// Logs.

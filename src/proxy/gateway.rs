@@ -128,7 +128,6 @@ impl Handler for Gateway {
         let metrics = &self.side.metrics;
         match event {
             Event::Opened => metrics.connection_opened(),
-            Event::Closed => metrics.connection_closed(),
             Event::Refused(reason) => metrics.connection_refused(reason),
             Event::AcceptFailed => metrics.accept_failed(),
             Event::BadHead(reason) => metrics.bad_request(reason),

@@ -158,6 +158,40 @@ fn a_hang_up_reloads_and_a_bad_file_changes_nothing() {
 }
 
 #[test]
+fn what_vanished_and_comes_again_is_a_change() {
+    let mut process = Process::start(1024);
+    let mut stream = process.connect();
+    let path = |name: &str| process.directory.path().join(name);
+    let file = path("gateway.toml");
+    std::fs::remove_file(&file).expect("removed");
+    line_with(&mut process.log, "cannot read");
+    std::fs::write(&file, FILE.replace("/**", "/second")).expect("written");
+    line_with(&mut process.log, "the new configuration is in force");
+    assert_eq!(ask(&mut stream), Some(404), "by itself, without a signal");
+
+    // A file that it names and that is not there: when it comes, everything is right.
+    std::fs::write(&file, format!("include = [\"more.toml\", \"d/*.toml\"]\n{}", FILE.replace("/**", "/third")))
+        .expect("written");
+    line_with(&mut process.log, "cannot read `more.toml`");
+    std::fs::create_dir(path("d")).expect("made");
+    std::fs::write(path("more.toml"), "").expect("written");
+    line_with(&mut process.log, "the new configuration is in force");
+    assert_eq!(ask(&mut stream), Some(404));
+
+    // And one more that a pattern names.
+    let route = "[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n";
+    std::fs::write(path("d/route.toml"), route).expect("written");
+    line_with(&mut process.log, "the new configuration is in force");
+    assert_eq!(ask(&mut stream), Some(200));
+    std::fs::remove_file(path("d/route.toml")).expect("removed");
+    line_with(&mut process.log, "the new configuration is in force");
+    assert_eq!(ask(&mut stream), Some(404));
+    std::fs::write(path("d/route.toml"), route).expect("written");
+    line_with(&mut process.log, "the new configuration is in force");
+    assert_eq!(ask(&mut stream), Some(200));
+}
+
+#[test]
 fn it_starts_without_a_file() {
     let upstream = Upstream::hello();
     let words = ["--upstream", &upstream.url(), "--limit", "2/hour", "--per", "address"];

@@ -131,6 +131,9 @@ table! {
     Admin {
         /// Where it listens, or `off`. Never the public port. Default `127.0.0.1:9180`.
         listen: Text,
+        /// Names it may be asked by, besides `localhost` and addresses: a page in a browser whose name was pointed here has
+        /// none of them.
+        hosts: Vec<At<Text>>,
     }
 }
 

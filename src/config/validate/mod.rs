@@ -49,11 +49,10 @@ impl Context<'_> {
     /// A path whose file must exist and be readable.
     pub(crate) fn readable(&mut self, text: &At<Text>, what: &str) -> Option<PathBuf> {
         let path = self.path(text);
+        // One that is not there may come: it is looked for.
+        self.files.push(path.clone());
         let why = match std::fs::File::open(&path).and_then(|file| file.metadata()) {
-            Ok(meta) if !meta.is_dir() => {
-                self.files.push(path.clone());
-                return Some(path);
-            }
+            Ok(meta) if !meta.is_dir() => return Some(path),
             Ok(_) => "it is a directory".to_owned(),
             Err(error) => plain(&error),
         };

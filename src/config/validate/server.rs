@@ -225,11 +225,14 @@ fn certificates(raw: &raw::Server, context: &mut Context<'_>) -> Vec<Certificate
 /// `[admin]`.
 pub(crate) fn admin(field: &Field<raw::Admin>, public: &Server, context: &mut Context<'_>) -> Admin {
     let default = Listener::Tcp { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 9180)), tls: false };
-    let Some(text) = field.get().and_then(|admin| admin.listen.get()) else { return Admin { listen: Some(default) } };
+    let hosts = field.get().map(|admin| names(&admin.hosts, context)).unwrap_or_default();
+    let Some(text) = field.get().and_then(|admin| admin.listen.get()) else {
+        return Admin { listen: Some(default), hosts };
+    };
     if text.as_str() == "off" {
-        return Admin { listen: None };
+        return Admin { listen: None, hosts };
     }
-    let Some(listen) = listener(text, context) else { return Admin { listen: None } };
+    let Some(listen) = listener(text, context) else { return Admin { listen: None, hosts } };
     if matches!(listen, Listener::Tcp { tls: true, .. }) {
         let problem =
             Problem::error("the admin listener does not speak TLS").at(text.place, "http or unix were expected");
@@ -241,7 +244,24 @@ pub(crate) fn admin(field: &Field<raw::Admin>, public: &Server, context: &mut Co
         let problem = Problem::warning("the admin listener is open to every network").at(text.place, "every interface");
         context.push(problem.help("127.0.0.1, or the address of an internal interface, keeps it inside"));
     }
-    Admin { listen: Some(listen) }
+    Admin { listen: Some(listen), hosts }
+}
+
+/// Host names as a Host field has them, without the port.
+fn names(field: &Field<Vec<At<Text>>>, context: &mut Context<'_>) -> Vec<String> {
+    let mut names = Vec::new();
+    for text in list_of(field) {
+        let name = text.as_str().trim_end_matches('.').to_ascii_lowercase();
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        if !name.is_empty() && name.bytes().all(plain) && !name.starts_with('.') {
+            names.push(name);
+            continue;
+        }
+        let problem = Problem::error(format!("`{}` is not a host name", text.as_str()));
+        let problem = problem.at(text.place, "a name without scheme and port was expected");
+        context.push(problem.help("\"tollgate.internal\" is one; addresses and `localhost` need not be listed"));
+    }
+    names
 }
 
 /// `[log]`.

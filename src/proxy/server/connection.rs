@@ -516,7 +516,6 @@ impl<H: Handler> Drop for Watch<'_, H> {
             self.0.shared.stats.panics.add();
             self.0.handler.observe(Event::Panicked);
         }
-        self.0.handler.observe(Event::Closed);
     }
 }
 

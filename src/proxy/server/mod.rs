@@ -59,8 +59,6 @@ pub trait Handler: 'static {
 pub enum Event {
     /// A connection was let in.
     Opened,
-    /// It has ended.
-    Closed,
     /// A connection was turned away, and why.
     Refused(&'static str),
     /// Accepting failed: descriptors or memory ran out.

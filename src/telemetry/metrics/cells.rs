@@ -64,11 +64,6 @@ impl Worker {
         add(&self.cells.connections_opened, 1);
     }
 
-    /// A connection that was accepted is closed.
-    pub fn connection_closed(&self) {
-        add(&self.cells.connections_closed, 1);
-    }
-
     /// A connection was turned away, for this reason (a fixed word).
     pub fn connection_refused(&self, reason: &'static str) {
         self.cells.connections_refused.count(reason);
@@ -103,7 +98,6 @@ pub(super) struct WorkerCells {
     pub(super) bad_requests: ReasonCells,
     pub(super) connections_refused: ReasonCells,
     pub(super) connections_opened: AtomicU64,
-    pub(super) connections_closed: AtomicU64,
     pub(super) accept_errors: AtomicU64,
     pub(super) received_bytes: AtomicU64,
     pub(super) sent_bytes: AtomicU64,
@@ -119,7 +113,6 @@ impl Default for WorkerCells {
             bad_requests: ReasonCells::default(),
             connections_refused: ReasonCells::default(),
             connections_opened: AtomicU64::new(0),
-            connections_closed: AtomicU64::new(0),
             accept_errors: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
@@ -147,7 +140,6 @@ impl WorkerCells {
         self.connections_refused.absorb(&other.connections_refused);
         for (mine, theirs) in [
             (&self.connections_opened, &other.connections_opened),
-            (&self.connections_closed, &other.connections_closed),
             (&self.accept_errors, &other.accept_errors),
             (&self.received_bytes, &other.received_bytes),
             (&self.sent_bytes, &other.sent_bytes),

@@ -154,10 +154,8 @@ fn upstream_requests(
 }
 
 fn connections(encoder: &mut DescriptorEncoder<'_>, total: &WorkerCells) -> std::fmt::Result {
-    let (opened, closed) = (get(&total.connections_opened), get(&total.connections_closed));
+    let opened = get(&total.connections_opened);
     counter(encoder, "connections_accepted", "Connections accepted")?.encode_counter(&opened, NO_EXEMPLAR)?;
-    let mut to = encoder.encode_descriptor("connections", "Connections that are open", None, MetricType::Gauge)?;
-    to.encode_gauge(&opened.saturating_sub(closed))?;
     reasons(encoder, "connections_refused", "Connections turned away", &total.connections_refused)?;
     counter(encoder, "accept_errors", "Failures of accept")?.encode_counter(&get(&total.accept_errors), NO_EXEMPLAR)
 }
