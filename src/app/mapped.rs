@@ -44,6 +44,7 @@ pub(super) fn server(config: &Config) -> server::Settings {
         headers: bounds.headers,
         connections: bounds.connections,
         connections_per_address: bounds.connections_per_address,
+        ipv6_prefix: config.policy.address.ipv6_prefix,
         streams: bounds.http2_streams,
         connect_protocol: !config.server.upgrades.is_empty(),
         proxy_protocol: *proxy_protocol,

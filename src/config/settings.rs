@@ -97,7 +97,7 @@ pub struct ServerTimeouts {
 pub struct Bounds {
     /// Connections at once.
     pub connections: usize,
-    /// Connections at once from one address; `None`: no bound of its own.
+    /// Connections at once from one address; `None`: as many as it leaves free for others.
     pub connections_per_address: Option<usize>,
     /// Requests at once; `None`: no bound of its own.
     pub requests: Option<usize>,

@@ -108,7 +108,7 @@ table! {
     Bounds {
         /// Connections at once. Default 10000.
         connections: u64,
-        /// Connections at once from one address. Default: no bound of its own.
+        /// Connections at once from one address (or IPv6 network). Default: as many as it leaves free for others.
         connections_per_address: u64,
         /// Requests at once; more are refused with 503. Default: no bound of its own.
         requests: u64,

@@ -61,18 +61,23 @@ impl Place {
 
     /// Counts the connection to the address it came from too.
     pub(super) fn from(&mut self, address: IpAddr, settings: &Settings) -> Result<(), Full> {
-        let Some(most) = settings.connections_per_address else {
-            return Ok(());
-        };
+        let address = address.to_canonical();
         if settings.trusts(address) {
             return Ok(()); // a proxy carries many callers
         }
+        let most = settings.connections_per_address.unwrap_or(usize::MAX);
+        // Nobody may take more than is left for the others (dynamic thresholds, Choudhury and Hahne 1998): one address
+        // fills half of the room at the most, and many at once always leave some for who comes next. The machine's own
+        // programs are no strangers.
+        let left = settings.connections.saturating_sub(self.shared.bounds.open());
+        let share = if address.is_loopback() { usize::MAX } else { left.max(SHARE_LEAST) };
+        let address = network(address, settings.ipv6_prefix);
         let mut by_address = self.shared.bounds.by_address.lock();
-        let open = by_address.entry(address).or_insert(0);
-        if *open >= most {
+        let open = by_address.get(&address).copied().unwrap_or(0);
+        if open >= most.min(share) {
             return Err(Full::Address);
         }
-        *open += 1;
+        by_address.insert(address, open + 1);
         self.address = Some(address);
         Ok(())
     }
@@ -93,12 +98,66 @@ impl Drop for Place {
     }
 }
 
+/// What one customer has: an IPv4 address, or a network of IPv6 addresses, of which each has more than there are places.
+fn network(address: IpAddr, prefix: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(six) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(prefix.min(128))).unwrap_or(0);
+            IpAddr::V6((u128::from(six) & mask).into())
+        }
+    }
+}
+
+/// Connections that an address may have however little room is left.
+const SHARE_LEAST: usize = 4;
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::super::{Settings, Shared};
-    use super::{Full, Place};
+    use super::{Full, Place, network};
+
+    #[test]
+    fn nobody_takes_more_than_is_left_for_the_others() {
+        let settings = Settings::default();
+        let shared = Arc::new(Shared::new(settings.clone()));
+        let mut crowd = Vec::new();
+        let mut taken_by = |address: std::net::IpAddr| {
+            let before = crowd.len();
+            while let Ok(mut place) = Place::take(&shared, settings.connections) {
+                if place.from(address, &settings).is_err() {
+                    break;
+                }
+                crowd.push(place);
+            }
+            crowd.len() - before
+        };
+        assert_eq!(settings.connections, 10_000);
+        assert_eq!(taken_by([192, 0, 2, 1].into()), 5000);
+        assert_eq!(taken_by([192, 0, 2, 2].into()), 2500, "half of the rest");
+        assert_eq!(taken_by([192, 0, 2, 1].into()), 0);
+        assert_eq!(taken_by([192, 0, 2, 3].into()), 1250);
+        assert_eq!(taken_by([127, 0, 0, 1].into()), 1250, "the machine's own programs take what they need");
+    }
+
+    #[test]
+    fn a_network_of_ipv6_addresses_is_one_and_a_mapped_address_is_what_it_stands_for() {
+        let settings = Settings { connections_per_address: Some(1), ..Settings::default() };
+        let shared = Arc::new(Shared::new(settings.clone()));
+        let from = |text: &str| {
+            let mut place = Place::take(&shared, 100).expect("room");
+            place.from(text.parse().expect("an address"), &settings).map(|()| place)
+        };
+        let _one = from("2001:db8::1").expect("the first of its network");
+        assert_eq!(from("2001:db8::2").err(), Some(Full::Address), "of the same /64");
+        let _other = from("2001:db8:0:1::1").expect("another network");
+        let _mapped = from("::ffff:192.0.2.1").expect("an IPv4 address");
+        let _beside = from("::ffff:192.0.2.2").expect("another");
+        assert_eq!(from("192.0.2.1").err(), Some(Full::Address), "the same address");
+        assert_eq!(network("2001:db8::1".parse().expect("one"), 0), "::".parse::<std::net::IpAddr>().expect("one"));
+    }
 
     #[test]
     fn places_are_bounded_and_given_back() {

@@ -132,8 +132,11 @@ pub struct Settings {
     pub target_bytes: usize,
     /// Open connections in all.
     pub connections: usize,
-    /// Open connections per address; `None`: unbounded. Those in `trusted_proxies` are not counted.
+    /// Open connections per address; `None`: no bound but that nobody takes more than is left for the others. Those in
+    /// `trusted_proxies` are not counted.
     pub connections_per_address: Option<usize>,
+    /// So many leading bits of an IPv6 address are one customer's.
+    pub ipv6_prefix: u8,
     /// Concurrent streams of one HTTP/2 connection.
     pub streams: u32,
     /// Whether HTTP/2 callers are told that they may ask for upgrades by extended CONNECT (RFC 8441).
@@ -157,6 +160,7 @@ impl Default for Settings {
             target_bytes: 16 * 1024,
             connections: 10_000,
             connections_per_address: None,
+            ipv6_prefix: 64,
             streams: 128,
             connect_protocol: true,
             proxy_protocol: false,
