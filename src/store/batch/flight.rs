@@ -102,7 +102,8 @@ pub(crate) async fn fly_alone<L: Link>(shared: &Shared, link: &L, connection: &L
     match flights.pop() {
         Some(flight) => {
             shared.counters.own_calls.fetch_add(1, Ordering::Relaxed);
-            fly(shared, link, connection, flight).await.is_ok()
+            let landed = fly(shared, link, connection, flight).await;
+            landed.and_then(|landed| landed.deliver(shared)).is_ok()
         }
         None => true,
     }
