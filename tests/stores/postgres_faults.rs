@@ -86,6 +86,81 @@ async fn several_limits_in_any_order_are_all_charged_or_none_and_never_deadlock(
     }
 }
 
+/// The server takes back what a call did, as SERIALIZABLE databases, deadlocks and YugabyteDB do: it is tried again,
+/// charged once, and nobody is told.
+#[tokio::test]
+async fn conflicts_are_tried_again_within_the_deadline_and_charge_once() {
+    if !Postgres::available() {
+        return;
+    }
+    let server = Postgres::start_with(&["fsync=off"]);
+    let store = connect(&server.url()).await;
+    let limits = [
+        bucket("a", 0, 5, HOUR, 5),
+        limit("b", 1, &terms(Kind::FixedWindow, 50, HOUR)),
+        limit("c", 2, &terms(Kind::SlidingLog, 50, HOUR)),
+    ];
+    // The row must be there: an update is what the trigger sees, whichever way decides.
+    for limit in &limits {
+        assert!(draw(&store, limit, b"k").await.unwrap());
+    }
+    server.psql(
+        "postgres",
+        "CREATE SEQUENCE turn;
+         CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             CASE nextval('turn')
+                 WHEN 1 THEN RAISE EXCEPTION 'made up' USING ERRCODE = '40001';
+                 WHEN 2 THEN RAISE EXCEPTION 'made up' USING ERRCODE = '40P01';
+                 WHEN 3 THEN RAISE EXCEPTION 'made up' USING ERRCODE = '23505';
+                 ELSE RETURN NEW;
+             END CASE;
+         END $$;
+         CREATE TRIGGER fail BEFORE UPDATE ON tollgate_buckets FOR EACH ROW EXECUTE FUNCTION fail()",
+    );
+    for way in [&[0][..], &[0, 1], &[0, 2]] {
+        server.psql("postgres", "SELECT setval('turn', 1, false)");
+        let claims: Vec<_> =
+            way.iter().map(|&place| Claim { limit: &limits[place], key: b"k", cost: 1, enforced: true }).collect();
+        assert!(store.draw(&claims).await.unwrap().granted, "{way:?}");
+        let turns: u32 = server.psql("postgres", "SELECT last_value FROM turn").trim().parse().unwrap();
+        assert!(turns > 3, "{way:?}: each of the three conflicts happened: {turns}");
+    }
+    assert_eq!(drain(&store, &limits[0], b"k").await, 1, "5 less the first and the three");
+}
+
+/// Somebody else locks two rows in the other order.
+#[tokio::test]
+async fn a_deadlock_with_a_stranger_costs_time_and_nothing_else() {
+    if !Postgres::available() {
+        return;
+    }
+    let server = Postgres::start_with(&["fsync=off", "deadlock_timeout=500ms"]);
+    let store = connect(&server.url()).await;
+    let limits = [bucket("a", 0, 5, HOUR, 5), bucket("b", 1, 5, HOUR, 5)];
+    let claims = [0, 1].map(|place| Claim { limit: &limits[place], key: b"k", cost: 1, enforced: true });
+    assert!(store.draw(&claims).await.unwrap().granted);
+    let (stranger, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let lock = async |order: &str| {
+        let one = format!("SELECT 1 FROM tollgate_buckets ORDER BY key {order} LIMIT 1 FOR UPDATE");
+        stranger.batch_execute(&one).await.unwrap();
+    };
+    stranger.batch_execute("SET deadlock_timeout = '1min'; BEGIN").await.unwrap();
+    lock("DESC").await;
+    let meet = async {
+        let waits =
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tollgate' AND wait_event_type = 'Lock'";
+        eventually("wait for a lock", PATIENCE, async || server.psql("postgres", waits).trim() != "0").await;
+        lock("ASC").await;
+        stranger.batch_execute("COMMIT").await.unwrap();
+    };
+    let (drawn, ()) = tokio::join!(store.draw(&claims), meet);
+    assert!(drawn.unwrap().granted);
+    let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'";
+    eventually("count of deadlocks", PATIENCE, async || server.psql("postgres", deadlocks).trim() == "1").await;
+    assert_eq!(drain(&store, &limits[0], b"k").await, 3, "charged once");
+}
+
 #[tokio::test]
 async fn a_killed_server_is_answered_for_in_time_and_found_again() {
     if !Postgres::available() {
