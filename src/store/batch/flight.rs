@@ -45,6 +45,7 @@ pub(super) enum Failure {
 }
 
 /// A call that has its answer, which nobody has been told yet.
+#[must_use = "somebody waits for the answer"]
 pub(super) struct Landed {
     flight: Flight,
     answer: Answer,
