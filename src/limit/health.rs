@@ -15,13 +15,14 @@
 //! left for `t` are a rate of `r / t` until then ([`Health::bounded`]), and nothing left, or a `Retry-After`, holds every grant
 //! until the moment named ([`Health::held`]): to the bucket such a grant is one of that moment.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use super::bucket::Report;
 use super::learnt::Share;
 use super::quota::{Quota, QuotaError};
 use super::time::{Micros, Timestamp};
+use super::trouble::{HOLD_MAX, MOMENT_BITS, MOMENT_MAX, Trouble, climbed, until};
 
 /// How far the rate of one limit may fall, and how far it has. One for all keys of the limit, shared by every thread.
 #[derive(Debug)]
@@ -36,21 +37,6 @@ pub struct Health {
     obeys: bool,
     /// Made at first use, unless taken over from the configuration before.
     trouble: OnceLock<Arc<Trouble>>,
-}
-
-/// What the upstream's answers have come to.
-#[derive(Debug)]
-struct Trouble {
-    /// The factor in the upper bits; in the lower [`MOMENT_BITS`] the moment until which it holds, and climbs from.
-    word: AtomicU64,
-    /// The factor before the last complaint.
-    before: AtomicU64,
-    /// What rounding has left over, in 1/65536 of a tick.
-    fraction: AtomicU64,
-    /// The most that the upstream's quota leaves, in the upper bits; in the lower the moment until which that is so.
-    bound: AtomicU64,
-    /// Nothing is granted before this moment.
-    held: AtomicU64,
 }
 
 /// Two are equal only if one trouble moves both: a reload that keeps a bucket must not part it from what moves it.
@@ -166,49 +152,21 @@ impl Health {
 
     /// The upstream asked for less, for `retry_after` if it said so. Counted once until then.
     pub fn troubled(&self, now: Timestamp, retry_after: Option<Micros>) {
-        let trouble = self.trouble();
-        let mut word = trouble.word.load(Ordering::Relaxed);
-        loop {
-            if now < until(word) {
-                return;
-            }
-            let factor = climbed(word, now).max(self.least);
-            let lowered = (factor - factor.div_ceil(8)).max(self.least);
-            let hold = retry_after.unwrap_or(HOLD).min(HOLD_MAX).max(HOLD);
-            let next = lowered << MOMENT_BITS | now.after(hold).as_micros() & MOMENT_MAX;
-            // Before the complaint shows: who gives back at the lower factor finds this one.
-            trouble.before.store(factor, Ordering::Relaxed);
-            match trouble.word.compare_exchange_weak(word, next, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(other) => word = other,
-            }
-        }
+        self.trouble().troubled(self.least, now, retry_after);
     }
 
     /// What a grant that costs `ticks` takes at `now`: never less than that.
     pub fn raised(&self, ticks: u64, now: Timestamp) -> u64 {
-        let factor = self.factor(now);
-        if factor >= WHOLE {
-            return ticks;
+        match self.factor(now) {
+            WHOLE.. => ticks,
+            factor => self.trouble().raised(factor, ticks),
         }
-        let fine = ((u128::from(ticks) * u128::from(WHOLE)) << FRACTION_BITS) / u128::from(factor);
-        let fraction = u64::try_from(fine & ((1 << FRACTION_BITS) - 1)).unwrap_or(0);
-        let carried = self.trouble().fraction.fetch_add(fraction, Ordering::Relaxed) & ((1 << FRACTION_BITS) - 1);
-        u64::try_from(fine >> FRACTION_BITS).unwrap_or(u64::MAX).saturating_add((carried + fraction) >> FRACTION_BITS)
     }
 
     /// What a grant of `ticks`, made not long before `now`, gets back when it is undone: at most what it took. (A
     /// complaint in between has lowered the factor since; then the one before it counts.)
     pub fn returned(&self, ticks: u64, now: Timestamp) -> u64 {
-        let trouble = self.trouble();
-        // Without the bound of a quota, which may have come in between: too little is given back rather than too much.
-        let word = trouble.word.load(Ordering::Acquire);
-        let mut factor = climbed(word, now).max(self.least);
-        if until(word).after(UNDO_MAX) > now {
-            factor = factor.max(trouble.before.load(Ordering::Relaxed));
-        }
-        let returned = u128::from(ticks) * u128::from(WHOLE) / u128::from(factor.max(1));
-        u64::try_from(returned).unwrap_or(u64::MAX)
+        self.trouble().returned(self.least, ticks, now)
     }
 
     /// How a bucket stands whose rate is lowered: as many requests of one unit pass at once as it says, and no faster
@@ -231,26 +189,8 @@ impl Health {
     }
 
     fn trouble(&self) -> &Arc<Trouble> {
-        self.trouble.get_or_init(|| {
-            Arc::new(Trouble {
-                word: AtomicU64::new(WHOLE << MOMENT_BITS),
-                before: AtomicU64::new(WHOLE),
-                fraction: AtomicU64::new(0),
-                bound: AtomicU64::new(0),
-                held: AtomicU64::new(0),
-            })
-        })
+        self.trouble.get_or_init(|| Arc::new(Trouble::new()))
     }
-}
-
-/// The factor that `word` says at `now`.
-fn climbed(word: u64, now: Timestamp) -> u64 {
-    let steps = now.since(until(word)).0 / CLIMB.0;
-    (word >> MOMENT_BITS).saturating_add(steps.saturating_mul(STEP)).min(WHOLE)
-}
-
-fn until(word: u64) -> Timestamp {
-    Timestamp::from_micros(word & MOMENT_MAX)
 }
 
 /// All of the rate.
@@ -259,29 +199,13 @@ pub const WHOLE: u64 = 1_024;
 /// The key of the file that errors hang on.
 const FIELD: &str = "follow_upstream";
 
-/// A moment in microseconds has 53 bits until the year 2255; eleven are left for the factor.
-const MOMENT_BITS: u32 = 53;
-const MOMENT_MAX: u64 = (1 << MOMENT_BITS) - 1;
-
-const FRACTION_BITS: u32 = 16;
-
-/// The factor climbs by this, each [`CLIMB`].
-const STEP: u64 = 16;
-const CLIMB: Micros = Micros(1_000_000);
-
-/// Complaints within this of the last one are the same trouble; an upstream cannot stretch it beyond the greater.
-const HOLD: Micros = Micros(1_000_000);
-const HOLD_MAX: Micros = Micros(60_000_000);
-
 /// The longest that what an upstream says of its quota is believed: a slip of it must not stop the limit for good, and if
 /// it was none the next answer says so again.
 const TOLD_MAX: Micros = Micros(3_600_000_000);
 
-/// A grant is undone within this of its making: while a shared store is being asked.
-const UNDO_MAX: Micros = Micros(10_000_000);
-
 #[cfg(test)]
 mod tests {
+    use super::super::trouble::{HOLD, UNDO_MAX};
     use super::*;
 
     const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);

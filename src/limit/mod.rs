@@ -5,6 +5,7 @@
 
 pub mod adaptive;
 pub mod algorithm;
+pub(crate) mod atomic;
 pub mod bucket;
 pub mod calendar;
 pub mod claim;
@@ -26,6 +27,7 @@ pub mod sliding_window;
 pub mod stepped;
 pub mod time;
 pub mod token_bucket;
+mod trouble;
 pub mod warm_up;
 pub mod words;
 

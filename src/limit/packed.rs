@@ -81,21 +81,32 @@ impl Packed {
     }
 
     /// Whether `price` can be drawn at `now` (in ticks) from the bucket that says `word`; the grant's `next` is the new word.
-    #[inline(always)]
+    #[inline]
     pub fn judge(&self, word: u64, price: Price, now: u64) -> Judged<u64> {
         if let Some(opens) = self.bucket.health().and_then(|health| health.opens(self.moment(now))) {
             return self.judge_held(word, price, now, opens);
         }
+        self.judge_taking(word, price, now, |price| self.taken(price, now))
+    }
+
+    /// As [`Packed::judge`], of a bucket whose rate nothing lowers.
+    #[inline(always)]
+    pub(crate) fn judge_plain(&self, word: u64, price: Price, now: u64) -> Judged<u64> {
+        self.judge_taking(word, price, now, |price| price.ticks)
+    }
+
+    #[inline(always)]
+    fn judge_taking(&self, word: u64, price: Price, now: u64, taken: impl Fn(Price) -> u64) -> Judged<u64> {
         let arrival = word.max(now);
         let backlog = arrival - now;
         if backlog <= price.room {
-            return Ok(Granted { wait: Micros::ZERO, next: arrival + self.taken(price, now) });
+            return Ok(Granted { wait: Micros::ZERO, next: arrival + taken(price) });
         }
-        let wait = (backlog - price.room).div_ceil(self.n);
+        let wait = self.micros(backlog - price.room);
         if wait > self.max_wait {
             return Err(Refused::after(Micros(wait - self.max_wait)));
         }
-        Ok(Granted { wait: Micros(wait), next: arrival.max(now + wait * self.n) + self.taken(price, now) })
+        Ok(Granted { wait: Micros(wait), next: arrival.max(now + wait * self.n) + taken(price) })
     }
 
     /// As [`Packed::judge`], while nothing may be granted before `opens`: a grant is one of that moment.

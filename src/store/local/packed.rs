@@ -24,7 +24,7 @@ use crate::limit::{Algorithm, Change, Standing, Timestamp, Verdict};
 
 use super::Tally;
 use super::memory::{Sets, zeroed};
-use super::set::{Held, LATEST, Locked, SLOTS, Seen, Set};
+use super::set::{LATEST, Locked, SLOTS, Seen, Set};
 use super::table::{Moving, Table};
 
 /// The buckets of one limit.
@@ -90,7 +90,7 @@ impl PackedTable {
         let ticks = self.packed.ticks(now);
         let set = self.sets.get(self.index(tag));
         let seen = set.peek(tag)?;
-        match self.judge(seen.arrival(), cost, ticks) {
+        match self.judge_plain(seen.arrival(), cost, ticks) {
             Err(Refused { retry_after }) if self.is_certain(seen) => {
                 let report = self.packed.plain_report(seen.arrival(), ticks);
                 Some(Standing::new(Verdict::Deny { retry_after }, report))
@@ -110,7 +110,10 @@ impl PackedTable {
             return set.advance(seen, next);
         }
         let held = set.hold(tag, seen);
-        held.map(|held| held.write(next)).is_some()
+        if held {
+            set.release(seen, next);
+        }
+        held
     }
 
     /// Whether what was seen owes no more than the bucket does: with floors a newcomer may owe less than the tenant
@@ -128,12 +131,16 @@ impl PackedTable {
         Some(Standing::new(verdict, slot.report()))
     }
 
-    /// Where `tag` belongs, with its line asked for.
-    #[inline]
+    /// Whether nothing ever lowers the rate of its buckets.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.packed.is_plain()
+    }
+
+    /// Where `tag` belongs.
+    #[inline(always)]
     pub(crate) fn site(&self, tag: u64) -> Site<'_> {
-        let set = self.sets.get(self.index(tag));
-        std::hint::black_box(set.touch());
-        Site { table: self, set, tag }
+        Site { table: self, set: self.sets.get(self.index(tag)), tag }
     }
 
     /// The locked bucket of `tag`; `None`: it has moved.
@@ -245,6 +252,14 @@ impl PackedTable {
     }
 
     #[inline(always)]
+    fn judge_plain(&self, word: u64, cost: u64, ticks: u64) -> Judged<u64> {
+        match self.packed.price(cost) {
+            Some(price) => self.packed.judge_plain(word, price, ticks),
+            None => Err(Refused::NEVER),
+        }
+    }
+
+    #[inline]
     fn judge(&self, word: u64, cost: u64, ticks: u64) -> Judged<u64> {
         match self.packed.price(cost) {
             Some(price) => self.packed.judge(word, price, ticks),
@@ -272,7 +287,7 @@ pub(crate) fn span(index: usize, sets: usize) -> (u64, u64) {
     ((index << 64).div_ceil(sets) as u64, (((index + 1) << 64).div_ceil(sets) - 1) as u64)
 }
 
-/// Where a bucket belongs.
+/// Where a bucket of a table that [is plain](PackedTable::is_plain) belongs.
 #[derive(Debug)]
 pub(crate) struct Site<'t> {
     table: &'t PackedTable,
@@ -280,54 +295,44 @@ pub(crate) struct Site<'t> {
     tag: u64,
 }
 
-impl<'t> Site<'t> {
-    /// How a known bucket would answer, read without a lock; `None`: it must be locked to know.
-    #[inline]
-    pub(crate) fn glance(&self, cost: u64, now: Timestamp) -> Option<Glance> {
-        let ticks = self.table.packed.ticks(now);
-        let seen = self.set.peek(self.tag).filter(|seen| self.table.is_certain(*seen))?;
-        Some(Glance { seen, ticks, judged: self.table.judge(seen.arrival(), cost, ticks) })
+impl Site<'_> {
+    /// Asks for its line, see [`Set::touch`].
+    #[inline(always)]
+    pub(crate) fn touch(&self) -> u64 {
+        self.set.touch()
     }
 
-    /// The bucket, locked, if it is still as `glance` saw it. Never waits.
-    #[inline]
-    pub(crate) fn hold(&self, glance: &Glance) -> Option<Held<'t, AtomicU64>> {
-        self.set.hold(self.tag, glance.seen)
+    /// A known bucket as it stands, read without a lock; `None`: it must be locked to know.
+    #[inline(always)]
+    pub(crate) fn peek(&self) -> Option<Seen> {
+        self.set.peek(self.tag).filter(|seen| self.table.is_certain(*seen))
     }
 
-    /// Writes what `glance` foresaw, and unlocks.
-    #[inline]
-    pub(crate) fn commit(&self, held: Held<'t, AtomicU64>, glance: &Glance, cost: u64) -> Standing {
-        match &glance.judged {
-            Ok(granted) if cost > 0 => {
-                held.write(granted.next);
-                let report = self.table.packed.report(granted.next, glance.ticks);
-                Standing::new(Verdict::Allow { wait: granted.wait }, report)
-            }
-            _ => self.standing(glance),
+    /// What it would answer, and its arrival time then (the same, if nothing was taken).
+    #[inline(always)]
+    pub(crate) fn judge(&self, seen: Seen, cost: u64, now: Timestamp) -> (Verdict, u64) {
+        match self.table.judge_plain(seen.arrival(), cost, self.table.packed.ticks(now)) {
+            Ok(Granted { wait, next }) => (Verdict::Allow { wait }, if cost > 0 { next } else { seen.arrival() }),
+            Err(Refused { retry_after }) => (Verdict::Deny { retry_after }, seen.arrival()),
         }
     }
 
-    /// What `glance` saw, of a draw that takes nothing.
-    #[inline]
-    pub(crate) fn standing(&self, glance: &Glance) -> Standing {
-        Standing::new(Verdict::from(&glance.judged), self.table.packed.report(glance.seen.arrival(), glance.ticks))
+    /// Locks it if it is still as it was seen, see [`Set::hold`].
+    #[inline(always)]
+    pub(crate) fn hold(&self, seen: Seen) -> bool {
+        self.set.hold(self.tag, seen)
     }
-}
 
-/// What a look without a lock found.
-#[derive(Debug)]
-pub(crate) struct Glance {
-    seen: Seen,
-    ticks: u64,
-    judged: Judged<u64>,
-}
+    /// Writes its arrival time and unlocks it.
+    #[inline(always)]
+    pub(crate) fn release(&self, seen: Seen, arrival: u64) {
+        self.set.release(seen, arrival);
+    }
 
-impl Glance {
-    /// Whether the bucket can pay.
-    #[inline]
-    pub(crate) fn allows(&self) -> bool {
-        self.judged.is_ok()
+    /// How it stands with that verdict and that arrival time.
+    #[inline(always)]
+    pub(crate) fn standing(&self, verdict: Verdict, arrival: u64, now: Timestamp) -> Standing {
+        Standing::new(verdict, self.table.packed.plain_report(arrival, self.table.packed.ticks(now)))
     }
 }
 

@@ -22,33 +22,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a set needs of an atomic word; the tests' model of memory implements it too.
-pub(crate) trait Word {
-    fn load(&self, order: Ordering) -> u64;
-    fn store(&self, value: u64, order: Ordering);
-    /// Replaces `old` by `new`, sequentially consistent (for the sake of `PackedTable::lock`; on x86-64 it costs no
-    /// more than acquire); whether it was `old`.
-    fn swap_if(&self, old: u64, new: u64) -> bool;
+use crate::limit::atomic::Word;
+
+/// What a set needs of an atomic word besides.
+pub(crate) trait LockWord: Word {
     /// Lets others run until `bits` may have been cleared.
     fn wait_while(&self, bits: u64);
 }
 
-impl Word for AtomicU64 {
-    #[inline]
-    fn load(&self, order: Ordering) -> u64 {
-        self.load(order)
-    }
-
-    #[inline]
-    fn store(&self, value: u64, order: Ordering) {
-        self.store(value, order);
-    }
-
-    #[inline]
-    fn swap_if(&self, old: u64, new: u64) -> bool {
-        self.compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed).is_ok()
-    }
-
+impl LockWord for AtomicU64 {
     #[cold]
     fn wait_while(&self, bits: u64) {
         // A lock is held for some twenty nanoseconds, unless its holder was descheduled.
@@ -93,7 +75,7 @@ impl Seen {
     }
 }
 
-impl<'t, W: Word> Set<'t, W> {
+impl<'t, W: LockWord> Set<'t, W> {
     #[inline(always)]
     pub(crate) fn new(words: &'t [W; WORDS]) -> Self {
         Self(words)
@@ -119,15 +101,25 @@ impl<'t, W: Word> Set<'t, W> {
         seen.is_open() && self.0[SLOTS + seen.slot].swap_if(seen.word, next)
     }
 
-    /// Locks the slot of `tag` if it is still as it was seen. Never waits.
+    /// Locks the slot of `tag` if it is still as it was seen; whether it was. Never waits. Until it is
+    /// [released](Set::release) nothing may happen that could keep it from being.
     #[inline(always)]
-    pub(crate) fn hold(&self, tag: u64, seen: Seen) -> Option<Held<'t, W>> {
-        let word = &self.0[SLOTS + seen.slot];
-        if !seen.is_open() || !word.swap_if(seen.word, seen.word | LOCK) {
-            return None;
+    pub(crate) fn hold(&self, tag: u64, seen: Seen) -> bool {
+        if !seen.is_open() || !self.0[SLOTS + seen.slot].swap_if(seen.word, seen.word | LOCK) {
+            return false;
         }
-        let held = Held { word, arrival: seen.word };
-        (self.0[seen.slot].load(Ordering::Relaxed) == tag).then_some(held)
+        let same = self.0[seen.slot].load(Ordering::Relaxed) == tag;
+        if !same {
+            self.release(seen, seen.word);
+        }
+        same
+    }
+
+    /// Writes the arrival time of a slot that is [held](Set::hold), and unlocks it.
+    #[inline(always)]
+    pub(crate) fn release(&self, seen: Seen, arrival: u64) {
+        debug_assert!(arrival & !ARRIVAL == 0, "an arrival time takes 63 bits");
+        self.0[SLOTS + seen.slot].store(arrival, Ordering::Release);
     }
 
     /// Asks for the cache line and does not wait for it: the word it returns is to be looked at later, if at all.
@@ -175,32 +167,9 @@ impl<'t, W: Word> Set<'t, W> {
     }
 }
 
-/// A slot whose lock is held; dropping it unlocks.
-#[derive(Debug)]
-pub(crate) struct Held<'t, W: Word> {
-    word: &'t W,
-    arrival: u64,
-}
-
-impl<W: Word> Held<'_, W> {
-    /// Writes the arrival time and unlocks.
-    #[inline]
-    pub(crate) fn write(mut self, arrival: u64) {
-        debug_assert!(arrival & !ARRIVAL == 0, "an arrival time takes 63 bits");
-        self.arrival = arrival;
-    }
-}
-
-impl<W: Word> Drop for Held<'_, W> {
-    #[inline]
-    fn drop(&mut self) {
-        self.word.store(self.arrival, Ordering::Release);
-    }
-}
-
 /// A set whose lock is held; dropping it unlocks it and the slots held in it.
 #[derive(Debug)]
-pub(crate) struct Locked<'t, W: Word> {
+pub(crate) struct Locked<'t, W: LockWord> {
     words: &'t [W; WORDS],
     /// Slot 0's arrival time, kept here because its word holds the lock; written back by unlocking.
     first: u64,
@@ -208,7 +177,7 @@ pub(crate) struct Locked<'t, W: Word> {
     held: u8,
 }
 
-impl<W: Word> Locked<'_, W> {
+impl<W: LockWord> Locked<'_, W> {
     /// The slot of `tag`.
     #[inline]
     pub(crate) fn find(&self, tag: u64) -> Option<usize> {
@@ -304,7 +273,7 @@ impl<W: Word> Locked<'_, W> {
     }
 }
 
-impl<W: Word> Drop for Locked<'_, W> {
+impl<W: LockWord> Drop for Locked<'_, W> {
     #[inline]
     fn drop(&mut self) {
         if self.held != 0 {
@@ -325,7 +294,7 @@ fn bit(slot: usize) -> u8 {
 /// wait for the answer. Which of the others it is cannot be foretold, and a wrong guess would be found out only when the
 /// line has come from memory: these are compared without a branch.
 #[inline(always)]
-fn find<W: Word>(words: &[W; WORDS], tag: u64) -> Option<usize> {
+fn find<W: LockWord>(words: &[W; WORDS], tag: u64) -> Option<usize> {
     if words[0].load(Ordering::Acquire) == tag {
         return Some(0);
     }
@@ -349,29 +318,11 @@ pub(crate) const LATEST: u64 = ARRIVAL - 1;
 #[cfg(test)]
 mod tests {
     use loom::sync::Arc;
-    use loom::sync::atomic::{AtomicBool, AtomicU64 as Modelled, fence};
+    use loom::sync::atomic::{AtomicBool, AtomicU64 as Modelled};
 
     use super::*;
 
-    // The explorer knows sequential consistency of fences only.
-    impl Word for Modelled {
-        fn load(&self, order: Ordering) -> u64 {
-            if order == Ordering::SeqCst {
-                fence(order);
-            }
-            self.load(order)
-        }
-
-        fn store(&self, value: u64, order: Ordering) {
-            self.store(value, order);
-        }
-
-        fn swap_if(&self, old: u64, new: u64) -> bool {
-            let swapped = self.compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed).is_ok();
-            fence(Ordering::SeqCst);
-            swapped
-        }
-
+    impl LockWord for Modelled {
         fn wait_while(&self, _bits: u64) {
             loom::thread::yield_now();
         }
@@ -405,9 +356,10 @@ mod tests {
     fn held(words: &Words, tag: u64) -> Option<u64> {
         let set = Set::new(words);
         let seen = set.peek(tag)?;
-        let held = set.hold(tag, seen)?;
-        held.write(seen.arrival() + 1);
-        Some(seen.arrival() + 1)
+        set.hold(tag, seen).then(|| {
+            set.release(seen, seen.arrival() + 1);
+            seen.arrival() + 1
+        })
     }
 
     /// As a table draws: in one step if nobody comes in between, otherwise under the lock.
@@ -557,10 +509,9 @@ mod tests {
             let shared = Arc::clone(&words);
             let other = loom::thread::spawn(move || (step(&shared, 1), take(&shared, 9)));
             let set = Set::new(&words);
-            let mine = set.peek(1).and_then(|seen| Some((set.hold(1, seen)?, seen.arrival())));
-            if let Some((held, arrival)) = mine {
-                assert_eq!(seen(&words, 1), Some(arrival), "nobody changes it meanwhile");
-                held.write(arrival + 1);
+            if let Some(mine) = set.peek(1).filter(|mine| set.hold(1, *mine)) {
+                assert_eq!(seen(&words, 1), Some(mine.arrival()), "nobody changes it meanwhile");
+                set.release(mine, mine.arrival() + 1);
             }
             let (_, newcomer) = other.join().expect("no panic");
             assert_eq!(seen(&words, 9), newcomer);

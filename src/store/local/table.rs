@@ -8,7 +8,7 @@ use crate::limit::packed::Packed;
 use crate::limit::{Algorithm, Change, Limit, Standing, Timestamp, Verdict};
 
 use super::Tally;
-use super::packed::{PackedSlot, PackedTable, Site};
+use super::packed::{PackedSlot, PackedTable};
 use super::wide::{WideSlot, WideTable};
 
 /// The buckets of one limit.
@@ -145,12 +145,12 @@ impl Table {
         }
     }
 
-    /// Where `tag` belongs, if its bucket can be read without a lock.
-    #[inline]
-    pub(crate) fn site(&self, tag: u64) -> Option<Site<'_>> {
+    /// The same, if its buckets are one word long each and nothing lowers their rate.
+    #[inline(always)]
+    pub(crate) fn plain(&self) -> Option<&PackedTable> {
         match &self.form {
-            Form::Packed(packed) => Some(packed.site(tag)),
-            Form::Wide(_) => None,
+            Form::Packed(packed) if packed.is_plain() => Some(packed),
+            _ => None,
         }
     }
 

@@ -3,59 +3,61 @@
 //! All cache lines are asked for before any is looked at, so that their ways from memory overlap. All buckets are judged
 //! without a lock; a refusal ends here. Otherwise each slot is locked, and if nobody came in between, what was worked out
 //! is written: no set is searched twice. No lock is waited for with another one held, so their order does not matter.
+//!
+//! What is worked out is kept in arrays of words, not of answers: an answer that is moved is read in wider pieces than it was
+//! written in, and each such read waits until all of it has arrived in the cache.
 
 use std::array::from_fn;
-use std::sync::atomic::AtomicU64;
 
-use crate::limit::{Claim, Draw, Standing, Timestamp};
+use smallvec::SmallVec;
+
+use crate::limit::{Claim, Draw, Timestamp, Verdict};
 
 use super::LocalStore;
-use super::packed::{Glance, Site};
-use super::set::Held;
-use super::table::Table;
+use super::packed::{PackedTable, Site};
 
 impl LocalStore {
     /// Draws every claim or none.
     #[inline(never)]
     pub(super) fn draw_known<const N: usize>(&self, claims: &[Claim<'_>; N], now: Timestamp) -> Draw {
-        let tables: [&Table; N] = from_fn(|place| &*self.tables[claims[place].limit.index]);
-        let sites: [Option<Site<'_>>; N] = from_fn(|place| tables[place].site(self.seed.tag(claims[place].key)));
-        let Some(sites) = all(sites) else { return self.draw_any(claims, now) };
-        let glances: [Option<Glance>; N] = from_fn(|place| sites[place].glance(claims[place].cost, now));
-        let Some(glances) = all(glances) else { return self.draw_any(claims, now) };
-        if (0..N).any(|place| claims[place].enforced && !glances[place].allows()) {
-            let standings: [Standing; N] = from_fn(|place| sites[place].standing(&glances[place]));
-            return Draw { granted: false, standings: standings.into_iter().collect() };
+        let table = |place: usize| self.tables[claims[place].limit.index].plain();
+        let Some(first) = table(0) else { return self.draw_any(claims, now) };
+        let mut tables: [&PackedTable; N] = [first; N];
+        for place in 1..N {
+            let Some(table) = table(place) else { return self.draw_any(claims, now) };
+            tables[place] = table;
         }
-        let held: [Option<Held<'_, AtomicU64>>; N] = hold(&sites, &glances);
-        match all(held) {
-            Some(held) => {
-                let commit = |(place, held): (usize, _)| sites[place].commit(held, &glances[place], claims[place].cost);
-                Draw { granted: true, standings: held.into_iter().enumerate().map(commit).collect() }
+        let sites: [Site<'_>; N] = from_fn(|place| tables[place].site(self.seed.tag(claims[place].key)));
+        std::hint::black_box(sites.iter().fold(0, |words, site| words ^ site.touch()));
+
+        let Some(first) = sites[0].peek() else { return self.draw_any(claims, now) };
+        let mut seen = [first; N];
+        for place in 1..N {
+            let Some(one) = sites[place].peek() else { return self.draw_any(claims, now) };
+            seen[place] = one;
+        }
+        let judged: [(Verdict, u64); N] = from_fn(|place| sites[place].judge(seen[place], claims[place].cost, now));
+        let allows = |place: usize| !claims[place].enforced || matches!(judged[place].0, Verdict::Allow { .. });
+        let granted = (0..N).all(allows);
+        if granted {
+            for place in 0..N {
+                if !sites[place].hold(seen[place]) {
+                    for held in 0..place {
+                        sites[held].release(seen[held], seen[held].arrival());
+                    }
+                    return self.draw_any(claims, now);
+                }
             }
-            None => self.draw_any(claims, now),
+            for place in 0..N {
+                sites[place].release(seen[place], judged[place].1);
+            }
         }
-    }
-}
-
-/// Locks the slots, as far as they are as the glances saw them.
-#[inline]
-fn hold<'s, const N: usize>(sites: &[Site<'s>; N], glances: &[Glance; N]) -> [Option<Held<'s, AtomicU64>>; N] {
-    let mut held = [const { None }; N];
-    for place in 0..N {
-        held[place] = sites[place].hold(&glances[place]);
-        if held[place].is_none() {
-            break;
+        let mut draw = Draw { granted, standings: SmallVec::new() };
+        for place in 0..N {
+            let (verdict, next) = judged[place];
+            let arrival = if granted { next } else { seen[place].arrival() };
+            draw.standings.push(sites[place].standing(verdict, arrival, now));
         }
+        draw
     }
-    held
-}
-
-/// All of them, if none is missing.
-#[inline]
-fn all<T, const N: usize>(some: [Option<T>; N]) -> Option<[T; N]> {
-    if some.iter().any(Option::is_none) {
-        return None;
-    }
-    Some(some.map(|one| one.expect("none is missing")))
 }
