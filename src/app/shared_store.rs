@@ -28,6 +28,8 @@ pub(super) fn open(store: Option<&Store>, limits: &[Arc<Limit>], clock: &Clock) 
     let url = with_credentials(store)?;
     let key_secret = store.key_secret.expose().as_bytes().to_vec();
     let tls = tls(store)?;
+    let day_long = |limit: &Arc<Limit>| limit.placement == Placement::Shared && period(limit) >= DAY;
+    let long_quotas = limits.iter().any(day_long);
     let opened = match store.kind {
         StoreKind::Redis => RedisOptions {
             address: Address::parse(&url)
@@ -38,11 +40,11 @@ pub(super) fn open(store: Option<&Store>, limits: &[Arc<Limit>], clock: &Clock) 
             clock: clock.clone(),
             pinned: None,
             local_refusals: true,
+            long_quotas,
         }
         .start(),
         StoreKind::Postgres => {
             check_address(&url).map_err(|error| error.to_string())?;
-            let day_long = |limit: &Arc<Limit>| limit.placement == Placement::Shared && period(limit) >= DAY;
             let options = PostgresOptions {
                 url,
                 answer_within: store.answer_within,
@@ -53,7 +55,7 @@ pub(super) fn open(store: Option<&Store>, limits: &[Arc<Limit>], clock: &Clock) 
                 create: store.create,
                 synchronous_commit: store.synchronous_commit,
                 tls,
-                long_quotas: limits.iter().any(day_long),
+                long_quotas,
             };
             options.start()
         }

@@ -37,6 +37,8 @@ pub struct RedisOptions {
     pub pinned: Option<Clock>,
     /// Whether requests that the server would certainly refuse are refused without asking it.
     pub local_refusals: bool,
+    /// Whether limits of a day and longer live here, which a restart of a server without an append-only file forgets.
+    pub long_quotas: bool,
 }
 
 impl RedisOptions {
@@ -48,7 +50,7 @@ impl RedisOptions {
         let mut shared = Shared::new(self.clock.clone(), self.answer_within, self.local_refusals);
         shared.leases = Some(Arc::new(Leases::new(self.clock.clone(), self.address.is_cluster())));
         let shared = Arc::new(shared);
-        let link = RedisLink::new(self.address, self.clock, self.pinned, shared.clone());
+        let link = RedisLink::new(self.address, self.clock, self.pinned, shared.clone(), self.long_quotas);
         let own = Connections::new(link.clone());
         let store = RemoteStore::start("store-redis", &self.key_secret, shared, link)?;
         Ok(store.with_calls_in_place(Box::new(own)))

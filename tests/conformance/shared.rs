@@ -42,6 +42,7 @@ impl Server for OnRedis {
             clock: Clock::system(),
             pinned: Some(clock),
             local_refusals: false,
+            long_quotas: false,
         };
         Some(options.start().expect("a thread"))
     }

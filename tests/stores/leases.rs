@@ -31,6 +31,7 @@ async fn connect(url: &str) -> RemoteStore {
         clock: Clock::system(),
         pinned: None,
         local_refusals: true,
+        long_quotas: false,
     };
     let store = options.start().unwrap();
     assert!(store.ready(PATIENCE).await, "{:?}", store.health());

@@ -14,6 +14,8 @@ mod postgres_encrypted;
 mod postgres_faults;
 mod postgres_gateways;
 mod postgres_setup;
+mod redis_audit;
+mod redis_encrypted;
 mod redis_faults;
 #[allow(dead_code, reason = "shared with the conformance suite")]
 mod servers;

@@ -110,6 +110,7 @@ fn redis(server: &Redis, pinned: Option<Clock>) -> RemoteStore {
         clock: Clock::system(),
         pinned,
         local_refusals: false,
+        long_quotas: false,
     }
     .start()
     .unwrap()

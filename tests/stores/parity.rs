@@ -179,6 +179,7 @@ async fn redis_says_what_the_pure_core_says() {
             clock: Clock::system(),
             pinned: Some(clock.clone()),
             local_refusals: false,
+            long_quotas: false,
         }
         .start()
         .unwrap();

@@ -13,13 +13,13 @@ use crate::gateways::Gateway;
 use crate::limits::bucket;
 use crate::servers::{Postgres, wait_until};
 
-struct Authority {
-    pem: String,
+pub struct Authority {
+    pub pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
@@ -29,7 +29,7 @@ impl Authority {
     }
 
     /// A certificate for `name` and its key.
-    fn issue(&self, name: &str) -> (String, String) {
+    pub fn issue(&self, name: &str) -> (String, String) {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();

@@ -36,6 +36,7 @@ async fn connect_with(url: &str, change: impl FnOnce(&mut RedisOptions)) -> Remo
         clock: Clock::system(),
         pinned: None,
         local_refusals: true,
+        long_quotas: false,
     };
     change(&mut options);
     let store = options.start().unwrap();

@@ -141,6 +141,7 @@ async fn run(url: &str, way: Way, per_user: bool, tasks: usize, amount: u64, bur
         clock: Clock::system(),
         pinned: None,
         local_refusals: true,
+        long_quotas: false,
     };
     let store = Arc::new(options.start().expect("a thread"));
     assert!(store.ready(Duration::from_secs(5)).await, "connected");

@@ -42,6 +42,7 @@ pub(super) struct RedisLink {
     script: Script,
     bucket_script: Script,
     heartbeat: Script,
+    long_quotas: bool,
     /// This gateway among others: 52 random bits.
     id: i64,
 }
@@ -90,7 +91,13 @@ impl ConnectionLike for Wire {
 }
 
 impl RedisLink {
-    pub(super) fn new(address: Address, clock: Clock, pinned: Option<Clock>, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(
+        address: Address,
+        clock: Clock,
+        pinned: Option<Clock>,
+        shared: Arc<Shared>,
+        long_quotas: bool,
+    ) -> Self {
         // redis-rs takes the process's default; a second call changes nothing.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         Self {
@@ -101,6 +108,7 @@ impl RedisLink {
             script: Script::new(DRAW),
             bucket_script: Script::new(DRAW_BUCKET),
             heartbeat: Script::new(HEARTBEAT_SCRIPT),
+            long_quotas,
             id: signed(fastrand::u64(1..1 << 52)),
         }
     }
@@ -171,7 +179,7 @@ impl RedisLink {
         let (seconds, micros): (u64, u64) =
             redis::cmd("TIME").query_async(wire).await.map_err(|error| error.to_string())?;
         let server = seconds * 1_000_000 + micros;
-        self.shared.audited(audit(&fields, server, self.clock.now().as_micros()));
+        self.shared.audited(audit(&fields, server, self.clock.now().as_micros(), self.long_quotas));
         let fingerprint = fingerprint(fields.get("run_id"), fields.get("master_replid"));
         let server = self.pinned.as_ref().map_or(server, |clock| clock.now().as_micros());
         let epoch: Result<u64, RedisError> = async {

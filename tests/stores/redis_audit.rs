@@ -1,0 +1,74 @@
+//! `audit = "refuse"`: a gateway does not start on a Redis that would lose its buckets, and says why.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::servers::{Redis, available, free_port};
+
+/// Starts a gateway on `server`; what it said, if it ended by itself with an error.
+fn refusal(server: &Redis, audit: &str, rate: &str) -> Option<String> {
+    let home = tempfile::tempdir().unwrap();
+    let text = format!(
+        "[server]\nlisten = \"127.0.0.1:{}\"\nworkers = 1\n\
+         [store]\nkind = \"redis\"\nurl = \"{}\"\nwhen_down = \"refuse\"\nkey_secret_file = \"secret\"\naudit = \"{audit}\"\n\
+         [limits.total]\nper = \"everyone\"\nrate = \"{rate}\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\"]\n",
+        free_port(),
+        server.url()
+    );
+    let file = home.path().join("gateway.toml");
+    std::fs::write(&file, text).unwrap();
+    std::fs::write(home.path().join("secret"), "a secret that gateways share").unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .arg("run")
+        .arg("--config")
+        .arg(&file)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    let (mut said, mut chunk) = (String::new(), [0; 4096]);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    // It ends, or it serves: either is said.
+    loop {
+        assert!(Instant::now() < deadline, "neither: {said}");
+        let read = stderr.read(&mut chunk).unwrap();
+        said.push_str(&String::from_utf8_lossy(&chunk[..read]));
+        if said.contains("listening") {
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        if read == 0 {
+            let status = child.wait().unwrap();
+            assert!(!status.success(), "it refused: {said}");
+            return Some(said);
+        }
+    }
+}
+
+#[test]
+fn a_server_that_throws_buckets_away_is_refused_where_that_is_asked_for() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
+    let said = refusal(&server, "refuse", "10/second").expect("refused");
+    assert!(said.contains("maxmemory-policy is allkeys-lru") && said.contains("noeviction"), "{said}");
+    assert_eq!(refusal(&server, "warn", "10/second"), None, "warned of");
+}
+
+#[test]
+fn day_long_quotas_are_refused_where_a_restart_would_forget_them() {
+    if !available("redis-server") {
+        return;
+    }
+    let forgetful = Redis::start();
+    let said = refusal(&forgetful, "refuse", "1000/day").expect("refused");
+    assert!(said.contains("append-only"), "{said}");
+    assert_eq!(refusal(&forgetful, "refuse", "10/second"), None, "seconds are soon over");
+    let careful = Redis::start_with(&["--appendonly", "yes"]);
+    assert_eq!(refusal(&careful, "refuse", "1000/day"), None);
+}
