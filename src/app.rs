@@ -4,6 +4,7 @@
 //! service manager. A reload compiles everything anew beside what is in force, and swaps it in one step or not at all:
 //! connections stay, requests under way end under the snapshot they began with, buckets are carried over.
 
+mod handover;
 mod mapped;
 mod reload;
 mod run;
@@ -17,6 +18,7 @@ mod tests;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -30,14 +32,16 @@ use crate::limit::{Limit, Placement, WhenDown};
 use crate::limiter::Limiter;
 use crate::proxy::forward::Fleet;
 use crate::proxy::gateway::{self, Gateway, Snapshot};
-use crate::proxy::listener::{self, Address, BindError, Listen};
+use crate::proxy::listener::{self, Address, BindError, Inherited, Kept, Listen};
 use crate::proxy::server;
 use crate::proxy::tls::{ServerTls, TlsError};
-use crate::proxy::worker::Workers;
+use crate::proxy::worker::{Drain, Workers};
 use crate::store::Backend;
 use crate::telemetry::{AccessLog, Metrics};
+use handover::{Predecessor, Relay};
 use reload::State;
 
+pub use handover::{Anew, Origin};
 pub use run::run;
 
 /// Where the configuration comes from.
@@ -90,6 +94,12 @@ pub enum StartError {
     /// A certificate, key or authority cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// A service manager handed a socket over that nothing listens on.
+    #[error("a socket on {0} was handed over, and neither server.listen nor admin.listen names that address")]
+    Unclaimed(String),
+    /// The place of a running gateway cannot be taken.
+    #[error("cannot take over from the running gateway: {0}")]
+    TakeOver(String),
     /// The shared store cannot be set up.
     #[error("[store]: {0}")]
     Store(String),
@@ -119,6 +129,12 @@ pub struct RunningGateway {
     admin: Option<Admin>,
     workers: Option<Workers>,
     watcher: Option<Watcher>,
+    /// Its listening sockets, to be handed over; none once it drains.
+    kept: Mutex<Vec<Kept>>,
+    /// What answers the gateway before this one, if there was one.
+    relay: Option<Relay>,
+    /// Another process has its place.
+    handed_over: AtomicBool,
 }
 
 /// What a reload and the admin listener need of a running gateway.
@@ -146,10 +162,10 @@ impl std::fmt::Debug for Core {
 /// Everything that keeps it from serving; then nothing was started.
 pub fn start(options: Options) -> Result<RunningGateway, StartError> {
     let config = options.load().map_err(StartError::Config)?;
-    start_with(config, options)
+    start_with(config, options, Origin::default())
 }
 
-fn start_with(config: Config, options: Options) -> Result<RunningGateway, StartError> {
+fn start_with(config: Config, options: Options, origin: Origin) -> Result<RunningGateway, StartError> {
     let system = |what| move |source| StartError::System { what, source };
     let clock = options.clock.clone();
     let metrics = Metrics::new(clock.now().as_micros());
@@ -160,11 +176,29 @@ fn start_with(config: Config, options: Options) -> Result<RunningGateway, StartE
     let tls = mapped::tls(&config.server).map(|settings| ServerTls::load(&settings)).transpose()?.map(Arc::new);
     let count = mapped::workers(&config.server);
     let listen: Vec<Listen> = config.server.listen.iter().map(|one| mapped::listen(one, tls.as_ref())).collect();
-    let bound = listener::bind(&listen, count)?;
+    let Origin { sockets: mut inherited, predecessor, .. } = origin;
+    let mut predecessor = predecessor.map(Predecessor::greet).transpose()?.map(|(predecessor, sockets)| {
+        inherited.extend(sockets);
+        predecessor
+    });
+    let (bound, mut kept) = listener::bind_or_adopt(&listen, count, &mut inherited)?;
     let addresses: Vec<Address> = bound.iter().map(|one| one.address.clone()).collect();
+    let admin_door = config.admin.listen.as_ref().map(|listen| {
+        let failed = |source| StartError::Admin { address: listen.to_string(), source };
+        admin_door(&mapped::admin(listen), &mut inherited, &mut kept).map_err(failed)
+    });
+    let admin_door = admin_door.transpose()?;
+    // What a predecessor listened on and this configuration does not name ends with it.
+    if let (Some(unclaimed), None) = (inherited.first(), &predecessor) {
+        return Err(StartError::Unclaimed(unclaimed.place()));
+    }
+    drop(inherited);
     let backend =
         Arc::new(shared_store::open(config.store.as_ref(), &config.policy.limits, &clock).map_err(StartError::Store)?);
-    let limiter = state_file::limiter(&config, Arc::clone(&backend), &clock);
+    let limiter = match &mut predecessor {
+        Some(predecessor) => predecessor.limiter(&config, Arc::clone(&backend), &clock)?,
+        None => state_file::limiter(&config, Arc::clone(&backend), &clock),
+    };
     let snapshot = snapshot(&config, limiter, &metrics);
     let gateway = gateway::Shared {
         current: Arc::new(ArcSwap::from_pointee(snapshot)),
@@ -190,22 +224,48 @@ fn start_with(config: Config, options: Options) -> Result<RunningGateway, StartE
         move |_| Gateway::new(&shared)
     };
     let workers =
-        server::serve(bound, count, Arc::clone(&server), make).map_err(system("the workers cannot be started"))?;
+        server::serve_held(bound, count, Arc::clone(&server), make).map_err(system("the workers cannot be started"))?;
+    let relay = match predecessor {
+        Some(predecessor) => predecessor.succeed(Arc::clone(&gateway.current))?,
+        None => None,
+    };
+    workers.open();
     let admin_listen = config.admin.listen.clone();
     let state = Mutex::new(State::new(config, backend));
     let core = Arc::new(Core { options, gateway, server, tls, readiness: Readiness::new(), state });
     core.show();
     core.require_store();
-    let admin = match admin_listen {
+    let admin = match admin_listen.zip(admin_door) {
         None => None,
-        Some(listen) => {
+        Some((listen, door)) => {
             let failed = |source| StartError::Admin { address: listen.to_string(), source };
-            Some(core.admin(&listen).map_err(failed)?)
+            Some(core.admin(&listen, door).map_err(failed)?)
         }
     };
     let watcher = Watcher::start(&core).map_err(system("the thread that watches files cannot be started"))?;
     core.readiness.enter(Phase::Serving);
-    Ok(RunningGateway { core, addresses, admin, workers: Some(workers), watcher })
+    let (kept, handed_over) = (Mutex::new(kept), AtomicBool::new(false));
+    Ok(RunningGateway { core, addresses, admin, workers: Some(workers), watcher, kept, relay, handed_over })
+}
+
+/// The admin listener's socket: one that somebody else bound, or a new one. It is kept too, to be handed on.
+fn admin_door(
+    listen: &admin::Listen,
+    inherited: &mut Vec<Inherited>,
+    kept: &mut Vec<Kept>,
+) -> io::Result<admin::Door> {
+    let wanted = handover::admin_place(listen);
+    // As the gateway before this one names it, or else by its address, as a service manager would.
+    let mut sockets = Inherited::take(inherited, &wanted);
+    if sockets.is_empty() {
+        sockets = Inherited::take(inherited, wanted.trim_start_matches("admin "));
+    }
+    let door = match sockets.pop() {
+        Some(socket) => admin::Door::adopt(socket)?,
+        None => admin::Door::bind(listen)?,
+    };
+    kept.push(Kept { wanted, sockets: vec![door.duplicate()?] });
+    Ok(door)
 }
 
 /// What decides about requests as `config` says, with the buckets of `limiter`.
@@ -261,10 +321,22 @@ impl RunningGateway {
     /// Takes nothing new and finishes what is under way, within the time that the file gives a drain.
     pub fn drain(&self) {
         self.core.readiness.enter(Phase::Draining);
-        let span = self.core.state.lock().in_force.server.timeouts.drain;
-        if let Some(workers) = &self.workers {
-            workers.drain(span.into());
+        let span = self.core.state.lock().in_force.server.timeouts.drain.into();
+        let handed_over = self.has_handed_over();
+        // The next process serves already: there is time. Otherwise somebody waits for the end.
+        let grace = if handed_over { span - span / 8 } else { LAST_REQUEST.min(span / 2) };
+        self.kept.lock().clear();
+        if let Some(admin) = self.admin.as_ref().filter(|_| handed_over) {
+            admin.stop();
         }
+        if let Some(workers) = &self.workers {
+            workers.drain(Drain { span, grace, handed_over });
+        }
+    }
+
+    /// Whether another process has its place.
+    pub fn has_handed_over(&self) -> bool {
+        self.handed_over.load(Ordering::Acquire)
     }
 
     /// Whether every worker has ended.
@@ -283,12 +355,16 @@ impl RunningGateway {
         if let Some(store) = state.backend.remote() {
             store.close();
         }
-        state_file::save(&state.in_force, &self.core.gateway.current.load().limiter);
+        // The process that has the place has the buckets and the sockets' files too.
+        let handed_over = self.has_handed_over();
+        if !handed_over {
+            state_file::save(&state.in_force, &self.core.gateway.current.load().limiter);
+        }
         if let Some(access) = &self.core.gateway.access {
             access.flush(LAST_WORDS);
         }
         for address in &self.addresses {
-            if let Address::Unix(path) = address {
+            if let (Address::Unix(path), false) = (address, handed_over) {
                 // Another gateway may have taken the place already; then this is not ours to say anything about.
                 let _ = std::fs::remove_file(path);
             }
@@ -297,16 +373,17 @@ impl RunningGateway {
 }
 
 impl Core {
-    fn admin(self: &Arc<Self>, listen: &config::settings::Listener) -> io::Result<Admin> {
+    fn admin(self: &Arc<Self>, listen: &config::settings::Listener, door: admin::Door) -> io::Result<Admin> {
         let (status, reload) = (Arc::clone(self), Arc::clone(self));
-        Admin::start(admin::Options {
+        let options = admin::Options {
             listen: mapped::admin(listen),
             hosts: self.state.lock().in_force.admin.hosts.clone(),
             metrics: self.gateway.metrics.clone(),
             readiness: self.readiness.clone(),
             status: Arc::new(move || status.status()),
             reload: Arc::new(move || reload.reload()),
-        })
+        };
+        Admin::serve(door, options)
     }
 
     /// Has the metrics ask for what is counted where it is decided.
@@ -425,5 +502,7 @@ impl Drop for Watcher {
 
 /// How often files are looked at.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
+/// How long an idle connection is kept in a drain, for a request that may be under way.
+const LAST_REQUEST: Duration = Duration::from_secs(1);
 /// How long the end waits for the access log to be written.
 const LAST_WORDS: Duration = Duration::from_secs(5);

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::pin::Pin;
 
+use socket2::Socket;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Listen;
@@ -30,6 +32,27 @@ pub(super) type Connection = Pin<Box<dyn Duplex>>;
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
+
+impl Bound {
+    /// A socket that somebody else bound; also where it listens.
+    pub(super) fn adopt(socket: Socket) -> io::Result<(Self, Listen)> {
+        socket.set_nonblocking(true)?;
+        let local = socket.local_addr()?;
+        if let Some(address) = local.as_socket() {
+            return Ok((Self::Tcp(socket.into()), Listen::Tcp(address)));
+        }
+        let path = local.as_pathname().map(Path::to_path_buf).unwrap_or_default();
+        Ok((Self::Unix(socket.into()), Listen::Unix(path)))
+    }
+
+    /// Another descriptor of the socket.
+    pub(super) fn duplicate(&self) -> io::Result<OwnedFd> {
+        Ok(match self {
+            Self::Tcp(listener) => listener.try_clone()?.into(),
+            Self::Unix(listener) => listener.try_clone()?.into(),
+        })
+    }
+}
 
 /// Binds; also where it listens in fact.
 pub(super) fn bind(listen: &Listen) -> io::Result<(Bound, Listen)> {

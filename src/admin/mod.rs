@@ -66,6 +66,38 @@ impl std::fmt::Debug for Options {
     }
 }
 
+/// A bound socket for the admin listener, which nobody is accepted on yet.
+pub struct Door {
+    listener: listener::Bound,
+    address: Listen,
+}
+
+impl Door {
+    /// Binds.
+    ///
+    /// # Errors
+    /// When the address cannot be listened on.
+    pub fn bind(listen: &Listen) -> io::Result<Self> {
+        listener::bind(listen).map(|(listener, address)| Self { listener, address })
+    }
+
+    /// From a socket that somebody else bound: a service manager, or the process that this one replaces.
+    ///
+    /// # Errors
+    /// When the socket cannot be asked for its address.
+    pub fn adopt(socket: socket2::Socket) -> io::Result<Self> {
+        listener::Bound::adopt(socket).map(|(listener, address)| Self { listener, address })
+    }
+
+    /// Another descriptor of its socket, to be handed on.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn duplicate(&self) -> io::Result<std::os::fd::OwnedFd> {
+        self.listener.duplicate()
+    }
+}
+
 /// The running admin listener; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Admin {
@@ -80,7 +112,15 @@ impl Admin {
     /// # Errors
     /// When the address cannot be listened on, or no thread or runtime can be had.
     pub fn start(options: Options) -> io::Result<Self> {
-        let (listener, address) = listener::bind(&options.listen)?;
+        Door::bind(&options.listen).and_then(|door| Self::serve(door, options))
+    }
+
+    /// Starts it on a socket that is already there; `options.listen` is not looked at.
+    ///
+    /// # Errors
+    /// When no thread or runtime can be had.
+    pub fn serve(door: Door, options: Options) -> io::Result<Self> {
+        let Door { listener, address } = door;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
         let (stop, stopped) = watch::channel(false);
         let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(move || {
@@ -89,6 +129,11 @@ impl Admin {
             runtime.shutdown_background();
         })?;
         Ok(Self { address, stop, thread: Some(thread) })
+    }
+
+    /// Has it end, without waiting for that.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
     }
 
     /// Where it listens.

@@ -7,16 +7,17 @@ use std::time::Duration;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{Options, RunningGateway, StartError, start_with};
+use super::{Anew, Options, Origin, RunningGateway, StartError, start_with};
 use crate::config::settings::{Log, LogLevel, OperationsFormat};
 use crate::telemetry::{AccessLog, log};
 
 /// Runs a gateway until SIGTERM or SIGINT, and then drains it; a second one ends it at once. SIGHUP reloads, SIGUSR1
-/// opens the access log's file anew. Blocks the thread.
+/// opens the access log's file anew, SIGUSR2 leaves everything to a new process. Blocks the thread.
 ///
 /// # Errors
 /// Everything that keeps it from serving.
-pub fn run(options: Options) -> Result<(), StartError> {
+pub fn run(options: Options, origin: Origin) -> Result<(), StartError> {
+    let anew = origin.anew.clone();
     let config = options.load().map_err(StartError::Config)?;
     start_log(&config.log);
     raise_descriptor_limit();
@@ -32,7 +33,7 @@ pub fn run(options: Options) -> Result<(), StartError> {
         let _inside = runtime.enter();
         Signals::new().map_err(|source| StartError::System { what: "signals cannot be received", source })?
     };
-    let gateway = Arc::new(start_with(config, options)?);
+    let gateway = Arc::new(start_with(config, options, origin)?);
     for address in gateway.addresses() {
         tracing::info!(%address, "listening");
     }
@@ -40,7 +41,7 @@ pub fn run(options: Options) -> Result<(), StartError> {
         tracing::info!(address = %admin, "the admin listener");
     }
     notify(&[NotifyState::Ready]);
-    let in_time = runtime.block_on(signals.serve(&gateway));
+    let in_time = runtime.block_on(signals.serve(&gateway, anew.as_ref()));
     runtime.shutdown_background();
     match Arc::try_unwrap(gateway) {
         Ok(gateway) if in_time => gateway.shutdown(),
@@ -55,6 +56,7 @@ struct Signals {
     interrupt: Signal,
     hang_up: Signal,
     reopen: Signal,
+    upgrade: Signal,
 }
 
 impl Signals {
@@ -64,11 +66,12 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: signal(SignalKind::hangup())?,
             reopen: signal(SignalKind::user_defined1())?,
+            upgrade: signal(SignalKind::user_defined2())?,
         })
     }
 
     /// Serves until the gateway has drained; whether it had the time to.
-    async fn serve(&mut self, gateway: &Arc<RunningGateway>) -> bool {
+    async fn serve(&mut self, gateway: &Arc<RunningGateway>, anew: Option<&Anew>) -> bool {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => break,
@@ -79,10 +82,18 @@ impl Signals {
                         AccessLog::reopen(access);
                     }
                 }
+                _ = self.upgrade.recv() => {
+                    if upgrade(gateway, anew).await {
+                        break;
+                    }
+                }
             }
         }
         tracing::info!("draining");
-        notify(&[NotifyState::Stopping]);
+        if !gateway.has_handed_over() {
+            // Otherwise the service goes on: in another process.
+            notify(&[NotifyState::Stopping]);
+        }
         gateway.drain();
         while !gateway.ended() {
             tokio::select! {
@@ -104,6 +115,27 @@ async fn reload(gateway: &Arc<RunningGateway>) {
     // It reads files: signals go on being heard meanwhile. What came of it has been said.
     let _ = tokio::task::spawn_blocking(move || gateway.reload().is_ok()).await;
     notify(&[NotifyState::Ready]);
+}
+
+/// Leaves everything to a new process; whether it did.
+async fn upgrade(gateway: &Arc<RunningGateway>, anew: Option<&Anew>) -> bool {
+    let Some(anew) = anew.cloned() else { return false };
+    let gateway = Arc::clone(gateway);
+    let handed = tokio::task::spawn_blocking(move || {
+        let announce = |pid| notify(&[NotifyState::MainPid(pid)]);
+        gateway.hand_over(&anew, &announce).inspect_err(|_| announce(std::process::id()))
+    });
+    match handed.await {
+        Ok(Ok(pid)) => {
+            tracing::info!(pid, "a new process has taken over");
+            true
+        }
+        Ok(Err(error)) => {
+            tracing::error!(%error, "no new process has taken over: this one serves on");
+            false
+        }
+        Err(_) => false,
+    }
 }
 
 /// Tells the service manager, if there is one.

@@ -46,10 +46,13 @@ pub(super) struct ConfigArg {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  tollgate run --config gateway.toml\n  \
     tollgate run --upstream http://127.0.0.1:3000 --limit 100/minute --per address\n\n\
-    SIGHUP or a changed file reloads, SIGTERM drains, SIGUSR1 reopens the access log.")]
+    SIGHUP or a changed file reloads, SIGTERM drains, SIGUSR1 reopens the access log,\n    SIGUSR2 hands everything over to a new process of the program as it is on the disk now.")]
 pub(super) struct Run {
     #[command(flatten)]
     pub(super) config: ConfigArg,
+    /// Take the place of the gateway at the other end of standard input: SIGUSR2 has it start this
+    #[arg(long, hide = true)]
+    pub(super) take_over: bool,
     /// Start without a file: forward everything to this server
     #[arg(long, value_name = "URL", requires = "limit")]
     pub(super) upstream: Option<String>,

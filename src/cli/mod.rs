@@ -8,6 +8,7 @@ mod check;
 mod explain;
 mod health;
 mod load;
+mod origin;
 mod request;
 mod run;
 mod trial;

@@ -4,14 +4,21 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::args::Run;
-use super::{BAD, GOOD, load};
+use super::{BAD, GOOD, load, origin};
 use crate::app::{self, Options, Source, StartError};
 use crate::clock::Clock;
 use crate::config;
 
 pub(super) fn run(args: &Run) -> ExitCode {
     let options = Options { source: source(args), environment: Arc::new(load::environment), clock: Clock::system() };
-    match app::run(options) {
+    let origin = match origin::find(args.take_over) {
+        Ok(origin) => origin,
+        Err(error) => {
+            eprintln!("tollgate: the sockets that were handed over: {error}");
+            return BAD;
+        }
+    };
+    match app::run(options, origin) {
         Ok(()) => GOOD,
         Err(StartError::Config(error)) => {
             eprintln!("{}", error.render(super::colour()));

@@ -19,12 +19,16 @@ where
 {
     let (shared, local): (Claims<'_>, Claims<'_>) =
         claims.iter().copied().partition(|claim| claim.limit.placement == Placement::Shared);
-    let drawn = generation.local.draw_at(&local, now);
+    let drawn = generation.draw_local(&local, now).await;
     if !drawn.granted {
         // A shared limit is never spent on a request that a local one refuses: it is not even asked.
         let standings = merge(claims, drawn.standings, shared.iter().map(|_| NOT_ASKED).collect());
         generation.counters.count(claims, &standings, 0, places(claims, Placement::Shared));
         return Decision::Deny(Denied::new(claims, standings));
+    }
+    if shared.is_empty() {
+        // Here only because the buckets are elsewhere.
+        return generation.decide(claims, true, drawn.standings, 0, now);
     }
     let mut undo = Undo { generation, claims: &local, standings: &drawn.standings, now, armed: true };
     let (answer, ungoverned) = match generation.shared.draw(&shared).await {
@@ -75,19 +79,29 @@ impl<S: Store + Send + Sync> Drop for Undo<'_, S> {
         if !self.armed {
             return;
         }
-        let now = self.generation.local.clock().now().max(self.now);
-        for (claim, standing) in self.claims.iter().zip(self.standings) {
-            let ended = is_windowed(claim.limit) && now.since(self.now) >= standing.reset;
-            if !allows(standing.verdict) || claim.cost == 0 || ended {
-                continue;
-            }
-            let change = if is_in_flight(claim.limit) {
-                Change::Release { units: claim.cost }
-            } else {
-                Change::Refund { units: claim.cost }
-            };
-            self.generation.local.settle_at(&[Settlement { limit: claim.limit, key: claim.key, change }], now);
+        give_back(self.generation, self.claims, self.standings, self.now);
+    }
+}
+
+/// Gives back what `claims` took at `drawn_at`.
+pub(super) fn give_back<S: Store + Send + Sync>(
+    generation: &Generation<S>,
+    claims: &[Claim<'_>],
+    standings: &[Standing],
+    drawn_at: Timestamp,
+) {
+    let now = generation.local.clock().now().max(drawn_at);
+    for (claim, standing) in claims.iter().zip(standings) {
+        let ended = is_windowed(claim.limit) && now.since(drawn_at) >= standing.reset;
+        if !allows(standing.verdict) || claim.cost == 0 || ended {
+            continue;
         }
+        let change = if is_in_flight(claim.limit) {
+            Change::Release { units: claim.cost }
+        } else {
+            Change::Refund { units: claim.cost }
+        };
+        generation.settle_local(Settlement { limit: claim.limit, key: claim.key, change }, now);
     }
 }
 
@@ -107,7 +121,7 @@ fn places(claims: &[Claim<'_>], placement: Placement) -> u16 {
 }
 
 /// The standing of a bucket that nobody asked: it vetoes nothing and says nothing.
-const NOT_ASKED: Standing = Standing {
+pub(super) const NOT_ASKED: Standing = Standing {
     verdict: Verdict::Allow { wait: Micros::ZERO },
     remaining: 0,
     reset: Micros::ZERO,

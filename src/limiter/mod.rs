@@ -6,6 +6,7 @@
 
 mod counters;
 mod decision;
+mod handover;
 mod mixed;
 mod permit;
 mod shares;
@@ -23,9 +24,11 @@ use crate::store::{Backend, Store};
 
 pub use counters::{Agreement, Count, Snapshot};
 pub use decision::{Decision, Denied, Unavailable};
+pub use handover::Successor;
 pub use permit::Permit;
 
 use counters::Counters;
+use handover::Handover;
 use permit::Settle;
 use shares::Shares;
 
@@ -43,6 +46,7 @@ struct Generation<S> {
     shared: Arc<S>,
     shares: Shares,
     counters: Counters,
+    handover: Arc<Handover>,
 }
 
 impl<S: Store + Send + Sync> Limiter<S> {
@@ -69,7 +73,8 @@ impl<S: Store + Send + Sync> Limiter<S> {
     fn with(limits: &[Arc<Limit>], shared: Arc<S>, local: LocalStore) -> Self {
         let shares = Shares::new(limits, shared.replicas(), local.clock().clone());
         let counters = Counters::new(limits);
-        Self { generation: Arc::new(Generation { limits: limits.into(), local, shared, shares, counters }) }
+        let handover = Arc::default();
+        Self { generation: Arc::new(Generation { limits: limits.into(), local, shared, shares, counters, handover }) }
     }
 
     /// The limiter for the policy after this one. Buckets are carried over by name, tier and role: unchanged limits
@@ -86,7 +91,9 @@ impl<S: Store + Send + Sync> Limiter<S> {
         let (local, report) = before.local.next(limits);
         let shares = before.shares.next(limits, shared.replicas());
         let counters = before.counters.next(&before.limits, limits);
-        (Self { generation: Arc::new(Generation { limits: limits.into(), local, shared, shares, counters }) }, report)
+        let handover = Arc::clone(&before.handover);
+        let generation = Generation { limits: limits.into(), local, shared, shares, counters, handover };
+        (Self { generation: Arc::new(generation) }, report)
     }
 
     /// Decides about one request: all of `claims` are charged or none. `now` is the moment it arrived; shared stores
@@ -100,7 +107,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
 
     /// Decides at once when every bucket is in the process; `None` when [`Limiter::check`] has to ask elsewhere.
     pub fn try_check(&self, claims: &[Claim<'_>], now: Timestamp) -> Option<Decision> {
-        if claims.iter().any(|claim| claim.limit.placement == Placement::Shared) {
+        if claims.iter().any(|claim| claim.limit.placement == Placement::Shared) || self.generation.handover.is_away() {
             return None;
         }
         let draw = self.generation.local.draw_at(claims, now);
@@ -157,7 +164,7 @@ impl<S: Store + Send + Sync> Generation<S> {
 impl<S: Store + Send + Sync> Settle for Generation<S> {
     fn settle(&self, settlement: Settlement<'_>, ungoverned: bool) {
         match (settlement.limit.placement, ungoverned) {
-            (Placement::Local, _) => self.local.settle(&[settlement]),
+            (Placement::Local, _) => self.settle_local(settlement, self.local.clock().now()),
             (Placement::Shared, false) => self.shared.settle(&[settlement]),
             (Placement::Shared, true) => self.shares.settle(settlement, self.local.clock().now()),
         }

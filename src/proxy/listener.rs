@@ -2,10 +2,14 @@
 //!
 //! TCP: every worker gets a socket of its own on the same port (`SO_REUSEPORT`), and the kernel deals the connections
 //! out. Unix sockets and sockets handed over by a service manager are one socket whose descriptor is duplicated.
+//!
+//! A gateway that is replaced leaves all of its sockets to the next one: were one of them closed, the kernel would reset
+//! the connections that wait on it.
 
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -50,8 +54,41 @@ pub struct Bound {
     pub address: Address,
     /// TLS, if it is spoken there.
     pub tls: Option<Arc<ServerTls>>,
-    /// One socket per worker.
+    /// One socket per worker at least.
     pub sockets: Vec<Listener>,
+}
+
+/// A listening socket that somebody else has bound: a service manager, or the process that this one replaces.
+#[derive(Debug)]
+pub struct Inherited {
+    /// Where the one who bound it was told to listen; `None`: ask the socket.
+    pub wanted: Option<String>,
+    /// The socket.
+    pub socket: Socket,
+}
+
+impl Inherited {
+    /// Where it listens, as [`Address`] is written.
+    pub fn place(&self) -> String {
+        let Ok(local) = self.socket.local_addr() else { return String::new() };
+        let unix = || local.as_pathname().map(|path| Address::Unix(path.to_path_buf()));
+        local.as_socket().map(Address::Tcp).or_else(unix).map_or_else(String::new, |address| address.to_string())
+    }
+
+    /// Takes out of `all` those that were bound for `place`.
+    pub fn take(all: &mut Vec<Self>, place: &str) -> Vec<Socket> {
+        let is = |one: &mut Self| one.wanted.clone().unwrap_or_else(|| one.place()) == place;
+        all.extract_if(.., is).map(|one| one.socket).collect()
+    }
+}
+
+/// The sockets behind a listener, kept to be handed on.
+#[derive(Debug)]
+pub struct Kept {
+    /// Where the file says that it listens.
+    pub wanted: String,
+    /// Each socket once.
+    pub sockets: Vec<OwnedFd>,
 }
 
 /// A bound and listening socket in non-blocking mode.
@@ -78,58 +115,93 @@ pub struct BindError {
 /// # Errors
 /// The first listener that cannot be bound; those before it are closed again.
 pub fn bind(listen: &[Listen], workers: usize) -> Result<Vec<Bound>, BindError> {
-    listen.iter().map(|one| bind_one(one, workers)).collect()
+    bind_or_adopt(listen, workers, &mut Vec::new()).map(|(bound, _)| bound)
 }
 
-fn bind_one(listen: &Listen, workers: usize) -> Result<Bound, BindError> {
-    let error = |source| BindError { address: listen.address.clone(), source };
-    let (address, sockets) = match &listen.address {
-        Address::Tcp(wanted) => {
-            let first = tcp(*wanted).map_err(error)?;
-            // Port 0: the first socket chooses, the others must follow it.
-            let actual = first.local_addr().map_err(error)?;
-            let mut sockets = vec![Listener::Tcp(first)];
-            for _ in 1..workers {
-                sockets.push(Listener::Tcp(tcp(actual).map_err(error)?));
-            }
-            (Address::Tcp(actual), sockets)
-        }
-        Address::Unix(path) => {
-            let socket = unix(path).map_err(error)?;
-            (listen.address.clone(), share(Listener::Unix(socket), workers).map_err(error)?)
-        }
-    };
-    Ok(Bound { address, tls: listen.tls.clone(), sockets })
-}
-
-/// A listener from a socket that somebody else bound (a service manager, or the process this one replaces).
+/// As [`bind`], but takes sockets out of `inherited` where they were bound for the same place. Also what is to be handed
+/// on one day.
 ///
 /// # Errors
-/// When the socket cannot be duplicated or asked for its address.
-pub fn adopt(socket: Socket, tls: Option<Arc<ServerTls>>, workers: usize) -> io::Result<Bound> {
-    socket.set_nonblocking(true)?;
-    let local = socket.local_addr()?;
-    let (address, listener) = if let Some(address) = local.as_socket() {
-        // Inherited by every accepted connection.
-        socket.set_tcp_nodelay(true)?;
-        (Address::Tcp(address), Listener::Tcp(socket.into()))
-    } else {
-        let path = local.as_pathname().map(Path::to_path_buf).unwrap_or_default();
-        (Address::Unix(path), Listener::Unix(socket.into()))
+/// The first listener that cannot be bound.
+pub fn bind_or_adopt(
+    listen: &[Listen],
+    workers: usize,
+    inherited: &mut Vec<Inherited>,
+) -> Result<(Vec<Bound>, Vec<Kept>), BindError> {
+    let one = |listen: &Listen| {
+        let error = |source| BindError { address: listen.address.clone(), source };
+        let wanted = listen.address.to_string();
+        let sockets = Inherited::take(inherited, &wanted);
+        let (address, sockets) = if sockets.is_empty() {
+            bound(&listen.address, workers).map_err(error)?
+        } else {
+            adopted(sockets).map_err(error)?
+        };
+        let kept = sockets.iter().map(Listener::duplicate).collect::<io::Result<_>>().map_err(error)?;
+        let sockets = share(sockets, workers).map_err(error)?;
+        Ok((Bound { address, tls: listen.tls.clone(), sockets }, Kept { wanted, sockets: kept }))
     };
-    Ok(Bound { address, tls, sockets: share(listener, workers)? })
+    Ok(listen.iter().map(one).collect::<Result<Vec<_>, _>>()?.into_iter().unzip())
 }
 
-fn share(listener: Listener, workers: usize) -> io::Result<Vec<Listener>> {
-    let mut sockets = Vec::with_capacity(workers);
-    for _ in 1..workers {
-        sockets.push(match &listener {
+/// New sockets: one a worker where the kernel deals connections out, else a single one.
+fn bound(address: &Address, workers: usize) -> io::Result<(Address, Vec<Listener>)> {
+    match address {
+        Address::Tcp(wanted) => {
+            let first = tcp(*wanted)?;
+            // Port 0: the first socket chooses, the others must follow it.
+            let actual = first.local_addr()?;
+            let mut sockets = vec![Listener::Tcp(first)];
+            for _ in 1..workers {
+                sockets.push(Listener::Tcp(tcp(actual)?));
+            }
+            Ok((Address::Tcp(actual), sockets))
+        }
+        Address::Unix(path) => Ok((address.clone(), vec![Listener::Unix(unix(path)?)])),
+    }
+}
+
+/// Sockets that somebody else bound, all to one address.
+fn adopted(sockets: Vec<Socket>) -> io::Result<(Address, Vec<Listener>)> {
+    let mut address = None;
+    let mut listeners = Vec::with_capacity(sockets.len());
+    for socket in sockets {
+        socket.set_nonblocking(true)?;
+        let local = socket.local_addr()?;
+        if let Some(tcp) = local.as_socket() {
+            // Inherited by every accepted connection.
+            socket.set_tcp_nodelay(true)?;
+            socket.set_tcp_keepalive(&keepalive())?;
+            address = Some(Address::Tcp(tcp));
+            listeners.push(Listener::Tcp(socket.into()));
+        } else {
+            address = local.as_pathname().map(|path| Address::Unix(path.to_path_buf()));
+            listeners.push(Listener::Unix(socket.into()));
+        }
+    }
+    let address = address.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a socket without an address"))?;
+    Ok((address, listeners))
+}
+
+/// At least as many as there are workers: where there are fewer, their descriptors are duplicated. None is bound beside
+/// them: the kernel would deal connections to it that are lost if this process does not come to serve.
+fn share(mut sockets: Vec<Listener>, workers: usize) -> io::Result<Vec<Listener>> {
+    for place in 0..workers.saturating_sub(sockets.len()) {
+        sockets.push(match &sockets[place] {
             Listener::Tcp(socket) => Listener::Tcp(socket.try_clone()?),
             Listener::Unix(socket) => Listener::Unix(socket.try_clone()?),
         });
     }
-    sockets.push(listener);
     Ok(sockets)
+}
+
+impl Listener {
+    fn duplicate(&self) -> io::Result<OwnedFd> {
+        Ok(match self {
+            Self::Tcp(socket) => socket.try_clone()?.into(),
+            Self::Unix(socket) => socket.try_clone()?.into(),
+        })
+    }
 }
 
 fn tcp(address: SocketAddr) -> io::Result<TcpListener> {
@@ -142,13 +214,15 @@ fn tcp(address: SocketAddr) -> io::Result<TcpListener> {
     }
     // Set on the listener, inherited by what it accepts: two system calls a connection saved.
     socket.set_tcp_nodelay(true)?;
-    socket.set_tcp_keepalive(
-        &TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_EVERY).with_retries(KEEPALIVE_TRIES),
-    )?;
+    socket.set_tcp_keepalive(&keepalive())?;
     socket.set_nonblocking(true)?;
     socket.bind(&SockAddr::from(address))?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
+}
+
+fn keepalive() -> TcpKeepalive {
+    TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_EVERY).with_retries(KEEPALIVE_TRIES)
 }
 
 fn unix(path: &Path) -> io::Result<UnixListener> {

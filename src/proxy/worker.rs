@@ -19,17 +19,33 @@ use tokio::sync::watch;
 /// What a worker is told to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    /// Serve what is there, accept nothing; a number for each time that it is said.
+    Hold(u32),
     Serve,
-    /// Accept nothing new, finish what runs, within this time.
-    Drain(Duration),
+    /// Accept nothing new, finish what runs.
+    Drain(Drain),
     /// Drop everything.
     Stop,
+}
+
+/// How a worker ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drain {
+    /// How long it may take; what is left then is cut off.
+    pub span: Duration,
+    /// How long a connection on which nothing is asked is kept for one more request: a caller may be sending it just now,
+    /// and learns from its answer that the connection closes.
+    pub grace: Duration,
+    /// Another process has the listening sockets: what waits there is for it to take.
+    pub handed_over: bool,
 }
 
 /// The running workers.
 #[derive(Debug)]
 pub struct Workers {
     phase: watch::Sender<Phase>,
+    /// The last hold, and how many workers have heard it.
+    held: watch::Sender<(u32, usize)>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -42,14 +58,32 @@ impl Workers {
     where
         S: Fn(&Rc<Worker>) -> io::Result<()> + Clone + Send + 'static,
     {
-        let mut workers = Self { phase: watch::Sender::new(Phase::Serve), threads: Vec::with_capacity(count) };
+        let workers = Self::start_held(count, serve)?;
+        workers.open();
+        Ok(workers)
+    }
+
+    /// As [`Workers::start`], but they accept nothing before [`Workers::open`].
+    ///
+    /// # Errors
+    /// As for [`Workers::start`].
+    pub fn start_held<S>(count: usize, serve: S) -> io::Result<Self>
+    where
+        S: Fn(&Rc<Worker>) -> io::Result<()> + Clone + Send + 'static,
+    {
+        let mut workers = Self {
+            phase: watch::Sender::new(Phase::Hold(0)),
+            held: watch::Sender::new((0, 0)),
+            threads: Vec::with_capacity(count),
+        };
         for index in 0..count {
             let phase = workers.phase.subscribe();
+            let held = workers.held.clone();
             let serve = serve.clone();
             let (started, start) = std::sync::mpsc::channel();
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{index}"))
-                .spawn(move || run(index, phase, &serve, &started))?;
+                .spawn(move || run(index, phase, held, &serve, &started))?;
             workers.threads.push(thread);
             match start.recv() {
                 Ok(Ok(())) => {}
@@ -60,12 +94,42 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Tells every worker to accept nothing new, to finish what runs within `span`, and then to end.
-    pub fn drain(&self, span: Duration) {
+    /// Lets every worker accept.
+    pub fn open(&self) {
         self.phase.send_if_modified(|phase| {
-            let first = *phase == Phase::Serve;
+            let held = matches!(phase, Phase::Hold(_));
+            if held {
+                *phase = Phase::Serve;
+            }
+            held
+        });
+    }
+
+    /// Has every worker accept nothing until [`Workers::open`], and waits until each has heard it: whatever a worker was
+    /// in the middle of without letting go of its thread is over then. Blocks the thread; whether all have heard it
+    /// within `patience`.
+    pub fn hold(&self, patience: Duration) -> bool {
+        let round = self.held.borrow().0.wrapping_add(1);
+        self.held.send_replace((round, 0));
+        self.phase.send_replace(Phase::Hold(round));
+        // A few looks: the workers answer within a turn of their loops.
+        let mut left = patience;
+        while self.held.borrow().1 < self.threads.len() {
+            if left.is_zero() {
+                return false;
+            }
+            std::thread::sleep(LOOK_EVERY);
+            left = left.saturating_sub(LOOK_EVERY);
+        }
+        true
+    }
+
+    /// Tells every worker to accept nothing new, to finish what runs, and then to end.
+    pub fn drain(&self, drain: Drain) {
+        self.phase.send_if_modified(|phase| {
+            let first = matches!(phase, Phase::Serve | Phase::Hold(_));
             if first {
-                *phase = Phase::Drain(span);
+                *phase = Phase::Drain(drain);
             }
             first
         });
@@ -102,8 +166,13 @@ impl Drop for Workers {
     }
 }
 
-fn run<S>(index: usize, mut phase: watch::Receiver<Phase>, serve: &S, started: &std::sync::mpsc::Sender<io::Result<()>>)
-where
+fn run<S>(
+    index: usize,
+    mut phase: watch::Receiver<Phase>,
+    held: watch::Sender<(u32, usize)>,
+    serve: &S,
+    started: &std::sync::mpsc::Sender<io::Result<()>>,
+) where
     S: Fn(&Rc<Worker>) -> io::Result<()>,
 {
     let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
@@ -116,6 +185,8 @@ where
     let worker = Rc::new(Worker {
         index,
         draining: Cell::new(false),
+        drain: Cell::new(None),
+        phase: phase.clone(),
         awake: Cell::new(0),
         tasks: RefCell::new(Slab::new()),
         idle: tokio::sync::Notify::new(),
@@ -128,17 +199,29 @@ where
         if failed {
             return;
         }
-        let span = match phase.wait_for(|phase| *phase != Phase::Serve).await.map(|phase| *phase) {
-            Ok(Phase::Drain(span)) => span,
-            _ => return,
+        let mut known = Phase::Hold(0);
+        let drain = loop {
+            match phase.wait_for(|phase| *phase != known).await.map(|phase| *phase) {
+                Ok(Phase::Drain(drain)) => break drain,
+                Ok(Phase::Hold(round)) => {
+                    known = Phase::Hold(round);
+                    held.send_modify(|(last, heard)| {
+                        if *last == round {
+                            *heard += 1;
+                        }
+                    });
+                }
+                Ok(Phase::Serve) => known = Phase::Serve,
+                Ok(Phase::Stop) | Err(_) => return,
+            }
         };
-        worker.drain();
+        worker.drain(drain);
         let stop = async {
             let _ = phase.wait_for(|phase| *phase == Phase::Stop).await;
         };
         tokio::select! {
             () = worker.emptied() => {}
-            () = tokio::time::sleep(span) => {
+            () = tokio::time::sleep(drain.span) => {
                 tracing::warn!(left = worker.tasks(), "the drain ran out of time: the rest is cut off");
             }
             () = stop => {}
@@ -153,6 +236,8 @@ where
 pub struct Worker {
     index: usize,
     draining: Cell<bool>,
+    drain: Cell<Option<Drain>>,
+    phase: watch::Receiver<Phase>,
     /// Idle connections that keep their buffers.
     awake: Cell<usize>,
     /// Tasks that serve callers, with the waker that tells them of a drain.
@@ -197,7 +282,25 @@ impl Worker {
         Task { key, worker: Rc::clone(self) }
     }
 
-    fn drain(&self) {
+    /// How long an idle connection waits for one more request, in a drain.
+    pub fn grace(&self) -> Duration {
+        self.drain.get().map_or(Duration::ZERO, |drain| drain.grace)
+    }
+
+    /// Whether another process has the listening sockets.
+    pub fn has_handed_over(&self) -> bool {
+        self.drain.get().is_some_and(|drain| drain.handed_over)
+    }
+
+    /// Whether it accepts, as a future for either change.
+    pub async fn accepts(&self, wanted: bool) {
+        let accepts = |phase: &Phase| !matches!(phase, Phase::Hold(_)) == wanted;
+        // An error: the workers are gone, and this task with them.
+        let _ = self.phase.clone().wait_for(accepts).await;
+    }
+
+    fn drain(&self, drain: Drain) {
+        self.drain.set(Some(drain));
         self.draining.set(true);
         // Collected first: a waker may run anything.
         let wakers: Vec<Waker> = self.tasks.borrow_mut().iter_mut().filter_map(|(_, waker)| waker.take()).collect();
@@ -273,6 +376,8 @@ impl Drop for Awake {
 
 /// Idle connections of one worker that may keep their buffers (about 20 KiB each).
 const AWAKE_MAX: usize = 32;
+/// How often a hold looks whether all have heard it.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Places for tasks that an idle worker keeps.
 const KEPT_TASKS: usize = 1024;
 

@@ -35,5 +35,6 @@ mod streaming;
 mod streams;
 mod tools;
 mod trying_out;
+mod upgrade;
 mod upstreams;
 mod wire;

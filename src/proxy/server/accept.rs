@@ -53,9 +53,17 @@ impl Socket {
 async fn accept<H: Handler>(socket: Socket, door: Rc<Door<H>>, mut task: Task) {
     let mut failing = false;
     loop {
+        let worker = Rc::clone(task.worker());
         let accepted = tokio::select! {
             biased;
             () = &mut task => break,
+            () = worker.accepts(false) => {
+                // Only a drain or the leave to go on ends the wait.
+                tokio::select! {
+                    () = &mut task => break,
+                    () = worker.accepts(true) => continue,
+                }
+            }
             accepted = socket.accept() => accepted,
         };
         match accepted {
@@ -78,6 +86,9 @@ async fn accept<H: Handler>(socket: Socket, door: Rc<Door<H>>, mut task: Task) {
                 }
             }
         }
+    }
+    if task.worker().has_handed_over() {
+        return;
     }
     // Closing a socket of a reuseport group resets what it has queued: take that in first.
     while let Ok(Ok(accepted)) = timers::within(Duration::ZERO, socket.accept()).await {

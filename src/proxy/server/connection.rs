@@ -28,7 +28,7 @@ use super::state::{Hold, State, Tracked, UnderWay, Wait};
 use super::stats::Stats;
 use super::streams::Streams;
 use super::{ConnInfo, Event, Handler, Settings, Shared, TlsInfo};
-use crate::proxy::timers::{Deadline, within};
+use crate::proxy::timers::{Deadline, pause, within};
 use crate::proxy::worker::{Awake, Task};
 
 /// Serves one connection. Whatever happens to it stays with it.
@@ -104,7 +104,7 @@ impl<H: Handler> Setup<'_, H> {
             biased;
             () = self.stream.readable() => {}
             () = &mut self.deadline => return count_timeout(Wait::Head(0), self.door),
-            () = drained(self.task) => return,
+            () = forsaken(self.task) => return,
         }
         let mut ahead = BytesMut::with_capacity(READ_AHEAD);
         // Usually one read: a request's first bytes come together.
@@ -113,7 +113,7 @@ impl<H: Handler> Setup<'_, H> {
                 biased;
                 read = self.stream.read_buf(&mut ahead) => read,
                 () = &mut self.deadline => return count_timeout(Wait::Head(0), self.door),
-                () = drained(self.task) => return,
+                () = forsaken(self.task) => return,
             };
             if matches!(read, Ok(0) | Err(_)) {
                 return;
@@ -186,6 +186,7 @@ async fn speak<H: Handler>(
         connection: Rc::new(connection),
         settings: Arc::clone(&settings),
         shared: Arc::clone(&door.shared),
+        worker: Rc::clone(task.worker()),
     });
     let requests = Arc::clone(&state);
     let service = service_fn(move |mut request: Request<Incoming>| {
@@ -207,6 +208,7 @@ async fn speak<H: Handler>(
         current: Wait::Head(0),
         task,
         closing: false,
+        draining: false,
         resting: false,
         awake: None,
     };
@@ -287,6 +289,8 @@ struct Drive<'a> {
     current: Wait,
     task: &'a Task,
     closing: bool,
+    /// It is told to end, and may answer once more.
+    draining: bool,
     /// The deadline, when it passes, means that the connection gives its buffers back, not that it ends.
     resting: bool,
     /// The leave to keep the buffers while idle.
@@ -296,9 +300,17 @@ struct Drive<'a> {
 impl Drive<'_> {
     async fn run<C: Graceful>(&mut self, mut connection: Pin<&mut C>) -> Result<(), End> {
         std::future::poll_fn(|context| {
-            if !self.closing && self.task.poll_drain(context).is_ready() {
-                self.closing = true;
-                connection.as_mut().close();
+            if !self.draining && !self.closing && self.task.poll_drain(context).is_ready() {
+                self.draining = true;
+                if self.http2 {
+                    self.closing = true;
+                    connection.as_mut().close();
+                } else {
+                    // One more answer, which says that the connection closes: see `respond`.
+                    self.resting = false;
+                    self.awake = None;
+                    self.wait_for_last(self.state.wait(false));
+                }
             }
             if let Poll::Ready(result) = connection.as_mut().poll(context) {
                 return Poll::Ready(result.map_err(End::Failed));
@@ -373,7 +385,7 @@ impl Drive<'_> {
         tokio::select! {
             biased;
             () = io.readable() => true,
-            () = drained(self.task) => false,
+            () = forsaken(self.task) => false,
             () = &mut self.deadline => {
                 stats.idle_closed.add();
                 false
@@ -384,7 +396,7 @@ impl Drive<'_> {
     /// Whether the connection is to give its buffers back now, since it is idle and many others that are have kept
     /// theirs. If it need not, it keeps them for a while.
     fn rests_at_once(&mut self) -> bool {
-        let idle = matches!(self.current, Wait::Request(_)) && !self.http2 && !self.closing && self.state.at_rest();
+        let idle = matches!(self.current, Wait::Request(_)) && !self.http2 && !self.closing && !self.draining && self.state.at_rest();
         if self.resting || !idle || self.settings.keep_alive <= self.settings.awake {
             return false;
         }
@@ -394,6 +406,14 @@ impl Drive<'_> {
             self.deadline.reset(self.settings.awake);
         }
         self.awake.is_none()
+    }
+
+    /// Sets the deadline of a connection that may answer once more: what is not under way yet has not long to begin.
+    fn wait_for_last(&mut self, wait: Wait) {
+        self.current = wait;
+        if matches!(wait, Wait::Request(_)) || (matches!(wait, Wait::Head(_)) && !self.state.has_heard()) {
+            self.deadline.reset(self.task.worker().grace());
+        }
     }
 
     /// Sets the deadline anew if the connection waits for something else than before.
@@ -407,6 +427,7 @@ impl Drive<'_> {
         self.awake = None;
         match wait {
             Wait::Head(_) => self.deadline.reset(self.settings.header_read),
+            Wait::Request(_) if self.draining => self.deadline.reset(self.task.worker().grace()),
             Wait::Request(_) => self.deadline.reset(self.settings.keep_alive),
             Wait::Reader(_) => self.deadline.reset(self.settings.body_idle),
             Wait::Handler => self.deadline.clear(),
@@ -498,6 +519,12 @@ fn count_failure<H: Handler>(error: &hyper::Error, door: &Door<H>) {
 
 async fn drained(task: &Task) {
     std::future::poll_fn(|context| task.poll_drain(context)).await;
+}
+
+/// Ready once the worker drains and the time is over in which a caller may still be sending what it asks.
+async fn forsaken(task: &Task) {
+    drained(task).await;
+    pause(task.worker().grace()).await;
 }
 
 /// Tells that a connection was there, and whether it panicked outside a handler: then its task ends, and nothing else.

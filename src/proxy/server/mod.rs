@@ -203,20 +203,36 @@ where
     H: Handler,
     M: Fn(usize) -> H + Clone + Send + 'static,
 {
+    let workers = serve_held(bound, count, shared, make)?;
+    workers.open();
+    Ok(workers)
+}
+
+/// As [`serve`], but nothing is accepted before [`Workers::open`].
+///
+/// # Errors
+/// As for [`serve`].
+pub fn serve_held<H, M>(bound: Vec<Bound>, count: usize, shared: Arc<Shared>, make: M) -> std::io::Result<Workers>
+where
+    H: Handler,
+    M: Fn(usize) -> H + Clone + Send + 'static,
+{
     let bound = Arc::new(parking_lot::Mutex::new(bound));
-    Workers::start(count, move |worker| {
+    Workers::start_held(count, move |worker| {
         let handler = Rc::new(make(worker.index()));
         for listener in bound.lock().iter_mut() {
-            let Some(socket) = listener.sockets.pop() else {
-                continue;
-            };
-            let door = accept::Door {
-                address: Arc::new(listener.address.clone()),
-                tls: listener.tls.clone(),
-                shared: Arc::clone(&shared),
-                handler: Rc::clone(&handler),
-            };
-            accept::open(socket, door, worker)?;
+            // Its own one; more than one where another process left more than there are workers.
+            let share = listener.sockets.len().div_ceil(count.saturating_sub(worker.index()).max(1));
+            let address = Arc::new(listener.address.clone());
+            for socket in listener.sockets.drain(..share) {
+                let door = accept::Door {
+                    address: Arc::clone(&address),
+                    tls: listener.tls.clone(),
+                    shared: Arc::clone(&shared),
+                    handler: Rc::clone(&handler),
+                };
+                accept::open(socket, door, worker)?;
+            }
         }
         Ok(())
     })

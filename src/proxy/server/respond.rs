@@ -11,6 +11,7 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 
 use super::{ConnInfo, Event, Handler, Settings, Shared};
+use crate::proxy::worker::Worker;
 
 /// What the requests of one connection share.
 pub(super) struct Served<H> {
@@ -18,9 +19,22 @@ pub(super) struct Served<H> {
     pub(super) connection: Rc<ConnInfo>,
     pub(super) settings: Arc<Settings>,
     pub(super) shared: Arc<Shared>,
+    pub(super) worker: Rc<Worker>,
 }
 
+/// Answers; in a drain, the answer says that it is the connection's last. HTTP/2 says so by itself (GOAWAY).
 pub(super) async fn respond<H: Handler>(served: &Served<H>, request: Request<Incoming>) -> Response<H::Body> {
+    let mut answer = answer(served, request).await;
+    if served.worker.is_draining()
+        && !served.connection.http2
+        && answer.status() != StatusCode::SWITCHING_PROTOCOLS
+    {
+        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    answer
+}
+
+async fn answer<H: Handler>(served: &Served<H>, request: Request<Incoming>) -> Response<H::Body> {
     let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
     if target > served.settings.target_bytes {
         served.shared.stats.oversized_heads.add();

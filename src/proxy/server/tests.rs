@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use super::{ConnInfo, Handler, Settings, Shared, serve};
 use crate::policy::address::NetSet;
 use crate::proxy::listener::{Address, Listen, bind};
-use crate::proxy::worker::Workers;
+use crate::proxy::worker::{Drain, Workers};
 
 /// Answers by path; `/hold` answers when `released`.
 #[derive(Clone)]
@@ -440,6 +440,11 @@ fn a_panic_is_one_500_and_costs_nobody_else_anything() {
     assert_eq!(server.shared.stats.panics.value(), 4);
 }
 
+/// A drain that closes idle connections at once.
+fn whole(span: Duration) -> Drain {
+    Drain { span, grace: Duration::ZERO, handed_over: false }
+}
+
 #[test]
 fn a_drain_finishes_what_is_under_way_and_then_ends() {
     let server = start(Settings::default());
@@ -450,7 +455,7 @@ fn a_drain_finishes_what_is_under_way_and_then_ends() {
     idle.write_all(b"GET /a HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
     read_answer(&mut idle, "GET /a");
 
-    server.workers.drain(DEADLINE);
+    server.workers.drain(whole(DEADLINE));
     assert_eq!(read_to_end(&mut idle), "", "an idle connection is closed");
     wait_until("nobody listens", || TcpStream::connect(server.address).is_err());
     assert!(!server.workers.ended());
@@ -466,7 +471,7 @@ fn a_drain_that_runs_out_of_time_cuts_off() {
     let mut held = server.connect();
     held.write_all(b"GET /hold HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
     server.await_held(1);
-    server.workers.drain(Duration::from_millis(100));
+    server.workers.drain(whole(Duration::from_millis(100)));
     server.workers.join();
     assert_eq!(read_to_end(&mut held), "");
 }

@@ -1,0 +1,132 @@
+//! The process that leaves its place.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Seek};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::Anew;
+use super::relay::Remote;
+use super::wire::Wire;
+use crate::app::RunningGateway;
+
+impl RunningGateway {
+    /// Starts the program anew and leaves everything to it: listening sockets, local buckets, callers that wait. What is
+    /// under way here goes on; [`RunningGateway::drain`] ends it. `announce` is told the new process's number when nothing
+    /// but its death can go wrong any more, and this one's if that happens after all. Blocks the thread.
+    ///
+    /// # Errors
+    /// Why the new process did not take over; then it is gone, and this one serves as before.
+    pub fn hand_over(&self, anew: &Anew, announce: &dyn Fn(u32)) -> Result<u32, String> {
+        if std::process::id() == 1 {
+            return Err("as process 1 its container ends with it: replace the container instead".to_owned());
+        }
+        if self.relay.as_ref().is_some_and(|relay| !relay.ended()) {
+            return Err("the gateway before this one has not ended yet".to_owned());
+        }
+        let kept = self.kept.lock();
+        if kept.is_empty() {
+            return Err("it drains already".to_owned());
+        }
+        let (here, there) = UnixStream::pair().map_err(|error| error.to_string())?;
+        let mut child = start(anew, there).map_err(|error| format!("{}: {error}", anew.program.display()))?;
+        let pid = child.id();
+        tracing::info!(pid, "a new process takes over");
+        match self.converse(Wire::new(here), &kept, pid, announce) {
+            Ok(()) => {
+                self.handed_over.store(true, Ordering::Release);
+                Ok(pid)
+            }
+            Err(error) => Err(self.take_back(&mut child, &error)),
+        }
+    }
+
+    fn converse(
+        &self,
+        mut wire: Wire,
+        kept: &[crate::proxy::listener::Kept],
+        pid: u32,
+        announce: &dyn Fn(u32),
+    ) -> io::Result<()> {
+        let gone = || io::Error::new(io::ErrorKind::UnexpectedEof, "it ended before it served");
+        let listeners: Value = kept.iter().map(|one| json!([one.wanted, one.sockets.len()])).collect();
+        let descriptors: Vec<_> = kept.iter().flat_map(|one| one.sockets.iter().map(AsFd::as_fd)).collect();
+        wire.patience(Some(READY_WITHIN))?;
+        wire.send("hello", &json!({ "version": VERSION, "listeners": listeners }))?;
+        wire.send_descriptors(&descriptors)?;
+        wire.expect("ready")?.ok_or_else(gone)?;
+
+        // No reload in between: it would change the limits whose buckets go.
+        let _state = self.core.state.lock();
+        let snapshot = self.core.gateway.current.load_full();
+        snapshot.limiter.freeze();
+        // After this no worker is in the middle of a draw that began before the freeze.
+        let workers = self.workers.as_ref().ok_or_else(gone)?;
+        if !workers.hold(HELD_WITHIN) {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "a worker did not stop accepting"));
+        }
+        let mut buckets = File::from(rustix::fs::memfd_create("tollgate", rustix::fs::MemfdFlags::CLOEXEC)?);
+        let mut out = BufWriter::new(&mut buckets);
+        snapshot.limiter.local().save(&mut out).map_err(io::Error::other)?;
+        out.into_inner().map_err(|error| error.into_error())?;
+        buckets.rewind()?;
+        wire.patience(Some(SERVING_WITHIN))?;
+        wire.send("state", &Value::Null)?;
+        wire.send_descriptors(&[buckets.as_fd()])?;
+        drop(buckets);
+        let limits = wire.expect("serving")?.ok_or_else(gone)?;
+        // Before it speaks for itself: the service manager listens only to the one it knows.
+        announce(pid);
+        wire.send("go", &Value::Null)?;
+        match Remote::start(wire, &limits) {
+            Ok(remote) => snapshot.limiter.hand_to(Arc::new(remote)),
+            // What still comes here is decided by what was last known here.
+            Err(error) => {
+                tracing::error!(%error, "no thread for what the last requests draw: they draw here");
+                snapshot.limiter.thaw();
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the new process, and serves as before.
+    fn take_back(&self, child: &mut Child, error: &io::Error) -> String {
+        // First of all: while it lives it might believe that this process has died, and serve.
+        let _ = child.kill();
+        let ended = child.wait();
+        self.core.gateway.current.load().limiter.thaw();
+        if let Some(workers) = &self.workers {
+            workers.open();
+        }
+        match ended {
+            Ok(status) if status.code().is_some_and(|code| code != 0) => format!("{error} ({status}; it says why)"),
+            _ => error.to_string(),
+        }
+    }
+}
+
+/// Starts the new process; nothing of its end of the socket stays here, so that its death is seen.
+fn start(anew: &Anew, there: UnixStream) -> io::Result<Child> {
+    Command::new(&anew.program)
+        .args(&anew.arguments)
+        .stdin(Stdio::from(OwnedFd::from(there)))
+        // They were for this process.
+        .env_remove("LISTEN_PID")
+        .env_remove("LISTEN_FDS")
+        .env_remove("LISTEN_FDNAMES")
+        .spawn()
+}
+
+/// Changes when two versions could misunderstand each other.
+pub(super) const VERSION: u64 = 1;
+/// To read the configuration, and whatever else may take time: this process serves meanwhile.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+const HELD_WITHIN: Duration = Duration::from_secs(5);
+/// To install the buckets: callers wait meanwhile.
+const SERVING_WITHIN: Duration = Duration::from_secs(20);

@@ -1,0 +1,152 @@
+//! Messages and descriptors over a socket between two processes.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg,
+    sendmsg,
+};
+use serde_json::Value;
+
+/// One end of the conversation.
+#[derive(Debug)]
+pub(super) struct Wire(UnixStream);
+
+impl Wire {
+    pub(super) fn new(stream: UnixStream) -> Self {
+        Self(stream)
+    }
+
+    /// How long one answer may take; `None`: as long as it likes.
+    pub(super) fn patience(&self, patience: Option<Duration>) -> io::Result<()> {
+        self.0.set_read_timeout(patience)?;
+        self.0.set_write_timeout(patience)
+    }
+
+    /// Sends a message: what it is, and what it says.
+    pub(super) fn send(&mut self, kind: &str, value: &Value) -> io::Result<()> {
+        let text = serde_json::to_vec(&serde_json::json!([kind, value]))?;
+        let length = u32::try_from(text.len()).map_err(|_| invalid("a message of no sensible length"))?;
+        let mut message = length.to_le_bytes().to_vec();
+        message.extend(text);
+        self.0.write_all(&message)
+    }
+
+    /// The next message; `None`: the other process is gone.
+    pub(super) fn receive(&mut self) -> io::Result<Option<(String, Value)>> {
+        let mut length = [0; 4];
+        match self.0.read_exact(&mut length) {
+            Err(error) if is_gone(&error) => return Ok(None),
+            read => read?,
+        }
+        let length = u32::from_le_bytes(length);
+        if length > MESSAGE_MAX {
+            return Err(invalid("a message of no sensible length"));
+        }
+        let mut text = vec![0; length as usize];
+        match self.0.read_exact(&mut text) {
+            Err(error) if is_gone(&error) => return Ok(None),
+            read => read?,
+        }
+        let mut message: Value = serde_json::from_slice(&text)?;
+        match message.as_array_mut().map(Vec::as_mut_slice) {
+            Some([Value::String(kind), value]) => Ok(Some((std::mem::take(kind), value.take()))),
+            _ => Err(invalid("a message of no known form")),
+        }
+    }
+
+    /// The next message, which must be of this kind; `None`: the other process is gone.
+    pub(super) fn expect(&mut self, wanted: &str) -> io::Result<Option<Value>> {
+        match self.receive()? {
+            Some((kind, value)) if kind == wanted => Ok(Some(value)),
+            Some((kind, _)) => Err(invalid(&format!("`{kind}` came where `{wanted}` was due"))),
+            None => Ok(None),
+        }
+    }
+
+    /// Sends descriptors; the other side knows how many.
+    pub(super) fn send_descriptors(&self, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        for some in descriptors.chunks(AT_ONCE) {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(AT_ONCE))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            if !control.push(SendAncillaryMessage::ScmRights(some)) {
+                return Err(invalid("no space for the descriptors"));
+            }
+            // Descriptors travel with a byte.
+            sendmsg(&self.0, &[IoSlice::new(b"d")], &mut control, SendFlags::NOSIGNAL)?;
+        }
+        Ok(())
+    }
+
+    /// Takes this many descriptors.
+    pub(super) fn receive_descriptors(&self, count: usize) -> io::Result<Vec<OwnedFd>> {
+        let mut taken = Vec::with_capacity(count);
+        while taken.len() < count {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(AT_ONCE))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let mut byte = [0];
+            let got = recvmsg(&self.0, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+            let before = taken.len();
+            for message in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                    taken.extend(descriptors);
+                }
+            }
+            if got.bytes == 0 || taken.len() == before {
+                return Err(invalid("descriptors were due, and none came"));
+            }
+        }
+        Ok(taken)
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+    )
+}
+
+fn invalid(words: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, words.to_owned())
+}
+
+/// Both processes are ours: this only keeps a mistake from taking all memory.
+const MESSAGE_MAX: u32 = 64 << 20;
+/// Linux passes 253 at once at most.
+const AT_ONCE: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::Wire;
+
+    #[test]
+    fn messages_and_descriptors_arrive_and_an_end_is_told() {
+        let (here, there) = UnixStream::pair().expect("a pair");
+        let (mut here, mut there) = (Wire::new(here), Wire::new(there));
+        let pairs: Vec<_> = (0..300).map(|_| UnixStream::pair().expect("a pair")).collect();
+        let descriptors: Vec<_> = pairs.iter().map(|(one, _)| one.as_fd()).collect();
+        here.send("hello", &serde_json::json!({ "count": 300 })).expect("sent");
+        here.send_descriptors(&descriptors).expect("sent");
+        here.send("next", &serde_json::json!(null)).expect("sent");
+        assert_eq!(there.expect("hello").expect("good").expect("there")["count"], 300);
+        let taken = there.receive_descriptors(300).expect("taken");
+        // They are the same sockets, in the same order.
+        let mut last = UnixStream::from(taken.into_iter().next_back().expect("300"));
+        last.write_all(b"x").expect("written");
+        let mut byte = [0];
+        (&pairs[299].1).read_exact(&mut byte).expect("read");
+        assert_eq!(byte, *b"x");
+        assert!(there.expect("other").is_err(), "another kind than was due");
+        drop(here);
+        assert!(there.receive().expect("an end is no error").is_none());
+    }
+}

@@ -1,0 +1,426 @@
+//! A process leaves its place to another: sockets, buckets, callers. Nothing is lost, nobody is refilled, and a new
+//! process that does not come to serve changes nothing. And: sockets that a service manager holds.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+use crate::harness::{Connection, Reply, Upstream, eventually};
+
+/// A `tollgate` of its own directory, and whatever processes follow it; all are killed when this is dropped.
+struct Service {
+    first: Child,
+    /// The process that serves now.
+    pid: u32,
+    address: SocketAddr,
+    log: Arc<Mutex<String>>,
+    folder: tempfile::TempDir,
+}
+
+impl Service {
+    fn start(config: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a directory");
+        let program = folder.path().join("tollgate");
+        // A program of its own: a test may put another in its place.
+        std::fs::copy(env!("CARGO_BIN_EXE_tollgate"), &program).expect("copied");
+        std::fs::write(folder.path().join("gateway.toml"), config).expect("written");
+        let mut command = Command::new(program);
+        command.arg("run");
+        Self::run(command, folder)
+    }
+
+    fn run(mut command: Command, folder: tempfile::TempDir) -> Self {
+        let mut first = command
+            .current_dir(folder.path())
+            .env("NO_COLOR", "1")
+            .env_remove("TOLLGATE_CONFIG")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let log = Arc::new(Mutex::new(String::new()));
+        let (said, into) = (BufReader::new(first.stderr.take().expect("piped")), Arc::clone(&log));
+        // The processes that follow say what they say to the same pipe.
+        std::thread::spawn(move || {
+            for line in said.lines().map_while(Result::ok) {
+                *into.lock().expect("no panic") += &format!("{line}\n");
+            }
+        });
+        let pid = first.id();
+        let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+        let mut service = Self { first, pid, address: unknown, log, folder };
+        service.await_line("listening", 1);
+        service.address = service.after("listening address=").parse().expect("an address");
+        service
+    }
+
+    fn said(&self) -> String {
+        self.log.lock().expect("no panic").clone()
+    }
+
+    /// The word behind the last of these.
+    fn after(&self, words: &str) -> String {
+        let said = self.said();
+        let rest = said.rsplit_once(words).unwrap_or_else(|| panic!("no {words:?} in:\n{said}")).1;
+        rest.split_whitespace().next().unwrap_or_default().to_owned()
+    }
+
+    fn await_line(&self, words: &str, times: usize) {
+        let there = || self.said().lines().filter(|line| line.contains(words)).count() >= times;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !there() {
+            assert!(Instant::now() < deadline, "it does not say {words:?}:\n{}", self.said());
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+    }
+
+    fn count(&self, words: &str) -> usize {
+        self.said().lines().filter(|line| line.contains(words)).count()
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.pid.to_string()]).status();
+        assert!(sent.expect("kill(1) is there").success());
+    }
+
+    /// Has the next process take over; the old one drains from then on.
+    fn upgrade(&mut self) {
+        let before = self.count(TAKEN);
+        self.signal("USR2");
+        self.await_line(TAKEN, before + 1);
+        self.pid = self.after("a new process has taken over pid=").parse().expect("a number");
+    }
+
+    fn await_end_of_old(&self, times: usize) {
+        self.await_line("the gateway before this one has ended", times);
+    }
+
+    fn connect(&self) -> Connection {
+        Connection::open(self.address)
+    }
+
+    fn get(&self, path: &str) -> u16 {
+        self.connect().request("GET", path, &[]).status
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.first.kill();
+        let _ = self.first.wait();
+        for pid in self.said().split("pid=").skip(1).filter_map(|rest| rest.split_whitespace().next()) {
+            let _ = Command::new("kill").args(["-KILL", pid]).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+const TAKEN: &str = "a new process has taken over";
+
+fn config(workers: usize, routes: &str) -> String {
+    format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\nworkers = {workers}\ntimeouts.drain = \"2s\"\nstate_file = \"state\"\n\
+         [admin]\nlisten = \"127.0.0.1:0\"\n[log]\naccess = \"off\"\n{routes}"
+    )
+}
+
+fn limited(path: &str, rate: &str, burst: u64, upstream: &str) -> String {
+    let name = path.trim_matches('/');
+    format!(
+        "[limits.{name}]\nrate = \"{rate}\"\nburst = {burst}\nper = \"everyone\"\n\
+         [[routes]]\nmatch = \"{path}\"\nupstream = \"{upstream}\"\nlimits = [\"{name}\"]\n"
+    )
+}
+
+#[test]
+fn upgrades_under_load_lose_no_request_and_refill_nobody() {
+    const BURST: u64 = 150;
+    const RATE: u64 = 10;
+    let routes = limited("/tight", &format!("{RATE}/second"), BURST, "builtin:echo")
+        + &limited("/open", "1000000/second", 1_000_000, "builtin:echo");
+    let mut service = Service::start(&config(2, &routes));
+    let begin = Instant::now();
+    let (stop, admitted, answered) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let address = service.address;
+    let count = |path: &str, status: u16| {
+        answered.fetch_add(1, Ordering::Relaxed);
+        match (path, status) {
+            ("/tight", 200) => _ = admitted.fetch_add(1, Ordering::Relaxed),
+            ("/tight", 429) | ("/open", 200) => {}
+            (path, status) => panic!("{path}: {status}"),
+        }
+    };
+    std::thread::scope(|scope| {
+        let (stop, count) = (&stop, &count);
+        let mut loads = Vec::new();
+        for _ in 0..4 {
+            loads.push(scope.spawn(move || {
+                let mut connection = Connection::open(address);
+                let mut asked = 0_u32;
+                while !stop.load(Ordering::Relaxed) {
+                    asked += 1;
+                    let path = if asked.is_multiple_of(2) { "/tight" } else { "/open" };
+                    if asked.is_multiple_of(7) {
+                        count(path, Connection::open(address).request("GET", path, &[("connection", "close")]).status);
+                        continue;
+                    }
+                    let answer = connection.request("GET", path, &[]);
+                    count(path, answer.status);
+                    if answer.header("connection") == Some("close") {
+                        connection = Connection::open(address);
+                    }
+                }
+            }));
+        }
+        // Connections that rest between two requests.
+        loads.push(scope.spawn(move || {
+            let mut connection = Connection::open(address);
+            while !stop.load(Ordering::Relaxed) {
+                let answer = connection.request("GET", "/tight", &[]);
+                count("/tight", answer.status);
+                if answer.header("connection") == Some("close") {
+                    connection = Connection::open(address);
+                }
+                std::thread::park_timeout(Duration::from_millis(300));
+            }
+        }));
+        loads.push(scope.spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(ask_over_http2(address, stop, count));
+        }));
+        for round in 1..=3 {
+            let before = answered.load(Ordering::Relaxed);
+            eventually("requests go on", || answered.load(Ordering::Relaxed) > before + 50);
+            service.upgrade();
+            service.await_end_of_old(round);
+        }
+        stop.store(true, Ordering::Relaxed);
+        for load in loads {
+            load.join().expect("no request was lost");
+        }
+    });
+    let most = BURST + RATE * (begin.elapsed().as_secs() + 1);
+    let admitted = admitted.into_inner();
+    assert!((BURST..=most).contains(&admitted), "{admitted} admitted, at most {most}");
+    assert_eq!(service.count("cut off"), 0, "{}", service.said());
+}
+
+async fn ask_over_http2(address: SocketAddr, stop: &AtomicBool, count: &(dyn Fn(&str, u16) + Sync)) {
+    let mut sender = None;
+    while !stop.load(Ordering::Relaxed) {
+        let Some(requests) = &mut sender else {
+            let stream = tokio::net::TcpStream::connect(address).await.expect("it listens");
+            let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+            let (requests, connection) = handshake.await.expect("HTTP/2");
+            tokio::spawn(connection);
+            sender = Some(requests);
+            continue;
+        };
+        // It was told to go (GOAWAY).
+        if requests.ready().await.is_err() {
+            sender = None;
+            continue;
+        }
+        let request = http::Request::get("http://a/tight").body(Empty::<Bytes>::new()).expect("a request");
+        let answer = requests.send_request(request).await.expect("an answer");
+        count("/tight", answer.status().as_u16());
+        answer.into_body().collect().await.expect("a whole body");
+    }
+}
+
+#[test]
+fn every_bucket_has_one_owner_while_two_processes_serve() {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let upstream = Upstream::start(move |request| {
+        if request.line().contains("/slow") {
+            held.lock().expect("no panic").recv().expect("released");
+        }
+        Reply::ok("finished")
+    });
+    let routes = limited("/few", "3/day", 3, &upstream.url()) + &limited("/slow", "5/day", 5, &upstream.url());
+    let mut service = Service::start(&config(2, &routes));
+    let mut old = service.connect();
+    let mut other = service.connect();
+    assert_eq!(old.request("GET", "/few", &[]).status, 200, "one of three");
+    release.send(()).expect("the upstream waits");
+    assert_eq!(other.request("GET", "/slow", &[]).status, 200);
+    let mut slow = service.connect();
+    slow.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n");
+    eventually("it is under way", || upstream.seen().iter().filter(|seen| seen.line().contains("/slow")).count() == 2);
+    service.upgrade();
+    assert_eq!(service.get("/few"), 200, "two of three, in the new process");
+    let answer = old.request("GET", "/few", &[]);
+    assert_eq!((answer.status, answer.header("connection")), (200, Some("close")), "three of three, through the old");
+    assert!(old.is_closed());
+    assert_eq!(service.get("/few"), 429);
+    let answer = other.request("GET", "/few", &[]);
+    assert_eq!((answer.status, answer.header("connection")), (429, Some("close")), "nor has the old one any left");
+    release.send(()).expect("the upstream waits");
+    let answer = slow.answer("GET");
+    assert_eq!((answer.status, answer.text().as_str()), (200, "finished"), "what was under way ends well");
+    service.await_end_of_old(1);
+    assert_eq!(service.get("/few"), 429);
+    service.signal("TERM");
+    eventually("the state is saved by the one that has it", || service.folder.path().join("state").exists());
+}
+
+#[test]
+fn a_new_process_that_does_not_come_to_serve_changes_nothing() {
+    let mut service = Service::start(&config(2, &limited("/few", "2/day", 2, "builtin:echo")));
+    let mut connection = service.connect();
+    assert_eq!(connection.request("GET", "/few", &[]).status, 200, "one of two");
+    let file = service.folder.path().join("gateway.toml");
+    let good = std::fs::read_to_string(&file).expect("there");
+    let mut failures = 0;
+    let mut fails = |service: &Service| {
+        service.signal("USR2");
+        failures += 1;
+        service.await_line("no new process has taken over", failures);
+        service.get("/nowhere")
+    };
+
+    // A file it does not understand. (The running process sees the change too, and refuses it.)
+    std::fs::write(&file, good.replace("burst", "brust")).expect("written");
+    assert_eq!(fails(&service), 404);
+    std::fs::write(&file, &good).expect("written");
+
+    // A program that ends at once, one that ends when it has the sockets, one that ends when it has the buckets, one
+    // that says what nobody understands.
+    let program = service.folder.path().join("tollgate");
+    let aside = service.folder.path().join("aside");
+    std::fs::rename(&program, &aside).expect("moved");
+    for (until, say) in [("", ""), ("hello", ""), ("state", ""), ("hello", "nonsense")] {
+        std::fs::write(&program, impostor(until, say)).expect("written");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("made executable");
+        assert_eq!(fails(&service), 404, "{until} {say}");
+    }
+    std::fs::remove_file(&program).expect("removed");
+    assert_eq!(fails(&service), 404, "no program at all");
+    std::fs::rename(&aside, &program).expect("moved");
+
+    assert_eq!(connection.request("GET", "/few", &[]).status, 200, "two of two, on the same connection");
+    assert_eq!(connection.request("GET", "/few", &[]).status, 429, "nothing was refilled");
+    // And after all that it can still be replaced.
+    service.upgrade();
+    assert_eq!(service.get("/few"), 429);
+}
+
+/// A program that goes along until it has received `until`, says `say`, and ends.
+fn impostor(until: &str, say: &str) -> String {
+    format!(
+        r#"#!/usr/bin/env python3
+import json, socket, struct, sys
+until, say = "{until}", "{say}"
+line = socket.socket(fileno=0)
+def send(kind):
+    text = json.dumps([kind, None]).encode()
+    line.sendall(struct.pack("<I", len(text)) + text)
+def receive():
+    length, = struct.unpack("<I", line.recv(4, socket.MSG_WAITALL))
+    return json.loads(line.recv(length, socket.MSG_WAITALL))
+if until:
+    kind, told = receive()
+    line.recvmsg(1, 4096)
+    if until == "state":
+        send("ready")
+        assert receive()[0] == "state"
+if say:
+    send(say)
+sys.exit(3)
+"#
+    )
+}
+
+#[test]
+fn the_next_process_has_its_own_workers_and_listeners() {
+    let routes = limited("/few", "1/day", 1, "builtin:echo");
+    let with = |workers: usize, listen: &str| {
+        config(workers, &routes).replace("listen = \"127.0.0.1:0\"\nworkers", &format!("listen = {listen}\nworkers"))
+    };
+    let mut service = Service::start(&with(3, "[\"127.0.0.1:0\", \"unix:here.sock\"]"));
+    let admin = service.after("the admin listener address=http://").parse::<SocketAddr>().expect("an address");
+    let file = service.folder.path().join("gateway.toml");
+    for (round, (workers, listen)) in
+        [(1, "[\"127.0.0.1:0\", \"unix:here.sock\"]"), (2, "[\"127.0.0.1:0\", \"unix:new.sock\", \"unix:here.sock\"]")]
+            .into_iter()
+            .enumerate()
+    {
+        std::fs::write(&file, with(workers, listen)).expect("written");
+        service.upgrade();
+        let mut connections: Vec<Connection> = (0..40).map(|_| service.connect()).collect();
+        for connection in &mut connections {
+            assert_eq!(connection.request("GET", "/nowhere", &[]).status, 404, "whichever socket it came to");
+        }
+        assert_eq!(Connection::open(admin).request("GET", "/readyz", &[]).status, 200);
+        assert_eq!(over_unix(&service.folder.path().join("here.sock")), 404);
+        service.await_end_of_old(round + 1);
+    }
+    assert_eq!(over_unix(&service.folder.path().join("new.sock")), 404);
+    assert_eq!(over_unix(&service.folder.path().join("here.sock")), 404, "the old process left the file alone");
+}
+
+fn over_unix(path: &Path) -> u16 {
+    use std::io::{Read, Write};
+    let mut stream = std::os::unix::net::UnixStream::connect(path).expect("it listens");
+    stream.write_all(b"GET /nowhere HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{answer:?}"))
+}
+
+/// Binds as a service manager would, and becomes the program.
+const MANAGER: &str = r#"
+import os, socket, sys
+names = sys.argv[1].split()
+sockets = [socket.create_server(("127.0.0.1", 0)) for _ in names]
+text = open("template.toml").read()
+for name, one in zip(names, sockets):
+    text = text.replace(name, "127.0.0.1:%d" % one.getsockname()[1])
+open("gateway.toml", "w").write(text)
+held = [os.dup(one.fileno()) for one in sockets]
+high = [os.dup2(fd, 50 + place) for place, fd in enumerate(held)]
+for place, fd in enumerate(high):
+    os.dup2(fd, 3 + place, inheritable=True)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(names)))
+os.execv(sys.argv[2], [sys.argv[2], "run"])
+"#;
+
+#[test]
+fn sockets_of_a_service_manager_are_taken_and_handed_on() {
+    let template = config(2, &limited("/few", "2/day", 2, "builtin:echo"))
+        .replacen("127.0.0.1:0", "WEB", 1)
+        .replacen("127.0.0.1:0", "ADMIN", 1);
+    let command = |names: &str| {
+        let mut command = Command::new("python3");
+        command.args(["-c", MANAGER, names, env!("CARGO_BIN_EXE_tollgate")]);
+        command
+    };
+    let folder = tempfile::tempdir().expect("a directory");
+    std::fs::write(folder.path().join("template.toml"), &template).expect("written");
+    let mut service = Service::run(command("WEB ADMIN"), folder);
+    let file = std::fs::read_to_string(service.folder.path().join("gateway.toml")).expect("written");
+    assert!(file.contains(&service.address.to_string()), "{file}");
+    assert_eq!(service.get("/few"), 200);
+    service.upgrade();
+    assert_eq!(service.get("/few"), 200);
+    assert_eq!(service.get("/few"), 429);
+    drop(service);
+
+    // A socket that the file does not name.
+    let folder = tempfile::tempdir().expect("a directory");
+    let strange = template.replace("ADMIN", "off").replace("WEB", "127.0.0.1:0");
+    std::fs::write(folder.path().join("template.toml"), strange).expect("written");
+    let output = command("OTHER").current_dir(folder.path()).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("a socket on 127.0.0.1:") && said.contains("server.listen"), "{said}");
+}
