@@ -59,7 +59,9 @@ impl Service {
         let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
         let mut service = Self { first, pid, address: unknown, log, folder };
         service.await_line("listening", 1);
-        service.address = service.after("listening address=").parse().expect("an address");
+        let said = service.said();
+        let first = said.split_once("listening address=").and_then(|(_, rest)| rest.split_whitespace().next());
+        service.address = first.and_then(|first| first.parse().ok()).unwrap_or_else(|| panic!("{said}"));
         service
     }
 
