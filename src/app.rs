@@ -249,11 +249,7 @@ fn start_with(config: Config, options: Options, origin: Origin) -> Result<Runnin
 }
 
 /// The admin listener's socket: one that somebody else bound, or a new one. It is kept too, to be handed on.
-fn admin_door(
-    listen: &admin::Listen,
-    inherited: &mut Vec<Inherited>,
-    kept: &mut Vec<Kept>,
-) -> io::Result<admin::Door> {
+fn admin_door(listen: &admin::Listen, inherited: &mut Vec<Inherited>, kept: &mut Vec<Kept>) -> io::Result<admin::Door> {
     let wanted = handover::admin_place(listen);
     // As the gateway before this one names it, or else by its address, as a service manager would.
     let mut sockets = Inherited::take(inherited, &wanted);

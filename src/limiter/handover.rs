@@ -172,9 +172,7 @@ fn merged(there: &[bool], mine: Draw, theirs: Option<Draw>) -> Draw {
     let granted = mine.granted && theirs.as_ref().is_none_or(|theirs| theirs.granted);
     let mut mine = mine.standings.into_iter();
     let mut theirs = theirs.map(|theirs| theirs.standings).unwrap_or_default().into_iter();
-    let next = |there: &bool| -> Standing {
-        if *there { theirs.next() } else { mine.next() }.unwrap_or(NOT_ASKED)
-    };
+    let next = |there: &bool| -> Standing { if *there { theirs.next() } else { mine.next() }.unwrap_or(NOT_ASKED) };
     Draw { granted, standings: there.iter().map(next).collect() }
 }
 

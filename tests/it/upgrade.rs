@@ -398,9 +398,11 @@ os.execv(sys.argv[2], [sys.argv[2], "run"])
 
 #[test]
 fn sockets_of_a_service_manager_are_taken_and_handed_on() {
-    let template = config(2, &limited("/few", "2/day", 2, "builtin:echo"))
-        .replacen("127.0.0.1:0", "WEB", 1)
-        .replacen("127.0.0.1:0", "ADMIN", 1);
+    let template = config(2, &limited("/few", "2/day", 2, "builtin:echo")).replacen("127.0.0.1:0", "WEB", 1).replacen(
+        "127.0.0.1:0",
+        "ADMIN",
+        1,
+    );
     let command = |names: &str| {
         let mut command = Command::new("python3");
         command.args(["-c", MANAGER, names, env!("CARGO_BIN_EXE_tollgate")]);

@@ -65,10 +65,7 @@ impl Predecessor {
     }
 
     /// Says that the buckets are here, and waits for the word to serve.
-    pub(in crate::app) fn succeed(
-        mut self,
-        current: Arc<ArcSwap<Snapshot>>,
-    ) -> Result<Option<Relay>, StartError> {
+    pub(in crate::app) fn succeed(mut self, current: Arc<ArcSwap<Snapshot>>) -> Result<Option<Relay>, StartError> {
         if self.gone {
             return Ok(None);
         }
@@ -98,7 +95,8 @@ fn greet(wire: &mut Wire) -> io::Result<Vec<Inherited>> {
         sockets.extend((0..count).map(|_| wanted.to_owned()));
     }
     let descriptors = wire.receive_descriptors(sockets.len())?;
-    let inherited = |(wanted, socket): (String, std::os::fd::OwnedFd)| Inherited { wanted: Some(wanted), socket: socket.into() };
+    let inherited =
+        |(wanted, socket): (String, std::os::fd::OwnedFd)| Inherited { wanted: Some(wanted), socket: socket.into() };
     Ok(sockets.into_iter().zip(descriptors).map(inherited).collect())
 }
 

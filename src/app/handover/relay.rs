@@ -17,7 +17,9 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::wire::Wire;
-use crate::limit::{Algorithm, Change, Claim, Draw, Limit, Micros, Placement, Role, Settlement, Standing, Timestamp, Verdict};
+use crate::limit::{
+    Algorithm, Change, Claim, Draw, Limit, Micros, Placement, Role, Settlement, Standing, Timestamp, Verdict,
+};
 use crate::limiter::Successor;
 use crate::proxy::gateway::Snapshot;
 

@@ -396,7 +396,11 @@ impl Drive<'_> {
     /// Whether the connection is to give its buffers back now, since it is idle and many others that are have kept
     /// theirs. If it need not, it keeps them for a while.
     fn rests_at_once(&mut self) -> bool {
-        let idle = matches!(self.current, Wait::Request(_)) && !self.http2 && !self.closing && !self.draining && self.state.at_rest();
+        let idle = matches!(self.current, Wait::Request(_))
+            && !self.http2
+            && !self.closing
+            && !self.draining
+            && self.state.at_rest();
         if self.resting || !idle || self.settings.keep_alive <= self.settings.awake {
             return false;
         }

@@ -25,10 +25,7 @@ pub(super) struct Served<H> {
 /// Answers; in a drain, the answer says that it is the connection's last. HTTP/2 says so by itself (GOAWAY).
 pub(super) async fn respond<H: Handler>(served: &Served<H>, request: Request<Incoming>) -> Response<H::Body> {
     let mut answer = answer(served, request).await;
-    if served.worker.is_draining()
-        && !served.connection.http2
-        && answer.status() != StatusCode::SWITCHING_PROTOCOLS
-    {
+    if served.worker.is_draining() && !served.connection.http2 && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     answer
