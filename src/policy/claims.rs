@@ -38,7 +38,7 @@ impl Identified {
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
     keys: SmallVec<[KeyBytes; 3]>,
-    charges: SmallVec<[Charge; 4]>,
+    charges: SmallVec<[Charge; 3]>,
 }
 
 /// One limit a request is charged on.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
-use smallvec::SmallVec;
 
 use crate::limit::Change;
 use crate::limiter::Permit;
@@ -17,7 +16,8 @@ use field::{Carrier, FieldScanner};
 /// The charges of one request that its response can still change.
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
-    charges: SmallVec<[Charge; 1]>,
+    /// Empty for most requests, and then without memory of its own.
+    charges: Vec<Charge>,
 }
 
 #[derive(Debug)]
