@@ -450,39 +450,49 @@ def features(args, work, up):
 
 
 def scale(args, work, up):
-    """CPU per request against the number of routes, keys and connections; and the plot of it."""
-    series = {"routes": [], "keys": [], "connections": []}
-    for routes in [1, 10, 100, 1000, 10000]:
-        proxy = start_tollgate(args.tollgate, work, up.port, 2, routes=routes)
-        lua = work / "routes.lua"
-        lua.write_text(f'local i=0\nrequest=function() i=(i+7919)%{routes}; return wrk.format("GET","/r"..i.."/a1/x",{{["x-api-key"]="bench"}}) end\n')
-        series["routes"].append((routes, scale_point(proxy, "/1k", args, lua)))
-    for keys in [1, 100, 10_000, 1_000_000, 10_000_000]:
+    """CPU per request against the number of routes, keys and connections; and the plot of it. Every round measures
+    every point, so that what else the machine does falls on all of them."""
+    routes_lua, keys_lua = work / "routes.lua", work / "keys.lua"
+
+    def routes(count):
+        routes_lua.write_text(f'local i=0\nrequest=function() i=(i+7919)%{count}; return wrk.format("GET","/r"..i.."/a1/x",{{["x-api-key"]="bench"}}) end\n')
+        return scale_point(start_tollgate(args.tollgate, work, up.port, 2, routes=count), args, routes_lua)
+
+    def keys(count):
+        keys_lua.write_text(f'math.randomseed(7)\nlocal r=math.random\nrequest=function() return wrk.format("GET","/1k",{{["x-api-key"]="k"..r({count})}}) end\n')
+        return scale_point(start_tollgate(args.tollgate, work, up.port, 2), args, keys_lua)
+
+    def connections(count):
+        """64 at work at most, the others idle."""
         proxy = start_tollgate(args.tollgate, work, up.port, 2)
-        lua = work / "keys.lua"
-        lua.write_text(f'math.randomseed(7)\nlocal r=math.random\nrequest=function() return wrk.format("GET","/1k",{{["x-api-key"]="k"..r({keys})}}) end\n')
-        series["keys"].append((keys, scale_point(proxy, "/1k", args, lua)))
-    for connections in [1, 10, 100, 1000, 10_000]:
-        proxy = start_tollgate(args.tollgate, work, up.port, 2)
-        held = idle_connections(proxy.port, max(0, connections - 64)) if connections > 64 else []
-        series["connections"].append((connections, scale_point(proxy, "/1k", args, None, min(connections, 64))))
+        held = idle_connections(proxy.port, count - 64) if count > 64 else []
+        cost = scale_point(proxy, args, None, min(count, 64))
         for s in held:
             s.close()
-    print("\nCPU us/request of Tollgate, 2 workers, GET 1 KiB")
-    for name, points in series.items():
-        print(f"| {name} | " + " | ".join(f"{n:,}: {cpu:.1f}" for n, cpu in points) + " |")
+        return cost
+
+    points = [(routes, n) for n in [1, 10, 100, 1000, 10_000]]
+    points += [(keys, n) for n in [1, 100, 10_000, 1_000_000, 10_000_000]]
+    points += [(connections, n) for n in [1, 10, 100, 1000, 10_000]]
+    samples = {point: [] for point in points}
+    for number in range(args.rounds):
+        for point in points if number % 2 == 0 else reversed(points):
+            samples[point].append(point[0](point[1]))
+    print(f"\nCPU us/request of Tollgate, 2 workers, GET 1 KiB, median of {args.rounds} rounds")
+    series = {}
+    for (kind, count), costs in samples.items():
+        series.setdefault(kind.__name__, []).append((count, statistics.median(costs)))
+    for name, measured in series.items():
+        print(f"| {name} | " + " | ".join(f"{n:,}: {cpu:.1f}" for n, cpu in measured) + " |")
     plot(series, ROOT / "docs" / "cost-that-does-not-grow.svg")
 
 
-def scale_point(proxy, path, args, lua, connections=64):
+def scale_point(proxy, args, lua, connections=64):
     try:
-        samples = []
-        wrk(proxy.port, path, 1, connections, lua, ["x-api-key: bench"])
-        for _ in range(args.rounds):
-            before = cpu_ns(proxy.process.pid)
-            served = wrk(proxy.port, path, args.seconds, connections, lua, ["x-api-key: bench"])[0]
-            samples.append((cpu_ns(proxy.process.pid) - before) / 1000 / served)
-        return statistics.median(samples)
+        wrk(proxy.port, "/1k", 1, connections, lua, ["x-api-key: bench"])
+        before = cpu_ns(proxy.process.pid)
+        served = wrk(proxy.port, "/1k", args.seconds, connections, lua, ["x-api-key: bench"])[0]
+        return (cpu_ns(proxy.process.pid) - before) / 1000 / served
     finally:
         proxy.stop()
 
@@ -548,6 +558,7 @@ def main():
             raise SystemExit(f"{tool} is missing: apt-get install nginx haproxy wrk nghttp2-client")
     if not Path(args.tollgate).exists():
         raise SystemExit(f"{args.tollgate} is missing: cargo build --release")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started is stopped
     import resource
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(65536, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
     with tempfile.TemporaryDirectory() as folder:
