@@ -23,9 +23,9 @@ impl LocalStore {
         let table = |place: usize| self.tables[claims[place].limit.index].plain();
         let Some(first) = table(0) else { return self.draw_any(claims, now) };
         let mut tables: [&PackedTable; N] = [first; N];
-        for place in 1..N {
+        for (place, own) in tables.iter_mut().enumerate().skip(1) {
             let Some(table) = table(place) else { return self.draw_any(claims, now) };
-            tables[place] = table;
+            *own = table;
         }
         let sites: [Site<'_>; N] = from_fn(|place| tables[place].site(self.seed.tag(claims[place].key)));
         std::hint::black_box(sites.iter().fold(0, |words, site| words ^ site.touch()));
