@@ -157,7 +157,7 @@ fn start_log(settings: &Log) {
         LogLevel::Debug => "debug",
         LogLevel::Trace => "trace",
     };
-    if let Err(error) = log::start(style, level) {
+    if let Err(error) = log::start(style, &format!("{QUIET},{level}")) {
         eprintln!("tollgate: no operations log: {error}");
     }
 }
@@ -176,3 +176,7 @@ fn raise_descriptor_limit() {
 
 /// How often a drain is looked after.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What speaks the protocols warns of what strangers send, such as an HTTP/2 ping's answer that nobody asked for: a line
+/// for each nine bytes. Errors are enough.
+const QUIET: &str = "h2=error,hyper=error,hyper_util=error,rustls=error";

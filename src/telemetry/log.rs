@@ -18,12 +18,11 @@ pub enum Style {
 }
 
 /// Starts the operations log. `filter` is a level (`info`) or a list of them by module (`info,tollgate::store=debug`).
-/// What speaks the protocols tells of errors only, unless it is named there.
 ///
 /// # Errors
 /// When the filter cannot be read, or the process has an operations log already.
 pub fn start(style: Style, filter: &str) -> Result<(), String> {
-    let filter = EnvFilter::builder().parse(format!("{QUIET},{filter}")).map_err(|error| error.to_string())?;
+    let filter = EnvFilter::builder().parse(filter).map_err(|error| error.to_string())?;
     let builder = fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let done = match style {
         Style::Human { colour } => builder.with_ansi(colour).with_target(false).finish().try_init(),
@@ -31,6 +30,3 @@ pub fn start(style: Style, filter: &str) -> Result<(), String> {
     };
     done.map_err(|error| error.to_string())
 }
-
-/// They warn of what strangers send, such as an HTTP/2 ping's answer that nobody asked for: a line for each nine bytes.
-const QUIET: &str = "h2=error,hyper=error,hyper_util=error,rustls=error";

@@ -49,7 +49,7 @@ fn slowhttptest_cannot_disturb_a_bystander() {
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
             assert!(said.contains("service available"), "{what}: it attacked: {said}");
             assert!(!said.contains("NO\n"), "{what}: the service was seen unavailable: {said}");
-            assert!(longest < std::time::Duration::from_secs(2), "{what}: the bystander waited for {longest:?}");
+            assert!(longest < std::time::Duration::from_secs(5), "{what}: the bystander waited for {longest:?}");
         });
     }
 }

@@ -23,7 +23,7 @@ fn http2(gateway: &Gateway, head: &[u8], body: Option<&[u8]>) -> crate::harness:
 fn counted(gateway: &Gateway, prefix: &str) -> u64 {
     let metrics = gateway.admin_get("/metrics").text();
     let lines = metrics.lines().filter(|line| line.starts_with(prefix));
-    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).map(|count| count as u64).sum()
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
 #[test]

@@ -217,7 +217,7 @@ impl Fitness {
             self.back_since.store(0, Ordering::Relaxed);
             return true;
         }
-        fastrand::u64(..100) < (u128::from(since) * 100 / u128::from(whole)).max(10) as u64
+        fastrand::u128(..100) < (u128::from(since) * 100 / u128::from(whole)).max(10)
     }
 
     /// Now, never 0.
