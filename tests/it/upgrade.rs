@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -410,13 +411,28 @@ fn sockets_of_a_service_manager_are_taken_and_handed_on() {
     };
     let folder = tempfile::tempdir().expect("a directory");
     std::fs::write(folder.path().join("template.toml"), &template).expect("written");
-    let mut service = Service::run(command("WEB ADMIN"), folder);
+    let notified = UnixDatagram::bind(folder.path().join("notify")).expect("bound");
+    notified.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+    let heard = || {
+        let mut text = [0; 256];
+        let length = notified.recv(&mut text).expect("a word to the service manager");
+        String::from_utf8_lossy(&text[..length]).trim().to_owned()
+    };
+    let mut manager = command("WEB ADMIN");
+    manager.env("NOTIFY_SOCKET", folder.path().join("notify"));
+    let mut service = Service::run(manager, folder);
+    assert_eq!(heard(), "READY=1");
     let file = std::fs::read_to_string(service.folder.path().join("gateway.toml")).expect("written");
     assert!(file.contains(&service.address.to_string()), "{file}");
     assert_eq!(service.get("/few"), 200);
     service.upgrade();
+    assert_eq!(heard(), format!("MAINPID={}", service.pid), "before the new process speaks for itself");
+    assert_eq!(heard(), "READY=1");
     assert_eq!(service.get("/few"), 200);
     assert_eq!(service.get("/few"), 429);
+    service.await_end_of_old(1);
+    notified.set_nonblocking(true).expect("set");
+    assert!(notified.recv(&mut [0; 256]).is_err(), "the old process does not say that the service ends");
     drop(service);
 
     // A socket that the file does not name.
