@@ -32,7 +32,7 @@ impl Service {
         let folder = tempfile::tempdir().expect("a directory");
         let program = folder.path().join("tollgate");
         // A program of its own: a test may put another in its place.
-        std::fs::copy(env!("CARGO_BIN_EXE_tollgate"), &program).expect("copied");
+        copy(Path::new(env!("CARGO_BIN_EXE_tollgate")), &program);
         std::fs::write(folder.path().join("gateway.toml"), config).expect("written");
         let mut command = Command::new(program);
         command.arg("run");
@@ -124,6 +124,13 @@ impl Drop for Service {
             let _ = Command::new("kill").args(["-KILL", pid]).stderr(Stdio::null()).status();
         }
     }
+}
+
+/// By another process: a file that this one holds open for writing may be held by a child of another test as well, and
+/// cannot be run then.
+fn copy(from: &Path, to: &Path) {
+    let done = Command::new("cp").arg(from).arg(to).status().expect("cp(1) is there");
+    assert!(done.success());
 }
 
 const TAKEN: &str = "a new process has taken over";
@@ -302,7 +309,9 @@ fn a_new_process_that_does_not_come_to_serve_changes_nothing() {
     let aside = service.folder.path().join("aside");
     std::fs::rename(&program, &aside).expect("moved");
     for (until, say) in [("", ""), ("hello", ""), ("state", ""), ("hello", "nonsense")] {
-        std::fs::write(&program, impostor(until, say)).expect("written");
+        let script = service.folder.path().join("script");
+        std::fs::write(&script, impostor(until, say)).expect("written");
+        copy(&script, &program);
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("made executable");
         assert_eq!(fails(&service), 404, "{until} {say}");
     }
