@@ -57,7 +57,7 @@ fn the_core_is_pure() {
 fn nothing_below_the_proxy_names_hyper() {
     let above = ["proxy", "admin", "app", "cli"];
     let below = sources("src").into_iter().filter(|file| !above.contains(&file.module().as_str()));
-    assert_none(below, &["hyper::", "hyper_util::"]);
+    assert_none(below, &["hyper::", "hyper_util"]);
 }
 
 #[test]
