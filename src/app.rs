@@ -420,9 +420,7 @@ impl Core {
             }
             let help = "HTTP/2 streams reset and connections ended by the gateway, by the error code they were told";
             for (code, count) in server::HTTP2_ERRORS.iter().zip(&stats.http2_errors) {
-                if count.value() > 0 {
-                    samples.counter("http2_errors", help, &[("code", code)], count.value());
-                }
+                samples.counter("http2_errors", help, &[("code", code)], count.value());
             }
         });
     }

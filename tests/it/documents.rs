@@ -73,7 +73,7 @@ fn the_metrics_and_admin_pages_of_the_readme_exist() {
     let mut claimed = 0;
     for (at, _) in readme.match_indices("`tollgate_") {
         let name: String =
-            readme[at + 1..].chars().take_while(|letter| letter.is_ascii_lowercase() || *letter == '_').collect();
+            readme[at + 1..].chars().take_while(|&letter| matches!(letter, 'a'..='z' | '0'..='9' | '_')).collect();
         claimed += 1;
         assert!(metrics.contains(&format!("\n{name}")), "the README speaks of {name}, which is not in\n{metrics}");
     }
