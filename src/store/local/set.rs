@@ -583,7 +583,7 @@ mod tests {
                 mover.join().expect("no panic");
                 assert_eq!(seen(&old, 7), None);
                 assert_eq!(seen(&new, 7), Some(2));
-                assert!(Set::new(&*old).lock().is_none(), "nobody draws where nothing is any more");
+                assert!(Set::new(&old).lock().is_none(), "nobody draws where nothing is any more");
             });
         }
     }
@@ -596,13 +596,13 @@ mod tests {
             let (old_too, new_too, closing_too) = (Arc::clone(&old), Arc::clone(&new), Arc::clone(&closing));
             let mover = loom::thread::spawn(move || {
                 closing_too.store(true, Ordering::SeqCst);
-                if !Set::new(&*old_too).is_untouched()
-                    && Set::new(&*old_too).lock().is_some_and(|set| set.find(7).is_some())
+                if !Set::new(&old_too).is_untouched()
+                    && Set::new(&old_too).lock().is_some_and(|set| set.find(7).is_some())
                 {
                     move_seven(&old_too, &new_too);
                 }
             });
-            let entered = Set::new(&*old).enter(|| closing.load(Ordering::SeqCst)).map(|mut set| {
+            let entered = Set::new(&old).enter(|| closing.load(Ordering::SeqCst)).map(|mut set| {
                 let (slot, arrival) = set.hold_smallest();
                 set.write(slot, 7, arrival + 1);
             });
@@ -611,7 +611,7 @@ mod tests {
             }
             mover.join().expect("no panic");
             // Afterwards every draw goes on where the charge is.
-            let later = Set::new(&*old).enter(|| closing.load(Ordering::SeqCst)).is_none();
+            let later = Set::new(&old).enter(|| closing.load(Ordering::SeqCst)).is_none();
             assert!(later, "the old table gives out nothing any more");
             assert_eq!(seen(&new, 7), Some(1), "the charge is neither lost nor made twice");
         });
