@@ -114,8 +114,7 @@ impl Handler for Gateway {
                 let task = Worker::current().map(|worker| worker.task());
                 tokio::task::spawn_local(async move {
                     // A drain waits for it, as for a request.
-                    let _task = task;
-                    let carried = tunnel.run().await;
+                    let carried = tunnel.run(task.as_ref()).await;
                     journal.tunnelled(carried.up);
                     journal.close(carried.down, None);
                 });

@@ -1,20 +1,16 @@
 //! gRPC with grpcio's own server and client on either side: every kind of call over clear text and TLS, deadlines,
 //! refusals in gRPC's words, callers known by their certificates, a stream that lives through a reload.
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
 use crate::encrypted::{authority, issue};
-use crate::harness::Gateway;
+use crate::harness::{Gateway, Peers};
 
-/// grpcio at both ends; it ends when dropped.
+/// grpcio at both ends.
 struct Grpc {
-    child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
+    peers: Peers,
     /// Where it serves in clear text, and over TLS.
     ports: [u64; 2],
 }
@@ -22,62 +18,26 @@ struct Grpc {
 impl Grpc {
     /// `None`: there is no Python with grpcio here.
     fn start(folder: &Path) -> Option<Self> {
-        Self::start_within(folder, 3)
-    }
-
-    fn start_within(folder: &Path, tries: u32) -> Option<Self> {
-        // The system's own Python is the one that has the distribution's package.
-        let python = ["python3", "/usr/bin/python3"].into_iter().find(|python| {
-            let tried = Command::new(python).args(["-c", "import grpc"]).stderr(Stdio::null()).status();
-            tried.is_ok_and(|status| status.success())
-        });
-        let Some(python) = python else {
-            assert!(std::env::var_os("CI").is_none(), "python3-grpcio is not installed");
-            eprintln!("!!! SKIPPED: python3-grpcio is not installed");
-            return None;
-        };
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/grpc_peers.py");
-        let mut child = Command::new(python)
-            .arg(script)
-            .arg(folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("Python runs");
-        let (to, from) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
-        let mut grpc = Self { child, to, from: BufReader::new(from), ports: [0, 0] };
-        let mut line = String::new();
-        grpc.from.read_line(&mut line).expect("text");
-        if line.is_empty() && tries > 1 {
-            // grpcio's own choice of a free port can be taken from under it while other tests open theirs.
-            drop(grpc);
-            return Self::start_within(folder, tries - 1);
+        // grpcio's own choice of a free port can be taken from under it while other tests open theirs.
+        for _ in 0..3 {
+            let mut peers = Peers::start("grpc", "tests/it/grpc_peers.py", &[folder])?;
+            if let Some(ports) = peers.hear_if_alive() {
+                return Some(Self { peers, ports: [0, 1].map(|at| ports[at].as_u64().expect("a port")) });
+            }
         }
-        let ports: Value = serde_json::from_str(&line).expect("two ports");
-        grpc.ports = [0, 1].map(|at| ports[at].as_u64().expect("a port"));
-        Some(grpc)
+        panic!("grpcio does not start");
     }
 
     fn hear(&mut self) -> Value {
-        let mut line = String::new();
-        self.from.read_line(&mut line).expect("text");
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+        self.peers.hear()
     }
 
     fn say(&mut self, what: &Value) {
-        writeln!(self.to, "{what}").expect("it listens");
+        self.peers.say(what);
     }
 
     fn tell(&mut self, what: &Value) -> Value {
-        self.say(what);
-        self.hear()
-    }
-}
-
-impl Drop for Grpc {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.peers.tell(what)
     }
 }
 
@@ -116,7 +76,9 @@ fn every_kind_of_call_passes_in_clear_text_and_lives_through_a_reload() {
 
     grpc.say(&json!({"do": "through", "target": target}));
     assert_eq!(grpc.hear(), "in the middle");
-    gateway.reload(&config.replace("1/hour", "2/hour")).expect("a good configuration");
+    // Limits and routes are others; not even the route that it came by is there any more.
+    let changed = config.replace("1/hour", "2/hour").replace("/t.T/**", "/elsewhere.T/**");
+    gateway.reload(&changed).expect("a good configuration");
     grpc.say(&json!("go on"));
     assert_eq!(grpc.hear(), json!(["re:0", "re:1", "re:2", "re:3", null]));
 }

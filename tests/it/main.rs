@@ -37,4 +37,5 @@ mod tools;
 mod trying_out;
 mod upgrade;
 mod upstreams;
+mod websocket;
 mod wire;

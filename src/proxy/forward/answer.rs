@@ -242,6 +242,7 @@ pub(super) async fn answer(
             .map_err(|_| ForwardError::ResponseTimeout)?
             .map_err(ForwardError::Answer)?;
         let parts = lease.pair.connection.into_parts();
+        let websocket = protocol_name(&protocol).eq_ignore_ascii_case(b"websocket");
         if bridged.is_some() {
             head.status = StatusCode::OK;
             head.headers.remove(SEC_WEBSOCKET_ACCEPT);
@@ -253,6 +254,7 @@ pub(super) async fn answer(
             upstream: parts.io.into_inner(),
             early: parts.read_buf,
             idle,
+            websocket,
             slot: lease.slot,
             hold: bridged,
         };

@@ -1,20 +1,21 @@
-//! After a 101: bytes both ways until one side ends, or nothing moves for too long.
+//! After a 101: bytes both ways until both sides have ended, or nothing moves for too long, or the gateway goes away.
 
-use std::cell::Cell;
-use std::io;
-use std::pin::Pin;
-use std::rc::Rc;
-use std::task::{Context, Poll};
+mod frames;
+mod way;
 
 use bytes::Bytes;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use std::task::Poll;
+use std::time::Duration;
 
 use super::{Slot, Stream};
 use crate::limit::Micros;
 use crate::proxy::server::Hold;
-use crate::proxy::timers;
+use crate::proxy::timers::Deadline;
+use crate::proxy::worker::Task;
+use frames::{Frames, Role};
+use way::Way;
 
 /// An upgraded connection that is to be carried on, by [`Tunnel::run`].
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub struct Tunnel {
     /// What the upstream sent right behind its 101.
     pub(super) early: Bytes,
     pub(super) idle: Micros,
+    /// Whether what it carries are WebSocket frames (RFC 6455).
+    pub(super) websocket: bool,
     pub(super) slot: Slot,
     /// What the client's HTTP/2 connection has under way meanwhile.
     pub(super) hold: Option<Hold>,
@@ -41,76 +44,47 @@ pub struct Carried {
 impl Tunnel {
     /// Carries bytes both ways until both sides have ended, one fails, or nothing moves for the idle timeout.
     /// Runs as a task of its own: the response has been sent by then.
-    pub async fn run(self) -> Carried {
+    ///
+    /// When `task` is told of a drain, a WebSocket's two sides are sent a close frame that says 1001, each between two
+    /// messages, and have a few seconds to answer it. What is carried by other protocols nobody here can end in order:
+    /// it goes on, and is cut off at the drain's end.
+    pub async fn run(self, task: Option<&Task>) -> Carried {
         let _kept = (self.slot, self.hold);
         let Ok(upgraded) = self.client.await else { return Carried::default() };
-        let client = Watched::new(TokioIo::new(upgraded));
-        let upstream = Watched::new(self.upstream);
-        let (up, down) = (Rc::clone(&client.bytes), Rc::clone(&upstream.bytes));
-        let carried = || Carried { up: up.get(), down: down.get() };
-        down.set(self.early.len() as u64);
-        let carry = carry(client, upstream, self.early);
-        let mut carry = std::pin::pin!(carry);
-        loop {
-            let before = carried();
-            if self.idle == Micros::ZERO {
-                let _ = carry.as_mut().await;
-                return carried();
-            }
-            match timers::within(self.idle.into(), carry.as_mut()).await {
-                Ok(_) => return carried(),
-                Err(_) if carried() == before => return before,
-                Err(_) => {}
-            }
+        let (mut client, mut upstream) = (TokioIo::new(upgraded), self.upstream);
+        let frames = |role| self.websocket.then(|| Frames::new(role));
+        let mut up = Way::new(frames(Role::Client), Bytes::new());
+        let mut down = Way::new(frames(Role::Server), self.early);
+        let mut deadline = Deadline::never();
+        if self.idle != Micros::ZERO {
+            deadline.reset(self.idle.into());
         }
+        let (mut seen, mut leaving) = (Carried::default(), false);
+        std::future::poll_fn(|cx| {
+            if self.websocket && !leaving && task.is_some_and(|task| task.poll_drain(cx).is_ready()) {
+                leaving = true;
+                deadline.reset(LAST_WORDS);
+            }
+            let ways =
+                (up.poll(cx, &mut client, &mut upstream, leaving), down.poll(cx, &mut upstream, &mut client, leaving));
+            if let (Poll::Ready(Err(_)), _) | (_, Poll::Ready(Err(_))) | (Poll::Ready(_), Poll::Ready(_)) = ways {
+                return Poll::Ready(());
+            }
+            while deadline.poll_passed(cx).is_ready() {
+                let now = Carried { up: up.read(), down: down.read() };
+                if leaving || now == seen {
+                    return Poll::Ready(());
+                }
+                seen = now;
+                deadline.reset(self.idle.into());
+            }
+            Poll::Pending
+        })
+        .await;
+        Carried { up: up.read(), down: down.read() }
     }
 }
 
-async fn carry<C, U>(mut client: C, mut upstream: U, early: Bytes) -> io::Result<()>
-where
-    C: AsyncRead + AsyncWrite + Unpin,
-    U: AsyncRead + AsyncWrite + Unpin,
-{
-    if !early.is_empty() {
-        client.write_all(&early).await?;
-        client.flush().await?;
-    }
-    tokio::io::copy_bidirectional(&mut client, &mut upstream).await?;
-    Ok(())
-}
-
-/// Counts what is read.
-struct Watched<S> {
-    stream: S,
-    bytes: Rc<Cell<u64>>,
-}
-
-impl<S> Watched<S> {
-    fn new(stream: S) -> Self {
-        Self { stream, bytes: Rc::default() }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let before = buf.filled().len();
-        let outcome = Pin::new(&mut this.stream).poll_read(cx, buf);
-        this.bytes.set(this.bytes.get() + (buf.filled().len() - before) as u64);
-        outcome
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, buf)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
-    }
-}
+/// How long the ends of a WebSocket may take over the message they are in, and over their close frames, when the gateway
+/// goes away.
+const LAST_WORDS: Duration = Duration::from_secs(5);

@@ -226,7 +226,11 @@ async fn speak<H: Handler>(
         let (io, service) = parts;
         // Boxed, so that a connection that rests does not pay for what it does not use.
         let mut connection = Box::new(builder1(&settings).serve_connection(io, service).with_upgrades());
-        match drive.run(Pin::new(&mut *connection)).await {
+        let outcome = drive.run(Pin::new(&mut *connection)).await;
+        if outcome.is_ok() {
+            state.let_go();
+        }
+        match outcome {
             Ok(()) if state.may_be_sending() => return Box::pin(linger(*connection)).await,
             Ok(()) => return,
             Err(End::Failed(error)) => {

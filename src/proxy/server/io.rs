@@ -335,7 +335,9 @@ impl AsyncWrite for Io {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Whoever has sent all that he will is not listened to any more: the socket is closed right after this, which
         // ends it just as well.
-        if self.state.asking() || (matches!(self.transport, Transport::Plain(_)) && !self.state.may_be_sending()) {
+        // The ends of a tunnel do so one after the other.
+        let closes_next = matches!(self.transport, Transport::Plain(_)) && !self.state.may_be_sending();
+        if self.state.asking() || (closes_next && !self.state.is_let_go()) {
             return Poll::Ready(Ok(()));
         }
         self.poll_shutdown_transport(cx)

@@ -33,6 +33,8 @@ pub(super) struct State {
     unwritten: AtomicBool,
     /// The caller will send no more.
     ended: AtomicBool,
+    /// The protocol library has let go of the socket: what it still carries is a tunnel.
+    let_go: AtomicBool,
     /// The last read found nothing.
     dry: AtomicBool,
     /// The protocol library is asked whether it is done, and is not to close the socket over the answer.
@@ -132,6 +134,16 @@ impl State {
     /// Whether a request is under way.
     pub(super) fn is_busy(&self) -> bool {
         self.in_flight.load(Ordering::Relaxed) > 0
+    }
+
+    /// The protocol library has let go of the socket.
+    pub(super) fn let_go(&self) {
+        self.let_go.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether one end of a tunnel is told at once when the other has ended.
+    pub(super) fn is_let_go(&self) -> bool {
+        self.let_go.load(Ordering::Relaxed)
     }
 
     pub(super) fn end(&self) {

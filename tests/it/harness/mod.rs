@@ -4,6 +4,7 @@
 pub(crate) mod client;
 pub(crate) mod frames;
 pub(crate) mod gateway;
+pub(crate) mod peers;
 pub(crate) mod upstream;
 
 use std::io::{self, Read};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use client::Connection;
 pub(crate) use gateway::Gateway;
+pub(crate) use peers::Peers;
 pub(crate) use upstream::{Reply, Upstream};
 
 /// Reads once. A signal in between is no end: a socket with a timeout reports it.

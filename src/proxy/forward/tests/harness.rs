@@ -66,7 +66,10 @@ impl Relay {
         };
         let forwarded = self.forwarder.forward(passage, &self.upstream, request).await?;
         if let Some(tunnel) = forwarded.tunnel {
-            tokio::task::spawn_local(tunnel.run());
+            tokio::task::spawn_local(async move {
+                let task = crate::proxy::worker::Worker::current().map(|worker| worker.task());
+                tunnel.run(task.as_ref()).await
+            });
         }
         Ok(forwarded.response)
     }
@@ -87,7 +90,7 @@ impl Handler for Relay {
 /// A running gateway; it stops when dropped.
 pub(super) struct Gateway {
     pub(super) address: SocketAddr,
-    _workers: Workers,
+    workers: Workers,
 }
 
 /// An upstream at `address` with short bounds.
@@ -175,10 +178,18 @@ pub(super) fn gateway_with(upstream: Upstream, route: Route, conduct: Conduct) -
         conduct: Arc::clone(&conduct),
     })
     .expect("started");
-    Gateway { address, _workers: workers }
+    Gateway { address, workers }
 }
 
 impl Gateway {
+    /// Tells it to go away, and returns when its worker has heard: then it listens no more.
+    pub(super) fn drain(&self) {
+        self.workers.drain(DEADLINE);
+        while TcpStream::connect(self.address).is_ok() {
+            std::thread::yield_now();
+        }
+    }
+
     pub(super) fn connect(&self) -> TcpStream {
         dial(self.address)
     }

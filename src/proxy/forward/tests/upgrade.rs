@@ -63,6 +63,87 @@ fn a_tunnel_in_which_nothing_moves_is_closed() {
 }
 
 #[test]
+fn the_end_of_one_side_is_the_others_at_once() {
+    let origin = Origin::start(|conn| {
+        conn.until("\r\n\r\n")?;
+        conn.send(&format!("{SWITCH}bye"))
+    });
+    let gateway = gateway(upstream(origin.address));
+    let mut client = gateway.connect();
+    client.write_all(UPGRADE).expect("sent");
+    read_head(&mut client).expect("a head");
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).expect("an end in order, though this side has not ended");
+    assert_eq!(rest, b"bye");
+}
+
+/// The gateway goes away while a message of each side is under way: both arrive whole, then the word of farewell.
+#[test]
+fn a_farewell_stands_between_two_messages() {
+    let (drained, go) = std::sync::mpsc::channel::<()>();
+    let (told, heard) = std::sync::mpsc::channel();
+    let go = std::sync::Mutex::new(go);
+    let origin = Origin::start(move |conn| {
+        conn.until("\r\n\r\n")?;
+        conn.send(SWITCH)?;
+        let mut bytes = [0; 17];
+        conn.stream.read_exact(&mut bytes[..4])?;
+        // Half of a message of two frames, which themselves are cut.
+        conn.stream.write_all(&[0x01, 4, b'a', b'b'])?;
+        let _ = go.lock().expect("no panic").recv();
+        conn.stream.write_all(&[b'c', b'd', 0x80, 1])?;
+        conn.stream.write_all(&[b'e', 0x81, 1, b'f'])?;
+        conn.stream.read_exact(&mut bytes[4..])?;
+        let _ = told.send(bytes);
+        Ok(())
+    });
+    let gateway = gateway(upstream(origin.address));
+    let mut client = gateway.connect();
+    client.write_all(UPGRADE).expect("sent");
+    read_head(&mut client).expect("a head");
+    client.write_all(&[0x81, 0x83, 0, 0]).expect("the beginning of a frame");
+    let mut begun = [0; 4];
+    client.read_exact(&mut begun).expect("what came before");
+    gateway.drain();
+    drained.send(()).expect("it waits");
+    client.write_all(&[0, 0, b'x', b'y', b'z', 0x81, 0x80, 0, 0, 0, 0]).expect("its end, and one more");
+    let mut rest = [0; 9];
+    client.read_exact(&mut rest).expect("the end of the message, and the farewell");
+    assert_eq!(rest, [b'c', b'd', 0x80, 1, b'e', 0x88, 2, 0x03, 0xe9], "nothing behind it");
+    let bytes = heard.recv_timeout(super::harness::DEADLINE).expect("told");
+    assert_eq!(&bytes[..9], &[0x81, 0x83, 0, 0, 0, 0, b'x', b'y', b'z']);
+    let farewell = &bytes[9..];
+    assert_eq!(farewell[..2], [0x88, 0x82], "{farewell:?}");
+    assert_eq!([farewell[6] ^ farewell[2], farewell[7] ^ farewell[3]], [0x03, 0xe9]);
+}
+
+#[test]
+fn what_is_no_websocket_is_left_alone() {
+    let origin = Origin::start(|conn| {
+        conn.until("\r\n\r\n")?;
+        conn.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\n")?;
+        loop {
+            let bytes = conn.receive()?;
+            conn.stream.write_all(&bytes)?;
+        }
+    });
+    let raw = Conduct { upgrades: vec!["raw".to_owned()], ..conduct() };
+    let gateway = gateway_with(upstream(origin.address), route(), raw);
+    let mut client = gateway.connect();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\n").expect("sent");
+    read_head(&mut client).expect("a head");
+    gateway.drain();
+    for word in [b"hello", b"again"] {
+        client.write_all(word).expect("sent");
+        let mut back = [0; 5];
+        client.read_exact(&mut back).expect("echoed");
+        assert_eq!(&back, word);
+    }
+    client.shutdown(std::net::Shutdown::Write).expect("ended");
+    assert_eq!(client.read(&mut [0]).expect("the end"), 0, "the drain waits for it");
+}
+
+#[test]
 fn an_upgrade_the_upstream_ignores_is_an_ordinary_answer() {
     let origin = Origin::answering(OK);
     let gateway = gateway(upstream(origin.address));

@@ -1,0 +1,157 @@
+//! One direction of a tunnel. It holds a buffer only while its reader takes less than its writer gives: an idle tunnel
+//! costs none.
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::frames::Frames;
+
+/// One direction of a tunnel.
+#[derive(Debug)]
+pub(super) struct Way {
+    /// Read, and not yet written.
+    pending: Bytes,
+    /// Bytes read.
+    read: u64,
+    /// Where WebSocket frames begin and end; `None`: what is carried is not looked at.
+    frames: Option<Frames>,
+    /// The close frame was put behind what went before: whatever comes is not passed on.
+    left: bool,
+    /// Something was written since the last flush.
+    unflushed: bool,
+    /// Nothing more comes.
+    ended: bool,
+    /// And the other side was told so.
+    done: bool,
+}
+
+impl Way {
+    /// A direction in which `early` was read already.
+    pub(super) fn new(mut frames: Option<Frames>, early: Bytes) -> Self {
+        if let Some(frames) = &mut frames {
+            frames.follow(&early, false);
+        }
+        let read = early.len() as u64;
+        Self { pending: early, read, frames, left: false, unflushed: false, ended: false, done: false }
+    }
+
+    /// Bytes read so far.
+    pub(super) const fn read(&self) -> u64 {
+        self.read
+    }
+
+    /// Carries what there is; ready when `from` has ended and `to` was told. Once `leaving` nothing is passed on behind
+    /// the message under way but a close frame, and `from` is read until it closes too.
+    pub(super) fn poll<R, W>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut R,
+        to: &mut W,
+        leaving: bool,
+    ) -> Poll<io::Result<()>>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        loop {
+            if self.done {
+                return Poll::Ready(Ok(()));
+            }
+            while self.pending.has_remaining() {
+                let written = ready!(Pin::new(&mut *to).poll_write(cx, &self.pending))?;
+                self.wrote(written)?;
+                self.pending.advance(written);
+            }
+            if leaving && !self.left && self.say_goodbye() {
+                continue;
+            }
+            if self.ended {
+                ready!(Pin::new(&mut *to).poll_flush(cx))?;
+                ready!(Pin::new(&mut *to).poll_shutdown(cx))?;
+                self.done = true;
+                continue;
+            }
+            match SCRATCH.with_borrow_mut(|scratch| self.poll_piece(cx, scratch, from, to, leaving)) {
+                Poll::Ready(outcome) => outcome?,
+                Poll::Pending => {
+                    if self.unflushed {
+                        ready!(Pin::new(&mut *to).poll_flush(cx))?;
+                        self.unflushed = false;
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    /// Reads one piece and writes what is taken of it at once; the rest is kept.
+    fn poll_piece<R, W>(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut Vec<u8>,
+        from: &mut R,
+        to: &mut W,
+        leaving: bool,
+    ) -> Poll<io::Result<()>>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        scratch.resize(PIECE, 0);
+        let mut piece = ReadBuf::new(scratch);
+        ready!(Pin::new(from).poll_read(cx, &mut piece))?;
+        let mut rest = piece.filled();
+        self.read += rest.len() as u64;
+        self.ended = rest.is_empty();
+        if let Some(frames) = &mut self.frames {
+            let passed = frames.follow(rest, leaving && !self.left);
+            rest = if self.left { &[] } else { &rest[..passed] };
+            // Its last word, which answers ours or crosses it.
+            self.ended |= self.left && frames.closed();
+        }
+        while !rest.is_empty() {
+            match Pin::new(&mut *to).poll_write(cx, rest) {
+                Poll::Ready(written) => {
+                    let written = written?;
+                    self.wrote(written)?;
+                    rest = &rest[written..];
+                }
+                Poll::Pending => {
+                    self.pending = Bytes::copy_from_slice(rest);
+                    return Poll::Ready(Ok(()));
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Puts a close frame in the place of whatever comes next, if a message has just ended; whether it did.
+    fn say_goodbye(&mut self) -> bool {
+        let Some(frames) = &self.frames else { return false };
+        // A side that has closed by itself is not made to say it twice.
+        if self.ended || frames.closed() || !frames.between_messages() {
+            return false;
+        }
+        self.pending = frames.going_away();
+        self.left = true;
+        true
+    }
+
+    fn wrote(&mut self, written: usize) -> io::Result<()> {
+        self.unflushed = true;
+        if written == 0 { Err(io::ErrorKind::WriteZero.into()) } else { Ok(()) }
+    }
+}
+
+/// Bytes read at once.
+const PIECE: usize = 16 << 10;
+
+thread_local! {
+    /// What is read goes from here straight to its writer.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
