@@ -342,7 +342,10 @@ fn a_fleet_keeps_to_the_partners_quota() {
             let address = fleet[caller % 2].address;
             std::thread::spawn(move || {
                 let mut connection = crate::harness::Connection::open(address);
-                (0..6).map(|_| connection.request("GET", "/v1/x", &HOST)).map(|answer| answer.text()).collect::<Vec<_>>()
+                (0..6)
+                    .map(|_| connection.request("GET", "/v1/x", &HOST))
+                    .map(|answer| answer.text())
+                    .collect::<Vec<_>>()
             })
         })
         .collect();

@@ -184,7 +184,8 @@ pub(super) fn gateway_with(upstream: Upstream, route: Route, conduct: Conduct) -
 impl Gateway {
     /// Tells it to go away, and returns when its worker has heard: then it listens no more.
     pub(super) fn drain(&self) {
-        self.workers.drain(DEADLINE);
+        let grace = std::time::Duration::ZERO;
+        self.workers.drain(crate::proxy::worker::Drain { span: DEADLINE, grace, handed_over: false });
         while TcpStream::connect(self.address).is_ok() {
             std::thread::yield_now();
         }
