@@ -77,6 +77,7 @@ impl Service {
         rest.split_whitespace().next().unwrap_or_default().to_owned()
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the deadline of a test is real time")]
     fn await_line(&self, words: &str, times: usize) {
         let there = || self.said().lines().filter(|line| line.contains(words)).count() >= times;
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -151,6 +152,7 @@ fn limited(path: &str, rate: &str, burst: u64, upstream: &str) -> String {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "what a bucket refills in a process is real time")]
 fn upgrades_under_load_lose_no_request_and_refill_nobody() {
     const BURST: u64 = 150;
     const RATE: u64 = 10;
