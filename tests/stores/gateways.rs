@@ -58,7 +58,7 @@ impl Gateway {
                 .is_some_and(|rest| rest.starts_with(' ') || rest.starts_with("_total "))
         });
         let line = line.unwrap_or_else(|| panic!("no {name} in\n{text}"));
-        line.rsplit(' ').next().and_then(|number| number.parse::<f64>().ok()).unwrap() as u64
+        line.rsplit(' ').next().and_then(|number| number.split('.').next()?.parse().ok()).unwrap()
     }
 }
 

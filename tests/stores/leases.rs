@@ -1,6 +1,8 @@
 //! Leases in Redis: the scripts against the pure core, gateways that share a bucket in parts, a cluster whose slots part
 //! the limits of a request.
 
+#![allow(clippy::cast_possible_truncation, reason = "the numbers of a test are small")]
+
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
