@@ -405,6 +405,16 @@ impl Core {
             }
             shared_store::lease_samples(store, &snapshot.policy.limits, samples);
         });
+        if let Some(tls) = self.tls.clone() {
+            self.gateway.metrics.source("certificates", move |samples| {
+                for (file, expires) in &*tls.expiries() {
+                    let help = "When a certificate, or one of its chain, expires: seconds since the Unix epoch";
+                    let seconds = std::time::Duration::from_micros(expires.as_micros()).as_secs_f64();
+                    let file = file.display().to_string();
+                    samples.gauge("certificate_expiry_timestamp_seconds", help, &[("certificate", &file)], seconds);
+                }
+            });
+        }
         let server = Arc::clone(&self.server);
         self.gateway.metrics.source("connections", move |samples| {
             // Those that were upgraded are among them to their end.

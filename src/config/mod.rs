@@ -223,6 +223,7 @@ fn compile(
 /// been said.
 fn assemble(raw: &raw::RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<Config> {
     let server = validate::server::server(&raw.server, context);
+    validate::server::warn_of_expiry(&raw.server, now, context);
     let admin = validate::server::admin(&raw.admin, &server, context);
     let log = validate::server::log(&raw.log, context);
     let address = validate::server::address(&raw.address, context);

@@ -5,6 +5,7 @@ mod build;
 pub mod callers;
 pub mod claims;
 pub mod descriptor;
+pub mod expiry;
 pub mod explain;
 mod forwarded;
 pub mod identity;

@@ -17,6 +17,9 @@ use x509_cert::der::Decode;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
+use crate::limit::Timestamp;
+use crate::policy::expiry::first_expiry;
+
 /// TLS as configured: PEM files, read when it is loaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsSettings {
@@ -61,6 +64,7 @@ pub struct TlsError {
 #[derive(Debug)]
 pub struct ServerTls {
     config: ArcSwap<ServerConfig>,
+    expiries: ArcSwap<Vec<(PathBuf, Timestamp)>>,
 }
 
 impl ServerTls {
@@ -69,7 +73,8 @@ impl ServerTls {
     /// # Errors
     /// The first file that is unreadable, or does not fit the others.
     pub fn load(settings: &TlsSettings) -> Result<Self, TlsError> {
-        Ok(Self { config: ArcSwap::from_pointee(config(settings)?) })
+        let config = ArcSwap::from_pointee(config(settings)?);
+        Ok(Self { config, expiries: ArcSwap::from_pointee(expiries(settings)) })
     }
 
     /// Reads the files again, for the handshakes to come.
@@ -78,12 +83,23 @@ impl ServerTls {
     /// As [`ServerTls::load`]; then what was loaded before stays in use.
     pub fn reload(&self, settings: &TlsSettings) -> Result<(), TlsError> {
         self.config.store(Arc::new(config(settings)?));
+        self.expiries.store(Arc::new(expiries(settings)));
         Ok(())
+    }
+
+    /// The certificates in use, each with the time when the first of its chain expires.
+    pub fn expiries(&self) -> Arc<Vec<(PathBuf, Timestamp)>> {
+        self.expiries.load_full()
     }
 
     pub(super) fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(self.config.load_full())
     }
+}
+
+fn expiries(settings: &TlsSettings) -> Vec<(PathBuf, Timestamp)> {
+    let certificates = settings.certificates.iter();
+    certificates.filter_map(|one| Some((one.chain.clone(), first_expiry(&one.chain)?))).collect()
 }
 
 fn config(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {

@@ -76,3 +76,52 @@ fn callers_are_known_by_their_certificates_on_both_versions_of_http() {
     eventually("the new certificate is shown", || ask("--http2", "two.pem", Some("bob")).starts_with('2'));
     assert_eq!(ask("--http2", "two.pem", Some("ann")), "2 429", "and nobody is refilled");
 }
+
+#[test]
+fn a_certificate_that_ends_soon_is_told_of_and_measured() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |year: i32, month: u8, day: u8| {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+        params.not_after = rcgen::date_time_ymd(year, month, day);
+        let key = KeyPair::generate().expect("a key");
+        fs::write(folder.path().join("site.pem"), params.self_signed(&key).expect("signed").pem()).expect("written");
+        fs::write(folder.path().join("site.key"), key.serialize_pem()).expect("written");
+    };
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let config = format!(
+        "[server]\nlisten = \"https://127.0.0.1:0\"\nworkers = 1\n\
+         certificates = [{{ certificate = '{}', key = '{}' }}]\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n",
+        at("site.pem"),
+        at("site.key")
+    );
+    // 2027-01-15T08:00:00Z, the moment that a gateway of the tests starts at.
+    let now = tollgate::limit::Timestamp::from_micros(1_800_000_000_000_000);
+    let warnings =
+        || tollgate::config::parse(&config, "x.toml", &|_| None, now).expect("a good file").warnings.concat();
+    for (year, month, day, words) in [
+        (2027, 1, 15, "has expired"),
+        (2027, 1, 16, "expires within a day"),
+        (2027, 1, 20, "expires in 4 days"),
+        (2027, 1, 29, "expires in 13 days"),
+    ] {
+        write(year, month, day);
+        let said = warnings();
+        assert!(said.contains(words) && said.contains("site.pem"), "{words}: {said}");
+    }
+    write(2027, 1, 30);
+    assert_eq!(warnings(), "", "two weeks are enough");
+
+    let gateway = crate::harness::Gateway::start(&config);
+    let measured = || {
+        let metrics = gateway.admin_get("/metrics").text();
+        let line = metrics.lines().find(|line| line.starts_with("tollgate_certificate_expiry_timestamp_seconds{"));
+        let (labels, value) = line.and_then(|line| line.rsplit_once(' ')).expect("a gauge");
+        assert!(labels.contains("site.pem"), "{labels}");
+        value.parse::<f64>().expect("a number")
+    };
+    assert!((measured() - 1_801_267_200.0).abs() < 1.0, "{}", measured());
+    write(2030, 1, 1);
+    gateway.reload(&config).expect("a good file");
+    assert!((measured() - 1_893_456_000.0).abs() < 1.0, "the new file is in use: {}", measured());
+}

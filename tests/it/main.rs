@@ -4,6 +4,7 @@
 mod adaptive;
 mod admin;
 mod cli;
+mod container;
 mod costs;
 mod documents;
 mod egress;

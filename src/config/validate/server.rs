@@ -12,7 +12,9 @@ use crate::config::reader::Field;
 use crate::config::scalar::Text;
 use crate::config::settings::{AccessLog, Admin, Bounds, Certificate, Listener, Log, Server, ServerTimeouts};
 use crate::config::source::{At, Place};
+use crate::limit::Timestamp;
 use crate::policy::address::{AddressPolicy, ForwardingHeader};
+use crate::policy::expiry::first_expiry;
 
 /// `[server]`.
 pub(crate) fn server(field: &Field<raw::Server>, context: &mut Context<'_>) -> Server {
@@ -221,6 +223,29 @@ fn certificates(raw: &raw::Server, context: &mut Context<'_>) -> Vec<Certificate
     }
     list
 }
+
+/// Warns of certificates that callers refuse, or soon will.
+pub(crate) fn warn_of_expiry(field: &Field<raw::Server>, now: Timestamp, context: &mut Context<'_>) {
+    let Some(server) = field.get() else { return };
+    for text in list_of(&server.certificates).iter().filter_map(|one| one.certificate.get()) {
+        let path = context.path(text);
+        let Some(expires) = first_expiry(&path) else { continue };
+        let left = expires.as_micros().saturating_sub(now.as_micros()) / DAY;
+        let title = match left {
+            _ if expires <= now => format!("the certificate in `{}` has expired", path.display()),
+            0 => format!("the certificate in `{}` expires within a day", path.display()),
+            1..EXPIRY_NEAR => format!("the certificate in `{}` expires in {left} days", path.display()),
+            _ => continue,
+        };
+        let problem = Problem::warning(title).at(text.place, "it, or one of its chain");
+        context.push(problem.help("callers refuse it from then on; a new file is taken up without a restart"));
+    }
+}
+
+/// Microseconds of a day.
+const DAY: u64 = 86_400_000_000;
+/// So many days before it a certificate's expiry is warned of.
+const EXPIRY_NEAR: u64 = 14;
 
 /// `[admin]`.
 pub(crate) fn admin(field: &Field<raw::Admin>, public: &Server, context: &mut Context<'_>) -> Admin {
