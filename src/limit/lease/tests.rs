@@ -122,10 +122,8 @@ proptest! {
         for (gateway, what, pause, way, units) in steps {
             now += pause;
             match what {
-                0 | 1 => {
-                    if store.draw(&bucket, units, at(now)) {
-                        prop_assert!(meter.grant(units * p, now) <= most, "a direct draw at {now}");
-                    }
+                0 | 1 if store.draw(&bucket, units, at(now)) => {
+                    prop_assert!(meter.grant(units * p, now) <= most, "a direct draw at {now}");
                 }
                 2..=4 => {
                     id += 1;
@@ -139,15 +137,13 @@ proptest! {
                     prop_assert!(deadline < now + terms.counted().0);
                     gateways[gateway].push(Held { id, left, deadline });
                 }
-                5 => {
-                    if !gateways[gateway].is_empty() {
-                        let held = gateways[gateway].swap_remove(0);
-                        // Zeroed before it leaves; it may come twice, and late.
-                        now += way;
-                        store.give_back(&bucket, held.id, held.left, at(now));
-                        now += way;
-                        store.give_back(&bucket, held.id, held.left, at(now));
-                    }
+                5 if !gateways[gateway].is_empty() => {
+                    let held = gateways[gateway].swap_remove(0);
+                    // Zeroed before it leaves; it may come twice, and late.
+                    now += way;
+                    store.give_back(&bucket, held.id, held.left, at(now));
+                    now += way;
+                    store.give_back(&bucket, held.id, held.left, at(now));
                 }
                 6 => gateways[gateway].clear(),
                 _ => {}

@@ -124,7 +124,8 @@ impl Connector {
             .timer(TokioTimer::new())
             .keep_alive_interval(self.ping_every)
             .keep_alive_timeout(self.ping_every.min(PING_WITHIN))
-            .adaptive_window(true)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
             .handshake::<_, RequestBody>(TokioIo::new(stream))
             .await
             .map_err(ForwardError::Answer)?;
@@ -269,6 +270,11 @@ fn tls_error(error: io::Error) -> ForwardError {
 /// Silent HTTP/2 connections are not asked more often than this whether they live; and how long the answer may take.
 const PING_LEAST: Duration = Duration::from_secs(1);
 const PING_WITHIN: Duration = Duration::from_secs(10);
+/// Bytes an upstream may send ahead of a caller per stream, and ahead of all callers over a connection. The second is wide
+/// because the library gives up a connection on which small frames wait unread, by a budget of half of it: with windows
+/// that start small, one slow reader of many small messages ended the calls of all.
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
 /// How long sent bytes may stay unacknowledged, and an idle connection without a sign of life.
 const SILENT: Duration = Duration::from_secs(30);
 const ASKED_EVERY: Duration = Duration::from_secs(10);
