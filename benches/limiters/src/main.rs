@@ -75,12 +75,14 @@ fn report(quick: bool) {
         spread_table(*count, rows, &mut goals);
     }
     println!("\n## Three limits a request, ns a request\n");
-    println!("| keys of each | all or nothing | three checks one after the other | ratio |");
-    println!("|---|---|---|---|");
+    println!("| keys of each | requests | all or nothing | three checks one after the other | ratio |");
+    println!("|---|---|---|---|---|");
     for (count, _) in sizes {
         let f = runs::apart(&["several", &count.to_string()]);
-        println!("| {count} | {:.1} | {:.1} | {:.2} |", f[0], f[1], f[0] / f[1]);
-        goals.push(Goal(format!("three limits together / apart, {count} keys"), f[0] / f[1], 1.0, "x"));
+        for (how, f) in [("one on the heels of the other", &f[..2]), ("each alone", &f[2..])] {
+            println!("| {count} | {how} | {:.1} | {:.1} | {:.2} |", f[0], f[1], f[0] / f[1]);
+            goals.push(Goal(format!("three limits together / apart, {count} keys, {how}"), f[0] / f[1], 1.0, "x"));
+        }
     }
     let flooded = flood::run(if quick { 1_000_000 } else { 10_000_000 });
     goals.push(Goal("flood: grants too many".to_owned(), flooded.over as f64, 0.0, ""));
@@ -225,4 +227,6 @@ fn several(count: usize) {
     let uniform = Stream::uniform(count, 2_000_000);
     println!("{}", least(|| runs::timed(&uniform, |key| limiter.together(key))));
     println!("{}", least(|| runs::timed(&uniform, |key| limiter.apart(key))));
+    println!("{}", least(|| runs::timed_alone(&uniform, |key| limiter.together(key))));
+    println!("{}", least(|| runs::timed_alone(&uniform, |key| limiter.apart(key))));
 }

@@ -120,14 +120,18 @@ pub fn fenced<L: Limiter>(limiter: &L, keys: &[L::Key]) -> f64 {
     let start = worked();
     for key in &keys[..work] {
         black_box(limiter.check(key));
-        // Serialises: no later load starts before this.
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: SSE2, of which `lfence` is a part, is in every x86-64.
-        unsafe {
-            std::arch::x86_64::_mm_lfence();
-        }
+        fence();
     }
     (worked() - start) / work as f64
+}
+
+/// Serialises: no later load starts before this.
+fn fence() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE2, of which `lfence` is a part, is in every x86-64.
+    unsafe {
+        std::arch::x86_64::_mm_lfence();
+    }
 }
 
 /// What isolated decisions of two limiters come to, taken in alternation.
@@ -190,6 +194,15 @@ pub fn timed(stream: &Stream, mut call: impl FnMut(&[u8; KEY]) -> bool) -> f64 {
         black_box(call(key));
     }
     (worked() - start) / stream.keys().len() as f64
+}
+
+/// As [`timed`], each call alone: none begins before the one before it has ended, as requests come to a gateway.
+pub fn timed_alone(stream: &Stream, mut call: impl FnMut(&[u8; KEY]) -> bool) -> f64 {
+    timed(stream, |key| {
+        let granted = call(key);
+        fence();
+        granted
+    })
 }
 
 /// Resident bytes of this process.
