@@ -161,6 +161,36 @@ async fn a_deadlock_with_a_stranger_costs_time_and_nothing_else() {
     assert_eq!(drain(&store, &limits[0], b"k").await, 3, "charged once");
 }
 
+/// A request is given up while it waits for a row, with others queued behind it on its connection.
+#[tokio::test]
+async fn what_is_asked_after_a_request_was_given_up_is_not_taken_back_with_it() {
+    if !Postgres::available() {
+        return;
+    }
+    let server = Postgres::start_with(&["fsync=off"]);
+    let store = connect_with(&server.url(), |options| options.answer_within = Micros::from_secs(1)).await;
+    let held = limit("held", 0, &terms(Kind::SlidingWindow, 1000, HOUR));
+    let ten = bucket("ten", 1, 10, HOUR, 10);
+    assert!(draw(&store, &held, b"k").await.unwrap());
+    let (stranger, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    stranger.batch_execute("BEGIN; SELECT 1 FROM tollgate_buckets FOR UPDATE").await.unwrap();
+    let given_up = async {
+        draw(&store, &held, b"k").await.expect_err("the row is another's");
+        stranger.batch_execute("COMMIT").await.unwrap();
+    };
+    let queued = async {
+        let waits =
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tollgate' AND wait_event_type = 'Lock'";
+        eventually("wait for a lock", PATIENCE, async || server.psql("postgres", waits).trim() != "0").await;
+        let draws = tokio::join!(draw(&store, &ten, b"k"), draw(&store, &ten, b"k"), draw(&store, &ten, b"k"));
+        [draws.0, draws.1, draws.2].into_iter().map(|drawn| u64::from(matches!(drawn, Ok(true)))).sum::<u64>()
+    };
+    let ((), granted) = tokio::join!(given_up, queued);
+    assert!(granted > 0, "they had time left");
+    assert_eq!(drain(&store, &ten, b"k").await, 10 - granted, "what was granted was charged");
+}
+
 #[tokio::test]
 async fn a_killed_server_is_answered_for_in_time_and_found_again() {
     if !Postgres::available() {

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
@@ -416,10 +417,15 @@ impl Drop for OpenTransaction {
     fn drop(&mut self) {
         if !self.closed && !self.client.is_closed() {
             let client = self.client.clone();
-            tokio::task::spawn_local(async move {
+            let mut rollback = Box::pin(async move {
                 // If this cannot be sent the connection is gone, and the transaction with it.
                 let _ = client.batch_execute("ROLLBACK").await;
             });
+            // It is sent by the first poll, which must not wait for its turn as a task: whatever the session is asked
+            // next would run, be answered, and be taken back with the transaction.
+            if rollback.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+                tokio::task::spawn_local(rollback);
+            }
         }
     }
 }
