@@ -231,6 +231,14 @@ pub fn set_forwarding(headers: &mut HeaderMap, peer: &Peer, host: Option<&Header
     }
 }
 
+/// Takes away all that says whom a request comes from, whoever said it.
+pub fn drop_forwarding(headers: &mut HeaderMap) {
+    for name in [FORWARDED, X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, X_FORWARDED_PORT, X_REAL_IP] {
+        headers.remove(name);
+    }
+    drop_underscored(headers);
+}
+
 /// CGI and its heirs read `x_forwarded_for` as `x-forwarded-for`, and some take `content_length` for framing: such
 /// spellings never pass, nor does any that stands beside the name it looks like.
 fn drop_underscored(headers: &mut HeaderMap) {

@@ -94,7 +94,9 @@ impl Asked {
         let headers = request.headers();
         let present = Present::of(headers);
         let kind = if present.has(Present::CONTENT_TYPE) { headers.get(CONTENT_TYPE) } else { None };
-        let grpc = kind.filter(|value| value.as_bytes().starts_with(b"application/grpc"));
+        // To whoever sent a CONNECT a 200 is an open tunnel, whatever stands in it.
+        let connects = *request.method() == Method::CONNECT;
+        let grpc = kind.filter(|value| !connects && value.as_bytes().starts_with(b"application/grpc"));
         Self {
             head: *request.method() == Method::HEAD,
             http1: request.version() < Version::HTTP_2,
@@ -249,7 +251,7 @@ fn upstream(error: &ForwardError) -> Class {
             UNREACHABLE
         }
         ForwardError::Overloaded => OVERLOADED,
-        ForwardError::ResponseTimeout => TIMEOUT,
+        ForwardError::ResponseTimeout | ForwardError::CallerDeadline => TIMEOUT,
         ForwardError::Closed
         | ForwardError::Answer(_)
         | ForwardError::AnswerCoding

@@ -66,6 +66,13 @@ impl Deadline {
         WHEEL.with_borrow(|wheel| wheel.passed(self.index))
     }
 
+    /// What is left until it passes. Reset to this at once, it passes when it would have.
+    pub fn left(&self) -> Duration {
+        // The tick under way is counted again when it is set: see `ticks`.
+        let ticks = WHEEL.with_borrow(|wheel| wheel.left(self.index)).saturating_sub(1);
+        TICK.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX))
+    }
+
     /// Ready once the deadline has passed; otherwise the task is woken when it does.
     pub fn poll_passed(&mut self, context: &Context<'_>) -> Poll<()> {
         WHEEL.with_borrow_mut(|wheel| wheel.poll(self.index, context.waker()))
@@ -194,6 +201,20 @@ mod tests {
         deadline.reset(millis(100));
         (&mut deadline).await;
         assert!(start.elapsed() >= millis(100) && start.elapsed() < millis(200));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn set_to_what_is_left_it_passes_when_it_would_have() {
+        let start = tokio::time::Instant::now();
+        let mut deadline = Deadline::after(millis(1000));
+        while !deadline.passed() {
+            let left = deadline.left();
+            assert!(left <= millis(1000));
+            deadline.reset(left);
+            tokio::time::sleep(millis(7)).await;
+            assert!(start.elapsed() < millis(1100), "not put off");
+        }
+        assert!(start.elapsed() >= millis(1000));
     }
 
     #[tokio::test(start_paused = true)]

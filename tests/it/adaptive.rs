@@ -145,3 +145,18 @@ fn adaptive_concurrency_keeps_to_the_files_bounds_and_outlives_a_reload() {
     assert_eq!(gateway.get("/").status, 200, "those in flight still count, and one more may go");
     drop(held);
 }
+
+#[test]
+fn what_a_caller_does_wrong_lowers_nothing() {
+    let upstream = moody();
+    let numbers = "in_flight = { adaptive = true, least = 3, most = 12 }";
+    let config = following(numbers, &upstream).replace("\"/**\"", "\"/v1/**\"\nstrip_prefix = \"/v1\"");
+    let gateway = Gateway::start(&config);
+    for _ in 0..20 {
+        // To the router it is `/v1/a`; its prefix cannot be cut off.
+        assert_eq!(gateway.get("/x/../v1/a").status, 400);
+        gateway.advance(Duration::from_millis(150));
+    }
+    assert_eq!(gauge(&gateway, PLACES), 12.0);
+    assert!(upstream.seen().is_empty(), "which was never asked");
+}

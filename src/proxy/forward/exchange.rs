@@ -85,7 +85,8 @@ async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
         request = match converse_http2(&place, request, outgoing).await {
             Ok(response) => break response,
             Err(Failure::Final(error) | Failure::Silent(error)) => {
-                // No other request shall wait on a connection that says nothing, or is about to close.
+                // No other request shall wait on a connection that says nothing, or is about to close. That it said
+                // nothing in the little time that a caller gives says nothing of it.
                 let stuck = matches!(error, ForwardError::ResponseTimeout) && place.is_silent();
                 if stuck || matches!(error, ForwardError::GoingAway) {
                     place.retire();
@@ -125,7 +126,7 @@ async fn converse_http2(
         if let Poll::Ready(outcome) = answer.as_mut().poll(cx) {
             return Poll::Ready(outcome.map_err(failure));
         }
-        patience.poll(cx).map(|()| Err(Failure::Final(ForwardError::ResponseTimeout)))
+        patience.poll(cx).map(|error| Err(Failure::Final(error)))
     })
     .await
 }
@@ -162,7 +163,7 @@ async fn converse(
         match closed {
             Poll::Ready(Ok(())) => Poll::Ready(Err(Failure::Silent(ForwardError::Closed))),
             Poll::Ready(Err(error)) => Poll::Ready(Err(classify(error))),
-            Poll::Pending => patience.poll(cx).map(|()| Err(Failure::Final(ForwardError::ResponseTimeout))),
+            Poll::Pending => patience.poll(cx).map(|error| Err(Failure::Final(error))),
         }
     })
     .await

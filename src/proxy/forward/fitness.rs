@@ -73,11 +73,12 @@ impl Fleet {
     }
 }
 
-/// What a server is called in metrics.
+/// What a server is called in metrics, no two of an upstream alike: behind one address may stand several.
 fn name(server: &Server) -> String {
+    let scheme = if server.tls.is_some() { "https://" } else { "" };
     match &server.address {
-        ServerAddress::Tcp(host, port) => format!("{host}:{port}"),
-        ServerAddress::Unix(path) => format!("unix:{}", path.display()),
+        ServerAddress::Tcp(host, port) => format!("{scheme}{host}:{port}{}", server.base_path),
+        ServerAddress::Unix(path) => format!("{scheme}unix:{}{}", path.display(), server.base_path),
     }
 }
 
@@ -340,6 +341,14 @@ mod tests {
 
         let other = server(([127, 0, 0, 1], 10).into());
         assert!(fleet.fitness(&upstream, &other).is_fit(), "another server");
+        for beside in [
+            Server { base_path: "/b".into(), ..upstream.servers[0].clone() },
+            Server { tls: Some("localhost".into()), ..upstream.servers[0].clone() },
+        ] {
+            let beside = fleet.fitness(&upstream, &beside);
+            assert!(beside.is_fit(), "another server at the same address");
+            assert!(beside.watch().is_some(), "and its health is asked for");
+        }
         let mut samples = Samples::default();
         fleet.samples(&mut samples);
         let told = format!("{samples:?}");

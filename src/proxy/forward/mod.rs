@@ -119,6 +119,9 @@ pub enum ForwardError {
     /// The answer's head did not come in time.
     #[error("no answer in time")]
     ResponseTimeout,
+    /// The answer's head did not come in the time that the caller itself gives.
+    #[error("no answer within the caller's deadline")]
+    CallerDeadline,
     /// The connection broke, or the answer is no HTTP.
     #[error("no usable answer")]
     Answer(#[source] hyper::Error),
@@ -158,6 +161,7 @@ impl ForwardError {
             Self::Overloaded => "overloaded",
             Self::NoServer => "no_server",
             Self::ResponseTimeout => "response_timeout",
+            Self::CallerDeadline => "caller_deadline",
             Self::Answer(_) => "answer",
             Self::Closed => "closed",
             Self::AnswerCoding => "answer_coding",
@@ -174,11 +178,22 @@ impl ForwardError {
 impl ForwardError {
     /// Whether it speaks against the server it came from.
     const fn is_the_upstreams(&self) -> bool {
-        // A server that goes away in order is replaced, not ill.
+        // A server that goes away in order is replaced, not ill. And how little time a caller gives is the caller's choice.
         !matches!(
             self,
-            Self::Overloaded | Self::NoServer | Self::Bridge | Self::Body(_) | Self::Rewrite | Self::GoingAway
+            Self::Overloaded
+                | Self::NoServer
+                | Self::CallerDeadline
+                | Self::Bridge
+                | Self::Body(_)
+                | Self::Rewrite
+                | Self::GoingAway
         )
+    }
+
+    /// Whether it says that the upstream has more to do than it can: what limits that follow its health learn from.
+    pub const fn tells_of_load(&self) -> bool {
+        self.is_the_upstreams() || matches!(self, Self::Overloaded)
     }
 }
 

@@ -18,7 +18,7 @@ use super::pace::Pace;
 use super::request::Outgoing;
 use super::request_body::{Gate, RequestBody};
 use super::{ForwardError, Passage, Upgrade};
-use crate::policy::path::{Malformed, normalise};
+use crate::policy::path::normalise_with_slashes;
 use crate::policy::route::Route;
 use crate::policy::upstream::{HostPolicy, Server, Upstream};
 use crate::proxy::body::BodyError;
@@ -63,8 +63,9 @@ pub(super) fn prepare(
         headers::join_cookies(&mut head.headers);
     }
     if conduct.egress {
-        // Who asks is nobody's business out there; and what was meant for this proxy ends here.
+        // Who asks is nobody's business out there, nor whom it asks for; and what was meant for this proxy ends here.
         head.headers.remove(PROXY_AUTHORIZATION);
+        headers::drop_forwarding(&mut head.headers);
     } else {
         let host = head.headers.get(HOST).cloned();
         headers::set_forwarding(&mut head.headers, &passage.peer, host.as_ref(), passage.trusted);
@@ -106,7 +107,10 @@ pub(super) fn prepare(
     let mut outgoing = Outgoing::new(Request::from_parts(head, body), progress, gate, upgrade, upstream, client);
     // HTTP/1.0 knows no interim answers (RFC 9110 15.2).
     if upstream.early_hints && received_as == Version::HTTP_11 {
-        outgoing.interim = passage.interim.cloned();
+        let edits = &passage.route.response_headers;
+        // What the route takes from the answer, or says in its place, the upstream does not say before it either.
+        let hidden = edits.remove.iter().chain(edits.set.iter().map(|(name, _)| name));
+        outgoing.interim = passage.interim.map(|interim| interim.without(hidden));
     }
     Ok(outgoing)
 }
@@ -210,8 +214,9 @@ fn rewrite(uri: Uri, route: &Route) -> Result<Uri, ForwardError> {
         return Ok(uri);
     }
     let rest = strip_encoded(path, strip).ok_or(ForwardError::Rewrite)?;
-    // `/v1/../v1/a` is `/v1/a` to the router; without its first segment it would climb out of where it is put.
-    if !strip.is_empty() && normalise(rest) == Err(Malformed::AboveRoot) {
+    // `/v1/../v1/a` is `/v1/a` to the router; without its first segment it would climb out of where it is put. Every
+    // other fault the router has refused in the whole path; a slash that it keeps is no fault.
+    if !strip.is_empty() && normalise_with_slashes(rest).is_err() {
         return Err(ForwardError::Rewrite);
     }
     let mut text = BytesMut::with_capacity(add.len() + whole.len() + 1);
@@ -265,6 +270,7 @@ fn decoded(bytes: &[u8], at: usize) -> Option<(u8, usize)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::route;
     use super::*;
 
     #[test]
@@ -276,5 +282,17 @@ mod tests {
         assert_eq!(strip_encoded("/v12", "/v1"), None);
         assert_eq!(strip_encoded("/a%2Fb/c", "/a/b"), None);
         assert_eq!(strip_encoded("/x/../v1/a", "/v1"), None);
+    }
+
+    #[test]
+    fn nothing_climbs_out_of_where_a_path_is_put() {
+        let route = Route { strip_prefix: Some("/v1".into()), add_prefix: Some("/public".into()), ..route() };
+        let sent = |path: &str| rewrite(path.parse().expect("a path"), &route).ok().map(|uri| uri.to_string());
+        assert_eq!(sent("/v1/a/../b?c=%2F").as_deref(), Some("/public/a/../b?c=%2F"));
+        assert_eq!(sent("/v1/a%2Fb/../c").as_deref(), Some("/public/a%2Fb/../c"), "one segment and its parent");
+        assert_eq!(sent("/v1").as_deref(), Some("/public/"));
+        for climbing in ["/v1/../v1/x", "/v1/a%2Fb/../../v1/x", "/v1/%2e%2e/v1/x", "/v1/a%5cb/../../v1/x"] {
+            assert_eq!(sent(climbing), None, "{climbing}");
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use super::ForwardError;
 use super::request::Outgoing;
 use super::request_body::{Gate, Progress};
 use crate::proxy::timers::{Deadline, Expiry};
@@ -12,6 +13,7 @@ use crate::proxy::timers::{Deadline, Expiry};
 pub(super) struct Patience<'o> {
     response: Expiry,
     total: Option<&'o mut Deadline>,
+    total_is_callers: bool,
     progress: Option<&'o Progress>,
     gate: Option<&'o Arc<Gate>>,
     pieces: u64,
@@ -23,6 +25,7 @@ impl<'o> Patience<'o> {
         Self {
             response: Expiry::after_micros(outgoing.timeouts.response),
             total: outgoing.total.as_mut(),
+            total_is_callers: outgoing.total_is_callers,
             progress: outgoing.progress.as_deref(),
             gate: outgoing.gate.as_ref(),
             pieces: 0,
@@ -30,12 +33,16 @@ impl<'o> Patience<'o> {
         }
     }
 
-    /// Ready when it has come to an end.
-    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
+    /// Ready when it has come to an end: whose bound that was.
+    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<ForwardError> {
         if let Some(total) = &mut self.total
             && total.poll_passed(cx).is_ready()
         {
-            return Poll::Ready(());
+            return Poll::Ready(if self.total_is_callers {
+                ForwardError::CallerDeadline
+            } else {
+                ForwardError::ResponseTimeout
+            });
         }
         if let Some(gate) = self.gate {
             let held = self.held.get_or_insert_with(|| Deadline::after(CONTINUE_WITHIN));
@@ -54,7 +61,7 @@ impl<'o> Patience<'o> {
                 return Poll::Pending;
             }
         }
-        self.response.poll(cx)
+        self.response.poll(cx).map(|()| ForwardError::ResponseTimeout)
     }
 }
 

@@ -26,6 +26,8 @@ pub(super) struct Outgoing {
     pub(super) timeouts: UpstreamTimeouts,
     /// When the answer must have ended.
     pub(super) total: Option<Deadline>,
+    /// Whether that is what the caller says, and not the file.
+    pub(super) total_is_callers: bool,
     /// Whom the request comes from.
     pub(super) client: Option<SocketAddr>,
     pub(super) idempotent: bool,
@@ -45,7 +47,7 @@ impl Outgoing {
         client: Option<SocketAddr>,
     ) -> Self {
         // A gRPC caller says itself how long it waits.
-        let deadline = grpc::timeout(request.headers());
+        let (own, callers) = (upstream.total.map(Duration::from), grpc::timeout(request.headers()));
         Self {
             idempotent: request.method().is_idempotent(),
             request: Some(request),
@@ -53,7 +55,8 @@ impl Outgoing {
             gate,
             upgrade,
             timeouts: upstream.timeouts,
-            total: earliest(upstream.total.map(Into::into), deadline).map(Deadline::after),
+            total: earliest(own, callers).map(Deadline::after),
+            total_is_callers: callers.is_some_and(|callers| own.is_none_or(|own| callers < own)),
             client,
             interim: None,
             copy: None,

@@ -9,4 +9,4 @@ mod lanes;
 mod upgrade;
 mod upstreams;
 
-pub(in crate::proxy::forward) use harness::{server, upstream};
+pub(in crate::proxy::forward) use harness::{route, server, upstream};

@@ -215,8 +215,12 @@ impl Journal {
         let slot = self.snapshot.labels.upstream(upstream);
         let took = self.side.clock.now().since(since);
         if let Some(permit) = &self.permit {
-            let lost = !matches!(outcome, Ok(status) if status != StatusCode::SERVICE_UNAVAILABLE);
-            permit.answered(took, lost);
+            match outcome {
+                Ok(status) => permit.answered(took, status == StatusCode::SERVICE_UNAVAILABLE),
+                Err(error) if error.tells_of_load() => permit.answered(took, true),
+                // The caller's doing, of which nothing can be learnt.
+                Err(_) => {}
+            }
         }
         match outcome {
             Ok(status) => {

@@ -80,6 +80,25 @@ fn a_strangers_forwarding_fields_are_replaced() {
 }
 
 #[test]
+fn all_that_says_whom_a_request_comes_from_can_be_dropped() {
+    let mut headers = map(&[
+        ("x-forwarded-for", "1.1.1.1"),
+        ("x-forwarded-for", "2.2.2.2"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-host", "inside"),
+        ("x-forwarded-port", "1"),
+        ("x-real-ip", "1.1.1.1"),
+        ("forwarded", "for=1.1.1.1"),
+        ("x_forwarded_for", "1.1.1.1"),
+        ("content_length", "7"),
+        ("x_trace", "kept"),
+        ("accept", "kept"),
+    ]);
+    drop_forwarding(&mut headers);
+    assert_eq!(headers, map(&[("x_trace", "kept"), ("accept", "kept")]));
+}
+
+#[test]
 fn a_trusted_proxys_forwarding_fields_are_extended() {
     let mut headers = map(&[
         ("x-forwarded-for", "1.1.1.1"),

@@ -64,6 +64,16 @@ async fn a_grpc_call_gets_a_status_it_understands() {
 }
 
 #[test]
+fn a_refused_connect_is_never_a_success() {
+    let request =
+        |method: Method| Request::builder().method(method).header("content-type", "application/grpc").body(());
+    let answered =
+        |method: Method| denied().respond(&Asked::of(&request(method).expect("a request")), None, "").status();
+    assert_eq!(answered(Method::CONNECT), 429, "a 2xx would open the tunnel");
+    assert_eq!(answered(Method::POST), 200);
+}
+
+#[test]
 fn a_browser_may_read_a_refusal() {
     let response = denied().respond(&asked(&[("origin", "https://a.example")]), None, "");
     assert_eq!(response.headers()["access-control-allow-origin"], "https://a.example");
@@ -123,6 +133,7 @@ async fn every_problem_is_json() {
         Rejection::Draining,
         Rejection::Upstream(ForwardError::Closed),
         Rejection::Upstream(ForwardError::ResponseTimeout),
+        Rejection::Upstream(ForwardError::CallerDeadline),
         Rejection::Internal,
     ] {
         let response = rejection.respond(&asked(&[]), None, "1");

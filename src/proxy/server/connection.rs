@@ -210,6 +210,7 @@ async fn speak<H: Handler>(
         closing: false,
         draining: false,
         resting: false,
+        idle_left: settings.keep_alive,
         awake: None,
     };
     if http2 {
@@ -297,6 +298,8 @@ struct Drive<'a> {
     draining: bool,
     /// The deadline, when it passes, means that the connection gives its buffers back, not that it ends.
     resting: bool,
+    /// How much longer the connection may be idle, as of when it last woke from resting or had answered.
+    idle_left: Duration,
     /// The leave to keep the buffers while idle.
     awake: Option<Awake>,
 }
@@ -385,10 +388,14 @@ impl Drive<'_> {
             return true; // the next request has begun
         }
         stats.rested.add();
-        self.deadline.reset(self.settings.keep_alive.saturating_sub(stood));
+        self.deadline.reset(self.idle_left.saturating_sub(stood));
         tokio::select! {
             biased;
-            () = io.readable() => true,
+            () = io.readable() => {
+                // TLS has records that are no part of a request: whoever sends only those stays idle.
+                self.idle_left = self.deadline.left();
+                true
+            }
             () = forsaken(self.task) => false,
             () = &mut self.deadline => {
                 stats.idle_closed.add();
@@ -405,7 +412,7 @@ impl Drive<'_> {
             && !self.closing
             && !self.draining
             && self.state.at_rest();
-        if self.resting || !idle || self.settings.keep_alive <= self.settings.awake {
+        if self.resting || !idle || self.idle_left <= self.settings.awake {
             return false;
         }
         self.resting = true;
@@ -436,7 +443,10 @@ impl Drive<'_> {
         match wait {
             Wait::Head(_) => self.deadline.reset(self.settings.header_read),
             Wait::Request(_) if self.draining => self.deadline.reset(self.task.worker().grace()),
-            Wait::Request(_) => self.deadline.reset(self.settings.keep_alive),
+            Wait::Request(_) => {
+                self.idle_left = self.settings.keep_alive;
+                self.deadline.reset(self.settings.keep_alive);
+            }
             Wait::Reader(_) => self.deadline.reset(self.settings.body_idle),
             Wait::Handler => self.deadline.clear(),
         }

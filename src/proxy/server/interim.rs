@@ -7,18 +7,27 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use http::header::{CONTENT_LENGTH, TRAILER, TRANSFER_ENCODING};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 
 use super::state::State;
 use crate::proxy::headers::strip_hop_by_hop;
 
 /// Takes interim answers for the caller of one HTTP/1.1 connection.
 #[derive(Clone, Debug)]
-pub struct Interim(Arc<State>);
+pub struct Interim {
+    state: Arc<State>,
+    /// Fields that are not passed on.
+    hidden: Vec<HeaderName>,
+}
 
 impl Interim {
     pub(super) fn new(state: &Arc<State>) -> Self {
-        Self(Arc::clone(state))
+        Self { state: Arc::clone(state), hidden: Vec::new() }
+    }
+
+    /// The same, which passes `fields` not on.
+    pub fn without<'n>(&self, fields: impl Iterator<Item = &'n HeaderName>) -> Self {
+        Self { state: Arc::clone(&self.state), hidden: fields.cloned().collect() }
     }
 
     /// Sends an interim answer to the request that is awaited. It is dropped (as RFC 9110 15.2 has it for whoever is
@@ -32,6 +41,9 @@ impl Interim {
         for framing in [CONTENT_LENGTH, TRANSFER_ENCODING, TRAILER] {
             headers.remove(framing);
         }
+        for name in &self.hidden {
+            headers.remove(name);
+        }
         let mut head = Vec::with_capacity(256);
         // Writing to bytes that grow cannot fail.
         let _ = write!(head, "HTTP/1.1 {} {}\r\n", status.as_u16(), status.canonical_reason().unwrap_or_default());
@@ -42,7 +54,7 @@ impl Interim {
             head.extend_from_slice(b"\r\n");
         }
         head.extend_from_slice(b"\r\n");
-        self.0.interject(&head, PENDING_MAX);
+        self.state.interject(&head, PENDING_MAX);
     }
 }
 

@@ -96,6 +96,11 @@ impl Wheel {
         self.entries[index as usize].at <= self.now
     }
 
+    /// Turns until the entry passes.
+    pub(super) fn left(&self, index: u32) -> u64 {
+        self.entries[index as usize].at.saturating_sub(self.now)
+    }
+
     pub(super) fn poll(&mut self, index: u32, waker: &Waker) -> Poll<()> {
         let now = self.now;
         let entry = self.entry(index);

@@ -185,6 +185,46 @@ async fn http2_is_agreed_on_in_the_handshake() {
 }
 
 #[tokio::test]
+async fn what_is_no_part_of_a_request_keeps_no_connection() {
+    let world = World::new();
+    let settings = TlsSettings { certificates: vec![world.files("one", &["one.test"])], ..TlsSettings::default() };
+    let bounds =
+        Settings { keep_alive: Duration::from_secs(1), awake: Duration::from_millis(40), ..Settings::default() };
+    let server = world.serve_with(&settings, bounds);
+    let mut roots = RootCertStore::empty();
+    roots.add(world.root.clone()).expect("a root");
+    let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("known versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let stream = tokio::net::TcpStream::connect(server.address).await.expect("connected");
+    let name = ServerName::try_from("one.test").expect("a name");
+    let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("a handshake");
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.expect("sent");
+    let mut told = Vec::new();
+    // Five seconds of new keys: fewer than the 32 in a row after which the TLS library itself ends a connection.
+    for _ in 0..25 {
+        let read = tokio::time::timeout(Duration::from_millis(200), stream.read_buf(&mut told)).await;
+        match read {
+            Ok(Ok(0) | Err(_)) => {
+                assert!(String::from_utf8_lossy(&told).ends_with("one.test -"));
+                assert!(server.shared.stats.rested.value() > 1, "new keys wake it");
+                return;
+            }
+            Ok(Ok(_)) => {}
+            Err(_) => {
+                stream.get_mut().1.refresh_traffic_keys().expect("TLS 1.3");
+                // When it has gone the next read tells.
+                let _ = stream.flush().await;
+            }
+        }
+    }
+    panic!("never closed");
+}
+
+#[tokio::test]
 async fn new_files_are_used_after_a_reload_and_bad_ones_are_not() {
     let world = World::new();
     let settings = TlsSettings { certificates: vec![world.files("one", &["one.test"])], ..TlsSettings::default() };

@@ -9,6 +9,7 @@ use super::harness::{
     DEADLINE, OK, Origin, conduct, gateway, gateway_on, gateway_with, read_answer, read_head, route, upstream,
 };
 use crate::limit::Micros;
+use crate::policy::route::Template;
 use crate::proxy::conduct::Conduct;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -239,6 +240,23 @@ fn other_informational_answers_are_not_the_answer() {
         "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
     );
     assert_eq!(gateway(upstream(origin.address)).ask(GET).body, "ok");
+}
+
+#[test]
+fn what_a_route_takes_from_an_answer_is_in_no_interim_answer_either() {
+    let origin = Origin::answering(
+        "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\nX-Internal: 1\r\nServer: that\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+    );
+    let mut hinting = upstream(origin.address);
+    hinting.early_hints = true;
+    let mut route = route();
+    route.response_headers.remove.push("x-internal".parse().expect("a name"));
+    let other = Template::parse("this", |_| None).expect("a template");
+    route.response_headers.set.push(("server".parse().expect("a name"), other));
+    let said = gateway_on(hinting, route).talk("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let (hints, answer) = said.split_once("\r\n\r\n").expect("two heads");
+    assert_eq!(hints, "HTTP/1.1 103 Early Hints\r\nlink: </x>");
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
 }
 
 #[test]

@@ -133,7 +133,7 @@ pub(in crate::proxy::forward) fn server(address: SocketAddr) -> Server {
     }
 }
 
-pub(super) fn route() -> Route {
+pub(in crate::proxy::forward) fn route() -> Route {
     Route {
         name: "/**".into(),
         pattern: Pattern { methods: Vec::new(), host: HostPattern::Any, path: Vec::new(), headers: Vec::new() },

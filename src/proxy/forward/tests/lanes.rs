@@ -183,6 +183,31 @@ fn an_idle_connection_is_closed() {
 }
 
 #[test]
+fn a_callers_short_deadline_costs_no_connection() {
+    let asked = AtomicUsize::new(0);
+    let origin = Origin::start(move |conn| {
+        greet(conn, b"")?;
+        loop {
+            let stream = request(conn)?;
+            // Two calls of a slow method after the first request.
+            if !(1..3).contains(&asked.fetch_add(1, Ordering::SeqCst)) {
+                ok(conn, stream)?;
+            }
+        }
+    });
+    let gateway = gateway(http2(&origin));
+    assert_eq!(gateway.ask(GET).status, 200);
+    for _ in 0..2 {
+        assert_eq!(gateway.ask(HASTY).field("grpc-status"), Some("4"));
+    }
+    assert_eq!(gateway.ask(GET).status, 200);
+    assert_eq!(origin.records().len(), 1, "a healthy connection goes on");
+}
+
+const HASTY: &str = "POST /pkg.Service/Slow HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/grpc\r\n\
+                     grpc-timeout: 20m\r\nContent-Length: 0\r\n\r\n";
+
+#[test]
 fn a_grpc_callers_deadline_is_kept_and_told_in_its_words() {
     let (tell, told) = std::sync::mpsc::channel();
     let origin = Origin::start(move |conn| {

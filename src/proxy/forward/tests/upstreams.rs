@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::harness::{OK, Origin, gateway, server, upstream};
 use crate::limit::Micros;
-use crate::policy::upstream::{Balance, Health, ProxyProtocol, ServerAddress, TlsFiles};
+use crate::policy::upstream::{Balance, Eject, Health, ProxyProtocol, ServerAddress, TlsFiles};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
@@ -40,6 +40,29 @@ fn a_server_that_keeps_failing_is_left_out() {
     let gateway = gateway(two);
     let statuses: Vec<u16> = (0..20).map(|_| gateway.ask(GET).status).collect();
     assert_eq!(statuses.iter().filter(|status| **status == 503).count(), 2, "{statuses:?}");
+}
+
+#[test]
+fn a_callers_own_deadline_speaks_against_no_server() {
+    let slow = Origin::start(|conn| {
+        loop {
+            if conn.request()?.starts_with("GET ") {
+                conn.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow")?;
+            }
+        }
+    });
+    let well = Origin::answering(OK);
+    let mut two = upstream(slow.address);
+    two.servers.push(server(well.address));
+    two.balance = Balance::RoundRobin;
+    two.eject = Eject { failures: 1, wait: Micros::from_secs(60) };
+    let gateway = gateway(two);
+    let hasty = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/grpc\r\ngrpc-timeout: 200m\r\n\
+                 Content-Length: 0\r\n\r\n";
+    let told: Vec<_> = (0..4).map(|_| gateway.ask(hasty).field("grpc-status").map(str::to_owned)).collect();
+    assert_eq!(told.iter().filter(|told| told.as_deref() == Some("4")).count(), 2, "{told:?}");
+    let bodies: Vec<String> = (0..4).map(|_| gateway.ask(GET).body).collect();
+    assert_eq!(bodies.iter().filter(|body| *body == "slow").count(), 2, "{bodies:?}");
 }
 
 #[test]
