@@ -1,6 +1,6 @@
 //! Opens connections to a server: names resolved, sockets connected, TLS spoken, all within one bound.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
-use super::lanes::Heard;
+use super::lanes::{Ear, Heard};
 use super::{ForwardError, LocalExecutor, RequestBody, Stream, proxy_header};
 use crate::policy::upstream::{ProxyProtocol, Server, ServerAddress, Upstream};
 use crate::proxy::pool::Pair;
@@ -56,9 +56,9 @@ impl Resolver {
     }
 }
 
-/// An HTTP/2 connection: what sends on it, what drives it, what counts the reads that bring something.
+/// An HTTP/2 connection: what sends on it, what drives it, what tells of the reads that bring something.
 pub(super) type Http2 =
-    (http2::SendRequest<RequestBody>, http2::Connection<TokioIo<Heard>, RequestBody, LocalExecutor>, Rc<Cell<u64>>);
+    (http2::SendRequest<RequestBody>, http2::Connection<TokioIo<Heard>, RequestBody, LocalExecutor>, Rc<Ear>);
 
 /// The last answer of the resolver that held addresses.
 #[derive(Default)]
@@ -98,6 +98,11 @@ impl Connector {
         })
     }
 
+    /// How long connecting may take.
+    pub(super) const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// A fresh HTTP/1 connection, for a request from `client` (told by the PROXY protocol where that is spoken).
     ///
     /// # Errors
@@ -114,22 +119,23 @@ impl Connector {
         Ok(Box::new(Pair::new(sender, connection)))
     }
 
-    /// A fresh HTTP/2 connection, which the caller has to drive, and the count of what is heard over it.
+    /// A fresh HTTP/2 connection, which the caller has to drive, and what tells of what is heard over it.
     ///
     /// # Errors
     /// As [`Connector::http1`].
     pub(super) async fn http2(&self) -> Result<Http2, ForwardError> {
-        let (stream, heard) = Heard::new(self.stream(None).await?);
+        let (stream, ear) = Heard::new(self.stream(None).await?);
         let (sender, connection) = http2::Builder::new(LocalExecutor)
             .timer(TokioTimer::new())
             .keep_alive_interval(self.ping_every)
             .keep_alive_timeout(self.ping_every.min(PING_WITHIN))
+            .initial_max_send_streams(UNSETTLED_STREAMS)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .handshake::<_, RequestBody>(TokioIo::new(stream))
             .await
             .map_err(ForwardError::Answer)?;
-        Ok((sender, connection, heard))
+        Ok((sender, connection, ear))
     }
 
     async fn stream(&self, client: Option<SocketAddr>) -> Result<Stream, ForwardError> {
@@ -275,6 +281,8 @@ const PING_WITHIN: Duration = Duration::from_secs(10);
 /// that start small, one slow reader of many small messages ended the calls of all.
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
+/// Streams of an HTTP/2 connection before the server's settings say how many it takes.
+const UNSETTLED_STREAMS: usize = 1;
 /// How long sent bytes may stay unacknowledged, and an idle connection without a sign of life.
 const SILENT: Duration = Duration::from_secs(30);
 const ASKED_EVERY: Duration = Duration::from_secs(10);

@@ -56,7 +56,7 @@ impl ServerState {
             host: upstream.host.clone(),
             pool: Rc::new(Pool::new(bounds)),
             connector: Connector::new(server, tls, upstream)?,
-            lanes: Lanes::new(bounds.idle_age),
+            lanes: Lanes::new(bounds.idle_age, bounds.in_use),
             fitness,
             speaks_http2: upstream.http2,
         })

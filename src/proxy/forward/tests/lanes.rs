@@ -169,6 +169,34 @@ fn more_requests_than_a_connection_takes_open_another() {
 }
 
 #[test]
+fn connections_on_which_the_server_takes_nothing_are_not_kept() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let origin = Origin::start(move |conn| {
+        conn.stream.read_exact(&mut [0; 24])?;
+        let stream = request(conn)?;
+        // SETTINGS_MAX_CONCURRENT_STREAMS = 0
+        write(conn, &frame(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 0]))?;
+        ok(conn, stream)?;
+        let end = loop {
+            if let Err(error) = read_frame(conn) {
+                break error.kind();
+            }
+        };
+        let _ = tell.send(!matches!(end, io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut));
+        Ok(())
+    });
+    let mut upstream = http2(&origin);
+    upstream.timeouts.idle = Micros::from_secs(3600);
+    let gateway = gateway(upstream);
+    for _ in 0..3 {
+        assert_eq!(gateway.ask(GET).status, 200);
+    }
+    for _ in 0..3 {
+        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(true), "closed by us");
+    }
+}
+
+#[test]
 fn an_idle_connection_is_closed() {
     let origin = Origin::start(|conn| {
         greet(conn, b"")?;
