@@ -281,6 +281,7 @@ impl Gateway {
             body_max,
             conduct,
             interim: connection.interim.as_ref(),
+            window: connection.window.as_ref(),
             received,
         };
         let since = self.side.clock.now();

@@ -43,7 +43,7 @@ pub use tunnel::{Carried, Tunnel};
 use super::body::{BodyError, Received, ResponseBody};
 use super::conduct::Conduct;
 use super::pool::Slot;
-use super::server::{Hold, Interim};
+use super::server::{Hold, Interim, Window};
 use crate::limit::Micros;
 use crate::limiter::Permit;
 use crate::policy::route::Route;
@@ -84,6 +84,8 @@ pub struct Passage<'p> {
     pub conduct: &'p Conduct,
     /// Takes interim answers, where the client's connection does.
     pub interim: Option<&'p Interim>,
+    /// What the client may send over its connection, if that is HTTP/2.
+    pub window: Option<&'p Window>,
     /// Where the bytes of its body are counted.
     pub received: Received,
 }

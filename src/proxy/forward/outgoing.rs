@@ -98,7 +98,7 @@ pub(super) fn prepare(
     let client = passage.peer.address.map(|address| SocketAddr::new(address, passage.peer.port));
     let (body, progress) = if sends_body {
         let rate = if is_stream(&head.headers, present) { 0 } else { conduct.body_rate };
-        let pace = Pace::new(conduct.body_idle, rate, conduct.body_grace);
+        let pace = Pace::new(conduct.body_idle, rate, conduct.body_grace, passage.window.cloned());
         let (body, progress) = RequestBody::new(body, passage.body_max, pace, passage.received, gate.clone());
         (body, Some(progress))
     } else {

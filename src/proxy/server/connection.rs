@@ -27,6 +27,7 @@ use super::respond::{Served, TOO_SLOW, respond};
 use super::state::{Hold, State, Tracked, UnderWay, Wait};
 use super::stats::Stats;
 use super::streams::Streams;
+use super::window::Window;
 use super::{ConnInfo, Event, Handler, Settings, Shared, TlsInfo};
 use crate::proxy::timers::{Deadline, pause, within};
 use crate::proxy::worker::{Awake, Task};
@@ -42,8 +43,15 @@ pub(super) async fn serve<H: Handler>(
 ) {
     let watch = Watch::begin(&door);
     let deadline = Deadline::after(settings.header_read);
-    let connection =
-        ConnInfo { peer, direct: peer, listener: Arc::clone(&door.address), tls: None, http2: false, interim: None };
+    let connection = ConnInfo {
+        peer,
+        direct: peer,
+        listener: Arc::clone(&door.address),
+        tls: None,
+        http2: false,
+        interim: None,
+        window: None,
+    };
     let mut setup = Setup { stream, connection, door: &door, settings, deadline, place, task: &task };
     if setup.settings.proxy_protocol && !setup.told().await {
         return;
@@ -180,7 +188,9 @@ async fn speak<H: Handler>(
     let http2 = connection.http2;
     let state = Arc::new(State::default());
     connection.interim = (!http2).then(|| Interim::new(&state));
-    let io = TokioIo::new(Io::new(way.transport, way.ahead, Arc::clone(&state), way.place, http2));
+    connection.window = http2.then(Window::new);
+    let io = Io::new(way.transport, way.ahead, Arc::clone(&state), way.place, connection.window.clone());
+    let io = TokioIo::new(io);
     let served = Rc::new(Served {
         handler: Rc::clone(&door.handler),
         connection: Rc::new(connection),

@@ -1,7 +1,19 @@
-//! Follows the frames of an HTTP/2 connection as they go out.
+//! Follows the frames of an HTTP/2 connection as they go out, and as they come in.
 //!
 //! What breaks the rules of HTTP/2 is refused by the protocol library itself, with a reset stream or the connection's
-//! end, and nobody hears of it. The code it gives is in the frame, so it is counted there.
+//! end, and nobody hears of it. The code it gives is in the frame, so it is counted there. Nor does the library say what is
+//! left of the connection's window; it is what was granted less what came.
+
+/// What a frame says that somebody wants to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// A stream is reset, or the connection ended, by this code.
+    Refused(u32),
+    /// The connection's window grows by so many bytes.
+    Granted(u32),
+    /// So many bytes are taken from the window: a DATA frame's, with its padding.
+    Took(u32),
+}
 
 /// How far into which frame the bytes so far have come.
 #[derive(Debug, Default)]
@@ -14,9 +26,13 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// Follows `bytes`, which went out, and tells `refused` the codes of streams that were reset and of the
-    /// connection's end.
-    pub(super) fn follow(&mut self, mut bytes: &[u8], mut refused: impl FnMut(u32)) {
+    /// At the beginning of what a caller sends.
+    pub(super) fn of_caller() -> Self {
+        Self { skip: PREFACE, ..Self::default() }
+    }
+
+    /// Follows `bytes`, and hands what they say to `tell`.
+    pub(super) fn follow(&mut self, mut bytes: &[u8], mut tell: impl FnMut(Told)) {
         while !bytes.is_empty() {
             if self.skip > 0 {
                 let passed = self.skip.min(bytes.len());
@@ -32,8 +48,15 @@ impl Frames {
                 continue;
             }
             if self.filled > FRAME {
-                let code = &self.head[self.filled - 4..self.filled];
-                refused(code.iter().fold(0, |code, byte| code << 8 | u32::from(*byte)));
+                let number = &self.head[self.filled - 4..self.filled];
+                let number = number.iter().fold(0, |number, byte| number << 8 | u32::from(*byte));
+                tell(if self.head[3] == WINDOW_UPDATE {
+                    Told::Granted(number & RESERVED_OFF)
+                } else {
+                    Told::Refused(number)
+                });
+            } else if self.head[3] == DATA && self.length() > 0 {
+                tell(Told::Took(u32::try_from(self.length()).unwrap_or(u32::MAX)));
             }
             self.skip = self.length().saturating_sub(self.filled - FRAME);
             self.filled = 0;
@@ -44,7 +67,8 @@ impl Frames {
         self.head[..3].iter().fold(0, |length, byte| length << 8 | usize::from(*byte))
     }
 
-    /// Bytes of this frame to look at: of RST_STREAM and GOAWAY up to the code, of others the header.
+    /// Bytes of this frame to look at: of RST_STREAM and GOAWAY up to the code, of the connection's WINDOW_UPDATE up to the
+    /// number, of others the header.
     fn wanted(&self) -> usize {
         if self.filled < FRAME {
             return FRAME;
@@ -52,6 +76,7 @@ impl Frames {
         match self.head[3] {
             RST_STREAM if self.length() >= 4 => FRAME + 4,
             GOAWAY if self.length() >= 8 => FRAME + 8,
+            WINDOW_UPDATE if self.length() >= 4 && self.head[5..FRAME] == [0; 4] => FRAME + 4,
             _ => FRAME,
         }
     }
@@ -60,24 +85,36 @@ impl Frames {
 /// A frame's header (RFC 9113 4.1).
 const FRAME: usize = 9;
 const HEAD: usize = FRAME + 8;
+const DATA: u8 = 0;
 const RST_STREAM: u8 = 3;
 const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+/// The first bit of a window's number is reserved.
+const RESERVED_OFF: u32 = u32::MAX >> 1;
+/// Bytes before a caller's first frame (RFC 9113 3.4).
+const PREFACE: usize = 24;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_seen_however_the_bytes_are_cut() {
+    fn what_is_told_is_heard_however_the_bytes_are_cut() {
         let mut wire = vec![0, 0, 3, 0, 0, 0, 0, 0, 1, 9, 9, 9];
         wire.extend([0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 1]);
         wire.extend([0, 0, 0, 4, 1, 0, 0, 0, 0]);
         wire.extend([0, 0, 10, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 11, b'h', b'i']);
         wire.extend([0, 0, 4, 3, 0, 0, 0, 0, 3, 0, 0, 0, 8]);
+        wire.extend([0, 0, 4, 8, 0, 0, 0, 0, 5, 0, 0, 1, 0]); // of a stream
+        wire.extend([0, 0, 4, 8, 0, 0, 0, 0, 0, 0x80, 0, 1, 2]);
+        let caller = [&[b'x'; PREFACE][..], &wire].concat();
+        let all = [Told::Took(3), Told::Refused(1), Told::Refused(11), Told::Refused(8), Told::Granted(0x102)];
         for size in 1..=wire.len() {
-            let (mut frames, mut codes) = (Frames::default(), Vec::new());
-            wire.chunks(size).for_each(|piece| frames.follow(piece, |code| codes.push(code)));
-            assert_eq!(codes, [1, 11, 8], "pieces of {size}");
+            for (mut frames, wire) in [(Frames::default(), &wire), (Frames::of_caller(), &caller)] {
+                let mut told = Vec::new();
+                wire.chunks(size).for_each(|piece| frames.follow(piece, |one| told.push(one)));
+                assert_eq!(told, all, "pieces of {size}");
+            }
         }
     }
 }

@@ -11,9 +11,10 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
 use super::bounds::Place;
-use super::frames::Frames;
+use super::frames::{Frames, Told};
 use super::respond;
 use super::state::State;
+use super::window::Window;
 
 /// A plain socket.
 #[derive(Debug)]
@@ -109,15 +110,32 @@ pub(super) struct Io {
     state: Arc<State>,
     /// Held as long as the socket is, through an upgrade too.
     place: Place,
-    /// HTTP/2: the frames that went out.
-    frames: Option<Box<Frames>>,
+    /// HTTP/2: the frames.
+    frames: Option<Box<Followed>>,
     /// The last read brought bytes, and none was asked for since: nobody waits for the socket.
     unheeded: bool,
 }
 
+/// The frames of an HTTP/2 connection, both ways.
+#[derive(Debug)]
+struct Followed {
+    sent: Frames,
+    came: Frames,
+    window: Window,
+}
+
 impl Io {
-    pub(super) fn new(transport: Transport, ahead: Bytes, state: Arc<State>, place: Place, http2: bool) -> Self {
-        Self { transport, ahead, state, place, frames: http2.then(Box::default), unheeded: false }
+    /// `window`: HTTP/2 is spoken, and this is told what its caller may still send.
+    pub(super) fn new(
+        transport: Transport,
+        ahead: Bytes,
+        state: Arc<State>,
+        place: Place,
+        window: Option<Window>,
+    ) -> Self {
+        let frames =
+            window.map(|window| Box::new(Followed { sent: Frames::default(), came: Frames::of_caller(), window }));
+        Self { transport, ahead, state, place, frames, unheeded: false }
     }
 
     /// Writes `bytes` if the socket takes them at once, then closes.
@@ -187,9 +205,23 @@ impl Io {
         let mut left = *written;
         for slice in slices {
             let taken = left.min(slice.len());
-            frames.follow(&slice[..taken], |code| self.place.shared().stats.http2_error(code));
+            frames.sent.follow(&slice[..taken], |told| match told {
+                Told::Refused(code) => self.place.shared().stats.http2_error(code),
+                Told::Granted(bytes) => frames.window.granted(bytes),
+                Told::Took(_) => {}
+            });
             left -= taken;
         }
+    }
+
+    /// Follows what came in.
+    fn heed(&mut self, bytes: &[u8]) {
+        let Some(frames) = &mut self.frames else { return };
+        frames.came.follow(bytes, |told| {
+            if let Told::Took(bytes) = told {
+                frames.window.took(bytes);
+            }
+        });
     }
 
     fn note(&self, result: Poll<io::Result<usize>>, length: usize) -> Poll<io::Result<usize>> {
@@ -247,7 +279,9 @@ impl AsyncRead for Io {
         if self.ahead.has_remaining() {
             self.unheeded = true;
             let length = self.ahead.len().min(buf.remaining());
-            buf.put_slice(&self.ahead.split_to(length));
+            let ahead = self.ahead.split_to(length);
+            self.heed(&ahead);
+            buf.put_slice(&ahead);
             if self.ahead.is_empty() {
                 self.ahead = Bytes::new(); // gives the buffer back
             }
@@ -261,6 +295,7 @@ impl AsyncRead for Io {
         };
         self.unheeded = buf.filled().len() > before;
         if self.unheeded {
+            self.heed(&buf.filled()[before..]);
             self.state.read();
         } else if result.is_ready() {
             self.state.end();

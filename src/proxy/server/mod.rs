@@ -14,6 +14,7 @@ mod respond;
 mod state;
 mod stats;
 mod streams;
+mod window;
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -36,6 +37,7 @@ pub use bounds::Bounds;
 pub use interim::Interim;
 pub use state::Hold;
 pub use stats::{HTTP2_ERRORS, Stats};
+pub use window::Window;
 
 /// Answers requests. One handler per worker; it never leaves its thread.
 pub trait Handler: 'static {
@@ -84,6 +86,8 @@ pub struct ConnInfo {
     pub http2: bool,
     /// Takes interim answers, where they can be sent: not over HTTP/2.
     pub interim: Option<Interim>,
+    /// HTTP/2: what its caller may still send.
+    pub window: Option<Window>,
 }
 
 /// What a TLS handshake told.

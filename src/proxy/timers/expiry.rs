@@ -30,6 +30,13 @@ impl Expiry {
         self.armed = false;
     }
 
+    /// A wait that has lasted too long may last `more`, from now on.
+    pub fn put_off(&mut self, more: Duration) {
+        if let Some(deadline) = &mut self.deadline {
+            deadline.reset(more);
+        }
+    }
+
     /// Ready when the wait has lasted too long.
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
         if self.span.is_zero() {

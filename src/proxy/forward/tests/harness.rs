@@ -62,6 +62,7 @@ impl Relay {
             body_max: self.route.body_max,
             conduct: &self.conduct,
             interim: connection.interim.as_ref(),
+            window: connection.window.as_ref(),
             received: Received::default(),
         };
         let forwarded = self.forwarder.forward(passage, &self.upstream, request).await?;

@@ -12,7 +12,9 @@ use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-use super::harness::{DEADLINE, Gateway, OK, Origin, gateway, read_head, upstream};
+use super::harness::{DEADLINE, Gateway, OK, Origin, conduct, gateway, gateway_with, read_head, route, upstream};
+use crate::limit::Micros;
+use crate::proxy::conduct::Conduct;
 
 /// A body with trailers.
 #[derive(Debug, Default)]
@@ -222,6 +224,42 @@ fn streams_are_cancelled_one_by_one() {
     });
     origin.wait_closed();
     origin.wait_closed();
+}
+
+#[test]
+fn a_body_that_others_leave_no_room_for_is_not_held_against_its_caller() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let origin = Origin::start(move |conn| {
+        read_head(&mut conn.stream)?;
+        let _ = tell.send(());
+        conn.until("abc")?;
+        conn.send(OK)
+    });
+    let mut upstream = upstream(origin.address);
+    (upstream.connections, upstream.queue_timeout) = (1, Micros::from_secs(3));
+    let conduct = Conduct { body_idle: Micros::from_secs(1), ..conduct() };
+    let gateway = gateway_with(upstream, route(), conduct);
+    run(async {
+        let stream = tokio::net::TcpStream::connect(gateway.address).await.expect("connected");
+        let (mut client, connection) = h2::client::handshake(stream).await.expect("an HTTP/2 server");
+        tokio::spawn(connection);
+        let post =
+            |length: &'static str| to(&gateway, "/").header("content-length", length).body(()).expect("a request");
+        let (answer, mut body) = client.send_request(post("3"), false).expect("sent");
+        body.send_data(Bytes::from_static(b"a"), false).expect("taken");
+        tokio::task::spawn_blocking(move || told.recv_timeout(DEADLINE).expect("it arrives")).await.expect("ran");
+        // These wait for the server's only place, and fill the connection's window meanwhile: 1 MiB.
+        let mut held = Vec::new();
+        for _ in 0..5 {
+            client = client.ready().await.expect("open");
+            let (answer, mut body) = client.send_request(post("262144"), false).expect("sent");
+            body.send_data(Bytes::from_static(&[0; 262_144]), true).expect("taken");
+            held.push(answer);
+        }
+        body.send_data(Bytes::from_static(b"bc"), true).expect("taken");
+        assert_eq!(answer.await.expect("an answer").status(), 200);
+        drop(held);
+    });
 }
 
 /// Interim answers of an HTTP/2 upstream are not the answer: they are passed over (the protocol library cannot send them on).
