@@ -57,9 +57,8 @@ impl Pace {
     pub(super) fn poll(&mut self, cx: &Context<'_>, streams: bool) -> Poll<BodyError> {
         if self.wait.is_none() {
             self.wait = Some(Wait { since: Instant::now(), shut: self.shut(), added: [Duration::ZERO; 2] });
-            if self.rate > 0 {
-                let earned = Duration::from_millis(self.bytes.saturating_mul(1_000) / self.rate);
-                let left = (self.grace + earned).saturating_sub(self.waited);
+            if let Some(earned) = self.bytes.saturating_mul(1_000).checked_div(self.rate) {
+                let left = (self.grace + Duration::from_millis(earned)).saturating_sub(self.waited);
                 // At least a moment, since none means no bound.
                 self.slow = Expiry::after(left.max(Duration::from_millis(1)));
             }
