@@ -58,6 +58,7 @@ fn main() {
         ["row", number, count] => row(number.parse().expect("a number"), count.parse().expect("a number")),
         ["isolated", count] => isolated(count.parse().expect("a number")),
         ["several", count] => several(count.parse().expect("a number")),
+        ["flood"] => drop(flood::run(10_000_000)),
         _ => report(arguments.contains(&"quick")),
     }
 }
