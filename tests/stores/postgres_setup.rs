@@ -108,6 +108,68 @@ fn obstacle_of_making(store: &RemoteStore) -> String {
 }
 
 #[tokio::test]
+async fn functions_of_another_version_or_without_the_right_to_call_them_say_what_to_do() {
+    if !Postgres::available() {
+        return;
+    }
+    let server = Postgres::start_with(&["fsync=off"]);
+    server.psql("postgres", &printed_schema());
+    server.psql(
+        "postgres",
+        "CREATE ROLE gate LOGIN; GRANT SELECT, INSERT, UPDATE, DELETE ON tollgate_buckets, tollgate_gateways TO gate;
+         REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC",
+    );
+    let store = open(&server.url_of("gate"), true);
+    let told = obstacle(&store);
+    assert!(told.contains("EXECUTE ON FUNCTION tollgate_draw(") && told.contains("GRANT"), "{told}");
+    server.psql("postgres", "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO gate");
+    assert!(store.ready(PATIENCE).await, "{:?}", store.health());
+    works(&store).await;
+
+    let of_version = |version: u32| {
+        server.psql(
+            "postgres",
+            &format!("CREATE OR REPLACE FUNCTION tollgate_version() RETURNS bigint LANGUAGE sql AS 'SELECT {version}::bigint'"),
+        );
+    };
+    of_version(1);
+    let may_not = open(&server.url_of("gate"), false);
+    assert!(obstacle(&may_not).contains("no functions of this version"), "{:?}", may_not.health());
+    // Whoever may, makes them anew.
+    assert!(open(&server.url(), true).ready(PATIENCE).await);
+    assert!(may_not.ready(PATIENCE).await, "{:?}", may_not.health());
+    of_version(99);
+    let older = open(&server.url(), true);
+    assert!(obstacle(&older).contains("of version 99"), "{:?}", older.health());
+}
+
+#[tokio::test]
+async fn requests_go_between_the_pages_of_a_sweep() {
+    if !Postgres::available() {
+        return;
+    }
+    let server = Postgres::start_with(&["fsync=off"]);
+    let store = connect_with(&server.url(), |options| options.answer_within = Micros(900_000)).await;
+    let limit = bucket("one", 0, 1_000_000, Micros::from_secs(1), 1_000_000);
+    assert!(draw(&store, &limit, b"k").await.unwrap());
+    // Deleting takes 1 ms a row: a page of 500 half a second, all of them four.
+    server.psql(
+        "postgres",
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN PERFORM pg_sleep(0.001 * (SELECT count(*) FROM gone)); RETURN NULL; END';
+         CREATE TRIGGER slow AFTER DELETE ON tollgate_buckets REFERENCING OLD TABLE AS gone EXECUTE FUNCTION slow();
+         INSERT INTO tollgate_buckets (key, expires) SELECT decode(md5(n::text), 'hex'), 1 FROM generate_series(1, 4000) AS n",
+    );
+    let left = || server.psql("postgres", "SELECT count(*) FROM tollgate_buckets").trim().parse::<u32>().unwrap();
+    let mut turns = 0;
+    while left() > 1 {
+        turns += 1;
+        assert!(turns < 100_000, "it is swept");
+        draw(&store, &limit, b"k").await.expect("no request waits for more than one page");
+    }
+}
+
+#[tokio::test]
 async fn a_table_of_another_version_and_a_standby_say_what_to_do() {
     if !Postgres::available() {
         return;

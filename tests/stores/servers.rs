@@ -409,8 +409,13 @@ fn as_postgres(program: &Path) -> Command {
     command
 }
 
-/// A program of PostgreSQL: on the path, or where Debian keeps each version's.
+/// A program of PostgreSQL: in the directory of TOLLGATE_TEST_POSTGRES (to try another version), where Debian keeps each
+/// version's, or on the path.
 fn binary(name: &str) -> Option<std::path::PathBuf> {
+    let wanted = std::env::var_os("TOLLGATE_TEST_POSTGRES").map(|directory| Path::new(&directory).join(name));
+    if let Some(wanted) = wanted.filter(|wanted| wanted.exists()) {
+        return Some(wanted);
+    }
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut found: Vec<_> =
         versions.map(|version| version.path().join("bin").join(name)).filter(|p| p.exists()).collect();

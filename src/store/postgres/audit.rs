@@ -20,12 +20,17 @@ pub(super) struct Facts {
     full_page_writes: bool,
     pub(super) table: bool,
     pub(super) functions: bool,
+    /// The version that the functions say they are of; zero: they say none, or nobody may ask.
+    version: i64,
     /// Whether the table has this version's columns.
     columns: bool,
     unlogged: bool,
-    /// Rights that the user lacks on the tables.
+    /// Rights that the user lacks on the tables and functions.
     lacks: Vec<String>,
 }
+
+/// The version of `schema.sql`, which its `tollgate_version` answers.
+const VERSION: i64 = 2;
 
 /// Answers one row, whatever is there; names are looked up in the session's own search path.
 const ASK: &str = "
@@ -43,12 +48,23 @@ SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
        ARRAY(SELECT word || ' ON ' || name
              FROM unnest(ARRAY['tollgate_buckets', 'tollgate_gateways']) AS name,
                   unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS word
-             WHERE NOT coalesce(has_table_privilege(to_regclass(name), word), true))";
+             WHERE NOT coalesce(has_table_privilege(to_regclass(name), word), true)
+             UNION ALL
+             SELECT 'EXECUTE ON FUNCTION ' || name
+             FROM unnest(ARRAY[$1, $2, 'tollgate_elsewhere()', 'tollgate_version()']) AS name
+             WHERE NOT coalesce(has_function_privilege(to_regprocedure(name), 'EXECUTE'), true)),
+       coalesce(has_function_privilege(to_regprocedure('tollgate_version()'), 'EXECUTE'), false)";
 
 impl Facts {
     pub(super) async fn ask(client: &tokio_postgres::Client) -> Result<Self, tokio_postgres::Error> {
         let parameters: [(&(dyn ToSql + Sync), Type); 2] = [(&DRAW_OF, Type::TEXT), (&DRAW_SEVERAL_OF, Type::TEXT)];
-        Self::of(&client.query_typed_one(ASK, &parameters).await?)
+        let row = client.query_typed_one(ASK, &parameters).await?;
+        let mut facts = Self::of(&row)?;
+        // Once it is known to be there: a statement that names what is not fails as a whole.
+        if row.try_get(12)? {
+            facts.version = client.query_typed_one("SELECT tollgate_version()", &[]).await?.try_get(0)?;
+        }
+        Ok(facts)
     }
 
     fn of(row: &Row) -> Result<Self, tokio_postgres::Error> {
@@ -62,6 +78,7 @@ impl Facts {
             full_page_writes: row.try_get(6)?,
             table: row.try_get(7)?,
             functions: row.try_get(8)?,
+            version: 0,
             columns: row.try_get(9)?,
             unlogged: row.try_get(10)?,
             lacks: row.try_get(11)?,
@@ -70,7 +87,7 @@ impl Facts {
 
     /// Whether what is ours there can be used as it is.
     pub(super) fn complete(&self) -> bool {
-        self.table && self.functions
+        self.table && self.functions && (self.version >= VERSION || !self.lacks.is_empty())
     }
 
     /// Whether the table waits for the disk.
@@ -92,6 +109,11 @@ impl Facts {
             Some(format!("there is no {what} in the user's search path: apply `tollgate schema --sql postgres`"))
         } else if !self.lacks.is_empty() {
             Some(format!("the user may not {}: GRANT it", self.lacks.join(", ")))
+        } else if self.version > VERSION {
+            Some(format!(
+                "the functions are of version {}, made by a later gateway than this one, which speaks version {VERSION}: upgrade it, or DROP them and apply `tollgate schema --sql postgres` of this one",
+                self.version
+            ))
         } else {
             None
         }
@@ -163,6 +185,7 @@ mod tests {
             full_page_writes: true,
             table: true,
             functions: true,
+            version: VERSION,
             columns: true,
             unlogged: true,
             lacks: Vec::new(),
@@ -171,6 +194,11 @@ mod tests {
 
     fn weights(facts: &Facts, synchronous: bool, long_quotas: bool) -> Vec<Weight> {
         facts.audit(3, synchronous, long_quotas).into_iter().map(|finding| finding.weight).collect()
+    }
+
+    #[test]
+    fn the_version_is_that_of_the_schema() {
+        assert!(super::super::schema_sql().contains(&format!("'SELECT {VERSION}::bigint'")));
     }
 
     #[test]
@@ -184,6 +212,9 @@ mod tests {
             Facts { standby: true, ..fine() },
             Facts { columns: false, ..fine() },
             Facts { functions: false, ..fine() },
+            Facts { version: VERSION - 1, ..fine() },
+            Facts { version: VERSION + 1, ..fine() },
+            Facts { lacks: vec!["EXECUTE ON FUNCTION tollgate_draw".into()], version: 0, ..fine() },
             Facts { table: false, ..fine() },
             Facts { lacks: vec!["UPDATE ON tollgate_buckets".into()], ..fine() },
             Facts { fsync: false, unlogged: false, ..fine() },

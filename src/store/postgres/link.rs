@@ -20,7 +20,7 @@ use super::fields::{self, Epoch, Opened};
 use super::several::{self, DRAW_SEVERAL, Several};
 use super::{AddressError, PostgresOptions};
 use crate::limit::bucket::State;
-use crate::limit::{Change, Timestamp};
+use crate::limit::{Change, Micros, Timestamp};
 use crate::store::batch::{Adjust, Answer, Batch, Link, Shared, Trouble, Wants, decide};
 use crate::store::shape::{HOLD, HOLD_PINNED, signed};
 use crate::store::simple::{all_simple, is_simple};
@@ -31,9 +31,12 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// Conflicts of one call that are tried again before it fails.
 const ATTEMPTS_MAX: u32 = 8;
-/// Pages swept in one turn, at most, and the rows of one.
-const SWEEPS_MAX: usize = 4;
-const PAGE: i64 = 5000;
+/// The rows of a page that is swept: requests wait for no more than one page.
+const PAGE: i64 = 500;
+/// Pages swept at a time: so many, and more while it pays, for no longer than this.
+const SWEEPS: usize = 10;
+const SWEEPS_MAX: usize = 40;
+const SWEEP_WITHIN: Micros = Micros(250_000);
 /// What the functions raise for a bucket that the transaction must decide.
 const ELSEWHERE: &str = "TG001";
 /// A token bucket's row outlives its fullness by this.
@@ -154,6 +157,17 @@ impl PostgresLink {
         let row = row?;
         committed?;
         Ok(row)
+    }
+
+    /// A statement that no request waits for has a turn of its own: requests go between two of them.
+    async fn chore(
+        &self,
+        session: &Session,
+        statement: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Row, tokio_postgres::Error> {
+        let _turn = session.turn.lock().await;
+        self.one(session, statement, parameters).await
     }
 
     /// Calls a function that decides the whole batch; `None`: it leaves that to the transaction.
@@ -358,7 +372,6 @@ impl Link for PostgresLink {
     }
 
     async fn housekeep(&self, session: &Session) -> Result<(), Trouble> {
-        let _turn = session.turn.lock().await;
         let housekeeping = async {
             let beat = "WITH beat AS (
                             INSERT INTO tollgate_gateways VALUES ($1, clock_timestamp())
@@ -368,22 +381,25 @@ impl Link for PostgresLink {
                         )
                         SELECT count(*) + 1 FROM tollgate_gateways
                         WHERE id <> $1 AND seen > clock_timestamp() - interval '10 seconds'";
-            let replicas: i64 = self.one(session, beat, &[(&self.id, Type::INT8)]).await?.try_get(0)?;
+            let replicas: i64 = self.chore(session, beat, &[(&self.id, Type::INT8)]).await?.try_get(0)?;
             self.shared.replicas.store(u32::try_from(replicas).unwrap_or(u32::MAX), Ordering::Relaxed);
             if self.options.pinned.is_some() {
                 // The server's clock says nothing of rows that were dated by another.
                 return Ok(());
             }
-            for _ in 0..SWEEPS_MAX {
+            let enough = self.options.clock.now().after(SWEEP_WITHIN);
+            for turn in 1..=SWEEPS_MAX {
                 let from = session.swept.take();
                 let sweep = include_str!("sweep.sql");
-                let row = self.one(session, sweep, &[(&from.as_slice(), Type::BYTEA)]).await?;
+                let row = self.chore(session, sweep, &[(&from.as_slice(), Type::BYTEA)]).await?;
                 let (page, gone): (i64, i64) = (row.try_get(1)?, row.try_get(2)?);
-                if page == PAGE {
-                    session.swept.set(row.try_get::<_, Option<Vec<u8>>>(0)?.unwrap_or_default());
+                if page < PAGE {
+                    // The end of the table.
+                    break;
                 }
+                session.swept.set(row.try_get::<_, Option<Vec<u8>>>(0)?.unwrap_or_default());
                 // A flood of callers that came once leaves pages full of them: go on while it pays.
-                if gone < PAGE / 2 {
+                if (turn >= SWEEPS && gone < PAGE / 2) || self.options.clock.now() >= enough {
                     break;
                 }
             }
