@@ -7,6 +7,7 @@ pub mod forward;
 pub mod framing;
 pub mod gateway;
 pub mod headers;
+pub mod http1;
 pub mod settle;
 pub mod listener;
 pub mod pool;

@@ -1,0 +1,393 @@
+//! What a connection reads into and writes from.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+
+/// Bytes that were read and not taken yet.
+///
+/// What is taken out of it are slices of it; as soon as they are dropped their room is used again. How much is read at
+/// once follows what comes: much into much room, little into little.
+#[derive(Debug)]
+pub struct ReadBuffer {
+    bytes: BytesMut,
+    /// Room for the next read.
+    room: usize,
+    /// The last read left most of its room empty.
+    scant: bool,
+}
+
+impl Default for ReadBuffer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ReadBuffer {
+    /// Without memory.
+    pub fn new() -> Self {
+        Self { bytes: BytesMut::new(), room: LEAST_ROOM, scant: false }
+    }
+
+    /// Bytes that were read already.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self { bytes: BytesMut::from(bytes), ..Self::new() }
+    }
+
+    /// Reads once, `wanted` bytes or more if that many are known to come; how many it were. 0: the other side has ended.
+    ///
+    /// A read that leaves room has told the runtime that the socket is empty.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn poll_fill<S>(&mut self, cx: &mut Context<'_>, socket: &mut S, wanted: u64) -> Poll<io::Result<usize>>
+    where
+        S: AsyncRead + Unpin,
+    {
+        let known = usize::try_from(wanted).unwrap_or(MOST_ROOM).min(MOST_ROOM);
+        let spare = self.bytes.capacity() - self.bytes.len();
+        if spare < known || spare < self.room / 4 * 3 {
+            self.bytes.reserve(known.max(self.room));
+        }
+        let room = self.bytes.capacity() - self.bytes.len();
+        let read = std::task::ready!(pin!(socket.read_buf(&mut self.bytes)).poll(cx))?;
+        if read == room {
+            self.room = self.room.saturating_mul(4).min(MOST_ROOM);
+            self.scant = false;
+        } else if read < self.room / 4 {
+            // One small read after large ones says little.
+            if std::mem::replace(&mut self.scant, true) {
+                self.room = (self.room / 2).max(LEAST_ROOM);
+            }
+        } else {
+            self.scant = false;
+        }
+        Poll::Ready(Ok(read))
+    }
+
+    /// Looks whether something came, for a socket that nothing may come from: ready when there are bytes, or an end, or
+    /// an error. The task is woken when there is something. A byte of what comes is lost.
+    pub fn poll_silence<S>(cx: &mut Context<'_>, socket: &mut S) -> Poll<()>
+    where
+        S: AsyncRead + Unpin,
+    {
+        let mut byte = [0];
+        Pin::new(socket).poll_read(cx, &mut tokio::io::ReadBuf::new(&mut byte)).map(|_| ())
+    }
+
+    /// The bytes, to take some from the front.
+    pub const fn bytes(&mut self) -> &mut BytesMut {
+        &mut self.bytes
+    }
+
+    /// Bytes at hand.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Gives its memory back; to be called when it is empty.
+    pub fn release(&mut self) {
+        if self.bytes.is_empty() {
+            *self = Self::new();
+        }
+    }
+}
+
+/// What is to be written, in its order: short things copied one behind the other, long ones as they are.
+#[derive(Debug, Default)]
+pub struct WriteBuffer {
+    flat: Vec<u8>,
+    /// Bytes of `flat` that have been written.
+    written: usize,
+    /// What stands between two parts of `flat`: how much of that comes before it, and the bytes.
+    queue: VecDeque<(usize, Bytes)>,
+    /// Bytes of `queue` that are not written yet.
+    queued: usize,
+    /// What has been written is kept, to be written once more.
+    kept: bool,
+    /// The transport may hold back what it took.
+    unflushed: bool,
+}
+
+impl WriteBuffer {
+    /// Without memory.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Begins a message, forgetting what was written. It is `kept` until the next begins: [`WriteBuffer::rewind`].
+    pub fn begin(&mut self, kept: bool) {
+        self.flat.clear();
+        self.queue.clear();
+        (self.written, self.queued) = (0, 0);
+        self.kept = kept;
+    }
+
+    /// Where the next bytes are written to that are to be copied.
+    pub fn flat(&mut self) -> &mut Vec<u8> {
+        if !self.kept && self.written == self.flat.len() && self.queue.is_empty() {
+            self.flat.clear();
+            self.written = 0;
+        }
+        &mut self.flat
+    }
+
+    /// Appends `bytes`, copied if they are few.
+    pub fn push(&mut self, bytes: Bytes) {
+        if bytes.len() <= COPIED {
+            self.flat().extend_from_slice(&bytes);
+        } else {
+            self.queued += bytes.len();
+            let behind = self.flat().len();
+            self.queue.push_back((behind, bytes));
+        }
+    }
+
+    /// Bytes not written yet.
+    pub fn left(&self) -> usize {
+        self.flat.len() - self.written + self.queued
+    }
+
+    /// Whether everything has been written, and the transport has sent it off.
+    pub fn is_done(&self) -> bool {
+        self.left() == 0 && !self.unflushed
+    }
+
+    /// Everything that was written since [`WriteBuffer::begin`] is to be written once more. Only what was copied can be,
+    /// and only if it was to be kept; whether that is so.
+    pub fn rewind(&mut self) -> bool {
+        if self.kept && self.queue.is_empty() {
+            self.written = 0;
+        }
+        self.kept && self.queue.is_empty()
+    }
+
+    /// Writes until nothing is left.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn poll_flush<S>(&mut self, cx: &mut Context<'_>, socket: &mut S) -> Poll<io::Result<()>>
+    where
+        S: AsyncWrite + Unpin,
+    {
+        while self.left() > 0 {
+            let wrote = std::task::ready!(self.poll_write(cx, socket))?;
+            if wrote == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.advance(wrote);
+            self.unflushed = true;
+        }
+        if self.unflushed {
+            std::task::ready!(Pin::new(socket).poll_flush(cx))?;
+            self.unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_write<S>(&self, cx: &mut Context<'_>, socket: &mut S) -> Poll<io::Result<usize>>
+    where
+        S: AsyncWrite + Unpin,
+    {
+        let socket = Pin::new(socket);
+        if self.queue.is_empty() {
+            return socket.poll_write(cx, &self.flat[self.written..]);
+        }
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let (mut count, mut at, mut whole) = (0, self.written, true);
+        for (behind, bytes) in &self.queue {
+            if count + 2 > SLICES {
+                whole = false;
+                break;
+            }
+            if *behind > at {
+                slices[count] = IoSlice::new(&self.flat[at..*behind]);
+                count += 1;
+                at = *behind;
+            }
+            slices[count] = IoSlice::new(bytes);
+            count += 1;
+        }
+        if whole && count < SLICES && at < self.flat.len() {
+            slices[count] = IoSlice::new(&self.flat[at..]);
+            count += 1;
+        }
+        socket.poll_write_vectored(cx, &slices[..count])
+    }
+
+    fn advance(&mut self, wrote: usize) {
+        let mut left = wrote;
+        while left > 0 {
+            let until = self.queue.front().map_or(self.flat.len(), |first| first.0);
+            let flat = left.min(until - self.written);
+            self.written += flat;
+            left -= flat;
+            if let Some((_, bytes)) = self.queue.front_mut()
+                && left > 0
+            {
+                let piece = left.min(bytes.len());
+                bytes::Buf::advance(bytes, piece);
+                self.queued -= piece;
+                left -= piece;
+                if bytes.is_empty() {
+                    self.queue.pop_front();
+                }
+            } else if flat == 0 {
+                debug_assert!(left == 0, "no socket writes more than it was given");
+                break;
+            }
+        }
+        // A long body's chunk sizes and short pieces must not pile up behind it.
+        if !self.kept && self.written >= LEAST_ROOM {
+            self.flat.drain(..self.written);
+            for (behind, _) in &mut self.queue {
+                *behind -= self.written;
+            }
+            self.written = 0;
+        }
+    }
+
+    /// Gives its memory back; to be called when everything is written.
+    pub fn release(&mut self) {
+        if self.left() == 0 {
+            *self = Self::default();
+        }
+    }
+}
+
+/// Room of a read: enough for most messages, and the most there is. What comes faster than it is taken waits in the kernel.
+const LEAST_ROOM: usize = 8 * 1024;
+const MOST_ROOM: usize = 64 * 1024;
+/// Pieces this short are cheaper to copy than to write as one more slice.
+const COPIED: usize = 2 * 1024;
+/// Slices of one write.
+const SLICES: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    /// Takes a few bytes at a time, and sometimes none.
+    struct Slow(Vec<u8>, fastrand::Rng);
+
+    impl AsyncWrite for Slow {
+        fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+            self.as_mut().poll_write_vectored(cx, &[IoSlice::new(buf)])
+        }
+
+        fn poll_write_vectored(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            slices: &[IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            assert!(slices.iter().all(|slice| !slice.is_empty()), "no slice is empty");
+            if self.1.u8(..4) == 0 {
+                return Poll::Pending;
+            }
+            let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+            let some = self.1.usize(1..=all.len());
+            self.0.extend_from_slice(&all[..some]);
+            Poll::Ready(Ok(some))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn what_is_written_comes_in_its_order_however_little_is_taken() {
+        let mut dice = fastrand::Rng::with_seed(6);
+        for round in 0..300 {
+            let (mut buffer, mut expected) = (WriteBuffer::new(), Vec::new());
+            let mut socket = Slow(Vec::new(), dice.fork());
+            let mut cx = Context::from_waker(Waker::noop());
+            buffer.begin(false);
+            for _ in 0..dice.usize(0..60) {
+                let length = if dice.bool() { dice.usize(1..40) } else { dice.usize(1..3 * COPIED) };
+                let bytes: Vec<u8> = (0..length).map(|_| dice.u8(..)).collect();
+                expected.extend_from_slice(&bytes);
+                if dice.bool() {
+                    buffer.push(bytes.into());
+                } else {
+                    buffer.flat().extend_from_slice(&bytes);
+                }
+                if dice.u8(..3) == 0 {
+                    let _ = buffer.poll_flush(&mut cx, &mut socket);
+                }
+                assert_eq!(buffer.left(), expected.len() - socket.0.len());
+            }
+            while buffer.poll_flush(&mut cx, &mut socket).is_pending() {}
+            assert!(buffer.is_done() && socket.0 == expected, "round {round}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_can_be_written_again() {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut socket = Slow(Vec::new(), fastrand::Rng::with_seed(1));
+        let mut buffer = WriteBuffer::new();
+        for (kept, length, again) in [(true, 9, true), (false, 9, false), (true, COPIED + 1, false)] {
+            buffer.begin(kept);
+            buffer.flat().extend_from_slice(b"head");
+            buffer.push(vec![b'x'; length].into());
+            socket.0.clear();
+            assert_eq!(buffer.rewind(), again, "{length}");
+            while buffer.poll_flush(&mut cx, &mut socket).is_pending() {}
+            if again {
+                assert!(buffer.rewind());
+                while buffer.poll_flush(&mut cx, &mut socket).is_pending() {}
+                assert_eq!(socket.0, b"headxxxxxxxxxheadxxxxxxxxx");
+            }
+        }
+    }
+
+    #[test]
+    fn a_buffer_uses_its_room_again_and_grows_with_what_comes() {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut buffer = ReadBuffer::new();
+        let text = [b'x'; 300];
+        let mut at = None;
+        for _ in 0..100 {
+            let mut socket = &text[..];
+            assert!(matches!(buffer.poll_fill(&mut cx, &mut socket, 0), Poll::Ready(Ok(300))));
+            let slice = buffer.bytes().split_to(300).freeze();
+            let place = slice.as_ptr().addr();
+            let first = *at.get_or_insert(place);
+            assert!((first..first + LEAST_ROOM).contains(&place), "the same memory");
+        }
+        let much = vec![b'y'; 4 * MOST_ROOM];
+        let mut socket = &much[..];
+        let mut reads = 0;
+        while !socket.is_empty() {
+            assert!(matches!(buffer.poll_fill(&mut cx, &mut socket, 0), Poll::Ready(Ok(_))));
+            buffer.bytes().clear();
+            reads += 1;
+        }
+        assert!(reads <= 7, "{reads} reads");
+        let mut socket = &much[..50_000];
+        assert!(
+            matches!(buffer.poll_fill(&mut cx, &mut socket, 50_000), Poll::Ready(Ok(50_000))),
+            "what is known to come"
+        );
+        buffer.bytes().clear();
+        buffer.release();
+        assert_eq!(buffer.bytes().capacity(), 0);
+    }
+}

@@ -1,0 +1,329 @@
+//! The chunked coding, both ways (RFC 9112 7.1). Reading is strict: every line ends in CR LF, nothing stands where
+//! nothing may, sizes, extensions and trailers are bounded.
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::HeaderMap;
+
+use super::head::write_fields;
+use super::{Bounds, Lines, Malformed};
+
+/// Reads a chunked body out of a read buffer.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    at: At,
+    /// The size of the chunk under way as far as it was read, then what is left of it.
+    left: u64,
+    /// Digits of its size.
+    digits: u8,
+    /// Bytes of extensions so far, all chunks together.
+    extensions: usize,
+    trailers: Lines,
+}
+
+/// What a decoder waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum At {
+    #[default]
+    Size,
+    /// Blanks between a size and its extension.
+    Blank,
+    Extension,
+    SizeLf,
+    Data,
+    DataCr,
+    DataLf,
+    Trailers,
+    End,
+}
+
+/// A piece of a chunked body.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// Some of its bytes.
+    Data(Bytes),
+    /// Its end, with the fields behind it, if there are any.
+    End(Option<HeaderMap>),
+}
+
+impl Decoder {
+    /// At the beginning of a body.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether the body has been read whole.
+    pub fn is_done(&self) -> bool {
+        self.at == At::End
+    }
+
+    /// Takes the next piece out of `input`; `None` when more must be read first. At the end of a connection that is an
+    /// error, which the caller has to see.
+    ///
+    /// # Errors
+    /// What is wrong with it. No further call makes sense then.
+    pub fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Piece>, Malformed> {
+        loop {
+            match self.at {
+                At::Data => {
+                    if input.is_empty() {
+                        return Ok(None);
+                    }
+                    let length = usize::try_from(self.left).map_or(input.len(), |left| left.min(input.len()));
+                    self.left -= length as u64;
+                    if self.left == 0 {
+                        self.at = At::DataCr;
+                    }
+                    return Ok(Some(Piece::Data(input.split_to(length).freeze())));
+                }
+                At::Trailers => {
+                    let Some(length) = self.trailers.find(input, TRAILERS)? else { return Ok(None) };
+                    self.at = At::End;
+                    if self.trailers.is_empty() {
+                        input.advance(length);
+                        return Ok(Some(Piece::End(None)));
+                    }
+                    let block = input.split_to(length).freeze();
+                    let mut trailers = HeaderMap::new();
+                    self.trailers.fields(&block, 0, &mut trailers)?;
+                    return Ok(Some(Piece::End(Some(trailers))));
+                }
+                At::End => return Ok(Some(Piece::End(None))),
+                _ => {
+                    let mut read = 0;
+                    let mut bytes = input.iter();
+                    let outcome = loop {
+                        let Some(&byte) = bytes.next() else { break Ok(()) };
+                        read += 1;
+                        if let outcome @ (Err(_) | Ok(true)) = self.line(byte) {
+                            break outcome.map(|_| ());
+                        }
+                    };
+                    let whole = matches!(self.at, At::Data | At::Trailers);
+                    input.advance(read);
+                    outcome?;
+                    if !whole {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes one byte of what stands around the data; whether data or trailers follow.
+    fn line(&mut self, byte: u8) -> Result<bool, Malformed> {
+        self.at = match (self.at, byte) {
+            (At::DataCr, b'\r') => At::DataLf,
+            (At::DataLf, b'\n') => {
+                self.digits = 0;
+                At::Size
+            }
+            (At::DataCr | At::DataLf, _) => return Err(Malformed::ChunkEnd),
+            (At::Size, digit) if digit.is_ascii_hexdigit() => {
+                // Sixteen digits fill the number; zeros in front of it are bounded with them.
+                if self.digits == 16 {
+                    return Err(Malformed::ChunkSize);
+                }
+                self.digits += 1;
+                let value = char::from(digit).to_digit(16).unwrap_or_default();
+                self.left = (self.left << 4) | u64::from(value);
+                At::Size
+            }
+            (At::Size, _) if self.digits == 0 => return Err(Malformed::ChunkSize),
+            (At::Size | At::Blank | At::Extension, b'\r') => At::SizeLf,
+            (At::Size | At::Blank, b' ' | b'\t') => {
+                self.extend()?;
+                At::Blank
+            }
+            (At::Size | At::Blank, b';') => At::Extension,
+            (At::Size | At::Blank, _) => return Err(Malformed::ChunkSize),
+            (At::Extension, byte) => {
+                if (byte < b' ' && byte != b'\t') || byte == 0x7f {
+                    return Err(Malformed::ChunkExtension);
+                }
+                self.extend()?;
+                At::Extension
+            }
+            (At::SizeLf, b'\n') if self.left == 0 => At::Trailers,
+            (At::SizeLf, b'\n') => At::Data,
+            (At::SizeLf, _) => return Err(Malformed::LineEnd),
+            (at @ (At::Data | At::Trailers | At::End), _) => at,
+        };
+        Ok(matches!(self.at, At::Data | At::Trailers))
+    }
+
+    fn extend(&mut self) -> Result<(), Malformed> {
+        self.extensions += 1;
+        if self.extensions > EXTENSIONS { Err(Malformed::ChunkExtension) } else { Ok(()) }
+    }
+}
+
+/// Writes what stands before the `length` bytes of a chunk. A chunk of no bytes would end the body: it must not be written.
+pub fn write_size(out: &mut Vec<u8>, length: usize) {
+    debug_assert!(length > 0, "the empty chunk is the last");
+    let mut text = [0; 18];
+    let mut at = 16;
+    text[16..].copy_from_slice(b"\r\n");
+    let mut left = length;
+    loop {
+        at -= 1;
+        text[at] = b"0123456789abcdef"[left & 15];
+        left >>= 4;
+        if left == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&text[at..]);
+}
+
+/// What stands behind the bytes of every chunk.
+pub const CHUNK_END: &[u8] = b"\r\n";
+
+/// Writes the end of a body, with `trailers`.
+pub fn write_end(out: &mut Vec<u8>, trailers: Option<&HeaderMap>) {
+    out.extend_from_slice(b"0\r\n");
+    if let Some(trailers) = trailers {
+        write_fields(out, trailers);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The bytes of extensions that are read over in one body: nobody sends any.
+const EXTENSIONS: usize = 16 * 1024;
+/// What trailers may hold.
+const TRAILERS: Bounds = Bounds { bytes: 16 * 1024, lines: 100, bare_lf: false };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The body, its trailers and what is left behind it; `None`: it is not whole.
+    type Read = Option<(Vec<u8>, Option<HeaderMap>, Vec<u8>)>;
+
+    fn read(pieces: &[&[u8]]) -> Result<Read, Malformed> {
+        let (mut decoder, mut input, mut body) = (Decoder::new(), BytesMut::new(), Vec::new());
+        let mut pieces = pieces.iter();
+        loop {
+            match decoder.decode(&mut input)? {
+                Some(Piece::Data(data)) => {
+                    assert!(!data.is_empty(), "no piece is empty");
+                    body.extend_from_slice(&data);
+                }
+                Some(Piece::End(trailers)) => {
+                    let mut rest = input.to_vec();
+                    pieces.for_each(|piece| rest.extend_from_slice(piece));
+                    return Ok(Some((body, trailers, rest)));
+                }
+                None => match pieces.next() {
+                    Some(piece) => input.extend_from_slice(piece),
+                    None => return Ok(None),
+                },
+            }
+        }
+    }
+
+    #[test]
+    fn bodies_are_read_and_what_follows_is_left() {
+        let whole = |text: &str| read(&[text.as_bytes()]).expect(text).expect(text);
+        assert_eq!(whole("0\r\n\r\nnext"), (Vec::new(), None, b"next".to_vec()));
+        assert_eq!(whole("5\r\nhello\r\n00A;x=\"y z\"\r\n0123456789\r\n000\r\n\r\n").0, b"hello0123456789");
+        assert_eq!(whole("5 ;x\r\nhello\r\n0 \t\r\n\r\n").0, b"hello");
+        let (_, trailers, rest) = whole("1\r\n\n\r\n0\r\nX-Sum: 42\r\nX-Sum: 43\r\n\r\nHTTP/1.1 ");
+        assert_eq!(trailers.expect("trailers").get_all("x-sum").iter().count(), 2);
+        assert_eq!(rest, b"HTTP/1.1 ");
+        assert_eq!(read(&[b"5\r\nhel"]), Ok(None));
+        assert_eq!(read(&[b"5\r\nhello\r\n0\r\n"]), Ok(None));
+    }
+
+    #[test]
+    fn nothing_is_guessed() {
+        for (bad, why) in [
+            ("\r\n", Malformed::ChunkSize),
+            ("x\r\n", Malformed::ChunkSize),
+            ("-1\r\n", Malformed::ChunkSize),
+            ("+1\r\n", Malformed::ChunkSize),
+            ("0x1\r\n", Malformed::ChunkSize),
+            (" 1\r\n", Malformed::ChunkSize),
+            ("1 1\r\n", Malformed::ChunkSize),
+            ("1_0\r\n", Malformed::ChunkSize),
+            (";x\r\n", Malformed::ChunkSize),
+            ("10000000000000000\r\n", Malformed::ChunkSize),
+            ("00000000000000001\r\n", Malformed::ChunkSize),
+            ("1\n", Malformed::ChunkSize),
+            ("1\rx", Malformed::LineEnd),
+            ("1\r\r\n", Malformed::LineEnd),
+            ("1;x\n", Malformed::ChunkExtension),
+            ("1;x\0\r\n", Malformed::ChunkExtension),
+            ("1;x\ry\r\n", Malformed::LineEnd),
+            ("1\r\nab\r\n", Malformed::ChunkEnd),
+            ("1\r\na\n0\r\n", Malformed::ChunkEnd),
+            ("1\r\na\rb", Malformed::ChunkEnd),
+            ("1\r\na0\r\n", Malformed::ChunkEnd),
+            ("0\r\nno colon\r\n\r\n", Malformed::FieldName),
+            ("0\r\nA: 1\r\n folded\r\n\r\n", Malformed::FieldName),
+            ("0\r\nA: \0\r\n\r\n", Malformed::FieldValue),
+            ("0\r\nA: 1\n\r\n", Malformed::LineEnd),
+            ("0\r\n\n", Malformed::LineEnd),
+        ] {
+            assert_eq!(read(&[bad.as_bytes()]), Err(why), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn everything_is_bounded() {
+        let extended = |bytes| format!("1;{}\r\na\r\n0\r\n\r\n", "x".repeat(bytes));
+        assert!(matches!(read(&[extended(EXTENSIONS).as_bytes()]), Ok(Some(_))));
+        assert_eq!(read(&[extended(EXTENSIONS + 1).as_bytes()]), Err(Malformed::ChunkExtension));
+        let many = format!("{}0\r\n\r\n", "1;xxxxxxx\r\na\r\n".repeat(EXTENSIONS / 7 + 1));
+        assert_eq!(read(&[many.as_bytes()]), Err(Malformed::ChunkExtension), "over all chunks");
+        let trailers = |count| format!("0\r\n{}\r\n", "a: b\r\n".repeat(count));
+        assert!(matches!(read(&[trailers(100).as_bytes()]), Ok(Some(_))));
+        assert_eq!(read(&[trailers(101).as_bytes()]), Err(Malformed::TooManyFields));
+        let long = format!("0\r\na: {}\r\n\r\n", "b".repeat(16 * 1024));
+        assert_eq!(read(&[long.as_bytes()]), Err(Malformed::TooLarge));
+    }
+
+    /// What is written is read again, wherever it is cut; and whatever is done to it, nothing is read beyond its end.
+    #[test]
+    fn any_body_comes_back_whatever_pieces_it_comes_in() {
+        let mut dice = fastrand::Rng::with_seed(9112);
+        for round in 0..2_000 {
+            let (mut wire, mut body) = (Vec::new(), Vec::new());
+            for _ in 0..dice.usize(0..5) {
+                let data: Vec<u8> = (0..dice.usize(1..40)).map(|_| dice.u8(..)).collect();
+                write_size(&mut wire, data.len());
+                wire.extend_from_slice(&data);
+                wire.extend_from_slice(CHUNK_END);
+                body.extend_from_slice(&data);
+            }
+            let mut trailers = HeaderMap::new();
+            for _ in 0..dice.usize(0..3) {
+                trailers.append("x-sum", dice.u32(..).into());
+            }
+            write_end(&mut wire, (!trailers.is_empty()).then_some(&trailers));
+            let end = wire.len();
+            wire.extend_from_slice(b"GET /next");
+            let (mut pieces, mut rest) = (Vec::new(), &wire[..]);
+            while !rest.is_empty() {
+                let (piece, after) = rest.split_at(dice.usize(1..=rest.len().min(30)));
+                pieces.push(piece);
+                rest = after;
+            }
+            let (got, fields, left) = read(&pieces).expect("well formed").expect("whole");
+            assert_eq!((got, left), (body, b"GET /next".to_vec()), "round {round}");
+            assert_eq!(fields.unwrap_or_default(), trailers, "round {round}");
+            // One byte changed: an error, another body, or one that does not end, but never a panic; cut short it never ends.
+            assert_eq!(read(&[&wire[..dice.usize(..end)]]), Ok(None), "round {round}");
+            wire[dice.usize(..end)] = dice.u8(..);
+            let _ = read(&[&wire]);
+        }
+    }
+
+    #[test]
+    fn sizes_are_hexadecimal() {
+        for length in [1, 9, 10, 15, 16, 255, 4096, 0xdead_beef, usize::MAX] {
+            let mut out = Vec::new();
+            write_size(&mut out, length);
+            assert_eq!(out, format!("{length:x}\r\n").into_bytes());
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! The head of a message: where its lines end, and the fields in them.
+//!
+//! Names and values are checked by the types they become; what stands in no type, the ends of lines, is checked here.
+//! Values are slices of the bytes that were read.
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::{StatusCode, Version};
+
+use super::Malformed;
+
+/// How much a head may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes in all.
+    pub bytes: usize,
+    /// Lines, the first one counted and the blank one not.
+    pub lines: usize,
+    /// Whether a line may end in LF alone, as a recipient may allow it (RFC 9112 2.2).
+    pub bare_lf: bool,
+}
+
+/// Where the lines of a head end. Found as the bytes come, each looked at once however many pieces they come in.
+#[derive(Debug, Default)]
+pub struct Lines {
+    /// Where the LF of each line stands.
+    ends: Vec<u32>,
+    /// Bytes before this have been looked at.
+    seen: usize,
+}
+
+impl Lines {
+    /// None yet.
+    pub const fn new() -> Self {
+        Self { ends: Vec::new(), seen: 0 }
+    }
+
+    /// Forgets what was found: the next head begins.
+    pub fn reset(&mut self) {
+        self.ends.clear();
+        self.seen = 0;
+    }
+
+    /// The length of the head that `bytes` begin with, its blank line counted; `None` when it has not come whole. `bytes`
+    /// are those of the last call and perhaps more.
+    ///
+    /// # Errors
+    /// When it exceeds `bounds`, or a line ends as none may.
+    pub fn find(&mut self, bytes: &[u8], bounds: Bounds) -> Result<Option<usize>, Malformed> {
+        while let Some(offset) = memchr::memchr(b'\n', &bytes[self.seen..]) {
+            let end = self.seen + offset;
+            if end >= bounds.bytes {
+                return Err(Malformed::TooLarge);
+            }
+            let start = self.start(self.ends.len());
+            let returned = end > start && bytes[end - 1] == b'\r';
+            if !returned && !bounds.bare_lf {
+                return Err(Malformed::LineEnd);
+            }
+            self.seen = end + 1;
+            if end - usize::from(returned) == start {
+                return Ok(Some(end + 1));
+            }
+            if self.ends.len() >= bounds.lines {
+                return Err(Malformed::TooManyFields);
+            }
+            self.ends.push(u32::try_from(end).map_err(|_| Malformed::TooLarge)?);
+        }
+        self.seen = bytes.len();
+        if bytes.len() >= bounds.bytes { Err(Malformed::TooLarge) } else { Ok(None) }
+    }
+
+    /// How many lines were found, the blank one not counted.
+    pub const fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The line `index` of `head`, without its end.
+    ///
+    /// # Panics
+    /// When there is no such line.
+    pub fn line<'h>(&self, head: &'h [u8], index: usize) -> &'h [u8] {
+        let line = &head[self.start(index)..self.ends[index] as usize];
+        line.strip_suffix(b"\r").unwrap_or(line)
+    }
+
+    /// Adds the fields in the lines of `head` from the line `first` on (1 behind a start line) to `headers`.
+    ///
+    /// # Errors
+    /// When a name or a value is malformed; lines that continue the one before (obs-fold) are.
+    pub fn fields(&self, head: &Bytes, first: usize, headers: &mut HeaderMap) -> Result<(), Malformed> {
+        headers.try_reserve(self.len().saturating_sub(first)).map_err(|_| Malformed::TooManyFields)?;
+        for index in first..self.len() {
+            let start = self.start(index);
+            let line = self.line(head, index);
+            let colon = line.iter().position(|&byte| byte == b':').ok_or(Malformed::FieldName)?;
+            let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| Malformed::FieldName)?;
+            let (mut from, mut to) = (colon + 1, line.len());
+            while from < to && is_blank(line[from]) {
+                from += 1;
+            }
+            while to > from && is_blank(line[to - 1]) {
+                to -= 1;
+            }
+            let value = HeaderValue::from_maybe_shared(head.slice(start + from..start + to))
+                .map_err(|_| Malformed::FieldValue)?;
+            headers.try_append(name, value).map_err(|_| Malformed::TooManyFields)?;
+        }
+        Ok(())
+    }
+
+    fn start(&self, index: usize) -> usize {
+        match index.checked_sub(1) {
+            Some(before) => self.ends[before] as usize + 1,
+            None => 0,
+        }
+    }
+}
+
+const fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+/// The version that `text` names (RFC 9112 2.3).
+///
+/// # Errors
+/// When it is neither of the two that are understood.
+pub fn version(text: &[u8]) -> Result<Version, Malformed> {
+    match text {
+        b"HTTP/1.1" => Ok(Version::HTTP_11),
+        b"HTTP/1.0" => Ok(Version::HTTP_10),
+        _ => Err(Malformed::Version),
+    }
+}
+
+/// The parts of a status line (RFC 9112 4): version, status, reason.
+///
+/// # Errors
+/// When it is none.
+pub fn status_line(line: &[u8]) -> Result<(Version, StatusCode, &[u8]), Malformed> {
+    let Some((start, rest)) = line.split_at_checked(8) else { return Err(Malformed::StartLine) };
+    let version =
+        version(start).map_err(|error| if start.starts_with(b"HTTP/") { error } else { Malformed::StartLine })?;
+    let Some(([b' ', code @ ..], rest)) = rest.split_at_checked(4) else { return Err(Malformed::StartLine) };
+    let status = StatusCode::from_bytes(code).map_err(|_| Malformed::StartLine)?;
+    let reason = match rest {
+        [] => rest,
+        [b' ', reason @ ..] => reason,
+        _ => return Err(Malformed::StartLine),
+    };
+    if reason.iter().any(|&byte| (byte < b' ' && byte != b'\t') || byte == 0x7f) {
+        return Err(Malformed::StartLine);
+    }
+    Ok((version, status, reason))
+}
+
+/// What the fields of a message say about its framing, as they stand (RFC 9112 6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Framing {
+    /// Transfer-Encoding is one `chunked`.
+    pub chunked: bool,
+    /// Content-Length.
+    pub length: Option<u64>,
+    /// Connection lists `close`.
+    pub close: bool,
+    /// Connection lists `keep-alive`.
+    pub keep_alive: bool,
+}
+
+impl Framing {
+    /// What `headers` say.
+    ///
+    /// # Errors
+    /// [`Malformed::ContentLength`] when it is not one number, [`Malformed::TransferEncoding`] when that is anything but
+    /// one `chunked`.
+    pub fn of(headers: &HeaderMap) -> Result<Self, Malformed> {
+        let mut framing = Self::default();
+        let (mut lengths, mut codings) = (0, 0);
+        for (name, value) in headers {
+            if *name == CONTENT_LENGTH {
+                lengths += 1;
+                framing.length = Some(number(value.as_bytes()).ok_or(Malformed::ContentLength)?);
+            } else if *name == TRANSFER_ENCODING {
+                codings += 1;
+                framing.chunked = value.as_bytes().eq_ignore_ascii_case(b"chunked");
+            } else if *name == CONNECTION {
+                for token in value.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
+                    framing.close |= token.eq_ignore_ascii_case(b"close");
+                    framing.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
+                }
+            }
+        }
+        if codings > 1 || (codings == 1 && !framing.chunked) {
+            return Err(Malformed::TransferEncoding);
+        }
+        if lengths > 1 {
+            return Err(Malformed::ContentLength);
+        }
+        Ok(framing)
+    }
+
+    /// Whether the connection outlives the message, as far as its sender says (RFC 9112 9.3).
+    pub fn persists(&self, version: Version) -> bool {
+        !self.close && (version >= Version::HTTP_11 || self.keep_alive)
+    }
+}
+
+/// A number of digits and nothing else, that fits.
+fn number(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0_u64, |sum, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// Writes the fields of `headers`, each with its line's end.
+pub fn write_fields(out: &mut Vec<u8>, headers: &HeaderMap) {
+    for (name, value) in headers {
+        out.extend_from_slice(name.as_str().as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { bytes: 4096, lines: 9, bare_lf: false };
+
+    fn parse(text: &str) -> Result<(Vec<u8>, HeaderMap), Malformed> {
+        let mut lines = Lines::new();
+        let length = lines.find(text.as_bytes(), BOUNDS)?.expect("a whole head");
+        let head = Bytes::copy_from_slice(&text.as_bytes()[..length]);
+        let mut headers = HeaderMap::new();
+        lines.fields(&head, 1, &mut headers)?;
+        Ok((lines.line(&head, 0).to_vec(), headers))
+    }
+
+    #[test]
+    fn fields_are_what_stands_in_their_lines() {
+        let (first, headers) =
+            parse("HTTP/1.1 200 OK\r\nA: 1\r\nb:\t two \r\nA:3\r\nEmpty:\r\n\r\nrest").expect("a head");
+        assert_eq!(first, b"HTTP/1.1 200 OK");
+        let all: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+        assert_eq!(all, [("a", &b"1"[..]), ("a", b"3"), ("b", b"two"), ("empty", b"")]);
+    }
+
+    #[test]
+    fn what_two_readers_could_read_in_two_ways_is_refused() {
+        for (bad, why) in [
+            ("S\r\nA : 1\r\n\r\n", Malformed::FieldName),
+            ("S\r\nA: 1\r\n folded\r\n\r\n", Malformed::FieldName),
+            ("S\r\n A: 1\r\n\r\n", Malformed::FieldName),
+            ("S\r\n: 1\r\n\r\n", Malformed::FieldName),
+            ("S\r\nno colon\r\n\r\n", Malformed::FieldName),
+            ("S\r\nA\u{e4}: 1\r\n\r\n", Malformed::FieldName),
+            ("S\r\nA: 1\0\r\n\r\n", Malformed::FieldValue),
+            ("S\r\nA: 1\r2\r\n\r\n", Malformed::FieldValue),
+            ("S\r\nA: 1\r\r\n\r\n", Malformed::FieldValue),
+            ("S\r\nA: \x7f\r\n\r\n", Malformed::FieldValue),
+            ("S\nA: 1\r\n\r\n", Malformed::LineEnd),
+            ("S\r\nA: 1\n\r\n", Malformed::LineEnd),
+            ("S\r\nA: 1\r\n\n", Malformed::LineEnd),
+            ("S\r\na:\r\nb:\r\nc:\r\nd:\r\ne:\r\nf:\r\ng:\r\nh:\r\ni:\r\n\r\n", Malformed::TooManyFields),
+        ] {
+            assert_eq!(parse(bad).expect_err(bad), why, "{bad:?}");
+        }
+        assert!(parse("S\r\na:\r\nb:\r\nc:\r\nd:\r\ne:\r\nf:\r\ng:\r\nh:\r\n\r\n").is_ok());
+        let mut lines = Lines::new();
+        let lenient = Bounds { bare_lf: true, ..BOUNDS };
+        assert_eq!(lines.find(b"S\nA: 1\r\n\nrest", lenient), Ok(Some(9)));
+        assert_eq!(lines.line(b"S\nA: 1\r\n\n", 1), b"A: 1");
+    }
+
+    #[test]
+    fn a_head_is_bounded_and_may_come_byte_by_byte() {
+        let text = b"HTTP/1.1 200 OK\r\nA: 1\r\n\r\n";
+        let mut lines = Lines::new();
+        for length in 0..text.len() {
+            assert_eq!(lines.find(&text[..length], BOUNDS), Ok(None), "{length}");
+        }
+        assert_eq!(lines.find(text, BOUNDS), Ok(Some(text.len())));
+        let exact = Bounds { bytes: text.len(), ..BOUNDS };
+        assert_eq!(Lines::new().find(text, exact), Ok(Some(text.len())));
+        for less in 1..text.len() {
+            let bounds = Bounds { bytes: text.len() - less, ..BOUNDS };
+            assert_eq!(Lines::new().find(text, bounds), Err(Malformed::TooLarge), "{less}");
+        }
+        assert_eq!(Lines::new().find(&vec![b'x'; 4096], BOUNDS), Err(Malformed::TooLarge));
+    }
+
+    #[test]
+    fn status_lines() {
+        let good = |line: &'static [u8]| status_line(line).expect("a status line");
+        assert_eq!(good(b"HTTP/1.1 200 OK"), (Version::HTTP_11, StatusCode::OK, &b"OK"[..]));
+        assert_eq!(good(b"HTTP/1.0 404 Not Here"), (Version::HTTP_10, StatusCode::NOT_FOUND, &b"Not Here"[..]));
+        assert_eq!(good(b"HTTP/1.1 204"), (Version::HTTP_11, StatusCode::NO_CONTENT, &b""[..]));
+        assert_eq!(good(b"HTTP/1.1 204 "), (Version::HTTP_11, StatusCode::NO_CONTENT, &b""[..]));
+        for bad in [
+            &b""[..],
+            b"HTTP/1.1",
+            b"HTTP/1.1 ",
+            b"HTTP/1.1 20",
+            b"HTTP/1.1 2000",
+            b"HTTP/1.1 20x OK",
+            b"HTTP/1.1  200 OK",
+            b"HTTP/1.1\t200 OK",
+            b" HTTP/1.1 200 OK",
+            b"HTTP/1.1 200 O\rK",
+            b"HTTP/1.1 200 O\0K",
+            b"HTTP/1.1 099 OK",
+            b"ICY 200 OK\r\n",
+            b"http/1.1 200 OK",
+            b"garbage",
+        ] {
+            assert_eq!(status_line(bad), Err(Malformed::StartLine), "{:?}", String::from_utf8_lossy(bad));
+        }
+        for bad in [&b"HTTP/2.0 200 OK"[..], b"HTTP/1.2 200 OK", b"HTTP/0.9 200 OK", b"HTTP/1,1 200 OK"] {
+            assert_eq!(status_line(bad), Err(Malformed::Version));
+        }
+    }
+
+    #[test]
+    fn framing_is_one_number_or_one_coding() {
+        let of = |fields: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in fields {
+                headers.append(*name, HeaderValue::from_static(value));
+            }
+            Framing::of(&headers)
+        };
+        let length = |length| Ok(Framing { length: Some(length), ..Framing::default() });
+        assert_eq!(of(&[("content-length", "0")]), length(0));
+        assert_eq!(of(&[("content-length", "18446744073709551615")]), length(u64::MAX));
+        for bad in
+            ["", "-1", "+1", "1 ", "1,1", "1, 1", "0x1", "1.0", "18446744073709551616", "99999999999999999999999"]
+        {
+            let bad: &'static str = bad;
+            assert_eq!(of(&[("content-length", bad)]), Err(Malformed::ContentLength), "{bad:?}");
+        }
+        assert_eq!(of(&[("content-length", "1"), ("content-length", "1")]), Err(Malformed::ContentLength));
+        assert!(of(&[("transfer-encoding", "Chunked")]).is_ok_and(|framing| framing.chunked));
+        for bad in ["", "identity", "chunked, chunked", "gzip, chunked", ",chunked", "chunked;q=1", "xchunked"] {
+            let bad: &'static str = bad;
+            assert_eq!(of(&[("transfer-encoding", bad)]), Err(Malformed::TransferEncoding), "{bad:?}");
+        }
+        let twice = [("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")];
+        assert_eq!(of(&twice), Err(Malformed::TransferEncoding));
+        let persists = |value, version| of(&[("connection", value)]).expect("framing").persists(version);
+        assert!(persists("x, Keep-Alive", Version::HTTP_10) && !persists("x", Version::HTTP_10));
+        assert!(persists("x", Version::HTTP_11) && !persists("keep-alive , CLOSE", Version::HTTP_11));
+    }
+}
