@@ -30,8 +30,10 @@ pub const GRACE: Micros = Micros(50_000);
 pub const LIFE_MAX: Micros = Micros(100_000);
 /// The shortest life that is worth a lease.
 pub const LIFE_MIN: Micros = Micros(20_000);
-/// Leases of one bucket at one time; beyond, gateways ask each time.
+/// Leases of one bucket at one time; beyond, gateways ask each time, and lease only what requests wait for.
 pub const LEASES_MAX: usize = 64;
+/// Leases of one bucket at one time, those that requests wait for included: what a bucket's row may grow to.
+pub const LEASES_MOST: usize = 512;
 /// Two clocks drift apart by no more than one part in this many.
 pub const DRIFT_PER: u64 = 1000;
 
@@ -174,13 +176,13 @@ impl Leased {
     /// for they get from all that is there.
     pub fn lease(&mut self, bucket: &TokenBucket, terms: &Terms, wish: Wish, now: Timestamp) -> u64 {
         self.refill(bucket, now);
-        if self.leases.len() >= LEASES_MAX {
+        if self.leases.len() >= LEASES_MOST {
             return 0;
         }
         let whole = self.whole_units(bucket);
         let ahead = wish.units.min(whole / PARTS).min(terms.most.saturating_sub(self.out()));
         // One is what a request would draw.
-        let ahead = if ahead < 2 { 0 } else { ahead };
+        let ahead = if ahead < 2 || self.leases.len() >= LEASES_MAX { 0 } else { ahead };
         let units = ahead.max(wish.needed.min(whole));
         if units > 0 {
             self.level.level -= scaled(bucket, units);

@@ -16,8 +16,11 @@
 mod counters;
 mod deliver;
 mod flight;
+mod gather;
 mod lane;
 mod shared;
+#[cfg(test)]
+mod tests;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -75,6 +75,12 @@ impl Leases {
         }
     }
 
+    /// The clock of their deadlines.
+    #[cfg(test)]
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// The place for leases of the bucket that is `wanted`; `None`: it is not leased, or too many are.
     fn held(&self, wanted: &Wanted) -> Option<Arc<Held>> {
         let terms = *wanted.shape.lease()?;

@@ -7,6 +7,7 @@ use std::hash::Hasher;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use smallvec::SmallVec;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::batch::{Adjust, Wanted, Wants};
@@ -229,8 +230,13 @@ pub(crate) fn signed(value: u64) -> i64 {
 #[derive(Debug)]
 pub(crate) struct Names {
     secret: (u64, u64),
-    shapes: RwLock<Vec<Option<Known>>>,
+    /// By a limit's place, what is newest first: after a reload old requests are still settled in the numbers
+    /// they were admitted with, and the same numbers must stay the same shape.
+    shapes: RwLock<Vec<SmallVec<[Known; 1]>>>,
 }
+
+/// Sets of numbers kept of each limit's place.
+const KNOWN_MAX: usize = 4;
 
 #[derive(Debug)]
 struct Known {
@@ -288,17 +294,22 @@ impl Names {
 
     /// The shape of `limit`, made once per set of numbers.
     pub(crate) fn shape(&self, limit: &Limit) -> Arc<Shape> {
-        if let Some(Some(known)) = self.shapes.read().get(limit.index)
-            && known.is(limit)
-        {
-            return known.shape.clone();
+        let of = |known: &[Known]| known.iter().find(|known| known.is(limit)).map(|known| known.shape.clone());
+        if let Some(shape) = self.shapes.read().get(limit.index).and_then(|known| of(known)) {
+            return shape;
         }
-        let shape = Arc::new(Shape::new(limit));
         let mut shapes = self.shapes.write();
         if limit.index >= shapes.len() {
-            shapes.resize_with(limit.index + 1, || None);
+            shapes.resize_with(limit.index + 1, SmallVec::new);
         }
-        shapes[limit.index] = Some(Known {
+        let known = &mut shapes[limit.index];
+        // Somebody may have been quicker.
+        if let Some(shape) = of(known) {
+            return shape;
+        }
+        let shape = Arc::new(Shape::new(limit));
+        known.truncate(KNOWN_MAX - 1);
+        let new = Known {
             name: limit.name.clone(),
             role: limit.role,
             algorithm: limit.algorithm.clone(),
@@ -306,7 +317,11 @@ impl Names {
             lease: limit.lease,
             on_failover: limit.on_failover,
             shape: shape.clone(),
-        });
+        };
+        known.insert(0, new);
         shape
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tollgate::clock::Clock;
-use tollgate::limit::lease::{Leased, Terms, Wish};
+use tollgate::limit::lease::{LEASES_MOST, Leased, Terms, Wish};
 use tollgate::limit::{Algorithm, Change, Claim, Limit, Micros, Timestamp, TokenBucket};
 use tollgate::store::redis::{Address, RedisOptions};
 use tollgate::store::{RemoteStore, Store};
@@ -200,6 +200,23 @@ async fn the_scripts_lease_as_the_core_does() {
         assert!(left == -2 || left > 0, "{left}");
     }
     assert!(most_leases > 2, "{most_leases}");
+    // As many as there may be, at one moment.
+    server.ask("FLUSHALL");
+    let limit = bucket("l", 0, 100, SECOND, 1_000_000);
+    let Algorithm::TokenBucket(bucket) = &limit.algorithm else { unreachable!("a token bucket") };
+    let terms = Terms::of(&limit.algorithm).unwrap();
+    let mut core = Leased::full(bucket, Timestamp::from_micros(START));
+    for id in 1..=LEASES_MOST as u64 + 3 {
+        for needed in [0, 3] {
+            let wish = Wish { id: 10 * id + needed, units: 20, needed };
+            core.refill(bucket, Timestamp::from_micros(START));
+            let level = core.level.level;
+            let units = core.lease(bucket, &terms, wish, Timestamp::from_micros(START));
+            let told = scripts.general((bucket, Some(&terms)), START, None, None, None, Some(wish)).await;
+            assert_eq!(told, (level, 0, units), "lease {id}, {needed} needed");
+        }
+    }
+    assert_eq!(core.leases.len(), LEASES_MOST);
 }
 
 #[tokio::test]

@@ -7,8 +7,13 @@ use std::time::{Duration, Instant};
 use crate::servers::{Redis, available, free_port};
 
 /// Starts a gateway on `server`; what it said, if it ended by itself with an error.
-#[expect(clippy::zombie_processes, reason = "each way out of the loop waits for it")]
 fn refusal(server: &Redis, audit: &str, rate: &str) -> Option<String> {
+    refusal_as(server, "", audit, rate)
+}
+
+/// As [`refusal`], as a user: `name:password@`.
+#[expect(clippy::zombie_processes, reason = "each way out of the loop waits for it")]
+fn refusal_as(server: &Redis, user: &str, audit: &str, rate: &str) -> Option<String> {
     let home = tempfile::tempdir().unwrap();
     let text = format!(
         "[server]\nlisten = \"127.0.0.1:{}\"\nworkers = 1\n\
@@ -16,7 +21,7 @@ fn refusal(server: &Redis, audit: &str, rate: &str) -> Option<String> {
          [limits.total]\nper = \"everyone\"\nrate = \"{rate}\"\n\
          [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\"]\n",
         free_port(),
-        server.url()
+        server.url().replacen("://", &format!("://{user}"), 1)
     );
     let file = home.path().join("gateway.toml");
     std::fs::write(&file, text).unwrap();
@@ -76,4 +81,18 @@ fn day_long_quotas_are_refused_where_a_restart_would_forget_them() {
     assert_eq!(refusal(&forgetful, "refuse", "10/second"), None, "seconds are soon over");
     let careful = Redis::start_with(&["--appendonly", "yes"]);
     assert_eq!(refusal(&careful, "refuse", "1000/day"), None);
+}
+
+#[test]
+fn a_server_that_does_not_say_how_it_is_set_is_refused_where_that_is_asked_for() {
+    if !available("redis-server") {
+        return;
+    }
+    let careful = Redis::start_with(&["--appendonly", "yes"]);
+    let made = careful.ask("ACL SETUSER blind on >hunter2 ~tollgate:* &* +@all -info");
+    assert!(made.contains("OK"), "{made}");
+    let said = refusal_as(&careful, "blind:hunter2@", "refuse", "10/second").expect("refused");
+    assert!(said.contains("may not read INFO") && said.contains("+info") && !said.contains("hunter2"), "{said}");
+    assert_eq!(refusal_as(&careful, "blind:hunter2@", "warn", "10/second"), None, "warned of");
+    assert_eq!(refusal(&careful, "refuse", "10/second"), None);
 }

@@ -1,7 +1,7 @@
 //! The published comparison, reproduced: a token bucket in Redis and in PostgreSQL the classic ways, and ours beside them.
 //!
 //! `cargo run --release -p tollgate-bench-stores [redis|postgres|over-grant]` starts its own servers and prints tables
-//! (`redis 1`: with one task only).
+//! (`redis 1`: with one task only; `redis 64 Tollgate`: one way only, by its name).
 
 #[path = "../../../tests/stores/servers.rs"]
 #[allow(dead_code, reason = "shared with the tests of faults")]
@@ -19,7 +19,8 @@ fn main() {
     }
     let all = wanted.is_empty();
     if all || wanted == "redis" {
-        redis_ways::compare(std::env::args().nth(2).and_then(|tasks| tasks.parse().ok()));
+        let only = std::env::args().nth(2).and_then(|tasks| tasks.parse().ok());
+        redis_ways::compare(only, &std::env::args().nth(3).unwrap_or_default());
     }
     if all || wanted == "over-grant" {
         redis_ways::over_grant();

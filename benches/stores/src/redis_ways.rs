@@ -212,13 +212,14 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// ns/op, calls and CPU, at several concurrencies.
-pub fn compare(only: Option<usize>) {
+pub fn compare(only: Option<usize>, way: &str) {
+    let ways = || WAYS.into_iter().filter(|(_, name)| way.is_empty() || way == *name);
     let server = Redis::start();
     println!("\n## Redis, everything allowed (ns of wall time, calls, us of server CPU; each per decision)\n");
     println!("| way | workload | tasks | ns/op | redis_calls/req | Redis CPU us/req |\n|---|---|---|---|---|---|");
     for per_user in [false, true] {
         for tasks in [1, 16, 64, 256].into_iter().filter(|tasks| only.is_none_or(|only| *tasks == only)) {
-            for (way, name) in WAYS {
+            for (way, name) in ways() {
                 let run = runtime().block_on(run(&server.url(), way, per_user, tasks, 1_000_000, 1_000_000, SPAN));
                 let workload = if per_user { "per_user" } else { "hot_key" };
                 println!("| {name} | {workload} | {tasks} | {:.0} | {:.4} | {:.2} |", run.nanos, run.calls, run.cpu);
@@ -228,7 +229,7 @@ pub fn compare(only: Option<usize>) {
     }
     println!("\n## Redis, a refused hot key (1/s), 64 tasks\n");
     println!("| way | ns/op | redis_calls/req | Redis CPU us/req |\n|---|---|---|---|");
-    for (way, name) in WAYS.into_iter().filter(|(way, _)| matches!(way, Way::Lua | Way::Ours)) {
+    for (way, name) in ways().filter(|(way, _)| matches!(way, Way::Lua | Way::Ours)) {
         let run = runtime().block_on(run(&server.url(), way, false, 64, 1, 1, SPAN));
         println!("| {name} | {:.0} | {:.7} | {:.4} |", run.nanos, run.calls, run.cpu);
         server.ask("FLUSHALL");

@@ -78,6 +78,22 @@ fn a_return_is_taken_once_and_in_time() {
     assert!(!store.give_back(&bucket, 3, 3, at(150_000)), "late");
 }
 
+#[test]
+fn where_many_leases_are_out_who_waits_is_served_and_nobody_else() {
+    let (bucket, terms) = (bucket(100, 1_000_000), Terms { most: 100_000, life: Micros(100_000) });
+    let mut store = Leased::full(&bucket, at(0));
+    let wish = |id, needed| Wish { id, units: 10, needed };
+    for id in 0..LEASES_MAX as u64 {
+        assert_eq!(store.lease(&bucket, &terms, wish(id, 0), at(0)), 10);
+    }
+    assert_eq!(store.lease(&bucket, &terms, wish(1000, 0), at(0)), 0, "ahead");
+    for id in LEASES_MAX..LEASES_MOST {
+        assert_eq!(store.lease(&bucket, &terms, wish(id as u64, 3), at(0)), 3, "lease {id}");
+    }
+    assert_eq!(store.lease(&bucket, &terms, wish(1000, 3), at(0)), 0, "a row is no longer than that");
+    assert_eq!(store.lease(&bucket, &terms, wish(1000, 3), at(150_000)), 10, "they have ended");
+}
+
 /// What grants may be at most, seen from outside: it fills by each grant and runs out at the limit's rate.
 struct Meter {
     n: u64,

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::deliver::{deliver, fail};
 use super::shared::Work;
-use super::{Answer, Ask, Batch, GROUPS_MAX, Group, Link, Part, Shared, Trouble, Wants, answer};
+use super::{Answer, Ask, Batch, Correction, GROUPS_MAX, Group, Link, Part, Shared, Trouble, Wants, answer};
 use crate::limit::{Draw, Timestamp};
 use crate::store::StoreError;
 use crate::store::lease::{Errand, Wishing};
@@ -104,7 +104,12 @@ pub(crate) async fn fly_alone<L: Link>(shared: &Shared, link: &L, connection: &L
         Some(flight) => {
             shared.counters.own_calls.fetch_add(1, Ordering::Relaxed);
             let landed = fly(shared, link, connection, flight).await;
-            landed.and_then(|landed| landed.deliver(shared)).is_ok()
+            let fine = landed.and_then(|landed| landed.deliver(shared)).is_ok();
+            if !fine {
+                // The breaker counts the lane's calls: the next ones are the lane's, until one of them lands.
+                shared.suspect.store(true, Ordering::Release);
+            }
+            fine
         }
         None => true,
     }
@@ -185,15 +190,17 @@ async fn call_until_late(
 fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Flight> {
     let now = shared.clock.now();
     let mut flights: SmallVec<[((u32, u32), Flight); 1]> = SmallVec::new();
-    let mut later = Vec::new();
+    let (mut later, mut corrections_later) = (Vec::new(), Vec::<Correction>::new());
     for correction in work.corrections {
+        // Those of one bucket keep their order: what frees places must not overtake what tells how many are held.
+        let overtakes = corrections_later.iter().any(|earlier| earlier.name == correction.name);
         let flight = flight_for(&mut flights, (link.part(&correction.name), u32::MAX));
-        if let Some(bucket) = flight.bucket(&correction.name, &correction.shape) {
-            flight.batch.corrections.push((bucket, correction.adjust));
-        } else {
-            shared.counters.corrections_dropped.fetch_add(1, Ordering::Relaxed);
+        match flight.bucket(&correction.name, &correction.shape).filter(|_| !overtakes) {
+            Some(bucket) => flight.batch.corrections.push((bucket, correction.adjust)),
+            None => corrections_later.push(correction),
         }
     }
+    shared.put_corrections_back(corrections_later);
     for errand in work.errands {
         let (Errand::Wish(held) | Errand::Return(held, ..)) = &errand;
         // Beside the requests that share their script.

@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::flight::{Failure, Landed, flush};
+use super::gather::Gathering;
 use super::shared::Work;
 use super::{Link, Shared, Trouble};
 use crate::store::breaker::{Breaker, Circuit};
@@ -106,11 +107,11 @@ async fn work<L: Link>(
     let mut chore = Chore(None);
     let mut sweeping = tokio::time::interval(SWEEP.into());
     sweeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut landed = Vec::new();
+    let (mut landed, mut gathering) = (Vec::new(), Gathering::default());
     while breaker.circuit() == Circuit::Closed {
         let outcome = if let Some(work) = shared.take() {
             shared.busy.store(true, Ordering::Release);
-            let outcome = turn(shared, &**link, &connection, work, &mut landed).await;
+            let outcome = turn(shared, &**link, &connection, work, &mut landed, &mut gathering).await;
             shared.busy.store(false, Ordering::Release);
             outcome
         } else if !landed.is_empty() {
@@ -130,7 +131,10 @@ async fn work<L: Link>(
             }
         };
         match outcome {
-            Ok(()) => breaker.succeeded(),
+            Ok(()) => {
+                breaker.succeeded();
+                shared.suspect.store(false, Ordering::Release);
+            }
             Err(Failure::Late) => {
                 if breaker.failed(shared.clock.now()) {
                     return Some("no answer in time, several times in a row".into());
@@ -152,14 +156,17 @@ async fn work<L: Link>(
 }
 
 /// Sends `work`, tells those who wait for the answers that landed before, and waits for this one's: while the server works
-/// on one batch, the callers of the last are told. Alone, a call is answered the moment it lands.
+/// on one batch, the callers of the last are told. Otherwise a call is answered the moment it lands, and the next one leaves
+/// when those who were told are back.
 async fn turn<L: Link>(
     shared: &Shared,
     link: &L,
     connection: &L::Connection,
     work: Work,
     landed: &mut Vec<Landed>,
+    gathering: &mut Gathering,
 ) -> Result<(), Failure> {
+    let asked = work.asks.len();
     let mut call = pin!(flush(shared, link, connection, work));
     let mut told = Ok(());
     let early = if landed.is_empty() {
@@ -180,7 +187,11 @@ async fn turn<L: Link>(
     };
     *landed = now_landed;
     if !link.overlaps() || outcome.is_err() || told.is_err() {
+        let queued = shared.queued();
         told = told.and(tell(shared, landed));
+        if outcome.is_ok() && told.is_ok() {
+            gathering.wait(shared, asked, queued);
+        }
     }
     outcome.and(told)
 }

@@ -4,9 +4,10 @@ use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, oneshot};
 
 use super::counters::{Counters, Health};
@@ -34,10 +35,14 @@ pub(crate) struct Shared {
     pub(crate) replicas: AtomicU32,
     queue: Mutex<Queue>,
     pub(super) arrived: Notify,
+    /// As many requests are queued as a lane gathers.
+    gathered: Condvar,
     pub(super) lanes_up: AtomicUsize,
     pub(super) closed: AtomicBool,
     /// Whether a lane has a call under way.
     pub(super) busy: AtomicBool,
+    /// Whether a request's own call failed and the lane has had no answer since.
+    pub(super) suspect: AtomicBool,
     pub(super) last_error: Mutex<String>,
     pub(super) connected: Notify,
     /// What the start-up audit of the server found.
@@ -51,6 +56,8 @@ type Places = (Name, Arc<Shape>, u64);
 struct Queue {
     asks: VecDeque<Ask>,
     corrections: VecDeque<Correction>,
+    /// With so many requests queued a lane goes on that gathers them; zero: none does.
+    awaited: usize,
 }
 
 impl Shared {
@@ -65,9 +72,11 @@ impl Shared {
             replicas: AtomicU32::new(0),
             queue: Mutex::default(),
             arrived: Notify::new(),
+            gathered: Condvar::new(),
             lanes_up: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             busy: AtomicBool::new(false),
+            suspect: AtomicBool::new(false),
             last_error: Mutex::default(),
             connected: Notify::new(),
             findings: Mutex::default(),
@@ -96,7 +105,8 @@ impl Shared {
         }
         let (reply, answer) = oneshot::channel();
         let deadline = now.after(self.answer_within);
-        let own = in_place.filter(|_| !peek && !self.busy.load(Ordering::Acquire));
+        let in_lane = || self.busy.load(Ordering::Acquire) || self.suspect.load(Ordering::Acquire);
+        let own = in_place.filter(|_| !peek && !in_lane());
         let own = own.filter(|_| !wants.iter().any(|wanted| wanted.shape.holds()) && self.is_quiet());
         let mut ask = Ask { wants, peek, deadline, reply: Some(reply) };
         if let Some(own) = own {
@@ -118,6 +128,9 @@ impl Shared {
             queue.asks.push_back(ask);
             if queue.asks.len() == 1 {
                 self.arrived.notify_one();
+            }
+            if queue.asks.len() == queue.awaited {
+                self.gathered.notify_one();
             }
         }
         answer.await.unwrap_or_else(|_| Err(StoreError::Unavailable("the store is shut down".into())))
@@ -273,7 +286,36 @@ impl Shared {
         Some(work)
     }
 
-    /// Puts back at the front what did not fit.
+    /// Requests that wait for a call.
+    pub(super) fn queued(&self) -> usize {
+        self.queue.lock().asks.len()
+    }
+
+    /// Waits until so many requests are queued or `slice` has passed; how many are. It keeps its thread waiting.
+    pub(super) fn gather(&self, enough: usize, slice: Duration) -> usize {
+        let mut queue = self.queue.lock();
+        if queue.asks.len() < enough {
+            queue.awaited = enough;
+            // Woken early or for nothing: whoever asked looks at the number.
+            let _ = self.gathered.wait_for(&mut queue, slice);
+            queue.awaited = 0;
+        }
+        queue.asks.len()
+    }
+
+    /// Puts corrections back at the front that did not fit.
+    pub(super) fn put_corrections_back(&self, corrections: Vec<Correction>) {
+        if corrections.is_empty() {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        for correction in corrections.into_iter().rev() {
+            queue.corrections.push_front(correction);
+        }
+        self.arrived.notify_one();
+    }
+
+    /// Puts requests back at the front that did not fit.
     pub(super) fn put_back(&self, asks: Vec<Ask>) {
         if asks.is_empty() {
             return;

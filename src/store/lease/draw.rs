@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::held::Held;
+use super::held::{Had, Held};
 use super::slot::Turn;
 use super::{Leases, Ordering};
-use crate::limit::{Draw, Standing};
+use crate::limit::lease::Terms;
+use crate::limit::{Draw, Standing, Verdict};
 use crate::store::StoreError;
 use crate::store::batch::{InPlace, Shared, Wants};
 
@@ -17,6 +18,15 @@ struct Taken {
     from: (usize, Turn),
     cost: u64,
     kept: bool,
+}
+
+/// What a request that waited for a lease got.
+enum Waited {
+    Units((usize, Turn)),
+    /// The bucket has not so many.
+    Empty,
+    /// The bucket has them, and no lease of it can be had: too many are out.
+    NoLease,
 }
 
 impl Drop for Taken {
@@ -69,10 +79,20 @@ impl Shared {
                 drop(taken);
                 return self.ask_by(in_place, wants, false).await;
             }
+            let mut out_of_leases = false;
             if from.is_none() {
-                from = self.wait_for(leases, &held, wanted.cost).await?;
+                match self.wait_for(leases, &held, wanted.cost).await? {
+                    Waited::Units(units) => from = Some(units),
+                    Waited::Empty => {}
+                    Waited::NoLease => out_of_leases = true,
+                }
             }
-            own.push(Some(held.standing(wanted.cost, from.is_some(), leases.clock.boot())));
+            let mut standing = held.standing(wanted.cost, from.is_some(), leases.clock.boot());
+            if out_of_leases {
+                // Those that are out now have ended by then.
+                standing.verdict = Verdict::Deny { retry_after: wanted.shape.lease().map(Terms::counted) };
+            }
+            own.push(Some(standing));
             match from {
                 Some(from) => taken.push(Taken { held, from, cost: wanted.cost, kept: false }),
                 None => granted &= !wanted.enforced,
@@ -107,21 +127,24 @@ impl Shared {
         leases: &Arc<Leases>,
         held: &Arc<Held>,
         cost: u64,
-    ) -> Result<Option<(usize, Turn)>, StoreError> {
+    ) -> Result<Waited, StoreError> {
         let waited = async {
             // Others may be quicker; each turn serves as many as there are units.
             loop {
                 if held.is_known_empty(cost, leases.clock.boot()) {
-                    return Ok(None);
+                    return Ok(Waited::Empty);
                 }
                 self.check_up()?;
                 let answered = held.wait(cost, leases);
                 self.call_for_errands();
-                if answered.await.is_err() {
+                let Ok(had) = answered.await else {
                     return Err(StoreError::Unavailable("no lease could be had".into()));
-                }
+                };
                 if let Some(from) = held.take_again(cost, &leases.clock) {
-                    return Ok(Some(from));
+                    return Ok(Waited::Units(from));
+                }
+                if had == Had::Nothing {
+                    return Ok(Waited::NoLease);
                 }
             }
         };

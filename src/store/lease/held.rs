@@ -43,11 +43,19 @@ pub(crate) struct Held {
 struct Asking {
     /// In the queue, or under way.
     busy: bool,
-    /// Requests that wait for units, and how many.
-    waiting: Vec<oneshot::Sender<()>>,
-    needed: u64,
+    /// Requests that wait for units, and for how many each.
+    waiting: Vec<(u64, oneshot::Sender<Had>)>,
     /// Whether it is in the list of those that hold leases.
     listed: bool,
+}
+
+/// What came of a wish, as those who wait for units are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Had {
+    /// It was answered: there are units now, or the bucket is known to be empty.
+    Answer,
+    /// The store had units, and leases none of them.
+    Nothing,
 }
 
 /// A wish on its way. Dropped without an answer it counts as failed.
@@ -56,8 +64,8 @@ pub(crate) struct Wishing {
     held: Arc<Held>,
     leases: Arc<Leases>,
     wish: Wish,
-    waiting: Vec<oneshot::Sender<()>>,
-    answered: bool,
+    waiting: Vec<(u64, oneshot::Sender<Had>)>,
+    answered: Option<Had>,
 }
 
 impl Held {
@@ -120,11 +128,10 @@ impl Held {
     }
 
     /// As [`Held::wish`], for a request that waits for `cost` units; told when an answer has come.
-    pub(super) fn wait(self: &Arc<Self>, cost: u64, leases: &Leases) -> oneshot::Receiver<()> {
+    pub(super) fn wait(self: &Arc<Self>, cost: u64, leases: &Leases) -> oneshot::Receiver<Had> {
         let (tell, told) = oneshot::channel();
         let mut asking = self.asking.lock();
-        asking.waiting.push(tell);
-        asking.needed = asking.needed.saturating_add(cost);
+        asking.waiting.push((cost, tell));
         self.queue(&mut asking, leases);
         told
     }
@@ -159,11 +166,13 @@ impl Held {
                 used_up.push(id);
             }
         }
-        let needed = std::mem::take(&mut asking.needed).min(LEFT_MAX);
+        let mut waiting = std::mem::take(&mut asking.waiting);
+        // Whoever has gone, or had no time left, needs nothing any more: units for it would lie idle.
+        waiting.retain(|(_, tell)| !tell.is_closed());
+        let needed = waiting.iter().fold(0, |sum: u64, (cost, _)| sum.saturating_add(*cost)).min(LEFT_MAX);
         let units = self.demand.in_a_life().clamp(needed, LEFT_MAX.max(needed));
         let wish = Wish { id: fastrand::u64(1..1 << 52), units, needed };
-        let waiting = std::mem::take(&mut asking.waiting);
-        (Wishing { held: self.clone(), leases: leases.clone(), wish, waiting, answered: false }, used_up)
+        (Wishing { held: self.clone(), leases: leases.clone(), wish, waiting, answered: None }, used_up)
     }
 
     /// Empties all leases.
@@ -240,7 +249,6 @@ impl Wishing {
 
     /// Keeps what the store gave at `now` by its clock, having been asked at `sent` by ours; `state`: the bucket before.
     pub(crate) fn answered(mut self, units: u64, state: Option<&Seen>, now: Timestamp, sent: Timestamp) {
-        self.answered = true;
         let (held, leases) = (self.held.clone(), self.leases.clone());
         let clock = &leases.clock;
         held.heard.store(sent.as_micros(), Ordering::Relaxed);
@@ -272,16 +280,20 @@ impl Wishing {
             let later = clock.boot().after(Micros(held.terms.life.0 / 4));
             held.not_before.store(later.as_micros(), Ordering::Relaxed);
         }
+        // (What is needed together may be more than there is, and what each needs not.)
+        let one = self.waiting.iter().map(|(cost, _)| *cost).min();
+        let there = one.is_some_and(|cost| level >= held.shape.scaled(cost));
+        self.answered = Some(if units == 0 && there { Had::Nothing } else { Had::Answer });
     }
 }
 
 impl Drop for Wishing {
     fn drop(&mut self) {
         self.held.not_sent(&self.leases);
-        for waiting in self.waiting.drain(..) {
-            if self.answered {
+        for (_, waiting) in self.waiting.drain(..) {
+            if let Some(had) = self.answered {
                 // Who has gone needs no word.
-                let _ = waiting.send(());
+                let _ = waiting.send(had);
             }
         }
     }

@@ -1,9 +1,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::held::Had;
 use super::slot::Slot;
 use super::*;
 use crate::clock::Clock;
+use crate::limit::bucket::{Level, State};
 use crate::limit::fixtures::limit;
 use crate::limit::{Align, Kind, Limit, Terms, Timestamp};
 use crate::store::batch::Wanted;
@@ -160,5 +162,38 @@ fn a_wish_that_is_not_answered_lets_the_next_one_go_and_tells_who_waits() {
     let (wishing, _) = held.depart(&leases);
     assert_eq!(wishing.wish().needed, 2);
     wishing.answered(2, None, START, clock.boot());
-    assert_eq!(comes_later.try_recv(), Ok(()));
+    assert_eq!(comes_later.try_recv(), Ok(Had::Answer));
+}
+
+#[test]
+fn units_are_wished_for_those_who_still_wait() {
+    let clock = Clock::manual(START);
+    let (leases, names, total) = (Arc::new(Leases::new(clock.clone(), true)), Names::new(b"secret"), leased(100, 1000));
+    let held = leases.held(&wanted(&names, &total)).expect("leased");
+    // The store hangs: caller after caller gives up, and one stays.
+    for _ in 0..500 {
+        drop(held.wait(1, &leases));
+    }
+    let stays = held.wait(3, &leases);
+    let (wishing, _) = held.depart(&leases);
+    assert_eq!(wishing.wish().needed, 3);
+    drop((wishing, stays));
+    let (wishing, _) = held.depart(&leases);
+    assert_eq!(wishing.wish().needed, 0);
+}
+
+#[test]
+fn who_waits_is_told_when_there_are_units_and_no_lease_of_them() {
+    let clock = Clock::manual(START);
+    let (leases, names, total) = (Arc::new(Leases::new(clock.clone(), true)), Names::new(b"secret"), leased(100, 1000));
+    let held = leases.held(&wanted(&names, &total)).expect("leased");
+    let answer = |level: Option<i64>| {
+        let mut waits = held.wait(5, &leases);
+        let (wishing, _) = held.depart(&leases);
+        let state = level.map(|level| State::Level(Level { level, at: START }));
+        wishing.answered(0, state.as_ref(), START, clock.boot());
+        waits.try_recv()
+    };
+    assert_eq!(answer(None), Ok(Had::Nothing), "a full bucket");
+    assert_eq!(answer(Some(0)), Ok(Had::Answer), "an empty one");
 }

@@ -35,6 +35,13 @@ pub(super) fn audit(fields: &HashMap<&str, &str>, server: u64, ours: u64, long_q
     findings
 }
 
+/// The finding on a server that does not say how it is set.
+pub(super) fn blind() -> Finding {
+    let message = "the store's user may not read INFO: whether buckets survive is not known, and `on_failover = \"drain\"` \
+                   does nothing; allow it (ACL: +info)";
+    Finding { weight: Weight::Refusal, message: message.into() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

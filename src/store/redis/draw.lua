@@ -24,7 +24,7 @@ local pack, unpack_value = cmsgpack.pack, cmsgpack.unpack
 -- it stands, level, at; then id, units and until when it counts of each lease, the first to end first. The other kinds'
 -- rows are msgpack, which does not begin with a one.
 local row, row_mark, row_len, row_lease, row_lease_len = '<BI7I7I7I7I7i7I7', 1, 50, '<I7I7I7', 21
-local leases_max, lease_parts = 64, 10
+local leases_max, leases_most, lease_parts = 64, 512, 10
 
 local input = unpack_value(ARGV[1])
 if input[1] ~= 2 then
@@ -192,11 +192,11 @@ kinds[1] = {
     return false
   end,
   lease = function(bucket, shape, id, wished, needed)
-    if shape.leasable == 0 or #bucket.leases >= leases_max then return 0 end
+    if shape.leasable == 0 or #bucket.leases >= leases_most then return 0 end
     local whole = quotient(max(bucket.level, 0), shape.p)
     local units = min(wished, quotient(whole, lease_parts), shape.leasable - bucket.out)
-    -- One is what a request would draw.
-    if units < 2 then units = 0 end
+    -- One is what a request would draw. Where many are out, only what requests wait for is leased.
+    if units < 2 or #bucket.leases >= leases_max then units = 0 end
     units = max(units, min(needed, whole))
     if units == 0 then return 0 end
     bucket.level = bucket.level - units * shape.p
@@ -739,8 +739,12 @@ for i = 1, #KEYS do
       if bucket.shape.number == 1 then
         local n, p, full, level, at = unpack(fields)
         value = struct.pack(row, row_mark, fingerprint, n, p, full, gone + 1000000, level, at)
-        for _, lease in ipairs(fields.leases) do
-          value = value .. struct.pack(row_lease, lease[1], lease[2], lease[3])
+        if #fields.leases > 0 then
+          local parts = { value }
+          for j, lease in ipairs(fields.leases) do
+            parts[j + 1] = struct.pack(row_lease, lease[1], lease[2], lease[3])
+          end
+          value = table.concat(parts)
         end
       else
         value = { 1, bucket.shape.number, fingerprint }

@@ -16,7 +16,7 @@ use redis::{
 };
 
 use super::address::Address;
-use super::audit::{audit, fields};
+use super::audit::{audit, blind, fields};
 use super::{bucket, pack};
 use crate::clock::Clock;
 use crate::limit::Timestamp;
@@ -166,7 +166,10 @@ impl RedisLink {
         let info = match info {
             Ok(info) => info,
             // A user who may not read INFO can still draw; the audit and the fail-over rule are then blind.
-            Err(error) if error.code() == Some("NOPERM") => return Ok((0, 0)),
+            Err(error) if error.code() == Some("NOPERM") => {
+                self.shared.audited(vec![blind()]);
+                return Ok((0, 0));
+            }
             Err(error) => return Err(error.to_string()),
         };
         let fields = fields(&info);

@@ -1,0 +1,162 @@
+//! The queue and its calls on a server that is made up.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::flight::flush;
+use super::*;
+use crate::clock::Clock;
+use crate::limit::bucket::{Level, State};
+use crate::limit::fixtures::{limit, terms};
+use crate::limit::{Claim, Kind, Limit, Micros, Verdict};
+use crate::store::lease::{Errand, Leases};
+use crate::store::shape::Names;
+
+const START: Timestamp = Timestamp::from_micros(1_760_000_000_000_000);
+
+/// Answers that all buckets are full and everything is granted, or not at all.
+struct Made {
+    answers: bool,
+}
+
+impl Link for Made {
+    type Connection = ();
+
+    async fn connect(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn call(&self, (): &(), batch: &Batch) -> Result<Answer, Trouble> {
+        if !self.answers {
+            std::future::pending::<()>().await;
+        }
+        Ok(Answer {
+            now: START,
+            before: batch.buckets.iter().map(|_| None).collect(),
+            granted: batch.groups.iter().map(|group| group.count).collect(),
+            corrected: false,
+            leased: batch.wishes.iter().map(|_| 0).collect(),
+        })
+    }
+
+    async fn housekeep(&self, (): &()) -> Result<(), Trouble> {
+        Ok(())
+    }
+
+    fn housekeep_every(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+}
+
+/// Own calls to a server that does not answer.
+#[derive(Debug)]
+struct Frozen;
+
+impl InPlace for Frozen {
+    fn call<'c>(&'c self, shared: &'c Shared, ask: Ask) -> Result<Pin<Box<dyn Future<Output = ()> + Send + 'c>>, Ask> {
+        Ok(Box::pin(async move {
+            fly_alone(shared, &Made { answers: false }, &(), ask).await;
+        }))
+    }
+}
+
+fn bucket(amount: u64) -> Limit {
+    limit("total", &terms(Kind::TokenBucket, amount, Micros::from_secs(3600)))
+}
+
+fn wants(names: &Names, limit: &Limit) -> Wants {
+    names.wants(&[Claim { limit, key: b"k", cost: 1, enforced: true }])
+}
+
+#[tokio::test]
+async fn one_own_call_that_fails_sends_the_next_ones_to_the_lane_until_one_of_its_calls_lands() {
+    let shared = Arc::new(Shared::new(Clock::system(), Micros(20_000), true));
+    shared.lanes_up.store(1, Ordering::Relaxed);
+    let (names, limit) = (Names::new(b"secret"), bucket(10));
+    let ask = || shared.ask_by(Some(&Frozen), wants(&names, &limit), false);
+    assert!(matches!(ask().await, Err(StoreError::Timeout)));
+    assert_eq!(shared.counters.own_calls.load(Ordering::Relaxed), 1);
+    // It waits for the lane now; the test is the lane.
+    let lane = async {
+        while shared.queued() == 0 {
+            tokio::task::yield_now().await;
+        }
+        let work = shared.take().expect("a request");
+        let (landed, outcome) = flush(&shared, &Made { answers: true }, &(), work).await;
+        assert!(outcome.is_ok());
+        for landed in landed {
+            assert!(landed.deliver(&shared).is_ok());
+        }
+    };
+    let (asked, ()) = tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(ask(), lane) })
+        .await
+        .expect("the second request is the lane's");
+    assert!(asked.expect("answered").granted);
+    assert_eq!(shared.counters.own_calls.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn corrections_in_other_numbers_go_in_the_next_call_and_keep_their_order() {
+    let shared = Shared::new(Clock::system(), Micros::from_secs(1), true);
+    let (names, old, new) = (Names::new(b"secret"), bucket(10), bucket(20));
+    let name = names.name(&new, b"k");
+    for (limit, units) in [(&new, 1), (&old, 2), (&new, 3), (&new, 4)] {
+        let adjust = Adjust::Change(Change::Refund { units });
+        shared.correct(Correction { name, shape: names.shape(limit), adjust });
+    }
+    let mut calls = Vec::new();
+    while let Some(work) = shared.take() {
+        let units: Vec<u64> = work.corrections.iter().map(|correction| correction.adjust.numbers().1).collect();
+        calls.push(units);
+        let (_, outcome) = flush(&shared, &Made { answers: true }, &(), work).await;
+        assert!(outcome.is_ok());
+    }
+    // Each took one that the one before it had put back.
+    assert_eq!(calls, [vec![1, 2, 3, 4], vec![2, 3, 4], vec![3, 4]]);
+    assert_eq!(shared.counters.corrections_dropped.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn where_no_lease_can_be_had_of_units_that_are_there_the_request_is_refused_for_a_leases_time() {
+    let mut shared = Shared::new(Clock::system(), Micros::from_secs(10), true);
+    let leases = Arc::new(Leases::new(shared.clock.clone(), true));
+    shared.leases = Some(leases.clone());
+    shared.lanes_up.store(1, Ordering::Relaxed);
+    let names = Names::new(b"secret");
+    let (total, each) = (Limit { lease: true, ..bucket(1000) }, Limit { index: 1, ..bucket(10) });
+    let claims = [(&total, &b"all"[..]), (&each, b"me")];
+    let claims = claims.map(|(limit, key)| Claim { limit, key, cost: 1, enforced: true });
+    let store = async {
+        loop {
+            for errand in leases.errands(10) {
+                let Errand::Wish(held) = errand else { panic!("nothing is given back") };
+                let (wishing, _) = held.depart(&leases);
+                let level = State::Level(Level { level: held.shape().scaled(500), at: START });
+                wishing.answered(0, Some(&level), START, leases.clock().boot());
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let draw = tokio::select! {
+        draw = shared.draw(None, names.wants(&claims)) => draw,
+        () = store => unreachable!("it has no end"),
+        () = peeks(&shared) => unreachable!("nor has this"),
+    };
+    let draw = draw.expect("answered");
+    assert!(!draw.granted);
+    let terms = *names.shape(&total).lease().expect("leased");
+    assert_eq!(draw.standings[0].verdict, Verdict::Deny { retry_after: Some(terms.counted()) });
+}
+
+/// A lane that answers what others look at.
+async fn peeks(shared: &Shared) {
+    loop {
+        if let Some(work) = shared.take() {
+            let (landed, _) = flush(shared, &Made { answers: true }, &(), work).await;
+            for landed in landed {
+                assert!(landed.deliver(shared).is_ok());
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+}
