@@ -47,10 +47,17 @@ pub(crate) struct Leases {
     apart: bool,
     shards: Vec<RwLock<Shard>>,
     /// Those that hold a lease.
-    live: Mutex<Vec<Arc<Held>>>,
+    live: Mutex<Live>,
     errands: Mutex<Vec<Errand>>,
     swept: AtomicU64,
     pub(crate) counters: LeaseCounters,
+}
+
+#[derive(Debug, Default)]
+struct Live {
+    held: Vec<Arc<Held>>,
+    /// The gateway stops: a lease that comes now goes back.
+    closed: bool,
 }
 
 /// What is to be told to the store.
@@ -123,7 +130,11 @@ impl Leases {
 
     /// Gives back everything: the gateway stops.
     pub(crate) fn give_all_back(&self) {
-        let live = std::mem::take(&mut *self.live.lock());
+        let live = {
+            let mut live = self.live.lock();
+            live.closed = true;
+            std::mem::take(&mut live.held)
+        };
         for held in live {
             self.retire(&held);
         }
@@ -145,7 +156,7 @@ impl Leases {
         }
         self.swept.store(now.as_micros(), Ordering::Relaxed);
         let mut live = self.live.lock();
-        live.retain(|held| {
+        live.held.retain(|held| {
             for (id, left, in_time) in held.empty_ended(now) {
                 if in_time {
                     self.give_back(held, id, left);
@@ -155,7 +166,7 @@ impl Leases {
             }
             held.keeps_or_unlists()
         });
-        self.counters.out.store(live.iter().map(|held| held.leases()).sum(), Ordering::Relaxed);
+        self.counters.out.store(live.held.iter().map(|held| held.leases()).sum(), Ordering::Relaxed);
     }
 
     /// What is to be told to the store, at most so many errands.
@@ -165,13 +176,20 @@ impl Leases {
         if errands.len() <= most { std::mem::take(&mut *errands) } else { errands.drain(..most).collect() }
     }
 
-    /// A lease has come.
-    fn installed(&self, held: &Arc<Held>, units: u64, first: bool) {
+    /// A lease has come. One that nobody waits for goes back where the gateway stops.
+    fn installed(&self, held: &Arc<Held>, units: u64, first: bool, awaited: bool) {
         self.counters.leases.fetch_add(1, Ordering::Relaxed);
         self.counters.units.fetch_add(units, Ordering::Relaxed);
         self.counters.out.fetch_add(1, Ordering::Relaxed);
-        if first {
-            self.live.lock().push(held.clone());
+        let closed = {
+            let mut live = self.live.lock();
+            if first {
+                live.held.push(held.clone());
+            }
+            live.closed
+        };
+        if closed && !awaited {
+            self.retire(held);
         }
     }
 }

@@ -7,8 +7,8 @@ use std::hash::Hasher;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use smallvec::SmallVec;
 use siphasher::sip128::{Hasher128, SipHasher13};
+use smallvec::SmallVec;
 
 use super::batch::{Adjust, Wanted, Wants};
 use crate::limit::bucket::{Held, Level, Pair, State, Steps};

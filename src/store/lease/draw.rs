@@ -122,12 +122,7 @@ impl Shared {
 
     /// Units of a bucket that no other claim of the request may lie beside: waits until a lease has brought them, or
     /// there are none.
-    async fn wait_for(
-        &self,
-        leases: &Arc<Leases>,
-        held: &Arc<Held>,
-        cost: u64,
-    ) -> Result<Waited, StoreError> {
+    async fn wait_for(&self, leases: &Arc<Leases>, held: &Arc<Held>, cost: u64) -> Result<Waited, StoreError> {
         let waited = async {
             // Others may be quicker; each turn serves as many as there are units.
             loop {

@@ -275,7 +275,7 @@ impl Wishing {
             held.low.store(units / 4, Ordering::Relaxed);
             let first = !std::mem::replace(&mut asking.listed, true);
             drop(asking);
-            leases.installed(&held, units, first);
+            leases.installed(&held, units, first, !self.waiting.is_empty());
         } else {
             let later = clock.boot().after(Micros(held.terms.life.0 / 4));
             held.not_before.store(later.as_micros(), Ordering::Relaxed);

@@ -145,6 +145,9 @@ fn what_is_left_goes_back_at_the_end_and_is_lost_when_that_is_late() {
     leases.give_all_back();
     assert!(matches!(leases.errands(10).as_slice(), [Errand::Return(_, _, 10)]), "the gateway stops");
     assert_eq!(held.take(1, &clock), None);
+    // One that was on its way then.
+    let id = lease(10);
+    assert!(matches!(leases.errands(10).as_slice(), [Errand::Return(_, back, 10)] if *back == id));
 }
 
 #[test]
