@@ -186,7 +186,8 @@ fn run<S>(
         index,
         draining: Cell::new(false),
         drain: Cell::new(None),
-        phase: phase.clone(),
+        held: Cell::new(true),
+        waiting: RefCell::default(),
         awake: Cell::new(0),
         tasks: RefCell::new(Slab::new()),
         idle: tokio::sync::Notify::new(),
@@ -205,13 +206,17 @@ fn run<S>(
                 Ok(Phase::Drain(drain)) => break drain,
                 Ok(Phase::Hold(round)) => {
                     known = Phase::Hold(round);
+                    worker.hold(true);
                     held.send_modify(|(last, heard)| {
                         if *last == round {
                             *heard += 1;
                         }
                     });
                 }
-                Ok(Phase::Serve) => known = Phase::Serve,
+                Ok(Phase::Serve) => {
+                    known = Phase::Serve;
+                    worker.hold(false);
+                }
                 Ok(Phase::Stop) | Err(_) => return,
             }
         };
@@ -237,7 +242,9 @@ pub struct Worker {
     index: usize,
     draining: Cell<bool>,
     drain: Cell<Option<Drain>>,
-    phase: watch::Receiver<Phase>,
+    /// It accepts nothing for now, and these wait for it to accept.
+    held: Cell<bool>,
+    waiting: RefCell<Vec<Waker>>,
     /// Idle connections that keep their buffers.
     awake: Cell<usize>,
     /// Tasks that serve callers, with the waker that tells them of a drain.
@@ -292,11 +299,24 @@ impl Worker {
         self.drain.get().is_some_and(|drain| drain.handed_over)
     }
 
-    /// Whether it accepts, as a future for either change.
-    pub async fn accepts(&self, wanted: bool) {
-        let accepts = |phase: &Phase| !matches!(phase, Phase::Hold(_)) == wanted;
-        // An error: the workers are gone, and this task with them.
-        let _ = self.phase.clone().wait_for(accepts).await;
+    /// Ready while it accepts; otherwise the task is woken when it does again.
+    pub fn poll_open(&self, context: &Context<'_>) -> Poll<()> {
+        if !self.held.get() {
+            return Poll::Ready(());
+        }
+        let mut waiting = self.waiting.borrow_mut();
+        if !waiting.iter().any(|known| known.will_wake(context.waker())) {
+            waiting.push(context.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    fn hold(&self, held: bool) {
+        self.held.set(held);
+        if !held {
+            // Taken first: a waker may run anything.
+            self.waiting.take().into_iter().for_each(Waker::wake);
+        }
     }
 
     fn drain(&self, drain: Drain) {

@@ -1,15 +1,25 @@
 //! The accept loop: it outlives every error, and lets in no more than the bounds say.
 
+use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use rustix::net::{SocketFlags, acceptfrom_with};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use super::attendants::Attendants;
 use super::bounds::{Full, Place};
 use super::connection;
 use super::io::Plain;
 use super::respond::OVERLOADED;
-use super::{Event, Handler, Shared};
+use super::socket::Socket;
+use super::{Event, Handler, Settings, Shared};
 use crate::proxy::listener::{Address, Listener};
 use crate::proxy::timers;
 use crate::proxy::tls::ServerTls;
@@ -21,58 +31,97 @@ pub(super) struct Door<H> {
     pub(super) tls: Option<Arc<ServerTls>>,
     pub(super) shared: Arc<Shared>,
     pub(super) handler: Rc<H>,
+    pub(super) attendants: Attendants<Caller>,
+}
+
+/// A connection that was let in.
+pub(super) struct Caller {
+    pub(super) stream: Plain,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) settings: Arc<Settings>,
+    pub(super) place: Place,
+    pub(super) task: Task,
+}
+
+/// Serves `caller`, then others as they come.
+async fn attend<H: Handler>(door: Rc<Door<H>>, mut caller: Caller) {
+    loop {
+        connection::serve(caller, &door).await;
+        match door.attendants.next().await {
+            Some(next) => caller = next,
+            None => return,
+        }
+    }
 }
 
 /// Accepts on `socket` until the worker drains.
 pub(super) fn open<H: Handler>(socket: Listener, door: Door<H>, worker: &Rc<Worker>) -> io::Result<()> {
     let socket = match socket {
-        Listener::Tcp(socket) => Socket::Tcp(tokio::net::TcpListener::from_std(socket)?),
-        Listener::Unix(socket) => Socket::Unix(tokio::net::UnixListener::from_std(socket)?),
+        // The runtime's own listener would register each connection before anything is known of it. Its stream
+        // tells of a listening socket as well when there is something.
+        Listener::Tcp(socket) => Ears::Tcp(TcpStream::from_std(OwnedFd::from(socket).into())?),
+        Listener::Unix(socket) => Ears::Unix(tokio::net::UnixListener::from_std(socket)?),
     };
     let task = worker.task();
     tokio::task::spawn_local(accept(socket, Rc::new(door), task));
     Ok(())
 }
 
-enum Socket {
-    Tcp(tokio::net::TcpListener),
+enum Ears {
+    Tcp(TcpStream),
     Unix(tokio::net::UnixListener),
 }
 
-type Accepted = (Plain, Option<std::net::SocketAddr>);
+type Accepted = (Plain, Option<SocketAddr>);
 
-impl Socket {
-    async fn accept(&self) -> io::Result<Accepted> {
+impl Ears {
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
         match self {
-            Self::Tcp(socket) => socket.accept().await.map(|(stream, peer)| (Plain::Tcp(stream), Some(peer))),
-            Self::Unix(socket) => socket.accept().await.map(|(stream, _)| (Plain::Unix(stream), None)),
+            Self::Tcp(socket) => loop {
+                ready!(socket.poll_read_ready(context))?;
+                let accepted = socket.try_io(Interest::READABLE, || {
+                    Ok(acceptfrom_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?)
+                });
+                match accepted {
+                    Ok((fd, peer)) => {
+                        let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+                        return Poll::Ready(Ok((Plain::Tcp(Socket::fresh(fd)), peer)));
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Poll::Ready(Err(error)),
+                }
+            },
+            Self::Unix(socket) => {
+                socket.poll_accept(context).map_ok(|(stream, _)| (Plain::Unix(stream), None))
+            }
         }
     }
 }
 
-async fn accept<H: Handler>(socket: Socket, door: Rc<Door<H>>, mut task: Task) {
+/// What the accept loop wakes for.
+enum Turn {
+    Drain,
+    Accepted(io::Result<Accepted>),
+}
+
+async fn accept<H: Handler>(socket: Ears, door: Rc<Door<H>>, mut task: Task) {
     let mut failing = false;
     loop {
-        let worker = Rc::clone(task.worker());
-        let accepted = tokio::select! {
-            biased;
-            () = &mut task => break,
-            () = worker.accepts(false) => {
-                // Only a drain or the leave to go on ends the wait.
-                tokio::select! {
-                    () = &mut task => break,
-                    () = worker.accepts(true) => continue,
-                }
+        let turn = poll_fn(|context| {
+            if task.poll_drain(context).is_ready() {
+                return Poll::Ready(Turn::Drain);
             }
-            accepted = socket.accept() => accepted,
-        };
-        match accepted {
-            Ok(accepted) => {
+            ready!(task.worker().poll_open(context));
+            socket.poll_accept(context).map(Turn::Accepted)
+        });
+        match turn.await {
+            Turn::Drain => break,
+            Turn::Accepted(Ok(accepted)) => {
                 failing = false;
                 admit(accepted, &door, &task);
             }
-            Err(error) if concerns_one_connection(&error) => {}
-            Err(error) => {
+            Turn::Accepted(Err(error)) if concerns_one_connection(&error) => {}
+            Turn::Accepted(Err(error)) => {
                 door.shared.stats.accept_failures.add();
                 door.handler.observe(Event::AcceptFailed);
                 if !failing {
@@ -91,7 +140,7 @@ async fn accept<H: Handler>(socket: Socket, door: Rc<Door<H>>, mut task: Task) {
         return;
     }
     // Closing a socket of a reuseport group resets what it has queued: take that in first.
-    while let Ok(Ok(accepted)) = timers::within(Duration::ZERO, socket.accept()).await {
+    while let Ok(Ok(accepted)) = timers::within(Duration::ZERO, poll_fn(|context| socket.poll_accept(context))).await {
         admit(accepted, &door, &task);
     }
 }
@@ -109,9 +158,10 @@ fn admit<H: Handler>((stream, peer): Accepted, door: &Rc<Door<H>>, task: &Task) 
     });
     match place {
         Ok(place) => {
-            let door = Rc::clone(door);
-            let task = task.worker().task();
-            tokio::task::spawn_local(connection::serve(stream, peer, door, settings, place, task));
+            let caller = Caller { stream, peer, settings, place, task: task.worker().task() };
+            if let Some(caller) = door.attendants.hand_over(caller) {
+                tokio::task::spawn_local(attend(Rc::clone(door), caller));
+            }
         }
         Err(full) => {
             match full {

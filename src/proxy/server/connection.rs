@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncReadExt;
 
-use super::accept::Door;
+use super::accept::{Caller, Door};
 use super::bounds::Place;
 use super::interim::Interim;
 use super::io::{Io, Plain, Transport};
@@ -33,15 +32,9 @@ use crate::proxy::timers::{Deadline, pause, within};
 use crate::proxy::worker::{Awake, Task};
 
 /// Serves one connection. Whatever happens to it stays with it.
-pub(super) async fn serve<H: Handler>(
-    stream: Plain,
-    peer: Option<SocketAddr>,
-    door: Rc<Door<H>>,
-    settings: Arc<Settings>,
-    place: Place,
-    task: Task,
-) {
-    let watch = Watch::begin(&door);
+pub(super) async fn serve<H: Handler>(caller: Caller, door: &Rc<Door<H>>) {
+    let Caller { stream, peer, settings, place, task } = caller;
+    let watch = Watch::begin(door);
     let deadline = Deadline::after(settings.header_read);
     let connection = ConnInfo {
         peer,
@@ -52,7 +45,7 @@ pub(super) async fn serve<H: Handler>(
         interim: None,
         window: None,
     };
-    let mut setup = Setup { stream, connection, door: &door, settings, deadline, place, task: &task };
+    let mut setup = Setup { stream, connection, door, settings, deadline, place, task: &task };
     if setup.settings.proxy_protocol && !setup.told().await {
         return;
     }
@@ -107,37 +100,52 @@ impl<H: Handler> Setup<'_, H> {
     }
 
     async fn plain(mut self) {
+        // Usually a request's first bytes come together, and are there already.
+        let first = self.stream.first().unwrap_or_default();
+        let (http2, ahead) = match speaks_http2(&first) {
+            Some(http2) => (http2, first),
+            None => match Box::pin(self.made_out(first)).await {
+                Some(made_out) => made_out,
+                None => return,
+            },
+        };
+        self.connection.http2 = http2;
+        let Self { stream, connection, door, settings, deadline, place, task } = self;
+        let way = Way { transport: Transport::Plain(stream), ahead, place };
+        speak(way, connection, door, settings, deadline, task).await;
+    }
+
+    /// Reads until the protocol is known after `first`: whether it is HTTP/2, and what was read.
+    async fn made_out(&mut self, first: Bytes) -> Option<(bool, Bytes)> {
         // A caller that has said nothing yet costs no buffer.
         tokio::select! {
             biased;
             () = self.stream.readable() => {}
-            () = &mut self.deadline => return count_timeout(Wait::Head(0), self.door),
-            () = forsaken(self.task) => return,
+            () = &mut self.deadline => {
+                count_timeout(Wait::Head(0), self.door);
+                return None;
+            }
+            () = forsaken(self.task) => return None,
         }
         let mut ahead = BytesMut::with_capacity(READ_AHEAD);
-        // Usually one read: a request's first bytes come together.
-        let http2 = loop {
+        ahead.extend_from_slice(&first);
+        loop {
             let read = tokio::select! {
                 biased;
                 read = self.stream.read_buf(&mut ahead) => read,
-                () = &mut self.deadline => return count_timeout(Wait::Head(0), self.door),
-                () = forsaken(self.task) => return,
+                () = &mut self.deadline => {
+                    count_timeout(Wait::Head(0), self.door);
+                    return None;
+                }
+                () = forsaken(self.task) => return None,
             };
             if matches!(read, Ok(0) | Err(_)) {
-                return;
+                return None;
             }
-            let compared = ahead.len().min(PREFACE.len());
-            if ahead[..compared] != PREFACE[..compared] {
-                break false;
+            if let Some(http2) = speaks_http2(&ahead) {
+                return Some((http2, ahead.freeze()));
             }
-            if compared == PREFACE.len() {
-                break true;
-            }
-        };
-        self.connection.http2 = http2;
-        let Self { stream, connection, door, settings, deadline, place, task } = self;
-        let way = Way { transport: Transport::Plain(stream), ahead: ahead.freeze(), place };
-        speak(way, connection, door, settings, deadline, task).await;
+        }
     }
 
     async fn encrypted(self, acceptor: tokio_rustls::TlsAcceptor) {
@@ -167,6 +175,16 @@ impl<H: Handler> Setup<'_, H> {
         deadline.reset(settings.header_read);
         let way = Way { transport, ahead: Bytes::new(), place };
         speak(way, connection, door, settings, deadline, task).await;
+    }
+}
+
+/// Whether a connection that begins with `bytes` speaks HTTP/2; `None`: too few to know.
+fn speaks_http2(bytes: &[u8]) -> Option<bool> {
+    let compared = bytes.len().min(PREFACE.len());
+    if bytes[..compared] != PREFACE[..compared] {
+        Some(false)
+    } else {
+        (compared == PREFACE.len()).then_some(true)
     }
 }
 
@@ -267,7 +285,7 @@ async fn speak<H: Handler>(
         let Some(http1::Parts { mut io, read_buf, service, .. }) = connection.into_parts() else { return };
         io.inner_mut().unread(&read_buf);
         drop(read_buf); // and its whole buffer, however little it holds
-        if !drive.rest(io.inner(), &door.shared.stats).await {
+        if !drive.rest(io.inner_mut(), &door.shared.stats).await {
             return;
         }
         parts = (io, service);
@@ -391,7 +409,7 @@ impl Drive<'_> {
     }
 
     /// Waits, without buffers, for the next request to begin; `false`: the connection is to be closed.
-    async fn rest(&mut self, io: &Io, stats: &Stats) -> bool {
+    async fn rest(&mut self, io: &mut Io, stats: &Stats) -> bool {
         self.resting = false;
         let stood = self.awake.take().map_or(Duration::ZERO, |_| self.settings.awake);
         if io.has_ahead() {

@@ -7,43 +7,55 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio_rustls::server::TlsStream;
 
 use super::bounds::Place;
 use super::frames::{Frames, Told};
 use super::respond;
+use super::socket::Socket;
 use super::state::State;
 use super::window::Window;
 
 /// A plain socket.
 #[derive(Debug)]
 pub(super) enum Plain {
-    Tcp(TcpStream),
+    Tcp(Socket),
     Unix(UnixStream),
 }
 
 impl Plain {
-    /// Waits until there is something to read, without reading it.
-    pub(super) async fn readable(&self) {
-        // An error is something to read, too.
-        let _ = match self {
-            Self::Tcp(stream) => stream.readable().await,
-            Self::Unix(stream) => stream.readable().await,
-        };
+    /// What is there already of a connection just accepted.
+    pub(super) fn first(&self) -> Option<Bytes> {
+        match self {
+            Self::Tcp(socket) => socket.first(),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// Waits until there is something to read, without reading it. An error is something to read, too.
+    pub(super) async fn readable(&mut self) {
+        match self {
+            Self::Tcp(socket) => socket.readable().await,
+            Self::Unix(stream) => _ = stream.readable().await,
+        }
+    }
+
+    /// As `poll_read`, for a caller that waits for its answer: that it hangs up may be seen a little later.
+    fn poll_watch(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(socket) => socket.poll_watch(cx, buf),
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
     }
 
     /// Writes `bytes` if the socket takes them at once, then closes. What the peer already sent is read first, since
     /// closing over unread bytes would reset the connection and take the words back.
     pub(super) fn dismiss(self, bytes: &[u8]) {
-        let mut scratch = [0; 4096];
-        match &self {
-            Self::Tcp(stream) => {
-                let _ = stream.try_read(&mut scratch);
-                let _ = stream.try_write(bytes);
-            }
+        match self {
+            Self::Tcp(socket) => socket.dismiss(bytes),
             Self::Unix(stream) => {
-                let _ = stream.try_read(&mut scratch);
+                let _ = stream.try_read(&mut [0; 4096]);
                 let _ = stream.try_write(bytes);
             }
         }
@@ -151,10 +163,10 @@ impl Io {
     }
 
     /// Waits until there is something to read, without reading it.
-    pub(super) async fn readable(&self) {
-        match &self.transport {
+    pub(super) async fn readable(&mut self) {
+        match &mut self.transport {
             Transport::Plain(plain) => plain.readable().await,
-            Transport::Tls(stream) => stream.get_ref().0.readable().await,
+            Transport::Tls(stream) => stream.get_mut().0.readable().await,
         }
     }
 
@@ -185,14 +197,14 @@ impl Io {
 
     /// Whether the caller of a request under way has gone, where nobody but us would see it: with more requests of its
     /// caller at hand the library reads no further, and so never comes to the end.
-    fn is_forsaken(&self, cx: &mut Context<'_>) -> bool {
+    fn is_forsaken(&mut self, cx: &mut Context<'_>) -> bool {
         if !self.unheeded || self.frames.is_some() || !self.state.is_busy() {
             return false;
         }
-        let plain = match &self.transport {
+        let plain = match &mut self.transport {
             Transport::Plain(plain) => plain,
             // An end in good order is bytes here, which only the session could read: it is seen when they are.
-            Transport::Tls(stream) => stream.get_ref().0,
+            Transport::Tls(stream) => stream.get_mut().0,
         };
         let Plain::Tcp(stream) = plain else { return false };
         let mut byte = [0];
@@ -289,7 +301,10 @@ impl AsyncRead for Io {
             return Poll::Ready(Ok(()));
         }
         let before = buf.filled().len();
+        // While an answer is made, nothing but the caller's end is to be read.
+        let watches = self.frames.is_none() && self.state.is_busy() && !self.state.may_be_sending();
         let result = match &mut self.transport {
+            Transport::Plain(plain) if watches => plain.poll_watch(cx, buf),
             Transport::Plain(plain) => Pin::new(plain).poll_read(cx, buf),
             Transport::Tls(stream) => Pin::new(&mut **stream).poll_read(cx, buf),
         };

@@ -4,6 +4,7 @@
 //! connections, heads that are too large or too slow, handshakes that fail.
 
 mod accept;
+mod attendants;
 mod bounds;
 mod connection;
 mod frames;
@@ -11,6 +12,7 @@ mod interim;
 mod io;
 pub mod proxy_protocol;
 mod respond;
+mod socket;
 mod state;
 mod stats;
 mod streams;
@@ -33,6 +35,7 @@ use super::worker::Workers;
 use crate::policy::Peer;
 use crate::policy::address::NetSet;
 
+use attendants::Attendants;
 pub use bounds::Bounds;
 pub use interim::Interim;
 pub use state::Hold;
@@ -234,6 +237,7 @@ where
                     tls: listener.tls.clone(),
                     shared: Arc::clone(&shared),
                     handler: Rc::clone(&handler),
+                    attendants: Attendants::default(),
                 };
                 accept::open(socket, door, worker)?;
             }
