@@ -333,6 +333,11 @@ impl Algorithm {
         if self.expiry(state).is_some_and(|expiry| expiry <= now) {
             return None;
         }
+        self.renumber(state, new, now)
+    }
+
+    /// As [`Algorithm::rescale`], of a bucket that may not be forgotten though it is full.
+    pub(super) fn renumber(&self, state: &State, new: &Self, now: Timestamp) -> Option<State> {
         match (self, new, state) {
             (Self::TokenBucket(old), Self::TokenBucket(new), State::Level(level)) => {
                 old.rescale(*level, new, now).map(State::Level)

@@ -188,6 +188,11 @@ impl SlidingLog {
         kept
     }
 
+    /// The same quota, with the wait of who asks.
+    pub(super) fn bare(&self, max_wait: Micros) -> Self {
+        Self { max_wait, ..self.clone() }
+    }
+
     fn counts(&self, entry: Entry, now: Timestamp) -> bool {
         now.since(entry.at) < self.quota.period
     }

@@ -155,6 +155,11 @@ impl Stepped {
         (units < new.burst).then_some(Steps { units, since })
     }
 
+    /// The same steps without debt.
+    pub(super) fn bare(&self, max_wait: Micros) -> Self {
+        Self { debt: 0, max_wait, ..self.clone() }
+    }
+
     /// The start of the step that a full bucket first used at `now` begins.
     pub fn start_of(&self, now: Timestamp) -> Timestamp {
         match &self.align {

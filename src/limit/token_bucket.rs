@@ -298,6 +298,12 @@ impl TokenBucket {
         (level < new.full).then_some(Level { level, at: state.at.max(now) })
     }
 
+    /// The same rate and burst in a shared store, without debt.
+    pub(super) fn bare(&self, max_wait: Micros) -> Self {
+        let floor = -self.full.min(SHARED_BOUND - 1 - self.full).max(0);
+        Self { debt: 0, owed: 0, max_wait, floor, lowest: floor, health: None, ..self.clone() }
+    }
+
     /// The least whole microseconds in which the level gains `gain` unit-microseconds.
     fn time_to_gain(&self, gain: i64) -> Micros {
         Micros(unsigned(gain).div_ceil(self.quota.n))

@@ -132,12 +132,10 @@ pub(crate) struct Part {
 pub(crate) struct Answer {
     /// Its clock when it decided.
     pub(crate) now: Timestamp,
-    /// How each bucket stood before the batch; `None`: it had none, which is a full one.
+    /// How each bucket stood before the requests and after the corrections; `None`: it had none, which is a full one.
     pub(crate) before: Vec<Option<Seen>>,
     /// How many requests of each group were granted.
     pub(crate) granted: Vec<u32>,
-    /// Whether `before` already has the corrections in it; of leased buckets it always has.
-    pub(crate) corrected: bool,
     /// How many units were leased to each wish.
     pub(crate) leased: Vec<u64>,
 }

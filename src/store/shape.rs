@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use smallvec::SmallVec;
 
-use super::batch::{Adjust, Wanted, Wants};
+use super::batch::{Wanted, Wants};
 use crate::limit::bucket::{Held, Level, Pair, State, Steps};
 use crate::limit::key;
 use crate::limit::lease::Terms;
@@ -170,14 +170,6 @@ impl Shape {
     pub(crate) fn standing(&self, state: Option<&Seen>, cost: u64, now: Timestamp) -> Standing {
         let verdict = Verdict::from(&self.algorithm.judge(state, cost, now));
         Standing::new(verdict, self.algorithm.report(state, now))
-    }
-
-    /// Moves the state on by a correction.
-    pub(crate) fn settle(&self, state: &mut Option<Seen>, adjust: Adjust, now: Timestamp) {
-        // A heartbeat tells what the store should know already.
-        if let Adjust::Change(change) = adjust {
-            self.algorithm.settle(state, change, now);
-        }
     }
 
     /// The state behind the integers a server sent; `None` when they cannot be one.

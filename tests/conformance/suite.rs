@@ -5,8 +5,8 @@ use std::sync::Arc;
 use fastrand::Rng;
 use tollgate::limit::draw::peek_all;
 use tollgate::limit::{
-    Algorithm, Change, Claim, Draw, KeyBytes, Kind, Limit, Micros, Settlement, State, Terms, Timestamp, Verdict,
-    draw_all,
+    Algorithm, Align, Change, Claim, Draw, Kept, KeyBytes, Kind, Limit, Micros, Settlement, State, Terms, Timestamp,
+    Verdict, draw_all,
 };
 use tollgate::store::Store;
 
@@ -59,7 +59,7 @@ fn random_limit<S: Subject>(rng: &mut Rng, index: usize, kind: Kind) -> Arc<Limi
     loop {
         let mut terms = random::terms(rng, kind);
         terms.shared = S::SHARED;
-        let calendar = matches!(terms.align, tollgate::limit::Align::Calendar(_));
+        let calendar = matches!(terms.align, Align::Calendar(_));
         if kind == Kind::InFlight {
             terms.burst = None;
             terms.debt = 0;
@@ -145,6 +145,79 @@ pub(crate) async fn settlements_land_as_in_the_core<S: Subject>() {
                     1 => twins.settle(&limits[0], &key, Change::Refund { units }).await,
                     2 => twins.settle(&limits[0], &key, Change::Release { units }).await,
                     _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// Gateways of several generations of one limit, as in a rolling change: who draws sees the bucket in his numbers, who
+/// corrects does it in the bucket's own, and what smaller numbers have clamped is not forgotten. (In a process there is one
+/// generation at a time.)
+pub(crate) async fn generations_of_a_limit_share_its_buckets<S: Subject>() {
+    if !S::SHARED {
+        return;
+    }
+    for kind in S::kinds() {
+        for seed in 0..2 * S::RUNS {
+            let mut rng = Rng::with_seed(seed ^ 0x9e4e);
+            let first = random_limit::<S>(&mut rng, 0, *kind);
+            // Of a calendar a server is told the windows around now, which is all that matters without debt or waiting.
+            let align = match &first.algorithm {
+                Algorithm::FixedWindow(window) => window.align().clone(),
+                _ => Align::FirstHit,
+            };
+            let by_calendar = matches!(align, Align::Calendar(_));
+            let mut generations = if by_calendar { Vec::new() } else { vec![first.clone()] };
+            while generations.len() < 3 {
+                let mut terms = random::terms(&mut rng, *kind);
+                terms.shared = true;
+                terms.align = align.clone();
+                if by_calendar {
+                    (terms.debt, terms.max_wait) = (0, Micros::ZERO);
+                }
+                if let (Some(quota), true) = (first.algorithm.quota(), rng.bool()) {
+                    (terms.amount, terms.period) = (quota.amount, quota.period);
+                }
+                if *kind == Kind::InFlight {
+                    (terms.burst, terms.debt, terms.max_wait) = (None, 0, Micros::ZERO);
+                }
+                if let Ok(algorithm) = Algorithm::new(&terms) {
+                    generations.push(limit::<S>(0, algorithm));
+                }
+            }
+            let Some(mut twins) = Twins::<S>::new(&generations[..1]).await else { return };
+            let key = caller("through a change");
+            let mut kept = Kept::full(generations[0].algorithm.clone());
+            let mut history = Vec::new();
+            for step in 0..40 {
+                let slowest = &generations[rng.usize(..3)];
+                twins.pass(pause(&mut rng, slowest, None));
+                let limit = &generations[rng.usize(..3)];
+                let cost = random::cost(&mut rng, limit.algorithm.greatest_cost().min(1_000));
+                if rng.u8(..3) == 0 {
+                    let change = match rng.u8(..3) {
+                        0 => Change::Charge { more: cost },
+                        1 => Change::Refund { units: cost },
+                        _ => Change::Release { units: cost },
+                    };
+                    kept.settle(&limit.algorithm, change, twins.now);
+                    twins.subject.store().settle(&[Settlement { limit, key: &key, change }]);
+                    twins.subject.settled().await;
+                    history.push(format!("{change:?} by {:?} at {:?}: {kept:?}", limit.algorithm, twins.now));
+                }
+                let found = kept.under(&limit.algorithm, twins.now);
+                let before = found.state().cloned();
+                let mut states = [before.clone()];
+                let claims = [claim(limit, &key, cost)];
+                let expected = draw_all(&claims, &mut states, twins.now);
+                let drawn = twins.subject.store().draw(&claims).await.expect("the store answers");
+                let asked = format!("{cost} by {:?} at {:?}: {kept:?}", limit.algorithm, twins.now);
+                assert_eq!(drawn, expected, "seed {seed} step {step}: {asked} after {history:#?}");
+                history.push(asked);
+                let [state] = states;
+                if cost > 0 && state != before {
+                    kept = Kept::from_parts(found.algorithm().clone(), state, found.beyond());
                 }
             }
         }

@@ -219,6 +219,94 @@ async fn the_scripts_lease_as_the_core_does() {
     assert_eq!(core.leases.len(), LEASES_MOST);
 }
 
+/// Gateways of a rolling change lease, draw, correct and give back, each in his own numbers: in every span of T no more is
+/// granted, by the store and from leases together, than the largest burst and the highest rate allow.
+#[tokio::test]
+async fn leases_under_changing_numbers_grant_no_more_than_the_largest() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut scripts = Scripts {
+        connection: client.get_multiplexed_async_connection().await.unwrap(),
+        general: redis::Script::new(include_str!("../../src/store/redis/draw.lua")),
+        fast: redis::Script::new(include_str!("../../src/store/redis/draw_bucket.lua")),
+    };
+    let mut leases = 0;
+    for seed in 0..40 {
+        server.ask("FLUSHALL");
+        let mut random = fastrand::Rng::with_seed(seed);
+        let limits: Vec<Arc<Limit>> = [200, 40, 1_000]
+            .into_iter()
+            .map(|burst| bucket("l", 0, [100, 100, 130][random.usize(..3)], SECOND, burst))
+            .collect();
+        let buckets: Vec<&TokenBucket> = limits
+            .iter()
+            .map(|limit| match &limit.algorithm {
+                Algorithm::TokenBucket(bucket) => bucket,
+                other => unreachable!("a token bucket: {other:?}"),
+            })
+            .collect();
+        let rate = buckets.iter().map(|bucket| bucket.quota().amount).max().unwrap();
+        // In millionths of a unit.
+        let (brim, mut held) = (1_000_000_000_u64, 1_000_000_000_u64);
+        let (mut now, mut granted) = (START, 0);
+        // Of each lease: id, what is left, until when it may be used.
+        let mut out: Vec<(u64, u64, u64)> = Vec::new();
+        for step in 0..250_u64 {
+            let span = if random.bool() { 0 } else { random.u64(..300_000) };
+            now += span;
+            held = (held + span * rate).min(brim);
+            out.retain(|lease| lease.2 > now);
+            let place = random.usize(..3);
+            let (bucket, terms) = (buckets[place], Terms::of(&limits[place].algorithm).unwrap());
+            let mut pay = |units: u64, what: &str| {
+                assert!(units * 1_000_000 <= held, "SEED={seed} step {step}: {units} {what}, of {held}");
+                held -= units * 1_000_000;
+                granted += units;
+            };
+            match random.u8(..10) {
+                0..3 => pay(scripts.fast(bucket, now, 1, random.u16(1..60)).await.1, "drawn"),
+                3 => {
+                    let group = Some((random.u64(1..4), 20));
+                    let (_, count, _) = scripts.general((bucket, Some(&terms)), now, None, None, group, None).await;
+                    pay(count * group.unwrap().0, "drawn");
+                }
+                4..6 => {
+                    let wish = Wish { id: step + 1, units: random.u64(..50), needed: random.u64(..3) };
+                    let (_, _, units) =
+                        scripts.general((bucket, Some(&terms)), now, None, None, None, Some(wish)).await;
+                    if units > 0 {
+                        leases += 1;
+                        out.push((wish.id, units, now + terms.life.0));
+                    }
+                }
+                6 => {
+                    if let Some(lease) = out.last_mut() {
+                        let units = random.u64(0..=lease.1);
+                        lease.1 -= units;
+                        pay(units, "granted from a lease");
+                    }
+                }
+                7 => {
+                    if let Some((id, left, _)) = out.pop() {
+                        scripts.general((bucket, Some(&terms)), now, Some((id, left)), None, None, None).await;
+                    }
+                }
+                8 if granted > 0 => {
+                    let units = random.u64(1..=granted.min(30));
+                    granted -= units;
+                    held = (held + units * 1_000_000).min(brim);
+                    scripts.general((bucket, Some(&terms)), now, None, Some((2, units)), None, None).await;
+                }
+                _ => {}
+            }
+        }
+    }
+    assert!(leases > 200, "{leases}");
+}
+
 #[tokio::test]
 async fn gateways_that_lease_and_one_that_does_not_never_grant_more_than_the_limit() {
     if !available("redis-server") {

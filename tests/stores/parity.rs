@@ -7,7 +7,7 @@ use tollgate::clock::Clock;
 use tollgate::limit::bucket::State;
 use tollgate::limit::calendar::Calendar;
 use tollgate::limit::draw::{draw_all, peek_all};
-use tollgate::limit::{Align, Change, Claim, Kind, Limit, Micros, Settlement, Terms, Timestamp};
+use tollgate::limit::{Align, Change, Claim, Kept, Kind, Limit, Micros, Settlement, Terms, Timestamp};
 use tollgate::store::Store;
 use tollgate::store::postgres::PostgresOptions;
 use tollgate::store::redis::{Address, RedisOptions};
@@ -18,7 +18,8 @@ use crate::servers::{Postgres, Redis, available};
 
 const START: u64 = 1_760_000_000_000_000;
 
-/// Limits of every kind, with every setting that changes what they do; each in two versions, to be reloaded between.
+/// Limits of every kind, with every setting that changes what they do; each in two versions, which gateways of a rolling
+/// change have side by side.
 fn limits(version: u64) -> Vec<Arc<Limit>> {
     let second = Micros::from_secs(1);
     let more = |n: u64| if version == 0 { n } else { n + n / 2 + 1 };
@@ -51,36 +52,11 @@ async fn same_words(store: &impl Store, clock: &Clock, seed: u64, steps: usize) 
     println!("SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let versions = [limits(0), limits(1)];
-    let mut now_in_force = 0;
-    let mut model: HashMap<(usize, u8), State> = HashMap::new();
+    let mut model: HashMap<(usize, u8), Kept> = HashMap::new();
     let salt = random.u64(..);
     let key = |caller: u8| [&salt.to_le_bytes()[..], &[caller]].concat();
     for step in 0..steps {
-        if random.u8(..) < 3 {
-            let (old, new) = (&versions[now_in_force], &versions[1 - now_in_force]);
-            let now = clock.now();
-            model = model
-                .into_iter()
-                .filter_map(|((index, caller), state)| {
-                    // A bucket that is full again equals none, and so is full under its new numbers too.
-                    if old[index].algorithm.expiry(&state).is_some_and(|full| full <= now) {
-                        return None;
-                    }
-                    let state = old[index].algorithm.rescale(&state, &new[index].algorithm, now)?;
-                    Some(((index, caller), state))
-                })
-                .collect();
-            now_in_force = 1 - now_in_force;
-            // A server rescales when it is next asked, so it is asked now.
-            for limit in &versions[now_in_force] {
-                for caller in 0..3 {
-                    let key = key(caller);
-                    let claim = Claim { limit, key: &key, cost: 0, enforced: true };
-                    touch(store, &claim, &mut model, (limit.index, caller), now).await;
-                }
-            }
-        }
-        let limits = &versions[now_in_force];
+        let limits = &versions[usize::from(random.u8(..4) == 0)];
         clock.advance(Micros(match random.u8(..8) {
             0..3 => 0,
             3 => 1,
@@ -102,8 +78,16 @@ async fn same_words(store: &impl Store, clock: &Clock, seed: u64, steps: usize) 
                 enforced: random.u8(..8) > 0,
             })
             .collect();
-        let mut states: Vec<Option<State>> = picked.iter().map(|&index| model.get(&(index, caller)).cloned()).collect();
-        match random.u8(..10) {
+        let found = |model: &HashMap<(usize, u8), Kept>, &index: &usize| {
+            let limit = &limits[index].algorithm;
+            model.get(&(index, caller)).map_or_else(|| Kept::full(limit.clone()), |kept| kept.under(limit, now))
+        };
+        let views: Vec<Kept> = picked.iter().map(|index| found(&model, index)).collect();
+        let before: Vec<Option<State>> = views.iter().map(|view| view.state().cloned()).collect();
+        let mut states = before.clone();
+        let what = random.u8(..10);
+        let drawn = what < 6;
+        match what {
             0..6 => {
                 let expected = draw_all(&claims, &mut states, now);
                 let got = store.draw(&claims).await.unwrap();
@@ -121,40 +105,26 @@ async fn same_words(store: &impl Store, clock: &Clock, seed: u64, steps: usize) 
                     _ => Change::Release { units: random.u64(..4) },
                 };
                 let settlement = Settlement { limit: claims[0].limit, key: &key, change };
-                claims[0].limit.algorithm.settle(&mut states[0], change, now);
+                let limit = &claims[0].limit.algorithm;
+                let kept = model.entry((picked[0], caller)).or_insert_with(|| Kept::full(limit.clone()));
+                kept.settle(limit, change, now);
+                states[0] = kept.under(limit, now).state().cloned();
                 store.settle(&[settlement]);
                 let expected = peek_all(&claims, &states, now);
                 let got = store.peek(&claims).await.unwrap();
                 assert_eq!(got, expected, "SEED={seed} step {step}: {settlement:?} {states:?}");
             }
         }
-        for (&index, state) in picked.iter().zip(states) {
-            match state {
-                Some(State::Log(log)) if log.is_empty() => model.remove(&(index, caller)),
-                Some(state) => model.insert((index, caller), state),
-                None => model.remove(&(index, caller)),
-            };
+        if !drawn {
+            continue;
+        }
+        for (((claim, view), before), state) in claims.iter().zip(&views).zip(before).zip(states) {
+            if claim.cost > 0 && state != before {
+                let kept = Kept::from_parts(view.algorithm().clone(), state, view.beyond());
+                model.insert((claim.limit.index, caller), kept);
+            }
         }
     }
-}
-
-/// Draws nothing but makes the server write the bucket in its present numbers: a charge of nothing.
-async fn touch(
-    store: &impl Store,
-    claim: &Claim<'_>,
-    model: &mut HashMap<(usize, u8), State>,
-    place: (usize, u8),
-    now: Timestamp,
-) {
-    let change = Change::Charge { more: 0 };
-    let mut state = model.get(&place).cloned();
-    claim.limit.algorithm.settle(&mut state, change, now);
-    match state {
-        Some(state) => model.insert(place, state),
-        None => model.remove(&place),
-    };
-    store.settle(&[Settlement { limit: claim.limit, key: claim.key, change }]);
-    store.peek(&[*claim]).await.unwrap();
 }
 
 fn seeds() -> Vec<u64> {

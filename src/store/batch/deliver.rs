@@ -13,19 +13,13 @@ use crate::store::shape::Seen;
 /// Replays the pure core on the states the server decided on and tells everybody.
 pub(super) fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Sent) -> Result<(), String> {
     let Flight { batch, members, peeks, wishing, .. } = flight;
-    let Answer { now, before: mut states, granted, corrected, leased } = answer_;
+    let Answer { now, before: mut states, granted, leased } = answer_;
     if states.len() != batch.buckets.len() || granted.len() != batch.groups.len() || leased.len() != batch.wishes.len()
     {
         for ask in members.into_iter().flatten().chain(peeks.into_iter().map(|(ask, _)| ask)) {
             fail(shared, ask, StoreError::Corrupt("an answer of another length than the question".into()));
         }
         return Err("an answer of another length than the question".into());
-    }
-    for (bucket, adjust) in batch.corrections.iter().filter(|_| !corrected) {
-        let bucket = *bucket as usize;
-        if batch.buckets[bucket].1.lease().is_none() {
-            batch.buckets[bucket].1.settle(&mut states[bucket], *adjust, now);
-        }
     }
     let received = shared.clock.now();
     let mut answers: Vec<(Ask, Result<Draw, StoreError>)> = Vec::with_capacity(members.len() + peeks.len());

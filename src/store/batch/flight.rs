@@ -195,7 +195,7 @@ fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Flight> {
         // Those of one bucket keep their order: what frees places must not overtake what tells how many are held.
         let overtakes = corrections_later.iter().any(|earlier| earlier.name == correction.name);
         let flight = flight_for(&mut flights, (link.part(&correction.name), u32::MAX));
-        match flight.bucket(&correction.name, &correction.shape).filter(|_| !overtakes) {
+        match flight.bucket_of_any_numbers(&correction.name, &correction.shape).filter(|_| !overtakes) {
             Some(bucket) => flight.batch.corrections.push((bucket, correction.adjust)),
             None => corrections_later.push(correction),
         }
@@ -205,7 +205,11 @@ fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Flight> {
         let (Errand::Wish(held) | Errand::Return(held, ..)) = &errand;
         // Beside the requests that share their script.
         let flight = flight_for(&mut flights, (link.part(held.name()), link.lane_of(&Wants::new())));
-        if let Some(bucket) = flight.bucket(held.name(), held.shape()) {
+        let bucket = match &errand {
+            Errand::Wish(_) => flight.bucket(held.name(), held.shape()),
+            Errand::Return(..) => flight.bucket_of_any_numbers(held.name(), held.shape()),
+        };
+        if let Some(bucket) = bucket {
             flight.run(bucket, errand, shared);
         } else if let (Errand::Wish(held), Some(leases)) = (&errand, &shared.leases) {
             held.not_sent(leases);
@@ -264,6 +268,18 @@ impl Flight {
         buckets.push((*name, shape.clone()));
         self.buckets.insert_unique(hash, index, |&index| buckets[index as usize].0.hash as u64);
         Some(index)
+    }
+
+    /// The place of a bucket that something is given back to: that is settled in the numbers it is stored under, whichever
+    /// they are here. `None`: it is there under another algorithm.
+    #[expect(clippy::cast_possible_truncation, reason = "a hash may be cut")]
+    fn bucket_of_any_numbers(&mut self, name: &Name, shape: &Arc<Shape>) -> Option<u32> {
+        let known =
+            self.buckets.find(name.hash as u64, |&index| self.batch.buckets[index as usize].0.hash == name.hash);
+        match known {
+            Some(&index) => (self.batch.buckets[index as usize].1.kind() == shape.kind()).then_some(index),
+            None => self.bucket(name, shape),
+        }
     }
 
     /// Puts an errand of a lease in this call.

@@ -30,7 +30,7 @@ pub(super) struct Facts {
 }
 
 /// The version of `schema.sql`, which its `tollgate_version` answers.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 
 /// Answers one row, whatever is there; names are looked up in the session's own search path.
 const ASK: &str = "
@@ -51,7 +51,8 @@ SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
              WHERE NOT coalesce(has_table_privilege(to_regclass(name), word), true)
              UNION ALL
              SELECT 'EXECUTE ON FUNCTION ' || name
-             FROM unnest(ARRAY[$1, $2, 'tollgate_elsewhere()', 'tollgate_version()']) AS name
+             FROM unnest(ARRAY[$1, $2, 'tollgate_elsewhere()', 'tollgate_version()',
+                               'tollgate_beyond(bigint,bigint,bigint,bigint,bigint,bigint,bigint)']) AS name
              WHERE NOT coalesce(has_function_privilege(to_regprocedure(name), 'EXECUTE'), true)),
        coalesce(has_function_privilege(to_regprocedure('tollgate_version()'), 'EXECUTE'), false)";
 

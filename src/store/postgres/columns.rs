@@ -5,6 +5,7 @@ use tokio_postgres::types::{ToSql, Type};
 use super::link::ROW_MARGIN;
 use crate::limit::Timestamp;
 use crate::limit::bucket::{Level, State};
+use crate::limit::quota::SHARED_BOUND;
 use crate::store::batch::{Answer, Batch};
 use crate::store::simple::Simple;
 
@@ -33,14 +34,14 @@ impl Columns {
             return None;
         }
         let Simple { n, p, brim, price, need, lowest, .. } = *first;
-        let fill = (brim - lowest) / n + 1;
+        let lasts = (brim - lowest) / n + 1 + ROW_MARGIN;
         let fresh = (brim - need + price) / price;
         let mut order: Vec<usize> = (0..wanted.len()).collect();
         order.sort_unstable_by_key(|&group| batch.buckets[group].0.hash);
         Some(Self {
             keys: order.iter().map(|&group| batch.buckets[group].0.hash.to_be_bytes().to_vec()).collect(),
             counts: order.iter().map(|&group| i64::from(batch.groups[group].count)).collect(),
-            term: [n, p, brim, fill, price, need, fresh, fill + ROW_MARGIN],
+            term: [n, p, brim, span(n), price, need, fresh, lasts],
             order,
         })
     }
@@ -83,8 +84,13 @@ impl Columns {
             before[group] = Some(State::Level(Level { level: levels[row], at: moment(moments[row])? }));
             granted[group] = u32::try_from(taken[row]).ok()?;
         }
-        Some(Answer { now: moment(*now)?, before, granted, corrected: false, leased: Vec::new() })
+        Some(Answer { now: moment(*now)?, before, granted, leased: Vec::new() })
     }
+}
+
+/// The microseconds in which any level comes to any brim: another generation's debt may be the deeper.
+pub(super) fn span(n: i64) -> i64 {
+    2 * SHARED_BOUND / n + 1
 }
 
 fn moment(micros: i64) -> Option<Timestamp> {

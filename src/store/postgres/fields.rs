@@ -1,9 +1,10 @@
-//! A bucket as the integers of its row, and back: version, kind, fingerprint, then the kind's own numbers. What was
-//! stored under other numbers is rescaled by the pure core; another algorithm's, or another version's, counts as none.
+//! A bucket as the integers of its row, and back: version, kind, fingerprint, then the kind's own numbers, and what the
+//! bucket remembers of others ([`Kept::beyond`]). The pure core decides what was stored under other numbers; another
+//! algorithm's, or another version's, counts as none.
 
 use crate::limit::bucket::{Held, Level, Pair, State, Steps};
 use crate::limit::sliding_log::{Entry, Log};
-use crate::limit::{Algorithm, Align, Change, Kind, Micros, Terms, Timestamp};
+use crate::limit::{Algorithm, Align, Change, Kept, Kind, Micros, Terms, Timestamp};
 use crate::store::shape::{Shape, signed};
 
 const VERSION: i64 = 1;
@@ -14,8 +15,20 @@ pub(super) type Holders = Vec<(i64, i64, i64)>;
 /// A bucket while its row is locked.
 #[derive(Debug)]
 pub(super) struct Opened {
-    pub(super) state: Option<State>,
+    pub(super) kept: Kept,
     pub(super) holders: Holders,
+    /// The row is another algorithm's: no correction is about it.
+    foreign: bool,
+}
+
+impl Opened {
+    /// Corrects it in its own numbers; whether it is one to correct.
+    pub(super) fn settle(&mut self, shape: &Shape, change: Change, now: Timestamp) -> bool {
+        if !self.foreign {
+            self.kept.settle(shape.algorithm(), change, now);
+        }
+        !self.foreign
+    }
 }
 
 /// The server's process, and since when it runs: what came before may be lost.
@@ -32,33 +45,34 @@ impl Epoch {
     }
 }
 
-/// The bucket that `row` keeps, in the present numbers of `shape`.
+/// The bucket that `row` keeps; none is a full one of `shape`.
 pub(super) fn open(shape: &Shape, row: Option<&[i64]>, now: Timestamp, epoch: Epoch) -> Opened {
     let stored = row.and_then(|row| match row {
         [VERSION, kind, fingerprint, own @ ..] if *kind == shape.kind() => Some((*fingerprint, own)),
         _ => None,
     });
+    let foreign = row.is_some() && stored.is_none();
     if shape.holds() {
         let alive = |place: &&[i64]| u64::try_from(place[2]).is_ok_and(|until| until > now.as_micros());
         let holders: Holders = stored
             .map(|(_, own)| own.chunks_exact(3).filter(alive).map(|place| (place[0], place[1], place[2])).collect())
             .unwrap_or_default();
         let units: i64 = holders.iter().map(|place| place.1).sum();
-        return Opened { state: held(units), holders };
+        return Opened { kept: held(shape, units), holders, foreign };
     }
-    let mut state = stored.and_then(|(_, own)| present(shape, own, now));
+    let kept = stored.and_then(|(_, own)| kept(shape, own));
+    let mut kept = kept.unwrap_or_else(|| Kept::full(shape.algorithm().clone()));
     if shape.drains() {
         match stored {
-            Some((fingerprint, _)) if fingerprint != epoch.fingerprint => spend(shape, &mut state, now),
+            Some((fingerprint, _)) if fingerprint != epoch.fingerprint => kept.drain(now),
             Some(_) => {}
             None => {
                 // Nothing is known of the time before the epoch: what has come back since is there, and no more.
-                let start = Timestamp::from_micros(u64::try_from(epoch.start).unwrap_or(0)).min(now);
-                spend(shape, &mut state, start);
+                kept.drain(Timestamp::from_micros(u64::try_from(epoch.start).unwrap_or(0)).min(now));
             }
         }
     }
-    Opened { state, holders: Vec::new() }
+    Opened { kept, holders: Vec::new(), foreign }
 }
 
 /// The row that keeps a bucket, and when it may go; `None`: it is full.
@@ -70,9 +84,9 @@ pub(super) fn close(shape: &Shape, bucket: &Opened, epoch: Epoch) -> Option<(Vec
         row.extend(places.flat_map(|place| [place.0, place.1, place.2]));
         return Some((row, gone));
     }
-    let state = bucket.state.as_ref()?;
-    let gone = shape.algorithm().expiry(state)?;
-    match (shape.algorithm(), state) {
+    let state = bucket.kept.state()?;
+    let gone = bucket.kept.expiry()?;
+    match (bucket.kept.algorithm(), state) {
         (Algorithm::TokenBucket(limit), State::Level(level)) => {
             let quota = limit.quota();
             row.extend([signed(quota.n), signed(quota.p), limit.full(), level.level, moment(level.at)]);
@@ -93,11 +107,14 @@ pub(super) fn close(shape: &Shape, bucket: &Opened, epoch: Epoch) -> Option<(Vec
         }
         _ => return None,
     }
+    if bucket.kept.beyond() > 0 {
+        row.push(signed(bucket.kept.beyond()));
+    }
     Some((row, moment(gone)))
 }
 
 /// Adds `units` (which may be negative) to the places that gateway `me` holds; those added stand `until` then.
-pub(super) fn hold(bucket: &mut Opened, me: i64, units: i64, until: i64) {
+pub(super) fn hold(shape: &Shape, bucket: &mut Opened, me: i64, units: i64, until: i64) {
     match bucket.holders.iter_mut().find(|place| place.0 == me) {
         Some(place) => {
             place.1 = place.1.saturating_add(units).max(0);
@@ -108,31 +125,35 @@ pub(super) fn hold(bucket: &mut Opened, me: i64, units: i64, until: i64) {
         None if units > 0 => bucket.holders.push((me, units, until)),
         None => {}
     }
-    bucket.state = held(bucket.holders.iter().map(|place| place.1).sum());
+    bucket.kept = held(shape, bucket.holders.iter().map(|place| place.1).sum());
 }
 
 /// A heartbeat: gateway `me` holds exactly `units`.
-pub(super) fn renew(bucket: &mut Opened, me: i64, units: u64, until: i64) {
+pub(super) fn renew(shape: &Shape, bucket: &mut Opened, me: i64, units: u64, until: i64) {
     bucket.holders.retain(|place| place.0 != me);
-    hold(bucket, me, signed(units), until);
+    hold(shape, bucket, me, signed(units), until);
 }
 
-fn held(units: i64) -> Option<State> {
-    u64::try_from(units).ok().filter(|units| *units > 0).map(|units| State::Held(Held { units }))
+fn held(shape: &Shape, units: i64) -> Kept {
+    let units = u64::try_from(units).ok().filter(|units| *units > 0);
+    Kept::from_parts(shape.algorithm().clone(), units.map(|units| State::Held(Held { units })), 0)
 }
 
-/// The state under the present numbers of the limit. One that is full by now equals none.
-fn present(shape: &Shape, own: &[i64], now: Timestamp) -> Option<State> {
+/// The bucket in the numbers it was stored under; those of `shape`, where they are the same.
+fn kept(shape: &Shape, own: &[i64]) -> Option<Kept> {
     let new = shape.algorithm();
-    let (old, state) = match (new, own) {
-        (Algorithm::TokenBucket(limit), &[n, p, full, level, at, ..]) => {
+    let (old, state, beyond) = match (new, own) {
+        (Algorithm::TokenBucket(limit), &[n, p, full, level, at, ref beyond @ ..]) => {
             let (n, p, full) = (units(n)?, units(p)?, units(full)?);
             let same = limit.quota().n == n && limit.quota().p == p && limit.full() == signed(full);
             let burst = full.checked_div(p)?;
             let old = (!same).then(|| terms(Kind::TokenBucket, n, p, Some(burst), Align::FirstHit));
-            (old, State::Level(Level { level, at: at_moment(at)? }))
+            (old, State::Level(Level { level, at: at_moment(at)? }), beyond)
         }
-        (Algorithm::Interval(limit) | Algorithm::FixedWindow(limit), &[amount, burst, period, align, left, since]) => {
+        (
+            Algorithm::Interval(limit) | Algorithm::FixedWindow(limit),
+            &[amount, burst, period, align, left, since, ref beyond @ ..],
+        ) => {
             let quota = limit.quota();
             let (amount, burst, period) = (units(amount)?, units(burst)?, units(period)?);
             let same = (quota.amount, quota.burst, quota.period.0) == (amount, burst, period)
@@ -145,44 +166,38 @@ fn present(shape: &Shape, own: &[i64], now: Timestamp) -> Option<State> {
             };
             let kind = new.kind();
             let old = (!same).then(|| terms(kind, amount, period, (kind == Kind::Interval).then_some(burst), align));
-            (old, State::Steps(Steps { units: left, since: at_moment(since)? }))
+            (old, State::Steps(Steps { units: left, since: at_moment(since)? }), beyond)
         }
-        (Algorithm::SlidingWindow(limit), &[amount, period, start, previous, current]) => {
+        (Algorithm::SlidingWindow(limit), &[amount, period, start, previous, current, ref beyond @ ..]) => {
             let (amount, period) = (units(amount)?, units(period)?);
             let same = (limit.quota().amount, limit.quota().period.0) == (amount, period);
             let old = (!same).then(|| terms(Kind::SlidingWindow, amount, period, None, Align::FirstHit));
             let pair = Pair { start: at_moment(start)?, previous: units(previous)?, current: units(current)? };
-            (old, State::Pair(pair))
+            (old, State::Pair(pair), beyond)
         }
         (Algorithm::SlidingLog(limit), [amount, period, entries @ ..]) => {
             let (amount, period) = (units(*amount)?, units(*period)?);
             let same = (limit.quota().amount, limit.quota().period.0) == (amount, period);
             let old = (!same).then(|| terms(Kind::SlidingLog, amount, period, None, Align::FirstHit));
             let entry = |pair: &[i64]| Some(Entry { at: at_moment(pair[0])?, units: units(pair[1])? });
-            let entries = entries.chunks_exact(2).map(entry).collect::<Option<Vec<_>>>()?;
-            (old, State::Log(Log::from_entries(entries)))
+            let entries = entries.chunks_exact(2);
+            let beyond = entries.remainder();
+            (old, State::Log(Log::from_entries(entries.map(entry).collect::<Option<Vec<_>>>()?)), beyond)
         }
         _ => return None,
     };
-    let Some(old) = old else { return Some(state) };
-    let old = Algorithm::new(&old).ok()?;
-    if old.expiry(&state).is_some_and(|full| full <= now) {
-        return None;
-    }
-    old.rescale(&state, new, now)
+    let algorithm = match old {
+        None => new.clone(),
+        Some(old) => Algorithm::new(&old).ok()?,
+    };
+    let beyond = beyond.first().copied().map_or(Some(0), units)?;
+    Some(Kept::from_parts(algorithm, Some(state), beyond))
 }
 
 fn terms(kind: Kind, amount: u64, period: u64, burst: Option<u64>, align: Align) -> Terms {
     let period = Micros(period);
-    // Not as shared: what was representable then was checked then.
-    let (debt, max_wait, warm_up, shared) = (0, Micros::ZERO, Micros::ZERO, false);
+    let (debt, max_wait, warm_up, shared) = (0, Micros::ZERO, Micros::ZERO, true);
     Terms { kind, amount, period, burst, align, debt, max_wait, warm_up, shared }
-}
-
-/// Empties a bucket as of `at`, never filling one that is below.
-fn spend(shape: &Shape, state: &mut Option<State>, at: Timestamp) {
-    let left = shape.algorithm().report(state.as_ref(), at).remaining;
-    shape.algorithm().settle(state, Change::Charge { more: left }, at);
 }
 
 fn align_number(align: &Align) -> i64 {

@@ -20,9 +20,9 @@ use super::fields::{self, Epoch, Opened};
 use super::several::{self, DRAW_SEVERAL, Several};
 use super::{AddressError, PostgresOptions};
 use crate::limit::bucket::State;
-use crate::limit::{Change, Micros, Timestamp};
+use crate::limit::{Change, Kept, Micros, Timestamp};
 use crate::store::batch::{Adjust, Answer, Batch, Link, Shared, Trouble, Wants, decide};
-use crate::store::shape::{HOLD, HOLD_PINNED, signed};
+use crate::store::shape::{HOLD, HOLD_PINNED, Name, Shape, signed};
 use crate::store::simple::{all_simple, is_simple};
 
 /// A connection is up within this or not at all; requests do not wait for it.
@@ -213,8 +213,8 @@ impl PostgresLink {
         let insert = "INSERT INTO tollgate_buckets (key, expires) SELECT key, 0 FROM unnest($1::bytea[]) AS want (key)
                       ORDER BY key ON CONFLICT (key) DO NOTHING";
         let lock = "SELECT key, CASE
-                        WHEN kind = 1 THEN ARRAY[1, kind, epoch, a, b, c, level - price * taken, at]
-                        WHEN kind <= 3 THEN ARRAY[1, kind, epoch, a, b, c, d, level, at]
+                        WHEN kind = 1 THEN ARRAY[1, kind, epoch, a, b, c, level - price * taken, at] || more
+                        WHEN kind <= 3 THEN ARRAY[1, kind, epoch, a, b, c, d, level, at] || more
                         WHEN kind > 3 THEN ARRAY[1, kind, epoch] || more
                     END FROM tollgate_buckets WHERE key = ANY ($1::bytea[]) ORDER BY key FOR UPDATE";
         // Of this very server: a pooler may have led us to another since we connected.
@@ -263,7 +263,10 @@ impl PostgresLink {
                                                     WHEN 3 THEN want.state[8] END,
                          at = CASE want.state[2] WHEN 1 THEN want.state[8] WHEN 2 THEN want.state[9]
                                                  WHEN 3 THEN want.state[9] END,
-                         more = CASE WHEN want.state[2] > 3 THEN want.state[4:] END,
+                         more = CASE want.state[2] WHEN 1 THEN nullif(want.state[9:], '{}')
+                                                   WHEN 2 THEN nullif(want.state[10:], '{}')
+                                                   WHEN 3 THEN nullif(want.state[10:], '{}')
+                                                   ELSE want.state[4:] END,
                          expires = want.expires
                      FROM (SELECT key, state::bigint[] AS state, expires
                            FROM unnest($1::bytea[], $2::text[], $3::bigint[]) AS row (key, state, expires)) AS want
@@ -275,7 +278,7 @@ impl PostgresLink {
         }
         client.batch_execute("COMMIT").await.map_err(Fault::from_commit)?;
         open.closed = true;
-        Ok(Answer { now, before, granted, corrected: true, leased: Vec::new() })
+        Ok(Answer { now, before, granted, leased: Vec::new() })
     }
 
     /// The states that requests find, how many of each group are granted, and which buckets changed.
@@ -292,31 +295,43 @@ impl PostgresLink {
         for (place, adjust) in &batch.corrections {
             let place = *place as usize;
             let (shape, bucket) = (&batch.buckets[place].1, &mut opened[place]);
-            written[place] = true;
-            match adjust {
-                Adjust::Hold(units) => fields::renew(bucket, self.id, *units, until),
-                Adjust::Change(Change::Release { units }) if shape.holds() => {
-                    fields::hold(bucket, self.id, -signed(*units), until);
+            written[place] |= match adjust {
+                Adjust::Hold(units) => {
+                    fields::renew(shape, bucket, self.id, *units, until);
+                    true
                 }
-                change => shape.settle(&mut bucket.state, *change, now),
-            }
+                Adjust::Change(Change::Release { units }) if shape.holds() => {
+                    fields::hold(shape, bucket, self.id, -signed(*units), until);
+                    true
+                }
+                Adjust::Change(change) => bucket.settle(shape, *change, now),
+            };
         }
-        let before: Vec<Option<State>> = opened.iter().map(|bucket| bucket.state.clone()).collect();
+        // Requests are decided in their own numbers, which the bucket takes on when something is drawn.
+        let mut costs = vec![false; opened.len()];
+        for part in batch.groups.iter().flat_map(|group| &group.parts) {
+            costs[part.bucket as usize] |= part.cost > 0;
+        }
+        let seen = |((_, shape), bucket): (&(Name, Arc<Shape>), &Opened)| bucket.kept.under(shape.algorithm(), now);
+        let found: Vec<Kept> = batch.buckets.iter().zip(&*opened).map(seen).collect();
+        let before: Vec<Option<State>> = found.iter().map(|found| found.state().cloned()).collect();
         let mut states = before.clone();
         let granted = decide(batch, &mut states, now);
-        for (place, state) in states.into_iter().enumerate() {
-            if state == before[place] {
+        for (place, (state, found)) in states.into_iter().zip(found).enumerate() {
+            if !costs[place] || state == before[place] {
                 continue;
             }
             written[place] = true;
-            if batch.buckets[place].1.holds() {
+            let shape = &batch.buckets[place].1;
+            if shape.holds() {
                 let units = |state: &Option<State>| match state {
                     Some(State::Held(held)) => signed(held.units),
                     _ => 0,
                 };
-                fields::hold(&mut opened[place], self.id, units(&state) - units(&before[place]), until);
+                let more = units(&state) - units(&before[place]);
+                fields::hold(shape, &mut opened[place], self.id, more, until);
             } else {
-                opened[place].state = state;
+                opened[place].kept = Kept::from_parts(found.algorithm().clone(), state, found.beyond());
             }
         }
         (before, granted, written)

@@ -1,4 +1,4 @@
--- The table and functions of a shared store in PostgreSQL, version 2. Safe to run again; run by the gateway when it may
+-- The table and functions of a shared store in PostgreSQL, version 3. Safe to run again; run by the gateway when it may
 -- create things, or by you: `tollgate schema --sql postgres | psql …`.
 
 -- Unlogged: buckets are not worth a write-ahead log. A crash of the server empties the table, a promoted standby has
@@ -22,7 +22,8 @@ CREATE UNLOGGED TABLE IF NOT EXISTS tollgate_buckets (
     -- Token bucket: it stands at `level - price * taken`; the last batch found it at `level`.
     price   bigint,
     taken   bigint,
-    -- The numbers of every other kind.
+    -- The numbers of every other kind. Of these: the burst that the bucket has to fill (1, 2), or the moment it has to
+    -- see (3), before it is forgotten, where other numbers have clamped it. See src/limit/kept.rs.
     more    bigint[]
 ) WITH (
     fillfactor = 50,
@@ -37,7 +38,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS tollgate_gateways (
 );
 
 -- The version of all this, which a gateway looks at when it connects.
-CREATE OR REPLACE FUNCTION tollgate_version() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 2::bigint';
+CREATE OR REPLACE FUNCTION tollgate_version() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 3::bigint';
 
 -- Says that a bucket was written by another limit, algorithm or version: the gateway then decides it in a transaction.
 CREATE OR REPLACE FUNCTION tollgate_elsewhere() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
@@ -46,11 +47,20 @@ BEGIN
 END
 $$;
 
+-- What a token bucket that was found like this goes on remembering of other numbers: src/limit/kept.rs.
+CREATE OR REPLACE FUNCTION tollgate_beyond(
+    wide bigint, level bigint, at bigint, moment bigint, n bigint, p bigint, brim bigint
+) RETURNS bigint[] LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN still.wide * $6 > $7 THEN ARRAY[still.wide] END
+    FROM (SELECT $1 - greatest(0, least($1 * $6, $2 + least(greatest($4 - $3, 0), ($1 * $6 - $2) / $5 + 1) * $5) - $7) / $6)
+        AS still (wide)
+$$;
+
 -- Requests for one token bucket each, of one limit and one cost, at most one group of equal requests a bucket: all in
 -- one statement, whose plan the server keeps whoever pools the connections, and which has one plan only, by the key's
 -- index. Keys come sorted: two gateways that send the same buckets do not deadlock. The clock is read before any lock is
 -- waited for, which is only stricter: `at` never decreases, and a clock behind it mints nothing.
--- A translation of src/limit/token_bucket.rs. `limit_fill` is the time from the lowest level to the brim, by which the
+-- A translation of src/limit/token_bucket.rs. `limit_fill` is a time in which any level comes to the brim, by which the
 -- elapsed time is clamped before it is multiplied; `fresh` is how many a full bucket grants.
 -- Answers now, then of each bucket the level before, then the moments, then how many were granted.
 CREATE OR REPLACE FUNCTION tollgate_draw(
@@ -82,7 +92,16 @@ BEGIN
                         - ask_need + ask_price) / ask_price))
                 ELSE excluded.taken
             END,
-            at = greatest(bucket.at, moment), price = ask_price, expires = greatest(bucket.expires, excluded.expires),
+            at = greatest(bucket.at, moment), price = ask_price,
+            expires = greatest(bucket.expires, excluded.expires + CASE
+                WHEN bucket.more IS NULL OR bucket.b <> limit_p THEN 0
+                ELSE (bucket.more[1] * limit_p - limit_brim) / limit_n + 1
+            END),
+            more = CASE
+                WHEN bucket.more IS NULL OR bucket.b <> limit_p THEN NULL
+                ELSE tollgate_beyond(bucket.more[1], bucket.level - bucket.price * bucket.taken, bucket.at, moment,
+                                     limit_n, limit_p, limit_brim)
+            END,
             kind = 1, epoch = fingerprint, a = limit_n, b = limit_p, c = limit_brim
         RETURNING bucket.level, bucket.at, bucket.taken
     )
@@ -119,6 +138,7 @@ DECLARE
     levels   bigint[];
     ats      bigint[];
     expiries bigint[];
+    wides    bigint[];
     changed  boolean[];
     found_   bytea[];
     before   bigint[];
@@ -145,12 +165,13 @@ BEGIN
     INSERT INTO tollgate_buckets (key, expires) SELECT want.key, 0 FROM unnest(keys) AS want (key)
     ON CONFLICT (key) DO NOTHING;
     SELECT array_agg(held.key), array_agg(held.kind), array_agg(held.a), array_agg(held.b), array_agg(held.c),
-           array_agg(held.d), array_agg(held.level), array_agg(held.at), array_agg(held.expires)
-    INTO found_, kinds, as_, bs, cs, ds, levels, ats, expiries
+           array_agg(held.d), array_agg(held.level), array_agg(held.at), array_agg(held.expires),
+           array_agg(held.more[1])
+    INTO found_, kinds, as_, bs, cs, ds, levels, ats, expiries, wides
     FROM (
         SELECT bucket.key, bucket.kind, bucket.a, bucket.b, bucket.c, bucket.d,
                CASE WHEN bucket.kind = 1 THEN bucket.level - bucket.price * bucket.taken ELSE bucket.level END AS level,
-               bucket.at, bucket.expires
+               bucket.at, bucket.expires, bucket.more
         FROM tollgate_buckets AS bucket WHERE bucket.key = ANY (keys) ORDER BY bucket.key FOR UPDATE
     ) AS held;
     IF cardinality(found_) IS DISTINCT FROM buckets THEN
@@ -171,14 +192,23 @@ BEGIN
             ELSIF kinds[bucket] <> 1 OR as_[bucket] <> shapes[base + 3] OR bs[bucket] <> shapes[base + 4]
                 OR cs[bucket] <> shapes[base + 5] THEN
                 RETURN NULL;
-            ELSIF now_ > at_ THEN
+            END IF;
+            IF wides[bucket] IS NOT NULL THEN
+                wides[bucket] := (tollgate_beyond(wides[bucket], level_, at_, now_, shapes[base + 3], shapes[base + 4],
+                                                  shapes[base + 5]))[1];
+            END IF;
+            IF now_ > at_ THEN
                 level_ := least(shapes[base + 5], level_ + least(now_ - at_, shapes[base + 10]) * shapes[base + 3]);
                 at_ := now_;
             END IF;
         ELSE
             IF kinds[bucket] IS NOT NULL AND (kinds[bucket] <> shapes[base + 1] OR as_[bucket] <> shapes[base + 3]
-                OR bs[bucket] <> shapes[base + 4] OR cs[bucket] <> shapes[base + 5] OR ds[bucket] <> shapes[base + 6]) THEN
+                OR bs[bucket] <> shapes[base + 4] OR cs[bucket] <> shapes[base + 5] OR ds[bucket] <> shapes[base + 6]
+                OR (wides[bucket] IS NOT NULL AND shapes[base + 1] = 2)) THEN
                 RETURN NULL;
+            END IF;
+            IF wides[bucket] <= now_ THEN
+                wides[bucket] := NULL;
             END IF;
             IF kinds[bucket] IS NULL THEN
                 level_ := NULL;
@@ -288,7 +318,9 @@ BEGIN
             cs[bucket] := shapes[base + 5];
             ds[bucket] := shapes[base + 6];
             IF shapes[base + 1] = 1 THEN
-                passed := (shapes[base + 5] - levels[bucket] + shapes[base + 3] - 1) / shapes[base + 3];
+                -- A null is passed over.
+                passed := (greatest(shapes[base + 5], wides[bucket] * shapes[base + 4]) - levels[bucket]
+                    + shapes[base + 3] - 1) / shapes[base + 3];
             ELSE
                 passed := (shapes[base + 4] - levels[bucket] + shapes[base + 3] - 1) / shapes[base + 3]
                     * shapes[base + 5];
@@ -298,17 +330,21 @@ BEGIN
                 END IF;
             END IF;
             expiries[bucket] := greatest(expiries[bucket], ats[bucket] + passed + 1000000);
+            IF shapes[base + 1] = 3 THEN
+                expiries[bucket] := greatest(expiries[bucket], wides[bucket] + 1000000);
+            END IF;
         END IF;
     END LOOP;
     -- Every row is there: an INSERT finds it by the key's index, whatever the planner thinks of the table.
-    INSERT INTO tollgate_buckets AS bucket (key, expires, kind, epoch, a, b, c, d, level, at, price, taken)
-    SELECT want.key, want.expires, want.kind, fingerprint, want.a, want.b, want.c, want.d, want.level, want.at, 0, 0
-    FROM unnest(keys, kinds, as_, bs, cs, ds, levels, ats, expiries, changed)
-        AS want (key, kind, a, b, c, d, level, at, expires, changed)
+    INSERT INTO tollgate_buckets AS bucket (key, expires, kind, epoch, a, b, c, d, level, at, price, taken, more)
+    SELECT want.key, want.expires, want.kind, fingerprint, want.a, want.b, want.c, want.d, want.level, want.at, 0, 0,
+           CASE WHEN want.wide IS NOT NULL THEN ARRAY[want.wide] END
+    FROM unnest(keys, kinds, as_, bs, cs, ds, levels, ats, expiries, wides, changed)
+        AS want (key, kind, a, b, c, d, level, at, expires, wide, changed)
     WHERE want.changed
     ON CONFLICT (key) DO UPDATE SET
         expires = excluded.expires, kind = excluded.kind, epoch = excluded.epoch, a = excluded.a, b = excluded.b,
-        c = excluded.c, d = excluded.d, level = excluded.level, at = excluded.at, price = 0, taken = 0, more = NULL;
+        c = excluded.c, d = excluded.d, level = excluded.level, at = excluded.at, price = 0, taken = 0, more = excluded.more;
     RETURN now_ || before || moments || granted;
 END
 $$;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio_postgres::types::{ToSql, Type};
 
+use super::columns::span;
 use crate::limit::bucket::{Level, State, Steps};
 use crate::limit::{Algorithm, Micros, Timestamp};
 use crate::store::batch::{Answer, Batch, Wants};
@@ -122,15 +123,15 @@ impl Several {
             });
         }
         let granted = granted.iter().map(|granted| u32::try_from(*granted).ok()).collect::<Option<Vec<_>>>()?;
-        Some(Answer { now: moment(*now)?, before, granted, corrected: false, leased: Vec::new() })
+        Some(Answer { now: moment(*now)?, before, granted, leased: Vec::new() })
     }
 }
 
-/// The shape's own numbers, and of a token bucket the time from its lowest level to the brim.
+/// The shape's own numbers, and of a token bucket the time from any level to the brim.
 fn numbers(shape: &Shape, about: Timestamp) -> [i64; NUMBERS] {
     let mut numbers = shape.numbers(about);
     if let Algorithm::TokenBucket(bucket) = shape.algorithm() {
-        numbers[9] = (bucket.full() - bucket.lowest()) / signed(bucket.quota().n) + 1;
+        numbers[9] = span(signed(bucket.quota().n));
     }
     numbers
 }

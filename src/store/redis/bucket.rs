@@ -53,7 +53,7 @@ pub(super) fn read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
         before.push(if level >= brim { None } else { Some(State::Level(Level { level, at: moment(*at)? })) });
         granted.push(u32::from(u16::from_le_bytes(taken.try_into().ok()?)));
     }
-    Some(Answer { now: moment(*now)?, before, granted, corrected: false, leased: Vec::new() })
+    Some(Answer { now: moment(*now)?, before, granted, leased: Vec::new() })
 }
 
 #[expect(clippy::cast_precision_loss, reason = "limits of a shared store keep their numbers below 2^53")]

@@ -1,6 +1,6 @@
 -- Decides a whole batch of requests at one moment of the server's clock: for each request all its claims are charged,
 -- or none. A translation of src/limit (token_bucket, lease, interval, fixed_window, sliding_window, sliding_log,
--- in_flight); tests/conformance and tests/stores hold it to them.
+-- in_flight, and kept for buckets of several numbers); tests/conformance and tests/stores hold it to them.
 --
 -- KEYS      the distinct buckets of the batch
 -- ARGV[1]   one msgpack array of integers:
@@ -11,9 +11,9 @@
 --           count of corrections, then for each: bucket, what, units,
 --           count of groups, then for each: how many equal requests, count of claims, then bucket, cost, enforced,
 --           count of wishes for a lease, then for each: bucket, id, units wished for, units that requests wait for
--- answer    one msgpack array: now, for each bucket a count and so many integers (its state before the requests, in
---           the numbers of its present shape; of one that is not leased also before the corrections; count 0: none, or
---           full), for each group how many were granted, for each wish how many units
+-- answer    one msgpack array: now, for each bucket a count and so many integers (its state before the requests and
+--           after the corrections, in the numbers of its present shape; count 0: none, or full), for each group how many
+--           were granted, for each wish how many units
 --
 -- All numbers are integers below 2^53, which Lua's doubles hold exactly. Division goes through math.fmod, which is
 -- exact; '..' and tostring would keep 14 digits of a timestamp, so numbers reach redis.call through '%.0f' only.
@@ -21,10 +21,12 @@
 local fmod, min, max = math.fmod, math.min, math.max
 local pack, unpack_value = cmsgpack.pack, cmsgpack.unpack
 -- A token bucket's row, which draw_bucket.lua shares: version and kind in one byte, fingerprint, n, p, full, until when
--- it stands, level, at; then id, units and until when it counts of each lease, the first to end first. The other kinds'
--- rows are msgpack, which does not begin with a one.
+-- it stands, level, at; then id, units and until when it counts of each lease, the first to end first; last, as a lease
+-- of no units, what it remembers. The other kinds' rows are msgpack, which does not begin with a one.
 local row, row_mark, row_len, row_lease, row_lease_len = '<BI7I7I7I7I7i7I7', 1, 50, '<I7I7I7', 21
 local leases_max, leases_most, lease_parts = 64, 512, 10
+-- 2^53, below which doubles hold every integer, and 2^52.
+local exact, scaled_max = 9007199254740992, 4503599627370496
 
 local input = unpack_value(ARGV[1])
 if input[1] ~= 2 then
@@ -48,11 +50,13 @@ local function quotient_down(a, b)
   return -quotient_up(-a, b)
 end
 
--- Each kind: load(bucket, shape, fields) makes the state from what was stored (nil: afresh) and rescales it when the
--- limit's numbers have changed, spent(shape, at) is what a bucket used up at that moment would have stored,
--- drained(bucket, shape) empties it, seen(bucket) lists it, afford(bucket, shape, cost, n) says how many of n equal
--- requests can pay one after the other, take(bucket, shape, cost, n) charges them, settle(bucket, shape, what, units)
--- corrects, store(bucket, shape) returns the fields to keep and when they may go (nil: now).
+-- Each kind: load(bucket, shape, fields) makes the state from what was stored (nil: afresh), in the numbers it was
+-- stored under (bucket.own; the shape itself, where they are the same or the bucket is full), spent(shape, at) is what a
+-- bucket used up at that moment would have stored, drained(bucket) empties it, settle(bucket, what, units) corrects,
+-- turn(bucket, shape) makes the shape's numbers its own: units as they stand, clamped, never added to; what a larger
+-- burst would still miss it remembers (bucket.beyond, see src/limit/kept.rs). seen(bucket) lists it, afford(bucket,
+-- shape, cost, n) says how many of n equal requests can pay one after the other, take(bucket, shape, cost, n) charges
+-- them, store(bucket) returns the fields to keep and when they may go (nil: now).
 local kinds = {}
 
 -- Token bucket. Shape: n, p, full, owed, max_wait, floor, most, and of one that is leased the most units that may be, and
@@ -74,8 +78,8 @@ local function refilled(level, at, upto, n, brim)
 end
 
 -- What the leases leave room for; what is above that stays.
-local function brim_of(bucket, shape)
-  return max(bucket.level, shape.full - bucket.out * shape.p)
+local function brim_of(bucket, own)
+  return max(bucket.level, own.full - bucket.out * own.p)
 end
 
 kinds[1] = {
@@ -86,12 +90,15 @@ kinds[1] = {
     }
   end,
   load = function(bucket, shape, f)
-    bucket.leases, bucket.out = {}, 0
+    bucket.own, bucket.leases, bucket.out, bucket.beyond = shape, {}, 0, 0
     if not f then
       bucket.level, bucket.at, bucket.absent = shape.full, now, true
       return
     end
     local n, p, full, level, at = f[1], f[2], f[3], f[4], f[5]
+    if n ~= shape.n or p ~= shape.p or full ~= shape.full then
+      bucket.own = { n = n, p = p, full = full, max_wait = shape.max_wait, floor = -min(full, exact - 1 - full) }
+    end
     if f.leases then
       for _, lease in ipairs(f.leases) do bucket.out = bucket.out + lease[2] end
       -- Each that has ended held the refilling back until it did, and no longer.
@@ -107,28 +114,39 @@ kinds[1] = {
     end
     local brim = full - bucket.out * p
     bucket.at = max(at, now)
-    if n ~= shape.n or p ~= shape.p or full ~= shape.full then
-      -- Changed numbers: whole units as they stand, clamped, never added to.
-      -- (One that is full equals none, whose going would have made it full.)
-      level = refilled(level, at, now, n, brim)
-      local units = quotient_down(level, p)
-      -- Clamped before it is multiplied: a whole unit below the lowest is the lowest.
-      local lowest = min(shape.floor, -shape.owed - shape.max_wait * shape.n)
-      if level >= full then
-        level = shape.full
-      elseif units <= quotient_down(lowest, shape.p) then
-        level = lowest
-      else
-        level = min(min(units, shape.most) * shape.p, shape.full)
-      end
-      -- Leases stand as they are, and count against the new burst.
-      bucket.level = min(level, max(shape.full - bucket.out * shape.p, 0))
-    else
-      bucket.level = refilled(level, at, now, n, brim)
+    bucket.level = refilled(level, at, now, n, brim)
+    if f.beyond then
+      -- What time has brought beyond the brim is made good.
+      local over = refilled(level, at, now, n, f.beyond * p) - max(bucket.level, brim)
+      local wide = f.beyond - quotient(max(over, 0), p)
+      if wide * p > full then bucket.beyond = wide end
     end
-    if bucket.level >= shape.full then bucket.absent = true end
+    if bucket.level >= full and bucket.beyond == 0 then
+      -- One that is full equals none, whose going would have made it full.
+      bucket.own, bucket.level, bucket.absent = shape, shape.full, true
+    end
   end,
-  drained = function(bucket, shape)
+  turn = function(bucket, shape)
+    local from = bucket.own
+    bucket.own = shape
+    -- Whole units. Clamped before it is multiplied: a whole unit below the lowest is the lowest.
+    local units = quotient_down(bucket.level, from.p)
+    local lowest = min(shape.floor, -shape.owed - shape.max_wait * shape.n)
+    local level
+    if units <= quotient_down(lowest, shape.p) then
+      level = lowest
+    else
+      level = min(min(units, shape.most) * shape.p, shape.full)
+    end
+    -- Leases stand as they are, and count against the new burst.
+    bucket.level = min(level, max(shape.full - bucket.out * shape.p, 0))
+    local cut = max(units - quotient_down(bucket.level, shape.p), 0)
+    local wide = min(max(bucket.beyond, quotient(from.full, from.p)) - cut, quotient(scaled_max, shape.p))
+    bucket.beyond = 0
+    if wide * shape.p > shape.full then bucket.beyond = wide end
+    bucket.absent = bucket.level >= shape.full and bucket.beyond == 0
+  end,
+  drained = function(bucket)
     bucket.level, bucket.absent = min(bucket.level, 0), false
   end,
   spent = function(shape, at) return { shape.n, shape.p, shape.full, 0, at } end,
@@ -170,22 +188,23 @@ kinds[1] = {
     end
     bucket.level = level
   end,
-  settle = function(bucket, shape, what, units)
-    local level = bucket.level
-    -- No more than leads from brim to floor: the product stays within 53 bits.
-    local worth = min(units, quotient_up(shape.full - shape.floor, shape.p)) * shape.p
+  settle = function(bucket, what, units)
+    local level, own = bucket.level, bucket.own
+    -- No more than leads from brim to floor, or to where other numbers' debt has led: the product stays within 53 bits.
+    local worth = min(units, quotient_up(own.full - min(own.floor, level), own.p)) * own.p
     if what == 1 then
-      bucket.level = min(max(level - worth, shape.floor), level)
-    elseif what == 2 and (level >= 0 or shape.max_wait == 0) then
-      bucket.level = min(level + worth, brim_of(bucket, shape))
+      bucket.level = min(max(level - worth, own.floor), level)
+    elseif what == 2 and (level >= 0 or own.max_wait == 0) then
+      bucket.level = min(level + worth, brim_of(bucket, own))
     end
   end,
-  give_back = function(bucket, shape, id, left)
+  give_back = function(bucket, id, left)
+    local own = bucket.own
     for place, lease in ipairs(bucket.leases) do
       if lease[1] == id then
         table.remove(bucket.leases, place)
         bucket.out = bucket.out - lease[2]
-        bucket.level = min(bucket.level + min(left, lease[2]) * shape.p, brim_of(bucket, shape))
+        bucket.level = min(bucket.level + min(left, lease[2]) * own.p, brim_of(bucket, own))
         return true
       end
     end
@@ -207,11 +226,13 @@ kinds[1] = {
     table.insert(bucket.leases, place, { id, units, till })
     return units
   end,
-  store = function(bucket, shape)
-    if bucket.level >= shape.full then return nil end
+  store = function(bucket)
+    local own = bucket.own
+    if bucket.level >= own.full and bucket.beyond == 0 then return nil end
     local last = bucket.leases[#bucket.leases]
-    local gone = max(bucket.at, last and last[3] or 0) + quotient_up(shape.full - bucket.level, shape.n)
-    return { shape.n, shape.p, shape.full, bucket.level, bucket.at, leases = bucket.leases }, gone
+    local missing = max(own.full, bucket.beyond * own.p) - bucket.level
+    local gone = max(bucket.at, last and last[3] or 0) + quotient_up(missing, own.n)
+    return { own.n, own.p, own.full, bucket.level, bucket.at, leases = bucket.leases, beyond = bucket.beyond }, gone
   end,
 }
 
@@ -267,23 +288,52 @@ local stepped = {
     }
   end,
   load = function(bucket, shape, f)
-    bucket.units, bucket.since = shape.burst, nil
+    bucket.own, bucket.units, bucket.since, bucket.beyond = shape, shape.burst, nil, 0
     if f then
-      local amount, burst, period, align = f[1], f[2], f[3], f[4]
-      local units, since = steps_now(shape, amount, burst, period, align, f[5], f[6])
-      if not since then
-        units = shape.burst
-      elseif amount ~= shape.amount or burst ~= shape.burst or period ~= shape.period or align ~= shape.align then
-        -- Changed numbers: the units as they stand, clamped, never added to; the step goes on where it can.
-        local goes_on = (align == shape.align and period == shape.period)
-          or (shape.align == 0 and steps_between(shape, 0, shape.period, since, now) == 0)
-        if not goes_on then since = start_of(shape, now) end
-        units = min(max(units, shape.floor), shape.burst)
+      local amount, burst, period, align, beyond = f[1], f[2], f[3], f[4], f[7] or 0
+      if amount ~= shape.amount or burst ~= shape.burst or period ~= shape.period or align ~= shape.align then
+        -- The calendar of then is not kept; the present one stands in for it, if there is one.
+        if align == 2 and shape.align ~= 2 then align = 0 end
+        bucket.own = {
+          amount = amount, burst = burst, period = period, align = align, debt = 0, max_wait = shape.max_wait,
+          edges = shape.edges, floor = -burst,
+        }
       end
-      bucket.units, bucket.since = units, since
+      bucket.units, bucket.since = steps_now(bucket.own, amount, burst, period, align, f[5], f[6])
+      if shape.kind == kinds[3] then
+        if beyond > now then bucket.beyond = beyond end
+      elseif beyond > burst then
+        -- What steps have brought beyond the brim is made good.
+        local passed = steps_between(bucket.own, align, period, f[6], now)
+        local over = min(f[5] + min(passed, quotient_up(beyond - f[5], amount)) * amount, beyond) - burst
+        beyond = beyond - max(over, 0)
+        if beyond > burst then bucket.beyond = beyond end
+      end
     end
-    bucket.since = bucket.since or start_of(shape, now)
-    bucket.absent = bucket.units >= shape.burst
+    if bucket.units >= bucket.own.burst and bucket.beyond == 0 then
+      bucket.own, bucket.units, bucket.since, bucket.absent = shape, shape.burst, nil, true
+    end
+    bucket.since = bucket.since or start_of(bucket.own, now)
+  end,
+  turn = function(bucket, shape)
+    local from, units, since = bucket.own, bucket.units, bucket.since
+    bucket.own = shape
+    -- The units as they stand, clamped, never added to; the step goes on where it can.
+    local goes_on = (from.align == shape.align and from.period == shape.period)
+      or (shape.align == 0 and steps_between(shape, 0, shape.period, since, now) == 0)
+    bucket.units = min(max(units, shape.floor), shape.burst)
+    if not goes_on or bucket.units >= shape.burst then bucket.since = start_of(shape, now) end
+    if shape.kind == kinds[3] then
+      local till = bucket.beyond
+      if units < from.burst then
+        till = max(till, boundary(from, since, quotient_up(from.burst - units, from.amount)))
+      end
+      bucket.beyond = till > now and till or 0
+    else
+      local wide = max(bucket.beyond, from.burst) - max(units - bucket.units, 0)
+      bucket.beyond = wide > shape.burst and wide or 0
+    end
+    bucket.absent = bucket.units >= shape.burst and bucket.beyond == 0
   end,
   drained = function(bucket)
     bucket.units, bucket.absent = min(bucket.units, 0), false
@@ -320,20 +370,26 @@ local stepped = {
       bucket.units = min(bucket.units + gained, shape.burst) - cost - gained
     end
   end,
-  settle = function(bucket, shape, what, units)
+  settle = function(bucket, what, units)
+    local own = bucket.own
     if what == 1 then
-      bucket.units = min(max(bucket.units - units, shape.floor), bucket.units)
-    elseif what == 2 and (bucket.units >= 0 or shape.max_wait == 0) then
-      bucket.units = min(bucket.units + units, shape.burst)
+      bucket.units = min(max(bucket.units - units, own.floor), bucket.units)
+    elseif what == 2 and (bucket.units >= 0 or own.max_wait == 0) then
+      bucket.units = min(bucket.units + units, own.burst)
     end
   end,
-  store = function(bucket, shape)
-    if bucket.units >= shape.burst then return nil end
-    local gone = boundary(shape, bucket.since, quotient_up(shape.burst - bucket.units, shape.amount))
-    return { shape.amount, shape.burst, shape.period, shape.align, bucket.units, bucket.since }, gone
+  store = function(bucket)
+    local own, gone, top = bucket.own, now, bucket.own.burst
+    if bucket.units >= top and bucket.beyond == 0 then return nil end
+    if bucket.shape.kind == kinds[3] then gone = bucket.beyond else top = max(top, bucket.beyond) end
+    if bucket.units < top then
+      gone = max(gone, boundary(own, bucket.since, quotient_up(top - bucket.units, own.amount)))
+    end
+    return { own.amount, own.burst, own.period, own.align, bucket.units, bucket.since, bucket.beyond }, gone
   end,
 }
-kinds[2], kinds[3] = stepped, stepped
+kinds[2], kinds[3] = stepped, {}
+for name, part in pairs(stepped) do kinds[3][name] = part end
 
 -- The two-window estimate. Shape: amount, period, most. Fields: amount, period, start, previous, current.
 local function pair_now(period, start, previous, current)
@@ -346,25 +402,39 @@ end
 kinds[4] = {
   shape = function(s) return { amount = s[1], period = s[2], most = s[3] } end,
   load = function(bucket, shape, f)
+    bucket.own, bucket.beyond = shape, 0
     local start, previous, current = now - fmod(now, shape.period), 0, 0
     if f then
       local amount, period = f[1], f[2]
-      if amount == shape.amount and period == shape.period then
-        start, previous, current = pair_now(period, f[3], f[4], f[5])
-      else
-        -- Changed numbers: the units left stay, clamped; what is used counts as of now, in one window.
-        local old_start, old_previous, old_current = pair_now(period, f[3], f[4], f[5])
-        local weighted = quotient_up(old_previous * (period - max(now - old_start, 0)), period)
-        if old_previous > 0 or old_current > 0 then
-          current = shape.amount - min(max(amount - old_current - weighted, 0), shape.amount)
-        end
+      if amount ~= shape.amount or period ~= shape.period then
+        bucket.own = { amount = amount, period = period, most = min(2 * amount, quotient(exact - 1, period)) }
       end
+      start, previous, current = pair_now(period, f[3], f[4], f[5])
+      if (f[6] or 0) > now then bucket.beyond = f[6] end
+    end
+    if previous == 0 and current == 0 and bucket.beyond == 0 then
+      bucket.own, bucket.absent = shape, true
+      start = now - fmod(now, shape.period)
     end
     bucket.start, bucket.previous, bucket.current = start, previous, current
-    bucket.absent = previous == 0 and current == 0
   end,
-  drained = function(bucket, shape)
-    bucket.current, bucket.absent = max(bucket.current, shape.amount), false
+  turn = function(bucket, shape)
+    local from = bucket.own
+    bucket.own = shape
+    if bucket.current > 0 then
+      bucket.beyond = max(bucket.beyond, bucket.start + 2 * from.period)
+    elseif bucket.previous > 0 then
+      bucket.beyond = max(bucket.beyond, bucket.start + from.period)
+    end
+    if bucket.beyond <= now then bucket.beyond = 0 end
+    -- The units left stay, clamped; what is used counts as of now, in one window.
+    local weighted = quotient_up(bucket.previous * (from.period - max(now - bucket.start, 0)), from.period)
+    bucket.current = shape.amount - min(max(from.amount - bucket.current - weighted, 0), shape.amount)
+    bucket.start, bucket.previous = now - fmod(now, shape.period), 0
+    bucket.absent = bucket.current == 0 and bucket.beyond == 0
+  end,
+  drained = function(bucket)
+    bucket.current, bucket.absent = max(bucket.current, bucket.own.amount), false
   end,
   spent = function(shape, at) return { shape.amount, shape.period, at - fmod(at, shape.period), 0, shape.amount } end,
   seen = function(bucket) return { bucket.start, bucket.previous, bucket.current } end,
@@ -378,20 +448,24 @@ kinds[4] = {
     return min(count, quotient(room, cost))
   end,
   take = function(bucket, _, cost, count) bucket.current = bucket.current + cost * count end,
-  settle = function(bucket, shape, what, units)
+  settle = function(bucket, what, units)
     if what == 1 then
-      bucket.current = min(bucket.current + units, max(shape.most, bucket.current))
+      bucket.current = min(bucket.current + units, max(bucket.own.most, bucket.current))
     elseif what == 2 then
       local rest = max(units - bucket.current, 0)
       bucket.current = max(bucket.current - units, 0)
       bucket.previous = max(bucket.previous - rest, 0)
     end
   end,
-  store = function(bucket, shape)
-    if bucket.current == 0 and bucket.previous == 0 then return nil end
-    local gone = bucket.start + shape.period
-    if bucket.current > 0 then gone = gone + shape.period end
-    return { shape.amount, shape.period, bucket.start, bucket.previous, bucket.current }, gone
+  store = function(bucket)
+    local own, gone = bucket.own, bucket.beyond
+    if bucket.current > 0 then
+      gone = max(gone, bucket.start + 2 * own.period)
+    elseif bucket.previous > 0 then
+      gone = max(gone, bucket.start + own.period)
+    end
+    if gone == 0 then return nil end
+    return { own.amount, own.period, bucket.start, bucket.previous, bucket.current, bucket.beyond }, gone
   end,
 }
 
@@ -450,33 +524,47 @@ kinds[5] = {
   shape = function(s) return { amount = s[1], period = s[2], max_wait = s[3] } end,
   load = function(bucket, shape, f)
     local log = {}
+    bucket.own, bucket.beyond = shape, 0
     if f then
-      for i = 3, #f do log[i - 2] = f[i] end
-      local amount, period = f[1], f[2]
-      if #log == 0 or now - log[#log - 1] >= period then
-        log = {}
-      elseif amount ~= shape.amount or period ~= shape.period then
-        local from = from_of(log)
-        local used = shape.amount - min(max(amount - counted(log, period, from), 0), shape.amount)
-        local kept = {}
-        if shape.period >= period then
-          for i = 1, #log, 2 do
-            if from - log[i] < period then
-              kept[#kept + 1] = log[i]
-              kept[#kept + 1] = log[i + 1]
-            end
-          end
-        end
-        log = remember(kept, shape.period, from, max(used - counted(kept, shape.period, from), 0))
+      local amount, period, last = f[1], f[2], #f
+      if amount ~= shape.amount or period ~= shape.period then
+        bucket.own = { amount = amount, period = period, max_wait = shape.max_wait }
+      end
+      if last % 2 == 1 then
+        if f[last] > now then bucket.beyond = f[last] end
+        last = last - 1
+      end
+      for i = 3, last do log[i - 2] = f[i] end
+      if bucket.beyond == 0 and (#log == 0 or now - log[#log - 1] >= period) then
+        log, bucket.own = {}, shape
       end
     end
     bucket.log = log
-    bucket.absent = #log == 0
+    bucket.absent = #log == 0 and bucket.beyond == 0
   end,
-  drained = function(bucket, shape)
-    local from = from_of(bucket.log)
-    local room = max(shape.amount - counted(bucket.log, shape.period, from), 0)
-    bucket.log, bucket.absent = remember(bucket.log, shape.period, from, room), false
+  turn = function(bucket, shape)
+    local own, log = bucket.own, bucket.log
+    bucket.own = shape
+    if #log > 0 then bucket.beyond = max(bucket.beyond, log[#log - 1] + own.period) end
+    if bucket.beyond <= now then bucket.beyond = 0 end
+    local from = from_of(log)
+    local used = shape.amount - min(max(own.amount - counted(log, own.period, from), 0), shape.amount)
+    local kept = {}
+    if shape.period >= own.period then
+      for i = 1, #log, 2 do
+        if from - log[i] < own.period then
+          kept[#kept + 1] = log[i]
+          kept[#kept + 1] = log[i + 1]
+        end
+      end
+    end
+    bucket.log = remember(kept, shape.period, from, max(used - counted(kept, shape.period, from), 0))
+    bucket.absent = #bucket.log == 0 and bucket.beyond == 0
+  end,
+  drained = function(bucket)
+    local own, from = bucket.own, from_of(bucket.log)
+    local room = max(own.amount - counted(bucket.log, own.period, from), 0)
+    bucket.log, bucket.absent = remember(bucket.log, own.period, from, room), false
   end,
   spent = function(shape, at) return { shape.amount, shape.period, at, shape.amount } end,
   seen = function(bucket)
@@ -500,16 +588,16 @@ kinds[5] = {
       bucket.log = remember(bucket.log, shape.period, due_at(bucket.log, shape, cost), cost)
     end
   end,
-  settle = function(bucket, shape, what, units)
-    local log = bucket.log
+  settle = function(bucket, what, units)
+    local log, own = bucket.log, bucket.own
     local from = from_of(log)
     if what == 1 then
-      local room = max(2 * shape.amount - counted(log, shape.period, from), 0)
-      bucket.log = remember(log, shape.period, from, min(units, room))
-    elseif what == 2 and (from <= now or shape.max_wait == 0) then
+      local room = max(2 * own.amount - counted(log, own.period, from), 0)
+      bucket.log = remember(log, own.period, from, min(units, room))
+    elseif what == 2 and (from <= now or own.max_wait == 0) then
       local kept = {}
       for i = 1, #log, 2 do
-        if from - log[i] < shape.period then
+        if from - log[i] < own.period then
           local back = min(log[i + 1], units)
           units = units - back
           if log[i + 1] > back then
@@ -521,12 +609,14 @@ kinds[5] = {
       bucket.log = kept
     end
   end,
-  store = function(bucket, shape)
-    local log = bucket.log
-    if #log == 0 then return nil end
-    local fields = { shape.amount, shape.period }
+  store = function(bucket)
+    local log, own, gone = bucket.log, bucket.own, bucket.beyond
+    if #log == 0 and gone == 0 then return nil end
+    local fields = { own.amount, own.period }
     for i = 1, #log do fields[i + 2] = log[i] end
-    return fields, log[#log - 1] + shape.period
+    if #log > 0 then gone = max(gone, log[#log - 1] + own.period) end
+    if bucket.beyond > 0 then fields[#fields + 1] = bucket.beyond end
+    return fields, gone
   end,
 }
 
@@ -535,6 +625,7 @@ kinds[8] = {
   shape = function(s) return { most = s[1], ttl = s[2] } end,
   load = function(bucket, shape, f)
     local holders, held = {}, 0
+    bucket.own = shape
     for i = 1, f and #f or 0, 3 do
       if f[i + 2] > now then
         holders[#holders + 1] = { f[i], f[i + 1], f[i + 2] }
@@ -563,8 +654,8 @@ kinds[8] = {
     bucket.mine[2], bucket.mine[3] = bucket.mine[2] + units, now + shape.ttl
     bucket.held = bucket.held + units
   end,
-  settle = function(bucket, shape, what, units)
-    local mine = bucket.mine
+  settle = function(bucket, what, units)
+    local mine, shape = bucket.mine, bucket.own
     if what == 3 and mine then
       local freed = min(units, mine[2])
       mine[2], bucket.held = mine[2] - freed, bucket.held - freed
@@ -626,7 +717,11 @@ for i = 1, #KEYS do
         fields.leases = {}
         for from = row_len + 1, #stored[i] - row_lease_len + 1, row_lease_len do
           local id, units, till = struct.unpack(row_lease, stored[i], from)
-          fields.leases[#fields.leases + 1] = { id, units, till }
+          if units > 0 then
+            fields.leases[#fields.leases + 1] = { id, units, till }
+          else
+            fields.beyond = till
+          end
         end
       end
     end
@@ -639,10 +734,12 @@ for i = 1, #KEYS do
       for j = 4, #value do fields[j - 3] = value[j] end
     end
   end
+  -- Another algorithm's: no correction is about it.
+  bucket.foreign = stored[i] and not fields
   bucket.kind.load(bucket, shape, fields)
   if shape.drain == 1 then
     if fields then
-      if print_of ~= fingerprint then bucket.kind.drained(bucket, shape) end
+      if print_of ~= fingerprint then bucket.kind.drained(bucket) end
     else
       -- Nothing is known of the time before the epoch: what has come back since is there, and no more.
       bucket.absent = nil
@@ -652,32 +749,56 @@ for i = 1, #KEYS do
   buckets[i] = bucket
 end
 
+-- What a bucket's row is to be.
+local function value_of(bucket)
+  local fields, gone = bucket.kind.store(bucket)
+  if not fields then return nil end
+  if bucket.shape.number ~= 1 then
+    local value = { 1, bucket.shape.number, fingerprint }
+    for j = 1, #fields do value[3 + j] = fields[j] end
+    return pack(value), gone
+  end
+  local n, p, full, level, at = unpack(fields)
+  local parts = { struct.pack(row, row_mark, fingerprint, n, p, full, gone + 1000000, level, at) }
+  for _, lease in ipairs(fields.leases) do parts[#parts + 1] = struct.pack(row_lease, lease[1], lease[2], lease[3]) end
+  if fields.beyond > 0 then parts[#parts + 1] = struct.pack(row_lease, 0, 0, fields.beyond) end
+  return table.concat(parts), gone
+end
+
+-- Corrections are about grants of the past, made under whichever numbers: they are settled in the bucket's own.
 place = place + 1
 for _ = 1, input[place - 1] do
   local bucket = buckets[input[place] + 1]
-  if bucket.kind.give_back and bucket.kind.give_back(bucket, bucket.shape, input[place + 1], input[place + 2]) then
-    bucket.written = true
+  if bucket.kind.give_back and bucket.kind.give_back(bucket, input[place + 1], input[place + 2]) then
+    bucket.corrected = true
+  end
+  place = place + 3
+end
+place = place + 1
+for _ = 1, input[place - 1] do
+  local bucket = buckets[input[place] + 1]
+  if not bucket.foreign then
+    bucket.kind.settle(bucket, input[place + 1], input[place + 2])
+    bucket.corrected = true
   end
   place = place + 3
 end
 
--- A correction of a leased bucket depends on its leases, which nobody else knows: what is told has it in it already.
-local leased = function(bucket) return (bucket.shape.leasable or 0) > 0 end
-local function correct(from, these)
-  for at = from, from + 3 * (input[from - 1] - 1), 3 do
-    local bucket = buckets[input[at] + 1]
-    if leased(bucket) == these then
-      bucket.kind.settle(bucket, bucket.shape, input[at + 1], input[at + 2])
-      bucket.written = true
-    end
-  end
-end
-
-place = place + 1
-correct(place, true)
+-- Requests are decided in their own, which the bucket takes on when something is drawn.
 for i = 1, #KEYS do
   local bucket = buckets[i]
-  if bucket.absent and not bucket.written then
+  if bucket.corrected then
+    bucket.value, bucket.gone = value_of(bucket)
+    bucket.absent = not bucket.value
+  end
+  if bucket.own ~= bucket.shape then
+    if bucket.absent then
+      bucket.kind.load(bucket, bucket.shape, nil)
+    else
+      bucket.kind.turn(bucket, bucket.shape)
+    end
+  end
+  if bucket.absent then
     last = last + 1
     answer[last] = 0
   else
@@ -688,8 +809,6 @@ for i = 1, #KEYS do
     last = last + #seen
   end
 end
-correct(place, false)
-place = place + 3 * input[place - 1]
 
 place = place + 1
 for _ = 1, input[place - 1] do
@@ -709,7 +828,7 @@ for _ = 1, input[place - 1] do
       if input[at + 2] ~= 1 then taken = bucket.kind.afford(bucket, bucket.shape, cost, granted) end
       if taken > 0 and cost > 0 then
         bucket.kind.take(bucket, bucket.shape, cost, taken)
-        bucket.written = true
+        bucket.drawn = true
       end
     end
   end
@@ -724,7 +843,7 @@ for _ = 1, input[place - 1] do
   if bucket.kind.lease then
     units = bucket.kind.lease(bucket, bucket.shape, input[place + 1], input[place + 2], input[place + 3])
   end
-  bucket.written = bucket.written or units > 0
+  bucket.drawn = bucket.drawn or units > 0
   last = last + 1
   answer[last] = units
   place = place + 4
@@ -732,31 +851,13 @@ end
 
 for i = 1, #KEYS do
   local bucket = buckets[i]
-  if bucket.written then
-    local fields, gone = bucket.kind.store(bucket, bucket.shape)
-    if fields then
-      local value
-      if bucket.shape.number == 1 then
-        local n, p, full, level, at = unpack(fields)
-        value = struct.pack(row, row_mark, fingerprint, n, p, full, gone + 1000000, level, at)
-        if #fields.leases > 0 then
-          local parts = { value }
-          for j, lease in ipairs(fields.leases) do
-            parts[j + 1] = struct.pack(row_lease, lease[1], lease[2], lease[3])
-          end
-          value = table.concat(parts)
-        end
-      else
-        value = { 1, bucket.shape.number, fingerprint }
-        for j = 1, #fields do value[3 + j] = fields[j] end
-        value = pack(value)
-      end
-      -- It goes a second after it is full again, so that its going grants nothing.
-      local life = quotient_up(max(gone - now, 1), 1000) + 1000
-      redis.call('SET', KEYS[i], value, 'PX', string.format('%.0f', life))
-    elseif stored[i] then
-      redis.call('DEL', KEYS[i])
-    end
+  if bucket.drawn then bucket.value, bucket.gone = value_of(bucket) end
+  if bucket.value then
+    -- It goes a second after it is full again, so that its going grants nothing.
+    local life = quotient_up(max(bucket.gone - now, 1), 1000) + 1000
+    redis.call('SET', KEYS[i], bucket.value, 'PX', string.format('%.0f', life))
+  elseif stored[i] and (bucket.drawn or bucket.corrected) then
+    redis.call('DEL', KEYS[i])
   end
 end
 return pack(answer)

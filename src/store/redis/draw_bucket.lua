@@ -17,8 +17,10 @@ local keys, input = KEYS, ARGV[1]
 local total = #keys
 -- As draw.lua's: version and kind in one byte, fingerprint, n, p, full, until when it stands; then level, at.
 local row, row_mark, row_len, row_tail, row_head_len = '<BI7I7I7I7I7i7I7', 1, 50, '<i7I7', 36
--- Leases, which another gateway's configuration may know: units and until when they count, at these places.
+-- Leases, which another gateway's configuration may know: units and until when they count, at these places. Last, as a
+-- lease of no units, the burst that the bucket has to fill before it is forgotten: src/limit/kept.rs.
 local row_lease_len, row_lease = 21, '<I7I7'
+local row_beyond, scaled_max = '<I7I7I7', 4503599627370496
 -- Written to stand so much longer than it must, so that most writes leave its expiry alone.
 local margin = 2000000
 
@@ -29,22 +31,39 @@ if not pinned then
   now = time[1] * 1000000 + time[2]
 end
 
--- Changed numbers: whole units as they stand, rounded down, clamped, never added to.
-local function rescaled(level, p_before, p, full, most, lowest)
-  local units = math.floor(level / p_before)
+local function whole_units(level, p)
+  local units = math.floor(level / p)
   -- The quotient may have been rounded up to a whole unit.
-  if math.fmod(level, p_before) ~= 0 and units * p_before > level then units = units - 1 end
-  if units <= math.floor(lowest / p) then return lowest end
-  return math.min(math.min(units, most) * p, full)
+  if math.fmod(level, p) ~= 0 and units * p > level then units = units - 1 end
+  return units
 end
 
--- The level of a bucket that is leased elsewhere: see draw.lua.
+-- Changed numbers: whole units as they stand, rounded down, clamped, never added to; and what is remembered of them.
+local function rescaled(level, p_before, full_before, beyond, out, p, full, most, lowest)
+  local units = whole_units(level, p_before)
+  if units <= whole_units(lowest, p) then
+    level = lowest
+  else
+    level = math.min(math.min(units, most) * p, full)
+  end
+  if out > 0 then level = math.min(level, math.max(full - out * p, 0)) end
+  local cut = math.max(units - whole_units(level, p), 0)
+  local wide = math.min(math.max(beyond, full_before / p_before) - cut, whole_units(scaled_max, p))
+  if wide * p <= full then wide = 0 end
+  return level, wide
+end
+
+-- The level of a bucket that is leased elsewhere, or remembers: see draw.lua.
 local function leased_level(value, level, at, n_before, p_before, full_before)
-  local out, ends = 0, {}
+  local out, ends, beyond = 0, {}, 0
   for from = row_len + 1, #value - row_lease_len + 1, row_lease_len do
     local units, till = unpack_numbers(row_lease, value, from + 7)
-    out = out + units
-    ends[#ends + 1] = { units, till }
+    if units == 0 then
+      beyond = till
+    else
+      out = out + units
+      ends[#ends + 1] = { units, till }
+    end
   end
   local function refill(upto)
     local brim = full_before - out * p_before
@@ -57,8 +76,15 @@ local function leased_level(value, level, at, n_before, p_before, full_before)
       out = out - ends[i][1]
     end
   end
+  local wide = beyond
+  if beyond > 0 then
+    local brim = full_before - out * p_before
+    local over = math.min(level + math.max(now - at, 0) * n_before, beyond * p_before) - math.max(level, brim)
+    if over > 0 then wide = beyond - (over - math.fmod(over, p_before)) / p_before end
+    if wide * p_before <= full_before then wide = 0 end
+  end
   refill(now)
-  return level, at, out
+  return level, at, out, wide, beyond > 0
 end
 
 local stored
@@ -78,30 +104,31 @@ for i = 1, total do
     term = asked[place - 2]
     n, p, full, price, need, most, lowest = unpack_numbers('<ddddddd', input, 18 + 56 * term)
   end
-  local level, at, value, stands, leases = full, now, stored[i], 0, nil
+  local level, at, value, stands, leases, beyond = full, now, stored[i], 0, nil, 0
   if value and #value >= row_len then
     local mark, print_before, n_before, p_before, full_before, till, level_before, at_before = unpack_numbers(row, value)
     if mark == row_mark then
-      local gain, out = 0, 0
+      local gain, out, remembered = 0, 0, false
       if #value > row_len then
-        leases = string.sub(value, row_len + 1)
-        level_before, at, out = leased_level(value, level_before, at_before, n_before, p_before, full_before)
+        level_before, at, out, beyond, remembered =
+          leased_level(value, level_before, at_before, n_before, p_before, full_before)
+        leases = string.sub(value, row_len + 1, remembered and -1 - row_lease_len or -1)
       elseif at_before > now then
         at = at_before
       else
         gain = (now - at_before) * n_before
       end
       local same = n_before == n and p_before == p and full_before == full
-      if gain >= full_before - level_before then
+      if gain >= full_before - level_before and beyond == 0 then
         level = full
       elseif same then
         level = level_before + gain
       else
-        level = rescaled(level_before + gain, p_before, p, full, most, lowest)
+        level, beyond =
+          rescaled(level_before + gain, p_before, full_before, beyond, out, p, full, most, lowest)
       end
       -- A pinned clock says nothing of how long the server keeps it.
-      if same and print_before == fingerprint and not pinned then stands = till end
-      if out > 0 then level = math.min(level, math.max(full - out * p, 0)) end
+      if same and print_before == fingerprint and not pinned and not remembered then stands = till end
     end
   end
 
@@ -120,13 +147,14 @@ for i = 1, total do
   if granted > 0 then
     level = level - price * granted
     -- It goes a second after it is full again, so that its going grants nothing.
-    local till = math.ceil((full - level) / n) + at + 1000000
+    local till = math.ceil((math.max(full, beyond * p) - level) / n) + at + 1000000
     if till <= stands then
       call('SETRANGE', keys[i], row_head_len, pack_numbers(row_tail, level, at))
     else
       till = till + margin
       local kept = pack_numbers(row, row_mark, fingerprint, n, p, full, till, level, at)
       if leases then kept = kept .. leases end
+      if beyond > 0 then kept = kept .. pack_numbers(row_beyond, 0, 0, beyond) end
       call('SET', keys[i], kept, 'PX', math.ceil((till - now) / 1000))
     end
   end

@@ -1,0 +1,241 @@
+use fastrand::Rng;
+
+use super::*;
+use crate::limit::{Kind, Terms, Verdict};
+
+const START: u64 = 1_760_000_000_000_000;
+const SECOND: u64 = 1_000_000;
+
+fn terms(kind: Kind, amount: u64, period: u64, burst: Option<u64>) -> Terms {
+    Terms {
+        kind,
+        amount,
+        period: Micros(period),
+        burst,
+        align: Align::FirstHit,
+        debt: 0,
+        max_wait: Micros::ZERO,
+        warm_up: Micros::ZERO,
+        shared: true,
+    }
+}
+
+fn made(kind: Kind, amount: u64, burst: u64) -> Algorithm {
+    let burst = matches!(kind, Kind::TokenBucket | Kind::Interval).then_some(burst);
+    Algorithm::new(&terms(kind, amount, SECOND, burst)).expect("representable")
+}
+
+/// A bucket in a store, which gateways of any numbers use.
+struct Row {
+    kept: Option<Kept>,
+    now: Timestamp,
+}
+
+impl Row {
+    fn new() -> Self {
+        Self { kept: None, now: Timestamp::from_micros(START) }
+    }
+
+    fn pass(&mut self, micros: u64) {
+        self.now = self.now.after(Micros(micros));
+        // As stores do: what is full again is deleted.
+        if self.kept.as_ref().is_some_and(|kept| kept.is_forgotten(self.now)) {
+            self.kept = None;
+        }
+    }
+
+    fn draw(&mut self, limit: &Algorithm, cost: u64) -> bool {
+        let mut found = match &self.kept {
+            Some(kept) => kept.under(limit, self.now),
+            None => Kept::full(limit.clone()),
+        };
+        let Ok(granted) = limit.judge(found.state(), cost, self.now) else { return false };
+        found.grant(granted.next);
+        if cost > 0 {
+            self.kept = Some(found);
+        }
+        true
+    }
+
+    fn drain(&mut self, limit: &Algorithm) -> u64 {
+        (0..).take_while(|_| self.draw(limit, 1)).count() as u64
+    }
+
+    fn settle(&mut self, by: &Algorithm, change: Change) {
+        let mut kept = self.kept.take().unwrap_or_else(|| Kept::full(by.clone()));
+        kept.settle(by, change, self.now);
+        self.kept = Some(kept).filter(|kept| !kept.is_forgotten(self.now));
+    }
+}
+
+const KINDS: [Kind; 5] = [Kind::TokenBucket, Kind::Interval, Kind::FixedWindow, Kind::SlidingWindow, Kind::SlidingLog];
+
+#[test]
+fn a_refund_under_smaller_numbers_leaves_the_rest_of_the_bucket_alone() {
+    for kind in KINDS {
+        let (large, small) = (made(kind, 1000, 1000), made(kind, 100, 100));
+        let mut row = Row::new();
+        for _ in 0..500 {
+            assert!(row.draw(&large, 1), "{kind:?}");
+        }
+        row.settle(&small, Change::Refund { units: 1 });
+        assert_eq!(row.drain(&large), 501, "{kind:?}");
+        row.settle(&small, Change::Charge { more: 10 });
+        row.settle(&small, Change::Refund { units: 3 });
+        row.settle(&large, Change::Refund { units: 17 });
+        assert_eq!(row.drain(&large), 10, "{kind:?}");
+    }
+}
+
+#[test]
+fn a_draw_under_smaller_numbers_fills_no_larger_bucket() {
+    for kind in KINDS {
+        let (large, small) = (made(kind, 1000, 1000), made(kind, 1000, 100));
+        let small = if matches!(kind, Kind::TokenBucket | Kind::Interval) { small } else { made(kind, 100, 100) };
+        let mut row = Row::new();
+        for _ in 0..500 {
+            assert!(row.draw(&large, 1), "{kind:?}");
+        }
+        // Clamped, and soon full again under the smaller numbers. (A log knows what was granted, and clamps to nothing.)
+        assert_eq!(row.draw(&small, 1), kind != Kind::SlidingLog, "{kind:?}");
+        row.settle(&small, Change::Refund { units: 1 });
+        let whole = if kind == Kind::SlidingLog { 501 } else { 100 };
+        assert!(row.drain(&large) <= whole, "{kind:?}: a full bucket of the smaller numbers");
+        // And it is a full one of the larger numbers when all that was drawn has come back.
+        row.pass(2 * SECOND);
+        assert_eq!(row.drain(&large), 1000, "{kind:?}");
+    }
+}
+
+#[test]
+fn another_algorithm_knows_nothing_of_a_grant() {
+    let (bucket, window) = (made(Kind::TokenBucket, 10, 10), made(Kind::FixedWindow, 10, 10));
+    let mut row = Row::new();
+    assert_eq!(row.drain(&window), 10);
+    row.settle(&bucket, Change::Refund { units: 10 });
+    assert_eq!(row.drain(&window), 0);
+    assert_eq!(row.drain(&bucket), 10, "a changed algorithm starts afresh");
+}
+
+/// Whatever gateways of different numbers draw, correct and give back, in every span of T no more is granted than the
+/// largest burst and the highest rate allow.
+#[test]
+fn no_order_of_draws_and_corrections_under_changing_numbers_grants_more_than_the_largest() {
+    // V holds halves of a millionth.
+    const UNIT: u64 = 2_000_000;
+    for seed in 0..3_000 {
+        let mut rng = Rng::with_seed(seed);
+        let kind = if seed % 3 == 0 { Kind::Interval } else { Kind::TokenBucket };
+        let generations: Vec<Algorithm> = (0..rng.usize(2..4))
+            .map(|_| {
+                let period = if kind == Kind::Interval { SECOND } else { [SECOND / 2, SECOND, UNIT][rng.usize(..3)] };
+                let burst = [1, 7, 30, 100][rng.usize(..4)];
+                Algorithm::new(&terms(kind, rng.u64(1..=20), period, Some(burst))).expect("representable")
+            })
+            .collect();
+        let quotas: Vec<_> = generations.iter().filter_map(Algorithm::quota).collect();
+        // Refilled at once at each step's end, an interval bucket is a step ahead at most.
+        let ahead = if kind == Kind::Interval { quotas.iter().map(|quota| quota.amount).max() } else { None };
+        let most = quotas.iter().map(|quota| quota.burst).max().unwrap_or(0) + ahead.unwrap_or(0);
+        let rate = quotas.iter().map(|quota| quota.amount * UNIT / quota.period.0).max().unwrap_or(0);
+        let mut row = Row::new();
+        let (mut held, mut granted) = (most * UNIT, 0);
+        for step in 0..400 {
+            let span = match rng.u8(..8) {
+                0..4 => 0,
+                4..7 => rng.u64(..SECOND / 2),
+                _ => rng.u64(..8 * SECOND),
+            };
+            row.pass(span);
+            held = (held + span * rate).min(most * UNIT);
+            let limit = &generations[rng.usize(..generations.len())];
+            match rng.u8(..10) {
+                0 => row.settle(limit, Change::Charge { more: rng.u64(..10) }),
+                1..3 if granted > 0 => {
+                    let units = rng.u64(1..=granted.min(40));
+                    granted -= units;
+                    row.settle(limit, Change::Refund { units });
+                    held = (held + units * UNIT).min(most * UNIT);
+                }
+                3 => {
+                    let all = row.drain(limit);
+                    assert!(all * UNIT <= held, "SEED={seed} step {step}: {all} of {held}: {:?}", row.kept);
+                    held -= all * UNIT;
+                    granted += all;
+                }
+                _ => {
+                    let cost = rng.u64(1..5);
+                    if row.draw(limit, cost) {
+                        assert!(cost * UNIT <= held, "SEED={seed} step {step}: {cost} of {held}: {:?}", row.kept);
+                        held -= cost * UNIT;
+                        granted += cost;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The same of windows and logs: no period of the log, no clock's window, and no two windows' worth in any period.
+#[test]
+fn no_order_of_draws_under_changing_quotas_grants_a_window_more_than_the_largest() {
+    for seed in 0..2_000 {
+        let mut rng = Rng::with_seed(seed);
+        let kind = [Kind::FixedWindow, Kind::SlidingWindow, Kind::SlidingLog][rng.usize(..3)];
+        let aligned = kind == Kind::FixedWindow && rng.bool();
+        let generations: Vec<Algorithm> = (0..rng.usize(2..4))
+            .map(|_| {
+                let align = if aligned { Align::Clock } else { Align::FirstHit };
+                let terms = Terms { align, ..terms(kind, [1, 5, 12, 40][rng.usize(..4)], SECOND, None) };
+                Algorithm::new(&terms).expect("representable")
+            })
+            .collect();
+        let most = generations.iter().filter_map(|limit| Some(limit.quota()?.amount)).max().unwrap_or(0);
+        let mut row = Row::new();
+        let mut gone: Vec<(u64, u64)> = Vec::new();
+        for step in 0..300 {
+            row.pass(match rng.u8(..8) {
+                0..4 => 0,
+                4..7 => rng.u64(..SECOND / 3),
+                _ => rng.u64(..3 * SECOND),
+            });
+            let now = row.now.as_micros();
+            let limit = &generations[rng.usize(..generations.len())];
+            if rng.u8(..10) == 0 {
+                row.settle(limit, Change::Charge { more: rng.u64(..4) });
+                continue;
+            }
+            let cost = rng.u64(1..4);
+            if limit.judge(None, cost, row.now).is_ok() && row.draw(limit, cost) {
+                gone.push((now, cost));
+                let sum = |which: &dyn Fn(u64) -> bool| -> u64 {
+                    gone.iter().filter(|(at, _)| which(*at)).map(|(_, cost)| cost).sum()
+                };
+                let (period, window) = (sum(&|at| now - at < SECOND), sum(&|at| at / SECOND == now / SECOND));
+                let allowed = if kind == Kind::SlidingLog { most } else { 2 * most };
+                assert!(period <= allowed, "SEED={seed} step {step}: {period} of {allowed} {:?}", row.kept);
+                let by_clock = aligned || kind == Kind::SlidingWindow;
+                assert!(!by_clock || window <= most, "SEED={seed} step {step}: {window} of {most} {:?}", row.kept);
+            }
+        }
+    }
+}
+
+/// A bucket that remembers is not fuller, nor emptier, than its own numbers say to those who have them.
+#[test]
+fn who_has_the_numbers_it_is_kept_in_sees_no_memory() {
+    for kind in KINDS {
+        let (large, small) = (made(kind, 40, 40), made(kind, 10, 10));
+        let mut row = Row::new();
+        assert_eq!(row.drain(&large), 40);
+        row.pass(if kind == Kind::TokenBucket { SECOND / 2 } else { SECOND * 9 / 10 });
+        let mut granted = row.drain(&small);
+        for _ in 0..20 {
+            row.pass(2 * SECOND);
+            let standing = small.decide(row.kept.as_ref().and_then(Kept::state), 1, row.now).standing;
+            assert_eq!(standing.verdict, Verdict::Allow { wait: Micros::ZERO });
+            granted += row.drain(&small);
+        }
+        assert_eq!(granted / 20, 10, "{kind:?}: {granted}");
+    }
+}
