@@ -34,7 +34,6 @@ impl Link for Made {
             now: START,
             before: batch.buckets.iter().map(|_| None).collect(),
             granted: batch.groups.iter().map(|group| group.count).collect(),
-            corrected: false,
             leased: batch.wishes.iter().map(|_| 0).collect(),
         })
     }
@@ -96,11 +95,13 @@ async fn one_own_call_that_fails_sends_the_next_ones_to_the_lane_until_one_of_it
 }
 
 #[tokio::test]
-async fn corrections_in_other_numbers_go_in_the_next_call_and_keep_their_order() {
+async fn corrections_under_another_algorithm_go_in_the_next_call_and_keep_their_order() {
     let shared = Shared::new(Clock::system(), Micros::from_secs(1), true);
-    let (names, old, new) = (Names::new(b"secret"), bucket(10), bucket(20));
+    let (names, before, new) = (Names::new(b"secret"), bucket(10), bucket(20));
+    let old = limit("total", &terms(Kind::FixedWindow, 10, Micros::from_secs(3600)));
     let name = names.name(&new, b"k");
-    for (limit, units) in [(&new, 1), (&old, 2), (&new, 3), (&new, 4)] {
+    // Other numbers of the same one are no matter: a bucket is corrected in its own.
+    for (limit, units) in [(&new, 1), (&old, 2), (&before, 3), (&new, 4)] {
         let adjust = Adjust::Change(Change::Refund { units });
         shared.correct(Correction { name, shape: names.shape(limit), adjust });
     }
