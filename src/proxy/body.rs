@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -15,6 +16,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::echo::EchoBody;
 use super::forward::{UpstreamHttp1, UpstreamHttp2};
+use super::http1::{Failure, Malformed};
 
 /// The body of every response.
 #[derive(Debug, Default)]
@@ -22,7 +24,7 @@ pub enum ResponseBody {
     /// Nothing.
     #[default]
     Empty,
-    /// Bytes at hand: a refusal, a fixed answer.
+    /// Bytes at hand: a refusal, a fixed answer, an upstream's that came whole.
     Bytes(Bytes),
     /// Streamed from an HTTP/1 upstream, whose connection it drives.
     Http1(UpstreamHttp1),
@@ -36,9 +38,15 @@ pub enum ResponseBody {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BodyError {
-    /// The upstream's answer broke off or was malformed.
+    /// HTTP/2: the upstream's answer broke off or was malformed.
     #[error("the upstream's answer broke off")]
     Upstream(#[source] hyper::Error),
+    /// The upstream's connection broke in the middle of its answer.
+    #[error("the upstream's answer broke off")]
+    UpstreamBroken(#[source] io::Error),
+    /// The upstream's answer is malformed behind its head.
+    #[error("the upstream's answer is malformed")]
+    UpstreamMalformed(#[source] Malformed),
     /// The upstream closed its connection in the middle of its answer.
     #[error("the upstream closed its connection in the middle of its answer")]
     UpstreamClosed,
@@ -75,7 +83,7 @@ impl BodyError {
     /// A fixed word for metrics and logs.
     pub const fn label(&self) -> &'static str {
         match self {
-            Self::Upstream(_) => "upstream_broke_off",
+            Self::Upstream(_) | Self::UpstreamBroken(_) | Self::UpstreamMalformed(_) => "upstream_broke_off",
             Self::UpstreamClosed => "upstream_closed",
             Self::UpstreamIdle => "upstream_idle",
             Self::UpstreamSlow => "upstream_slow",
@@ -86,6 +94,27 @@ impl BodyError {
             Self::ClientIdle => "client_idle",
             Self::ClientSlow => "client_slow",
             Self::ClientTrailers => "client_trailers",
+        }
+    }
+}
+
+impl BodyError {
+    /// What brought a request down whose body failed: a body that broke off has nobody left to be told.
+    pub(crate) fn of_request(self) -> Self {
+        match self {
+            Self::TooBig | Self::ClientIdle | Self::ClientSlow | Self::ClientTrailers => self,
+            _ => Self::ClientGone,
+        }
+    }
+}
+
+impl From<Failure<BodyError>> for BodyError {
+    fn from(failure: Failure<BodyError>) -> Self {
+        match failure {
+            Failure::Silent(None) => Self::UpstreamClosed,
+            Failure::Silent(Some(error)) | Failure::Broken(error) => Self::UpstreamBroken(error),
+            Failure::Malformed(error) => Self::UpstreamMalformed(error),
+            Failure::Body(error) => error.of_request(),
         }
     }
 }

@@ -1,136 +1,22 @@
 //! Connections to one server of an upstream, on one worker: idle ones kept for reuse, those in use bounded.
 //!
-//! A pooled HTTP/1 connection is a [`Pair`] of hyper's sender and the connection itself. No task runs it: whoever
-//! holds the pair polls it, the exchange first and the response's body after that. A pair that ends its exchange
-//! cleanly comes back; one that does not is dropped, and its socket with it.
+//! No task runs a [`Connection`]: whoever holds it polls it, the exchange first and the response's body after that. One
+//! that ends its exchange cleanly comes back; one that does not is dropped, and its socket with it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::Future;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::Context;
 use std::time::Duration;
 
-use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::client::conn::{TrySendError, http1};
-use hyper_util::rt::TokioIo;
-use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::forward::{ForwardError, RequestBody, Stream};
+use super::http1::Client;
 use super::timers;
 
-/// An HTTP/1 connection and its sender.
-#[derive(Debug)]
-pub struct Pair {
-    /// Hands requests to the connection.
-    pub sender: http1::SendRequest<RequestBody>,
-    /// The connection. Nothing moves unless it is polled.
-    pub connection: http1::Connection<TokioIo<Stream>, RequestBody>,
-    /// Whether it has served a request before.
-    pub reused: bool,
-    closed: bool,
-    bell: Bell,
-}
-
-impl Pair {
-    /// A pair fresh from its handshake.
-    pub fn new(
-        sender: http1::SendRequest<RequestBody>,
-        connection: http1::Connection<TokioIo<Stream>, RequestBody>,
-    ) -> Self {
-        Self { sender, connection, reused: false, closed: false, bell: Bell::new() }
-    }
-
-    /// Drives the connection; ready when it has closed. May be called again after that.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), hyper::Error>> {
-        if self.closed {
-            return Poll::Ready(Ok(()));
-        }
-        let outcome = self.connection.poll_without_shutdown(&mut self.bell.context(cx));
-        self.closed = outcome.is_ready();
-        outcome
-    }
-
-    /// Hands `request` to the connection. The answer's future is to be polled after every [`Pair::poll`], which alone
-    /// can make it ready, and for that needs no waker.
-    pub fn send(
-        &mut self,
-        request: Request<RequestBody>,
-    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>> + use<> {
-        self.mute();
-        self.sender.try_send_request(request)
-    }
-
-    /// Until it is polled again nothing that happens to the connection wakes a task.
-    pub fn mute(&self) {
-        self.bell.rope.muted.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether the connection has closed.
-    pub const fn is_closed(&self) -> bool {
-        self.closed
-    }
-
-    /// Whether it can take a request now.
-    pub fn is_ready(&self) -> bool {
-        !self.closed && self.sender.is_ready()
-    }
-}
-
-/// How a connection wakes the task that polls it.
-///
-/// The library's halves (sender and connection, body and connection) wake each other's task whenever one hands the
-/// other something. Here one task polls both, one right after the other, so each such wake would only poll the whole
-/// task once more for nothing; and a connection out of the pool would wake the task that used it last. Muted, the bell
-/// keeps those wakes back; [`Pair::poll`] unmutes it for what comes from the socket, the timers and the client.
-#[derive(Debug)]
-struct Bell {
-    rope: Arc<Rope>,
-    waker: Waker,
-    /// The task the rope leads to.
-    task: Option<Waker>,
-}
-
-#[derive(Debug)]
-struct Rope {
-    task: Mutex<Option<Waker>>,
-    muted: AtomicBool,
-}
-
-impl Bell {
-    fn new() -> Self {
-        let rope = Arc::new(Rope { task: Mutex::new(None), muted: AtomicBool::new(true) });
-        Self { waker: Waker::from(Arc::clone(&rope)), rope, task: None }
-    }
-
-    /// Rings for the task of `cx` from now on.
-    fn context(&mut self, cx: &Context<'_>) -> Context<'_> {
-        if !self.task.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
-            self.task = Some(cx.waker().clone());
-            *self.rope.task.lock() = Some(cx.waker().clone());
-        }
-        self.rope.muted.store(false, Ordering::Relaxed);
-        Context::from_waker(&self.waker)
-    }
-}
-
-impl Wake for Rope {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        if !self.muted.load(Ordering::Relaxed)
-            && let Some(task) = &*self.task.lock()
-        {
-            task.wake_by_ref();
-        }
-    }
-}
+/// An HTTP/1 connection to a server.
+pub type Connection = Client<Stream, RequestBody>;
 
 /// Idle HTTP/1 connections to one server, and the bound on those in use.
 #[derive(Debug)]
@@ -149,7 +35,7 @@ pub struct Pool {
 
 #[derive(Debug)]
 struct Idle {
-    pair: Box<Pair>,
+    connection: Box<Connection>,
     since: u64,
 }
 
@@ -212,21 +98,21 @@ impl Pool {
         self.in_use.get() + self.pending.get()
     }
 
-    /// The connection used last, if one is idle. The flag says that it has been idle for long: look before reuse.
-    pub fn take(&self) -> Option<(Box<Pair>, bool)> {
+    /// The connection used last that is idle and still of use, looked at by the task that asks: `cx` is woken when
+    /// something comes on it. What came meanwhile nobody asked for, and would be taken for the next answer.
+    pub fn take(&self, cx: &mut Context<'_>) -> Option<Box<Connection>> {
         let mut idle = self.idle.borrow_mut();
-        while let Some(Idle { pair, since }) = idle.pop_back() {
-            if pair.is_ready() {
-                return Some((pair, since != self.turn.get()));
+        while let Some(Idle { mut connection, .. }) = idle.pop_back() {
+            if connection.is_silent(cx) {
+                return Some(connection);
             }
         }
         None
     }
 
     /// Keeps a connection for reuse. The oldest goes when there are too many.
-    pub fn put(&self, mut pair: Box<Pair>) {
-        pair.reused = true;
-        pair.mute();
+    pub fn put(&self, mut connection: Box<Connection>) {
+        connection.reuse();
         let mut idle = self.idle.borrow_mut();
         if self.idle_max == 0 {
             return;
@@ -234,14 +120,20 @@ impl Pool {
         if idle.len() >= self.idle_max {
             idle.pop_front();
         }
-        idle.push_back(Idle { pair, since: self.turn.get() });
+        idle.push_back(Idle { connection, since: self.turn.get() });
     }
 
-    /// Drops what has been idle for too long, or was closed by the other side. Called once a second.
+    /// Drops what has been idle for too long, or was closed by the other side; what stays gives its memory back. Called
+    /// once a second.
     pub fn sweep(&self, cx: &mut Context<'_>) {
         let turn = self.turn.get() + 1;
         self.turn.set(turn);
-        self.idle.borrow_mut().retain_mut(|idle| turn - idle.since <= self.age_max && idle.pair.poll(cx).is_pending());
+        self.idle.borrow_mut().retain_mut(|idle| {
+            if turn - idle.since == RELEASED_AT {
+                idle.connection.release();
+            }
+            turn - idle.since <= self.age_max && idle.connection.poll_idle(cx).is_pending()
+        });
     }
 
     /// Idle connections at hand.
@@ -269,6 +161,9 @@ impl Drop for Slot {
         self.pool.slots.add_permits(1);
     }
 }
+
+/// The sweep at which an idle connection gives its memory back: it has been idle for a second at least.
+const RELEASED_AT: u64 = 2;
 
 struct Waiting<'p>(&'p Pool);
 

@@ -254,6 +254,8 @@ fn upstream(error: &ForwardError) -> Class {
         ForwardError::ResponseTimeout | ForwardError::CallerDeadline => TIMEOUT,
         ForwardError::Closed
         | ForwardError::Answer(_)
+        | ForwardError::Broken(_)
+        | ForwardError::Malformed(_)
         | ForwardError::AnswerCoding
         | ForwardError::RefusedStream
         | ForwardError::GoingAway

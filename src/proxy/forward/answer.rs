@@ -1,7 +1,7 @@
 //! The upstream's answer on its way to the client.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, TRANSFER_ENCODING};
@@ -18,16 +18,16 @@ use super::{ForwardError, Forwarded, SWITCHING, Upgrade};
 use crate::proxy::body::{BodyError, ResponseBody};
 use crate::proxy::conduct::protocol_name;
 use crate::proxy::headers;
-use crate::proxy::pool::{Pair, Slot};
-use crate::proxy::timers::{self, Deadline, Expiry};
+use crate::proxy::pool::{Connection, Slot};
+use crate::proxy::timers::{Deadline, Expiry};
 
 /// A body from an HTTP/1 upstream. It drives the connection it comes from, which goes back to its pool when the
 /// exchange has ended cleanly and is closed otherwise.
 #[derive(Debug)]
 pub struct UpstreamHttp1 {
-    incoming: Incoming,
-    bounds: Bounds,
+    /// Gone once the body has ended.
     lease: Option<Lease>,
+    bounds: Bounds,
     broken: Broken,
 }
 
@@ -70,33 +70,29 @@ impl Broken {
 #[derive(Debug)]
 pub(super) struct Lease {
     /// The connection.
-    pub(super) pair: Box<Pair>,
+    pub(super) connection: Box<Connection>,
     /// Its place among those in use.
     pub(super) slot: Slot,
 }
 
 impl Lease {
     /// Gives the connection back if it is ready for the next request, and closes it otherwise.
-    pub(super) fn end(mut self, cx: &mut Context<'_>) {
-        // It may have to see the end of the exchange first.
-        if !self.pair.is_ready() && self.pair.poll(cx).is_ready() {
-            return;
-        }
-        if self.pair.is_ready() {
-            self.slot.pool().put(self.pair);
+    pub(super) fn end(mut self) {
+        if self.connection.is_reusable() {
+            self.slot.pool().put(self.connection);
         }
     }
 }
 
 impl UpstreamHttp1 {
-    /// The body `incoming` of an answer on the leased connection.
-    pub(super) const fn new(incoming: Incoming, bounds: Bounds, lease: Lease) -> Self {
-        Self { incoming, bounds, lease: Some(lease), broken: Broken(None) }
+    /// The body of the answer whose head came on the leased connection.
+    pub(super) const fn new(bounds: Bounds, lease: Lease) -> Self {
+        Self { lease: Some(lease), bounds, broken: Broken(None) }
     }
 
-    fn end(&mut self, cx: &mut Context<'_>) {
+    fn end(&mut self) {
         if let Some(lease) = self.lease.take() {
-            lease.end(cx);
+            lease.end();
         }
     }
 }
@@ -110,56 +106,38 @@ impl Body for UpstreamHttp1 {
         if let Some(error) = this.broken.0.take() {
             return Poll::Ready(Some(Err(error)));
         }
-        // What has been read already is passed on before the connection reads more: that is the back-pressure.
-        // Only the connection can bring a piece, and whenever it was polled the body is: it needs no waker.
-        let mut quiet = Context::from_waker(Waker::noop());
-        if let Some(lease) = &this.lease {
-            lease.pair.mute();
-        }
-        let mut frame = Pin::new(&mut this.incoming).poll_frame(&mut quiet);
-        if frame.is_pending()
-            && let Some(lease) = &mut this.lease
-        {
-            let closed = lease.pair.poll(cx).is_ready();
-            frame = Pin::new(&mut this.incoming).poll_frame(&mut quiet);
-            if frame.is_pending() && closed {
-                this.lease = None;
-                return this.broken.hold(BodyError::UpstreamClosed, cx);
-            }
-        }
-        let frame = match frame {
-            Poll::Ready(frame) => frame,
-            Poll::Pending => {
-                let error = std::task::ready!(this.bounds.poll(cx));
-                this.lease = None;
-                return Poll::Ready(Some(Err(error)));
-            }
+        let Some(lease) = &mut this.lease else { return Poll::Ready(None) };
+        let Poll::Ready(frame) = lease.connection.poll_body(cx) else {
+            let error = std::task::ready!(this.bounds.poll(cx));
+            this.lease = None;
+            return Poll::Ready(Some(Err(error)));
         };
         this.bounds.idle.reset();
-        match pass(frame) {
+        let ended = lease.connection.left() == Some(0);
+        match pass(frame.map(|frame| frame.map_err(BodyError::from))) {
             Some(Err(error)) => {
                 this.lease = None;
                 this.broken.hold(error, cx)
             }
-            Some(Ok(frame)) => {
-                if this.incoming.is_end_stream() {
-                    this.end(cx);
+            frame => {
+                // A client that knows the length does not ask again after the last piece.
+                if ended {
+                    this.end();
                 }
-                Poll::Ready(Some(Ok(frame)))
-            }
-            None => {
-                this.end(cx);
-                Poll::Ready(None)
+                Poll::Ready(frame)
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.broken.0.is_none() && self.incoming.is_end_stream()
+        self.broken.0.is_none() && self.lease.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        match self.lease.as_ref().map_or(Some(0), |lease| lease.connection.left()) {
+            Some(left) => SizeHint::with_exact(left),
+            None => SizeHint::default(),
+        }
     }
 }
 
@@ -192,7 +170,7 @@ impl Body for UpstreamHttp2 {
         match Pin::new(&mut this.incoming).poll_frame(cx) {
             Poll::Ready(frame) => {
                 this.bounds.idle.reset();
-                match pass(frame) {
+                match pass(frame.map(|frame| frame.map_err(BodyError::Upstream))) {
                     Some(Err(error)) => this.broken.hold(error, cx),
                     outcome => Poll::Ready(outcome),
                 }
@@ -218,12 +196,8 @@ impl Body for UpstreamHttp2 {
 ///
 /// # Errors
 /// When its framing is not understood, or it switches protocols unasked.
-pub(super) async fn answer(
-    response: Response<Incoming>,
-    mut lease: Lease,
-    outgoing: &mut Outgoing,
-) -> Result<Forwarded, ForwardError> {
-    let (mut head, incoming) = response.into_parts();
+pub(super) fn answer(head: Parts, mut lease: Lease, outgoing: &mut Outgoing) -> Result<Forwarded, ForwardError> {
+    let mut head = head;
     let hop = sanitise(&mut head)?;
     let bridged = outgoing.upgrade.as_ref().is_some_and(|asked| asked.bridged.is_some());
     if bridged && head.status.is_success() {
@@ -236,12 +210,7 @@ pub(super) async fn answer(
             hop.upgrade.as_ref().is_some_and(|switched| named(switched) == named(&asked.protocol))
         });
         let Upgrade { client, protocol, idle, bridged } = asked.ok_or(ForwardError::Upgrade)?;
-        // The connection lets go of its socket once it has seen the 101 off.
-        timers::within(outgoing.timeouts.response.into(), std::future::poll_fn(|cx| lease.pair.poll(cx)))
-            .await
-            .map_err(|_| ForwardError::ResponseTimeout)?
-            .map_err(ForwardError::Answer)?;
-        let parts = lease.pair.connection.into_parts();
+        let (socket, early) = lease.connection.into_parts();
         let websocket = protocol_name(&protocol).eq_ignore_ascii_case(b"websocket");
         if bridged.is_some() {
             head.status = StatusCode::OK;
@@ -249,30 +218,19 @@ pub(super) async fn answer(
         } else {
             headers::announce_upgrade(&mut head.headers, hop.upgrade.unwrap_or(protocol));
         }
-        let tunnel = Tunnel {
-            client,
-            upstream: parts.io.into_inner(),
-            early: parts.read_buf,
-            idle,
-            websocket,
-            slot: lease.slot,
-            hold: bridged,
-        };
+        let tunnel = Tunnel { client, upstream: socket, early, idle, websocket, slot: lease.slot, hold: bridged };
         let response = Response::from_parts(head, ResponseBody::Empty);
         return Ok(Forwarded { response, tunnel: Some(Box::new(tunnel)) });
     }
-    let body = if incoming.is_end_stream() {
-        let mut lease = Some(lease);
-        std::future::poll_fn(|cx| {
-            if let Some(lease) = lease.take() {
-                lease.end(cx);
-            }
-            Poll::Ready(())
-        })
-        .await;
+    let body = if lease.connection.left() == Some(0) {
+        lease.end();
         ResponseBody::Empty
+    } else if let Some(whole) = lease.connection.take_whole() {
+        // All of it came with the head: the connection is free before the client has a byte.
+        lease.end();
+        ResponseBody::Bytes(whole)
     } else {
-        ResponseBody::Http1(UpstreamHttp1::new(incoming, Bounds::take(outgoing), lease))
+        ResponseBody::Http1(UpstreamHttp1::new(Bounds::take(outgoing), lease))
     };
     Ok(Forwarded { response: Response::from_parts(head, body), tunnel: None })
 }
@@ -301,10 +259,10 @@ pub(super) fn sanitise(head: &mut Parts) -> Result<headers::Hop, ForwardError> {
 }
 
 /// A piece of an upstream's body as the client may see it.
-fn pass(frame: Option<Result<Frame<Bytes>, hyper::Error>>) -> Option<Result<Frame<Bytes>, BodyError>> {
+fn pass(frame: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
     let frame = match frame? {
         Ok(frame) => frame,
-        Err(error) => return Some(Err(BodyError::Upstream(error))),
+        Err(error) => return Some(Err(error)),
     };
     if frame.is_data() {
         return Some(Ok(frame));

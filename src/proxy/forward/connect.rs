@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::pki_types::ServerName;
 use socket2::TcpKeepalive;
@@ -18,7 +18,7 @@ use tokio_rustls::TlsConnector;
 use super::lanes::{Ear, Heard};
 use super::{ForwardError, LocalExecutor, RequestBody, Stream, proxy_header};
 use crate::policy::upstream::{ProxyProtocol, Server, ServerAddress, Upstream};
-use crate::proxy::pool::Pair;
+use crate::proxy::pool::Connection;
 use crate::proxy::timers;
 
 /// Opens connections to one server.
@@ -107,16 +107,8 @@ impl Connector {
     ///
     /// # Errors
     /// [`ForwardError::Connect`] and its kin.
-    pub(super) async fn http1(&self, client: Option<SocketAddr>) -> Result<Box<Pair>, ForwardError> {
-        let stream = self.stream(client).await?;
-        // An answer may have 100 fields (HAProxy: 101). To be told a number of its own, the library sets two arrays of
-        // that length up anew for every answer.
-        let (sender, connection) = http1::Builder::new()
-            .max_buf_size(READ_BUFFER)
-            .handshake::<_, RequestBody>(TokioIo::new(stream))
-            .await
-            .map_err(ForwardError::Answer)?;
-        Ok(Box::new(Pair::new(sender, connection)))
+    pub(super) async fn http1(&self, client: Option<SocketAddr>) -> Result<Box<Connection>, ForwardError> {
+        Ok(Box::new(Connection::new(self.stream(client).await?)))
     }
 
     /// A fresh HTTP/2 connection, which the caller has to drive, and what tells of what is heard over it.
@@ -286,9 +278,6 @@ const UNSETTLED_STREAMS: usize = 1;
 /// How long sent bytes may stay unacknowledged, and an idle connection without a sign of life.
 const SILENT: Duration = Duration::from_secs(30);
 const ASKED_EVERY: Duration = Duration::from_secs(10);
-/// Bytes an HTTP/1 answer may run ahead of a caller that reads slowly; its head must fit. What hyper takes by itself
-/// (400 KiB) makes a thousand slow readers half a gigabyte.
-const READ_BUFFER: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests {

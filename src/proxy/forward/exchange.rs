@@ -3,9 +3,10 @@
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 
-use http::{Request, Response, Version};
+use http::response::Parts;
+use http::{Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
@@ -13,19 +14,18 @@ use hyper::client::conn::TrySendError;
 use super::answer::{Bounds, Lease, UpstreamHttp2, answer, sanitise};
 use super::lanes::Place;
 use super::patience::Patience;
-use super::request::{Outgoing, Replay};
+use super::request::Outgoing;
 use super::request_body::RequestBody;
 use super::server::ServerState;
 use super::{ForwardError, Forwarded, SWITCHING, outgoing};
 use crate::proxy::body::{BodyError, ResponseBody};
-use crate::proxy::pool::{Pair, Slot};
+use crate::proxy::http1::Failure;
+use crate::proxy::pool::{Connection, Slot};
 
-/// Why an exchange failed, and whether the request may go out again.
-enum Failure {
+/// Why an exchange over HTTP/2 failed, and whether the request may go out again.
+enum Http2Failure {
     /// Nothing of it was sent: here it is back.
     Unsent(Box<Request<RequestBody>>),
-    /// The connection closed before a byte of an answer.
-    Silent(ForwardError),
     /// It failed for good.
     Final(ForwardError),
 }
@@ -44,36 +44,32 @@ fn is_http2(outgoing: &Outgoing) -> bool {
 }
 
 async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) -> Result<Forwarded, ForwardError> {
-    let idempotent = outgoing.idempotent;
-    let mut pair = match reuse(&slot, idempotent).await {
-        Some(pair) => pair,
+    let idle = std::future::poll_fn(|cx| Poll::Ready(slot.pool().take(cx))).await;
+    let mut connection = match idle {
+        Some(connection) => connection,
         // Boxed: a request that finds a connection, as most do, does not pay for the room that connecting takes.
         None => Box::pin(server.connector.http1(outgoing.client)).await?,
     };
     let request = outgoing.request.take().expect("a prepared request is sent once");
-    let mut request = addressed(server, request, false)?;
+    let (head, body) = addressed(server, request, false)?.into_parts();
+    let body = outgoing.progress.is_some().then_some(body);
+    // Only a reused connection can be stale; only what has no body and no effect of its own is sent twice.
+    let kept = connection.is_reused() && outgoing.idempotent && body.is_none();
+    connection.ask(&head.method, &head.uri, head.headers, body, kept);
     loop {
-        // Only a reused connection can be stale; only what has no body and no effect of its own is sent twice.
-        let replay = (pair.reused && idempotent && outgoing.progress.is_none()).then(|| Replay::of(&request));
-        watch_interim(&mut request, outgoing);
-        request = match converse(&mut pair, request, outgoing).await {
-            Ok(response) => {
+        let failure = match converse(&mut connection, outgoing).await {
+            Ok(head) => {
                 outgoing.answered();
-                return answer(response, Lease { pair, slot }, outgoing).await;
+                return answer(head, Lease { connection, slot }, outgoing);
             }
-            Err(Failure::Final(error)) => return Err(error),
-            Err(Failure::Unsent(request)) if pair.reused => *request,
-            Err(Failure::Unsent(_)) => return Err(ForwardError::Closed),
-            Err(Failure::Silent(error)) => {
-                // Bytes of an answer that broke off are an answer: only silence is staleness.
-                let silent = pair.reused && pair.connection.into_parts().read_buf.is_empty();
-                match replay.filter(|_| silent) {
-                    Some(replay) => replay.request(),
-                    None => return Err(error),
-                }
-            }
+            Err(Stop::Failed(failure)) => failure,
+            Err(Stop::Late(error)) => return Err(error),
         };
-        pair = Box::pin(server.connector.http1(outgoing.client)).await?;
+        // Bytes of an answer that broke off are an answer: only silence is staleness.
+        let stale = connection.is_reused() && matches!(failure, Failure::Silent(_));
+        let Some(request) = connection.unanswered().filter(|_| stale) else { return Err(failure.into()) };
+        connection = Box::pin(server.connector.http1(outgoing.client)).await?;
+        connection.ask_again(request);
     }
 }
 
@@ -84,7 +80,7 @@ async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
     let response = loop {
         request = match converse_http2(&place, request, outgoing).await {
             Ok(response) => break response,
-            Err(Failure::Final(error) | Failure::Silent(error)) => {
+            Err(Http2Failure::Final(error)) => {
                 // No other request shall wait on a connection that says nothing, or is about to close. That it said
                 // nothing in the little time that a caller gives says nothing of it.
                 let stuck = matches!(error, ForwardError::ResponseTimeout) && place.is_silent();
@@ -93,8 +89,8 @@ async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
                 }
                 return Err(error);
             }
-            Err(Failure::Unsent(request)) if place.reused => *request,
-            Err(Failure::Unsent(_)) => return Err(ForwardError::Closed),
+            Err(Http2Failure::Unsent(request)) if place.reused => *request,
+            Err(Http2Failure::Unsent(_)) => return Err(ForwardError::Closed),
         };
         // The connection took no more streams: nothing was sent.
         place.retire();
@@ -118,7 +114,7 @@ async fn converse_http2(
     place: &Place,
     request: Request<RequestBody>,
     outgoing: &mut Outgoing,
-) -> Result<Response<Incoming>, Failure> {
+) -> Result<Response<Incoming>, Http2Failure> {
     let mut sender = place.sender();
     let mut answer = pin!(sender.try_send_request(request));
     let mut patience = Patience::new(outgoing);
@@ -126,69 +122,56 @@ async fn converse_http2(
         if let Poll::Ready(outcome) = answer.as_mut().poll(cx) {
             return Poll::Ready(outcome.map_err(failure));
         }
-        patience.poll(cx).map(|error| Err(Failure::Final(error)))
+        patience.poll(cx).map(|error| Err(Http2Failure::Final(error)))
     })
     .await
 }
 
-/// A pooled connection that has not closed, as far as can be told. One that was idle for long is looked at first,
-/// and so is every one that is to carry what must not be sent twice.
-async fn reuse(slot: &Slot, idempotent: bool) -> Option<Box<Pair>> {
-    while let Some((mut pair, idle_long)) = slot.pool().take() {
-        if !idle_long && idempotent {
-            return Some(pair);
-        }
-        let alive = std::future::poll_fn(|cx| Poll::Ready(pair.poll(cx).is_pending() && pair.is_ready())).await;
-        if alive {
-            return Some(pair);
-        }
-    }
-    None
+/// Why a conversation over HTTP/1 ended without an answer.
+enum Stop {
+    Failed(Failure<BodyError>),
+    Late(ForwardError),
 }
 
-/// Sends one request on `pair` and waits for the head of its answer, driving the connection.
-async fn converse(
-    pair: &mut Pair,
-    request: Request<RequestBody>,
-    outgoing: &mut Outgoing,
-) -> Result<Response<Incoming>, Failure> {
-    // Outside the runtime's budget, which would put it off and count on a waker.
-    let mut answer = pin!(tokio::task::unconstrained(pair.send(request)));
+/// Waits for the head of the answer to what `connection` was asked. The body's gate opens when the upstream says `100
+/// Continue`; its other interim answers are passed on where that is wanted.
+async fn converse(connection: &mut Connection, outgoing: &mut Outgoing) -> Result<Parts, Stop> {
+    let (gate, interim) = (outgoing.gate.clone(), outgoing.interim.clone());
     let mut patience = Patience::new(outgoing);
     std::future::poll_fn(|cx| {
-        let closed = pair.poll(cx);
-        if let Poll::Ready(outcome) = answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return Poll::Ready(outcome.map_err(failure));
-        }
-        match closed {
-            Poll::Ready(Ok(())) => Poll::Ready(Err(Failure::Silent(ForwardError::Closed))),
-            Poll::Ready(Err(error)) => Poll::Ready(Err(classify(error))),
-            Poll::Pending => patience.poll(cx).map(|error| Err(Failure::Final(error))),
+        let answer = connection.poll_answer(cx, |status, headers| {
+            if status == StatusCode::CONTINUE {
+                if let Some(gate) = &gate {
+                    gate.open();
+                }
+            } else if let Some(interim) = &interim {
+                interim.send(status, headers);
+            }
+        });
+        match answer {
+            Poll::Ready(answer) => Poll::Ready(answer.map_err(Stop::Failed)),
+            Poll::Pending => patience.poll(cx).map(|error| Err(Stop::Late(error))),
         }
     })
     .await
 }
 
-fn failure(error: TrySendError<Request<RequestBody>>) -> Failure {
+fn failure(error: TrySendError<Request<RequestBody>>) -> Http2Failure {
     let mut error = error;
     match error.take_message() {
-        Some(request) => Failure::Unsent(Box::new(request)),
+        Some(request) => Http2Failure::Unsent(Box::new(request)),
         None => classify(error.into_error()),
     }
 }
 
-fn classify(error: hyper::Error) -> Failure {
+fn classify(error: hyper::Error) -> Http2Failure {
     if let Some(broken) = body_error(&error) {
-        return Failure::Final(ForwardError::Body(broken));
+        return Http2Failure::Final(ForwardError::Body(broken));
     }
     if let Some(refused) = unprocessed(&error) {
-        return Failure::Final(refused);
+        return Http2Failure::Final(refused);
     }
-    // A reset may take the place of a plain end.
-    if error.is_incomplete_message() || error.is_canceled() || error.is_closed() || is_io(&error) {
-        return Failure::Silent(ForwardError::Answer(error));
-    }
-    Failure::Final(ForwardError::Answer(error))
+    Http2Failure::Final(ForwardError::Answer(error))
 }
 
 /// HTTP/2's two ways to say that a request was not looked at, and may be sent again whatever it is (RFC 9113 8.7).
@@ -201,10 +184,6 @@ fn unprocessed(error: &hyper::Error) -> Option<ForwardError> {
     (error.reason() == Some(h2::Reason::REFUSED_STREAM)).then_some(ForwardError::RefusedStream)
 }
 
-fn is_io(error: &hyper::Error) -> bool {
-    std::error::Error::source(error).is_some_and(<dyn std::error::Error + 'static>::is::<std::io::Error>)
-}
-
 /// The error of our own request body that brought a connection down, if one did.
 fn body_error(error: &hyper::Error) -> Option<BodyError> {
     let source = std::error::Error::source(error)?.downcast_ref::<BodyError>()?;
@@ -215,23 +194,6 @@ fn body_error(error: &hyper::Error) -> Option<BodyError> {
         BodyError::ClientTrailers => BodyError::ClientTrailers,
         _ => BodyError::ClientGone,
     })
-}
-
-/// Opens the body's gate when the upstream says `100 Continue`, and passes its other interim answers on where that is wanted.
-fn watch_interim(request: &mut Request<RequestBody>, outgoing: &Outgoing) {
-    let (gate, interim) = (outgoing.gate.clone(), outgoing.interim.clone());
-    if gate.is_none() && interim.is_none() {
-        return;
-    }
-    hyper::ext::on_informational(request, move |informational| {
-        if informational.status() == http::StatusCode::CONTINUE {
-            if let Some(gate) = &gate {
-                gate.open();
-            }
-        } else if let Some(interim) = &interim {
-            interim.send(informational.status(), informational.headers());
-        }
-    });
 }
 
 /// Points `request` at `server`.

@@ -42,6 +42,7 @@ pub use tunnel::{Carried, Tunnel};
 
 use super::body::{BodyError, Received, ResponseBody};
 use super::conduct::Conduct;
+use super::http1::{Failure, Malformed};
 use super::pool::Slot;
 use super::server::{Hold, Interim, Window};
 use crate::limit::Micros;
@@ -124,9 +125,15 @@ pub enum ForwardError {
     /// The answer's head did not come in the time that the caller itself gives.
     #[error("no answer within the caller's deadline")]
     CallerDeadline,
-    /// The connection broke, or the answer is no HTTP.
+    /// HTTP/2: the connection broke, or the answer is none.
     #[error("no usable answer")]
     Answer(#[source] hyper::Error),
+    /// The connection broke in the middle of the answer's head.
+    #[error("the answer broke off")]
+    Broken(#[source] io::Error),
+    /// The answer is no HTTP/1.
+    #[error("no usable answer")]
+    Malformed(#[source] Malformed),
     /// The upstream closed its connection without an answer.
     #[error("the connection closed without an answer")]
     Closed,
@@ -164,7 +171,7 @@ impl ForwardError {
             Self::NoServer => "no_server",
             Self::ResponseTimeout => "response_timeout",
             Self::CallerDeadline => "caller_deadline",
-            Self::Answer(_) => "answer",
+            Self::Answer(_) | Self::Broken(_) | Self::Malformed(_) => "answer",
             Self::Closed => "closed",
             Self::AnswerCoding => "answer_coding",
             Self::RefusedStream => "refused_stream",
@@ -196,6 +203,18 @@ impl ForwardError {
     /// Whether it says that the upstream has more to do than it can: what limits that follow its health learn from.
     pub const fn tells_of_load(&self) -> bool {
         self.is_the_upstreams() || matches!(self, Self::Overloaded)
+    }
+}
+
+impl From<Failure<BodyError>> for ForwardError {
+    fn from(failure: Failure<BodyError>) -> Self {
+        match failure {
+            Failure::Silent(None) => Self::Closed,
+            Failure::Silent(Some(error)) | Failure::Broken(error) => Self::Broken(error),
+            Failure::Malformed(Malformed::TransferEncoding) => Self::AnswerCoding,
+            Failure::Malformed(error) => Self::Malformed(error),
+            Failure::Body(error) => Self::Body(error.of_request()),
+        }
     }
 }
 

@@ -3,9 +3,7 @@
 //! Each worker has a task for each server; one of them asks, and when its worker lets go of the server another takes
 //! over.
 
-use std::pin::pin;
 use std::rc::{Rc, Weak};
-use std::task::Poll;
 
 use http::header::{HOST, USER_AGENT};
 use http::{HeaderValue, Request, StatusCode, Version};
@@ -57,15 +55,8 @@ async fn ask(server: &Rc<ServerState>, path: &str) -> Result<StatusCode, Forward
         let response = sender.send_request(Request::from_parts(head, body)).await.map_err(ForwardError::Answer)?;
         return Ok(response.status());
     }
-    let mut pair = server.connector.http1(None).await?;
-    let mut answer = pin!(pair.sender.send_request(Request::from_parts(head, body)));
-    std::future::poll_fn(|cx| {
-        let closed = pair.poll(cx).is_ready();
-        match answer.as_mut().poll(cx) {
-            Poll::Ready(answer) => Poll::Ready(answer.map(|response| response.status()).map_err(ForwardError::Answer)),
-            Poll::Pending if closed => Poll::Ready(Err(ForwardError::Closed)),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
+    let mut connection = server.connector.http1(None).await?;
+    connection.ask(&head.method, &head.uri, head.headers, None, false);
+    let answer = std::future::poll_fn(|cx| connection.poll_answer(cx, |_, _| ())).await;
+    answer.map(|head| head.status).map_err(ForwardError::from)
 }

@@ -5,10 +5,12 @@
 
 pub mod buffer;
 pub mod chunked;
+pub mod client;
 pub mod head;
 
 pub use buffer::{ReadBuffer, WriteBuffer};
 pub use chunked::{Decoder, Piece};
+pub use client::{Client, Failure};
 pub use head::{Bounds, Lines};
 
 /// What is wrong with a message, or with the connection it came on.

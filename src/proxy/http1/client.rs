@@ -1,0 +1,458 @@
+//! One connection to a server, as its client: a request goes out, its answer comes in, both at the same time if need be.
+//!
+//! No task runs it: whoever holds it polls it. While the answer is awaited, and while its body is read, the request's
+//! body goes on; what the server says comes in only as fast as it is taken.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::Bytes;
+use http::response::Parts;
+use http::{HeaderMap, Method, Response, StatusCode, Uri, Version};
+use http_body::{Body, Frame};
+use hyper::ext::ReasonPhrase;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::head::{Framing, status_line, write_fields};
+use super::{Bounds, Decoder, Lines, Malformed, Piece, ReadBuffer, WriteBuffer, chunked};
+
+/// A connection to a server.
+#[derive(Debug)]
+pub struct Client<S, B> {
+    socket: S,
+    read: ReadBuffer,
+    lines: Lines,
+    write: WriteBuffer,
+    sending: Option<Sending<B>>,
+    receiving: Receiving,
+    /// The request is HEAD: its answer has no body, whatever it says.
+    asks_head: bool,
+    /// Whether the connection outlives the exchange, as far as the server says.
+    persists: bool,
+    /// Bytes of an answer have come.
+    heard: bool,
+    interim: u16,
+    /// The server takes no more of the request. What it had to say may be there.
+    refused: Option<io::Error>,
+    /// The task is woken as soon as something comes.
+    listening: bool,
+    reused: bool,
+    /// Room for the next answer's fields.
+    spare: HeaderMap,
+}
+
+/// A request's body on its way.
+#[derive(Debug)]
+struct Sending<B> {
+    body: B,
+    /// What is left of its length; `None`: it goes in chunks.
+    left: Option<u64>,
+}
+
+/// What is awaited from the server.
+#[derive(Debug)]
+enum Receiving {
+    /// The head of an answer.
+    Head,
+    /// So many bytes more.
+    Length(u64),
+    Chunks(Decoder),
+    /// All that comes before the connection closes.
+    Rest,
+    /// Nothing more.
+    Nothing,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum Failure<E> {
+    /// The connection closed, or broke, before a byte of an answer.
+    Silent(Option<io::Error>),
+    /// It closed, or broke, in the middle of one.
+    Broken(io::Error),
+    /// It is none.
+    Malformed(Malformed),
+    /// The request's body failed.
+    Body(E),
+}
+
+/// A request that was sent whole and may be sent again.
+#[derive(Debug)]
+pub struct Unanswered {
+    write: WriteBuffer,
+    asks_head: bool,
+}
+
+impl<S, B> Client<S, B>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    B: Body<Data = Bytes> + Unpin,
+{
+    /// A fresh connection.
+    pub fn new(socket: S) -> Self {
+        Self {
+            socket,
+            read: ReadBuffer::new(),
+            lines: Lines::new(),
+            write: WriteBuffer::new(),
+            sending: None,
+            receiving: Receiving::Nothing,
+            asks_head: false,
+            persists: true,
+            heard: false,
+            interim: 0,
+            refused: None,
+            listening: false,
+            reused: false,
+            spare: HeaderMap::new(),
+        }
+    }
+
+    /// Whether it has served a request before.
+    pub const fn is_reused(&self) -> bool {
+        self.reused
+    }
+
+    /// Begins an exchange. `headers` say how the body is framed: by Content-Length where its length is known, else in
+    /// chunks. `kept`: it may have to be sent again ([`Client::unanswered`]).
+    pub fn ask(&mut self, method: &Method, target: &Uri, headers: HeaderMap, body: Option<B>, kept: bool) {
+        self.begin(*method == Method::HEAD);
+        self.write.begin(kept && body.is_none());
+        let out = self.write.flat();
+        out.extend_from_slice(method.as_str().as_bytes());
+        out.push(b' ');
+        out.extend_from_slice(target.path_and_query().map_or("/", |path| path.as_str()).as_bytes());
+        out.extend_from_slice(b" HTTP/1.1\r\n");
+        write_fields(out, &headers);
+        out.extend_from_slice(b"\r\n");
+        self.sending = body.map(|body| Sending { left: body.size_hint().exact(), body });
+        // The answer's fields go where the request's were: no table is set up anew.
+        self.spare = headers;
+        self.spare.clear();
+    }
+
+    /// Begins an exchange with what an earlier connection left unanswered.
+    pub fn ask_again(&mut self, request: Unanswered) {
+        self.begin(request.asks_head);
+        self.write = request.write;
+    }
+
+    /// The request, to be sent again on another connection, if it was to be kept and no byte of an answer has come.
+    pub fn unanswered(mut self) -> Option<Unanswered> {
+        (!self.heard && self.write.rewind()).then_some(Unanswered { write: self.write, asks_head: self.asks_head })
+    }
+
+    fn begin(&mut self, asks_head: bool) {
+        debug_assert!(matches!(self.receiving, Receiving::Nothing), "one exchange after the other");
+        self.asks_head = asks_head;
+        self.receiving = Receiving::Head;
+        self.lines.reset();
+        self.heard = false;
+        self.interim = 0;
+    }
+
+    /// Waits for the head of the answer; `on_interim` is told of those before it (1xx). Behind a 101 the connection is
+    /// nobody's any more: [`Client::into_parts`].
+    ///
+    /// # Errors
+    /// Why there is none. The connection is of no more use then.
+    pub fn poll_answer(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut on_interim: impl FnMut(StatusCode, &HeaderMap),
+    ) -> Poll<Result<Parts, Failure<B::Error>>> {
+        if let Poll::Ready(Err(error)) = self.poll_send(cx) {
+            return Poll::Ready(Err(Failure::Body(error)));
+        }
+        loop {
+            while let Some(head) = self.head().map_err(Failure::Malformed)? {
+                if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS {
+                    self.frame(&head).map_err(Failure::Malformed)?;
+                    return Poll::Ready(Ok(head));
+                }
+                on_interim(head.status, &head.headers);
+                self.spare = head.headers;
+                self.spare.clear();
+                self.interim += 1;
+                if self.interim > INTERIM {
+                    return Poll::Ready(Err(Failure::Malformed(Malformed::TooManyInterim)));
+                }
+            }
+            // Looked at a moment ago, on this very task: there is nothing yet, and it will be woken.
+            if std::mem::take(&mut self.listening) && self.refused.is_none() {
+                return Poll::Pending;
+            }
+            let error = match self.read.poll_fill(cx, &mut self.socket, 0) {
+                Poll::Pending => match self.refused.take() {
+                    None => return Poll::Pending,
+                    Some(error) => Some(error),
+                },
+                Poll::Ready(Ok(0)) => self.refused.take(),
+                Poll::Ready(Ok(_)) => {
+                    self.heard = true;
+                    continue;
+                }
+                Poll::Ready(Err(error)) => Some(error),
+            };
+            return Poll::Ready(Err(match error {
+                error if !self.heard => Failure::Silent(error),
+                Some(error) => Failure::Broken(error),
+                None => Failure::Broken(io::ErrorKind::UnexpectedEof.into()),
+            }));
+        }
+    }
+
+    /// The head that the bytes at hand begin with, if it is whole.
+    fn head(&mut self) -> Result<Option<Parts>, Malformed> {
+        let Some(length) = self.lines.find(self.read.bytes(), HEAD)? else {
+            // What is no HTTP need not be waited for to the end.
+            let begun = self.read.bytes().iter().zip(b"HTTP/1.").all(|(is, should)| is == should);
+            return if begun { Ok(None) } else { Err(Malformed::StartLine) };
+        };
+        if self.lines.is_empty() {
+            return Err(Malformed::StartLine);
+        }
+        let bytes = self.read.bytes().split_to(length).freeze();
+        let (version, status, reason) = status_line(self.lines.line(&bytes, 0))?;
+        let mut head = Response::new(()).into_parts().0;
+        head.version = version;
+        head.status = status;
+        if status.canonical_reason().is_none_or(|usual| usual.as_bytes() != reason) {
+            head.extensions.insert(ReasonPhrase::try_from(reason).map_err(|_| Malformed::StartLine)?);
+        }
+        head.headers = std::mem::take(&mut self.spare);
+        self.lines.fields(&bytes, 1, &mut head.headers)?;
+        self.lines.reset();
+        Ok(Some(head))
+    }
+
+    /// How the body behind `head` is framed (RFC 9112 6.3).
+    fn frame(&mut self, head: &Parts) -> Result<(), Malformed> {
+        let framing = Framing::of(&head.headers)?;
+        // Both is a smuggler's pair: the chunks count, and nothing after them is believed.
+        self.persists = framing.persists(head.version) && !(framing.chunked && framing.length.is_some());
+        let bodiless = matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) || self.asks_head;
+        self.receiving = if head.status == StatusCode::SWITCHING_PROTOCOLS {
+            self.persists = false;
+            Receiving::Nothing
+        } else if framing.chunked && head.version < Version::HTTP_11 {
+            return Err(Malformed::TransferEncoding);
+        } else if bodiless {
+            Receiving::Nothing
+        } else if framing.chunked {
+            Receiving::Chunks(Decoder::new())
+        } else {
+            match framing.length {
+                Some(0) => Receiving::Nothing,
+                Some(length) => Receiving::Length(length),
+                None => Receiving::Rest,
+            }
+        };
+        Ok(())
+    }
+
+    /// Bytes of the answer's body that are to come, if that is known.
+    pub const fn left(&self) -> Option<u64> {
+        match self.receiving {
+            Receiving::Nothing => Some(0),
+            Receiving::Length(left) => Some(left),
+            _ => None,
+        }
+    }
+
+    /// The whole body of an answer whose length is known, if it has come with its head.
+    pub fn take_whole(&mut self) -> Option<Bytes> {
+        let Receiving::Length(left) = self.receiving else { return None };
+        let length = usize::try_from(left).ok().filter(|length| *length <= self.read.len())?;
+        self.receiving = Receiving::Nothing;
+        Some(self.read.bytes().split_to(length).freeze())
+    }
+
+    /// The next piece of the answer's body.
+    ///
+    /// # Errors
+    /// Why it breaks off.
+    pub fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failure<B::Error>>>> {
+        loop {
+            // What was read is passed on before more is: that is the back-pressure.
+            let wanted = match &mut self.receiving {
+                Receiving::Head | Receiving::Nothing => return Poll::Ready(None),
+                Receiving::Rest if self.read.is_empty() => 0,
+                Receiving::Rest => {
+                    let all = self.read.bytes().split().freeze();
+                    return Poll::Ready(Some(Ok(Frame::data(all))));
+                }
+                Receiving::Length(left) if self.read.is_empty() => *left,
+                Receiving::Length(left) => {
+                    let some = usize::try_from(*left).map_or(self.read.len(), |left| left.min(self.read.len()));
+                    *left -= some as u64;
+                    if *left == 0 {
+                        self.receiving = Receiving::Nothing;
+                    }
+                    return Poll::Ready(Some(Ok(Frame::data(self.read.bytes().split_to(some).freeze()))));
+                }
+                Receiving::Chunks(decoder) => match decoder.decode(self.read.bytes()) {
+                    Err(error) => return Poll::Ready(Some(Err(Failure::Malformed(error)))),
+                    Ok(Some(Piece::Data(data))) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                    Ok(Some(Piece::End(trailers))) => {
+                        self.receiving = Receiving::Nothing;
+                        return Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))));
+                    }
+                    Ok(None) => 0,
+                },
+            };
+            if let Poll::Ready(Err(error)) = self.poll_send(cx) {
+                return Poll::Ready(Some(Err(Failure::Body(error))));
+            }
+            match ready!(self.read.poll_fill(cx, &mut self.socket, wanted)) {
+                Ok(0) if matches!(self.receiving, Receiving::Rest) => {
+                    self.persists = false;
+                    self.receiving = Receiving::Nothing;
+                }
+                Ok(0) => return Poll::Ready(Some(Err(Failure::Silent(None)))),
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(Some(Err(Failure::Broken(error)))),
+            }
+        }
+    }
+
+    /// Sends what there is of the request; ready when all of it has gone, or the server takes no more.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), B::Error>> {
+        if self.refused.is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            let mut waits = false;
+            while let Some(sending) = &mut self.sending
+                && self.write.left() < AHEAD
+            {
+                let Poll::Ready(frame) = Pin::new(&mut sending.body).poll_frame(cx) else {
+                    waits = true;
+                    break;
+                };
+                let frame = frame.transpose()?;
+                if sending.take(frame, &mut self.write) {
+                    // What comes short of its length has the server wait for the rest in vain.
+                    self.persists &= sending.left.is_none_or(|left| left == 0);
+                    self.sending = None;
+                }
+            }
+            if self.write.is_done() {
+                return if waits { Poll::Pending } else { Poll::Ready(Ok(())) };
+            }
+            if let Err(error) = ready!(self.write.poll_flush(cx, &mut self.socket)) {
+                self.sending = None;
+                self.refused = Some(error);
+                return Poll::Ready(Ok(()));
+            }
+            if waits {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Whether it can take the next request, everything of the last exchange having gone and come. Whatever stands behind
+    /// the answer was not asked for, and speaks against it.
+    pub fn is_reusable(&mut self) -> bool {
+        if !(self.persists
+            && self.refused.is_none()
+            && matches!(self.receiving, Receiving::Nothing)
+            && self.read.is_empty())
+        {
+            return false;
+        }
+        // The end of the request may only have to be seen.
+        (self.sending.is_none() && self.write.is_done())
+            || (matches!(self.poll_send(&mut Context::from_waker(Waker::noop())), Poll::Ready(Ok(())))
+                && self.persists
+                && self.refused.is_none())
+    }
+
+    /// Says that the next request is not its first.
+    pub const fn reuse(&mut self) {
+        self.reused = true;
+    }
+
+    /// Looks whether an idle connection is of use no more: it closed, or something came that nobody asked for. The task is
+    /// woken when it comes to that.
+    pub fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        ready!(ReadBuffer::poll_silence(cx, &mut self.socket));
+        Poll::Ready(())
+    }
+
+    /// [`Client::poll_idle`] by the task that is about to ask: whether it may.
+    pub fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
+        self.listening = self.poll_idle(cx).is_pending();
+        self.listening
+    }
+
+    /// Gives the memory of an idle connection back.
+    pub fn release(&mut self) {
+        self.read.release();
+        self.write.release();
+        self.spare = HeaderMap::new();
+        self.lines = Lines::new();
+    }
+
+    /// The socket, and what was read of it and not taken.
+    pub fn into_parts(mut self) -> (S, Bytes) {
+        (self.socket, self.read.bytes().split().freeze())
+    }
+}
+
+impl<B: Body<Data = Bytes>> Sending<B> {
+    /// Writes `frame`; whether it was the last.
+    fn take(&mut self, frame: Option<Frame<Bytes>>, out: &mut WriteBuffer) -> bool {
+        let Some(frame) = frame else {
+            if self.left.is_none() {
+                chunked::write_end(out.flat(), None);
+            }
+            return true;
+        };
+        let data = match frame.into_data() {
+            Ok(data) => data,
+            Err(frame) => {
+                let trailers = frame.into_trailers().ok();
+                if self.left.is_none() && trailers.is_some() {
+                    chunked::write_end(out.flat(), trailers.as_ref());
+                }
+                return trailers.is_some();
+            }
+        };
+        match &mut self.left {
+            Some(left) => {
+                // Never more than was said: it would be the next request.
+                let fits = usize::try_from(*left).map_or(data.len(), |left| left.min(data.len()));
+                *left -= fits as u64;
+                let over = fits < data.len();
+                if fits > 0 {
+                    out.push(data.slice(..fits));
+                }
+                over || *left == 0
+            }
+            None => {
+                if !data.is_empty() {
+                    chunked::write_size(out.flat(), data.len());
+                    out.push(data);
+                    out.flat().extend_from_slice(chunked::CHUNK_END);
+                }
+                if self.body.is_end_stream() {
+                    chunked::write_end(out.flat(), None);
+                    return true;
+                }
+                false
+            }
+        }
+    }
+}
+
+/// What the head of an answer may hold. Servers that end lines with LF alone exist, and always have.
+const HEAD: Bounds = Bounds { bytes: 64 * 1024, lines: 101, bare_lf: true };
+/// Interim answers before an answer.
+const INTERIM: u16 = 1000;
+/// Bytes of a request's body that may wait to be written.
+const AHEAD: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests;
