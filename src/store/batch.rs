@@ -3,6 +3,7 @@
 //! A shared store is a thread of its own with a queue in front. Requests on any worker put their claims on the queue
 //! and await an answer; a *lane* (one connection, one call in flight) takes whatever is there, merges equal requests,
 //! sends one call and hands the answers back. There is no timer in the way of a request: alone, it leaves at once.
+//! (Under load the next call waits for those who were just told and ask again: `gather`.)
 //!
 //! **Exact.** Each request's moment is the call's, which lies between its arrival and its answer, so the promises of
 //! one decision per call hold unchanged. The server decides and writes; it returns how each bucket stood *before* and

@@ -5,7 +5,7 @@
 use crate::limit::{Micros, Timestamp};
 
 /// Failures in a row after which the circuit opens. One lost reply is weather, three are a climate; at the default
-/// `answer_within` of 20 ms a frozen server costs requests 60 ms in all.
+/// `answer_within` of 20 ms a frozen server costs requests 60 ms in all, and 20 more where the first called by itself.
 pub const FAILURES_MAX: u32 = 3;
 /// The first wait between two probes of a server that is down.
 pub const PROBE_FIRST: Micros = Micros(50_000);

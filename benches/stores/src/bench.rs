@@ -75,7 +75,16 @@ pub fn limit(amount: u64, burst: u64) -> Arc<Limit> {
     })
 }
 
-/// The same, leased.
+/// Three limits, of which the first is [`limit`]: each has a larger burst than the one before it.
+pub fn three(amount: u64, burst: u64) -> Vec<Arc<Limit>> {
+    let of = |index: usize, name: &str| {
+        let one = limit(amount, burst.saturating_mul(index as u64 + 1));
+        Arc::new(Limit { name: name.into(), index, ..Limit::clone(&one) })
+    };
+    vec![of(0, "bench"), of(1, "larger"), of(2, "largest")]
+}
+
+/// As [`limit`], leased.
 pub fn leased(amount: u64, burst: u64) -> Arc<Limit> {
     Arc::new(Limit { lease: true, ..Limit::clone(&limit(amount, burst)) })
 }

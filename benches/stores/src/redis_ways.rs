@@ -11,13 +11,17 @@ use tollgate::limit::{Claim, Limit, Micros};
 use tollgate::store::redis::{Address, RedisOptions};
 use tollgate::store::{RemoteStore, Store};
 
-use crate::bench::{SPAN, Tally, closed_loop, key, leased, limit};
+use crate::bench::{SPAN, Tally, closed_loop, key, leased, limit, three};
 use crate::servers::Redis;
 
 /// The three classic ways, and ours.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Lua,
+    /// Three limits: a call for each, one after the other.
+    LuaEach,
+    /// Three limits in one script.
+    LuaAll,
     Racy,
     Watch,
     Ours,
@@ -43,6 +47,29 @@ redis.call('HMSET', KEYS[1], 'tokens', string.format('%.17g', tokens), 'ts', ARG
 redis.call('EXPIRE', KEYS[1], 3600)
 return allowed";
 
+/// The ways for requests with three limits.
+const SEVERAL: [(Way, &str); 3] = [
+    (Way::LuaEach, "Lua by EVALSHA, a call for each limit"),
+    (Way::LuaAll, "Lua by EVALSHA, one script for the three"),
+    (Way::Ours, "Tollgate"),
+];
+
+/// [`LUA`] for several buckets: all or none.
+const LUA_ALL: &str = "
+local rate, now, levels, allowed = tonumber(ARGV[1]), tonumber(ARGV[2]), {}, 1
+for i, key in ipairs(KEYS) do
+  local state = redis.call('HMGET', key, 'tokens', 'ts')
+  local burst = tonumber(ARGV[2 + i])
+  local tokens, ts = tonumber(state[1]) or burst, tonumber(state[2]) or now
+  levels[i] = math.min(burst, tokens + math.max(0, now - ts) * rate)
+  if levels[i] < 1 then allowed = 0 end
+end
+for i, key in ipairs(KEYS) do
+  redis.call('HMSET', key, 'tokens', string.format('%.17g', levels[i] - allowed), 'ts', ARGV[2])
+  redis.call('EXPIRE', key, 3600)
+end
+return allowed";
+
 fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
@@ -53,7 +80,7 @@ struct Tools {
     connection: MultiplexedConnection,
     script: Arc<Script>,
     store: Arc<RemoteStore>,
-    limit: Arc<Limit>,
+    limits: Vec<Arc<Limit>>,
     rate: f64,
     burst: f64,
     tally: Arc<Tally>,
@@ -66,6 +93,25 @@ impl Tools {
                 Tally::count(&self.tally.calls, 1);
                 let mut call = self.script.key(key);
                 call.arg(self.rate).arg(self.burst).arg(now());
+                call.invoke_async::<i64>(&mut self.connection).await? == 1
+            }
+            Way::LuaEach => {
+                let mut granted = true;
+                for place in 1..=3 {
+                    Tally::count(&self.tally.calls, 1);
+                    let mut call = self.script.key(format!("{key}:{place}"));
+                    call.arg(self.rate).arg(self.burst * f64::from(place)).arg(now());
+                    granted &= call.invoke_async::<i64>(&mut self.connection).await? == 1;
+                }
+                granted
+            }
+            Way::LuaAll => {
+                Tally::count(&self.tally.calls, 1);
+                let mut call = self.script.prepare_invoke();
+                call.arg(self.rate).arg(now());
+                for place in 1..=3 {
+                    call.key(format!("{key}:{place}")).arg(self.burst * f64::from(place));
+                }
                 call.invoke_async::<i64>(&mut self.connection).await? == 1
             }
             Way::Racy => {
@@ -98,8 +144,12 @@ impl Tools {
                 }
             }
             Way::Ours | Way::Leased => {
-                let claim = Claim { limit: &self.limit, key: key.as_bytes(), cost: 1, enforced: true };
-                match self.store.draw(&[claim]).await {
+                let claim = |limit| Claim { limit, key: key.as_bytes(), cost: 1, enforced: true };
+                let drawn = match self.limits.as_slice() {
+                    [a, b, c] => self.store.draw(&[claim(a), claim(b), claim(c)]).await,
+                    limits => self.store.draw(&[claim(&limits[0])]).await,
+                };
+                match drawn {
                     Ok(draw) => draw.granted,
                     Err(_) => {
                         Tally::count(&self.tally.errors, 1);
@@ -132,6 +182,18 @@ struct Run {
 }
 
 async fn run(url: &str, way: Way, per_user: bool, tasks: usize, amount: u64, burst: u64, span: Duration) -> Run {
+    let limits = vec![if way == Way::Leased { leased(amount, burst) } else { limit(amount, burst) }];
+    run_on(url, way, per_user, tasks, (amount, burst, limits), span).await
+}
+
+async fn run_on(
+    url: &str,
+    way: Way,
+    per_user: bool,
+    tasks: usize,
+    (amount, burst, limits): (u64, u64, Vec<Arc<Limit>>),
+    span: Duration,
+) -> Run {
     let client = Client::open(url).expect("an address");
     let shared = client.get_multiplexed_async_connection().await.expect("a connection");
     let options = RedisOptions {
@@ -148,9 +210,9 @@ async fn run(url: &str, way: Way, per_user: bool, tasks: usize, amount: u64, bur
     let tally = Arc::new(Tally::default());
     let tools = Tools {
         connection: shared,
-        script: Arc::new(Script::new(LUA)),
+        script: Arc::new(Script::new(if way == Way::LuaAll { LUA_ALL } else { LUA })),
         store: store.clone(),
-        limit: if way == Way::Leased { leased(amount, burst) } else { limit(amount, burst) },
+        limits,
         rate: amount as f64,
         burst: burst as f64,
         tally: tally.clone(),
@@ -221,6 +283,19 @@ pub fn compare(only: Option<usize>, way: &str) {
         for tasks in [1, 16, 64, 256].into_iter().filter(|tasks| only.is_none_or(|only| *tasks == only)) {
             for (way, name) in ways() {
                 let run = runtime().block_on(run(&server.url(), way, per_user, tasks, 1_000_000, 1_000_000, SPAN));
+                let workload = if per_user { "per_user" } else { "hot_key" };
+                println!("| {name} | {workload} | {tasks} | {:.0} | {:.4} | {:.2} |", run.nanos, run.calls, run.cpu);
+                server.ask("FLUSHALL");
+            }
+        }
+    }
+    println!("\n## Redis, three limits a request, everything allowed\n");
+    println!("| way | workload | tasks | ns/op | redis_calls/req | Redis CPU us/req |\n|---|---|---|---|---|---|");
+    for per_user in [false, true] {
+        for tasks in [1, 64, 256].into_iter().filter(|tasks| only.is_none_or(|only| *tasks == only)) {
+            for (way, name) in SEVERAL.into_iter().filter(|(_, name)| way.is_empty() || way == *name) {
+                let limits = (1_000_000, 1_000_000, three(1_000_000, 1_000_000));
+                let run = runtime().block_on(run_on(&server.url(), way, per_user, tasks, limits, SPAN));
                 let workload = if per_user { "per_user" } else { "hot_key" };
                 println!("| {name} | {workload} | {tasks} | {:.0} | {:.4} | {:.2} |", run.nanos, run.calls, run.cpu);
                 server.ask("FLUSHALL");

@@ -126,7 +126,11 @@ async fn work<L: Link>(
                 _ = housekeeping.tick() => {
                     shared.heartbeat();
                     let (link, connection) = (link.clone(), connection.clone());
-                    chore.begin(async move { link.housekeep(&connection).await })
+                    match chore.begin(async move { link.housekeep(&connection).await }) {
+                        // That it has begun says nothing of the server.
+                        Ok(()) => continue,
+                        late => late,
+                    }
                 }
             }
         };

@@ -1,7 +1,9 @@
 //! The queue and its calls on a server that is made up.
 
+use std::pin::pin;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
 
 use super::flight::flush;
 use super::*;
@@ -160,4 +162,26 @@ async fn peeks(shared: &Shared) {
         }
         tokio::task::yield_now().await;
     }
+}
+
+#[test]
+fn a_lane_that_gathers_goes_on_when_enough_are_queued_or_its_time_is_over() {
+    let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
+    shared.lanes_up.store(1, Ordering::Relaxed);
+    let (names, limit) = (Names::new(b"secret"), bucket(10));
+    assert_eq!(shared.gather(3, Duration::from_micros(30)), 0, "nobody comes");
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..3 {
+                // Asked and left: it stays in the queue.
+                let mut asked = pin!(shared.ask(wants(&names, &limit), false));
+                let polled = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                assert!(polled.is_pending());
+            }
+        });
+        assert_eq!(shared.gather(3, Duration::from_secs(60)), 3);
+    });
+    assert_eq!(shared.gather(3, Duration::from_secs(60)), 3);
+    assert!(start.elapsed() < Duration::from_secs(50), "it was told");
 }
