@@ -107,6 +107,10 @@ impl Core {
         } else {
             Arc::new(shared_store::open(config.store.as_ref(), &config.policy.limits, &self.gateway.clock)?)
         };
+        if Arc::ptr_eq(&backend, &state.backend) {
+            let (before, limits) = (&state.in_force.policy.limits, &config.policy.limits);
+            shared_store::change_limits(config.store.as_ref(), &backend, before, limits)?;
+        }
         if let (Some(tls), Some(settings)) = (&self.tls, mapped::tls(&config.server)) {
             tls.reload(&settings).map_err(|error| error.to_string())?;
         }

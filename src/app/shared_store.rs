@@ -28,8 +28,7 @@ pub(super) fn open(store: Option<&Store>, limits: &[Arc<Limit>], clock: &Clock) 
     let url = with_credentials(store)?;
     let key_secret = store.key_secret.expose().as_bytes().to_vec();
     let tls = tls(store)?;
-    let day_long = |limit: &Arc<Limit>| limit.placement == Placement::Shared && period(limit) >= DAY;
-    let long_quotas = limits.iter().any(day_long);
+    let long_quotas = has_long_quotas(limits);
     let opened = match store.kind {
         StoreKind::Redis => RedisOptions {
             address: Address::parse(&url)
@@ -65,6 +64,36 @@ pub(super) fn open(store: Option<&Store>, limits: &[Arc<Limit>], clock: &Clock) 
         refuse_what_loses_buckets(&opened)?;
     }
     Ok(Backend::Remote(opened.with_replicas(store.replicas)))
+}
+
+/// Limits change while the store stays as it is: the audit minds whether some of a day or longer are among them now.
+/// The error is what is refused; then nothing has changed.
+pub(super) fn change_limits(
+    settings: Option<&Store>,
+    store: &Backend,
+    before: &[Arc<Limit>],
+    limits: &[Arc<Limit>],
+) -> Result<(), String> {
+    let (Some(settings), Some(store)) = (settings, store.remote()) else { return Ok(()) };
+    let (had, has) = (has_long_quotas(before), has_long_quotas(limits));
+    if had == has {
+        return Ok(());
+    }
+    let audited = wait_for(store.audit_again(has, AUDIT_WITHIN))?;
+    if !audited {
+        tracing::warn!("the shared store did not answer: its settings are not audited for the new limits");
+    } else if settings.audit == Audit::Refuse
+        && has
+        && let Err(refused) = no_refusal(store)
+    {
+        wait_for(store.audit_again(had, AUDIT_WITHIN))?;
+        return Err(refused);
+    }
+    Ok(())
+}
+
+fn has_long_quotas(limits: &[Arc<Limit>]) -> bool {
+    limits.iter().any(|limit| limit.placement == Placement::Shared && period(limit) >= DAY)
 }
 
 /// What leases have brought and cost, and how much may lie idle in them.
@@ -118,20 +147,30 @@ fn tls(store: &Store) -> Result<Tls, String> {
 
 /// The audit's refusals, as an error; the store's own thread says the warnings.
 fn refuse_what_loses_buckets(store: &RemoteStore) -> Result<(), String> {
+    if !wait_for(store.ready(AUDIT_WITHIN))? {
+        tracing::warn!("the shared store did not answer at the start: its settings are not audited");
+    }
+    no_refusal(store)
+}
+
+/// Waits for what a store does on its own thread.
+fn wait_for(done: impl Future<Output = bool> + Send) -> Result<bool, String> {
     // A thread of its own, as whoever starts the gateway may be in a runtime already, where none can be waited for.
     let waited = std::thread::scope(|scope| {
         let wait = scope.spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-            Ok::<_, std::io::Error>(runtime.block_on(store.ready(AUDIT_WITHIN)))
+            Ok::<_, std::io::Error>(runtime.block_on(done))
         });
         wait.join()
     });
     match waited {
-        Ok(Ok(true)) => {}
-        Ok(Ok(false)) => tracing::warn!("the shared store did not answer at the start: its settings are not audited"),
-        Ok(Err(error)) => return Err(error.to_string()),
-        Err(_) => return Err("the audit did not end well".to_owned()),
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("the audit did not end well".to_owned()),
     }
+}
+
+fn no_refusal(store: &RemoteStore) -> Result<(), String> {
     let refusals: Vec<String> = store
         .findings()
         .into_iter()

@@ -71,6 +71,7 @@ impl PostgresOptions {
     /// When the address is none, or the thread or its runtime cannot be made.
     pub fn start(self) -> std::io::Result<RemoteStore> {
         let shared = Arc::new(Shared::new(self.clock.clone(), self.answer_within, self.local_refusals));
+        shared.mind_long_quotas(self.long_quotas);
         let key_secret = self.key_secret.clone();
         let link = PostgresLink::new(self, shared.clone()).map_err(std::io::Error::other)?;
         RemoteStore::start("store-postgres", &key_secret, shared, link)

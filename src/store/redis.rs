@@ -49,8 +49,9 @@ impl RedisOptions {
     pub fn start(self) -> std::io::Result<RemoteStore> {
         let mut shared = Shared::new(self.clock.clone(), self.answer_within, self.local_refusals);
         shared.leases = Some(Arc::new(Leases::new(self.clock.clone(), self.address.is_cluster())));
+        shared.mind_long_quotas(self.long_quotas);
         let shared = Arc::new(shared);
-        let link = RedisLink::new(self.address, self.clock, self.pinned, shared.clone(), self.long_quotas);
+        let link = RedisLink::new(self.address, self.clock, self.pinned, shared.clone());
         let own = Connections::new(link.clone());
         let store = RemoteStore::start("store-redis", &self.key_secret, shared, link)?;
         Ok(store.with_calls_in_place(Box::new(own)))

@@ -79,9 +79,16 @@ impl RemoteStore {
         &self.shared.counters
     }
 
-    /// What the start-up audit of the server found; empty before the first connection.
+    /// What the last audit of the server found; empty before the first connection.
     pub fn findings(&self) -> Vec<Finding> {
         self.shared.findings()
+    }
+
+    /// Audits the server again, as limits have changed: from now on some of a day or longer live there, or none do.
+    /// Waits for it, at most `bound`; whether it was done. What is found is warned of, if it was not before.
+    pub async fn audit_again(&self, long_quotas: bool, bound: Duration) -> bool {
+        self.shared.mind_long_quotas(long_quotas);
+        tokio::time::timeout(bound, self.shared.audit_again()).await.is_ok()
     }
 
     /// What leases have brought and cost; `None`: this store leases nothing.

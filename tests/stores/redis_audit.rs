@@ -1,7 +1,8 @@
 //! `audit = "refuse"`: a gateway does not start on a Redis that would lose its buckets, and says why.
 
-use std::io::Read;
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use crate::servers::{Redis, available, free_port};
@@ -20,14 +21,7 @@ fn refusal_as(server: &Redis, user: &str, audit: &str, rate: &str) -> Option<Str
         _ => format!("username = \"{user}\"\npassword_file = \"password\"\n"),
     };
     std::fs::write(home.path().join("password"), "hunter2").unwrap();
-    let text = format!(
-        "[server]\nlisten = \"127.0.0.1:{}\"\nworkers = 1\n\
-         [store]\nkind = \"redis\"\nurl = \"{}\"\nwhen_down = \"refuse\"\nkey_secret_file = \"secret\"\naudit = \"{audit}\"\n{login}\
-         [limits.total]\nper = \"everyone\"\nrate = \"{rate}\"\n\
-         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\"]\n",
-        free_port(),
-        server.url()
-    );
+    let text = configuration(server, audit, rate, &login, free_port());
     let file = home.path().join("gateway.toml");
     std::fs::write(&file, text).unwrap();
     std::fs::write(home.path().join("secret"), "a secret that gateways share").unwrap();
@@ -62,6 +56,93 @@ fn refusal_as(server: &Redis, user: &str, audit: &str, rate: &str) -> Option<Str
             return Some(said);
         }
     }
+}
+
+fn configuration(server: &Redis, audit: &str, rate: &str, login: &str, port: u16) -> String {
+    format!(
+        "[server]\nlisten = \"127.0.0.1:{port}\"\nworkers = 1\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+         [store]\nkind = \"redis\"\nurl = \"{}\"\nwhen_down = \"refuse\"\nkey_secret_file = \"secret\"\naudit = \"{audit}\"\n{login}\
+         [limits.total]\nper = \"everyone\"\nrate = \"{rate}\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\"]\n",
+        server.url()
+    )
+}
+
+/// A gateway whose file changes under it, and what it says.
+struct Running {
+    child: Child,
+    home: tempfile::TempDir,
+    port: u16,
+    said: Receiver<String>,
+}
+
+impl Running {
+    fn start(server: &Redis, audit: &str, rate: &str) -> Self {
+        let (home, port) = (tempfile::tempdir().unwrap(), free_port());
+        std::fs::write(home.path().join("secret"), "a secret that gateways share").unwrap();
+        let file = home.path().join("gateway.toml");
+        std::fs::write(&file, configuration(server, audit, rate, "", port)).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .arg("run")
+            .arg("--config")
+            .arg(&file)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (says, said) = std::sync::mpsc::channel();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| says.send(line)));
+        let running = Self { child, home, port, said };
+        running.wait_for("listening");
+        running
+    }
+
+    fn change(&self, server: &Redis, audit: &str, rate: &str) {
+        let text = configuration(server, audit, rate, "", self.port);
+        std::fs::write(self.home.path().join("gateway.toml"), text).unwrap();
+    }
+
+    /// What it has said until it says `words`.
+    fn wait_for(&self, words: &str) -> String {
+        let mut all = String::new();
+        while !all.contains(words) {
+            match self.said.recv_timeout(Duration::from_secs(30)) {
+                Ok(line) => all += &format!("{line}\n"),
+                Err(error) => panic!("no {words:?} ({error}): {all}"),
+            }
+        }
+        all
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_first_day_long_quota_that_a_reload_brings_is_audited_too() {
+    if !available("redis-server") {
+        return;
+    }
+    let forgetful = Redis::start();
+    let strict = Running::start(&forgetful, "refuse", "10/second");
+    strict.change(&forgetful, "refuse", "1000/day");
+    let said = strict.wait_for("audit = \"refuse\"");
+    assert!(said.contains("configuration in force stays") && said.contains("append-only"), "{said}");
+    // What the operator mends is seen by the next reload, without a new connection.
+    assert!(forgetful.ask("CONFIG SET appendonly yes").contains("OK"));
+    strict.change(&forgetful, "refuse", "1001/day");
+    strict.wait_for("the new configuration is in force");
+
+    let forgetful = Redis::start();
+    let lenient = Running::start(&forgetful, "warn", "10/second");
+    lenient.change(&forgetful, "warn", "1000/day");
+    let said = lenient.wait_for("the new configuration is in force");
+    assert!(said.contains("append-only") && said.contains("Refusal"), "{said}");
 }
 
 #[test]

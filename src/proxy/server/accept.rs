@@ -91,9 +91,7 @@ impl Ears {
                     Err(error) => return Poll::Ready(Err(error)),
                 }
             },
-            Self::Unix(socket) => {
-                socket.poll_accept(context).map_ok(|(stream, _)| (Plain::Unix(stream), None))
-            }
+            Self::Unix(socket) => socket.poll_accept(context).map_ok(|(stream, _)| (Plain::Unix(stream), None)),
         }
     }
 }

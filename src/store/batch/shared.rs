@@ -45,8 +45,13 @@ pub(crate) struct Shared {
     pub(super) suspect: AtomicBool,
     pub(super) last_error: Mutex<String>,
     pub(super) connected: Notify,
-    /// What the start-up audit of the server found.
+    /// What the last audit of the server found.
     findings: Mutex<Vec<Finding>>,
+    /// Whether limits of a day or longer live here, which the audit minds.
+    long_quotas: AtomicBool,
+    /// Whether the next turn of housekeeping is to audit the server again.
+    audit_again: AtomicBool,
+    audited: Notify,
 }
 
 /// A concurrency limit's bucket and the places held in it.
@@ -80,6 +85,9 @@ impl Shared {
             last_error: Mutex::default(),
             connected: Notify::new(),
             findings: Mutex::default(),
+            long_quotas: AtomicBool::new(false),
+            audit_again: AtomicBool::new(false),
+            audited: Notify::new(),
         }
     }
 
@@ -208,6 +216,30 @@ impl Shared {
         for finding in findings.iter().filter(|finding| !known.contains(finding)) {
             tracing::warn!(weight = ?finding.weight, "the shared store: {}", finding.message);
         }
+        self.audited.notify_waiters();
+    }
+
+    /// Whether limits of a day or longer live here.
+    pub(crate) fn has_long_quotas(&self) -> bool {
+        self.long_quotas.load(Ordering::Relaxed)
+    }
+
+    /// Says whether limits of a day or longer live here, as of the next audit.
+    pub(crate) fn mind_long_quotas(&self, long: bool) {
+        self.long_quotas.store(long, Ordering::Relaxed);
+    }
+
+    /// Has the server audited again by the next turn of housekeeping, and waits for it; the caller puts a bound around it.
+    pub(crate) async fn audit_again(&self) {
+        let mut audited = pin!(self.audited.notified());
+        audited.as_mut().enable();
+        self.audit_again.store(true, Ordering::Release);
+        audited.await;
+    }
+
+    /// Whether this turn of housekeeping is to audit the server.
+    pub(crate) fn is_audit_due(&self) -> bool {
+        self.audit_again.swap(false, Ordering::AcqRel)
     }
 
     /// What the last audit found; empty before the first connection.

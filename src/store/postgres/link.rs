@@ -106,12 +106,11 @@ impl PostgresLink {
             created.map_err(|error| format!("the table and functions cannot be made: {}", words(&error)))?;
             facts = Facts::ask(&client).await.map_err(told)?;
         }
-        let synchronous = self.options.synchronous_commit;
-        let ours = self.options.clock.now().as_micros();
-        self.shared.audited(facts.audit(ours, synchronous, self.options.long_quotas));
+        self.audited(&facts);
         if let Some(obstacle) = facts.obstacle() {
             return Err(obstacle);
         }
+        let synchronous = self.options.synchronous_commit;
         // What is not logged waits for no disk.
         let plain = facts.isolation == "read committed" && !facts.read_only && (synchronous || !facts.logged());
         Ok(Session {
@@ -121,6 +120,11 @@ impl PostgresLink {
             swept: Cell::default(),
             begin: (!plain).then(|| self.begin()),
         })
+    }
+
+    fn audited(&self, facts: &Facts) {
+        let (ours, synchronous) = (self.options.clock.now().as_micros(), self.options.synchronous_commit);
+        self.shared.audited(facts.audit(ours, synchronous, self.shared.has_long_quotas()));
     }
 
     /// Opens a transaction with what we need of it, whatever the database's defaults. A gateway that stops in the middle
@@ -398,6 +402,10 @@ impl Link for PostgresLink {
                         WHERE id <> $1 AND seen > clock_timestamp() - interval '10 seconds'";
             let replicas: i64 = self.chore(session, beat, &[(&self.id, Type::INT8)]).await?.try_get(0)?;
             self.shared.replicas.store(u32::try_from(replicas).unwrap_or(u32::MAX), Ordering::Relaxed);
+            if self.shared.is_audit_due() {
+                let _turn = session.turn.lock().await;
+                self.audited(&Facts::ask(&session.client).await?);
+            }
             if self.options.pinned.is_some() {
                 // The server's clock says nothing of rows that were dated by another.
                 return Ok(());

@@ -42,7 +42,6 @@ pub(super) struct RedisLink {
     script: Script,
     bucket_script: Script,
     heartbeat: Script,
-    long_quotas: bool,
     /// This gateway among others: 52 random bits.
     id: i64,
 }
@@ -91,13 +90,7 @@ impl ConnectionLike for Wire {
 }
 
 impl RedisLink {
-    pub(super) fn new(
-        address: Address,
-        clock: Clock,
-        pinned: Option<Clock>,
-        shared: Arc<Shared>,
-        long_quotas: bool,
-    ) -> Self {
+    pub(super) fn new(address: Address, clock: Clock, pinned: Option<Clock>, shared: Arc<Shared>) -> Self {
         // redis-rs takes the process's default; a second call changes nothing.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         Self {
@@ -108,7 +101,6 @@ impl RedisLink {
             script: Script::new(DRAW),
             bucket_script: Script::new(DRAW_BUCKET),
             heartbeat: Script::new(HEARTBEAT_SCRIPT),
-            long_quotas,
             id: signed(fastrand::u64(1..1 << 52)),
         }
     }
@@ -156,11 +148,12 @@ impl RedisLink {
         }
     }
 
-    /// Who answers, whether it may be written to, and what the audit says of it.
-    async fn greet(&self, wire: &mut Wire) -> Result<(i64, i64), String> {
+    /// Audits the server; its INFO and its clock, if it tells.
+    async fn look(&self, wire: &mut Wire) -> Result<Option<(String, u64)>, RedisError> {
         if matches!(wire, Wire::Cluster(_)) {
-            // Each node has its own history; fail-over rules by fingerprint need one server.
-            return Ok((0, 0));
+            // Each node has its own history and settings.
+            self.shared.audited(Vec::new());
+            return Ok(None);
         }
         let info: Result<String, RedisError> = redis::cmd("INFO").query_async(wire).await;
         let info = match info {
@@ -168,10 +161,21 @@ impl RedisLink {
             // A user who may not read INFO can still draw; the audit and the fail-over rule are then blind.
             Err(error) if error.code() == Some("NOPERM") => {
                 self.shared.audited(vec![blind()]);
-                return Ok((0, 0));
+                return Ok(None);
             }
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error),
         };
+        let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(wire).await?;
+        let server = seconds * 1_000_000 + micros;
+        let (ours, long_quotas) = (self.clock.now().as_micros(), self.shared.has_long_quotas());
+        self.shared.audited(audit(&fields(&info), server, ours, long_quotas));
+        Ok(Some((info, server)))
+    }
+
+    /// Who answers, whether it may be written to, and what the audit says of it.
+    async fn greet(&self, wire: &mut Wire) -> Result<(i64, i64), String> {
+        // Fail-over rules by fingerprint need one server.
+        let Some((info, server)) = self.look(wire).await.map_err(|error| error.to_string())? else { return Ok((0, 0)) };
         let fields = fields(&info);
         if fields.get("role").is_some_and(|role| *role != "master") {
             return Err("it is a replica, not the primary".into());
@@ -179,10 +183,6 @@ impl RedisLink {
         if fields.get("loading").is_some_and(|loading| *loading != "0") {
             return Err("it is loading its data".into());
         }
-        let (seconds, micros): (u64, u64) =
-            redis::cmd("TIME").query_async(wire).await.map_err(|error| error.to_string())?;
-        let server = seconds * 1_000_000 + micros;
-        self.shared.audited(audit(&fields, server, self.clock.now().as_micros(), self.long_quotas));
         let fingerprint = fingerprint(fields.get("run_id"), fields.get("master_replid"));
         let server = self.pinned.as_ref().map_or(server, |clock| clock.now().as_micros());
         let epoch: Result<u64, RedisError> = async {
@@ -304,6 +304,9 @@ impl Link for RedisLink {
         let replicas: u32 =
             heartbeat.arg(self.id).arg(REPLICA_SECONDS).invoke_async(&mut wire).await.map_err(trouble)?;
         self.shared.replicas.store(replicas, Ordering::Relaxed);
+        if self.shared.is_audit_due() {
+            self.look(&mut wire).await.map_err(trouble)?;
+        }
         Ok(())
     }
 
