@@ -67,7 +67,19 @@ impl Packed {
     /// `now` in ticks since the epoch. A word at or below it is a full bucket: a free slot.
     #[inline(always)]
     pub fn ticks(&self, now: Timestamp) -> u64 {
-        now.since(self.epoch).0.min(SPAN_MAX) * self.n
+        self.ticks_after(self.elapsed(now))
+    }
+
+    /// How long its time has run: the same for all of one epoch.
+    #[inline(always)]
+    pub(crate) fn elapsed(&self, now: Timestamp) -> Micros {
+        Micros(now.since(self.epoch).0.min(SPAN_MAX))
+    }
+
+    /// The ticks in what [`Packed::elapsed`] says.
+    #[inline(always)]
+    pub(crate) fn ticks_after(&self, elapsed: Micros) -> u64 {
+        elapsed.0 * self.n
     }
 
     /// What `cost` comes to; `None`: more than the bucket can ever pay.

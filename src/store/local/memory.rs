@@ -2,36 +2,52 @@
 
 use std::sync::atomic::AtomicU64;
 
-use super::set::{Set, WORDS};
+use super::set::{LINES, Line, Set, WORDS};
 
 /// A fixed number of sets.
 ///
 /// The allocator is asked for zeroed memory of ordinary alignment, which it takes from the system untouched; asked for
-/// 64-byte alignment it would clear the pages itself and so occupy all of them at once. Hence a few spare words and an
+/// that of a set it would clear the pages itself and so occupy all of them at once. Hence a few spare words and an
 /// offset.
 #[derive(Debug)]
 pub(crate) struct Sets {
     words: Box<[AtomicU64]>,
     offset: usize,
-    count: usize,
+    lines: usize,
 }
 
 impl Sets {
     pub(crate) fn new(count: usize) -> Self {
-        let words = zeroed(count * WORDS + WORDS - 1);
-        let offset = words.as_ptr().align_offset(size_of::<[AtomicU64; WORDS]>());
+        let spare = LINES * WORDS;
+        let words = zeroed(count * spare + spare - 1);
+        let offset = words.as_ptr().align_offset(size_of::<[AtomicU64; LINES * WORDS]>());
         // `align_offset` may refuse to answer; unaligned sets straddle lines but work.
-        Self { words, offset: if offset < WORDS { offset } else { 0 }, count }
+        Self { words, offset: if offset < spare { offset } else { 0 }, lines: count * LINES }
     }
 
+    /// How many sets there are.
     pub(crate) fn len(&self) -> usize {
-        self.count
+        self.lines / LINES
     }
 
+    /// How many lines there are.
+    #[inline(always)]
+    pub(crate) fn lines(&self) -> usize {
+        self.lines
+    }
+
+    #[inline(always)]
+    pub(crate) fn line(&self, line: usize) -> Line<'_, AtomicU64> {
+        let words = self.words[self.offset + line * WORDS..].first_chunk();
+        Line::new(words.expect("as many lines as there are words for"))
+    }
+
+    /// The set of a line, as the keys see it that belong to that line.
     #[inline]
-    pub(crate) fn get(&self, index: usize) -> Set<'_, AtomicU64> {
-        let (sets, _) = self.words[self.offset..].as_chunks::<WORDS>();
-        Set::new(&sets[index])
+    pub(crate) fn of_line(&self, line: usize) -> Set<'_, AtomicU64> {
+        let (lines, _) = self.words[self.offset..].as_chunks::<WORDS>();
+        let lines = lines[line - line % LINES..].first_chunk();
+        Set::new(lines.expect("lines come in sets"), line % LINES)
     }
 }
 

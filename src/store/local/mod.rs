@@ -112,15 +112,21 @@ impl LocalStore {
 
     #[inline(never)]
     fn draw_several(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
-        if let Ok(three) = <&[Claim<'_>; 3]>::try_from(claims) {
-            self.draw_known(three, now)
+        // Written where it is wanted, as in [`alone`].
+        let mut draw = Draw::default();
+        let drawn = if let Ok(three) = <&[Claim<'_>; 3]>::try_from(claims) {
+            self.draw_together(three, now, &mut draw)
         } else if let Ok(two) = <&[Claim<'_>; 2]>::try_from(claims) {
-            self.draw_known(two, now)
+            self.draw_together(two, now, &mut draw)
         } else if let Ok(four) = <&[Claim<'_>; 4]>::try_from(claims) {
-            self.draw_known(four, now)
+            self.draw_together(four, now, &mut draw)
         } else {
-            self.draw_any(claims, now)
+            false
+        };
+        if !drawn {
+            draw = self.draw_any(claims, now);
         }
+        draw
     }
 
     /// Draws from buckets of which nothing is known.

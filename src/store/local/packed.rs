@@ -1,13 +1,14 @@
 //! Token buckets in one word each: sixteen bytes a key, one cache line a decision, fixed memory.
 //!
-//! A key belongs to one set of four slots. A bucket that is full again is a free slot, so nothing is swept and no list
-//! is kept. When all four slots still owe something, a newcomer takes the one that owes least **and inherits its
-//! debt** (Space-Saving; Metwally, Agrawal, El Abbadi 2005).
+//! A key belongs to one set of eight slots, in two lines of which one is its own ([`super::set`]). A bucket that is full again
+//! is a free slot, so nothing is swept and no list is kept. When all eight slots still owe something, a newcomer takes the
+//! one that owes least **and inherits its debt** (Space-Saving; Metwally, Agrawal, El Abbadi 2005).
 //!
 //! *Nobody gains by being forgotten.* Without refunds a slot's arrival time only grows: a draw moves it on, and a
 //! newcomer starts from it. So the smallest arrival time of a set never decreases. A key forgotten with debt m was
-//! the smallest then; when it comes back it finds either a slot that is free, so that m is past, or four that
-//! owe at least m, of which it inherits the least. This needs one set per key: with a choice of two it fails.
+//! the smallest then; when it comes back it finds either a slot that is free, so that m is past, or eight that
+//! owe at least m, of which it inherits the least. (A full bucket that is forgotten need not be the smallest: it owes
+//! nothing, and time does not go back.) This needs one set per key: with a choice of two it fails.
 //!
 //! *One step.* Because it only grows, a grant to a known key is one compare-and-exchange of its arrival time, lock and
 //! write in one ([`super::set`]).
@@ -20,11 +21,11 @@ use std::sync::{Arc, OnceLock};
 
 use crate::limit::bucket::{Granted, Judged, Refused, Report, State};
 use crate::limit::packed::Packed;
-use crate::limit::{Algorithm, Change, Standing, Timestamp, Verdict};
+use crate::limit::{Algorithm, Change, Micros, Standing, Timestamp, Verdict};
 
 use super::Tally;
 use super::memory::{Sets, zeroed};
-use super::set::{LATEST, Locked, SLOTS, Seen, Set};
+use super::set::{LATEST, LINES, Line, Locked, SLOTS, Seen};
 use super::table::{Moving, Table};
 
 /// The buckets of one limit.
@@ -45,8 +46,8 @@ pub(crate) struct PackedTable {
 impl PackedTable {
     /// A table of at most `memory` bytes for the buckets that `packed` counts.
     pub(crate) fn new(algorithm: Algorithm, packed: Packed, memory: usize, floors: bool) -> Self {
-        let line = size_of::<u64>() * 2 * SLOTS + if floors { size_of::<u64>() } else { 0 };
-        let sets = Sets::new((memory / line).max(1));
+        let set = size_of::<u64>() * 2 * SLOTS + if floors { size_of::<u64>() } else { 0 };
+        let sets = Sets::new((memory / set).max(1));
         Self {
             floors: floors.then(|| zeroed(sets.len())),
             algorithm,
@@ -88,15 +89,14 @@ impl PackedTable {
             return None;
         }
         let ticks = self.packed.ticks(now);
-        let set = self.sets.get(self.index(tag));
-        let seen = set.peek(tag)?;
+        let (line, seen) = self.peek(tag)?;
         match self.judge_plain(seen.arrival(), cost, ticks) {
             Err(Refused { retry_after }) if self.is_certain(seen) => {
                 let report = self.packed.plain_report(seen.arrival(), ticks);
                 Some(Standing::new(Verdict::Deny { retry_after }, report))
             }
             // The common case: nobody came in between, and what was worked out is written in the same step that finds it so.
-            Ok(Granted { wait, next }) if cost > 0 && self.advance(set, tag, seen, next) => {
+            Ok(Granted { wait, next }) if cost > 0 && self.advance(line, tag, seen, next) => {
                 Some(Standing::new(Verdict::Allow { wait }, self.packed.plain_report(next, ticks)))
             }
             _ => None,
@@ -105,15 +105,27 @@ impl PackedTable {
 
     /// Moves a bucket on if it is still as it was seen; whether it was.
     #[inline(always)]
-    fn advance(&self, set: Set<'_, AtomicU64>, tag: u64, seen: Seen, next: u64) -> bool {
+    fn advance(&self, line: Line<'_, AtomicU64>, tag: u64, seen: Seen, next: u64) -> bool {
         if self.floors.is_none() {
-            return set.advance(seen, next);
+            return line.advance(seen, next);
         }
-        let held = set.hold(tag, seen);
+        let held = line.hold(tag, seen);
         if held {
-            set.release(seen, next);
+            line.release(seen, next);
         }
         held
+    }
+
+    /// Where a known bucket is, and how it stands, read without a lock.
+    #[inline(always)]
+    fn peek(&self, tag: u64) -> Option<(Line<'_, AtomicU64>, Seen)> {
+        let home = self.line(tag);
+        let line = self.sets.line(home);
+        if let Some(seen) = line.peek(tag) {
+            return Some((line, seen));
+        }
+        let beyond = self.sets.line(beside(home));
+        beyond.peek(tag).map(|seen| (beyond, seen))
     }
 
     /// Whether what was seen owes no more than the bucket does: with floors a newcomer may owe less than the tenant
@@ -128,7 +140,7 @@ impl PackedTable {
         let mut slot = self.lock(tag, now)?;
         let verdict = slot.judge(cost);
         slot.commit();
-        Some(Standing::new(verdict, slot.report()))
+        Some(slot.standing(verdict))
     }
 
     /// Whether nothing ever lowers the rate of its buckets.
@@ -139,22 +151,29 @@ impl PackedTable {
 
     /// Where `tag` belongs.
     #[inline(always)]
-    pub(crate) fn site(&self, tag: u64) -> Site<'_> {
-        Site { table: self, set: self.sets.get(self.index(tag)), tag }
+    pub(crate) fn site(&self, tag: u64, elapsed: Micros) -> Site<'_> {
+        Site { table: self, line: self.sets.line(self.line(tag)), tag, ticks: self.packed.ticks_after(elapsed) }
+    }
+
+    /// How long its time has run, see [`Packed::elapsed`].
+    #[inline(always)]
+    pub(crate) fn elapsed(&self, now: Timestamp) -> Micros {
+        self.packed.elapsed(now)
     }
 
     /// The locked bucket of `tag`; `None`: it has moved.
     #[inline]
     pub(crate) fn lock(&self, tag: u64, now: Timestamp) -> Option<PackedSlot<'_>> {
-        let index = self.index(tag);
-        let mut set = self.sets.get(index).enter(|| self.closing.load(Ordering::SeqCst))?;
+        let line = self.line(tag);
+        let index = line / LINES;
+        let mut set = self.sets.of_line(line).enter(|| self.closing.load(Ordering::SeqCst))?;
         let ticks = self.packed.ticks(now);
         let (place, known, word) = match set.find(tag) {
             Some(place) => (place, true, set.hold(place)),
             None => {
-                let (place, smallest) = set.hold_smallest();
+                let (place, debt) = set.hold_for_newcomer(ticks);
                 let inherited = match &self.floors {
-                    None => smallest,
+                    None => debt,
                     Some(floors) => floors[index].load(Ordering::Relaxed),
                 };
                 (place, false, inherited.max(self.birth.load(Ordering::Relaxed)))
@@ -168,7 +187,7 @@ impl PackedTable {
         let _ = self.successor.set(Arc::clone(successor));
         self.closing.store(true, Ordering::SeqCst);
         for index in 0..self.sets.len() {
-            let set = self.sets.get(index);
+            let set = self.sets.of_line(index * LINES);
             // Untouched memory is left so: nobody is there, and whoever comes sees that the table is closing.
             if set.is_untouched() {
                 continue;
@@ -186,7 +205,7 @@ impl PackedTable {
     /// Shows every bucket to `visit`, set by set under the set's lock.
     pub(crate) fn visit(&self, now: Timestamp, visit: impl Fn(Moving)) {
         for index in 0..self.sets.len() {
-            let set = self.sets.get(index);
+            let set = self.sets.of_line(index * LINES);
             if !set.is_untouched()
                 && let Some(set) = set.lock()
             {
@@ -211,10 +230,12 @@ impl PackedTable {
         }
         let floor = match &self.floors {
             Some(floors) => floors[index].load(Ordering::Relaxed),
-            None => set.smallest().1,
+            None => set.smallest(),
         };
         if !congruent && let Some(level) = self.packed.unpack(floor, now) {
-            let (first, last) = span(index, self.sets.len());
+            let line = index * LINES;
+            let (first, _) = span(line, self.sets.lines());
+            let (_, last) = span(line + LINES - 1, self.sets.lines());
             to(Moving::Floor { first, last, state: State::Level(level) });
         }
     }
@@ -237,7 +258,7 @@ impl PackedTable {
             Moving::Floor { first, last, state: State::Level(level) } => {
                 debug_assert!(self.floors.is_some(), "a successor of another geometry keeps floors");
                 let word = self.packed.pack(level).min(LATEST);
-                for index in self.index(first)..=self.index(last) {
+                for index in self.line(first) / LINES..=self.line(last) / LINES {
                     if let Some(floors) = &self.floors {
                         floors[index].fetch_max(word, Ordering::Relaxed);
                     }
@@ -267,72 +288,84 @@ impl PackedTable {
         }
     }
 
+    /// The line that `tag` belongs to.
     #[inline(always)]
-    fn index(&self, tag: u64) -> usize {
-        place(tag, self.sets.len())
+    fn line(&self, tag: u64) -> usize {
+        place(tag, self.sets.lines())
     }
 }
 
-/// The set of `tag` among `sets`: the high bits, by multiplication.
+/// The other line of the set.
+#[inline(always)]
+fn beside(line: usize) -> usize {
+    line ^ 1
+}
+
+/// The place of `tag` among `places`: the high bits, by multiplication.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "less than the number of sets")]
-pub(crate) fn place(tag: u64, sets: usize) -> usize {
-    ((u128::from(tag) * sets as u128) >> 64) as usize
+#[expect(clippy::cast_possible_truncation, reason = "less than the number of places")]
+pub(crate) fn place(tag: u64, places: usize) -> usize {
+    ((u128::from(tag) * places as u128) >> 64) as usize
 }
 
 /// The first and last tag that [`place`] puts at `index`.
-#[expect(clippy::cast_possible_truncation, reason = "below 2^64 for an index below the number of sets")]
-pub(crate) fn span(index: usize, sets: usize) -> (u64, u64) {
-    let (index, sets) = (index as u128, sets as u128);
-    ((index << 64).div_ceil(sets) as u64, (((index + 1) << 64).div_ceil(sets) - 1) as u64)
+#[expect(clippy::cast_possible_truncation, reason = "below 2^64 for an index below the number of places")]
+pub(crate) fn span(index: usize, places: usize) -> (u64, u64) {
+    let (index, places) = (index as u128, places as u128);
+    ((index << 64).div_ceil(places) as u64, (((index + 1) << 64).div_ceil(places) - 1) as u64)
 }
 
-/// Where a bucket of a table that [is plain](PackedTable::is_plain) belongs.
-#[derive(Debug)]
+/// Where a bucket of a table that [is plain](PackedTable::is_plain) belongs, and when.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Site<'t> {
     table: &'t PackedTable,
-    set: Set<'t, AtomicU64>,
+    line: Line<'t, AtomicU64>,
     tag: u64,
+    ticks: u64,
 }
 
-impl Site<'_> {
-    /// Asks for its line, see [`Set::touch`].
+impl<'t> Site<'t> {
+    /// The bucket as it stands, read without a lock, if it is known and unlocked; whether it is. See [`Line::scan`].
     #[inline(always)]
-    pub(crate) fn touch(&self) -> u64 {
-        self.set.touch()
-    }
-
-    /// A known bucket as it stands, read without a lock; `None`: it must be locked to know.
-    #[inline(always)]
-    pub(crate) fn peek(&self) -> Option<Seen> {
-        self.set.peek(self.tag).filter(|seen| self.table.is_certain(*seen))
+    pub(crate) fn scan(&mut self) -> (bool, Seen) {
+        let (found, seen) = self.line.scan(self.tag);
+        if found {
+            return (found, seen);
+        }
+        self.line = self.table.sets.line(beside(self.table.line(self.tag)));
+        self.line.scan(self.tag)
     }
 
     /// What it would answer, and its arrival time then (the same, if nothing was taken).
     #[inline(always)]
-    pub(crate) fn judge(&self, seen: Seen, cost: u64, now: Timestamp) -> (Verdict, u64) {
-        match self.table.judge_plain(seen.arrival(), cost, self.table.packed.ticks(now)) {
+    pub(crate) fn judge(&self, seen: Seen, cost: u64) -> (Verdict, u64) {
+        match self.table.judge_plain(seen.arrival(), cost, self.ticks) {
             Ok(Granted { wait, next }) => (Verdict::Allow { wait }, if cost > 0 { next } else { seen.arrival() }),
             Err(Refused { retry_after }) => (Verdict::Deny { retry_after }, seen.arrival()),
         }
     }
 
-    /// Locks it if it is still as it was seen, see [`Set::hold`].
+    /// Locks it if it is still as it was seen, see [`Line::hold`].
     #[inline(always)]
     pub(crate) fn hold(&self, seen: Seen) -> bool {
-        self.set.hold(self.tag, seen)
+        self.line.hold(self.tag, seen)
     }
 
     /// Writes its arrival time and unlocks it.
     #[inline(always)]
     pub(crate) fn release(&self, seen: Seen, arrival: u64) {
-        self.set.release(seen, arrival);
+        self.line.release(seen, arrival);
     }
 
     /// How it stands with that verdict and that arrival time.
     #[inline(always)]
-    pub(crate) fn standing(&self, verdict: Verdict, arrival: u64, now: Timestamp) -> Standing {
-        Standing::new(verdict, self.table.packed.plain_report(arrival, self.table.packed.ticks(now)))
+    pub(crate) fn standing(&self, verdict: Verdict, arrival: u64) -> Standing {
+        Standing::new(verdict, self.table.packed.plain_report(arrival, self.ticks))
+    }
+
+    /// The bucket with its set locked; `None`: it has moved.
+    pub(crate) fn lock(&self, now: Timestamp) -> Option<PackedSlot<'t>> {
+        self.table.lock(self.tag, now)
     }
 }
 
@@ -367,6 +400,12 @@ impl PackedSlot<'_> {
     #[inline]
     pub(crate) fn report(&self) -> Report {
         self.table.packed.report(self.word, self.ticks)
+    }
+
+    /// How it stands, with that verdict.
+    #[inline]
+    pub(crate) fn standing(&self, verdict: Verdict) -> Standing {
+        Standing::new(verdict, self.report())
     }
 
     /// Writes what [`PackedSlot::judge`] worked out.

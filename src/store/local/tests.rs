@@ -126,6 +126,39 @@ fn a_flood_of_keys_into_a_small_table_grants_nobody_a_second_burst() {
     assert!(store.tally(0).evictions == 0 || store.tally(0).inherited_refusals > 0);
 }
 
+/// Ten new keys in the time of a unit for each slot there is, and among them callers who ask as much as they may.
+#[test]
+fn a_flood_of_keys_refuses_few_of_those_who_behave_and_grants_none_too_much() {
+    const CALLERS: usize = 1000;
+    let (interval, burst) = (60_000_000, 10);
+    let terms = terms(Kind::TokenBucket, 1, Micros(interval), burst);
+    let limits = [Arc::new(limit(0, "a", &terms, 1 << 20))];
+    let mut store = store(&limits);
+    store.seed = Seed::from_raw(7);
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut arrivals = vec![0; CALLERS];
+    let (mut asked, mut wrong) = (0, 0);
+    let draw = |key: u64, now| store.draw_at(&[claim(&limits[0], &key.to_le_bytes())], Timestamp::from_micros(now));
+    for number in 0..650_000 {
+        let now = START.as_micros() + number * 16;
+        draw(random.u64(..) | 1 << 63, now);
+        if number % 4 == 0 {
+            let caller = random.usize(0..CALLERS);
+            let from = arrivals[caller].max(now);
+            let due = from - now <= interval * (burst - 1);
+            let granted = draw(caller as u64, now).granted;
+            assert!(due || !granted, "a grant too many to {caller}");
+            asked += 1;
+            wrong += u64::from(due && !granted);
+            if granted {
+                arrivals[caller] = from + interval;
+            }
+        }
+    }
+    assert!(store.tally(0).evictions > 100_000);
+    assert!(wrong * 1000 < asked * 3, "{wrong} of {asked} refused that should not have been");
+}
+
 #[test]
 fn places_in_flight_are_never_forgotten() {
     let limits = [Arc::new(limit(0, "jobs", &terms(Kind::InFlight, 1, Micros::ZERO, 1), 1))];
@@ -227,20 +260,32 @@ fn under_contention_three_limits_are_charged_together_or_not_at_all() {
 }
 
 #[test]
-fn several_known_buckets_answer_as_locked_ones_do() {
-    let limits = || [bucket(0, "a", 1, 7, 9), bucket(1, "b", 3, 60, 5), bucket(2, "c", 1, 86_400, 30)];
-    let (mut random, limits) = (fastrand::Rng::with_seed(11), limits());
-    let (short, long) = (store(&limits), store(&limits));
-    let mut now = START;
-    for _ in 0..20_000 {
-        now = now.after(Micros(random.u64(0..3_000_000)));
-        let key = [random.u8(0..6)];
-        let of = |limit, cost, enforced| Claim { cost, enforced, ..claim(limit, &key) };
-        let mut claims: Vec<_> = limits.iter().map(|limit| of(limit, random.u64(0..4), random.u8(0..5) > 0)).collect();
-        random.shuffle(&mut claims);
-        claims.truncate(random.usize(2..4));
-        let mut bound = long.bind(claims.iter().map(|claim| (claim.limit.index, claim.key)));
-        assert_eq!(short.draw_at(&claims, now), draw_locked(&mut bound, &claims, now));
+fn several_buckets_answer_as_locked_ones_do() {
+    // Known ones, and in a table of one set keys that come and go.
+    for (keys, memory) in [(6, 1 << 20), (24, 128)] {
+        let limits = [(1, 7, 9), (3, 60, 5), (1, 86_400, 30)];
+        let limits = limits.into_iter().enumerate().map(|(index, (amount, seconds, burst))| {
+            let terms = terms(Kind::TokenBucket, amount, Micros::from_secs(seconds), burst);
+            Arc::new(limit(index, &format!("limit {index}"), &terms, memory))
+        });
+        let (mut random, limits) = (fastrand::Rng::with_seed(11), limits.collect::<Vec<_>>());
+        let (short, mut long) = (store(&limits), store(&limits));
+        long.seed = short.seed.clone();
+        let mut now = START;
+        for _ in 0..20_000 {
+            now = now.after(Micros(random.u64(0..3_000_000)));
+            // Limits that are split the same way share their key's bytes, others do not.
+            let (key, other) = ([random.u8(0..keys)], [random.u8(0..keys)]);
+            let of = |limit, cost, enforced| Claim { cost, enforced, ..claim(limit, &key) };
+            let mut claims: Vec<_> =
+                limits.iter().map(|limit| of(limit, random.u64(0..4), random.u8(0..5) > 0)).collect();
+            claims[random.usize(0..3)].key = &other;
+            random.shuffle(&mut claims);
+            claims.truncate(random.usize(2..4));
+            let mut bound = long.bind(claims.iter().map(|claim| (claim.limit.index, claim.key)));
+            assert_eq!(short.draw_at(&claims, now), draw_locked(&mut bound, &claims, now));
+        }
+        assert_eq!(keys > 6, (0..3).any(|index| short.tally(index).evictions > 0));
     }
 }
 
