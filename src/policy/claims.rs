@@ -22,7 +22,7 @@ pub struct Identified {
     /// Every identity the route asks for, resolved, in the order of the file.
     pub resolved: SmallVec<[Resolved; 2]>,
     /// The key under each of the route's scopes; `None` when one of its identities skips.
-    keys: SmallVec<[Option<KeyBytes>; 3]>,
+    keys: SmallVec<[Option<KeyBytes>; 2]>,
     /// When, in seconds since the Unix epoch.
     pub(super) at: u64,
 }
@@ -37,7 +37,8 @@ impl Identified {
 /// What one request draws from: owned, so that it can outlive the request and settle when the answer ends.
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
-    keys: SmallVec<[KeyBytes; 3]>,
+    /// By the plan's scopes; empty where an identity skips, and then no charge is drawn under it.
+    keys: SmallVec<[KeyBytes; 2]>,
     charges: SmallVec<[Charge; 3]>,
 }
 
@@ -86,31 +87,41 @@ impl Claims {
 }
 
 impl Plan {
-    /// Resolves every identity the route asks for, and the key under each of its scopes.
-    pub(super) fn identify(&self, evidence: Evidence<'_, '_>) -> Result<Identified, IdentityRefusal> {
+    /// Resolves every identity the route asks for, and the key under each of its scopes, into `identified`.
+    pub(super) fn identify(
+        &self,
+        evidence: Evidence<'_, '_>,
+        identified: &mut Identified,
+    ) -> Result<(), IdentityRefusal> {
         let client = evidence.request.client;
-        let mut identified = Identified {
-            exempt: client.is_some_and(|client| evidence.address.exempt.contains(client)),
-            at: evidence.now,
-            ..Identified::default()
-        };
+        identified.exempt = client.is_some_and(|client| evidence.address.exempt.contains(client));
+        identified.at = evidence.now;
         for &identity in &self.identities {
             identified.resolved.push(evidence.resolve(identity)?);
         }
         let known = || identified.resolved.iter().filter_map(|one| one.caller.as_ref());
         identified.caller = known().find(|caller| caller.tier.is_some()).or_else(|| known().next()).cloned();
-        identified.keys = self.scopes.iter().map(|scope| scope.key(evidence, &identified.resolved)).collect();
-        Ok(identified)
+        for scope in &self.scopes {
+            identified.keys.push(scope.key(evidence, &identified.resolved));
+        }
+        Ok(())
     }
 
-    /// The charges of a request whose body is `body` bytes long, if that is known.
-    pub(super) fn claims(&self, policy: &Policy, who: &Identified, headers: &HeaderMap, body: Option<u64>) -> Claims {
-        let mut claims = Claims::default();
+    /// Adds the charges of a request whose body is `body` bytes long, if that is known.
+    pub(super) fn claims(
+        &self,
+        policy: &Policy,
+        who: &Identified,
+        headers: &HeaderMap,
+        body: Option<u64>,
+        claims: &mut Claims,
+    ) {
         if who.exempt {
-            return claims;
+            return;
         }
-        // Scopes are few; where each one's key went is looked up by its index.
-        let mut places: SmallVec<[Option<usize>; 4]> = SmallVec::from_elem(None, who.keys.len());
+        for key in &who.keys {
+            claims.keys.push(KeyBytes::from_slice(key.as_deref().unwrap_or_default()));
+        }
         for charge in &self.charges {
             let rule = &policy.rules[charge.rule];
             let limit = rule.variant(who.tier());
@@ -118,20 +129,16 @@ impl Plan {
             if limit.mode == Mode::Off {
                 continue;
             }
-            let place = *places[charge.scope].get_or_insert_with(|| {
-                claims.keys.push(key.clone());
-                claims.keys.len() - 1
-            });
             let cost = rule.price(charge.cost.as_ref(), headers, body);
             let mut push = |limit: &Limit, enforced| {
-                claims.charges.push(Charge { rule: charge.rule, limit: limit.index, cost, enforced, key: place });
+                let (rule, key) = (charge.rule, charge.scope);
+                claims.charges.push(Charge { rule, limit: limit.index, cost, enforced, key });
             };
             push(limit, is_enforced(limit, key));
             if let Some(candidate) = rule.candidate.as_ref().filter(|candidate| candidate.mode != Mode::Off) {
                 push(candidate, false);
             }
         }
-        claims
     }
 }
 

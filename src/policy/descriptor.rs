@@ -45,9 +45,24 @@ impl<'r> Descriptor<'r> {
         peer: Peer,
         client_certificate: Option<&'r str>,
     ) -> Result<Self, Malformed> {
+        let host = requested_host(uri, headers)?;
+        Self::of_host(address, keeps_slashes, host, method, uri, headers, peer, client_certificate)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the facts of a request, each from elsewhere")]
+    pub(super) fn of_host(
+        address: &AddressPolicy,
+        keeps_slashes: bool,
+        host: Cow<'r, str>,
+        method: &'r Method,
+        uri: &'r Uri,
+        headers: &'r HeaderMap,
+        peer: Peer,
+        client_certificate: Option<&'r str>,
+    ) -> Result<Self, Malformed> {
         Ok(Self {
             method,
-            host: requested_host(uri, headers)?,
+            host,
             path: if keeps_slashes { path::normalise_with_slashes(uri.path())? } else { path::normalise(uri.path())? },
             query: uri.query(),
             headers,
@@ -130,15 +145,17 @@ pub fn normal_host(text: &str) -> Result<Cow<'_, str>, Malformed> {
 
 /// The length of the name in `NAME[:PORT]`, where it can be told in one pass that all is as it should be: lower-case
 /// letters, digits and hyphens between single dots. `None`: it takes a closer look.
-fn plain_host(text: &[u8]) -> Option<usize> {
-    let length = memchr::memchr(b':', text).unwrap_or(text.len());
+pub fn plain_host(text: &[u8]) -> Option<usize> {
     let mut in_label = false;
-    for byte in &text[..length] {
+    let mut length = 0;
+    for byte in text {
         in_label = match byte {
             b'a'..=b'z' | b'0'..=b'9' | b'-' => true,
             b'.' if in_label => false,
+            b':' => break,
             _ => return None,
         };
+        length += 1;
     }
     let port = text.get(length + 1..).unwrap_or_default();
     let fits = port.len() < 5 || (port.len() == 5 && port <= &b"65535"[..]);

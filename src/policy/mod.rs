@@ -22,6 +22,7 @@ pub mod source;
 pub mod template;
 pub mod upstream;
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -83,6 +84,22 @@ impl Policy {
         Descriptor::new(&self.address, self.keeps_slashes, method, uri, headers, peer, client_certificate)
     }
 
+    /// As [`Policy::describe`], for whoever has looked at the host: `host` is in lower case, without port or trailing dot.
+    ///
+    /// # Errors
+    /// As [`Policy::describe`].
+    pub fn describe_for<'r>(
+        &self,
+        host: Cow<'r, str>,
+        method: &'r Method,
+        uri: &'r Uri,
+        headers: &'r HeaderMap,
+        peer: Peer,
+        client_certificate: Option<&'r str>,
+    ) -> Result<Descriptor<'r>, Malformed> {
+        Descriptor::of_host(&self.address, self.keeps_slashes, host, method, uri, headers, peer, client_certificate)
+    }
+
     /// The most specific route for a request; `None`: 404.
     ///
     /// A CORS preflight asks about another request, so it takes that one's route, unless a route lists `OPTIONS`.
@@ -134,7 +151,22 @@ impl Policy {
         request: &Descriptor<'_>,
         now: u64,
     ) -> Result<Identified, IdentityRefusal> {
-        self.plans[matched.route].identify(self.evidence(matched, request, now))
+        let mut who = Identified::default();
+        self.identify_into(&mut who, matched, request, now).map(|()| who)
+    }
+
+    /// As [`Policy::identify`], in place: who asks is a few hundred bytes, too many to be handed back and forth.
+    ///
+    /// # Errors
+    /// As [`Policy::identify`].
+    pub fn identify_into(
+        &self,
+        who: &mut Identified,
+        matched: &Match<'_>,
+        request: &Descriptor<'_>,
+        now: u64,
+    ) -> Result<(), IdentityRefusal> {
+        self.plans[matched.route].identify(self.evidence(matched, request, now), who)
     }
 
     /// As [`Policy::identify`], but the identity with this index is taken at its word: the known caller of this name,
@@ -150,12 +182,27 @@ impl Policy {
         assumed: (usize, &str),
     ) -> Result<Identified, IdentityRefusal> {
         let evidence = Evidence { assumed: Some(assumed), ..self.evidence(matched, request, now) };
-        self.plans[matched.route].identify(evidence)
+        let mut who = Identified::default();
+        self.plans[matched.route].identify(evidence, &mut who).map(|()| who)
     }
 
     /// What the request draws from. `body`: the length of its body in bytes, if that is known.
     pub fn claims(&self, matched: &Match<'_>, who: &Identified, headers: &HeaderMap, body: Option<u64>) -> Claims {
-        self.plans[matched.route].claims(self, who, headers, body)
+        let mut claims = Claims::default();
+        self.claims_into(&mut claims, matched, who, headers, body);
+        claims
+    }
+
+    /// As [`Policy::claims`], added to `claims`, in place for the same reason.
+    pub fn claims_into(
+        &self,
+        claims: &mut Claims,
+        matched: &Match<'_>,
+        who: &Identified,
+        headers: &HeaderMap,
+        body: Option<u64>,
+    ) {
+        self.plans[matched.route].claims(self, who, headers, body, claims);
     }
 
     /// Header edits with their templates filled, to be applied when the headers are at hand.
@@ -276,16 +323,17 @@ impl FilledEdits<'_> {
 }
 
 /// Whether a name has an underscore. Byte by byte: names are short, and every request's are looked at.
-pub fn has_underscore(name: &HeaderName) -> bool {
-    name.as_str().bytes().any(|byte| byte == b'_')
+pub fn has_underscore(name: &[u8]) -> bool {
+    name.iter().any(|byte| *byte == b'_')
 }
 
 /// Removes every field whose name, with its underscores read as hyphens, is another's for which `guarded` holds.
 pub fn drop_lookalikes(headers: &mut HeaderMap, guarded: impl Fn(&str) -> bool) {
-    if !headers.keys().any(has_underscore) {
+    let underscored = |name: &HeaderName| has_underscore(name.as_str().as_bytes());
+    if !headers.keys().any(underscored) {
         return;
     }
-    let lookalike = |name: &&HeaderName| has_underscore(name) && guarded(&name.as_str().replace('_', "-"));
+    let lookalike = |name: &&HeaderName| underscored(name) && guarded(&name.as_str().replace('_', "-"));
     let found: Vec<HeaderName> = headers.keys().filter(lookalike).cloned().collect();
     for name in found {
         headers.remove(name);

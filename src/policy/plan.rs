@@ -43,7 +43,12 @@ impl PlannedScope {
                     if one.how == How::Skipped {
                         return None;
                     }
-                    key.extend_from_slice(&one.key);
+                    if key.is_empty() {
+                        // One part, the common case: copied, where appending asks for room.
+                        key = KeyBytes::from_slice(&one.key);
+                    } else {
+                        key.extend_from_slice(&one.key);
+                    }
                 }
             }
         }

@@ -195,22 +195,28 @@ impl Tree {
     fn walk<'d>(&self, at: usize, rest: &'d str, search: &mut Search<'_, 'd>) -> Option<usize> {
         search.visited += 1;
         let node = &self.nodes[at];
-        let found = if rest.is_empty() {
-            node.end.find(search)
-        } else {
-            let (segment, below) = rest.split_once('/').unwrap_or((rest, ""));
-            let literal = if node.literals.is_empty() { None } else { node.literals.get(segment) };
-            literal.and_then(|&child| self.walk(child, below, search)).or_else(|| {
-                let child = node.capture?;
-                search.captures.push(segment);
-                let found = self.walk(child, below, search);
-                if found.is_none() {
-                    search.captures.pop();
-                }
-                found
-            })
-        };
+        let found = if rest.is_empty() { node.end.find(search) } else { self.walk_below(node, rest, search) };
         found.or_else(|| node.rest.find(search))
+    }
+
+    /// The best route below `node`, which is not where the path ends.
+    fn walk_below<'d>(&self, node: &Node, rest: &'d str, search: &mut Search<'_, 'd>) -> Option<usize> {
+        if node.literals.is_empty() && node.capture.is_none() {
+            return None;
+        }
+        // Byte by byte: segments are short.
+        let end = rest.bytes().position(|byte| byte == b'/');
+        let (segment, below) = end.map_or((rest, ""), |end| (&rest[..end], &rest[end + 1..]));
+        let literal = if node.literals.is_empty() { None } else { node.literals.get(segment) };
+        literal.and_then(|&child| self.walk(child, below, search)).or_else(|| {
+            let child = node.capture?;
+            search.captures.push(segment);
+            let found = self.walk(child, below, search);
+            if found.is_none() {
+                search.captures.pop();
+            }
+            found
+        })
     }
 }
 

@@ -10,7 +10,8 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri, Version};
 use hyper::ext::Protocol;
 
-use super::headers::{Present, announce_upgrade, tokens};
+use super::headers::{Present, Seen, announce_upgrade, tokens};
+use crate::policy::descriptor::plain_host;
 
 /// What is wrong with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,8 +63,14 @@ impl Malformed {
 }
 
 /// What a request was like before it got its one shape.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Form {
+    /// Which fields it has now.
+    pub present: Present,
+    /// Its one Host; `None`: HTTP/1.0 without.
+    pub host: Option<HeaderValue>,
+    /// How much of the Host is a name in its normal form ([`plain_host`]); `None`: it takes a closer look.
+    pub plain_host: Option<usize>,
     /// It was in absolute form, as a proxy is asked (HTTP/1 only: over HTTP/2 every request names its authority).
     pub absolute: Option<Absolute>,
     /// It came through another gateway or proxy.
@@ -83,13 +90,13 @@ pub struct Absolute {
     pub port: Option<u16>,
 }
 
-/// Checks `request` and gives it one shape: one Host, the target in origin form.
+/// Checks `request`, in which `seen` is, and gives it one shape: one Host, the target in origin form.
 ///
 /// # Errors
 /// What is wrong with it; the connection should then be closed, since its framing may be read differently elsewhere.
-pub fn admit<B>(request: &mut Request<B>) -> Result<Form, Malformed> {
+pub fn admit<B>(request: &mut Request<B>, seen: &Seen) -> Result<Form, Malformed> {
     let bridged = check_method(request)?;
-    let present = Present::of(request.headers());
+    let present = if bridged { seen.present.and(Present::UPGRADES) } else { seen.present };
     if present.has(Present::TRANSFER_ENCODING) {
         check_transfer_encoding(request.headers(), request.version())?;
     }
@@ -99,13 +106,14 @@ pub fn admit<B>(request: &mut Request<B>) -> Result<Form, Malformed> {
     if request.version() >= Version::HTTP_2 {
         check_values(request.headers())?;
     }
-    settle_host(request)?;
+    let (host, plain_host) = settle_host(request, seen)?;
     let via = present.has(Present::VIA);
     let last_hop = match *request.method() {
         Method::OPTIONS | Method::TRACE => count_hop(request.headers_mut()),
         _ => false,
     };
-    settle_target(request).map(|absolute| Form { absolute, via, bridged, last_hop })
+    let absolute = settle_target(request)?;
+    Ok(Form { present, host, plain_host, absolute, via, bridged, last_hop })
 }
 
 /// Gives an extended CONNECT (RFC 8441) the form that an upgrade has in HTTP/1.1: the one upstreams understand.
@@ -190,40 +198,43 @@ fn check_expectation(headers: &HeaderMap) -> Result<(), Malformed> {
 }
 
 /// Leaves exactly one checked Host. An authority in the target (absolute form) replaces it (RFC 9112 3.2.2);
-/// HTTP/2's `:authority` must agree with it (RFC 9113 8.3.1).
-fn settle_host<B>(request: &mut Request<B>) -> Result<(), Malformed> {
+/// HTTP/2's `:authority` must agree with it (RFC 9113 8.3.1). Gives the Host, and how much of it is plain.
+fn settle_host<B>(request: &mut Request<B>, seen: &Seen) -> Result<(Option<HeaderValue>, Option<usize>), Malformed> {
     let version = request.version();
-    let mut lines = request.headers().get_all(HOST).iter();
-    let host = lines.next();
-    if lines.next().is_some() {
+    if seen.present.has(Present::HOSTS) {
         return Err(Malformed::Host);
     }
-    if let Some(host) = host
-        && !is_host(host.as_bytes())
-    {
-        return Err(Malformed::HostSyntax);
-    }
+    let host = seen.host.as_ref();
+    let plain = match host.map(HeaderValue::as_bytes) {
+        Some(text) => checked_host(text)?,
+        None => None,
+    };
     match (request.uri().authority(), host) {
-        (None, Some(_)) => Ok(()),
+        (None, Some(_)) => Ok((host.cloned(), plain)),
         // HTTP/1.0 knows no Host.
-        (None, None) if version <= Version::HTTP_10 => Ok(()),
+        (None, None) if version <= Version::HTTP_10 => Ok((None, None)),
         (None, None) => Err(Malformed::Host),
         (Some(_), None) if version == Version::HTTP_11 => Err(Malformed::Host),
         (Some(authority), host) => {
-            if !is_host(authority.as_str().as_bytes()) {
-                return Err(Malformed::HostSyntax);
-            }
             let same = host.is_some_and(|host| host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()));
-            if version >= Version::HTTP_2 && host.is_some() && !same {
+            if let (true, Some(host)) = (same, host) {
+                return Ok((Some(host.clone()), plain));
+            }
+            let plain = checked_host(authority.as_str().as_bytes())?;
+            if version >= Version::HTTP_2 && host.is_some() {
                 return Err(Malformed::Host);
             }
-            if !same {
-                let value = host_value(authority)?;
-                request.headers_mut().insert(HOST, value);
-            }
-            Ok(())
+            let value = host_value(authority)?;
+            request.headers_mut().insert(HOST, value.clone());
+            Ok((Some(value), plain))
         }
     }
+}
+
+/// [`plain_host`] of what may be a Host at all.
+fn checked_host(text: &[u8]) -> Result<Option<usize>, Malformed> {
+    let plain = plain_host(text);
+    if plain.is_some() || is_host(text) { Ok(plain) } else { Err(Malformed::HostSyntax) }
 }
 
 fn host_value(authority: &Authority) -> Result<HeaderValue, Malformed> {

@@ -24,17 +24,19 @@ use hyper::body::Incoming;
 
 use super::body::{Guarded, ResponseBody};
 use super::forward::{Fleet, Forwarded, Forwarder, Passage};
+use super::framing::Form;
+use super::headers::{Present, Seen};
 use super::rejection::{self, Rejection};
 use super::server::{ConnInfo, Event, Handler};
 use super::settle::Owed;
 use super::worker::Worker;
-use super::{echo, framing};
+use super::{echo, framing, quota_headers};
 use crate::clock::Clock;
 use crate::limit::Placement;
-use crate::limiter::{Decision, Permit};
+use crate::limiter::Decision;
 use crate::policy::route::Target;
 use crate::policy::upstream::Balance;
-use crate::policy::{Descriptor, FilledEdits, Identified};
+use crate::policy::{self, Descriptor, FilledEdits, Identified, Policy};
 use crate::telemetry::access::{AccessLog, AccessWriter};
 use crate::telemetry::metrics::{self, Metrics};
 use journal::Journal;
@@ -75,6 +77,8 @@ struct Side {
     requests: Arc<AtomicUsize>,
     /// Decision ids of this worker: a random start, then one after another.
     ids: Cell<u64>,
+    /// Where quota fields are written before they are copied off.
+    quota: RefCell<quota_headers::Writer>,
 }
 
 /// A snapshot as one worker's requests hold it: counted per worker, as an atomic count would be one more line that all
@@ -92,9 +96,10 @@ impl Handler for Gateway {
 
     async fn handle(&self, connection: &Rc<ConnInfo>, request: Request<Incoming>) -> Response<Self::Body> {
         let snapshot = self.snapshot();
-        let asked = rejection::Asked::of(&request);
-        let mut journal = Journal::open(&self.side, &snapshot, &request, self.side.clock.now());
-        let answer = self.answer(&snapshot, connection, request, &mut journal).await;
+        let mut seen = Seen::of(request.headers());
+        let asked = rejection::Asked::of(&request, seen.present);
+        let mut journal = Journal::open(&self.side, &snapshot, &request, &mut seen, self.side.clock.now());
+        let answer = self.answer(&snapshot, connection, request, &seen, &mut journal).await;
         let mut meant = None;
         let Forwarded { mut response, tunnel } = match answer {
             Ok(forwarded) => forwarded,
@@ -147,6 +152,7 @@ impl Gateway {
             access: shared.access.as_ref().map(AccessLog::writer),
             requests: Arc::clone(&shared.requests),
             ids: Cell::new(fastrand::u64(..)),
+            quota: RefCell::default(),
         };
         let forwarder = Forwarder::of(shared.fleet.clone());
         held.policy.upstreams.iter().for_each(|upstream| forwarder.watch(upstream));
@@ -169,23 +175,23 @@ impl Gateway {
         snapshot: &Snapshot,
         connection: &ConnInfo,
         mut request: Request<Incoming>,
+        seen: &Seen,
         journal: &mut Journal,
     ) -> Result<Forwarded, Rejection> {
         let conduct = &snapshot.conduct;
         if conduct.requests.is_some_and(|most| !journal.takes_place(most)) {
             return Err(Rejection::Overloaded);
         }
-        let form = framing::admit(&mut request)?;
+        let form = framing::admit(&mut request, seen)?;
         if form.via && conduct.via.as_ref().is_some_and(|via| via.has_passed(request.headers())) {
             return Err(Rejection::Loop);
         }
         let policy = &snapshot.policy;
-        policy.drop_lookalikes(request.headers_mut());
+        if form.present.has(Present::UNDERSCORED) {
+            policy.drop_lookalikes(request.headers_mut());
+        }
         let peer = connection.peer();
-        let subject = connection.tls.as_ref().and_then(|tls| tls.client_subject.as_deref());
-        let described = policy
-            .describe(request.method(), request.uri(), request.headers(), peer, subject)
-            .map_err(|_| Rejection::BadPath)?;
+        let described = describe(policy, connection, &form, &request).map_err(|_| Rejection::BadPath)?;
         journal.described(described.client);
         let matched = policy.route(&described).ok_or_else(|| hops::unrouted(policy, &described))?;
         journal.matched(matched.route);
@@ -207,18 +213,19 @@ impl Gateway {
             return Err(Rejection::TooBig);
         }
         let preflight = policy.preflight(&described).is_some() && request.body().is_end_stream();
-        let who = match policy.identify(&matched, &described, journal.at().as_micros() / 1_000_000) {
-            Ok(who) => who,
+        let mut who = Identified::default();
+        match policy.identify_into(&mut who, &matched, &described, journal.at().as_micros() / 1_000_000) {
+            Ok(()) => {}
             // A browser sends no credentials with its question whether it may.
-            Err(_) if preflight => Identified::default(),
+            Err(_) if preflight => who = Identified::default(),
             Err(refusal) => return Err(snapshot.unidentified(refusal)),
-        };
+        }
         journal.identified(&who);
         if !preflight {
             // A browser's question whether it may ask is not the request: it is not charged.
-            journal.claimed(policy.claims(&matched, &who, request.headers(), length));
+            policy.claims_into(journal.claims_mut(), &matched, &who, request.headers(), length);
         }
-        let permit = self.admit(snapshot, journal).await?;
+        self.admit(snapshot, journal).await?;
         let rules = route.limits.iter().map(|limit| &policy.rules[limit.rule]);
         let caller = match &route.target {
             Target::Upstream(upstream) if policy.upstreams[*upstream].balance == Balance::IdentityHash => {
@@ -230,7 +237,7 @@ impl Gateway {
         let (request_edits, response_edits) = (edits(&route.request_headers), edits(&route.response_headers));
         if let Target::Redirect { status, location } = &route.target {
             let location = policy.location(location, &matched, &who, &described);
-            journal.permitted(permit, Owed::new(rules));
+            journal.goes_on(Owed::new(rules))?;
             return Ok(fixed(status_of(*status), LOCATION, location, ResponseBody::Empty, response_edits));
         }
         let received = journal.receiving(request.body());
@@ -239,7 +246,7 @@ impl Gateway {
         drop(described);
         let upstream = match &route.target {
             Target::Upstream(_) if form.last_hop => {
-                journal.permitted(permit, Owed::new(rules));
+                journal.goes_on(Owed::new(rules))?;
                 let mut response = hops::last(&request, route);
                 response_edits.apply(response.headers_mut());
                 return Ok(response.into());
@@ -248,7 +255,7 @@ impl Gateway {
             // Answered above.
             Target::Redirect { .. } => return Err(Rejection::Internal),
             Target::Fixed { status, body, content_type } => {
-                journal.permitted(permit, Owed::new(rules));
+                journal.goes_on(Owed::new(rules))?;
                 return Ok(fixed(
                     status_of(*status),
                     CONTENT_TYPE,
@@ -258,7 +265,7 @@ impl Gateway {
                 ));
             }
             Target::Echo => {
-                journal.permitted(permit, Owed::new(rules));
+                journal.goes_on(Owed::new(rules))?;
                 request_edits.apply(request.headers_mut());
                 let mut response = echo::answer(request, body_max, snapshot.conduct.body_idle, received);
                 response_edits.apply(response.headers_mut());
@@ -274,8 +281,10 @@ impl Gateway {
         let passage = Passage {
             peer,
             trusted,
+            present: form.present,
+            host: form.host,
             route,
-            permit: journal.permitted(permit, owed),
+            permit: journal.goes_on(owed)?,
             request_edits,
             caller,
             body_max,
@@ -285,7 +294,10 @@ impl Gateway {
             received,
         };
         let since = self.side.clock.now();
-        let outcome = self.forwarder.forward(passage, &policy.upstreams[upstream], request).await;
+        let outcome = match self.forwarder.forward(passage, &policy.upstreams[upstream], request) {
+            Ok(sent) => sent.await,
+            Err(error) => Err(error),
+        };
         // Before the edits, which may take away what the upstream says of its quota.
         journal.forwarded(upstream, since, outcome.as_ref().map(|forwarded| &forwarded.response));
         let mut forwarded = outcome?;
@@ -294,7 +306,7 @@ impl Gateway {
     }
 
     /// Asks the buckets, and holds the request until its token is due.
-    async fn admit(&self, snapshot: &Snapshot, journal: &mut Journal) -> Result<Permit, Rejection> {
+    async fn admit(&self, snapshot: &Snapshot, journal: &mut Journal) -> Result<(), Rejection> {
         let now = journal.at();
         let claims = journal.claims().list(&snapshot.policy);
         let (decision, decided) = match snapshot.limiter.try_check(&claims, now) {
@@ -311,17 +323,37 @@ impl Gateway {
         }
         match decision {
             Decision::Allow(permit) => {
-                if permit.hold().0 > 0 {
-                    Box::pin(hold::until(&self.side.clock, decided.after(permit.hold()))).await;
+                let hold = permit.hold();
+                journal.permitted(permit);
+                if hold.0 > 0 {
+                    Box::pin(hold::until(&self.side.clock, decided.after(hold))).await;
                 }
-                Ok(permit)
+                Ok(())
             }
             Decision::Deny(denied) => {
-                let refused = journal.denied(&denied);
-                Err(if journal.is_overload(&denied) { Rejection::Overloaded } else { Rejection::Denied(refused) })
+                let overload = journal.is_overload(&denied);
+                let refused = journal.denied(denied);
+                Err(if overload { Rejection::Overloaded } else { Rejection::Denied(refused) })
             }
             Decision::Unavailable(unavailable) => Err(Rejection::StoreDown { limit: unavailable.limit }),
         }
+    }
+}
+
+/// The facts that routes and keys are found by.
+fn describe<'r>(
+    policy: &Policy,
+    connection: &'r ConnInfo,
+    form: &'r Form,
+    request: &'r Request<Incoming>,
+) -> Result<Descriptor<'r>, policy::Malformed> {
+    let (method, uri, headers, peer) = (request.method(), request.uri(), request.headers(), connection.peer());
+    let subject = connection.tls.as_ref().and_then(|tls| tls.client_subject.as_deref());
+    // Most hosts have been found to be in their normal form.
+    let plain = form.plain_host.and_then(|length| form.host.as_ref()?.to_str().ok()?.get(..length));
+    match plain {
+        Some(host) => policy.describe_for(host.into(), method, uri, headers, peer, subject),
+        None => policy.describe(method, uri, headers, peer, subject),
     }
 }
 

@@ -3,7 +3,7 @@
 //! Pure. Every function edits in place; values are moved, not copied.
 
 use std::fmt::Write as _;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use bytes::BytesMut;
 use http::HeaderMap;
@@ -14,6 +14,7 @@ use http::header::{
 };
 
 use crate::policy::{Peer, drop_lookalikes, has_underscore};
+use crate::telemetry::text::Dotted;
 
 /// `X-Forwarded-For`
 pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -58,11 +59,24 @@ impl Present {
     pub const REFERER: Self = Self(1 << 15);
     /// `Via`
     pub const VIA: Self = Self(1 << 16);
+    /// A name with an underscore.
+    pub const UNDERSCORED: Self = Self(1 << 17);
+    /// More than one `Host`.
+    pub const HOSTS: Self = Self(1 << 18);
+    /// What [`announce_upgrade`] adds.
+    pub const UPGRADES: Self = Self(1 | 1 << 4);
+    const HOST: Self = Self(1 << 19);
     const HOP_BY_HOP: Self = Self(0b111_1111);
 
     /// Looks at the names of `headers`.
     pub fn of(headers: &HeaderMap) -> Self {
-        Self(headers.keys().fold(0, |bits, name| bits | Self::bit(name.as_str().as_bytes()).0))
+        headers.keys().fold(Self(0), |present, name| present.and(Self::bit(name)))
+    }
+
+    /// These, and `more`.
+    #[must_use]
+    pub const fn and(self, more: Self) -> Self {
+        Self(self.0 | more.0)
     }
 
     /// Whether one of `fields` is there.
@@ -70,11 +84,13 @@ impl Present {
         self.0 & fields.0 != 0
     }
 
-    fn bit(name: &[u8]) -> Self {
+    fn bit(name: &HeaderName) -> Self {
+        let name = name.as_str().as_bytes();
         // By length, then by one byte that tells those of one length apart: most names need no comparison.
         let (known, field): (&[u8], _) = match (name.len(), name) {
             (2, _) => (b"te", Self::TE),
             (3, _) => (b"via", Self::VIA),
+            (4, [b'h', ..]) => (b"host", Self::HOST),
             (6, [b'e', ..]) => (b"expect", Self::EXPECT),
             (6, [b'o', ..]) => (b"origin", Self::ORIGIN),
             (7, [b'u', ..]) => (b"upgrade", Self::UPGRADE),
@@ -90,9 +106,46 @@ impl Present {
             (16, [b'p', ..]) => (b"proxy-connection", Self::PROXY_CONNECTION),
             (16, [b'x', ..]) => (b"x-forwarded-port", Self::X_FORWARDED_PORT),
             (17, [b't', ..]) => (b"transfer-encoding", Self::TRANSFER_ENCODING),
-            _ => return Self(0),
+            _ => return Self::underscored(name),
         };
-        if name == known { field } else { Self(0) }
+        if name == known { field } else { Self::underscored(name) }
+    }
+
+    fn underscored(name: &[u8]) -> Self {
+        if has_underscore(name) { Self::UNDERSCORED } else { Self(0) }
+    }
+}
+
+/// What one pass over a request's fields finds.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Which are there.
+    pub present: Present,
+    /// The first `Host`.
+    pub host: Option<HeaderValue>,
+    /// The first `User-Agent`.
+    pub user_agent: Option<HeaderValue>,
+    /// The first `Referer`.
+    pub referer: Option<HeaderValue>,
+}
+
+impl Seen {
+    /// Looks at `headers`.
+    pub fn of(headers: &HeaderMap) -> Self {
+        let mut present = Present(0);
+        let (mut host, mut user_agent, mut referer) = (None, None, None);
+        for (name, value) in headers {
+            let field = Present::bit(name);
+            match field {
+                Present::HOST if host.is_some() => present = present.and(Present::HOSTS),
+                Present::HOST => host = Some(value),
+                Present::USER_AGENT => user_agent = user_agent.or(Some(value)),
+                Present::REFERER => referer = referer.or(Some(value)),
+                _ => {}
+            }
+            present = present.and(field);
+        }
+        Self { present, host: host.cloned(), user_agent: user_agent.cloned(), referer: referer.cloned() }
     }
 }
 
@@ -108,18 +161,27 @@ pub struct Hop {
 /// Removes the hop-by-hop fields of one message: first everything any Connection line lists, then the fields that
 /// are hop-by-hop by nature (RFC 9110 7.6.1). Run it before own fields are added, so that no peer can remove them.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) -> Hop {
-    let present = Present::of(headers);
-    strip_present(headers, present)
+    let mut present = Present::of(headers);
+    strip_present(headers, &mut present)
 }
 
-/// [`strip_hop_by_hop`] for whoever knows already which fields are there.
-pub fn strip_present(headers: &mut HeaderMap, present: Present) -> Hop {
+/// [`strip_hop_by_hop`] for whoever knows already which fields are there, and is told if others than the hop-by-hop
+/// ones are gone.
+pub fn strip_present(headers: &mut HeaderMap, present: &mut Present) -> Hop {
     let mut hop = Hop::default();
     if !present.has(Present::HOP_BY_HOP) {
         return hop;
     }
     let mut upgrades = false;
-    if present.has(Present::CONNECTION) {
+    let alone = |headers: &HeaderMap| {
+        // The commonest values list nothing.
+        let mut lines = headers.get_all(CONNECTION).iter();
+        let first = lines.next().map_or(&[][..], HeaderValue::as_bytes);
+        (first == b"keep-alive" || first == b"close") && lines.next().is_none()
+    };
+    if present.has(Present::CONNECTION) && alone(headers) {
+        headers.remove(CONNECTION);
+    } else if present.has(Present::CONNECTION) {
         // The common values name nothing that is not removed below: no list is built for them.
         let mut listed: Vec<HeaderName> = Vec::new();
         for line in headers.get_all(CONNECTION) {
@@ -141,10 +203,13 @@ pub fn strip_present(headers: &mut HeaderMap, present: Present) -> Hop {
         if upgrades {
             hop.upgrade = upgrade(headers);
         }
-        for name in listed {
-            headers.remove(name);
-        }
         headers.remove(CONNECTION);
+        if !listed.is_empty() {
+            for name in listed {
+                headers.remove(name);
+            }
+            *present = Present::of(headers);
+        }
     }
     // What a Connection line listed may be gone by now: then there is nothing to find here.
     if present.has(Present::TE) {
@@ -191,9 +256,14 @@ pub fn announce_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
 
 /// Says where a request came from: the peer is appended to `X-Forwarded-For`, protocol and host are set. What stood
 /// there is kept only when the peer is a trusted proxy (`trusted`); `Forwarded` then gets an element of its own, and
-/// is dropped otherwise, like every field that claims an address.
-pub fn set_forwarding(headers: &mut HeaderMap, peer: &Peer, host: Option<&HeaderValue>, trusted: bool) {
-    let present = Present::of(headers);
+/// is dropped otherwise, like every field that claims an address. `present`: what is there of `headers`.
+pub fn set_forwarding(
+    headers: &mut HeaderMap,
+    present: Present,
+    peer: &Peer,
+    host: Option<HeaderValue>,
+    trusted: bool,
+) {
     if !trusted {
         for (field, name) in [
             (Present::FORWARDED, FORWARDED),
@@ -205,9 +275,11 @@ pub fn set_forwarding(headers: &mut HeaderMap, peer: &Peer, host: Option<&Header
             }
         }
     } else if present.has(Present::FORWARDED) {
-        extend_forwarded(headers, peer, host);
+        extend_forwarded(headers, peer, host.as_ref());
     }
-    drop_underscored(headers);
+    if present.has(Present::UNDERSCORED) {
+        drop_underscored(headers);
+    }
     match peer.address {
         Some(address) => {
             let value = append_for(headers, address.to_canonical(), trusted);
@@ -225,7 +297,7 @@ pub fn set_forwarding(headers: &mut HeaderMap, peer: &Peer, host: Option<&Header
     }
     if !trusted || !headers.contains_key(X_FORWARDED_HOST) {
         match host {
-            Some(host) => headers.insert(X_FORWARDED_HOST, host.clone()),
+            Some(host) => headers.insert(X_FORWARDED_HOST, host),
             None => headers.remove(X_FORWARDED_HOST),
         };
     }
@@ -242,9 +314,6 @@ pub fn drop_forwarding(headers: &mut HeaderMap) {
 /// CGI and its heirs read `x_forwarded_for` as `x-forwarded-for`, and some take `content_length` for framing: such
 /// spellings never pass, nor does any that stands beside the name it looks like.
 fn drop_underscored(headers: &mut HeaderMap) {
-    if !headers.keys().any(has_underscore) {
-        return;
-    }
     let present: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().contains('-')).cloned().collect();
     drop_lookalikes(headers, |real| {
         GUARDED.iter().any(|name| name.as_str() == real) || present.iter().any(|name| name.as_str() == real)
@@ -267,7 +336,7 @@ const GUARDED: [HeaderName; 9] = [
 /// `X-Forwarded-For` with `peer` as its rightmost element, over all lines that stood there.
 fn append_for(headers: &HeaderMap, peer: IpAddr, trusted: bool) -> HeaderValue {
     if let (IpAddr::V4(peer), false) = (peer, trusted) {
-        return dotted(peer);
+        return HeaderValue::from_bytes(Dotted::new(peer).as_bytes()).expect("digits and dots are visible bytes");
     }
     let mut value = BytesMut::with_capacity(64);
     if trusted {
@@ -282,25 +351,6 @@ fn append_for(headers: &HeaderMap, peer: IpAddr, trusted: bool) -> HeaderValue {
     // Writing to bytes that grow cannot fail.
     let _ = write!(value, "{peer}");
     HeaderValue::from_maybe_shared(value.freeze()).expect("field values and an address are visible bytes")
-}
-
-/// An IPv4 address by hand: formatting it takes several times as long, and every request carries one.
-fn dotted(address: Ipv4Addr) -> HeaderValue {
-    let mut text = [0; 15];
-    let mut length = 0;
-    for (place, octet) in address.octets().into_iter().enumerate() {
-        if place > 0 {
-            text[length] = b'.';
-            length += 1;
-        }
-        for (least, unit) in [(100, 100), (10, 10), (0, 1)] {
-            if octet >= least {
-                text[length] = b'0' + octet / unit % 10;
-                length += 1;
-            }
-        }
-    }
-    HeaderValue::from_bytes(&text[..length]).expect("digits and dots are visible bytes")
 }
 
 /// Adds an element to `Forwarded` (RFC 7239).

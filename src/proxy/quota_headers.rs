@@ -5,7 +5,6 @@
 //! versions 07 and 06, and the `X-RateLimit-*` fields that clients have parsed since before the draft.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use smallvec::SmallVec;
 
 use crate::limit::{Algorithm, Limit, Micros, Standing, Timestamp};
 use crate::policy::{Dialect, Reset, Responses};
@@ -55,7 +54,7 @@ impl QuotaFields {
 
     /// Writes the fields for `facts` into the head of a response. `refused`: it is our refusal, and `retry_after`
     /// what it says; then only the violated limits are told. What an upstream said in the same fields is replaced.
-    /// Without facts nothing is touched.
+    /// Without facts nothing is touched. `writer` is only lent.
     pub fn annotate(
         &self,
         headers: &mut HeaderMap,
@@ -63,6 +62,7 @@ impl QuotaFields {
         refused: bool,
         retry_after: Option<Micros>,
         now: Timestamp,
+        writer: &mut Writer,
     ) {
         if facts.is_empty() || self.dialects.is_empty() {
             return;
@@ -73,20 +73,19 @@ impl QuotaFields {
             }
         }
         let told = Told { facts, refused, retry_after: retry_after.map(retry_after_secs) };
-        let mut writer = Writer::default();
         for dialect in &self.dialects {
             match dialect {
                 Dialect::Draft11 => {
-                    self.policies(headers, facts, &mut writer);
-                    self.state(headers, &told, false, &mut writer);
+                    self.policies(headers, facts, writer);
+                    self.state(headers, &told, false, writer);
                 }
                 Dialect::DraftNext => {
-                    self.policies(headers, facts, &mut writer);
-                    self.state(headers, &told, true, &mut writer);
+                    self.policies(headers, facts, writer);
+                    self.state(headers, &told, true, writer);
                 }
-                Dialect::Draft07 => self.draft_07(headers, &told, &mut writer),
-                Dialect::Draft06 => self.draft_06(headers, &told, &mut writer),
-                Dialect::XRateLimit => self.x_rate_limit(headers, &told, now, &mut writer),
+                Dialect::Draft07 => self.draft_07(headers, &told, writer),
+                Dialect::Draft06 => self.draft_06(headers, &told, writer),
+                Dialect::XRateLimit => self.x_rate_limit(headers, &told, now, writer),
             }
         }
     }
@@ -283,10 +282,10 @@ fn quoted(name: &str) -> Vec<u8> {
     out
 }
 
-/// Values written on the stack, each copied off when it is whole.
-#[derive(Default)]
-struct Writer {
-    buffer: SmallVec<[u8; 256]>,
+/// Values are written here, each copied off when it is whole: a worker's requests share one.
+#[derive(Debug, Default)]
+pub struct Writer {
+    buffer: Vec<u8>,
 }
 
 impl Writer {

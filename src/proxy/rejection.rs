@@ -89,10 +89,9 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// What of `request` decides how it is refused.
-    pub fn of<B>(request: &Request<B>) -> Self {
+    /// What of `request`, whose fields are `present`, decides how it is refused.
+    pub fn of<B>(request: &Request<B>, present: Present) -> Self {
         let headers = request.headers();
-        let present = Present::of(headers);
         let kind = if present.has(Present::CONTENT_TYPE) { headers.get(CONTENT_TYPE) } else { None };
         // To whoever sent a CONNECT a 200 is an open tunnel, whatever stands in it.
         let connects = *request.method() == Method::CONNECT;

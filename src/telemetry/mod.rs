@@ -7,6 +7,7 @@
 pub mod access;
 pub mod log;
 pub mod metrics;
+pub mod text;
 
 pub use access::{AccessLog, AccessWriter, Record};
 pub use metrics::{Labels, Metrics, Worker};

@@ -240,7 +240,7 @@ pub(super) fn answer(head: Parts, mut lease: Lease, outgoing: &mut Outgoing) -> 
 /// # Errors
 /// When its Transfer-Encoding is anything but one `chunked`.
 pub(super) fn sanitise(head: &mut Parts) -> Result<headers::Hop, ForwardError> {
-    let present = headers::Present::of(&head.headers);
+    let mut present = headers::Present::of(&head.headers);
     let mut codings =
         present.has(headers::Present::TRANSFER_ENCODING).then(|| head.headers.get_all(TRANSFER_ENCODING).iter());
     if let Some(codings) = &mut codings
@@ -253,7 +253,7 @@ pub(super) fn sanitise(head: &mut Parts) -> Result<headers::Hop, ForwardError> {
         // The pair is a smuggler's tool, and hyper's encoder refuses it (RFC 9112 6.3).
         head.headers.remove(CONTENT_LENGTH);
     }
-    let hop = headers::strip_present(&mut head.headers, present);
+    let hop = headers::strip_present(&mut head.headers, &mut present);
     head.extensions.remove::<OnUpgrade>();
     Ok(hop)
 }

@@ -42,6 +42,7 @@ pub use tunnel::{Carried, Tunnel};
 
 use super::body::{BodyError, Received, ResponseBody};
 use super::conduct::Conduct;
+use super::headers::Present;
 use super::http1::{Failure, Malformed};
 use super::pool::Slot;
 use super::server::{Hold, Interim, Window};
@@ -71,6 +72,10 @@ pub struct Passage<'p> {
     pub peer: Peer,
     /// Whether the peer is a trusted proxy, whose forwarding fields are extended and not replaced.
     pub trusted: bool,
+    /// Which fields the request has.
+    pub present: Present,
+    /// Its Host.
+    pub host: Option<HeaderValue>,
     /// The route: its prefixes, header edits and body bound.
     pub route: &'p Route,
     /// The proof that the limiter admitted the request.
@@ -238,29 +243,32 @@ impl Forwarder {
         }
     }
 
-    /// Sends `request` to `upstream` and gives its answer, as soon as its head is there. Dropping the future, or the
-    /// answer's body, cancels the request upstream.
+    /// Sends `request` to `upstream`: the future gives its answer, as soon as its head is there. Dropping the future, or
+    /// the answer's body, cancels the request upstream. What needs no waiting is done before there is a future, which
+    /// would have to carry the request as it came through to its end.
     ///
     /// # Errors
-    /// Why there is no answer.
-    pub async fn forward(
-        &self,
-        passage: Passage<'_>,
+    /// Why it cannot be sent; the future says why there is no answer.
+    pub fn forward<'f>(
+        &'f self,
+        passage: Passage<'f>,
         upstream: &Arc<Upstream>,
         request: Request<Incoming>,
-    ) -> Result<Forwarded, ForwardError> {
+    ) -> Result<impl Future<Output = Result<Forwarded, ForwardError>> + use<'f>, ForwardError> {
         let state = self.inner.upstreams.state(upstream)?;
         self.keep_swept();
         let caller = passage.caller;
         let conduct = passage.conduct;
         let mut outgoing = outgoing::prepare(passage, upstream, request)?;
-        let mut forwarded = self.attempt(&state, caller, &mut outgoing).await?;
-        // The version the upstream spoke means nothing to the client.
-        let version = std::mem::replace(forwarded.response.version_mut(), Version::HTTP_11);
-        if let Some(via) = &conduct.via {
-            via.add_to_answer(forwarded.response.headers_mut(), version);
-        }
-        Ok(forwarded)
+        Ok(async move {
+            let mut forwarded = self.attempt(&state, caller, &mut outgoing).await?;
+            // The version the upstream spoke means nothing to the client.
+            let version = std::mem::replace(forwarded.response.version_mut(), Version::HTTP_11);
+            if let Some(via) = &conduct.via {
+                via.add_to_answer(forwarded.response.headers_mut(), version);
+            }
+            Ok(forwarded)
+        })
     }
 
     /// Tries servers until one answers, as often as the upstream's retries and their budget allow.

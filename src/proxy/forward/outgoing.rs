@@ -45,7 +45,8 @@ pub(super) fn prepare(
     let received_as = head.version;
     let from_http2 = received_as >= Version::HTTP_2;
     let sends_body = !body.is_end_stream();
-    let hop = headers::strip_hop_by_hop(&mut head.headers);
+    let mut present = passage.present;
+    let hop = headers::strip_present(&mut head.headers, &mut present);
     let upgrade = hop.upgrade.and_then(|protocol| {
         let possible = !sends_body && !upstream.http2 && conduct.upgrades_to(&protocol);
         // WebSocket is asked for by GET (RFC 6455 4.1).
@@ -67,8 +68,7 @@ pub(super) fn prepare(
         head.headers.remove(PROXY_AUTHORIZATION);
         headers::drop_forwarding(&mut head.headers);
     } else {
-        let host = head.headers.get(HOST).cloned();
-        headers::set_forwarding(&mut head.headers, &passage.peer, host.as_ref(), passage.trusted);
+        headers::set_forwarding(&mut head.headers, present, &passage.peer, passage.host, passage.trusted);
     }
     if let Some(via) = &conduct.via {
         via.add_to_request(&mut head.headers, received_as);
@@ -79,9 +79,9 @@ pub(super) fn prepare(
         for name in [TRANSFER_ENCODING, CONNECTION, UPGRADE] {
             head.headers.remove(name);
         }
+        present = Present::of(&head.headers);
     }
 
-    let present = Present::of(&head.headers);
     let gate = gate(&mut head, present, sends_body, upstream.http2);
     frame(&mut head, present, sends_body, body.size_hint().exact(), upstream.http2);
     if let Some(upgrade) = &upgrade {
@@ -137,9 +137,12 @@ fn gate(head: &mut request::Parts, present: Present, sends_body: bool, http2: bo
     Some(Arc::default())
 }
 
-/// Leaves the framing to the encoder: what the client wrote is never copied.
+/// Leaves the framing to the encoder: what the client wrote is never copied, but for a length that says what is known.
 fn frame(head: &mut request::Parts, present: Present, sends_body: bool, length: Option<u64>, http2: bool) {
     let said = present.has(Present::CONTENT_LENGTH);
+    if said && sends_body && length.is_some_and(|length| says(&head.headers, length)) {
+        return;
+    }
     if said {
         head.headers.remove(CONTENT_LENGTH);
     }
@@ -154,6 +157,13 @@ fn frame(head: &mut request::Parts, present: Present, sends_body: bool, length: 
         // hyper drops the body of a GET whose length it does not know unless it is told to chunk.
         head.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
+}
+
+/// Whether `headers` say `length` once, and in its own form.
+fn says(headers: &HeaderMap, length: u64) -> bool {
+    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
+    let first = lines.next();
+    first.is_some_and(|line| line.as_bytes() == itoa::Buffer::new().format(length).as_bytes()) && lines.next().is_none()
 }
 
 /// Points a prepared request at `server`: its Host or `:authority`, its base path.

@@ -2,7 +2,12 @@ use super::*;
 
 /// Most tests ask only whether it is admitted.
 fn admit<B>(request: &mut Request<B>) -> Result<(), Malformed> {
-    super::admit(request).map(drop)
+    admitted(request).map(drop)
+}
+
+fn admitted<B>(request: &mut Request<B>) -> Result<Form, Malformed> {
+    let seen = Seen::of(request.headers());
+    super::admit(request, &seen)
 }
 
 fn request(version: Version, target: &str, fields: &[(&str, &str)]) -> Request<()> {
@@ -110,13 +115,23 @@ fn methods_and_expectations_that_are_not_served() {
 #[test]
 fn the_form_of_a_request_is_told() {
     let form = |version, target, fields: &[(&str, &str)]| {
-        super::admit(&mut request(version, target, fields)).expect("a good request")
+        admitted(&mut request(version, target, fields)).expect("a good request")
     };
-    let absolute = form(Version::HTTP_11, "https://a.example:8443/x", &[("host", "a.example:8443"), ("via", "1.1 b")]);
-    let expected = Form { absolute: Some(Absolute { https: true, port: Some(8443) }), via: true, ..Form::default() };
-    assert_eq!(absolute, expected);
-    assert_eq!(form(Version::HTTP_11, "/x", &[("host", "a")]), Form::default());
-    assert_eq!(form(Version::HTTP_2, "http://a/x", &[]), Form::default(), "over HTTP/2 every request names it");
+    let absolute = form(Version::HTTP_11, "https://a.example:8443/x", &[("host", "b.example"), ("via", "1.1 b")]);
+    assert_eq!(absolute.absolute, Some(Absolute { https: true, port: Some(8443) }));
+    assert!(absolute.via && !absolute.bridged && !absolute.last_hop);
+    let host = |form: &Form| (form.host.clone().map(|host| host.to_str().expect("text").to_owned()), form.plain_host);
+    assert_eq!(
+        host(&absolute),
+        (Some("a.example:8443".to_owned()), Some(9)),
+        "the target's takes the place of the field"
+    );
+    assert_eq!(form(Version::HTTP_11, "/x", &[("host", "a")]).absolute, None);
+    let bare = form(Version::HTTP_2, "http://a/x", &[]);
+    assert_eq!(bare.absolute, None, "over HTTP/2 every request names it");
+    assert_eq!(host(&bare), (Some("a".to_owned()), Some(1)));
+    let odd = form(Version::HTTP_11, "/x", &[("host", "A_b.:80")]);
+    assert_eq!(host(&odd), (Some("A_b.:80".to_owned()), None), "it takes a closer look");
 }
 
 #[test]
@@ -124,7 +139,7 @@ fn max_forwards_is_counted_for_options_and_trace_only() {
     let counted = |method: Method, said: &str| {
         let mut request = request(Version::HTTP_11, "/x", &[("host", "a"), ("max-forwards", said)]);
         *request.method_mut() = method;
-        let form = super::admit(&mut request).expect("a good request");
+        let form = admitted(&mut request).expect("a good request");
         (form.last_hop, request.headers()["max-forwards"].to_str().expect("text").to_owned())
     };
     assert_eq!(counted(Method::OPTIONS, "0"), (true, "0".to_owned()));

@@ -8,8 +8,9 @@ use std::sync::atomic::Ordering;
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use http::header::{HOST, REFERER, RETRY_AFTER, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::header::RETRY_AFTER;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use smallvec::SmallVec;
 
@@ -21,11 +22,11 @@ use crate::policy::identity::Caller;
 use crate::policy::{Charge, Claims, Identified};
 use crate::proxy::body::{Ended, Guard, Outcome, Received};
 use crate::proxy::forward::ForwardError;
-use crate::proxy::headers::Present;
+use crate::proxy::headers::Seen;
 use crate::proxy::quota_headers::Fact;
 use crate::proxy::rejection::{Refused, Rejection};
 use crate::proxy::settle::Owed;
-use crate::telemetry::access;
+use crate::telemetry::{access, text};
 
 /// One request from its head to the end of its answer. Dropped before [`Journal::close`], it tells that the caller
 /// left.
@@ -39,10 +40,7 @@ pub(super) struct Journal {
     route: Option<usize>,
     caller: Option<Arc<Caller>>,
     claims: Claims,
-    standings: SmallVec<[Standing; 2]>,
-    /// Bit i: the claim at place i refused the request.
-    refused_by: u16,
-    retry_after: Option<Micros>,
+    judged: Judged,
     store_micros: Option<u64>,
     upstream: Option<usize>,
     upstream_micros: Option<u64>,
@@ -51,17 +49,38 @@ pub(super) struct Journal {
     status: u16,
     /// Bytes of its body that were read.
     received: Received,
-    permit: Option<Permit>,
     owed: Owed,
     /// Whether it is counted among the requests under way.
     placed: bool,
     closed: bool,
 }
 
+/// What the limits said.
+enum Judged {
+    /// Nothing: they were not asked, or not answered for.
+    Not,
+    Permitted(Permit),
+    Denied(Denied),
+}
+
+impl Judged {
+    fn standings(&self) -> &[Standing] {
+        match self {
+            Self::Not => &[],
+            Self::Permitted(permit) => permit.standings(),
+            Self::Denied(denied) => denied.standings(),
+        }
+    }
+
+    fn retry_after(&self) -> Option<Micros> {
+        if let Self::Denied(denied) = self { denied.retry_after() } else { None }
+    }
+}
+
 /// What only the access log wants.
 struct Head {
     method: Method,
-    uri: Uri,
+    path: Option<PathAndQuery>,
     version: Version,
     host: Option<HeaderValue>,
     user_agent: Option<HeaderValue>,
@@ -69,15 +88,21 @@ struct Head {
 }
 
 impl Journal {
-    pub(super) fn open<B>(side: &Rc<Side>, snapshot: &HeldSnapshot, request: &Request<B>, at: Timestamp) -> Box<Self> {
-        let present = Present::of(request.headers());
+    /// `seen`: what is in the request's head; what only the log wants is taken out.
+    pub(super) fn open<B>(
+        side: &Rc<Side>,
+        snapshot: &HeldSnapshot,
+        request: &Request<B>,
+        seen: &mut Seen,
+        at: Timestamp,
+    ) -> Box<Self> {
         let head = side.access.is_some().then(|| Head {
             method: request.method().clone(),
-            uri: request.uri().clone(),
+            path: request.uri().path_and_query().cloned(),
             version: request.version(),
-            host: request.headers().get(HOST).cloned(),
-            user_agent: present.has(Present::USER_AGENT).then(|| request.headers().get(USER_AGENT).cloned()).flatten(),
-            referer: present.has(Present::REFERER).then(|| request.headers().get(REFERER).cloned()).flatten(),
+            host: seen.host.clone(),
+            user_agent: seen.user_agent.take(),
+            referer: seen.referer.take(),
         });
         let id = side.ids.get();
         side.ids.set(id.wrapping_add(1));
@@ -91,9 +116,7 @@ impl Journal {
             route: None,
             caller: None,
             claims: Claims::default(),
-            standings: SmallVec::new(),
-            refused_by: 0,
-            retry_after: None,
+            judged: Judged::Not,
             store_micros: None,
             upstream: None,
             upstream_micros: None,
@@ -101,7 +124,6 @@ impl Journal {
             turned_away: false,
             status: CALLER_LEFT,
             received: Received::default(),
-            permit: None,
             owed: Owed::default(),
             placed: false,
             closed: false,
@@ -154,9 +176,9 @@ impl Journal {
         self.caller.clone_from(&who.caller);
     }
 
-    /// What the request draws from. It stays here, since the log tells of it at the end.
-    pub(super) fn claimed(&mut self, claims: Claims) {
-        self.claims = claims;
+    /// Takes down what the request draws from. It stays here, since the log tells of it at the end.
+    pub(super) fn claims_mut(&mut self) -> &mut Claims {
+        &mut self.claims
     }
 
     pub(super) fn claims(&self) -> &Claims {
@@ -169,13 +191,10 @@ impl Journal {
     }
 
     /// A limit refuses: what the answer says of it.
-    pub(super) fn denied(&mut self, denied: &Denied) -> Refused {
-        self.standings = denied.standings().iter().copied().collect();
-        self.refused_by = denied.refused().fold(0, |bits, place| bits | 1 << place);
-        self.retry_after = denied.retry_after();
+    pub(super) fn denied(&mut self, denied: Denied) -> Refused {
         let limits = &self.snapshot.policy.limits;
         let refusing = || denied.refused().map(|place| (place, &limits[self.claims.charges()[place].limit]));
-        Refused {
+        let refused = Refused {
             violated: refusing().map(|(_, limit)| Arc::clone(&limit.name)).collect(),
             retry_after: denied.retry_after(),
             never_fits: refusing().any(|(place, limit)| {
@@ -183,7 +202,9 @@ impl Journal {
                 matches!(denied.standings()[place].verdict, Verdict::Deny { retry_after: None })
                     && !matches!(limit.algorithm, Algorithm::InFlight(_))
             }),
-        }
+        };
+        self.judged = Judged::Denied(denied);
+        refused
     }
 
     /// Whether a refusal is load shed for an upstream that takes no more, and no caller's doing.
@@ -192,12 +213,22 @@ impl Journal {
         denied.refused().all(|place| limits[self.claims.charges()[place].limit].algorithm.sheds_load())
     }
 
-    /// The request may go on; from now on the permit is settled with the answer.
-    pub(super) fn permitted(&mut self, mut permit: Permit, owed: Owed) -> &Permit {
-        self.standings = SmallVec::from_slice(permit.standings());
-        permit.forwarded();
+    /// The limits admit the request. What it drew is given back if it does not go on after all.
+    pub(super) fn permitted(&mut self, permit: Permit) {
+        self.judged = Judged::Permitted(permit);
+    }
+
+    /// The request goes on; from now on the permit is settled with the answer.
+    pub(super) fn goes_on(&mut self, owed: Owed) -> Result<&Permit, Rejection> {
         self.owed = owed;
-        self.permit.insert(permit)
+        match &mut self.judged {
+            Judged::Permitted(permit) => {
+                permit.forwarded();
+                Ok(permit)
+            }
+            // Nobody gets here without.
+            Judged::Not | Judged::Denied(_) => Err(Rejection::Internal),
+        }
     }
 
     /// The upstream was asked at `since`: its answer has begun, or will not come.
@@ -214,7 +245,7 @@ impl Journal {
         self.upstream = Some(upstream);
         let slot = self.snapshot.labels.upstream(upstream);
         let took = self.side.clock.now().since(since);
-        if let Some(permit) = &self.permit {
+        if let Judged::Permitted(permit) = &self.judged {
             match outcome {
                 Ok(status) => permit.answered(took, status == StatusCode::SERVICE_UNAVAILABLE),
                 Err(error) if error.tells_of_load() => permit.answered(took, true),
@@ -277,20 +308,23 @@ impl Journal {
         let policy = &self.snapshot.policy;
         // Pushed one by one: they are few, and collecting into a small vector asks for room at every turn.
         let mut facts = SmallVec::<[Fact<'_>; 4]>::new();
-        for (place, (charge, standing)) in self.claims.charges().iter().zip(&self.standings).enumerate() {
+        let refused = if let Judged::Denied(denied) = &self.judged { Some(denied) } else { None };
+        for (place, (charge, standing)) in self.claims.charges().iter().zip(self.judged.standings()).enumerate() {
             if charge.enforced && policy.limits[charge.limit].role == Role::Live {
-                let violated = self.refused_by & (1 << place) != 0;
+                let violated = refused.is_some_and(|denied| denied.is_refused_by(place));
                 facts.push(Fact { limit: charge.limit, standing, cost: charge.cost, violated });
             }
         }
-        self.snapshot.quota.annotate(headers, &facts, self.refused_by != 0, self.retry_after, self.at);
+        let refuses = refused.is_some_and(|denied| denied.refused().next().is_some());
+        let writer = &mut self.side.quota.borrow_mut();
+        self.snapshot.quota.annotate(headers, &facts, refuses, self.judged.retry_after(), self.at, writer);
     }
 
     /// The head of the answer is known: what it decides of the cost is settled. `meant` is what the gateway's own answer
     /// says by its status, or would say: to a gRPC call a dead upstream is a 200 with a status of its own.
     pub(super) fn answered<B>(&mut self, response: &Response<B>, meant: Option<StatusCode>) {
         self.status = response.status().as_u16();
-        if let (Some(permit), false) = (&mut self.permit, self.owed.is_empty()) {
+        if let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) {
             self.owed.on_head(permit, meant.unwrap_or(response.status()), response.headers());
         }
     }
@@ -308,8 +342,8 @@ impl Journal {
         if self.placed {
             self.side.requests.fetch_sub(1, Ordering::Relaxed);
         }
-        if let Some(mut permit) = self.permit.take() {
-            std::mem::take(&mut self.owed).on_end(&mut permit, sent);
+        if let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) {
+            std::mem::take(&mut self.owed).on_end(permit, sent);
         }
         let took = self.side.clock.now().since(self.at).0;
         self.side.metrics.finished(self.snapshot.labels.route(self.route), self.status, took);
@@ -323,27 +357,26 @@ impl Journal {
     }
 
     fn log(&self, writer: &access::AccessWriter, head: &Head, [received_bytes, sent_bytes]: [u64; 2], took: u64) {
-        let policy = &self.snapshot.policy;
+        let (names, standings) = (&self.snapshot.names, self.judged.standings());
         let mut charges = SmallVec::<[access::Charge<'_>; 4]>::new();
         for (place, charge) in self.claims.charges().iter().enumerate() {
             charges.push(access::Charge {
-                limit: &policy.limits[charge.limit].name,
+                limit: &names.limits[charge.limit],
                 key: self.claims.key(charge),
                 cost: charge.cost,
-                remaining: self.standings.get(place).map_or(0, |standing| standing.remaining),
+                remaining: standings.get(place).map_or(0, |standing| standing.remaining),
                 outcome: self.outcome(place, charge),
             });
         }
         let id = self.id();
-        let host = head.host.as_ref().and_then(|value| value.to_str().ok()).unwrap_or_default();
         writer.record(&access::Record {
             at_micros: self.at.as_micros(),
             id: id.as_str(),
             method: head.method.as_str(),
-            path: head.uri.path(),
-            host,
+            path: head.path.as_ref().map_or("", PathAndQuery::path),
+            host: sent(&head.host),
             protocol: protocol(head.version),
-            route: self.route.map_or("", |route| &policy.routes[route].name),
+            route: self.route.map(|route| &names.routes[route]).unwrap_or_default(),
             status: self.status,
             refused: self.turned_away,
             reason: self.reason,
@@ -356,16 +389,16 @@ impl Journal {
             caller: self.caller.as_ref().map_or("", |caller| &caller.name),
             tier: self.caller.as_ref().and_then(|caller| caller.tier.as_deref()).unwrap_or_default(),
             charges: &charges,
-            retry_after_micros: self.retry_after.map(|wait| wait.0),
-            upstream: self.upstream.map_or("", |upstream| &policy.upstreams[upstream].name),
-            user_agent: head.user_agent.as_ref().map_or(&[][..], |value| value.as_bytes()),
-            referer: head.referer.as_ref().map_or(&[][..], |value| value.as_bytes()),
+            retry_after_micros: self.judged.retry_after().map(|wait| wait.0),
+            upstream: self.upstream.map(|upstream| &names.upstreams[upstream]).unwrap_or_default(),
+            user_agent: sent(&head.user_agent),
+            referer: sent(&head.referer),
         });
     }
 
     fn outcome(&self, place: usize, charge: &Charge) -> &'static str {
-        let allowed =
-            self.standings.get(place).is_some_and(|standing| matches!(standing.verdict, Verdict::Allow { .. }));
+        let standing = self.judged.standings().get(place);
+        let allowed = standing.is_some_and(|standing| matches!(standing.verdict, Verdict::Allow { .. }));
         match (allowed, charge.enforced) {
             (true, _) => "allow",
             (false, true) => "deny",
@@ -425,12 +458,7 @@ fn decision_id(count: u64) -> DecisionId {
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^= mixed >> 31;
-    let mut digits = [0; 16];
-    for digit in digits.iter_mut().rev() {
-        *digit = b"0123456789abcdef"[usize::from(mixed.to_le_bytes()[0] & 15)];
-        mixed >>= 4;
-    }
-    DecisionId(digits)
+    DecisionId(text::hex(mixed))
 }
 
 /// A decision's id in writing.
@@ -440,6 +468,11 @@ impl DecisionId {
     pub(super) fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("hexadecimal digits are ASCII")
     }
+}
+
+/// A field's value as it was sent, empty where there is none.
+fn sent(value: &Option<HeaderValue>) -> &[u8] {
+    value.as_ref().map_or(&[][..], HeaderValue::as_bytes)
 }
 
 fn protocol(version: Version) -> &'static str {

@@ -7,6 +7,7 @@ use crate::policy::{IdentityRefusal, Policy, RefusalBody};
 use crate::proxy::conduct::Conduct;
 use crate::proxy::quota_headers::QuotaFields;
 use crate::proxy::rejection::{self, Rejection};
+use crate::telemetry::access::Escaped;
 use crate::telemetry::metrics::{Labels, Metrics};
 
 /// A compiled policy with the buckets made for it. Swapped whole by a reload.
@@ -24,6 +25,16 @@ pub struct Snapshot {
     pub follows: bool,
     /// The quota fields, prepared per limit.
     pub quota: QuotaFields,
+    /// Names as the access log writes them.
+    pub names: Names,
+}
+
+/// Names as the access log writes them, by index.
+#[derive(Debug)]
+pub struct Names {
+    pub(super) routes: Vec<Escaped>,
+    pub(super) limits: Vec<Escaped>,
+    pub(super) upstreams: Vec<Escaped>,
 }
 
 impl Snapshot {
@@ -34,7 +45,12 @@ impl Snapshot {
         let labels = metrics.resolve(&routes, &upstreams);
         let quota = QuotaFields::new(&policy.responses, &policy.limits);
         let follows = policy.limits.iter().any(|limit| limit.algorithm.health().is_some());
-        Self { policy, limiter, labels, conduct, follows, quota }
+        let names = Names {
+            routes: policy.routes.iter().map(|route| Escaped::from(&*route.name)).collect(),
+            limits: policy.limits.iter().map(|limit| Escaped::from(&*limit.name)).collect(),
+            upstreams: policy.upstreams.iter().map(|upstream| Escaped::from(&*upstream.name)).collect(),
+        };
+        Self { policy, limiter, labels, conduct, follows, quota, names }
     }
 
     /// The refusal body of the route, else of the file.

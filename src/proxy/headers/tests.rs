@@ -68,7 +68,9 @@ fn a_strangers_forwarding_fields_are_replaced() {
         ("forwarded", "for=1.1.1.1"),
         ("x-real-ip", "1.1.1.1"),
     ]);
-    set_forwarding(&mut headers, &peer("::ffff:203.0.113.9"), Some(&HeaderValue::from_static("a.example")), false);
+    let present = Present::of(&headers);
+    let host = HeaderValue::from_static("a.example");
+    set_forwarding(&mut headers, present, &peer("::ffff:203.0.113.9"), Some(host), false);
     let expected = map(&[
         ("x-forwarded-for", "203.0.113.9"),
         ("x-forwarded-proto", "http"),
@@ -106,7 +108,9 @@ fn a_trusted_proxys_forwarding_fields_are_extended() {
         ("x-forwarded-proto", "https"),
         ("forwarded", "for=1.1.1.1"),
     ]);
-    set_forwarding(&mut headers, &peer("2001:db8::9"), Some(&HeaderValue::from_static("a.example")), true);
+    let present = Present::of(&headers);
+    let host = HeaderValue::from_static("a.example");
+    set_forwarding(&mut headers, present, &peer("2001:db8::9"), Some(host), true);
     let expected = map(&[
         ("x-forwarded-for", "1.1.1.1, 2.2.2.2, 3.3.3.3, 2001:db8::9"),
         ("x-forwarded-proto", "https"),
@@ -128,4 +132,25 @@ fn trailers_hold_no_framing_and_no_pseudo_fields() {
     let mut trailers = map(&[("grpc-status", "0"), ("content-length", "5"), ("authorization", "x"), ("host", "h")]);
     assert_eq!(clean_trailers(&mut trailers), Ok(()));
     assert_eq!(trailers, map(&[("grpc-status", "0")]));
+}
+
+#[test]
+fn what_a_pass_over_the_fields_finds() {
+    let seen = Seen::of(&map(&[("host", "a"), ("te", "x"), ("referer", "r"), ("host", "b"), ("user-agent", "u")]));
+    let text = |value: &Option<HeaderValue>| value.as_ref().map(|value| value.to_str().expect("text").to_owned());
+    assert_eq!(text(&seen.host).as_deref(), Some("a"));
+    assert_eq!(text(&seen.user_agent).as_deref(), Some("u"));
+    assert_eq!(text(&seen.referer).as_deref(), Some("r"));
+    assert!(seen.present.has(Present::HOSTS) && seen.present.has(Present::USER_AGENT));
+    assert!(!seen.present.has(Present::UNDERSCORED) && !seen.present.has(Present::VIA));
+    assert!(Seen::of(&map(&[("x_y", "1")])).present.has(Present::UNDERSCORED));
+    assert!(!Seen::of(&map(&[("host", "a")])).present.has(Present::HOSTS));
+}
+
+#[test]
+fn what_a_connection_line_takes_away_is_told() {
+    let mut headers = map(&[("connection", "expect, close"), ("expect", "100-continue"), ("via", "1.1 a")]);
+    let mut present = Present::of(&headers);
+    strip_present(&mut headers, &mut present);
+    assert!(!present.has(Present::EXPECT) && present.has(Present::VIA));
 }

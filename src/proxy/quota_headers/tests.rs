@@ -63,7 +63,14 @@ fn an_admitted_request_is_told_of_every_limit() {
     let mut headers = HeaderMap::new();
     headers.insert("ratelimit", HeaderValue::from_static("\"upstream\";r=1"));
     headers.insert("x-ratelimit-limit", HeaderValue::from_static("9"));
-    fields(&[Dialect::Draft11], Reset::Seconds).annotate(&mut headers, &facts, false, None, NOW);
+    fields(&[Dialect::Draft11], Reset::Seconds).annotate(
+        &mut headers,
+        &facts,
+        false,
+        None,
+        NOW,
+        &mut Writer::default(),
+    );
     assert_eq!(headers["ratelimit-policy"], r#""burst";q=100;w=60, "dai\"ly";q=5000;w=86400"#);
     assert_eq!(headers["ratelimit"], r#""burst";r=80;t=48, "dai\"ly";r=4100;t=36000"#);
     assert_eq!(headers.len(), 2);
@@ -78,7 +85,14 @@ fn a_refusal_tells_only_of_what_refused_and_never_contradicts_retry_after() {
     ];
     let mut headers = HeaderMap::new();
     let every = [Dialect::Draft11, Dialect::XRateLimit];
-    fields(&every, Reset::Epoch).annotate(&mut headers, &facts, true, Some(Micros(4_200_000)), NOW);
+    fields(&every, Reset::Epoch).annotate(
+        &mut headers,
+        &facts,
+        true,
+        Some(Micros(4_200_000)),
+        NOW,
+        &mut Writer::default(),
+    );
     assert_eq!(headers["ratelimit"], r#""burst";r=0;t=5"#);
     assert_eq!(headers["ratelimit-policy"], r#""dai\"ly";q=5000;w=86400, "burst";q=100;w=60"#);
     assert_eq!(headers["x-ratelimit-limit"], "100");
@@ -94,11 +108,25 @@ fn the_older_drafts_tell_of_the_scarcest() {
         Fact { limit: 1, standing: &daily, cost: 1, violated: false },
     ];
     let mut headers = HeaderMap::new();
-    fields(&[Dialect::Draft07], Reset::Seconds).annotate(&mut headers, &facts, false, None, NOW);
+    fields(&[Dialect::Draft07], Reset::Seconds).annotate(
+        &mut headers,
+        &facts,
+        false,
+        None,
+        NOW,
+        &mut Writer::default(),
+    );
     assert_eq!(headers["ratelimit"], "limit=5000, remaining=100, reset=36000");
     assert_eq!(headers["ratelimit-policy"], "5000;w=86400");
     let mut headers = HeaderMap::new();
-    fields(&[Dialect::Draft06], Reset::Seconds).annotate(&mut headers, &facts, false, None, NOW);
+    fields(&[Dialect::Draft06], Reset::Seconds).annotate(
+        &mut headers,
+        &facts,
+        false,
+        None,
+        NOW,
+        &mut Writer::default(),
+    );
     assert_eq!(headers["ratelimit-limit"], "5000");
     assert_eq!(headers["ratelimit-remaining"], "100");
     assert_eq!(headers["ratelimit-reset"], "36000");
@@ -112,7 +140,14 @@ fn a_bucket_is_described_by_its_burst_and_a_concurrency_limit_has_no_window() {
         Fact { limit: 2, standing: &jobs, cost: 1, violated: false },
     ];
     let mut headers = HeaderMap::new();
-    fields(&[Dialect::DraftNext], Reset::Seconds).annotate(&mut headers, &facts, false, None, NOW);
+    fields(&[Dialect::DraftNext], Reset::Seconds).annotate(
+        &mut headers,
+        &facts,
+        false,
+        None,
+        NOW,
+        &mut Writer::default(),
+    );
     assert_eq!(headers["ratelimit-policy"], r#""bucket";q=20;w=12, "jobs";q=10;qu="concurrent-requests""#);
     assert_eq!(headers["ratelimit"], r#""bucket";a=999999999999999;w=12;c=2, "jobs";a=3;c=1"#);
 }
@@ -128,6 +163,7 @@ fn milliseconds_of_the_epoch_and_one_prepared_policy() {
         false,
         None,
         NOW,
+        &mut Writer::default(),
     );
     assert_eq!(headers["ratelimit-policy"], r#""burst";q=100;w=60"#);
     assert_eq!(headers["x-ratelimit-reset"], "1000048500");
@@ -137,6 +173,6 @@ fn milliseconds_of_the_epoch_and_one_prepared_policy() {
 fn without_limits_the_upstreams_fields_pass() {
     let mut headers = HeaderMap::new();
     headers.insert("ratelimit", HeaderValue::from_static("\"theirs\";r=1"));
-    fields(&[Dialect::Draft11], Reset::Seconds).annotate(&mut headers, &[], false, None, NOW);
+    fields(&[Dialect::Draft11], Reset::Seconds).annotate(&mut headers, &[], false, None, NOW, &mut Writer::default());
     assert_eq!(headers["ratelimit"], "\"theirs\";r=1");
 }

@@ -10,12 +10,16 @@ fn denied() -> Rejection {
     })
 }
 
+fn asked_of(request: &Request<()>) -> Asked {
+    Asked::of(request, Present::of(request.headers()))
+}
+
 fn asked(fields: &[(&str, &str)]) -> Asked {
     let mut builder = Request::builder();
     for (name, value) in fields {
         builder = builder.header(*name, *value);
     }
-    Asked::of(&builder.body(()).expect("a request"))
+    asked_of(&builder.body(()).expect("a request"))
 }
 
 async fn text(response: Response<ResponseBody>) -> String {
@@ -68,7 +72,7 @@ fn a_refused_connect_is_never_a_success() {
     let request =
         |method: Method| Request::builder().method(method).header("content-type", "application/grpc").body(());
     let answered =
-        |method: Method| denied().respond(&Asked::of(&request(method).expect("a request")), None, "").status();
+        |method: Method| denied().respond(&asked_of(&request(method).expect("a request")), None, "").status();
     assert_eq!(answered(Method::CONNECT), 429, "a 2xx would open the tunnel");
     assert_eq!(answered(Method::POST), 200);
 }
@@ -108,14 +112,14 @@ async fn a_body_of_the_files_own_is_filled_and_escaped() {
 async fn head_gets_no_body_and_malformed_requests_lose_their_connection() {
     let mut request = Request::new(());
     *request.method_mut() = Method::HEAD;
-    let response = Rejection::NoRoute.respond(&Asked::of(&request), None, "");
+    let response = Rejection::NoRoute.respond(&asked_of(&request), None, "");
     assert_eq!(response.status(), 404);
     assert_eq!(text(response).await, "");
     let malformed = Rejection::from(Malformed::TransferEncoding).respond(&asked(&[]), None, "");
     assert_eq!(malformed.headers()["connection"], "close");
     let mut request = Request::new(());
     *request.version_mut() = Version::HTTP_2;
-    let over_http2 = Rejection::from(Malformed::Host).respond(&Asked::of(&request), None, "");
+    let over_http2 = Rejection::from(Malformed::Host).respond(&asked_of(&request), None, "");
     assert!(!over_http2.headers().contains_key("connection"));
 }
 

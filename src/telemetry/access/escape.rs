@@ -2,6 +2,22 @@
 
 /// Appends `bytes` as the inside of a JSON string. What is no UTF-8 becomes U+FFFD.
 pub(super) fn json(into: &mut Vec<u8>, bytes: &[u8]) {
+    if is_plain(bytes) {
+        into.extend_from_slice(bytes);
+    } else {
+        escaped(into, bytes);
+    }
+}
+
+/// Whether all bytes stand for themselves, as they nearly always do; the last word overlaps the one before it.
+fn is_plain(bytes: &[u8]) -> bool {
+    let Some(last) = bytes.last_chunk::<8>() else { return bytes.iter().all(|byte| PLAIN[usize::from(*byte)]) };
+    let mut words = bytes.chunks_exact(8).map(|chunk| u64::from_le_bytes(chunk.try_into().expect("a chunk of eight")));
+    words.all(all_plain) && all_plain(u64::from_le_bytes(*last))
+}
+
+#[cold]
+fn escaped(into: &mut Vec<u8>, bytes: &[u8]) {
     let mut rest = bytes;
     loop {
         let plain = plain_prefix(rest);
@@ -15,17 +31,9 @@ pub(super) fn json(into: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// How many bytes stand for themselves, from the front. Eight at a time: nearly all do.
+/// How many bytes stand for themselves, from the front.
 fn plain_prefix(bytes: &[u8]) -> usize {
-    let mut at = 0;
-    for chunk in bytes.chunks_exact(8) {
-        let word = u64::from_le_bytes(chunk.try_into().expect("a chunk of eight"));
-        if !all_plain(word) {
-            break;
-        }
-        at += 8;
-    }
-    bytes[at..].iter().position(|byte| !PLAIN[usize::from(*byte)]).map_or(bytes.len(), |stop| at + stop)
+    bytes.iter().position(|byte| !PLAIN[usize::from(*byte)]).unwrap_or(bytes.len())
 }
 
 /// Whether none of eight bytes needs an escape; it may say no for some that need none, never yes wrongly.
@@ -56,14 +64,6 @@ pub(super) fn combined(into: &mut Vec<u8>, bytes: &[u8]) {
             }
             _ => into.push(*byte),
         }
-    }
-}
-
-/// Appends 16 hexadecimal digits.
-pub(super) fn hex(into: &mut Vec<u8>, word: u64) {
-    for byte in word.to_be_bytes() {
-        into.push(HEX[usize::from(byte >> 4)]);
-        into.push(HEX[usize::from(byte & 15)]);
     }
 }
 

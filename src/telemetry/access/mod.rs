@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-pub use record::{Charge, Record};
+pub use record::{Charge, Escaped, Record};
 
 use record::Stamp;
 use writer::Sink;

@@ -1,13 +1,33 @@
 //! One request as the access log tells it.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::hash::Hasher;
 use std::io::Write;
 use std::net::IpAddr;
 
 use siphasher::sip::SipHasher13;
 
 use super::{Format, Keys, escape};
+use crate::telemetry::text::{Dotted, hex};
+
+/// A name of the file's, as it stands inside a JSON string: escaped once, when the file is read.
+#[derive(Clone, Debug)]
+pub struct Escaped(Cow<'static, [u8]>);
+
+impl From<&str> for Escaped {
+    fn from(name: &str) -> Self {
+        let mut escaped = Vec::new();
+        escape::json(&mut escaped, name.as_bytes());
+        Self(escaped.into())
+    }
+}
+
+impl Default for &Escaped {
+    fn default() -> Self {
+        static NONE: Escaped = Escaped(Cow::Borrowed(b""));
+        &NONE
+    }
+}
 
 /// One answered request. Borrowed: nothing is copied until it is written down.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,12 +40,12 @@ pub struct Record<'r> {
     pub method: &'r str,
     /// The path as it was asked for, without the query: queries carry secrets.
     pub path: &'r str,
-    /// The host asked for.
-    pub host: &'r str,
+    /// The host asked for, as sent.
+    pub host: &'r [u8],
     /// `HTTP/1.1`, `HTTP/2.0`.
     pub protocol: &'r str,
     /// The route's name; empty: none matched.
-    pub route: &'r str,
+    pub route: &'r Escaped,
     /// The status of the answer; 499 when the caller left before there was one.
     pub status: u16,
     /// Whether the gateway itself turned it away: such records survive sampling and crowding.
@@ -53,7 +73,7 @@ pub struct Record<'r> {
     /// When it may come again, microseconds; `None`: it was not told to wait.
     pub retry_after_micros: Option<u64>,
     /// The upstream it was sent to; empty: none.
-    pub upstream: &'r str,
+    pub upstream: &'r Escaped,
     /// Its `User-Agent`, as sent.
     pub user_agent: &'r [u8],
     /// Its `Referer`, as sent.
@@ -64,7 +84,7 @@ pub struct Record<'r> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Charge<'r> {
     /// The limit's name.
-    pub limit: &'r str,
+    pub limit: &'r Escaped,
     /// The bytes that select the bucket.
     pub key: &'r [u8],
     /// Units asked for.
@@ -96,10 +116,10 @@ impl Record<'_> {
         into.extend_from_slice(b"\",\"status\":");
         number(into, u64::from(self.status));
         word(into, b",\"method\":\"", self.method);
-        text(into, b",\"host\":\"", self.host.as_bytes());
+        text(into, b",\"host\":\"", self.host);
         text(into, b",\"path\":\"", self.path.as_bytes());
         word(into, b",\"protocol\":\"", self.protocol);
-        text(into, b",\"route\":\"", self.route.as_bytes());
+        name(into, b",\"route\":\"", self.route);
         if let Some(client) = self.client {
             into.extend_from_slice(b",\"client\":\"");
             address(into, client);
@@ -118,7 +138,7 @@ impl Record<'_> {
         field(into, b",\"received_bytes\":", self.received_bytes);
         field(into, b",\"sent_bytes\":", self.sent_bytes);
         field(into, b",\"duration_us\":", self.duration_micros);
-        text(into, b",\"upstream\":\"", self.upstream.as_bytes());
+        name(into, b",\"upstream\":\"", self.upstream);
         if let Some(micros) = self.upstream_micros {
             field(into, b",\"upstream_us\":", micros);
         }
@@ -133,12 +153,12 @@ impl Record<'_> {
     fn limits(&self, into: &mut Vec<u8>, keys: &Keys) {
         for (place, charge) in self.charges.iter().enumerate() {
             into.extend_from_slice(if place == 0 { b",\"limits\":[{\"name\":\"" } else { b",{\"name\":\"" });
-            escape::json(into, charge.limit.as_bytes());
+            into.extend_from_slice(&charge.limit.0);
             into.push(b'"');
             if !charge.key.is_empty() {
                 into.extend_from_slice(b",\"key\":\"");
                 match keys {
-                    Keys::Hashed(secret) => escape::hex(into, keyed_hash(secret, charge.key)),
+                    Keys::Hashed(secret) => into.extend_from_slice(&hex(keyed_hash(secret, charge.key))),
                     Keys::Plain => escape::json(into, charge.key),
                 }
                 into.push(b'"');
@@ -199,6 +219,16 @@ fn text(into: &mut Vec<u8>, opening: &[u8], value: &[u8]) {
     into.push(b'"');
 }
 
+/// As [`text`], for names of the file's.
+fn name(into: &mut Vec<u8>, opening: &[u8], value: &Escaped) {
+    if value.0.is_empty() {
+        return;
+    }
+    into.extend_from_slice(opening);
+    into.extend_from_slice(&value.0);
+    into.push(b'"');
+}
+
 /// As [`text`], for what cannot hold a byte that wants escaping: words of our own, and methods, which are tokens.
 fn word(into: &mut Vec<u8>, opening: &[u8], value: &str) {
     debug_assert!(value.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\'), "{value:?}");
@@ -221,23 +251,13 @@ fn number(into: &mut Vec<u8>, value: u64) {
 
 fn address(into: &mut Vec<u8>, address: IpAddr) {
     match address {
-        // By hand: four numbers are a quarter of what `fmt` takes for them.
-        IpAddr::V4(v4) => {
-            for (place, octet) in v4.octets().into_iter().enumerate() {
-                if place > 0 {
-                    into.push(b'.');
-                }
-                into.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
-            }
-        }
+        IpAddr::V4(v4) => into.extend_from_slice(Dotted::new(v4).as_bytes()),
         IpAddr::V6(v6) => write!(into, "{v6}").unwrap_or_default(),
     }
 }
 
 fn keyed_hash(secret: &[u8; 16], key: &[u8]) -> u64 {
-    let mut hasher = SipHasher13::new_with_key(secret);
-    hasher.write(key);
-    hasher.finish()
+    SipHasher13::new_with_key(secret).hash(key)
 }
 
 /// Bytes of an ordinary record.

@@ -9,7 +9,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_record_is_one_line_of_valid_json_whatever_strangers_send() {
-    let charges = [Charge { limit: "per_caller", key: b"\x04acme", cost: 3, remaining: 7, outcome: "deny" }];
+    let limit = Escaped::from("per\"caller");
+    let charges = [Charge { limit: &limit, key: b"\x04acme", cost: 3, remaining: 7, outcome: "deny" }];
     let record = Record {
         at_micros: 1_700_000_000_000_042,
         id: "0a1b",
@@ -34,6 +35,7 @@ fn a_record_is_one_line_of_valid_json_whatever_strangers_send() {
     assert_eq!(value["client"], "192.0.2.17");
     assert_eq!(value["retry_after_ms"], 601, "rounded up: it keeps its word");
     assert_eq!(value["limits"][0]["key"], "\u{4}acme");
+    assert_eq!(value["limits"][0]["name"], "per\"caller");
     assert_eq!(value["limits"][0]["outcome"], "deny");
     assert_eq!(value.get("upstream"), None, "what there is not is left out");
 }
@@ -56,7 +58,7 @@ fn every_byte_is_escaped_wherever_it_stands() {
 
 #[test]
 fn keys_are_hashed_unless_asked_for() {
-    let charges = [Charge { limit: "l", key: b"secret-key", ..Charge::default() }];
+    let charges = [Charge { key: b"secret-key", ..Charge::default() }];
     let record = Record { charges: &charges, ..Record::default() };
     let line = |secret: u8| {
         let mut line = Vec::new();

@@ -21,6 +21,7 @@ use crate::proxy::body::{Received, ResponseBody};
 use crate::proxy::conduct::Conduct;
 use crate::proxy::forward::{Forwarder, Passage};
 use crate::proxy::framing;
+use crate::proxy::headers::{Present, Seen};
 use crate::proxy::listener::{Address, Listen, bind};
 use crate::proxy::rejection::{Asked, Rejection};
 use crate::proxy::server::{ConnInfo, Handler, Settings, Shared, serve};
@@ -47,7 +48,8 @@ impl Relay {
         connection: &ConnInfo,
         mut request: Request<Incoming>,
     ) -> Result<Response<ResponseBody>, Rejection> {
-        framing::admit(&mut request)?;
+        let seen = Seen::of(request.headers());
+        let form = framing::admit(&mut request, &seen)?;
         // No limit claims anything: the limiter admits.
         let Some(Decision::Allow(permit)) = self.limiter.try_check(&[], self.clock.now()) else {
             return Err(Rejection::Internal);
@@ -55,6 +57,8 @@ impl Relay {
         let passage = Passage {
             peer: connection.peer(),
             trusted: false,
+            present: form.present,
+            host: form.host,
             route: &self.route,
             permit: &permit,
             request_edits: FilledEdits::default(),
@@ -65,7 +69,7 @@ impl Relay {
             window: connection.window.as_ref(),
             received: Received::default(),
         };
-        let forwarded = self.forwarder.forward(passage, &self.upstream, request).await?;
+        let forwarded = self.forwarder.forward(passage, &self.upstream, request)?.await?;
         if let Some(tunnel) = forwarded.tunnel {
             tokio::task::spawn_local(async move {
                 let task = crate::proxy::worker::Worker::current().map(|worker| worker.task());
@@ -80,7 +84,7 @@ impl Handler for Relay {
     type Body = ResponseBody;
 
     async fn handle(&self, connection: &Rc<ConnInfo>, request: Request<Incoming>) -> Response<ResponseBody> {
-        let asked = Asked::of(&request);
+        let asked = Asked::of(&request, Present::of(request.headers()));
         match self.answer(connection, request).await {
             Ok(response) => response,
             Err(rejection) => rejection.respond(&asked, None, ""),

@@ -1,0 +1,90 @@
+//! Numbers and addresses as text, by hand: every request has some, and the machinery of `fmt` takes several times as long.
+
+use std::net::Ipv4Addr;
+
+/// 16 hexadecimal digits: each half of the word is spread to a nibble a byte, and all its digits are made at once.
+pub fn hex(word: u64) -> [u8; 16] {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let digits = |half: u64| {
+        let half = (half << 16 | half) & 0x0000_ffff_0000_ffff;
+        let half = (half << 8 | half) & 0x00ff_00ff_00ff_00ff;
+        let nibbles = (half << 4 | half) & 0x0f0f_0f0f_0f0f_0f0f;
+        let letters = (nibbles + 6 * ONES) >> 4 & ONES;
+        (nibbles + u64::from(b'0') * ONES + letters * u64::from(b'a' - b'9' - 1)).to_be_bytes()
+    };
+    let mut text = [0; 16];
+    text[..8].copy_from_slice(&digits(word >> 32));
+    text[8..].copy_from_slice(&digits(word & 0xffff_ffff));
+    text
+}
+
+/// An IPv4 address with its dots.
+#[derive(Clone, Copy, Debug)]
+pub struct Dotted {
+    text: [u8; 16],
+    length: usize,
+}
+
+impl Dotted {
+    /// `address` in writing.
+    pub fn new(address: Ipv4Addr) -> Self {
+        let (mut text, mut length) = ([0; 16], 0);
+        for octet in address.octets() {
+            let (digits, count) = OCTETS[usize::from(octet)];
+            text[length..length + 4].copy_from_slice(&digits);
+            length += count + 1;
+        }
+        // Without the dot after the last.
+        Self { text, length: length - 1 }
+    }
+
+    /// The text: digits and dots.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.text[..self.length]
+    }
+}
+
+/// The digits of every octet with a dot behind them, and how many they are.
+const OCTETS: [([u8; 4], usize); 256] = {
+    let mut octets = [([b'.'; 4], 0); 256];
+    let mut octet = 0;
+    while octet < 256 {
+        let (digits, count) = &mut octets[octet];
+        let mut unit = if octet >= 100 {
+            100
+        } else if octet >= 10 {
+            10
+        } else {
+            1
+        };
+        while unit > 0 {
+            digits[*count] = DIGITS[octet / unit % 10];
+            *count += 1;
+            unit /= 10;
+        }
+        octet += 1;
+    }
+    octets
+};
+
+const DIGITS: &[u8; 10] = b"0123456789";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn hexadecimal_digits_are_what_fmt_makes_of_them(word: u64) {
+            let digits = hex(word);
+            proptest::prop_assert_eq!(String::from_utf8_lossy(&digits), format!("{word:016x}"));
+        }
+
+        #[test]
+        fn addresses_are_what_fmt_makes_of_them(octets: [u8; 4]) {
+            let address = Ipv4Addr::from(octets);
+            let dotted = Dotted::new(address);
+            proptest::prop_assert_eq!(String::from_utf8_lossy(dotted.as_bytes()), address.to_string());
+        }
+    }
+}
