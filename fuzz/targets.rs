@@ -22,10 +22,10 @@ use tollgate::policy::{
     path as paths,
 };
 use tollgate::proxy::framing::{admit, is_host};
-use tollgate::proxy::headers::{clean_trailers, set_forwarding, strip_hop_by_hop};
+use tollgate::proxy::headers::{Present, Seen, clean_trailers, set_forwarding, strip_hop_by_hop};
 use tollgate::proxy::server::proxy_protocol::read;
 use tollgate::proxy::settle::field::{Carrier, FieldScanner};
-use tollgate::telemetry::access::{Charge, Format, Keys, Record};
+use tollgate::telemetry::access::{Charge, Escaped, Format, Keys, Record};
 
 /// A path has one normal form, which holds nothing an upstream could read in two ways.
 pub(crate) fn path(data: &[u8]) {
@@ -181,7 +181,8 @@ pub(crate) fn head(data: &[u8]) {
             ["content-length", "transfer-encoding", "host", "authorization"].iter().all(|n| !trailers.contains_key(*n))
         );
     }
-    if admit(&mut request).is_err() {
+    let seen = Seen::of(request.headers());
+    if admit(&mut request, &seen).is_err() {
         return;
     }
     let hosts: Vec<&HeaderValue> = request.headers().get_all("host").iter().collect();
@@ -192,7 +193,8 @@ pub(crate) fn head(data: &[u8]) {
     let mut again = Request::new(());
     (*again.version_mut(), *again.method_mut()) = (version, request.method().clone());
     (*again.uri_mut(), *again.headers_mut()) = (request.uri().clone(), request.headers().clone());
-    assert!(admit(&mut again).is_ok(), "what is admitted is admitted again");
+    let seen = Seen::of(again.headers());
+    assert!(admit(&mut again, &seen).is_ok(), "what is admitted is admitted again");
     assert_eq!(again.headers(), request.headers());
 
     let host = request.headers().get("host").cloned();
@@ -203,7 +205,8 @@ pub(crate) fn head(data: &[u8]) {
         assert!(!request.headers().contains_key(name), "{name}");
     }
     let peer = Peer { address: "192.0.2.1".parse().ok(), port: 1, tls: false };
-    set_forwarding(request.headers_mut(), &peer, host.as_ref(), false);
+    let present = Present::of(request.headers());
+    set_forwarding(request.headers_mut(), present, &peer, host, false);
     assert_eq!(request.headers()["x-forwarded-for"], "192.0.2.1");
     assert!(!request.headers().contains_key("forwarded"));
     assert!(!request.headers().keys().any(|name| matches!(name.as_str(), "x_forwarded_for" | "content_length")));
@@ -253,19 +256,20 @@ pub(crate) fn tail(data: &[u8]) {
 /// A line of the access log is one line of valid text, whatever strangers send.
 pub(crate) fn log(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let charges = [Charge { limit: "a", key: data, cost: 1, remaining: 0, outcome: "deny" }];
+    let name = Escaped::from(&*text);
+    let charges = [Charge { limit: &name, key: data, cost: 1, remaining: 0, outcome: "deny" }];
     let record = Record {
         id: "0",
         method: "GET",
         path: &text,
-        host: &text,
+        host: data,
         protocol: "HTTP/1.1",
-        route: &text,
+        route: &name,
         status: 429,
         caller: &text,
         tier: &text,
         charges: &charges,
-        upstream: &text,
+        upstream: &name,
         user_agent: data,
         referer: data,
         ..Record::default()
