@@ -1,7 +1,7 @@
 //! The common case: batches in which each bucket is a token bucket asked by one group of equal requests. Both kinds of
 //! server decide those with a fraction of the work of the rest.
 
-use super::batch::{Batch, Wants};
+use super::batch::{Batch, Wanted, Wants};
 use super::shape::{Shape, TOKEN_BUCKET, signed};
 use crate::limit::{Algorithm, Micros};
 
@@ -45,6 +45,12 @@ impl Simple {
 pub(crate) fn is_simple(wants: &Wants) -> bool {
     let [wanted] = wants.as_slice() else { return false };
     wanted.enforced && Simple::of(&wanted.shape, wanted.cost).is_some()
+}
+
+/// Whether each claim of a request is of the common case.
+pub(crate) fn are_simple(wants: &Wants) -> bool {
+    let simple = |wanted: &Wanted| wanted.enforced && Simple::of(&wanted.shape, wanted.cost).is_some();
+    !wants.is_empty() && wants.iter().all(simple)
 }
 
 /// The numbers of each group, when all of `batch` is the common case and group by group the buckets in their order.

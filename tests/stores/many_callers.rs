@@ -53,6 +53,83 @@ async fn redis_tells_many_callers_apart() {
     assert!(calls < CALLERS, "{calls} calls");
 }
 
+/// Requests at once, each on some of three buckets that all share and on one of its own caller, at costs of its own: every
+/// bucket has given what the granted ones cost, and the rest to the unit.
+async fn all_or_none<S: Store>(store: &Arc<S>, seed: u64) {
+    const BURSTS: [u64; 3] = [60, 90, 130];
+    let mut random = fastrand::Rng::with_seed(seed);
+    let limits: Vec<_> = BURSTS
+        .into_iter()
+        .chain([9])
+        .enumerate()
+        .map(|(index, burst)| bucket(&format!("of{burst}"), index, 1, Micros::from_secs(1), burst))
+        .collect();
+    let local = LocalSet::new();
+    let mut requests = Vec::new();
+    for _ in 0..300 {
+        let caller = random.u8(..20);
+        let picked: Vec<(usize, u64)> =
+            (0..4).filter_map(|index| random.bool().then(|| (index, random.u64(1..=3)))).collect();
+        if picked.is_empty() {
+            continue;
+        }
+        let (store, limits) = (store.clone(), limits.clone());
+        requests.push(local.spawn_local(async move {
+            let own = [caller];
+            let claim = |&(index, cost): &(usize, u64)| {
+                let key = if index == 3 { &own[..] } else { b"all" };
+                Claim { limit: &*limits[index], key, cost, enforced: true }
+            };
+            let claims: Vec<Claim<'_>> = picked.iter().map(claim).collect();
+            let granted = store.draw(&claims).await.unwrap().granted;
+            (granted, caller, picked)
+        }));
+    }
+    local.await;
+    let (mut shared, mut own) = ([0; 3], [0; 20]);
+    let mut refused = 0;
+    for request in requests {
+        let (granted, caller, picked) = request.await.unwrap();
+        refused += u32::from(!granted);
+        for (index, cost) in picked.into_iter().filter(|_| granted) {
+            *shared.get_mut(index).unwrap_or(&mut own[usize::from(caller)]) += cost;
+        }
+    }
+    assert!(refused > 0, "SEED={seed}");
+    let left = async |index: usize, key: &[u8]| {
+        let mut left = 0;
+        while store.draw(&[Claim { limit: &limits[index], key, cost: 1, enforced: true }]).await.unwrap().granted {
+            left += 1;
+        }
+        left
+    };
+    for (index, given) in shared.into_iter().enumerate() {
+        assert_eq!(given + left(index, b"all").await, BURSTS[index], "SEED={seed} bucket {index}");
+    }
+    for (caller, given) in (0..20).zip(own) {
+        assert_eq!(given + left(3, &[caller]).await, 9, "SEED={seed} caller {caller}");
+    }
+}
+
+#[tokio::test]
+async fn redis_charges_all_or_none_of_many_requests_with_several_limits() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    for turn in 0..10 {
+        server.ask("FLUSHALL");
+        let store = redis(&server, Some(Clock::manual(Timestamp::from_micros(1_760_000_000_000_000))));
+        assert!(store.ready(Duration::from_secs(5)).await);
+        let store = Arc::new(store);
+        all_or_none(&store, fastrand::u64(..)).await;
+        assert_eq!(store.counters().diverged.load(Ordering::Relaxed), 0, "turn {turn}");
+    }
+    // All by the script for token buckets; the other one beside it is the heartbeat's.
+    let memory = server.ask("INFO memory");
+    assert!(memory.contains("number_of_cached_scripts:2\r"), "{memory}");
+}
+
 #[tokio::test]
 async fn postgres_tells_many_callers_apart() {
     if !Postgres::available() {

@@ -3,37 +3,87 @@
 use crate::limit::Timestamp;
 use crate::limit::bucket::{Level, State};
 use crate::store::batch::{Answer, Batch};
+use crate::store::shape::{Seen, Shape};
 use crate::store::simple::{Simple, all_simple};
 
 /// A term is this many doubles.
 const TERM: usize = 7;
-/// Level, moment, granted.
-const ANSWER: usize = 8 + 8 + 2;
+/// Level and moment.
+const BUCKET: usize = 8 + 8;
+/// With how many were granted.
+const ANSWER: usize = BUCKET + 2;
+/// Claims and buckets of one call, so that Lua's stack holds what it is told and answers: 8000 values.
+const CLAIMS_MAX: usize = 2000;
+const BUCKETS_MAX: usize = 1024;
 
 /// The argument for `batch`; `None`: it is for the general script.
 pub(super) fn arguments(batch: &Batch, pinned: i64, fingerprint: i64) -> Option<Vec<u8>> {
     let wanted = all_simple(batch)?;
-    let mut terms: Vec<[i64; TERM]> = Vec::new();
+    let mut terms = Terms::default();
     let mut asked = Vec::with_capacity(wanted.len() * 3);
-    for (Simple { n, p, brim, price, need, lowest, most }, group) in wanted.into_iter().zip(&batch.groups) {
-        let term = [n, p, brim, price, need, most, lowest];
-        // Neighbours are mostly alike.
-        let place = terms.iter().rposition(|known| *known == term).unwrap_or_else(|| {
-            terms.push(term);
-            terms.len() - 1
-        });
-        asked.push(u8::try_from(place).ok()?);
+    for (simple, group) in wanted.into_iter().zip(&batch.groups) {
+        asked.push(terms.place(simple)?);
         asked.extend_from_slice(&u16::try_from(group.count).ok()?.to_le_bytes());
     }
-    let mut out = Vec::with_capacity(17 + terms.len() * TERM * 8 + asked.len());
-    double(&mut out, pinned);
-    double(&mut out, fingerprint);
-    out.push(u8::try_from(terms.len()).ok()?);
-    for number in terms.into_iter().flatten() {
-        double(&mut out, number);
+    terms.argument(pinned, fingerprint, &asked)
+}
+
+/// The arguments for a `batch` of requests with several claims, or of several groups on one bucket; `None`: it is for the
+/// general script.
+pub(super) fn several_arguments(batch: &Batch, pinned: i64, fingerprint: i64) -> Option<[Vec<u8>; 2]> {
+    let claims: usize = batch.groups.iter().map(|group| group.parts.len()).sum();
+    let others = batch.corrections.len() + batch.wishes.len() + batch.returns.len();
+    // (What Lua's stack holds at once.)
+    if others > 0 || batch.groups.is_empty() || claims > CLAIMS_MAX || batch.buckets.len() > BUCKETS_MAX {
+        return None;
     }
-    out.extend_from_slice(&asked);
-    Some(out)
+    let (mut terms, mut of_bucket) = (Terms::default(), vec![None; batch.buckets.len()]);
+    let mut groups = Vec::with_capacity(3 * (batch.groups.len() + claims));
+    for group in &batch.groups {
+        groups.extend_from_slice(&u16::try_from(group.count).ok()?.to_le_bytes());
+        groups.push(u8::try_from(group.parts.len()).ok()?);
+        for (place, part) in group.parts.iter().enumerate() {
+            let twice = group.parts[..place].iter().any(|other| other.bucket == part.bucket);
+            if !part.enforced || twice {
+                return None;
+            }
+            let term = terms.place(Simple::of(&batch.buckets[part.bucket as usize].1, part.cost)?)?;
+            of_bucket[part.bucket as usize] = Some(term);
+            groups.push(term);
+            groups.extend_from_slice(&u16::try_from(part.bucket).ok()?.to_le_bytes());
+        }
+    }
+    // A bucket that only somebody looks at has no term.
+    let asked = of_bucket.into_iter().map(|term| Some([term?, 0, 0])).collect::<Option<Vec<_>>>()?;
+    Some([terms.argument(pinned, fingerprint, asked.as_flattened())?, groups])
+}
+
+/// Numbers of claims, each once.
+#[derive(Default)]
+struct Terms(Vec<[i64; TERM]>);
+
+impl Terms {
+    fn place(&mut self, Simple { n, p, brim, price, need, lowest, most }: Simple) -> Option<u8> {
+        let term = [n, p, brim, price, need, most, lowest];
+        // Neighbours are mostly alike.
+        let place = self.0.iter().rposition(|known| *known == term).unwrap_or_else(|| {
+            self.0.push(term);
+            self.0.len() - 1
+        });
+        u8::try_from(place).ok()
+    }
+
+    fn argument(self, pinned: i64, fingerprint: i64, asked: &[u8]) -> Option<Vec<u8>> {
+        let mut out = Vec::with_capacity(17 + self.0.len() * TERM * 8 + asked.len());
+        double(&mut out, pinned);
+        double(&mut out, fingerprint);
+        out.push(u8::try_from(self.0.len()).ok()?);
+        for number in self.0.into_iter().flatten() {
+            double(&mut out, number);
+        }
+        out.extend_from_slice(asked);
+        Some(out)
+    }
 }
 
 /// The answer for `batch`; `None`: it is none.
@@ -45,15 +95,31 @@ pub(super) fn read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
     let mut before = Vec::with_capacity(batch.buckets.len());
     let mut granted = Vec::with_capacity(batch.groups.len());
     for (bytes, group) in each.chunks_exact(ANSWER).zip(&batch.groups) {
-        let (level, bytes) = bytes.split_first_chunk::<8>()?;
-        let (at, taken) = bytes.split_first_chunk::<8>()?;
-        let level = integer(*level)?;
-        let brim = Simple::of(&batch.buckets[group.parts[0].bucket as usize].1, group.parts[0].cost)?.brim;
-        // A full bucket equals none.
-        before.push(if level >= brim { None } else { Some(State::Level(Level { level, at: moment(*at)? })) });
+        let (bucket, taken) = bytes.split_first_chunk::<BUCKET>()?;
+        before.push(state(&batch.buckets[group.parts[0].bucket as usize].1, bucket)?);
         granted.push(u32::from(u16::from_le_bytes(taken.try_into().ok()?)));
     }
     Some(Answer { now: moment(*now)?, before, granted, leased: Vec::new() })
+}
+
+/// The answer to [`several_arguments`]; `None`: it is none.
+pub(super) fn several_read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
+    let (now, rest) = reply.split_first_chunk::<8>()?;
+    let (buckets, taken) = rest.split_at_checked(BUCKET * batch.buckets.len())?;
+    if taken.len() != 2 * batch.groups.len() {
+        return None;
+    }
+    let states = buckets.as_chunks::<BUCKET>().0.iter().zip(&batch.buckets);
+    let before = states.map(|(bytes, (_, shape))| state(shape, bytes)).collect::<Option<Vec<_>>>()?;
+    let granted = taken.as_chunks::<2>().0.iter().map(|bytes| u32::from(u16::from_le_bytes(*bytes))).collect();
+    Some(Answer { now: moment(*now)?, before, granted, leased: Vec::new() })
+}
+
+/// A bucket as it stood: `Some(None)` full, which equals none.
+fn state(shape: &Shape, bytes: &[u8; BUCKET]) -> Option<Option<Seen>> {
+    let (level, at) = bytes.split_first_chunk::<8>()?;
+    let (level, at) = (integer(*level)?, moment(at.try_into().ok()?)?);
+    Some((level < shape.full_level()).then_some(State::Level(Level { level, at })))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "limits of a shared store keep their numbers below 2^53")]

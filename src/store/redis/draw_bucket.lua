@@ -1,13 +1,16 @@
--- The common case of draw.lua, at a third of its time: each bucket is a token bucket asked by one group of equal
--- requests, which nobody lets wait and no fail-over drains. The same rows, the same answers as the general script;
--- tests/stores holds both to src/limit/token_bucket.rs.
+-- The common case of draw.lua, at a third of its time: token buckets that nobody waits for and no fail-over drains, and
+-- requests whose claims are all enforced. The same rows, the same answers as the general script; tests/stores holds both
+-- to src/limit/token_bucket.rs.
 --
 -- KEYS      the distinct buckets of the batch
 -- ARGV[1]   little-endian: pinned clock (0: TIME) and fingerprint as doubles, a byte, the count of terms, then for each
 --           seven doubles: n, p, full, price, need, most, lowest; for each bucket the place of its term in a byte and
 --           how many requests in two
+-- ARGV[2]   only where a request has several claims or a bucket several groups of equal requests (who is asked for then
+--           stands here, and not above): for each group how many requests in two bytes and the count of claims in one,
+--           then for each claim the place of its term in a byte and its bucket in two
 -- answer    little-endian: now as a double, for each bucket its level and moment before, as doubles, and how many were
---           granted, in two bytes
+--           granted, in two bytes; with ARGV[2] those come after all buckets, for each group
 --
 -- All numbers are integers below 2^53. A product that leaves them is only ever compared with one that does not, and
 -- rounding keeps order.
@@ -94,16 +97,8 @@ else
   stored = call('MGET', unpack(keys))
 end
 
-local asked = { string.byte(input, 18 + 56 * terms, -1) }
-local answer, last = {}, 0
-local term, n, p, full, price, need, most, lowest
-for i = 1, total do
-  local place = 3 * i
-  local count = asked[place - 1] + 256 * asked[place]
-  if asked[place - 2] ~= term then
-    term = asked[place - 2]
-    n, p, full, price, need, most, lowest = unpack_numbers('<ddddddd', input, 18 + 56 * term)
-  end
+-- Bucket `i` in these numbers: level and its moment, until when it stands as it is written, its leases, what it remembers.
+local function load(i, n, p, full, most, lowest)
   local level, at, value, stands, leases, beyond = full, now, stored[i], 0, nil, 0
   if value and #value >= row_len then
     local mark, print_before, n_before, p_before, full_before, till, level_before, at_before = unpack_numbers(row, value)
@@ -131,32 +126,88 @@ for i = 1, total do
       if same and print_before == fingerprint and not pinned and not remembered then stands = till end
     end
   end
+  return level, at, stands, leases, beyond
+end
 
-  local granted = 0
-  if level >= need then
-    local spare = level - need
-    if spare >= price * (count - 1) then
-      granted = count
-    else
-      granted = (spare - math.fmod(spare, price)) / price + 1
-    end
-  end
-  answer[last + 1], answer[last + 2], answer[last + 3] = level, at, granted
-  last = last + 3
+-- How many of `count` equal requests can pay one after the other.
+local function afford(level, price, need, count)
+  if level < need then return 0 end
+  local spare = level - need
+  if spare >= price * (count - 1) then return count end
+  return (spare - math.fmod(spare, price)) / price + 1
+end
 
-  if granted > 0 then
-    level = level - price * granted
-    -- It goes a second after it is full again, so that its going grants nothing.
-    local till = math.ceil((math.max(full, beyond * p) - level) / n) + at + 1000000
-    if till <= stands then
-      call('SETRANGE', keys[i], row_head_len, pack_numbers(row_tail, level, at))
-    else
-      till = till + margin
-      local kept = pack_numbers(row, row_mark, fingerprint, n, p, full, till, level, at)
-      if leases then kept = kept .. leases end
-      if beyond > 0 then kept = kept .. pack_numbers(row_beyond, 0, 0, beyond) end
-      call('SET', keys[i], kept, 'PX', math.ceil((till - now) / 1000))
-    end
+local function write(key, n, p, full, level, at, stands, leases, beyond)
+  -- It goes a second after it is full again, so that its going grants nothing.
+  local till = math.ceil((math.max(full, beyond * p) - level) / n) + at + 1000000
+  if till <= stands then
+    call('SETRANGE', key, row_head_len, pack_numbers(row_tail, level, at))
+  else
+    till = till + margin
+    local kept = pack_numbers(row, row_mark, fingerprint, n, p, full, till, level, at)
+    if leases then kept = kept .. leases end
+    if beyond > 0 then kept = kept .. pack_numbers(row_beyond, 0, 0, beyond) end
+    call('SET', key, kept, 'PX', math.ceil((till - now) / 1000))
   end
 end
-return pack_numbers('<d' .. string.rep('ddH', total), now, unpack(answer))
+
+local asked, answer = { string.byte(input, 18 + 56 * terms, -1) }, {}
+
+if not ARGV[2] then
+  local last = 0
+  local term, n, p, full, price, need, most, lowest
+  for i = 1, total do
+    local place = 3 * i
+    local count = asked[place - 1] + 256 * asked[place]
+    if asked[place - 2] ~= term then
+      term = asked[place - 2]
+      n, p, full, price, need, most, lowest = unpack_numbers('<ddddddd', input, 18 + 56 * term)
+    end
+    local level, at, stands, leases, beyond = load(i, n, p, full, most, lowest)
+    local granted = afford(level, price, need, count)
+    answer[last + 1], answer[last + 2], answer[last + 3] = level, at, granted
+    last = last + 3
+    if granted > 0 then write(keys[i], n, p, full, level - price * granted, at, stands, leases, beyond) end
+  end
+  return pack_numbers('<d' .. string.rep('ddH', total), now, unpack(answer))
+end
+
+local numbers = {}
+for term = 0, terms - 1 do
+  numbers[term] = { unpack_numbers('<ddddddd', input, 18 + 56 * term) }
+end
+local levels, ats, all_stands, all_leases, all_beyond, written = {}, {}, {}, {}, {}, {}
+for i = 1, total do
+  local its = numbers[asked[3 * i - 2]]
+  levels[i], ats[i], all_stands[i], all_leases[i], all_beyond[i] = load(i, its[1], its[2], its[3], its[6], its[7])
+  answer[2 * i - 1], answer[2 * i] = levels[i], ats[i]
+end
+
+local groups = { string.byte(ARGV[2], 1, -1) }
+local place, last, bytes = 1, 2 * total, #groups
+while place <= bytes do
+  local granted, first = groups[place] + 256 * groups[place + 1], place + 3
+  place = first + 3 * groups[place + 2]
+  for at = first, place - 3, 3 do
+    local its = numbers[groups[at]]
+    granted = afford(levels[groups[at + 1] + 256 * groups[at + 2] + 1], its[4], its[5], granted)
+    if granted == 0 then break end
+  end
+  if granted > 0 then
+    for at = first, place - 3, 3 do
+      local bucket = groups[at + 1] + 256 * groups[at + 2] + 1
+      levels[bucket], written[bucket] = levels[bucket] - numbers[groups[at]][4] * granted, true
+    end
+  end
+  last = last + 1
+  answer[last] = granted
+end
+
+for i = 1, total do
+  if written[i] then
+    local its = numbers[asked[3 * i - 2]]
+    write(keys[i], its[1], its[2], its[3], levels[i], ats[i], all_stands[i], all_leases[i], all_beyond[i])
+  end
+end
+local format = '<d' .. string.rep('d', 2 * total) .. string.rep('H', last - 2 * total)
+return pack_numbers(format, now, unpack(answer))

@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::limit::Timestamp;
 use crate::store::batch::{Answer, Batch, Link, Shared, Trouble, Wants};
 use crate::store::shape::{HOLD_PINNED, NUMBERS, Name, signed};
-use crate::store::simple::is_simple;
+use crate::store::simple::are_simple;
 
 /// A connection is up within this or not at all; requests do not wait for it.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
@@ -272,13 +272,17 @@ impl Link for RedisLink {
     }
 
     async fn call(&self, connection: &Connection, batch: &Batch) -> Result<Answer, Trouble> {
-        let simple = bucket::arguments(batch, self.pinned_now(), connection.fingerprint);
-        let (script, source) = match simple {
-            Some(_) => (&self.bucket_script, DRAW_BUCKET),
-            None => (&self.script, DRAW),
-        };
-        let read = if simple.is_some() { bucket::read } else { read };
-        let arguments = simple.unwrap_or_else(|| self.arguments(connection, batch));
+        let (pinned, print) = (self.pinned_now(), connection.fingerprint);
+        let (mut script, mut source) = (&self.bucket_script, DRAW_BUCKET);
+        let (arguments, read): (Vec<Vec<u8>>, fn(&Batch, &[u8]) -> Option<Answer>) =
+            if let Some(one) = bucket::arguments(batch, pinned, print) {
+                (vec![one], bucket::read)
+            } else if let Some(two) = bucket::several_arguments(batch, pinned, print) {
+                (two.into(), bucket::several_read)
+            } else {
+                (script, source) = (&self.script, DRAW);
+                (vec![self.arguments(connection, batch)], read)
+            };
         let mut wire = connection.wire.clone();
         let reply = match command("EVALSHA", script.get_hash(), batch, &arguments).query_async(&mut wire).await {
             // Nothing ran: sending it once more, with its source, is safe. Restarts and promotions empty the cache.
@@ -291,7 +295,7 @@ impl Link for RedisLink {
     }
 
     fn lane_of(&self, wants: &Wants) -> u32 {
-        u32::from(!is_simple(wants))
+        u32::from(!are_simple(wants))
     }
 
     fn part(&self, name: &Name) -> u32 {
@@ -343,13 +347,15 @@ async fn master_by_hand(
     Err(last)
 }
 
-fn command(verb: &str, script: &str, batch: &Batch, arguments: &[u8]) -> Cmd {
+fn command(verb: &str, script: &str, batch: &Batch, arguments: &[Vec<u8>]) -> Cmd {
     let mut command = redis::cmd(verb);
     command.arg(script).arg(batch.buckets.len());
     for (name, _) in &batch.buckets {
         command.arg(key(name).as_slice());
     }
-    command.arg(arguments);
+    for argument in arguments {
+        command.arg(argument.as_slice());
+    }
     command
 }
 
