@@ -1,9 +1,12 @@
 //! What is fuzzed, and what must hold whatever the bytes: shared by the coverage-guided targets beside this file and
 //! by the smoke test that runs with every other test.
 
+use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll, Waker};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tollgate::limit::{
     Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, Timestamp, WhenDown,
 };
@@ -23,6 +26,7 @@ use tollgate::policy::{
 };
 use tollgate::proxy::framing::{admit, is_host};
 use tollgate::proxy::headers::{Present, Seen, clean_trailers, set_forwarding, strip_hop_by_hop};
+use tollgate::proxy::http1::Client;
 use tollgate::proxy::server::proxy_protocol::read;
 use tollgate::proxy::settle::field::{Carrier, FieldScanner};
 use tollgate::telemetry::access::{Charge, Escaped, Format, Keys, Record};
@@ -210,6 +214,72 @@ pub(crate) fn head(data: &[u8]) {
     assert_eq!(request.headers()["x-forwarded-for"], "192.0.2.1");
     assert!(!request.headers().contains_key("forwarded"));
     assert!(!request.headers().keys().any(|name| matches!(name.as_str(), "x_forwarded_for" | "content_length")));
+}
+
+/// An upstream's answer, however it is cut, is the same answer or none; what is one says in one way where it ends.
+pub(crate) fn answer(data: &[u8]) {
+    let Some((first, said)) = data.split_first() else { return };
+    let (size, head_only) = (usize::from(first & 63) + 1, first & 64 != 0);
+    let whole = read_answer(said, said.len().max(1), head_only);
+    let pieces = read_answer(said, size, head_only);
+    assert_eq!(whole, pieces);
+    let Some((status, headers, body)) = whole else { return };
+    assert!(status == 101 || status >= 200, "interim answers are passed over");
+    assert!(headers.get_all("content-length").iter().count() <= 1);
+    assert!(headers.values().all(|value| !value.as_bytes().iter().any(|byte| b"\r\n\0".contains(byte))));
+    let bodiless = head_only || matches!(status, 101 | 204 | 304);
+    let length = headers.get("content-length").filter(|_| !bodiless && !headers.contains_key("transfer-encoding"));
+    if let Some(length) = length {
+        assert_eq!(length.to_str().ok().and_then(|length| length.parse().ok()), Some(body.len()));
+    }
+    assert!(!bodiless || body.is_empty());
+}
+
+/// The final answer in `said`, read in pieces of `size` bytes; `None` if there is none.
+fn read_answer(said: &[u8], size: usize, head_only: bool) -> Option<(u16, HeaderMap, Vec<u8>)> {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut client = Client::<_, http_body_util::Empty<bytes::Bytes>>::new(Pieces(said, size));
+    let method = if head_only { Method::HEAD } else { Method::GET };
+    client.ask(&method, &Uri::from_static("/"), HeaderMap::new(), None, false);
+    let Poll::Ready(outcome) = client.poll_answer(&mut context, |status, _| assert!(status.is_informational())) else {
+        panic!("bytes at hand are never awaited")
+    };
+    let head = outcome.ok()?;
+    let mut body = Vec::new();
+    loop {
+        match client.poll_body(&mut context) {
+            Poll::Pending => panic!("bytes at hand are never awaited"),
+            Poll::Ready(None) => return Some((head.status.as_u16(), head.headers, body)),
+            Poll::Ready(Some(frame)) => body.extend(frame.ok()?.into_data().unwrap_or_default()),
+        }
+    }
+}
+
+/// Bytes that come so many at a time, and then end. What is written to it is gone.
+struct Pieces<'d>(&'d [u8], usize);
+
+impl AsyncRead for Pieces<'_> {
+    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+        let length = self.1.min(self.0.len()).min(buf.remaining());
+        let (piece, rest) = self.0.split_at(length);
+        buf.put_slice(piece);
+        self.0 = rest;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Pieces<'_> {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+        Poll::Ready(Ok(buf.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
 }
 
 /// A PROXY protocol header is read to its end and not beyond, whatever follows.

@@ -40,6 +40,11 @@ fn heads_hold_their_promises() {
 }
 
 #[test]
+fn answers_hold_their_promises() {
+    smoke("answer", targets::answer);
+}
+
+#[test]
 fn proxy_protocol_headers_hold_their_promises() {
     smoke("proxy_protocol", targets::proxy_protocol);
 }
@@ -172,6 +177,11 @@ const PIECES: &[&[u8]] = &[
     b"\r\n",
     b"host: a",
     b"transfer-encoding: chunked",
+    b"content-length: 5\r\n",
+    b"\r\n\r\n",
+    b"5\r\nhello\r\n",
+    b"0\r\n",
+    b"HTTP/1.1 ",
     b"connection: ",
     b"\r\n\r\n\0\r\nQUIT\n",
     b"PROXY TCP4 ",

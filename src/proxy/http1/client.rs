@@ -3,19 +3,24 @@
 //! No task runs it: whoever holds it polls it. While the answer is awaited, and while its body is read, the request's
 //! body goes on; what the server says comes in only as fast as it is taken.
 
+mod receiving;
+mod sending;
+
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use http::response::Parts;
-use http::{HeaderMap, Method, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, Method, Response, StatusCode, Uri};
 use http_body::{Body, Frame};
 use hyper::ext::ReasonPhrase;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::head::{Framing, status_line, write_fields};
-use super::{Bounds, Decoder, Lines, Malformed, Piece, ReadBuffer, WriteBuffer, chunked};
+use super::{Bounds, Lines, Malformed, ReadBuffer, WriteBuffer};
+use receiving::{Next, Receiving};
+use sending::Sending;
 
 /// A connection to a server.
 #[derive(Debug)]
@@ -40,28 +45,6 @@ pub struct Client<S, B> {
     reused: bool,
     /// Room for the next answer's fields.
     spare: HeaderMap,
-}
-
-/// A request's body on its way.
-#[derive(Debug)]
-struct Sending<B> {
-    body: B,
-    /// What is left of its length; `None`: it goes in chunks.
-    left: Option<u64>,
-}
-
-/// What is awaited from the server.
-#[derive(Debug)]
-enum Receiving {
-    /// The head of an answer.
-    Head,
-    /// So many bytes more.
-    Length(u64),
-    Chunks(Decoder),
-    /// All that comes before the connection closes.
-    Rest,
-    /// Nothing more.
-    Nothing,
 }
 
 /// Why there is no answer.
@@ -232,41 +215,19 @@ where
         let framing = Framing::of(&head.headers)?;
         // Both is a smuggler's pair: the chunks count, and nothing after them is believed.
         self.persists = framing.persists(head.version) && !(framing.chunked && framing.length.is_some());
-        let bodiless = matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) || self.asks_head;
-        self.receiving = if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            self.persists = false;
-            Receiving::Nothing
-        } else if framing.chunked && head.version < Version::HTTP_11 {
-            return Err(Malformed::TransferEncoding);
-        } else if bodiless {
-            Receiving::Nothing
-        } else if framing.chunked {
-            Receiving::Chunks(Decoder::new())
-        } else {
-            match framing.length {
-                Some(0) => Receiving::Nothing,
-                Some(length) => Receiving::Length(length),
-                None => Receiving::Rest,
-            }
-        };
+        self.persists &= head.status != StatusCode::SWITCHING_PROTOCOLS;
+        self.receiving = Receiving::behind(head, framing, self.asks_head)?;
         Ok(())
     }
 
     /// Bytes of the answer's body that are to come, if that is known.
     pub const fn left(&self) -> Option<u64> {
-        match self.receiving {
-            Receiving::Nothing => Some(0),
-            Receiving::Length(left) => Some(left),
-            _ => None,
-        }
+        self.receiving.left()
     }
 
     /// The whole body of an answer whose length is known, if it has come with its head.
     pub fn take_whole(&mut self) -> Option<Bytes> {
-        let Receiving::Length(left) = self.receiving else { return None };
-        let length = usize::try_from(left).ok().filter(|length| *length <= self.read.len())?;
-        self.receiving = Receiving::Nothing;
-        Some(self.read.bytes().split_to(length).freeze())
+        self.receiving.take_whole(&mut self.read)
     }
 
     /// The next piece of the answer's body.
@@ -276,31 +237,11 @@ where
     pub fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failure<B::Error>>>> {
         loop {
             // What was read is passed on before more is: that is the back-pressure.
-            let wanted = match &mut self.receiving {
-                Receiving::Head | Receiving::Nothing => return Poll::Ready(None),
-                Receiving::Rest if self.read.is_empty() => 0,
-                Receiving::Rest => {
-                    let all = self.read.bytes().split().freeze();
-                    return Poll::Ready(Some(Ok(Frame::data(all))));
-                }
-                Receiving::Length(left) if self.read.is_empty() => *left,
-                Receiving::Length(left) => {
-                    let some = usize::try_from(*left).map_or(self.read.len(), |left| left.min(self.read.len()));
-                    *left -= some as u64;
-                    if *left == 0 {
-                        self.receiving = Receiving::Nothing;
-                    }
-                    return Poll::Ready(Some(Ok(Frame::data(self.read.bytes().split_to(some).freeze()))));
-                }
-                Receiving::Chunks(decoder) => match decoder.decode(self.read.bytes()) {
-                    Err(error) => return Poll::Ready(Some(Err(Failure::Malformed(error)))),
-                    Ok(Some(Piece::Data(data))) => return Poll::Ready(Some(Ok(Frame::data(data)))),
-                    Ok(Some(Piece::End(trailers))) => {
-                        self.receiving = Receiving::Nothing;
-                        return Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))));
-                    }
-                    Ok(None) => 0,
-                },
+            let wanted = match self.receiving.next(&mut self.read) {
+                Ok(Next::Frame(frame)) => return Poll::Ready(Some(Ok(frame))),
+                Ok(Next::End) => return Poll::Ready(None),
+                Ok(Next::Wanted(bytes)) => bytes,
+                Err(error) => return Poll::Ready(Some(Err(Failure::Malformed(error)))),
             };
             if let Poll::Ready(Err(error)) = self.poll_send(cx) {
                 return Poll::Ready(Some(Err(Failure::Body(error))));
@@ -398,52 +339,6 @@ where
     /// The socket, and what was read of it and not taken.
     pub fn into_parts(mut self) -> (S, Bytes) {
         (self.socket, self.read.bytes().split().freeze())
-    }
-}
-
-impl<B: Body<Data = Bytes>> Sending<B> {
-    /// Writes `frame`; whether it was the last.
-    fn take(&mut self, frame: Option<Frame<Bytes>>, out: &mut WriteBuffer) -> bool {
-        let Some(frame) = frame else {
-            if self.left.is_none() {
-                chunked::write_end(out.flat(), None);
-            }
-            return true;
-        };
-        let data = match frame.into_data() {
-            Ok(data) => data,
-            Err(frame) => {
-                let trailers = frame.into_trailers().ok();
-                if self.left.is_none() && trailers.is_some() {
-                    chunked::write_end(out.flat(), trailers.as_ref());
-                }
-                return trailers.is_some();
-            }
-        };
-        match &mut self.left {
-            Some(left) => {
-                // Never more than was said: it would be the next request.
-                let fits = usize::try_from(*left).map_or(data.len(), |left| left.min(data.len()));
-                *left -= fits as u64;
-                let over = fits < data.len();
-                if fits > 0 {
-                    out.push(data.slice(..fits));
-                }
-                over || *left == 0
-            }
-            None => {
-                if !data.is_empty() {
-                    chunked::write_size(out.flat(), data.len());
-                    out.push(data);
-                    out.flat().extend_from_slice(chunked::CHUNK_END);
-                }
-                if self.body.is_end_stream() {
-                    chunked::write_end(out.flat(), None);
-                    return true;
-                }
-                false
-            }
-        }
     }
 }
 

@@ -103,6 +103,16 @@ fn answers_that_are_no_http_become_502() {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nBad Name: x\r\n\r\n",
         "HTTP/1.1 200 OK\r\nX: a\0b\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nX: a\rb\r\n\r\n",
+        "HTTP/1.1 200 O\rK\r\n\r\n",
+        "HTTP/1.1 2000 OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nX: a\r\n folded\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length : 1\r\n\r\nx",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\n\r\nx",
+        "HTTP/1.1 200 OK\r\nContent-Length: 0x1\r\n\r\nx",
+        "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/2.0 200 OK\r\n\r\n",
         "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
         "",
     ] {
@@ -114,6 +124,69 @@ fn answers_that_are_no_http_become_502() {
         assert_eq!(answer.status, 502, "{bad:?}: {answer:?}");
         assert!(answer.body.contains("upstream-answer"), "{answer:?}");
     }
+}
+
+/// Whatever an upstream says wrongly on a connection: what stands behind it, which would be an answer, is nobody's.
+#[test]
+fn a_malformed_answer_poisons_no_request_after_it() {
+    const EVIL: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
+    for (bad, status) in [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Length: 44\r\n\r\n", 502),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", 502),
+        ("HTTP/1.1 200 OK\r\nX: a\r\n b\r\n\r\n", 502),
+        ("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", 502),
+        // These are answers; what follows them is not.
+        ("HTTP/1.1 204 No Content\r\nContent-Length: 43\r\n\r\n", 204),
+        ("HTTP/1.1 304 Not Modified\r\nContent-Length: 43\r\n\r\n", 304),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 200),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab0\r\n\r\n", 200),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX Y: z\r\n\r\n", 200),
+    ] {
+        let origin = Origin::start(move |conn| {
+            conn.request()?;
+            if conn.index > 0 {
+                return conn.send(OK);
+            }
+            conn.send(&format!("{bad}{EVIL}"))?;
+            // Only the gateway ends this: it must not keep the connection.
+            while conn.receive().is_ok() {}
+            Ok(())
+        });
+        let gateway = gateway(upstream(origin.address));
+        let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let first = gateway.ask(get);
+        assert_eq!(first.status, status, "{bad:?}: {first:?}");
+        assert!(!first.body.contains("evil"), "{bad:?}: {first:?}");
+        assert_eq!(gateway.ask(get).body, "ok", "{bad:?}");
+        origin.wait_closed();
+        let records = origin.records();
+        assert!(records.len() == 2 && records[0].matches("GET /").count() == 1, "{bad:?}: {records:?}");
+    }
+}
+
+#[test]
+fn what_comes_on_an_idle_connection_is_nobodys_answer() {
+    let (sent, wait) = std::sync::mpsc::channel();
+    let origin = Origin::start(move |conn| {
+        conn.request()?;
+        conn.send(OK)?;
+        if conn.index == 0 {
+            conn.send("HTTP/1.1 408 Request Timeout\r\nContent-Length: 4\r\n\r\nevil")?;
+            let _ = sent.send(());
+        }
+        conn.receive().map(|_| ())
+    });
+    let gateway = gateway(upstream(origin.address));
+    for method in ["GET", "POST"] {
+        let ask = format!("{method} / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+        let answer = gateway.ask(&ask);
+        assert_eq!((answer.status, answer.body.as_str()), (200, "ok"), "{method}: {answer:?}");
+        if method == "GET" {
+            wait.recv_timeout(super::harness::DEADLINE).expect("it was sent");
+        }
+    }
+    assert_eq!(origin.records().len(), 2);
 }
 
 #[test]
