@@ -45,6 +45,8 @@ pub(crate) struct Leases {
     clock: Clock,
     /// Whether buckets of one request may lie on different servers.
     apart: bool,
+    /// A bucket asked less often in the life of a lease is not leased.
+    least: u64,
     shards: Vec<RwLock<Shard>>,
     /// Those that hold a lease.
     live: Mutex<Live>,
@@ -74,6 +76,7 @@ impl Leases {
         Self {
             clock,
             apart,
+            least: 2,
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             live: Mutex::default(),
             errands: Mutex::default(),
@@ -86,6 +89,17 @@ impl Leases {
     #[cfg(test)]
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// Leases only buckets that are asked so often in the life of a lease: below, a lease costs more than it saves.
+    pub(crate) fn with_least(self, least: u64) -> Self {
+        Self { least, ..self }
+    }
+
+    /// Whether parts of the bucket that is `wanted` are held here.
+    pub(crate) fn holds(&self, wanted: &Wanted) -> bool {
+        let shard = self.shards[(wanted.name.hash as usize >> 7) % SHARDS].read();
+        shard.get(&wanted.name.hash).is_some_and(|held| held.leases() > 0)
     }
 
     /// The place for leases of the bucket that is `wanted`; `None`: it is not leased, or too many are.

@@ -8,6 +8,7 @@
 mod audit;
 mod columns;
 mod fields;
+mod leased;
 mod link;
 mod several;
 
@@ -15,10 +16,14 @@ use std::sync::Arc;
 
 use self::link::PostgresLink;
 use super::batch::Shared;
+use super::lease::Leases;
 use super::remote::RemoteStore;
 use super::tls::Tls;
 use crate::clock::Clock;
 use crate::limit::Micros;
+
+/// A lease is a transaction here, while requests without one share a call of the function.
+const LEASED_LEAST: u64 = 8;
 
 /// What a [`RemoteStore`] in PostgreSQL is made of.
 #[derive(Clone, Debug)]
@@ -70,7 +75,9 @@ impl PostgresOptions {
     /// # Errors
     /// When the address is none, or the thread or its runtime cannot be made.
     pub fn start(self) -> std::io::Result<RemoteStore> {
-        let shared = Arc::new(Shared::new(self.clock.clone(), self.answer_within, self.local_refusals));
+        let mut shared = Shared::new(self.clock.clone(), self.answer_within, self.local_refusals);
+        shared.leases = Some(Arc::new(Leases::new(self.clock.clone(), false).with_least(LEASED_LEAST)));
+        let shared = Arc::new(shared);
         shared.mind_long_quotas(self.long_quotas);
         let key_secret = self.key_secret.clone();
         let link = PostgresLink::new(self, shared.clone()).map_err(std::io::Error::other)?;

@@ -27,11 +27,16 @@ pub(crate) struct Simple {
 impl Simple {
     /// `None`: not the common case, as somebody may wait, a fail-over drains, or there is nothing to charge.
     pub(crate) fn of(shape: &Shape, cost: u64) -> Option<Self> {
+        if shape.lease().is_some() { None } else { Self::even_leased(shape, cost) }
+    }
+
+    /// As [`Simple::of`], of a bucket too of which parts may be leased.
+    pub(crate) fn even_leased(shape: &Shape, cost: u64) -> Option<Self> {
         let Algorithm::TokenBucket(bucket) = shape.algorithm() else { return None };
         debug_assert_eq!(shape.kind(), TOKEN_BUCKET, "the kind of a token bucket");
         let (quota, debt) = (bucket.quota(), bucket.debt());
         let most = quota.burst.saturating_add(debt);
-        if cost == 0 || cost > most || bucket.max_wait() > Micros::ZERO || shape.drains() || shape.lease().is_some() {
+        if cost == 0 || cost > most || bucket.max_wait() > Micros::ZERO || shape.drains() {
             return None;
         }
         let (n, p, brim) = (signed(quota.n), signed(quota.p), bucket.full());
@@ -41,10 +46,10 @@ impl Simple {
     }
 }
 
-/// Whether a request is of the common case.
+/// Whether a request is of the common case, its bucket leased or not.
 pub(crate) fn is_simple(wants: &Wants) -> bool {
     let [wanted] = wants.as_slice() else { return false };
-    wanted.enforced && Simple::of(&wanted.shape, wanted.cost).is_some()
+    wanted.enforced && Simple::even_leased(&wanted.shape, wanted.cost).is_some()
 }
 
 /// Whether each claim of a request is of the common case.
@@ -54,7 +59,8 @@ pub(crate) fn are_simple(wants: &Wants) -> bool {
 }
 
 /// The numbers of each group, when all of `batch` is the common case and group by group the buckets in their order.
-pub(crate) fn all_simple(batch: &Batch) -> Option<Vec<Simple>> {
+/// `numbers` are those of one: [`Simple::of`], or [`Simple::even_leased`].
+pub(crate) fn all_simple(batch: &Batch, numbers: impl Fn(&Shape, u64) -> Option<Simple>) -> Option<Vec<Simple>> {
     if batch.groups.len() != batch.buckets.len()
         || batch.groups.is_empty()
         || !batch.corrections.is_empty()
@@ -66,7 +72,7 @@ pub(crate) fn all_simple(batch: &Batch) -> Option<Vec<Simple>> {
     let simple = |(place, group): (usize, &super::batch::Group)| {
         let [part] = group.parts.as_slice() else { return None };
         let (_, shape) = &batch.buckets[place];
-        if part.bucket as usize != place || !part.enforced { None } else { Simple::of(shape, part.cost) }
+        if part.bucket as usize != place || !part.enforced { None } else { numbers(shape, part.cost) }
     };
     batch.groups.iter().enumerate().map(simple).collect()
 }

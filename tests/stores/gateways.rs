@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::servers::{Process, Redis, available, free_port, wait_until};
+use crate::servers::{Postgres, Process, Redis, available, free_port, wait_until};
 
 pub struct Gateway {
     pub port: u16,
@@ -16,13 +16,12 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    fn start(server: &Redis, limit: &str) -> Self {
+    fn leasing(kind: &str, url: &str, limit: &str) -> Self {
         Self::start_on(&format!(
-            "[store]\nkind = \"redis\"\nurl = \"{}\"\nwhen_down = \"refuse\"\nanswer_within = \"900ms\"\n\
+            "[store]\nkind = \"{kind}\"\nurl = \"{url}\"\nwhen_down = \"refuse\"\nanswer_within = \"900ms\"\n\
              key_secret_file = \"secret\"\n\
              [limits.total]\nper = \"everyone\"\nlease = true\n{limit}\n\
-             [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\"]\n",
-            server.url()
+             [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\"]\n"
         ))
     }
 
@@ -184,12 +183,19 @@ fn two_gateways_of_the_readme_give_out_a_burst_once() {
 
 #[test]
 fn two_gateways_with_leases_never_grant_more_and_one_that_is_killed_takes_nothing_along_for_good() {
-    if !available("redis-server") {
-        return;
+    if available("redis-server") {
+        let server = Redis::start();
+        one_that_leases_is_killed("redis", &server.url());
     }
-    let server = Redis::start();
+    if Postgres::available() {
+        let server = Postgres::start_with(&[]);
+        one_that_leases_is_killed("postgres", &server.url());
+    }
+}
+
+fn one_that_leases_is_killed(kind: &str, url: &str) {
     let limit = "rate = \"1000/second\"\nburst = 400";
-    let (mut dying, living) = (Gateway::start(&server, limit), Gateway::start(&server, limit));
+    let (mut dying, living) = (Gateway::leasing(kind, url, limit), Gateway::leasing(kind, url, limit));
     let (stop, granted) = (AtomicBool::new(false), AtomicU64::new(0));
     let start = Instant::now();
     let counted = |what: &str| {
@@ -223,26 +229,37 @@ fn two_gateways_with_leases_never_grant_more_and_one_that_is_killed_takes_nothin
 
 #[test]
 fn a_gateway_that_is_told_to_stop_gives_its_leases_back() {
-    if !available("redis-server") {
-        return;
+    if available("redis-server") {
+        let server = Redis::start();
+        one_that_leases_stops("redis", &server.url());
     }
-    let server = Redis::start();
+    if Postgres::available() {
+        let server = Postgres::start_with(&[]);
+        one_that_leases_stops("postgres", &server.url());
+    }
+}
+
+fn one_that_leases_stops(kind: &str, url: &str) {
     // No refill to speak of.
     let limit = "rate = \"1/hour\"\nburst = 2000";
-    let (mut leaving, staying) = (Gateway::start(&server, limit), Gateway::start(&server, limit));
+    let (mut leaving, staying) = (Gateway::leasing(kind, url, limit), Gateway::leasing(kind, url, limit));
     let mut stream = TcpStream::connect(("127.0.0.1", leaving.port)).unwrap();
-    for _ in 0..300 {
-        assert_eq!(status(&mut stream, "/"), Some(200));
+    let mut asked = 0_u64;
+    while asked < 300 || leaving.metric("store_leases") == 0 {
+        assert_eq!(status(&mut stream, "/"), Some(200), "it leases before it is empty");
+        asked += 1;
     }
-    assert!(leaving.metric("store_leases") > 0, "it leases");
     drop(stream);
+    // (On a busy machine a lease may end before the rest of it is given back: that is lost, and never too much.)
+    let lost_before = leaving.metric("store_lease_units_forfeited");
     leaving.process.signal("-TERM");
     leaving.process.wait();
     let mut stream = TcpStream::connect(("127.0.0.1", staying.port)).unwrap();
-    let mut granted = 0;
+    let mut granted = 0_u64;
     // What lies in its own leases it gives out first.
-    for _ in 0..1720 {
-        granted += u32::from(status(&mut stream, "/") == Some(200));
+    for _ in 0..2000 - asked + 20 {
+        granted += u64::from(status(&mut stream, "/") == Some(200));
     }
-    assert_eq!(granted, 1700, "2000 less the 300 granted before");
+    let lost = lost_before + staying.metric("store_lease_units_forfeited");
+    assert!((2000 - asked - lost..=2000 - asked).contains(&granted), "{asked}, then {granted} of 2000, {lost} lost");
 }

@@ -11,7 +11,7 @@ use tollgate::store::Store;
 use tollgate::store::postgres::{PostgresOptions, schema_sql};
 use tollgate::store::tls::Tls;
 
-use crate::bench::{SPAN, Tally, closed_loop, key, limit};
+use crate::bench::{SPAN, Tally, closed_loop, key, leased, limit};
 use crate::servers::Postgres;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -21,16 +21,19 @@ enum Way {
     /// One statement a request.
     Upsert,
     Ours,
+    Leased,
 }
 
 /// Each way on a table as a plain CREATE TABLE makes it and on one as ours: unlogged, half of each page free.
-const WAYS: [(Way, bool, &str); 6] = [
+const WAYS: [(Way, bool, &str); 8] = [
     (Way::Serializable, true, "UPDATE then INSERT, SERIALIZABLE"),
     (Way::Serializable, false, "the same, unlogged"),
     (Way::Upsert, true, "one upsert a request"),
     (Way::Upsert, false, "the same, unlogged"),
     (Way::Ours, false, "Tollgate"),
     (Way::Ours, true, "Tollgate, logged (synchronous_commit off)"),
+    (Way::Leased, false, "Tollgate, leased"),
+    (Way::Leased, true, "Tollgate, leased, logged (synchronous_commit off)"),
 ];
 
 const TASKS: usize = 64;
@@ -122,14 +125,14 @@ async fn connect(url: &str) -> Client {
 
 async fn run(url: &str, way: Way, logged: bool, per_user: bool, tally: &Arc<Tally>) -> f64 {
     let admin = connect(url).await;
-    if way == Way::Ours {
+    if matches!(way, Way::Ours | Way::Leased) {
         // A table of its own for every round, as the others have.
         admin.batch_execute("DROP TABLE IF EXISTS tollgate_buckets").await.expect("a table goes");
         admin.batch_execute(schema_sql()).await.expect("our table");
         if logged {
             admin.batch_execute("ALTER TABLE tollgate_buckets SET LOGGED").await.expect("a logged table");
         }
-        return ours(url, per_user, tally).await;
+        return ours(url, way == Way::Leased, per_user, tally).await;
     }
     let columns = "(key text PRIMARY KEY, tokens double precision, ts timestamptz)";
     let (unlogged, filled) = if logged { ("", "") } else { ("UNLOGGED", "WITH (fillfactor = 50)") };
@@ -167,7 +170,7 @@ async fn run(url: &str, way: Way, logged: bool, per_user: bool, tally: &Arc<Tall
     .await
 }
 
-async fn ours(url: &str, per_user: bool, tally: &Arc<Tally>) -> f64 {
+async fn ours(url: &str, lease: bool, per_user: bool, tally: &Arc<Tally>) -> f64 {
     let options = PostgresOptions {
         url: url.to_owned(),
         answer_within: Micros::from_secs(2),
@@ -182,7 +185,7 @@ async fn ours(url: &str, per_user: bool, tally: &Arc<Tally>) -> f64 {
     };
     let store = Arc::new(options.start().expect("a thread"));
     assert!(store.ready(Duration::from_secs(5)).await, "connected");
-    let limit = limit(RATE, RATE);
+    let limit = if lease { leased(RATE, RATE) } else { limit(RATE, RATE) };
     let nanos = closed_loop(TASKS, SPAN, tally, |task, end| {
         let (store, limit, tally) = (store.clone(), limit.clone(), tally.clone());
         async move {

@@ -2,7 +2,7 @@
 
 use super::Context;
 use crate::config::problem::Problem;
-use crate::config::raw::{RawLimit, StoreKind};
+use crate::config::raw::RawLimit;
 use crate::config::settings::{Store, Topology};
 use crate::config::source::{At, Place};
 use crate::limit::lease::Terms;
@@ -14,15 +14,6 @@ pub(crate) fn check(raw: &At<RawLimit>, rule: &Rule, store: Option<&Store>, cont
     let (Some(place), Some(store)) = (raw.lease.place(), store) else { return };
     // (Of a concurrency limit it is said that a lease means nothing.)
     if !rule.live.lease || rule.live.placement != Placement::Shared || rule.live.algorithm.kind() == Kind::InFlight {
-        return;
-    }
-    if store.kind == StoreKind::Postgres {
-        let problem = Problem::error("`lease` needs Redis").at(place, "PostgreSQL decides about each request");
-        context.push(
-            problem
-                .note("requests that come while one call is out go together in the next: a hot limit takes few calls as it is")
-                .help("leave it out"),
-        );
         return;
     }
     let all = [&rule.live].into_iter().chain(rule.tiers.iter().map(|(_, limit)| limit)).chain(&rule.candidate);

@@ -71,7 +71,7 @@ impl Shared {
                 return self.ask_by(in_place, wants, false).await;
             };
             let mut from = held.take(wanted.cost, &leases.clock);
-            if held.is_low(leases.clock.boot()) && held.wish(leases) {
+            if held.is_low(leases.clock.boot(), leases.least) && held.wish(leases) {
                 self.call_for_errands();
             }
             if from.is_none() && !apart {

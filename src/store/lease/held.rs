@@ -110,9 +110,9 @@ impl Held {
         self.slots[slot].put_back(turn, cost);
     }
 
-    /// Whether the next lease should be asked for now.
-    pub(super) fn is_low(&self, now: Timestamp) -> bool {
-        if now.as_micros() < self.not_before.load(Ordering::Relaxed) || self.demand.in_a_life() < 2 {
+    /// Whether the next lease should be asked for now: one of `least` units is worth it.
+    pub(super) fn is_low(&self, now: Timestamp, least: u64) -> bool {
+        if now.as_micros() < self.not_before.load(Ordering::Relaxed) || self.demand.in_a_life() < least {
             return false;
         }
         // Units of a lease about to end are as good as gone.

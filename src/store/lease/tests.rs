@@ -96,11 +96,11 @@ fn a_wish_is_as_large_as_the_demand_and_is_made_once() {
         (Arc::new(Leases::new(clock.clone(), false)), Names::new(b"secret"), leased(100, 1000));
     let held = leases.held(&wanted(&names, &total)).expect("leased");
     assert_eq!(held.take(1, &clock), None);
-    assert!(!held.is_low(clock.boot()), "one request a life is not worth a lease");
+    assert!(!held.is_low(clock.boot(), 2), "one request a life is not worth a lease");
     for _ in 0..29 {
         assert_eq!(held.take(1, &clock), None);
     }
-    assert!(held.is_low(clock.boot()));
+    assert!(held.is_low(clock.boot(), 2));
     assert!(held.wish(&leases));
     assert!(!held.wish(&leases), "one is queued");
     let errands = leases.errands(10);
@@ -112,7 +112,7 @@ fn a_wish_is_as_large_as_the_demand_and_is_made_once() {
     // Its quarter is left: time for the next.
     for taken in 1..=30 {
         assert!(held.take(1, &clock).is_some());
-        assert_eq!(held.is_low(clock.boot()), taken >= 23, "{taken} taken");
+        assert_eq!(held.is_low(clock.boot(), 2), taken >= 23, "{taken} taken");
     }
     let (_, used_up) = held.depart(&leases);
     assert_eq!(used_up.len(), 1, "a lease that is used up makes room for the next");

@@ -17,13 +17,14 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::audit::Facts;
 use super::columns::{Columns, DRAW};
 use super::fields::{self, Epoch, Opened};
+use super::leased::Parts;
 use super::several::{self, DRAW_SEVERAL, Several};
 use super::{AddressError, PostgresOptions};
 use crate::limit::bucket::State;
 use crate::limit::{Change, Kept, Micros, Timestamp};
-use crate::store::batch::{Adjust, Answer, Batch, Link, Shared, Trouble, Wants, decide};
+use crate::store::batch::{Adjust, Answer, Batch, Link, Shared, Trouble, Wanted, Wants, decide};
 use crate::store::shape::{HOLD, HOLD_PINNED, Name, Shape, signed};
-use crate::store::simple::{all_simple, is_simple};
+use crate::store::simple::{Simple, all_simple, is_simple};
 
 /// A connection is up within this or not at all; requests do not wait for it.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
@@ -191,7 +192,7 @@ impl PostgresLink {
     /// The functions first, where they carry the batch.
     async fn decided_there(&self, session: &Session, batch: &Batch) -> Result<Option<Answer>, Fault> {
         let (fingerprint, pinned) = (&session.epoch.fingerprint, self.pinned());
-        if let Some(columns) = all_simple(batch).and_then(|wanted| Columns::of(batch, &wanted)) {
+        if let Some(columns) = all_simple(batch, Simple::even_leased).and_then(|wanted| Columns::of(batch, &wanted)) {
             let Some(answer) = self.draw(session, DRAW, &columns.parameters(fingerprint, &pinned)).await? else {
                 return Ok(None);
             };
@@ -239,19 +240,22 @@ impl PostgresLink {
         if rows.len() != order.len() {
             return Err(Fault::Conflict("a bucket's row was swept before it was locked".into()));
         }
-        let mut opened: Vec<Option<Opened>> = batch.buckets.iter().map(|_| None).collect();
+        let mut stored: Vec<Option<Vec<i64>>> = vec![None; order.len()];
         for (row, &bucket) in rows.iter().zip(&order) {
-            let state: Option<Vec<i64>> = row.try_get(1)?;
-            opened[bucket] = Some(fields::open(&batch.buckets[bucket].1, state.as_deref(), now, epoch));
+            stored[bucket] = row.try_get(1)?;
         }
-        let mut opened: Vec<Opened> = opened.into_iter().flatten().collect();
-        if opened.len() != batch.buckets.len() {
-            return Err(Fault::Corrupt("another bucket than was asked for"));
+        let mut opened = Vec::with_capacity(order.len());
+        let mut parts = Vec::with_capacity(order.len());
+        for (place, (stored, (_, shape))) in (0..).zip(stored.into_iter().zip(&batch.buckets)) {
+            let (plain, held) = Parts::open(stored, batch, place, now);
+            opened.push(fields::open(shape, plain.as_deref(), now, epoch));
+            parts.push(held);
         }
-        let (before, granted, written) = self.decide(batch, &mut opened, now);
+        let (Answered { before, granted, leased }, written) = self.decide(batch, &mut opened, &mut parts, now);
         let mut columns: (Vec<&[u8]>, Vec<Option<String>>, Vec<i64>) = Default::default();
         for &bucket in order.iter().filter(|&&bucket| written[bucket]) {
             let row = fields::close(&batch.buckets[bucket].1, &opened[bucket], epoch);
+            let row = row.map(|row| parts[bucket].close(row));
             columns.0.push(&keys[bucket]);
             // Rows differ in length, which SQL's nested arrays do not allow: each is sent as the text of an array.
             columns.1.push(row.as_ref().map(|(row, _)| array_text(row)));
@@ -282,22 +286,26 @@ impl PostgresLink {
         }
         client.batch_execute("COMMIT").await.map_err(Fault::from_commit)?;
         open.closed = true;
-        Ok(Answer { now, before, granted, leased: Vec::new() })
+        Ok(Answer { now, before, granted, leased })
     }
 
-    /// The states that requests find, how many of each group are granted, and which buckets changed.
+    /// What is answered, and which buckets changed.
     fn decide(
         &self,
         batch: &Batch,
         opened: &mut [Opened],
+        parts: &mut [Parts],
         now: Timestamp,
-    ) -> (Vec<Option<State>>, Vec<u32>, Vec<bool>) {
-        let mut written = vec![false; opened.len()];
+    ) -> (Answered, Vec<bool>) {
+        let mut written: Vec<bool> = parts.iter().map(|parts| parts.changed).collect();
         // Heartbeats keep the real time; a test's clock may run ahead of them.
         let span = if self.options.pinned.is_some() { HOLD_PINNED } else { HOLD };
         let until = signed(now.after(span).as_micros());
         for (place, adjust) in &batch.corrections {
             let place = *place as usize;
+            if parts[place].corrected {
+                continue;
+            }
             let (shape, bucket) = (&batch.buckets[place].1, &mut opened[place]);
             written[place] |= match adjust {
                 Adjust::Hold(units) => {
@@ -318,9 +326,19 @@ impl PostgresLink {
         }
         let seen = |((_, shape), bucket): (&(Name, Arc<Shape>), &Opened)| bucket.kept.under(shape.algorithm(), now);
         let found: Vec<Kept> = batch.buckets.iter().zip(&*opened).map(seen).collect();
-        let before: Vec<Option<State>> = found.iter().map(|found| found.state().cloned()).collect();
+        let beside = |((found, parts), (_, shape)): ((&Kept, &Parts), &(Name, Arc<Shape>))| {
+            parts.beside(shape, found.state().cloned(), now)
+        };
+        let before: Vec<Option<State>> = found.iter().zip(&*parts).zip(&batch.buckets).map(beside).collect();
         let mut states = before.clone();
         let granted = decide(batch, &mut states, now);
+        let mut leased = Vec::with_capacity(batch.wishes.len());
+        for (place, wish) in &batch.wishes {
+            let place = *place as usize;
+            let units = parts[place].lease(&batch.buckets[place].1, *wish, &mut states[place], now);
+            costs[place] |= units > 0;
+            leased.push(units);
+        }
         for (place, (state, found)) in states.into_iter().zip(found).enumerate() {
             if !costs[place] || state == before[place] {
                 continue;
@@ -338,7 +356,7 @@ impl PostgresLink {
                 opened[place].kept = Kept::from_parts(found.algorithm().clone(), state, found.beyond());
             }
         }
-        (before, granted, written)
+        (Answered { before, granted, leased }, written)
     }
 }
 
@@ -381,7 +399,13 @@ impl Link for PostgresLink {
     }
 
     fn lane_of(&self, wants: &Wants) -> u32 {
-        if is_simple(wants) {
+        let leased = |wanted: &Wanted| {
+            wanted.shape.lease().is_some() && self.shared.leases.as_ref().is_some_and(|leases| leases.holds(wanted))
+        };
+        if wants.is_empty() || wants.iter().any(leased) {
+            // Errands of leases, and requests that would find some: the functions leave these to the transaction.
+            2
+        } else if is_simple(wants) {
             0
         } else if several::carries_wants(wants) {
             1
@@ -438,6 +462,13 @@ impl Link for PostgresLink {
     fn housekeep_every(&self) -> Duration {
         HOUSEKEEPING
     }
+}
+
+/// What a batch is answered: the states that requests find, how many of each group are granted, how many units leased.
+struct Answered {
+    before: Vec<Option<State>>,
+    granted: Vec<u32>,
+    leased: Vec<u64>,
 }
 
 /// Rolls back when it is dropped before it is closed: a caller who no longer waits must not leave locks behind.

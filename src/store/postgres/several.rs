@@ -49,7 +49,11 @@ pub(super) struct Several {
 impl Several {
     /// `None`: the function does not carry all of it. `about` is about the server's time.
     pub(super) fn of(batch: &Batch, about: Timestamp) -> Option<Self> {
-        if batch.groups.is_empty() || !batch.corrections.is_empty() {
+        if batch.groups.is_empty()
+            || !batch.corrections.is_empty()
+            || !batch.wishes.is_empty()
+            || !batch.returns.is_empty()
+        {
             return None;
         }
         let mut order: Vec<usize> = (0..batch.buckets.len()).collect();

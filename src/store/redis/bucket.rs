@@ -18,7 +18,7 @@ const BUCKETS_MAX: usize = 1024;
 
 /// The argument for `batch`; `None`: it is for the general script.
 pub(super) fn arguments(batch: &Batch, pinned: i64, fingerprint: i64) -> Option<Vec<u8>> {
-    let wanted = all_simple(batch)?;
+    let wanted = all_simple(batch, Simple::of)?;
     let mut terms = Terms::default();
     let mut asked = Vec::with_capacity(wanted.len() * 3);
     for (simple, group) in wanted.into_iter().zip(&batch.groups) {
