@@ -205,6 +205,16 @@ fn no_order_of_draws_under_changing_quotas_grants_a_window_more_than_the_largest
                 row.settle(limit, Change::Charge { more: rng.u64(..4) });
                 continue;
             }
+            // Of a grant of this very moment, which lies in this window whichever that is.
+            if let Some((at, cost)) = gone.last_mut()
+                && *at == now
+                && rng.u8(..3) == 0
+            {
+                let units = rng.u64(0..=*cost);
+                *cost -= units;
+                row.settle(limit, Change::Refund { units });
+                continue;
+            }
             let cost = rng.u64(1..4);
             if limit.judge(None, cost, row.now).is_ok() && row.draw(limit, cost) {
                 gone.push((now, cost));
