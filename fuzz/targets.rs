@@ -27,6 +27,7 @@ use tollgate::policy::{
 use tollgate::proxy::framing::{admit, is_host};
 use tollgate::proxy::headers::{Present, Seen, clean_trailers, set_forwarding, strip_hop_by_hop};
 use tollgate::proxy::http1::Client;
+use tollgate::proxy::server::http1::head::{BadHead, Head, Limits, Reader};
 use tollgate::proxy::server::proxy_protocol::read;
 use tollgate::proxy::settle::field::{Carrier, FieldScanner};
 use tollgate::telemetry::access::{Charge, Escaped, Format, Keys, Record};
@@ -156,9 +157,37 @@ pub(crate) fn request(data: &[u8]) {
     }
 }
 
-/// A request's head as the parser hands it over: what is admitted has one Host, a target in origin form, and after the
-/// hop-by-hop fields are gone nothing that speaks of framing.
+/// What the reader of heads makes of `data` when it comes in pieces of `size`, and how much of it is left.
+fn read_head(data: &[u8], size: usize) -> (Result<Option<Head>, BadHead>, usize) {
+    let limits = Limits { bytes: 2048, fields: 32, target: 512 };
+    let (mut reader, mut input, mut fed) = (Reader::new(), bytes::BytesMut::new(), 0);
+    for piece in data.chunks(size) {
+        input.extend_from_slice(piece);
+        fed += piece.len();
+        match reader.read(&mut input, limits) {
+            Ok(None) => {}
+            outcome => return (outcome, input.len() + data.len() - fed),
+        }
+    }
+    (Ok(None), input.len())
+}
+
+/// A head on the wire is the same however its bytes are cut.
+fn wire(data: &[u8]) -> Option<Head> {
+    let told = |outcome: &Result<Option<Head>, BadHead>| format!("{outcome:?}");
+    let (whole, left) = read_head(data, data.len().max(1));
+    for size in [1, 7] {
+        let (pieces, rest) = read_head(data, size);
+        assert_eq!(told(&pieces), told(&whole), "in pieces of {size}");
+        assert!(rest == left || !matches!(whole, Ok(Some(_))));
+    }
+    whole.ok()?
+}
+
+/// A request's head as it is read: what is admitted has one Host, a target in origin form, and after the hop-by-hop fields
+/// are gone nothing that speaks of framing.
 pub(crate) fn head(data: &[u8]) {
+    wire(data);
     let mut lines = data.split(|byte| *byte == b'\n');
     let first = lines.next().unwrap_or_default();
     let version = match first.first() {
@@ -166,6 +195,20 @@ pub(crate) fn head(data: &[u8]) {
         Some(b'0') => Version::HTTP_10,
         _ => Version::HTTP_11,
     };
+    if version != Version::HTTP_2 {
+        let line = first.get(1..).unwrap_or_default();
+        let number: &[u8] = if version == Version::HTTP_10 { b" HTTP/1.0" } else { b" HTTP/1.1" };
+        let mut text = [line, number].concat();
+        for field in lines {
+            text.extend_from_slice(b"\r\n");
+            text.extend_from_slice(field);
+        }
+        text.extend_from_slice(b"\r\n\r\n");
+        if let Some(head) = wire(&text) {
+            admitted(Request::from_parts(head.parts, ()));
+        }
+        return;
+    }
     let space = first.iter().position(|byte| *byte == b' ').unwrap_or(0);
     let mut request = Request::new(());
     *request.version_mut() = version;
@@ -179,6 +222,11 @@ pub(crate) fn head(data: &[u8]) {
             request.headers_mut().append(name, value);
         }
     }
+    admitted(request);
+}
+
+fn admitted(mut request: Request<()>) {
+    let version = request.version();
     let mut trailers = request.headers().clone();
     if clean_trailers(&mut trailers).is_ok() {
         assert!(

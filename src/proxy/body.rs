@@ -17,6 +17,7 @@ use http_body::{Body, Frame, SizeHint};
 use super::echo::EchoBody;
 use super::forward::{UpstreamHttp1, UpstreamHttp2};
 use super::http1::{Failure, Malformed};
+use super::server::InboundError;
 
 /// The body of every response.
 #[derive(Debug, Default)]
@@ -61,7 +62,7 @@ pub enum BodyError {
     Trailers,
     /// The client's body broke off.
     #[error("the request's body broke off")]
-    Client(#[source] hyper::Error),
+    Client(#[source] InboundError),
     /// The client went away in the middle of its body.
     #[error("the client went away in the middle of its body")]
     ClientGone,

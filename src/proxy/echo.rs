@@ -9,16 +9,16 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, Method, Request, Response};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 
 use super::body::{BodyError, Received, ResponseBody};
+use super::server::Inbound;
 use super::timers::Expiry;
 use crate::limit::Micros;
 
 /// Answers `request` with itself: at most `most` bytes of its body, counted in `received`. More than that breaks the
 /// answer off, since its head has gone out by then; so does a caller that sends nothing for `idle`.
 pub fn answer(
-    request: Request<Incoming>,
+    request: Request<Inbound>,
     most: Option<u64>,
     idle: Micros,
     received: Received,
@@ -82,7 +82,7 @@ fn quote(out: &mut String, bytes: &[u8]) {
 /// A request's body on its way back.
 #[derive(Debug)]
 pub struct EchoBody {
-    incoming: Incoming,
+    incoming: Inbound,
     /// Bytes the route still admits.
     left: u64,
     idle: Expiry,

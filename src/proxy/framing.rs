@@ -1,6 +1,6 @@
 //! Refuses requests whose framing, host or target two parties could read differently, and gives the others one shape.
 //!
-//! hyper has checked the syntax; what it leaves to the application is checked here, alike for HTTP/1 and HTTP/2.
+//! The syntax has been checked by whoever read the request; what it means is checked here, alike for HTTP/1 and HTTP/2.
 //! After [`admit`] a request has exactly one Host and a target in origin form, whatever it came as.
 
 use base64::Engine as _;
@@ -164,8 +164,8 @@ fn check_method<B>(request: &mut Request<B>) -> Result<bool, Malformed> {
     Ok(false)
 }
 
-/// One field with the single value `chunked`, on HTTP/1.1 only: hyper frames `x, chunked` and its kin by the last
-/// coding, others by the first (RFC 9112 6.1, 6.3).
+/// One field with the single value `chunked`, on HTTP/1.1 only: of `x, chunked` and its kin some go by the last coding,
+/// others by the first (RFC 9112 6.1, 6.3). Nothing was read of the body of any other.
 fn check_transfer_encoding(headers: &HeaderMap, version: Version) -> Result<(), Malformed> {
     let mut lines = headers.get_all(TRANSFER_ENCODING).iter();
     let Some(line) = lines.next() else { return Ok(()) };
@@ -318,7 +318,7 @@ fn is_reg_name(host: &[u8]) -> bool {
     true
 }
 
-/// The longest registered method has 17 bytes (UPDATEREDIRECTREF); hyper would take 20 kB.
+/// The longest registered method has 17 bytes (UPDATEREDIRECTREF).
 const METHOD_BYTES_MAX: usize = 32;
 
 #[cfg(test)]

@@ -20,14 +20,13 @@ use arc_swap::cache::Cache;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, LOCATION};
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
-use hyper::body::Incoming;
 
 use super::body::{Guarded, ResponseBody};
 use super::forward::{Fleet, Forwarded, Forwarder, Passage};
 use super::framing::Form;
 use super::headers::{Present, Seen};
 use super::rejection::{self, Rejection};
-use super::server::{ConnInfo, Event, Handler};
+use super::server::{ConnInfo, Event, Handler, Inbound};
 use super::settle::Owed;
 use super::worker::Worker;
 use super::{echo, framing, quota_headers};
@@ -94,7 +93,7 @@ struct Current {
 impl Handler for Gateway {
     type Body = Guarded<ResponseBody, Closing>;
 
-    async fn handle(&self, connection: &Rc<ConnInfo>, request: Request<Incoming>) -> Response<Self::Body> {
+    async fn handle(&self, connection: &Rc<ConnInfo>, request: Request<Inbound>) -> Response<Self::Body> {
         let snapshot = self.snapshot();
         let mut seen = Seen::of(request.headers());
         let asked = rejection::Asked::of(&request, seen.present);
@@ -174,7 +173,7 @@ impl Gateway {
         &self,
         snapshot: &Snapshot,
         connection: &ConnInfo,
-        mut request: Request<Incoming>,
+        mut request: Request<Inbound>,
         seen: &Seen,
         journal: &mut Journal,
     ) -> Result<Forwarded, Rejection> {
@@ -345,7 +344,7 @@ fn describe<'r>(
     policy: &Policy,
     connection: &'r ConnInfo,
     form: &'r Form,
-    request: &'r Request<Incoming>,
+    request: &'r Request<Inbound>,
 ) -> Result<Descriptor<'r>, policy::Malformed> {
     let (method, uri, headers, peer) = (request.method(), request.uri(), request.headers(), connection.peer());
     let subject = connection.tls.as_ref().and_then(|tls| tls.client_subject.as_deref());

@@ -31,8 +31,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::{HeaderValue, Request, Response, StatusCode, Version};
-use hyper::body::Incoming;
-use hyper::upgrade::OnUpgrade;
 
 pub use answer::{UpstreamHttp1, UpstreamHttp2};
 pub use fitness::Fleet;
@@ -45,7 +43,7 @@ use super::conduct::Conduct;
 use super::headers::Present;
 use super::http1::{Failure, Malformed};
 use super::pool::Slot;
-use super::server::{Hold, Interim, Window};
+use super::server::{Hold, Inbound, Interim, OnUpgrade, Window};
 use crate::limit::Micros;
 use crate::limiter::Permit;
 use crate::policy::route::Route;
@@ -253,7 +251,7 @@ impl Forwarder {
         &'f self,
         passage: Passage<'f>,
         upstream: &Arc<Upstream>,
-        request: Request<Incoming>,
+        request: Request<Inbound>,
     ) -> Result<impl Future<Output = Result<Forwarded, ForwardError>> + use<'f>, ForwardError> {
         let state = self.inner.upstreams.state(upstream)?;
         self.keep_swept();

@@ -11,8 +11,6 @@ use http::header::{
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri, Version, request};
 use http_body::Body;
-use hyper::body::Incoming;
-use hyper::upgrade::OnUpgrade;
 
 use super::pace::Pace;
 use super::request::Outgoing;
@@ -25,7 +23,7 @@ use crate::proxy::body::BodyError;
 use crate::proxy::conduct::protocol_name;
 use crate::proxy::framing::Bridged;
 use crate::proxy::headers::{self, Present};
-use crate::proxy::server::Hold;
+use crate::proxy::server::{Hold, Inbound};
 
 /// Prepares `request`: hop-by-hop fields off, forwarding fields and the route's edits on, the body wrapped.
 ///
@@ -34,7 +32,7 @@ use crate::proxy::server::Hold;
 pub(super) fn prepare(
     passage: Passage<'_>,
     upstream: &Upstream,
-    request: Request<Incoming>,
+    request: Request<Inbound>,
 ) -> Result<Outgoing, ForwardError> {
     let conduct = passage.conduct;
     let most = passage.body_max;
@@ -51,7 +49,7 @@ pub(super) fn prepare(
         let possible = !sends_body && !upstream.http2 && conduct.upgrades_to(&protocol);
         // WebSocket is asked for by GET (RFC 6455 4.1).
         let fits = head.method == Method::GET || !protocol_name(&protocol).eq_ignore_ascii_case(b"websocket");
-        let client = if possible && fits { head.extensions.remove::<OnUpgrade>() } else { None };
+        let client = if possible && fits { body.upgrade(&mut head.extensions) } else { None };
         let bridged = head.extensions.remove::<Hold>();
         client.map(|client| Upgrade { client, protocol, idle: conduct.upgrade_idle, bridged })
     });

@@ -8,11 +8,11 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 
 use super::pace::Pace;
 use crate::proxy::body::{BodyError, Received};
 use crate::proxy::headers;
+use crate::proxy::server::Inbound;
 
 /// The body of a forwarded request.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub struct RequestBody {
 
 #[derive(Debug)]
 struct Source {
-    incoming: Incoming,
+    incoming: Inbound,
     /// Bytes the route still admits.
     left: u64,
     progress: Rc<Progress>,
@@ -98,7 +98,7 @@ impl RequestBody {
     /// `incoming`, of which at most `most` bytes go through, none of them before `gate` opens. A client that does
     /// not keep `pace` is given up. What comes is counted in `received`.
     pub(super) fn new(
-        incoming: Incoming,
+        incoming: Inbound,
         most: Option<u64>,
         pace: Pace,
         received: Received,

@@ -4,14 +4,12 @@ mod frames;
 mod way;
 
 use bytes::Bytes;
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 use std::task::Poll;
 use std::time::Duration;
 
 use super::{Slot, Stream};
 use crate::limit::Micros;
-use crate::proxy::server::Hold;
+use crate::proxy::server::{Hold, OnUpgrade};
 use crate::proxy::timers::Deadline;
 use crate::proxy::worker::Task;
 use frames::{Frames, Role};
@@ -50,8 +48,8 @@ impl Tunnel {
     /// it goes on, and is cut off at the drain's end.
     pub async fn run(self, task: Option<&Task>) -> Carried {
         let _kept = (self.slot, self.hold);
-        let Ok(upgraded) = self.client.await else { return Carried::default() };
-        let (mut client, mut upstream) = (TokioIo::new(upgraded), self.upstream);
+        let Some(mut client) = self.client.await else { return Carried::default() };
+        let mut upstream = self.upstream;
         let frames = |role| self.websocket.then(|| Frames::new(role));
         let mut up = Way::new(frames(Role::Client), Bytes::new());
         let mut down = Way::new(frames(Role::Server), self.early);

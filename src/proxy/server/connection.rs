@@ -5,36 +5,39 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{Method, Request};
 use http_body::Body;
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http2;
 use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
-use tokio::io::AsyncReadExt;
 
 use super::accept::{Caller, Door};
 use super::bounds::Place;
-use super::interim::Interim;
+use super::http1;
+use super::inbound::Inbound;
+use super::interim::Queue;
 use super::io::{Io, Plain, Transport};
 use super::proxy_protocol;
-use super::respond::{Served, TOO_SLOW, respond};
+use super::respond::{Served, respond};
 use super::state::{Hold, State, Tracked, UnderWay, Wait};
-use super::stats::Stats;
 use super::streams::Streams;
 use super::window::Window;
 use super::{ConnInfo, Event, Handler, Settings, Shared, TlsInfo};
-use crate::proxy::timers::{Deadline, pause, within};
-use crate::proxy::worker::{Awake, Task};
+use crate::proxy::http1::ReadBuffer;
+use crate::proxy::timers::{Deadline, within};
+use crate::proxy::worker::Task;
 
 /// Serves one connection. Whatever happens to it stays with it.
-pub(super) async fn serve<H: Handler>(caller: Caller, door: &Rc<Door<H>>) {
+///
+/// A connection may stand silent for long: what its task holds inline, every idle connection pays.
+pub(super) fn serve<H: Handler>(caller: Caller, door: &Rc<Door<H>>) -> impl Future<Output = ()> + use<H> {
     let Caller { stream, peer, settings, place, task } = caller;
-    let watch = Watch::begin(door);
+    let door = Rc::clone(door);
     let deadline = Deadline::after(settings.header_read);
     let connection = ConnInfo {
         peer,
@@ -45,29 +48,43 @@ pub(super) async fn serve<H: Handler>(caller: Caller, door: &Rc<Door<H>>) {
         interim: None,
         window: None,
     };
-    let mut setup = Setup { stream, connection, door, settings, deadline, place, task: &task };
-    if setup.settings.proxy_protocol && !setup.told().await {
-        return;
+    let mut setup = Setup { stream, connection, door, settings, deadline, place, task };
+    async move {
+        let watch = Watch::begin(Rc::clone(&setup.door));
+        if setup.settings.proxy_protocol && !Box::pin(setup.told()).await {
+            return;
+        }
+        if let Some(tls) = &setup.door.tls {
+            let acceptor = tls.acceptor();
+            return Box::pin(setup.encrypted(acceptor)).await;
+        }
+        let Some((http2, mut input)) = setup.first_bytes().await else { return };
+        let Setup { stream, mut connection, door, settings, deadline, place, task } = setup;
+        let transport = Transport::Plain(stream);
+        connection.http2 = http2;
+        if http2 {
+            let ahead = input.bytes().split().freeze();
+            drop(input);
+            Box::pin(speak2(transport, place, ahead, connection, door, settings, deadline, task)).await;
+        } else {
+            speak1(transport, place, input, connection, door, settings, deadline, task).await;
+        }
+        drop(watch);
     }
-    match &door.tls {
-        None => setup.plain().await,
-        Some(tls) => Box::pin(setup.encrypted(tls.acceptor())).await,
-    }
-    drop(watch);
 }
 
 /// A connection before its protocol is known.
-struct Setup<'a, H> {
+struct Setup<H> {
     stream: Plain,
     connection: ConnInfo,
-    door: &'a Rc<Door<H>>,
+    door: Rc<Door<H>>,
     settings: Arc<Settings>,
     deadline: Deadline,
     place: Place,
-    task: &'a Task,
+    task: Task,
 }
 
-impl<H: Handler> Setup<'_, H> {
+impl<H: Handler> Setup<H> {
     /// Reads the PROXY protocol header; whether the connection may go on.
     async fn told(&mut self) -> bool {
         let (stats, handler) = (&self.door.shared.stats, &self.door.handler);
@@ -87,7 +104,7 @@ impl<H: Handler> Setup<'_, H> {
                 return false;
             }
             Err(_) => {
-                count_timeout(Wait::Head(0), self.door);
+                count_timeout(Wait::Head, &self.door);
                 return false;
             }
         }
@@ -99,53 +116,43 @@ impl<H: Handler> Setup<'_, H> {
         counted.is_ok()
     }
 
-    async fn plain(mut self) {
+    /// What the caller says first, and whether it is HTTP/2; `None`: it has gone, or said too little in its time.
+    async fn first_bytes(&mut self) -> Option<(bool, ReadBuffer)> {
         // Usually a request's first bytes come together, and are there already.
-        let first = self.stream.first().unwrap_or_default();
-        let (http2, ahead) = match speaks_http2(&first) {
-            Some(http2) => (http2, first),
-            None => match Box::pin(self.made_out(first)).await {
-                Some(made_out) => made_out,
-                None => return,
-            },
-        };
-        self.connection.http2 = http2;
-        let Self { stream, connection, door, settings, deadline, place, task } = self;
-        let way = Way { transport: Transport::Plain(stream), ahead, place };
-        speak(way, connection, door, settings, deadline, task).await;
-    }
-
-    /// Reads until the protocol is known after `first`: whether it is HTTP/2, and what was read.
-    async fn made_out(&mut self, first: Bytes) -> Option<(bool, Bytes)> {
+        let mut input = self.stream.first().unwrap_or_default();
+        if let Some(http2) = speaks_http2(input.bytes()) {
+            return Some((http2, input));
+        }
         // A caller that has said nothing yet costs no buffer.
-        tokio::select! {
-            biased;
-            () = self.stream.readable() => {}
-            () = &mut self.deadline => {
-                count_timeout(Wait::Head(0), self.door);
-                return None;
+        let mut readable = false;
+        let mut forsaken = None;
+        std::future::poll_fn(|cx| {
+            if !readable && self.stream.poll_readable(cx).is_ready() {
+                readable = true;
             }
-            () = forsaken(self.task) => return None,
-        }
-        let mut ahead = BytesMut::with_capacity(READ_AHEAD);
-        ahead.extend_from_slice(&first);
-        loop {
-            let read = tokio::select! {
-                biased;
-                read = self.stream.read_buf(&mut ahead) => read,
-                () = &mut self.deadline => {
-                    count_timeout(Wait::Head(0), self.door);
-                    return None;
+            while readable {
+                match input.poll_fill(cx, &mut self.stream, 0) {
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(None),
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Pending => break,
                 }
-                () = forsaken(self.task) => return None,
-            };
-            if matches!(read, Ok(0) | Err(_)) {
-                return None;
+                if let Some(http2) = speaks_http2(input.bytes()) {
+                    return Poll::Ready(Some(http2));
+                }
             }
-            if let Some(http2) = speaks_http2(&ahead) {
-                return Some((http2, ahead.freeze()));
+            if self.deadline.poll_passed(cx).is_ready() {
+                count_timeout(Wait::Head, &self.door);
+                return Poll::Ready(None);
             }
-        }
+            // In a drain it has not long to begin.
+            if self.task.poll_drain(cx).is_ready() {
+                let span = self.task.worker().grace();
+                return forsaken.get_or_insert_with(|| Deadline::after(span)).poll_passed(cx).map(|()| None);
+            }
+            Poll::Pending
+        })
+        .await
+        .map(|http2| (http2, input))
     }
 
     async fn encrypted(self, acceptor: tokio_rustls::TlsAcceptor) {
@@ -173,304 +180,139 @@ impl<H: Handler> Setup<'_, H> {
         });
         let transport = Transport::Tls(Box::new(stream));
         deadline.reset(settings.header_read);
-        let way = Way { transport, ahead: Bytes::new(), place };
-        speak(way, connection, door, settings, deadline, task).await;
+        if connection.http2 {
+            return speak2(transport, place, Bytes::new(), connection, door, settings, deadline, task).await;
+        }
+        speak1(transport, place, ReadBuffer::new(), connection, door, settings, deadline, task).await;
     }
 }
 
 /// Whether a connection that begins with `bytes` speaks HTTP/2; `None`: too few to know.
 fn speaks_http2(bytes: &[u8]) -> Option<bool> {
     let compared = bytes.len().min(PREFACE.len());
-    if bytes[..compared] != PREFACE[..compared] { Some(false) } else { (compared == PREFACE.len()).then_some(true) }
+    if bytes[..compared] != PREFACE[..compared] {
+        Some(false)
+    } else {
+        (compared == PREFACE.len()).then_some(true)
+    }
 }
 
-/// What a connection is spoken over, once that is known.
-struct Way {
+/// Speaks HTTP/1 to the end of the connection.
+fn speak1<H: Handler>(
     transport: Transport,
-    ahead: Bytes,
     place: Place,
-}
-
-async fn speak<H: Handler>(
-    way: Way,
-    mut connection: ConnInfo,
-    door: &Rc<Door<H>>,
+    input: ReadBuffer,
+    connection: ConnInfo,
+    door: Rc<Door<H>>,
     settings: Arc<Settings>,
     deadline: Deadline,
-    task: &Task,
+    task: Task,
+) -> impl Future<Output = ()> {
+    let interim = Queue::default();
+    let connection = ConnInfo { interim: Some(interim.interim()), ..connection };
+    let served = Served {
+        handler: Rc::clone(&door.handler),
+        connection: Rc::new(connection),
+        settings,
+        shared: Arc::clone(&door.shared),
+    };
+    http1::serve(http1::Opened { transport, place, input, deadline, interim }, served, task)
+}
+
+/// Speaks HTTP/2 to the end of the connection, which begins with what was read `ahead`.
+async fn speak2<H: Handler>(
+    transport: Transport,
+    place: Place,
+    ahead: Bytes,
+    mut connection: ConnInfo,
+    door: Rc<Door<H>>,
+    settings: Arc<Settings>,
+    deadline: Deadline,
+    task: Task,
 ) {
-    let http2 = connection.http2;
     let state = Arc::new(State::default());
-    connection.interim = (!http2).then(|| Interim::new(&state));
-    connection.window = http2.then(Window::new);
-    let io = Io::new(way.transport, way.ahead, Arc::clone(&state), way.place, connection.window.clone());
-    let io = TokioIo::new(io);
+    let window = Window::new();
+    connection.window = Some(window.clone());
+    let io = TokioIo::new(Io::new(transport, ahead, Arc::clone(&state), place, window));
     let served = Rc::new(Served {
         handler: Rc::clone(&door.handler),
         connection: Rc::new(connection),
         settings: Arc::clone(&settings),
         shared: Arc::clone(&door.shared),
-        worker: Rc::clone(task.worker()),
     });
     let requests = Arc::clone(&state);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        let under_way = UnderWay::begin(&requests, !request.body().is_end_stream());
+        let under_way = UnderWay::begin(&requests);
         if *request.method() == Method::CONNECT {
             request.extensions_mut().insert(Hold::begin(&requests));
         }
         let served = Rc::clone(&served);
         async move {
-            let answer = respond(&served, request).await;
+            let answer = respond(&served, request.map(Inbound::http2)).await;
             Ok::<_, Infallible>(answer.map(|body| Tracked::new(body, under_way)))
         }
     });
-    let mut drive = Drive {
-        state: &state,
-        http2,
-        settings: &settings,
-        deadline,
-        current: Wait::Head(0),
-        task,
-        closing: false,
-        draining: false,
-        resting: false,
-        idle_left: settings.keep_alive,
-        awake: None,
-    };
-    if http2 {
-        let mut connection = Box::pin(builder2(&settings, &door.shared).serve_connection(io, service));
-        match drive.run(connection.as_mut()).await {
-            Ok(()) | Err(End::Idle) => {}
-            Err(End::Failed(error)) => count_failure(&error, door),
-            Err(End::TooLate(wait)) => count_timeout(wait, door),
-        }
-        return;
-    }
-    let mut parts = (io, service);
-    loop {
-        let (io, service) = parts;
-        // Boxed, so that a connection that rests does not pay for what it does not use.
-        let mut connection = Box::new(builder1(&settings).serve_connection(io, service).with_upgrades());
-        let outcome = drive.run(Pin::new(&mut *connection)).await;
-        if outcome.is_ok() {
-            state.let_go();
-        }
-        match outcome {
-            Ok(()) if state.may_be_sending() => return Box::pin(linger(*connection)).await,
-            Ok(()) => return,
-            Err(End::Failed(error)) => {
-                count_failure(&error, door);
-                if error.is_parse() && !state.has_ended() {
-                    Box::pin(linger(*connection)).await;
-                }
-                return;
-            }
-            Err(End::TooLate(wait)) => {
-                count_timeout(wait, door);
-                // Said only to a caller that began a request: to an idle one it would look like an answer.
-                if matches!(wait, Wait::Head(_))
-                    && state.has_heard()
-                    && let Some(parts) = connection.into_parts()
-                {
-                    parts.io.into_inner().dismiss(TOO_SLOW);
-                }
-                return;
-            }
-            Err(End::Idle) => {}
-        }
-        let Some(http1::Parts { mut io, read_buf, service, .. }) = connection.into_parts() else { return };
-        io.inner_mut().unread(&read_buf);
-        drop(read_buf); // and its whole buffer, however little it holds
-        if !drive.rest(io.inner_mut(), &door.shared.stats).await {
-            return;
-        }
-        parts = (io, service);
+    let mut drive =
+        Drive { state: &state, settings: &settings, deadline, current: Wait::Head, task: &task, closing: false };
+    let mut connection = Box::pin(builder2(&settings, &door.shared).serve_connection(io, service));
+    if let Err(wait) = drive.run(connection.as_mut()).await {
+        count_timeout(wait, &door);
     }
 }
 
-/// Closes so that the last answer arrives.
-async fn linger<S>(connection: http1::UpgradeableConnection<TokioIo<Io>, S>)
-where
-    S: HttpService<Incoming, ResBody: 'static, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
-    <S::ResBody as Body>::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    // `None`: upgraded, and no longer ours.
-    if let Some(parts) = connection.into_parts() {
-        let _ = within(LINGER, parts.io.into_inner().linger(LINGER_BYTES)).await;
-    }
-}
-
-/// Why a connection ended badly.
-enum End {
-    Failed(hyper::Error),
-    TooLate(Wait),
-    /// It did not end: it has nothing to do for now, and can give its buffers back.
-    Idle,
-}
-
-/// Drives a connection: its deadlines, and its part in a drain.
+/// Drives an HTTP/2 connection: its deadlines, and its part in a drain.
 struct Drive<'a> {
     state: &'a State,
-    http2: bool,
     settings: &'a Settings,
     deadline: Deadline,
     /// What the deadline was set for.
     current: Wait,
     task: &'a Task,
     closing: bool,
-    /// It is told to end, and may answer once more.
-    draining: bool,
-    /// The deadline, when it passes, means that the connection gives its buffers back, not that it ends.
-    resting: bool,
-    /// How much longer the connection may be idle, as of when it last woke from resting or had answered.
-    idle_left: Duration,
-    /// The leave to keep the buffers while idle.
-    awake: Option<Awake>,
 }
 
 impl Drive<'_> {
-    async fn run<C: Graceful>(&mut self, mut connection: Pin<&mut C>) -> Result<(), End> {
+    /// Drives it to its end; an error: what was waited for too long.
+    async fn run<C: Graceful>(&mut self, mut connection: Pin<&mut C>) -> Result<(), Wait> {
         std::future::poll_fn(|context| {
-            if !self.draining && !self.closing && self.task.poll_drain(context).is_ready() {
-                self.draining = true;
-                if self.http2 {
-                    self.closing = true;
-                    connection.as_mut().close();
-                } else {
-                    // One more answer, which says that the connection closes: see `respond`.
-                    self.resting = false;
-                    self.awake = None;
-                    self.wait_for_last(self.state.wait(false));
-                }
+            if !self.closing && self.task.poll_drain(context).is_ready() {
+                self.closing = true;
+                connection.as_mut().close();
             }
-            if let Poll::Ready(result) = connection.as_mut().poll(context) {
-                return Poll::Ready(result.map_err(End::Failed));
+            // What breaks the rules was refused by the library, and counted by its frame.
+            if connection.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Ok(()));
             }
             self.time();
-            let mut rests = self.rests_at_once();
             loop {
-                if !rests && self.deadline.poll_passed(context).is_pending() {
+                if self.deadline.poll_passed(context).is_pending() {
                     return Poll::Pending;
                 }
                 if self.closing || !matches!(self.current, Wait::Request(_)) {
-                    return Poll::Ready(Err(End::TooLate(self.current)));
+                    return Poll::Ready(Err(self.current));
                 }
-                if !self.http2 && !self.resting {
-                    return Poll::Ready(Err(End::TooLate(self.current)));
-                }
-                if !self.http2 {
-                    rests = false;
-                    match self.prove_idle(connection.as_mut(), context) {
-                        Poll::Ready(Ok(())) => return Poll::Ready(Err(End::Idle)),
-                        Poll::Ready(Err(error)) => return Poll::Ready(Err(End::Failed(error))),
-                        // Then it ends with what is under way.
-                        Poll::Pending => {
-                            (self.closing, self.resting, self.awake) = (true, false, None);
-                            self.deadline.reset(self.settings.keep_alive);
-                            continue;
-                        }
-                    }
-                }
-                // An idle HTTP/2 connection is told that it goes, and given time to hear it.
+                // An idle connection is told that it goes, and given time to hear it.
                 self.closing = true;
                 connection.as_mut().close();
                 self.deadline.reset(GOODBYE);
-                if let Poll::Ready(result) = connection.as_mut().poll(context) {
-                    return Poll::Ready(result.map_err(End::Failed));
+                if connection.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(Ok(()));
                 }
             }
         })
         .await
     }
 
-    /// Makes sure that nothing of a request is under way. What had no body has ended with its answer; whether a body
-    /// has been read to its end only the library knows: told to close, it is done at once if it waits for the next
-    /// request, and the socket stays open all the same.
-    fn prove_idle<C: Graceful>(
-        &self,
-        mut connection: Pin<&mut C>,
-        context: &mut Context<'_>,
-    ) -> Poll<hyper::Result<()>> {
-        if !self.state.may_be_sending() {
-            return Poll::Ready(Ok(()));
-        }
-        self.state.ask(true);
-        connection.as_mut().close();
-        let outcome = connection.poll(context);
-        self.state.ask(false);
-        if outcome.is_ready() {
-            self.state.body_ended();
-        }
-        outcome
-    }
-
-    /// Waits, without buffers, for the next request to begin; `false`: the connection is to be closed.
-    async fn rest(&mut self, io: &mut Io, stats: &Stats) -> bool {
-        self.resting = false;
-        let stood = self.awake.take().map_or(Duration::ZERO, |_| self.settings.awake);
-        if io.has_ahead() {
-            return true; // the next request has begun
-        }
-        stats.rested.add();
-        self.deadline.reset(self.idle_left.saturating_sub(stood));
-        tokio::select! {
-            biased;
-            () = io.readable() => {
-                // TLS has records that are no part of a request: whoever sends only those stays idle.
-                self.idle_left = self.deadline.left();
-                true
-            }
-            () = forsaken(self.task) => false,
-            () = &mut self.deadline => {
-                stats.idle_closed.add();
-                false
-            }
-        }
-    }
-
-    /// Whether the connection is to give its buffers back now, since it is idle and many others that are have kept
-    /// theirs. If it need not, it keeps them for a while.
-    fn rests_at_once(&mut self) -> bool {
-        let idle = matches!(self.current, Wait::Request(_))
-            && !self.http2
-            && !self.closing
-            && !self.draining
-            && self.state.at_rest();
-        if self.resting || !idle || self.idle_left <= self.settings.awake {
-            return false;
-        }
-        self.resting = true;
-        self.awake = self.task.worker().stay_awake();
-        if self.awake.is_some() {
-            self.deadline.reset(self.settings.awake);
-        }
-        self.awake.is_none()
-    }
-
-    /// Sets the deadline of a connection that may answer once more: what is not under way yet has not long to begin.
-    fn wait_for_last(&mut self, wait: Wait) {
-        self.current = wait;
-        if matches!(wait, Wait::Request(_)) || (matches!(wait, Wait::Head(_)) && !self.state.has_heard()) {
-            self.deadline.reset(self.task.worker().grace());
-        }
-    }
-
     /// Sets the deadline anew if the connection waits for something else than before.
     fn time(&mut self) {
-        let wait = self.state.wait(self.http2);
+        let wait = self.state.wait();
         if wait == self.current {
             return;
         }
         self.current = wait;
-        self.resting = false;
-        self.awake = None;
         match wait {
-            Wait::Head(_) => self.deadline.reset(self.settings.header_read),
-            Wait::Request(_) if self.draining => self.deadline.reset(self.task.worker().grace()),
-            Wait::Request(_) => {
-                self.idle_left = self.settings.keep_alive;
-                self.deadline.reset(self.settings.keep_alive);
-            }
+            Wait::Head => self.deadline.reset(self.settings.header_read),
+            Wait::Request(_) => self.deadline.reset(self.settings.keep_alive),
             Wait::Reader(_) => self.deadline.reset(self.settings.body_idle),
             Wait::Handler => self.deadline.clear(),
         }
@@ -480,20 +322,6 @@ impl Drive<'_> {
 /// A connection that can be told to close after what is under way.
 trait Graceful: Future<Output = hyper::Result<()>> {
     fn close(self: Pin<&mut Self>);
-}
-
-impl<I, S, B> Graceful for http1::UpgradeableConnection<I, S>
-where
-    Self: Future<Output = hyper::Result<()>>,
-    S: HttpService<Incoming, ResBody = B>,
-    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    I: hyper::rt::Read + hyper::rt::Write + Unpin,
-    B: Body + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    fn close(self: Pin<&mut Self>) {
-        self.graceful_shutdown();
-    }
 }
 
 impl<I, S, B, E> Graceful for http2::Connection<I, S, E>
@@ -509,16 +337,6 @@ where
     fn close(self: Pin<&mut Self>) {
         self.graceful_shutdown();
     }
-}
-
-fn builder1(settings: &Settings) -> http1::Builder {
-    let mut builder = http1::Builder::new();
-    builder.max_buf_size(settings.header_bytes.max(LEAST_BUFFER));
-    // Told a number of its own, even this one, the library sets its arrays up anew for every request.
-    if settings.headers != USUAL_HEADERS {
-        builder.max_headers(settings.headers);
-    }
-    builder
 }
 
 fn builder2(settings: &Settings, shared: &Arc<Shared>) -> http2::Builder<Streams> {
@@ -540,7 +358,7 @@ fn builder2(settings: &Settings, shared: &Arc<Shared>) -> http2::Builder<Streams
 fn count_timeout<H: Handler>(wait: Wait, door: &Door<H>) {
     let stats = &door.shared.stats;
     match wait {
-        Wait::Head(_) => {
+        Wait::Head => {
             stats.slow_heads.add();
             door.handler.observe(Event::BadHead("slow_head"));
         }
@@ -549,37 +367,17 @@ fn count_timeout<H: Handler>(wait: Wait, door: &Door<H>) {
     }
 }
 
-fn count_failure<H: Handler>(error: &hyper::Error, door: &Door<H>) {
-    if error.is_parse_too_large() {
-        door.shared.stats.oversized_heads.add();
-        door.handler.observe(Event::BadHead("head_too_large"));
-    } else if error.is_parse() {
-        door.shared.stats.malformed.add();
-        door.handler.observe(Event::BadHead("malformed"));
-    }
-}
-
-async fn drained(task: &Task) {
-    std::future::poll_fn(|context| task.poll_drain(context)).await;
-}
-
-/// Ready once the worker drains and the time is over in which a caller may still be sending what it asks.
-async fn forsaken(task: &Task) {
-    drained(task).await;
-    pause(task.worker().grace()).await;
-}
-
 /// Tells that a connection was there, and whether it panicked outside a handler: then its task ends, and nothing else.
-struct Watch<'a, H: Handler>(&'a Door<H>);
+struct Watch<H: Handler>(Rc<Door<H>>);
 
-impl<'a, H: Handler> Watch<'a, H> {
-    fn begin(door: &'a Door<H>) -> Self {
+impl<H: Handler> Watch<H> {
+    fn begin(door: Rc<Door<H>>) -> Self {
         door.handler.observe(Event::Opened);
         Self(door)
     }
 }
 
-impl<H: Handler> Drop for Watch<'_, H> {
+impl<H: Handler> Drop for Watch<H> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.shared.stats.panics.add();
@@ -590,12 +388,6 @@ impl<H: Handler> Drop for Watch<'_, H> {
 
 /// What an HTTP/2 connection begins with (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Enough for a usual request's head.
-const READ_AHEAD: usize = 2048;
-/// The fields that hyper accepts in a head when it is told nothing.
-const USUAL_HEADERS: usize = 100;
-/// hyper accepts no smaller buffer.
-const LEAST_BUFFER: usize = 8192;
 /// Bytes a caller may send ahead of the upstream per stream, and over a whole connection.
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
@@ -604,8 +396,5 @@ const SEND_BUFFER: usize = 256 * 1024;
 /// Streams a caller may reset before they were taken up, and errors it may make, before the connection goes
 /// (CVE-2023-44487, CVE-2025-8671).
 const RESETS_MAX: usize = 64;
-/// How long, and for how many bytes, a caller is listened to that has its answer and goes on sending.
-const LINGER: Duration = Duration::from_secs(2);
-const LINGER_BYTES: usize = 16 << 20;
 /// What an idle HTTP/2 connection gets to hear that it goes.
 const GOODBYE: Duration = Duration::from_secs(2);

@@ -8,6 +8,8 @@ mod attendants;
 mod bounds;
 mod connection;
 mod frames;
+pub mod http1;
+mod inbound;
 mod interim;
 mod io;
 pub mod proxy_protocol;
@@ -16,6 +18,7 @@ mod socket;
 mod state;
 mod stats;
 mod streams;
+mod upgrade;
 mod window;
 
 use std::future::Future;
@@ -28,7 +31,6 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use hyper::body::Incoming;
 
 use super::listener::{Address, Bound};
 use super::worker::Workers;
@@ -37,9 +39,11 @@ use crate::policy::address::NetSet;
 
 use attendants::Attendants;
 pub use bounds::Bounds;
+pub use inbound::{Inbound, InboundError};
 pub use interim::Interim;
 pub use state::Hold;
 pub use stats::{HTTP2_ERRORS, Stats};
+pub use upgrade::{Caller, OnUpgrade, Upgraded};
 pub use window::Window;
 
 /// Answers requests. One handler per worker; it never leaves its thread.
@@ -52,7 +56,7 @@ pub trait Handler: 'static {
     fn handle(
         &self,
         connection: &Rc<ConnInfo>,
-        request: Request<Incoming>,
+        request: Request<Inbound>,
     ) -> impl Future<Output = Response<Self::Body>>;
 
     /// Hears of what happens outside requests, to count it.

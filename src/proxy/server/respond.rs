@@ -8,10 +8,9 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
-use hyper::body::Incoming;
-
+use super::http1::head::BadHead;
+use super::inbound::Inbound;
 use super::{ConnInfo, Event, Handler, Settings, Shared};
-use crate::proxy::worker::Worker;
 
 /// What the requests of one connection share.
 pub(super) struct Served<H> {
@@ -19,19 +18,10 @@ pub(super) struct Served<H> {
     pub(super) connection: Rc<ConnInfo>,
     pub(super) settings: Arc<Settings>,
     pub(super) shared: Arc<Shared>,
-    pub(super) worker: Rc<Worker>,
 }
 
-/// Answers; in a drain, the answer says that it is the connection's last. HTTP/2 says so by itself (GOAWAY).
-pub(super) async fn respond<H: Handler>(served: &Served<H>, request: Request<Incoming>) -> Response<H::Body> {
-    let mut answer = answer(served, request).await;
-    if served.worker.is_draining() && !served.connection.http2 && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
-    answer
-}
-
-async fn answer<H: Handler>(served: &Served<H>, request: Request<Incoming>) -> Response<H::Body> {
+/// Answers a request of HTTP/2, whose target and fields the library has not counted.
+pub(super) async fn respond<H: Handler>(served: &Served<H>, request: Request<Inbound>) -> Response<H::Body> {
     let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
     if target > served.settings.target_bytes {
         served.shared.stats.oversized_heads.add();
@@ -43,6 +33,11 @@ async fn answer<H: Handler>(served: &Served<H>, request: Request<Incoming>) -> R
         served.handler.observe(Event::BadHead("head_too_large"));
         return problem(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, HEAD_TOO_LARGE);
     }
+    guarded(served, request).await
+}
+
+/// Answers a request; what panics is answered too.
+pub(super) async fn guarded<H: Handler>(served: &Served<H>, request: Request<Inbound>) -> Response<H::Body> {
     let mut answer = pin!(served.handler.handle(&served.connection, request));
     std::future::poll_fn(|context| {
         // What a panic leaves behind in this request is dropped with it; what others see is behind locks that a
@@ -68,30 +63,31 @@ fn problem<B: From<Bytes>>(status: StatusCode, body: &'static [u8]) -> Response<
     response
 }
 
-/// The problem document for an answer that the protocol library gives by itself: it refuses what it cannot parse
-/// without a body. `None` when `bytes` are anything else.
-pub(super) fn with_body(bytes: &[u8]) -> Option<Vec<u8>> {
-    if bytes.len() > 512 || !bytes.starts_with(b"HTTP/1.1 ") {
-        return None;
-    }
-    let head = std::str::from_utf8(bytes).ok()?;
-    let fields =
-        head.strip_prefix("HTTP/1.1 4").or_else(|| head.strip_prefix("HTTP/1.1 5"))?.strip_suffix("\r\n\r\n")?;
-    if fields.contains("\r\n\r\n") || !fields.contains("\r\ncontent-length: 0") {
-        return None;
-    }
-    let (status, _) = head.strip_prefix("HTTP/1.1 ")?.split_once("\r\n")?;
-    let (code, title) = status.split_once(' ')?;
-    let detail = match code {
-        "414" => "The request target is longer than this gateway accepts.",
-        "431" => "The head of the request is larger than this gateway accepts.",
-        "505" => "This gateway does not speak that version of HTTP.",
-        _ => "The request is not well-formed HTTP/1.1.",
+/// The answer to a head of HTTP/1 that is no request. The connection ends with it.
+pub(super) fn refusal(bad: BadHead) -> Vec<u8> {
+    let (status, detail) = match bad {
+        BadHead::Malformed => (StatusCode::BAD_REQUEST, "The request is not well-formed HTTP/1.1."),
+        BadHead::Version => {
+            (StatusCode::HTTP_VERSION_NOT_SUPPORTED, "This gateway does not speak that version of HTTP.")
+        }
+        BadHead::TooLarge => (
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "The head of the request is larger than this gateway accepts.",
+        ),
+        BadHead::TargetTooLong => {
+            (StatusCode::URI_TOO_LONG, "The request target is longer than this gateway accepts.")
+        }
     };
+    let title = status.canonical_reason().unwrap_or_default();
+    let code = status.as_u16();
     let body =
         format!("{{\"type\":\"about:blank\",\"title\":\"{title}\",\"status\":{code},\"detail\":\"{detail}\"}}\n");
-    let length = format!("\r\ncontent-type: application/problem+json\r\ncontent-length: {}", body.len());
-    Some((head.replacen("\r\ncontent-length: 0", &length, 1) + &body).into_bytes())
+    format!(
+        "HTTP/1.1 {code} {title}\r\ncontent-type: application/problem+json\r\ncache-control: no-store\r\nconnection: close\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
 }
 
 const TARGET_TOO_LONG: &[u8] =
@@ -109,11 +105,12 @@ pub(super) const TOO_SLOW: &[u8] = b"HTTP/1.1 408 Request Timeout\r\ncontent-typ
 
 #[cfg(test)]
 mod tests {
-    use super::{OVERLOADED, TOO_SLOW};
+    use super::{BadHead, OVERLOADED, TOO_SLOW, refusal};
 
     #[test]
     fn prepared_answers_have_the_length_they_claim() {
-        for answer in [OVERLOADED, TOO_SLOW] {
+        let bad = [BadHead::Malformed, BadHead::Version, BadHead::TooLarge, BadHead::TargetTooLong].map(refusal);
+        for answer in [OVERLOADED, TOO_SLOW].into_iter().chain(bad.iter().map(Vec::as_slice)) {
             let text = std::str::from_utf8(answer).expect("ASCII");
             let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
             assert!(head.contains(&format!("content-length: {}", body.len())), "{head}: {}", body.len());

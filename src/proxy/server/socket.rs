@@ -9,14 +9,14 @@ use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::proxy::http1::ReadBuffer;
 use crate::proxy::timers::Deadline;
 
 /// A connected socket in non-blocking mode.
@@ -44,11 +44,11 @@ impl Socket {
     }
 
     /// What is there already of a connection just accepted, if anything; an end is nothing, and is met again.
-    pub(super) fn first(&self) -> Option<Bytes> {
+    pub(super) fn first(&self) -> Option<ReadBuffer> {
         let Way::Fresh(stream) = &self.way else { return None };
         let mut room = [MaybeUninit::uninit(); FIRST];
         match recv(stream, &mut room, RecvFlags::empty()) {
-            Ok(((came, _), _)) if !came.is_empty() => Some(Bytes::copy_from_slice(came)),
+            Ok(((came, _), _)) if !came.is_empty() => Some(ReadBuffer::of(came)),
             _ => None,
         }
     }
@@ -67,24 +67,29 @@ impl Socket {
     }
 
     /// Waits until there is something to read, without reading it. An error is something to read, too.
-    pub(super) async fn readable(&mut self) {
-        if let Ok(stream) = self.registered() {
-            let _ = stream.readable().await;
+    pub(super) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.registered() {
+            Ok(stream) => stream.poll_read_ready(cx).map(drop),
+            Err(_) => Poll::Ready(()),
         }
     }
 
-    /// As `poll_read`, for a caller that waits for its answer: that it hangs up may be seen a little later.
-    pub(super) fn poll_watch(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    /// Has the other side see a reset, and no end in order, when it is closed.
+    pub(super) fn reset_when_closed(&mut self) {
+        let _ = match &self.way {
+            Way::Fresh(stream) => socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)),
+            Way::Registered(stream) => socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)),
+            Way::Lost => Ok(()),
+        };
+    }
+
+    /// Ready when it is time to look whether a caller that waits for its answer is still there.
+    pub(super) fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if matches!(self.way, Way::Fresh(_)) && !self.answered {
             let watch = self.watch.get_or_insert_with(|| Deadline::after(WATCH_AFTER));
-            ready!(watch.poll_passed(cx));
+            return watch.poll_passed(cx);
         }
-        Pin::new(self).poll_read(cx, buf)
-    }
-
-    /// What comes next, without taking it.
-    pub(super) fn poll_peek(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<usize>> {
-        self.registered()?.poll_peek(cx, buf)
+        Poll::Ready(())
     }
 
     /// Writes `bytes` if the socket takes them at once, after what the peer already sent is read.

@@ -1,6 +1,5 @@
 //! The server on real sockets.
 
-use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::pin::Pin;
@@ -13,9 +12,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
 
-use super::{ConnInfo, Handler, Settings, Shared, serve};
+use super::{ConnInfo, Handler, Inbound, Settings, Shared, serve};
 use crate::policy::address::NetSet;
 use crate::proxy::listener::{Address, Listen, bind};
 use crate::proxy::worker::{Drain, Workers};
@@ -27,16 +25,22 @@ struct ByPath {
     released: Arc<tokio::sync::Semaphore>,
 }
 
+mod http1;
+
 /// The same bytes again and again.
 #[derive(Default)]
 struct Chunks {
     bytes: Bytes,
     left: usize,
+    /// Nobody is told how many.
+    streams: bool,
+    /// The last piece is followed by an error.
+    breaks: bool,
 }
 
 impl From<Bytes> for Chunks {
     fn from(bytes: Bytes) -> Self {
-        Self { left: usize::from(!bytes.is_empty()), bytes }
+        Self { left: usize::from(!bytes.is_empty()), bytes, ..Self::default() }
     }
 }
 
@@ -54,23 +58,27 @@ impl From<String> for Chunks {
 
 impl Body for Chunks {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = std::io::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
         match self.left.checked_sub(1) {
             Some(left) => {
                 self.left = left;
                 Poll::Ready(Some(Ok(Frame::data(self.bytes.clone()))))
             }
+            None if self.breaks => Poll::Ready(Some(Err(std::io::ErrorKind::Other.into()))),
             None => Poll::Ready(None),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.left == 0
+        self.left == 0 && !self.breaks
     }
 
     fn size_hint(&self) -> SizeHint {
+        if self.streams {
+            return SizeHint::default();
+        }
         SizeHint::with_exact((self.bytes.len() * self.left) as u64)
     }
 }
@@ -78,7 +86,7 @@ impl Body for Chunks {
 impl Handler for ByPath {
     type Body = Chunks;
 
-    async fn handle(&self, connection: &Rc<ConnInfo>, request: Request<Incoming>) -> Response<Chunks> {
+    async fn handle(&self, connection: &Rc<ConnInfo>, request: Request<Inbound>) -> Response<Chunks> {
         match request.uri().path() {
             "/panic" => panic!("as asked"),
             "/hold" => {
@@ -96,7 +104,11 @@ impl Handler for ByPath {
                 *answer.status_mut() = http::StatusCode::NOT_FOUND;
                 answer
             }
-            "/large" => Response::new(Chunks { bytes: vec![b'x'; 1 << 16].into(), left: 1 << 10 }),
+            "/large" => {
+                Response::new(Chunks { bytes: vec![b'x'; 1 << 16].into(), left: 1 << 10, ..Chunks::default() })
+            }
+            "/stream" => Response::new(Chunks { left: 2, streams: true, ..Chunks::from("abc") }),
+            "/broken" => Response::new(Chunks { streams: true, breaks: true, ..Chunks::from("abc") }),
             "/peer" => Response::new(connection.peer.map_or_else(|| "unix".into(), |peer| peer.to_string().into())),
             "/echo" => {
                 Response::new(request.into_body().collect().await.map(|b| b.to_bytes()).unwrap_or_default().into())

@@ -9,7 +9,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
@@ -18,7 +17,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::{CertificateFiles, ServerTls, TlsSettings};
 use crate::proxy::listener::{Address, Listen, bind};
-use crate::proxy::server::{ConnInfo, Handler, Settings, Shared, serve};
+use crate::proxy::server::{ConnInfo, Handler, Inbound, Settings, Shared, serve};
 use crate::proxy::worker::Workers;
 
 /// Answers with what the handshake told.
@@ -27,7 +26,7 @@ struct Tell;
 impl Handler for Tell {
     type Body = Full<Bytes>;
 
-    async fn handle(&self, connection: &Rc<ConnInfo>, _: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn handle(&self, connection: &Rc<ConnInfo>, _: Request<Inbound>) -> Response<Full<Bytes>> {
         let tls = connection.tls.clone().expect("only TLS is listened for");
         let version = if connection.http2 { "h2" } else { "h1" };
         let told = format!(

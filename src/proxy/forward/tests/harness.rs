@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use http::{Request, Response};
-use hyper::body::Incoming;
 
 use crate::clock::Clock;
 use crate::limit::Micros;
@@ -24,7 +23,7 @@ use crate::proxy::framing;
 use crate::proxy::headers::{Present, Seen};
 use crate::proxy::listener::{Address, Listen, bind};
 use crate::proxy::rejection::{Asked, Rejection};
-use crate::proxy::server::{ConnInfo, Handler, Settings, Shared, serve};
+use crate::proxy::server::{ConnInfo, Handler, Inbound, Settings, Shared, serve};
 use crate::proxy::worker::Workers;
 use crate::store::Backend;
 use crate::store::local::ColdStart;
@@ -46,7 +45,7 @@ impl Relay {
     async fn answer(
         &self,
         connection: &ConnInfo,
-        mut request: Request<Incoming>,
+        mut request: Request<Inbound>,
     ) -> Result<Response<ResponseBody>, Rejection> {
         let seen = Seen::of(request.headers());
         let form = framing::admit(&mut request, &seen)?;
@@ -83,7 +82,7 @@ impl Relay {
 impl Handler for Relay {
     type Body = ResponseBody;
 
-    async fn handle(&self, connection: &Rc<ConnInfo>, request: Request<Incoming>) -> Response<ResponseBody> {
+    async fn handle(&self, connection: &Rc<ConnInfo>, request: Request<Inbound>) -> Response<ResponseBody> {
         let asked = Asked::of(&request, Present::of(request.headers()));
         match self.answer(connection, request).await {
             Ok(response) => response,

@@ -1,0 +1,113 @@
+//! A connection that has changed its protocol: what its two ends say from then on is theirs.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::oneshot;
+
+use super::bounds::Place;
+use super::io::Transport;
+
+/// The caller's side of a tunnel, as soon as the answer that agrees to it has gone out.
+#[derive(Debug)]
+pub struct OnUpgrade(Pending);
+
+#[derive(Debug)]
+enum Pending {
+    Http1(oneshot::Receiver<Upgraded>),
+    Http2(hyper::upgrade::OnUpgrade),
+}
+
+impl OnUpgrade {
+    pub(super) const fn http1(receiver: oneshot::Receiver<Upgraded>) -> Self {
+        Self(Pending::Http1(receiver))
+    }
+
+    pub(super) const fn http2(pending: hyper::upgrade::OnUpgrade) -> Self {
+        Self(Pending::Http2(pending))
+    }
+}
+
+impl Future for OnUpgrade {
+    /// `None`: the caller has gone before.
+    type Output = Option<Caller>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Caller>> {
+        match &mut self.0 {
+            Pending::Http1(receiver) => Pin::new(receiver).poll(cx).map(|upgraded| upgraded.ok().map(Caller::Http1)),
+            Pending::Http2(pending) => {
+                Pin::new(pending).poll(cx).map(|upgraded| upgraded.ok().map(|side| Caller::Http2(TokioIo::new(side))))
+            }
+        }
+    }
+}
+
+/// The caller's side of a tunnel.
+#[derive(Debug)]
+pub enum Caller {
+    /// Its connection.
+    Http1(Upgraded),
+    /// A stream of its connection.
+    Http2(TokioIo<hyper::upgrade::Upgraded>),
+}
+
+/// A connection that has changed its protocol.
+#[derive(Debug)]
+pub struct Upgraded {
+    transport: Transport,
+    /// What the caller sent right behind its request.
+    ahead: Bytes,
+    /// The connection is open until this is.
+    _place: Place,
+}
+
+impl Upgraded {
+    pub(super) const fn new(transport: Transport, ahead: Bytes, place: Place) -> Self {
+        Self { transport, ahead, _place: place }
+    }
+}
+
+impl AsyncRead for Caller {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Http1(upgraded) if upgraded.ahead.has_remaining() => {
+                let length = upgraded.ahead.len().min(buf.remaining());
+                buf.put_slice(&upgraded.ahead.split_to(length));
+                if upgraded.ahead.is_empty() {
+                    upgraded.ahead = Bytes::new(); // gives the buffer back
+                }
+                Poll::Ready(Ok(()))
+            }
+            Self::Http1(upgraded) => Pin::new(&mut upgraded.transport).poll_read(cx, buf),
+            Self::Http2(side) => Pin::new(side).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Caller {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Http1(upgraded) => Pin::new(&mut upgraded.transport).poll_write(cx, bytes),
+            Self::Http2(side) => Pin::new(side).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Http1(upgraded) => Pin::new(&mut upgraded.transport).poll_flush(cx),
+            Self::Http2(side) => Pin::new(side).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Http1(upgraded) => Pin::new(&mut upgraded.transport).poll_shutdown(cx),
+            Self::Http2(side) => Pin::new(side).poll_shutdown(cx),
+        }
+    }
+}
