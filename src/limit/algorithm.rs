@@ -1,9 +1,6 @@
 //! The closed set of algorithms, and `decide`: one exhaustive match.
 
-use std::sync::Arc;
-
 use super::bucket::{Granted, Judged, Next, Report, State};
-use super::calendar::Calendar;
 use super::claim::{Change, Standing, Verdict};
 use super::health::Health;
 use super::in_flight::InFlight;
@@ -11,62 +8,11 @@ use super::quota::{Quota, QuotaError};
 use super::sliding_log::{Log, SlidingLog};
 use super::sliding_window::SlidingWindow;
 use super::stepped::Stepped;
+use super::terms::{Kind, Terms};
 use super::time::{Micros, Timestamp};
 use super::token_bucket::TokenBucket;
 use super::warm_up::WarmUp;
 use super::{fixed_window, interval};
-
-/// What the file says of one limit, before it is known to be representable. [`Algorithm::new`] checks it.
-#[derive(Clone, Debug)]
-pub struct Terms {
-    /// Which algorithm.
-    pub kind: Kind,
-    /// Units per period; for [`Kind::InFlight`] the most at once (the period is then zero).
-    pub amount: u64,
-    /// The period.
-    pub period: Micros,
-    /// The most at once; `None`: the amount.
-    pub burst: Option<u64>,
-    /// How fixed windows are aligned.
-    pub align: Align,
-    /// Units a bucket may go below zero by, the next caller paying.
-    pub debt: u64,
-    /// The longest a request may wait for its token; zero: never.
-    pub max_wait: Micros,
-    /// The time a cold bucket takes to reach its full rate; zero: none.
-    pub warm_up: Micros,
-    /// Whether the buckets live in a shared store (then `burst x period < 2^53`) or in the process.
-    pub shared: bool,
-}
-
-/// The algorithms by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// Continuous refill.
-    TokenBucket,
-    /// The whole amount at once, each whole period since first use.
-    Interval,
-    /// A count per window.
-    FixedWindow,
-    /// Two-window estimate.
-    SlidingWindow,
-    /// Exact log of grants.
-    SlidingLog,
-    /// A concurrency limit.
-    InFlight,
-}
-
-/// Where fixed windows begin.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Align {
-    /// At the first request after the last window ended.
-    #[default]
-    FirstHit,
-    /// At multiples of the period since the Unix epoch.
-    Clock,
-    /// At boundaries worked out from a calendar (day, week, month; zone; anchor day).
-    Calendar(Arc<Calendar>),
-}
 
 /// An algorithm with its checked parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -360,67 +306,3 @@ impl Algorithm {
         }
     }
 }
-
-impl Terms {
-    /// Settings that the algorithm has no meaning for: each an error, for silence would let the file lie.
-    fn meaningless(&self) -> Vec<QuotaError> {
-        let mut errors = Vec::new();
-        let mut forbid = |set: bool, field, why: &str| {
-            if set {
-                errors.push(QuotaError::new(field, why));
-            }
-        };
-        let windows = matches!(self.kind, Kind::FixedWindow | Kind::SlidingWindow | Kind::SlidingLog);
-        let in_flight = self.kind == Kind::InFlight;
-        forbid(
-            windows && self.burst.is_some_and(|burst| burst != self.amount),
-            "burst",
-            "a window admits its whole amount at once; burst is for token_bucket and interval",
-        );
-        forbid(
-            in_flight && self.burst.is_some_and(|burst| burst != self.amount),
-            "burst",
-            "a concurrency limit has no burst",
-        );
-        forbid(
-            self.kind != Kind::FixedWindow && self.align != Align::FirstHit,
-            "window",
-            "only fixed_window can be aligned",
-        );
-        forbid(
-            self.debt > 0 && matches!(self.kind, Kind::SlidingWindow | Kind::SlidingLog | Kind::InFlight),
-            "debt",
-            "only token_bucket, interval and fixed_window can go into debt",
-        );
-        forbid(
-            self.max_wait > Micros::ZERO && self.kind == Kind::SlidingWindow && self.shared,
-            "max_wait",
-            "a shared store keeps of an estimate what has been counted, not what has been promised for a window to come; take token_bucket or sliding_log, or store = \"local\"",
-        );
-        forbid(
-            self.max_wait > Micros::ZERO && in_flight,
-            "max_wait",
-            "nobody knows when a place in flight falls free; max_wait is for rates",
-        );
-        forbid(self.max_wait > WAIT_MAX, "max_wait", "the longest wait is one hour");
-        forbid(
-            self.warm_up > Micros::ZERO && self.kind != Kind::TokenBucket,
-            "warm_up",
-            "only token_bucket can warm up",
-        );
-        forbid(
-            self.warm_up > Micros::ZERO && self.debt > 0,
-            "debt",
-            "a bucket that warms up lends what a cold unit costs already; it takes no debt beside that",
-        );
-        forbid(
-            self.warm_up > Micros::ZERO && self.shared,
-            "warm_up",
-            "warming up is kept in the process: add store = \"local\"",
-        );
-        errors
-    }
-}
-
-/// The longest a request may be held: longer, and every timeout between here and the caller has struck.
-pub const WAIT_MAX: Micros = Micros::from_secs(3_600);

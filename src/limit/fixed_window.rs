@@ -2,9 +2,9 @@
 //! aligned to the clock or to a calendar. Across the edge of two windows up to twice the amount may be granted in a moment:
 //! that is what a fixed window is.
 
-use super::algorithm::Align;
 use super::quota::{Quota, QuotaError};
 use super::stepped::Stepped;
+use super::terms::Align;
 use super::time::Micros;
 
 /// A fixed window: a [`Stepped`] bucket that is full again at each boundary.

@@ -1,9 +1,9 @@
 //! The interval bucket: up to `burst` units, `amount` added at once each whole period since the first use that found it
 //! full. In any span of T it grants at most `burst + amount x ceil(T / period)`.
 
-use super::algorithm::Align;
 use super::quota::{Quota, QuotaError};
 use super::stepped::Stepped;
+use super::terms::Align;
 use super::time::Micros;
 
 /// An interval bucket with these numbers.

@@ -18,10 +18,10 @@
 
 use std::mem::discriminant;
 
-use super::algorithm::Align;
 use super::bucket::{Level, Next, State, Steps};
 use super::claim::Change;
 use super::sliding_log::Log;
+use super::terms::Align;
 use super::time::{Micros, Timestamp};
 use super::{Algorithm, TokenBucket};
 

@@ -26,6 +26,7 @@ pub mod quota;
 pub mod sliding_log;
 pub mod sliding_window;
 pub mod stepped;
+pub mod terms;
 pub mod time;
 pub mod token_bucket;
 mod trouble;
@@ -34,7 +35,7 @@ pub mod words;
 
 use std::sync::Arc;
 
-pub use algorithm::{Algorithm, Align, Decided, Kind, Terms};
+pub use algorithm::{Algorithm, Decided};
 pub use bucket::{Granted, Judged, Next, Refused, Report, State};
 pub use calendar::Calendar;
 pub use claim::{CLAIMS_MAX, Change, Claim, Draw, Settlement, Standing, Verdict};
@@ -44,6 +45,7 @@ pub use key::KeyBytes;
 pub use learnt::Learnt;
 pub use packed::Packed;
 pub use quota::{Quota, QuotaError};
+pub use terms::{Align, Kind, Terms};
 pub use time::{Micros, Timestamp};
 pub use token_bucket::TokenBucket;
 

@@ -5,10 +5,10 @@
 //! use that finds it full, that is the window "from the first hit"; at multiples of the period or of a calendar, the
 //! aligned ones. Debt and waiting carry over a boundary as units below zero.
 
-use super::algorithm::Align;
 use super::bucket::{Granted, Judged, Refused, Report, Steps};
 use super::claim::Change;
 use super::quota::{LOCAL_BOUND, Quota, QuotaError, SHARED_BOUND};
+use super::terms::Align;
 use super::time::{Micros, Timestamp};
 
 /// The checked parameters of a bucket refilled in steps. Its state counts whole units.

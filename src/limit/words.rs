@@ -1,8 +1,9 @@
 //! Spans, rates and limits said in words.
 
-use super::algorithm::{Algorithm, Align};
+use super::algorithm::Algorithm;
 use super::quota::Quota;
 use super::stepped::Stepped;
+use super::terms::Align;
 use super::time::Micros;
 use super::token_bucket::TokenBucket;
 
