@@ -25,7 +25,7 @@ use tollgate::policy::{
     path as paths,
 };
 use tollgate::proxy::framing::{admit, is_host};
-use tollgate::proxy::headers::{Present, Seen, clean_trailers, set_forwarding, strip_hop_by_hop};
+use tollgate::proxy::headers::{Seen, clean_trailers, set_forwarding, strip_hop_by_hop};
 use tollgate::proxy::http1::Client;
 use tollgate::proxy::server::http1::head::{BadHead, Head, Limits, Reader};
 use tollgate::proxy::server::proxy_protocol::read;
@@ -257,7 +257,7 @@ fn admitted(mut request: Request<()>) {
         assert!(!request.headers().contains_key(name), "{name}");
     }
     let peer = Peer { address: "192.0.2.1".parse().ok(), port: 1, tls: false };
-    let present = Present::of(request.headers());
+    let present = Seen::of(request.headers()).present;
     set_forwarding(request.headers_mut(), present, &peer, host, false);
     assert_eq!(request.headers()["x-forwarded-for"], "192.0.2.1");
     assert!(!request.headers().contains_key("forwarded"));

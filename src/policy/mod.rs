@@ -322,9 +322,19 @@ impl FilledEdits<'_> {
     }
 }
 
-/// Whether a name has an underscore. Byte by byte: names are short, and every request's are looked at.
+/// Whether a name has an underscore. Eight bytes at a time, the last word over the one before it: every request's names
+/// are looked at.
 pub fn has_underscore(name: &[u8]) -> bool {
-    name.iter().any(|byte| *byte == b'_')
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    // Mycroft's test for a zero byte.
+    let found = |word: &[u8; 8]| {
+        let word = u64::from_le_bytes(*word) ^ (ONES * u64::from(b'_'));
+        word.wrapping_sub(ONES) & !word & (ONES << 7) != 0
+    };
+    match name.last_chunk() {
+        Some(last) => found(last) || name.as_chunks().0.iter().any(found),
+        None => name.contains(&b'_'),
+    }
 }
 
 /// Removes every field whose name, with its underscores read as hyphens, is another's for which `guarded` holds.

@@ -537,3 +537,15 @@ fn an_explanation_tells_the_whole_story() {
     let told = explain(&[("x-api-key", "made up")]);
     assert_eq!(told.refusal.map(|refusal| refusal.reason), Some(IdentityReason::Unknown));
 }
+
+#[test]
+fn an_underscore_is_found_wherever_it_stands() {
+    for length in 0..20 {
+        assert!(!has_underscore(&vec![b'-'; length]), "{length}");
+        for place in 0..length {
+            let mut name = vec![b'a'; length];
+            name[place] = b'_';
+            assert!(has_underscore(&name), "{place} of {length}");
+        }
+    }
+}

@@ -294,7 +294,8 @@ impl Gateway {
         };
         let since = self.side.clock.now();
         let outcome = match self.forwarder.forward(passage, &policy.upstreams[upstream], request) {
-            Ok(sent) => sent.await,
+            // Boxed: a request that goes no further, a refused one above all, does not pay for the room that this takes.
+            Ok(sent) => Box::pin(sent).await,
             Err(error) => Err(error),
         };
         // Before the edits, which may take away what the upstream says of its quota.

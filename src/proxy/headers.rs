@@ -59,8 +59,10 @@ impl Present {
     pub const REFERER: Self = Self(1 << 15);
     /// `Via`
     pub const VIA: Self = Self(1 << 16);
-    /// A name with an underscore.
+    /// A name with an underscore: told of a request's fields only ([`Seen`]).
     pub const UNDERSCORED: Self = Self(1 << 17);
+    /// `Grpc-Timeout`
+    pub const GRPC_TIMEOUT: Self = Self(1 << 20);
     /// More than one `Host`.
     pub const HOSTS: Self = Self(1 << 18);
     /// What [`announce_upgrade`] adds.
@@ -84,6 +86,7 @@ impl Present {
         self.0 & fields.0 != 0
     }
 
+    #[inline]
     fn bit(name: &HeaderName) -> Self {
         let name = name.as_str().as_bytes();
         // By length, then by one byte that tells those of one length apart: most names need no comparison.
@@ -101,18 +104,15 @@ impl Present {
             (10, [b'k', ..]) => (b"keep-alive", Self::KEEP_ALIVE),
             (10, [b'u', ..]) => (b"user-agent", Self::USER_AGENT),
             (12, [b'c', ..]) => (b"content-type", Self::CONTENT_TYPE),
+            (12, [b'g', ..]) => (b"grpc-timeout", Self::GRPC_TIMEOUT),
             (14, [b'c', ..]) => (b"content-length", Self::CONTENT_LENGTH),
             (14, [b'h', ..]) => (b"http2-settings", Self::HTTP2_SETTINGS),
             (16, [b'p', ..]) => (b"proxy-connection", Self::PROXY_CONNECTION),
             (16, [b'x', ..]) => (b"x-forwarded-port", Self::X_FORWARDED_PORT),
             (17, [b't', ..]) => (b"transfer-encoding", Self::TRANSFER_ENCODING),
-            _ => return Self::underscored(name),
+            _ => return Self(0),
         };
-        if name == known { field } else { Self::underscored(name) }
-    }
-
-    fn underscored(name: &[u8]) -> Self {
-        if has_underscore(name) { Self::UNDERSCORED } else { Self(0) }
+        if name == known { field } else { Self(0) }
     }
 }
 
@@ -141,6 +141,7 @@ impl Seen {
                 Present::HOST => host = Some(value),
                 Present::USER_AGENT => user_agent = user_agent.or(Some(value)),
                 Present::REFERER => referer = referer.or(Some(value)),
+                Present(0) if has_underscore(name.as_str().as_bytes()) => present = present.and(Present::UNDERSCORED),
                 _ => {}
             }
             present = present.and(field);
@@ -208,7 +209,7 @@ pub fn strip_present(headers: &mut HeaderMap, present: &mut Present) -> Hop {
             for name in listed {
                 headers.remove(name);
             }
-            *present = Present::of(headers);
+            *present = Present::of(headers).and(Present(present.0 & Present::UNDERSCORED.0));
         }
     }
     // What a Connection line listed may be gone by now: then there is nothing to find here.

@@ -102,7 +102,8 @@ pub(super) fn prepare(
     } else {
         (RequestBody::empty(), None)
     };
-    let mut outgoing = Outgoing::new(Request::from_parts(head, body), progress, gate, upgrade, upstream, client);
+    let mut outgoing =
+        Outgoing::new(Request::from_parts(head, body), present, progress, gate, upgrade, upstream, client);
     // HTTP/1.0 knows no interim answers (RFC 9110 15.2).
     if upstream.early_hints && received_as == Version::HTTP_11 {
         let edits = &passage.route.response_headers;

@@ -12,6 +12,7 @@ use super::request_body::{Gate, Progress, RequestBody};
 use super::{Upgrade, grpc};
 use crate::policy::UpstreamTimeouts;
 use crate::policy::upstream::{Retry, Upstream};
+use crate::proxy::headers::Present;
 use crate::proxy::server::Interim;
 use crate::proxy::timers::Deadline;
 
@@ -37,9 +38,10 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    /// `request`, whose body reports to `progress` and waits for `gate`.
+    /// `request`, which has the fields in `present`, and whose body reports to `progress` and waits for `gate`.
     pub(super) fn new(
         request: Request<RequestBody>,
+        present: Present,
         progress: Option<Rc<Progress>>,
         gate: Option<Arc<Gate>>,
         upgrade: Option<Upgrade>,
@@ -47,7 +49,8 @@ impl Outgoing {
         client: Option<SocketAddr>,
     ) -> Self {
         // A gRPC caller says itself how long it waits.
-        let (own, callers) = (upstream.total.map(Duration::from), grpc::timeout(request.headers()));
+        let said = present.has(Present::GRPC_TIMEOUT).then(|| grpc::timeout(request.headers()));
+        let (own, callers) = (upstream.total.map(Duration::from), said.flatten());
         Self {
             idempotent: request.method().is_idempotent(),
             request: Some(request),

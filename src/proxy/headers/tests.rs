@@ -68,7 +68,7 @@ fn a_strangers_forwarding_fields_are_replaced() {
         ("forwarded", "for=1.1.1.1"),
         ("x-real-ip", "1.1.1.1"),
     ]);
-    let present = Present::of(&headers);
+    let present = Seen::of(&headers).present;
     let host = HeaderValue::from_static("a.example");
     set_forwarding(&mut headers, present, &peer("::ffff:203.0.113.9"), Some(host), false);
     let expected = map(&[
@@ -108,7 +108,7 @@ fn a_trusted_proxys_forwarding_fields_are_extended() {
         ("x-forwarded-proto", "https"),
         ("forwarded", "for=1.1.1.1"),
     ]);
-    let present = Present::of(&headers);
+    let present = Seen::of(&headers).present;
     let host = HeaderValue::from_static("a.example");
     set_forwarding(&mut headers, present, &peer("2001:db8::9"), Some(host), true);
     let expected = map(&[
