@@ -87,7 +87,8 @@ impl LocalStore {
     pub fn draw_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
         match *claims {
             [claim] => self.draw_alone(claim, now),
-            _ => self.draw_several(claims, now),
+            [] => self.draw_any(claims, now),
+            [first, ..] => self.draw_several(self.seed.tag(first.key), claims, now),
         }
     }
 
@@ -110,23 +111,18 @@ impl LocalStore {
         }
     }
 
+    /// Draws from several, `tag` being that of the first one's key.
     #[inline(never)]
-    fn draw_several(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
-        // Written where it is wanted, as in [`alone`].
-        let mut draw = Draw::default();
-        let drawn = if let Ok(three) = <&[Claim<'_>; 3]>::try_from(claims) {
-            self.draw_together(three, now, &mut draw)
+    fn draw_several(&self, tag: u64, claims: &[Claim<'_>], now: Timestamp) -> Draw {
+        if let Ok(three) = <&[Claim<'_>; 3]>::try_from(claims) {
+            self.draw_together(tag, three, now)
         } else if let Ok(two) = <&[Claim<'_>; 2]>::try_from(claims) {
-            self.draw_together(two, now, &mut draw)
+            self.draw_together(tag, two, now)
         } else if let Ok(four) = <&[Claim<'_>; 4]>::try_from(claims) {
-            self.draw_together(four, now, &mut draw)
+            self.draw_together(tag, four, now)
         } else {
-            false
-        };
-        if !drawn {
-            draw = self.draw_any(claims, now);
+            self.draw_any(claims, now)
         }
-        draw
     }
 
     /// Draws from buckets of which nothing is known.

@@ -324,7 +324,7 @@ pub(crate) struct Site<'t> {
     ticks: u64,
 }
 
-impl<'t> Site<'t> {
+impl Site<'_> {
     /// The bucket as it stands, read without a lock, if it is known and unlocked; whether it is. See [`Line::scan`].
     #[inline(always)]
     pub(crate) fn scan(&mut self) -> (bool, Seen) {
@@ -361,11 +361,6 @@ impl<'t> Site<'t> {
     #[inline(always)]
     pub(crate) fn standing(&self, verdict: Verdict, arrival: u64) -> Standing {
         Standing::new(verdict, self.table.packed.plain_report(arrival, self.ticks))
-    }
-
-    /// The bucket with its set locked; `None`: it has moved.
-    pub(crate) fn lock(&self, now: Timestamp) -> Option<PackedSlot<'t>> {
-        self.table.lock(self.tag, now)
     }
 }
 

@@ -7,83 +7,104 @@
 //!
 //! *New buckets* need their sets' locks, which are waited for: in the order of the tables.
 //!
-//! What is worked out is kept in words that are written where they stay, and there are few instructions to it, so that the
-//! next request's lines are asked for while this one's are still on their way. An answer that is moved is read in wider
-//! pieces than it was written in, and each such read waits until all of it has arrived in the cache, behind the locked
-//! instructions of the request before.
+//! There are to be few instructions to it, so that the next request's lines are asked for while this one's are still on their
+//! way, and what is worked out is to stay in registers: hence each place is spelled out. (An answer that is moved is read in
+//! wider pieces than it was written in, and each such read waits until all of it has arrived in the cache, behind the
+//! locked instructions of the request before.)
 
 use std::array::from_fn;
 
-use crate::limit::{Claim, Draw, Micros, Timestamp, Verdict};
+use smallvec::SmallVec;
+
+use crate::limit::{Claim, Draw, Micros, Standing, Timestamp, Verdict};
 
 use super::LocalStore;
-use super::packed::{PackedSlot, PackedTable, Site};
+use super::packed::{PackedSlot, PackedTable};
 use super::set::Seen;
 
+/// Does the same for every place below `$n`, which is 2, 3 or 4. A loop would keep what it works on in memory.
+macro_rules! each {
+    ($place:ident in $n:ident $body:block) => {
+        each!($place 0 $body);
+        each!($place 1 $body);
+        if $n > 2 {
+            each!($place 2 $body);
+        }
+        if $n > 3 {
+            each!($place 3 $body);
+        }
+    };
+    ($place:ident $value:literal $body:block) => {{
+        let $place = $value;
+        $body
+    }};
+}
+
 impl LocalStore {
-    /// Draws every claim or none, and says in `draw`, which is empty, what came of it; `false`: nothing was drawn.
+    /// Draws every claim or none; `tag` is that of the first one's key.
     #[inline(never)]
-    pub(super) fn draw_together<const N: usize>(
-        &self,
-        claims: &[Claim<'_>; N],
-        now: Timestamp,
-        draw: &mut Draw,
-    ) -> bool {
-        let Some(mut sites) = self.sites(claims, now) else { return false };
+    pub(super) fn draw_together<const N: usize>(&self, tag: u64, claims: &[Claim<'_>; N], now: Timestamp) -> Draw {
+        let Some(table) = self.plain(&claims[0]) else { return self.draw_any(claims, now) };
+        // All tables of a store count from one moment on.
+        let elapsed = table.elapsed(now);
+        let mut sites = [table.site(tag, elapsed); N];
+        each!(place in N {
+            if place > 0 {
+                let Some(table) = self.plain(&claims[place]) else { return self.draw_any(claims, now) };
+                sites[place] = table.site(self.tag_beside(tag, claims, place), elapsed);
+            }
+        });
         let mut seen = [Seen::default(); N];
         let mut known = true;
-        for place in 0..N {
+        each!(place in N {
             let (found, one) = sites[place].scan();
             seen[place] = one;
             known &= found;
-        }
+        });
         if !known {
-            return self.draw_in_sets(claims, now, draw);
+            return self.draw_in_sets(tag, claims, now);
         }
         let mut verdicts = [Verdict::Allow { wait: Micros::ZERO }; N];
         let mut arrivals = [0; N];
         let mut granted = true;
-        for place in 0..N {
+        each!(place in N {
             let (verdict, next) = sites[place].judge(seen[place], claims[place].cost);
             granted &= !claims[place].enforced | is_allow(verdict);
             verdicts[place] = verdict;
             arrivals[place] = next;
-        }
+        });
         if granted {
-            for place in 0..N {
+            each!(place in N {
                 if !sites[place].hold(seen[place]) {
                     for held in 0..place {
                         sites[held].release(seen[held], seen[held].arrival());
                     }
-                    return false;
+                    return self.draw_any(claims, now);
                 }
-            }
-            for place in 0..N {
-                sites[place].release(seen[place], arrivals[place]);
-            }
+            });
+            each!(place in N { sites[place].release(seen[place], arrivals[place]); });
         } else {
-            arrivals = seen.map(Seen::arrival);
+            each!(place in N { arrivals[place] = seen[place].arrival(); });
         }
-        draw.granted = granted;
-        for place in 0..N {
-            draw.standings.push(sites[place].standing(verdicts[place], arrivals[place]));
-        }
-        true
+        let mut standings = [NOBODYS; 4];
+        each!(place in N { standings[place] = sites[place].standing(verdicts[place], arrivals[place]); });
+        Draw { granted, standings: SmallVec::from_buf_and_len(standings, N) }
     }
 
     /// The same, of which some are not known or not unlocked.
     #[inline(never)]
-    fn draw_in_sets<const N: usize>(&self, claims: &[Claim<'_>; N], now: Timestamp, draw: &mut Draw) -> bool {
-        let Some(sites) = self.sites(claims, now) else { return false };
+    fn draw_in_sets<const N: usize>(&self, tag: u64, claims: &[Claim<'_>; N], now: Timestamp) -> Draw {
         if !claims.is_sorted_by_key(|claim| self.tables[claim.limit.index].order) {
-            return false;
+            return self.draw_any(claims, now);
         }
         let mut slots: [Option<PackedSlot<'_>>; N] = from_fn(|_| None);
         for place in 0..N {
-            slots[place] = sites[place].lock(now);
+            let table = self.plain(&claims[place]);
+            slots[place] = table.and_then(|table| table.lock(self.tag_beside(tag, claims, place), now));
             // It has moved, and where to has another place in the order.
             if slots[place].is_none() {
-                return false;
+                drop(slots);
+                return self.draw_any(claims, now);
             }
         }
         let mut verdicts = [Verdict::Allow { wait: Micros::ZERO }; N];
@@ -92,32 +113,14 @@ impl LocalStore {
             verdicts[place] = slot.judge(claims[place].cost);
             granted &= !claims[place].enforced | is_allow(verdicts[place]);
         }
-        draw.granted = granted;
+        let mut standings = SmallVec::new();
         for (slot, verdict) in slots.iter_mut().flatten().zip(verdicts) {
             if granted {
                 slot.commit();
             }
-            draw.standings.push(slot.standing(verdict));
+            standings.push(slot.standing(verdict));
         }
-        true
-    }
-
-    /// Where the buckets are; `None`: not all are one word long.
-    #[inline(always)]
-    fn sites<const N: usize>(&self, claims: &[Claim<'_>; N], now: Timestamp) -> Option<[Site<'_>; N]> {
-        let key = claims[0].key;
-        let tag = self.seed.tag(key);
-        let table = self.plain(&claims[0])?;
-        // All tables of a store count from one moment on.
-        let elapsed = table.elapsed(now);
-        let mut sites = [table.site(tag, elapsed); N];
-        for place in 1..N {
-            // Limits that are split the same way have one key between them.
-            let same = std::ptr::eq(claims[place].key, key);
-            let tag = if same { tag } else { self.tag_of_another(claims[place].key) };
-            sites[place] = self.plain(&claims[place])?.site(tag, elapsed);
-        }
-        Some(sites)
+        Draw { granted, standings }
     }
 
     #[inline(always)]
@@ -125,11 +128,26 @@ impl LocalStore {
         self.tables[claim.limit.index].plain()
     }
 
+    /// The tag of the claim at `place`, `tag` being that of the first. Limits that are split the same way have one key between
+    /// them.
+    #[inline(always)]
+    fn tag_beside<const N: usize>(&self, tag: u64, claims: &[Claim<'_>; N], place: usize) -> u64 {
+        if std::ptr::eq(claims[place].key, claims[0].key) { tag } else { self.tag_of_another(claims[place].key) }
+    }
+
     #[inline(never)]
     fn tag_of_another(&self, key: &[u8]) -> u64 {
         self.seed.tag(key)
     }
 }
+
+/// What stands in places that no claim has.
+const NOBODYS: Standing = Standing {
+    verdict: Verdict::Allow { wait: Micros::ZERO },
+    remaining: 0,
+    reset: Micros::ZERO,
+    effective: Micros::ZERO,
+};
 
 #[inline(always)]
 fn is_allow(verdict: Verdict) -> bool {
