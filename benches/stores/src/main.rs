@@ -23,7 +23,7 @@ fn main() {
         redis_ways::compare(only, &std::env::args().nth(3).unwrap_or_default());
     }
     if all || wanted == "over-grant" {
-        redis_ways::over_grant();
+        redis_ways::over_grant(&std::env::args().nth(2).unwrap_or_default());
     }
     if all || wanted == "postgres" {
         sql_ways::compare(&std::env::args().nth(2).unwrap_or_default());
