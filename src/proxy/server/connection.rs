@@ -15,9 +15,11 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
+use tokio::io::AsyncWrite;
 
 use super::accept::{Caller, Door};
 use super::bounds::Place;
+use super::gathered::{Gathered, Turns};
 use super::http1;
 use super::inbound::Inbound;
 use super::interim::Queue;
@@ -233,7 +235,7 @@ async fn speak2<H: Handler>(
     let state = Arc::new(State::default());
     let window = Window::new();
     connection.window = Some(window.clone());
-    let io = TokioIo::new(Io::new(transport, ahead, Arc::clone(&state), place, window));
+    let io = Gathered::new(Io::new(transport, ahead, Arc::clone(&state), place, window));
     let served = Rc::new(Served {
         handler: Rc::clone(&door.handler),
         connection: Rc::new(connection),
@@ -254,8 +256,9 @@ async fn speak2<H: Handler>(
     });
     let mut drive =
         Drive { state: &state, settings: &settings, deadline, current: Wait::Head, task: &task, closing: false };
-    let mut connection = Box::pin(builder2(&settings, &door.shared).serve_connection(io, service));
-    if let Err(wait) = drive.run(connection.as_mut()).await {
+    let connection = builder2(&settings, &door.shared).serve_connection(TokioIo::new(io.clone()), service);
+    let mut turns = Turns { connection: Box::pin(connection), io };
+    if let Err(wait) = drive.run(Pin::new(&mut turns)).await {
         count_timeout(wait, &door);
     }
 }
@@ -322,6 +325,12 @@ impl Drive<'_> {
 /// A connection that can be told to close after what is under way.
 trait Graceful: Future<Output = hyper::Result<()>> {
     fn close(self: Pin<&mut Self>);
+}
+
+impl<C: Graceful, T: AsyncWrite + Unpin> Graceful for Turns<C, T> {
+    fn close(mut self: Pin<&mut Self>) {
+        self.connection.as_mut().close();
+    }
 }
 
 impl<I, S, B, E> Graceful for http2::Connection<I, S, E>

@@ -8,6 +8,7 @@ mod attendants;
 mod bounds;
 mod connection;
 mod frames;
+mod gathered;
 pub mod http1;
 mod inbound;
 mod interim;
