@@ -288,7 +288,7 @@ fn read_answer(said: &[u8], size: usize, head_only: bool) -> Option<(u16, Header
     let mut context = Context::from_waker(Waker::noop());
     let mut client = Client::<_, http_body_util::Empty<bytes::Bytes>>::new(Pieces(said, size));
     let method = if head_only { Method::HEAD } else { Method::GET };
-    client.ask(&method, &Uri::from_static("/"), HeaderMap::new(), None, false);
+    client.ask(&method, &Uri::from_static("/"), &mut HeaderMap::new(), None, false);
     let Poll::Ready(outcome) = client.poll_answer(&mut context, |status, _| assert!(status.is_informational())) else {
         panic!("bytes at hand are never awaited")
     };

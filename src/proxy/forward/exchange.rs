@@ -50,12 +50,16 @@ async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
         // Boxed: a request that finds a connection, as most do, does not pay for the room that connecting takes.
         None => Box::pin(server.connector.http1(outgoing.client)).await?,
     };
-    let request = outgoing.request.take().expect("a prepared request is sent once");
-    let (head, body) = addressed(server, request, false)?.into_parts();
-    let body = outgoing.progress.is_some().then_some(body);
+    // In place: a request is large, and moving it is not free.
+    let request = outgoing.request.as_mut().expect("a prepared request is sent once");
+    let target = std::mem::take(request.uri_mut());
+    let target = outgoing::address(target, request.headers_mut(), &server.host, &server.server, false)?;
+    let mut headers = std::mem::take(request.headers_mut());
+    let body = outgoing.progress.is_some().then(|| std::mem::take(request.body_mut()));
     // Only a reused connection can be stale; only what has no body and no effect of its own is sent twice.
     let kept = connection.is_reused() && outgoing.idempotent && body.is_none();
-    connection.ask(&head.method, &head.uri, head.headers, body, kept);
+    connection.ask(request.method(), &target, &mut headers, body, kept);
+    outgoing.request = None;
     loop {
         let failure = match converse(&mut connection, outgoing).await {
             Ok(head) => {
@@ -76,7 +80,7 @@ async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
 async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) -> Result<Forwarded, ForwardError> {
     let mut place = server.lanes.place(&server.connector).await?;
     let request = outgoing.request.take().expect("a prepared request is sent once");
-    let mut request = addressed(server, request, true)?;
+    let mut request = addressed(server, request)?;
     let response = loop {
         request = match converse_http2(&place, request, outgoing).await {
             Ok(response) => break response,
@@ -197,13 +201,9 @@ fn body_error(error: &hyper::Error) -> Option<BodyError> {
 }
 
 /// Points `request` at `server`.
-fn addressed(
-    server: &ServerState,
-    request: Request<RequestBody>,
-    http2: bool,
-) -> Result<Request<RequestBody>, ForwardError> {
+fn addressed(server: &ServerState, request: Request<RequestBody>) -> Result<Request<RequestBody>, ForwardError> {
     let mut request = request;
     let uri = std::mem::take(request.uri_mut());
-    *request.uri_mut() = outgoing::address(uri, request.headers_mut(), &server.host, &server.server, http2)?;
+    *request.uri_mut() = outgoing::address(uri, request.headers_mut(), &server.host, &server.server, true)?;
     Ok(request)
 }

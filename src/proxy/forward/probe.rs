@@ -56,7 +56,7 @@ async fn ask(server: &Rc<ServerState>, path: &str) -> Result<StatusCode, Forward
         return Ok(response.status());
     }
     let mut connection = server.connector.http1(None).await?;
-    connection.ask(&head.method, &head.uri, head.headers, None, false);
+    connection.ask(&head.method, &head.uri, &mut head.headers, None, false);
     let answer = std::future::poll_fn(|cx| connection.poll_answer(cx, |_, _| ())).await;
     answer.map(|head| head.status).map_err(ForwardError::from)
 }

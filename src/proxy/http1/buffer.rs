@@ -267,9 +267,10 @@ impl WriteBuffer {
     }
 }
 
-/// Room of a read: enough for most messages, and the most there is. What comes faster than it is taken waits in the kernel.
+/// Room of a read: enough for most messages, and the most there is (64 KiB, in which much is sent, and a head). What comes
+/// faster than it is taken waits in the kernel.
 const LEAST_ROOM: usize = 8 * 1024;
-const MOST_ROOM: usize = 64 * 1024;
+const MOST_ROOM: usize = 66 * 1024;
 /// Pieces this short are cheaper to copy than to write as one more slice.
 const COPIED: usize = 2 * 1024;
 /// Slices of one write.

@@ -99,7 +99,9 @@ where
 
     /// Begins an exchange. `headers` say how the body is framed: by Content-Length where its length is known, else in
     /// chunks. `kept`: it may have to be sent again ([`Client::unanswered`]).
-    pub fn ask(&mut self, method: &Method, target: &Uri, headers: HeaderMap, body: Option<B>, kept: bool) {
+    ///
+    /// `headers` are taken.
+    pub fn ask(&mut self, method: &Method, target: &Uri, headers: &mut HeaderMap, body: Option<B>, kept: bool) {
         self.begin(*method == Method::HEAD);
         self.write.begin(kept && body.is_none());
         let out = self.write.flat();
@@ -107,12 +109,12 @@ where
         out.push(b' ');
         out.extend_from_slice(target.path_and_query().map_or("/", |path| path.as_str()).as_bytes());
         out.extend_from_slice(b" HTTP/1.1\r\n");
-        write_fields(out, &headers);
+        write_fields(out, headers);
         out.extend_from_slice(b"\r\n");
         self.sending = body.map(|body| Sending { left: body.size_hint().exact(), body });
         // The answer's fields go where the request's were: no table is set up anew.
-        self.spare = headers;
-        self.spare.clear();
+        headers.clear();
+        self.spare = std::mem::take(headers);
     }
 
     /// Begins an exchange with what an earlier connection left unanswered.
@@ -149,7 +151,9 @@ where
             return Poll::Ready(Err(Failure::Body(error)));
         }
         loop {
-            while let Some(head) = self.head().map_err(Failure::Malformed)? {
+            while !self.read.is_empty()
+                && let Some(head) = self.head().map_err(Failure::Malformed)?
+            {
                 if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS {
                     self.frame(&head).map_err(Failure::Malformed)?;
                     return Poll::Ready(Ok(head));

@@ -27,15 +27,16 @@ pub struct Lines {
     ends: Vec<u32>,
     /// Bytes before this have been looked at.
     seen: usize,
+    names: Names,
 }
 
 impl Lines {
     /// None yet.
     pub const fn new() -> Self {
-        Self { ends: Vec::new(), seen: 0 }
+        Self { ends: Vec::new(), seen: 0, names: Names::new() }
     }
 
-    /// Forgets what was found: the next head begins.
+    /// Forgets what was found: the next head begins. The names of the last one are remembered.
     pub fn reset(&mut self) {
         self.ends.clear();
         self.seen = 0;
@@ -93,14 +94,13 @@ impl Lines {
     ///
     /// # Errors
     /// When a name or a value is malformed; lines that continue the one before (obs-fold) are.
-    pub fn fields(&self, head: &Bytes, first: usize, headers: &mut HeaderMap) -> Result<(), Malformed> {
+    pub fn fields(&mut self, head: &Bytes, first: usize, headers: &mut HeaderMap) -> Result<(), Malformed> {
         headers.try_reserve(self.len().saturating_sub(first)).map_err(|_| Malformed::TooManyFields)?;
         for index in first..self.len() {
             let start = self.start(index);
-            let line = self.line(head, index);
-            let colon = line.iter().position(|&byte| byte == b':').ok_or(Malformed::FieldName)?;
-            let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| Malformed::FieldName)?;
-            let (mut from, mut to) = (colon + 1, line.len());
+            let line = &head[start..self.ends[index] as usize];
+            let (name, colon) = self.names.of(index - first, line)?;
+            let (mut from, mut to) = (colon + 1, line.len() - usize::from(line.ends_with(b"\r")));
             while from < to && is_blank(line[from]) {
                 from += 1;
             }
@@ -121,6 +121,50 @@ impl Lines {
         }
     }
 }
+
+/// The names of the last head: over one connection nearly every head has the same in the same order, and to compare is
+/// cheaper than to make them anew.
+#[derive(Debug, Default)]
+struct Names {
+    /// As they were spelt, one behind the other.
+    spelt: Vec<u8>,
+    /// Where each ends in that, and what it is.
+    known: Vec<(u16, HeaderName)>,
+}
+
+impl Names {
+    const fn new() -> Self {
+        Self { spelt: Vec::new(), known: Vec::new() }
+    }
+
+    /// The name that `line`, the field number `index`, begins with, and how long it is. A colon follows it.
+    fn of(&mut self, index: usize, line: &[u8]) -> Result<(HeaderName, usize), Malformed> {
+        if let Some((end, name)) = self.known.get(index) {
+            let spelt = &self.spelt[self.start(index)..usize::from(*end)];
+            if line.get(spelt.len()) == Some(&b':') && line.starts_with(spelt) {
+                return Ok((name.clone(), spelt.len()));
+            }
+        }
+        let colon = line.iter().position(|&byte| byte == b':').ok_or(Malformed::FieldName)?;
+        let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| Malformed::FieldName)?;
+        if index <= self.known.len() && index < NAMES && colon <= NAME_BYTES {
+            self.spelt.truncate(self.start(index));
+            self.known.truncate(index);
+            self.spelt.extend_from_slice(&line[..colon]);
+            // At most so many names of so many bytes: it fits.
+            self.known.push((u16::try_from(self.spelt.len()).unwrap_or(u16::MAX), name.clone()));
+        }
+        Ok((name, colon))
+    }
+
+    fn start(&self, index: usize) -> usize {
+        index.checked_sub(1).map_or(0, |before| usize::from(self.known[before].0))
+    }
+}
+
+/// Names that are remembered, and how long each may be.
+const NAMES: usize = 32;
+const NAME_BYTES: usize = 40;
 
 const fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
@@ -253,6 +297,34 @@ mod tests {
         assert_eq!(first, b"HTTP/1.1 200 OK");
         let all: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
         assert_eq!(all, [("a", &b"1"[..]), ("a", b"3"), ("b", b"two"), ("empty", b"")]);
+    }
+
+    #[test]
+    fn remembered_names_are_never_taken_for_others() {
+        let mut lines = Lines::new();
+        let mut read = |text: &str| {
+            lines.reset();
+            let length = lines.find(text.as_bytes(), BOUNDS)?.expect("a whole head");
+            let mut headers = HeaderMap::new();
+            lines.fields(&Bytes::copy_from_slice(&text.as_bytes()[..length]), 1, &mut headers)?;
+            let all = headers.iter().map(|(name, value)| format!("{name}={}", value.to_str().expect("text")));
+            Ok::<_, Malformed>(all.collect::<Vec<_>>().join(" "))
+        };
+        let long = "x".repeat(50);
+        for (text, expected) in [
+            ("S\r\nAge: 1\r\nX-One: 2\r\n\r\n", Ok("age=1 x-one=2".to_owned())),
+            ("S\r\nAge: 3\r\nX-One: 4\r\n\r\n", Ok("age=3 x-one=4".to_owned())),
+            ("S\r\nAge-Not: 3\r\nX-One: 4\r\n\r\n", Ok("age-not=3 x-one=4".to_owned())),
+            ("S\r\nAge: 3\r\nX-On: e\r\n\r\n", Ok("age=3 x-on=e".to_owned())),
+            ("S\r\nAge : 3\r\n\r\n", Err(Malformed::FieldName)),
+            ("S\r\nAge\r\n\r\n", Err(Malformed::FieldName)),
+            ("S\r\nX-One: 1\r\nAge: 2\r\nETag: 3\r\n\r\n", Ok("x-one=1 age=2 etag=3".to_owned())),
+            (&format!("S\r\n{long}: 1\r\nAge: 2\r\n\r\n"), Ok(format!("{long}=1 age=2"))),
+            ("S\r\nX-One: 1\r\nAge: 2\r\n\r\n", Ok("x-one=1 age=2".to_owned())),
+            ("S\r\n\r\n", Ok(String::new())),
+        ] {
+            assert_eq!(read(text), expected, "{text:?}");
+        }
     }
 
     #[test]

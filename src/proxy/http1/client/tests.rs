@@ -60,8 +60,8 @@ fn link(pieces: &[&[u8]]) -> Link {
 }
 
 fn ask(link: &mut Link, method: Method) {
-    let headers = HeaderMap::from_iter([(http::header::HOST, HeaderValue::from_static("a"))]);
-    link.ask(&method, &Uri::from_static("/x?y"), headers, None, true);
+    let mut headers = HeaderMap::from_iter([(http::header::HOST, HeaderValue::from_static("a"))]);
+    link.ask(&method, &Uri::from_static("/x?y"), &mut headers, None, true);
 }
 
 fn context() -> Context<'static> {
@@ -285,7 +285,7 @@ fn an_answer_counts_though_the_server_takes_no_more_of_the_request() {
     let mut link = link(&[b"HTTP/1.1 413 No\r\nContent-Length: 3\r\n\r\nbig"]);
     link.socket.takes = Some(100);
     let body = Full::new(Bytes::from(vec![b'x'; 10_000]));
-    link.ask(&Method::POST, &Uri::from_static("/"), HeaderMap::new(), Some(body), false);
+    link.ask(&Method::POST, &Uri::from_static("/"), &mut HeaderMap::new(), Some(body), false);
     let Poll::Ready(Ok(head)) = link.poll_answer(&mut context(), |_, _| ()) else { panic!("a head") };
     assert_eq!(head.status, 413);
     assert_eq!(link.take_whole().as_deref(), Some(&b"big"[..]));
@@ -309,14 +309,14 @@ fn a_body_goes_by_its_length_or_in_chunks() {
     let answer: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     let mut by_length = link(&[answer]);
     let body = Full::new(Bytes::from_static(b"hello"));
-    by_length.ask(&Method::POST, &Uri::from_static("*"), HeaderMap::new(), Some(body), false);
+    by_length.ask(&Method::POST, &Uri::from_static("*"), &mut HeaderMap::new(), Some(body), false);
     assert!(by_length.poll_answer(&mut context(), |_, _| ()).is_ready());
     assert_eq!(by_length.socket.heard, b"POST * HTTP/1.1\r\n\r\nhello");
     assert!(by_length.is_reusable());
 
     let sent = |frames: Vec<Frame<Bytes>>| {
         let mut client = Client::new(Script { stays: true, ..Script::default() });
-        client.ask(&Method::POST, &Uri::from_static("/"), HeaderMap::new(), Some(Steps(frames.into())), false);
+        client.ask(&Method::POST, &Uri::from_static("/"), &mut HeaderMap::new(), Some(Steps(frames.into())), false);
         assert!(client.poll_answer(&mut context(), |_, _| ()).is_pending());
         String::from_utf8_lossy(&client.socket.heard).into_owned()
     };
@@ -328,7 +328,7 @@ fn a_body_goes_by_its_length_or_in_chunks() {
     let chunked = sent(vec![data("hello"), data("0123456789"), Frame::trailers(trailers)]);
     assert_eq!(chunked, format!("{head}etag: z\r\n\r\n"));
     let mut none = Client::<Script, Empty<Bytes>>::new(Script::default());
-    none.ask(&Method::POST, &Uri::from_static("/"), HeaderMap::new(), Some(Empty::new()), false);
+    none.ask(&Method::POST, &Uri::from_static("/"), &mut HeaderMap::new(), Some(Empty::new()), false);
     assert!(none.poll_answer(&mut context(), |_, _| ()).is_ready());
     assert_eq!(none.socket.heard, b"POST / HTTP/1.1\r\n\r\n");
 }
