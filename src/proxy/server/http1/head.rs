@@ -123,7 +123,7 @@ impl Reader {
         }
     }
 
-    fn parse(&self, head: &Bytes, limits: Limits) -> Result<Head, BadHead> {
+    fn parse(&mut self, head: &Bytes, limits: Limits) -> Result<Head, BadHead> {
         let line = self.lines.line(head, 0);
         let method = memchr::memchr(b' ', line).ok_or(BadHead::Malformed)?;
         let target = memchr::memchr(b' ', &line[method + 1..]).ok_or(BadHead::Malformed)? + method + 1;
