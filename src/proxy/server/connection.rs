@@ -192,11 +192,7 @@ impl<H: Handler> Setup<H> {
 /// Whether a connection that begins with `bytes` speaks HTTP/2; `None`: too few to know.
 fn speaks_http2(bytes: &[u8]) -> Option<bool> {
     let compared = bytes.len().min(PREFACE.len());
-    if bytes[..compared] != PREFACE[..compared] {
-        Some(false)
-    } else {
-        (compared == PREFACE.len()).then_some(true)
-    }
+    if bytes[..compared] != PREFACE[..compared] { Some(false) } else { (compared == PREFACE.len()).then_some(true) }
 }
 
 /// Speaks HTTP/1 to the end of the connection.

@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, header};
 use super::http1::head::BadHead;
 use super::inbound::Inbound;
 use super::{ConnInfo, Event, Handler, Settings, Shared};
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode, header};
 
 /// What the requests of one connection share.
 pub(super) struct Served<H> {
@@ -74,9 +74,7 @@ pub(super) fn refusal(bad: BadHead) -> Vec<u8> {
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             "The head of the request is larger than this gateway accepts.",
         ),
-        BadHead::TargetTooLong => {
-            (StatusCode::URI_TOO_LONG, "The request target is longer than this gateway accepts.")
-        }
+        BadHead::TargetTooLong => (StatusCode::URI_TOO_LONG, "The request target is longer than this gateway accepts."),
     };
     let title = status.canonical_reason().unwrap_or_default();
     let code = status.as_u16();

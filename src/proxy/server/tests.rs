@@ -104,9 +104,7 @@ impl Handler for ByPath {
                 *answer.status_mut() = http::StatusCode::NOT_FOUND;
                 answer
             }
-            "/large" => {
-                Response::new(Chunks { bytes: vec![b'x'; 1 << 16].into(), left: 1 << 10, ..Chunks::default() })
-            }
+            "/large" => Response::new(Chunks { bytes: vec![b'x'; 1 << 16].into(), left: 1 << 10, ..Chunks::default() }),
             "/stream" => Response::new(Chunks { left: 2, streams: true, ..Chunks::from("abc") }),
             "/broken" => Response::new(Chunks { streams: true, breaks: true, ..Chunks::from("abc") }),
             "/peer" => Response::new(connection.peer.map_or_else(|| "unix".into(), |peer| peer.to_string().into())),

@@ -211,13 +211,9 @@ mod tests {
                 }
                 let mut state = parts.beside(&shape, opened.kept.under(shape.algorithm(), now).state().cloned(), now);
                 let full = State::Level(Leased::full(bucket, now).level);
-                let level = |state: &Option<State>| match bucket_level(state.as_ref().unwrap_or(&full)) {
-                    Level { level, at } => crate::limit::bucket::Level {
-                        level: (level + gained(bucket, at, now)).min(bucket.full()),
-                        at: now,
-                    },
-                };
-                assert_eq!(level(&state).level, core.level.level, "{id}: {amount}/s, {burst}");
+                let found = bucket_level(state.as_ref().unwrap_or(&full));
+                let level = (found.level + gained(bucket, found.at, now)).min(bucket.full());
+                assert_eq!(level, core.level.level, "{id}: {amount}/s, {burst}");
                 let wish = Wish { id, units: random.u64(..burst / 5), needed: random.u64(..burst / 15) };
                 assert_eq!(parts.lease(&shape, wish, &mut state, now), core.lease(bucket, &terms, wish, now));
                 assert_eq!(parts.leases, core.leases);

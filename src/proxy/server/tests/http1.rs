@@ -88,14 +88,16 @@ fn what_follows_a_refused_head_is_never_a_request() {
     // Where nobody can say where a body ends, the answer to its request is the last.
     for unclear in ["transfer-encoding: gzip", "transfer-encoding: chunked\r\ntransfer-encoding: chunked"] {
         for path in ["/a", "/echo"] {
-            let text = format!("POST {path} HTTP/1.1\r\nhost: a\r\n{unclear}\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n");
+            let text =
+                format!("POST {path} HTTP/1.1\r\nhost: a\r\n{unclear}\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n");
             let answer = server.talk(text.as_bytes());
             assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{answer}");
             assert!(!answer.contains("smuggled") && !answer.contains("GET"), "{answer}");
         }
     }
     // Nor is anything behind a body that is malformed.
-    let text = "POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n1\r\nxGET /smuggled HTTP/1.1\r\n\r\n";
+    let text =
+        "POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n1\r\nxGET /smuggled HTTP/1.1\r\n\r\n";
     assert!(!server.talk(text.as_bytes()).contains("smuggled"));
 }
 
