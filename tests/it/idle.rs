@@ -10,7 +10,7 @@ use crate::process::Process;
 use crate::streaming::memory;
 
 /// Bytes of memory that an idle connection may take.
-const MOST_EACH: u64 = 6 << 10;
+const MOST_EACH: u64 = 4 << 10;
 /// Not counted: what the first requests of a process take once.
 const FIRST_REQUESTS: u64 = 2 << 20;
 

@@ -52,7 +52,7 @@ pub(super) fn serve<H: Handler>(caller: Caller, door: &Rc<Door<H>>) -> impl Futu
     };
     let mut setup = Setup { stream, connection, door, settings, deadline, place, task };
     async move {
-        let watch = Watch::begin(Rc::clone(&setup.door));
+        let _watch = Watch::begin(Rc::clone(&setup.door));
         if setup.settings.proxy_protocol && !Box::pin(setup.told()).await {
             return;
         }
@@ -71,7 +71,6 @@ pub(super) fn serve<H: Handler>(caller: Caller, door: &Rc<Door<H>>) -> impl Futu
         } else {
             speak1(transport, place, input, connection, door, settings, deadline, task).await;
         }
-        drop(watch);
     }
 }
 

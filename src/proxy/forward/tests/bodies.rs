@@ -279,7 +279,9 @@ fn a_stream_and_a_body_whose_answer_has_begun_may_come_as_they_like() {
             conn.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegun\r\n")?;
         }
         conn.until("0\r\n\r\n")?;
-        conn.send(if head.contains("grpc") { OK } else { "0\r\n\r\n" })
+        // This connection ends here, and the next request must not meet it on its way.
+        let last = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
+        conn.send(if head.contains("grpc") { last } else { "0\r\n\r\n" })
     });
     let strict = Conduct { body_rate: 1_000, body_grace: Micros(20_000), ..conduct() };
     let relay = gateway_with(upstream(origin.address), route(), strict);

@@ -49,6 +49,18 @@ fn a_websocket_passes_both_ways() {
 }
 
 #[test]
+fn what_a_client_says_right_behind_its_request_is_carried() {
+    let origin = echo();
+    let gateway = gateway(upstream(origin.address));
+    let mut client = gateway.connect();
+    client.write_all(&[UPGRADE, b"hello"].concat()).expect("sent");
+    read_head(&mut client).expect("a head");
+    let mut back = [0; 10];
+    client.read_exact(&mut back).expect("what came behind the 101, then the echo");
+    assert_eq!(&back, b"earlyhello");
+}
+
+#[test]
 fn a_tunnel_in_which_nothing_moves_is_closed() {
     let origin = echo();
     let impatient = Conduct { upgrade_idle: Micros(100_000), ..conduct() };

@@ -96,10 +96,14 @@ impl Core {
         matches!(self.reading, Reading::Done)
     }
 
+    /// Whether the caller was not told to send the body.
+    pub(super) fn is_untold(&self) -> bool {
+        self.expects || self.untold
+    }
+
     /// Reads and forgets what is there of the body and small; whether it has come to its end.
     pub(super) fn drain(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.expects || self.untold {
-            // A caller that was not told to send its body may send its next request in its place.
+        if self.is_untold() {
             return false;
         }
         let mut left = DRAIN_MAX;

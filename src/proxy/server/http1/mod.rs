@@ -263,7 +263,14 @@ impl<H: Handler> Connection<H> {
     /// Whether another request can follow the one that is answered now. Where nobody is left to read its body, what is
     /// not there of it by now is not waited for.
     async fn may_go_on(&mut self) -> bool {
-        if self.core.borrow().is_read() || Rc::strong_count(&self.core) > 1 {
+        {
+            let core = self.core.borrow();
+            if core.is_read() || core.is_untold() {
+                // A caller that was not told to send its body may send its next request in its place.
+                return core.is_read();
+            }
+        }
+        if Rc::strong_count(&self.core) > 1 {
             return true;
         }
         std::future::poll_fn(|cx| Poll::Ready(self.core.borrow_mut().drain(cx))).await
