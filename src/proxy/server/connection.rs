@@ -67,9 +67,9 @@ pub(super) fn serve<H: Handler>(caller: Caller, door: &Rc<Door<H>>) -> impl Futu
         if http2 {
             let ahead = input.bytes().split().freeze();
             drop(input);
-            Box::pin(speak2(transport, place, ahead, connection, door, settings, deadline, task)).await;
+            Box::pin(speak2((transport, place), ahead, connection, door, settings, deadline, task)).await;
         } else {
-            speak1(transport, place, input, connection, door, settings, deadline, task).await;
+            speak1((transport, place), input, connection, door, settings, deadline, task).await;
         }
     }
 }
@@ -131,14 +131,14 @@ impl<H: Handler> Setup<H> {
             if !readable && self.stream.poll_readable(cx).is_ready() {
                 readable = true;
             }
-            while readable {
-                match input.poll_fill(cx, &mut self.stream, 0) {
-                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(None),
-                    Poll::Ready(Ok(_)) => {}
-                    Poll::Pending => break,
-                }
-                if let Some(http2) = speaks_http2(input.bytes()) {
-                    return Poll::Ready(Some(http2));
+            if readable {
+                while let Poll::Ready(read) = input.poll_fill(cx, &mut self.stream, 0) {
+                    if matches!(read, Ok(0) | Err(_)) {
+                        return Poll::Ready(None);
+                    }
+                    if let Some(http2) = speaks_http2(input.bytes()) {
+                        return Poll::Ready(Some(http2));
+                    }
                 }
             }
             if self.deadline.poll_passed(cx).is_ready() {
@@ -182,9 +182,9 @@ impl<H: Handler> Setup<H> {
         let transport = Transport::Tls(Box::new(stream));
         deadline.reset(settings.header_read);
         if connection.http2 {
-            return speak2(transport, place, Bytes::new(), connection, door, settings, deadline, task).await;
+            return speak2((transport, place), Bytes::new(), connection, door, settings, deadline, task).await;
         }
-        speak1(transport, place, ReadBuffer::new(), connection, door, settings, deadline, task).await;
+        speak1((transport, place), ReadBuffer::new(), connection, door, settings, deadline, task).await;
     }
 }
 
@@ -196,8 +196,7 @@ fn speaks_http2(bytes: &[u8]) -> Option<bool> {
 
 /// Speaks HTTP/1 to the end of the connection.
 fn speak1<H: Handler>(
-    transport: Transport,
-    place: Place,
+    (transport, place): (Transport, Place),
     input: ReadBuffer,
     connection: ConnInfo,
     door: Rc<Door<H>>,
@@ -218,8 +217,7 @@ fn speak1<H: Handler>(
 
 /// Speaks HTTP/2 to the end of the connection, which begins with what was read `ahead`.
 async fn speak2<H: Handler>(
-    transport: Transport,
-    place: Place,
+    (transport, place): (Transport, Place),
     ahead: Bytes,
     mut connection: ConnInfo,
     door: Rc<Door<H>>,
