@@ -309,7 +309,12 @@ fn a_shut_window_holds_no_upstream_whatever_else_its_connection_does() {
 fn connections_are_bounded_in_all_and_per_address() {
     let upstream = Upstream::hello();
     let process = gateway(&upstream, "connections = 60\nconnections_per_address = 20");
-    let crowd: Vec<TcpStream> = (0..20).map(|_| dial(process.address)).collect();
+    // The kernel holds back who says nothing.
+    let begun = |mut stream: TcpStream| {
+        stream.write_all(b"G").expect("sent");
+        stream
+    };
+    let crowd: Vec<TcpStream> = (0..20).map(|_| begun(dial(process.address))).collect();
     let mut refused = dial(process.address);
     assert_eq!(ask(&mut refused), Some(503), "the twenty-first of one address");
     let from = |last: u8| {
@@ -321,7 +326,7 @@ fn connections_are_bounded_in_all_and_per_address() {
         stream
     };
     assert_eq!(ask(&mut from(2)), Some(200), "another address is served");
-    let more: Vec<TcpStream> = (3..5).flat_map(|last| (0..20).map(move |_| last)).map(from).collect();
+    let more: Vec<TcpStream> = (3..5).flat_map(|last| (0..20).map(move |_| last)).map(from).map(begun).collect();
     assert_eq!(ask(&mut from(5)), Some(503), "sixty are open");
     drop((crowd, more));
     eventually("places are given back", || ask(&mut dial(process.address)) == Some(200));
