@@ -11,12 +11,12 @@ mod expiry;
 mod wheel;
 
 use std::cell::RefCell;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, sleep};
 
 pub use expiry::Expiry;
 use wheel::Wheel;
@@ -132,12 +132,23 @@ fn ticks(span: Duration) -> u64 {
 fn turn() {
     let turning = Turning;
     tokio::spawn(async move {
-        let mut interval = tokio::time::interval(TICK);
-        // After a stall the wheel must not catch up: what was hung up during the stall would pass early.
-        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Two timers that take turns: the runtime wakes itself for a timer that is to pass before all others, and so
+        // for a single one each time.
+        let (mut this, mut other) = (pin!(sleep(Duration::ZERO)), pin!(sleep(TICK)));
         let mut due: Vec<Waker> = Vec::new();
+        // Only a timer that was polled is known to the runtime.
+        poll_fn(|context| Poll::Ready(other.as_mut().poll(context).is_ready())).await;
         loop {
-            interval.tick().await;
+            this.as_mut().await;
+            let (passed, now) = (this.deadline(), Instant::now());
+            if now > passed + STALL {
+                // The wheel must not catch up: what was hung up during the stall would pass early.
+                other.as_mut().reset(now + TICK);
+                this.as_mut().reset(now + 2 * TICK);
+            } else {
+                this.as_mut().reset(passed + 2 * TICK);
+            }
+            std::mem::swap(&mut this, &mut other);
             let empty = WHEEL.with_borrow_mut(|wheel| {
                 wheel.turn(&mut due);
                 wheel.is_empty()
@@ -151,6 +162,9 @@ fn turn() {
         drop(turning);
     });
 }
+
+/// A tick that comes later than this puts off those after it.
+const STALL: Duration = Duration::from_millis(5);
 
 /// Says that the wheel stands again, also when the runtime is dropped with the task in it.
 struct Turning;
