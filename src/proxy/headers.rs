@@ -10,7 +10,7 @@ use http::HeaderMap;
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, COOKIE, EXPECT,
     FORWARDED, HOST, HeaderName, HeaderValue, MAX_FORWARDS, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE, WWW_AUTHENTICATE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE, VIA, WWW_AUTHENTICATE,
 };
 
 use crate::policy::{Peer, drop_lookalikes, has_underscore};
@@ -404,7 +404,8 @@ pub fn join_cookies(headers: &mut HeaderMap) {
 #[error("trailers hold a pseudo-field")]
 pub struct PseudoTrailer;
 
-/// Drops what may not stand in trailers (RFC 9110 6.5.1): framing, routing, authentication, request modifiers.
+/// Drops what may not stand in trailers (RFC 9110 6.5.1): framing, routing, authentication, request modifiers,
+/// and what says whom a message comes from.
 ///
 /// # Errors
 /// When a pseudo-field is among them: the message is malformed (RFC 9113 8.1).
@@ -437,6 +438,9 @@ pub fn clean_trailers(trailers: &mut HeaderMap) -> Result<(), PseudoTrailer> {
         X_FORWARDED_FOR,
         X_FORWARDED_PROTO,
         X_FORWARDED_HOST,
+        X_FORWARDED_PORT,
+        X_REAL_IP,
+        VIA,
     ] {
         trailers.remove(name);
     }

@@ -135,6 +135,17 @@ fn trailers_hold_no_framing_and_no_pseudo_fields() {
 }
 
 #[test]
+fn trailers_say_nothing_of_whom_a_request_comes_from() {
+    let says = ["forwarded", "via", "x-real-ip"];
+    let forwarded = ["x-forwarded-for", "x-forwarded-host", "x-forwarded-port", "x-forwarded-proto"];
+    for name in says.into_iter().chain(forwarded) {
+        let mut trailers = map(&[(name, "6.6.6.6"), ("x-check", "7")]);
+        assert_eq!(clean_trailers(&mut trailers), Ok(()));
+        assert_eq!(trailers, map(&[("x-check", "7")]), "{name}");
+    }
+}
+
+#[test]
 fn what_a_pass_over_the_fields_finds() {
     let seen = Seen::of(&map(&[("host", "a"), ("te", "x"), ("referer", "r"), ("host", "b"), ("user-agent", "u")]));
     let text = |value: &Option<HeaderValue>| value.as_ref().map(|value| value.to_str().expect("text").to_owned());
