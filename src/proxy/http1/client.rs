@@ -155,6 +155,11 @@ where
                 && let Some(head) = self.head().map_err(Failure::Malformed)?
             {
                 if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS {
+                    let switches = head.status == StatusCode::SWITCHING_PROTOCOLS;
+                    if switches && !(self.sending.is_none() && self.write.is_done()) {
+                        // Who has not heard the request whole cannot agree to it, and its rest would be lost.
+                        return Poll::Ready(Err(Failure::Malformed(Malformed::Unasked)));
+                    }
                     self.frame(&head).map_err(Failure::Malformed)?;
                     return Poll::Ready(Ok(head));
                 }

@@ -18,6 +18,8 @@ struct Script {
     heard: Vec<u8>,
     /// Bytes it takes before it takes no more.
     takes: Option<usize>,
+    /// It takes nothing yet.
+    stalls: bool,
 }
 
 impl AsyncRead for Script {
@@ -36,6 +38,9 @@ impl AsyncRead for Script {
 
 impl AsyncWrite for Script {
     fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if self.stalls {
+            return Poll::Pending;
+        }
         if self.takes.is_some_and(|takes| self.heard.len() + buf.len() > takes) {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
@@ -254,6 +259,17 @@ fn a_switch_hands_over_the_socket_and_what_came_behind_it() {
     let Poll::Ready(Ok(head)) = link.poll_answer(&mut context(), |_, _| ()) else { panic!("a head") };
     assert_eq!((head.status.as_u16(), link.left(), link.is_reusable()), (101, Some(0), false));
     assert_eq!(link.into_parts().1, "early");
+}
+
+#[test]
+fn a_switch_before_the_request_has_gone_is_none() {
+    for (stalls, takes) in [(true, None), (false, Some(0))] {
+        let mut link = link(&[b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nearly"]);
+        (link.socket.stalls, link.socket.takes) = (stalls, takes);
+        ask(&mut link, Method::GET);
+        let answer = link.poll_answer(&mut context(), |_, _| ());
+        assert!(matches!(answer, Poll::Ready(Err(Failure::Malformed(Malformed::Unasked)))), "{answer:?}");
+    }
 }
 
 #[test]
