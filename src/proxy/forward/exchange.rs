@@ -51,9 +51,12 @@ async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
         None => Box::pin(server.connector.http1(outgoing.client)).await?,
     };
     // In place: a request is large, and moving it is not free.
-    let request = outgoing.request.as_mut().expect("a prepared request is sent once");
+    let request = outgoing.request.as_mut().ok_or(ForwardError::Closed)?;
+    let fields = request.headers().len();
     let target = std::mem::take(request.uri_mut());
     let target = outgoing::address(target, request.headers_mut(), &server.host, &server.server, false)?;
+    // One more: it came without a Host.
+    let named = request.headers().len() == fields;
     let mut headers = std::mem::take(request.headers_mut());
     let body = outgoing.progress.is_some().then(|| std::mem::take(request.body_mut()));
     // Only a reused connection can be stale; only what has no body and no effect of its own is sent twice.
@@ -72,15 +75,26 @@ async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
         // Bytes of an answer that broke off are an answer: only silence is staleness.
         let stale = connection.is_reused() && matches!(failure, Failure::Silent(_));
         let Some(request) = connection.unanswered().filter(|_| stale) else { return Err(failure.into()) };
-        connection = Box::pin(server.connector.http1(outgoing.client)).await?;
+        connection = match Box::pin(server.connector.http1(outgoing.client)).await {
+            Ok(fresh) => fresh,
+            Err(error) => {
+                // Another server may have it: a copy would cost every request, reading back costs only this one.
+                let request = request.into_request().map(|request| request.map(|()| RequestBody::empty()));
+                outgoing.request = request.and_then(|request| unaddressed(server, request, named));
+                return Err(error);
+            }
+        };
         connection.ask_again(request);
     }
 }
 
 async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) -> Result<Forwarded, ForwardError> {
     let mut place = server.lanes.place(&server.connector).await?;
-    let request = outgoing.request.take().expect("a prepared request is sent once");
+    let request = outgoing.request.take().ok_or(ForwardError::Closed)?;
+    let fields = request.headers().len();
     let mut request = addressed(server, request)?;
+    // One less: its Host is the authority now.
+    let named = request.headers().len() < fields;
     let response = loop {
         request = match converse_http2(&place, request, outgoing).await {
             Ok(response) => break response,
@@ -98,7 +112,13 @@ async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
         };
         // The connection took no more streams: nothing was sent.
         place.retire();
-        place = server.lanes.place(&server.connector).await?;
+        place = match server.lanes.place(&server.connector).await {
+            Ok(place) => place,
+            Err(error) => {
+                outgoing.request = unaddressed(server, request, named);
+                return Err(error);
+            }
+        };
     };
     outgoing.answered();
     let (mut head, incoming) = response.into_parts();
@@ -206,4 +226,12 @@ fn addressed(server: &ServerState, request: Request<RequestBody>) -> Result<Requ
     let uri = std::mem::take(request.uri_mut());
     *request.uri_mut() = outgoing::address(uri, request.headers_mut(), &server.host, &server.server, true)?;
     Ok(request)
+}
+
+/// `request`, which was pointed at `server`, as it was before; `named`: it came with a Host.
+fn unaddressed(server: &ServerState, request: Request<RequestBody>, named: bool) -> Option<Request<RequestBody>> {
+    let mut request = request;
+    let uri = std::mem::take(request.uri_mut());
+    *request.uri_mut() = outgoing::unaddress(uri, request.headers_mut(), &server.server, named)?;
+    Some(request)
 }

@@ -312,7 +312,7 @@ impl Forwarder {
                 }
             };
             left -= 1;
-            if !again || left == 0 || !state.withdraw() {
+            if !again || left == 0 || !outgoing.is_at_hand() || !state.withdraw() {
                 return outcome;
             }
             tried |= bit(index);

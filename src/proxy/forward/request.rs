@@ -87,6 +87,11 @@ impl Outgoing {
         self.copy.is_some()
     }
 
+    /// Whether there is something to send: the request, or its copy.
+    pub(super) const fn is_at_hand(&self) -> bool {
+        self.request.is_some() || self.copy.is_some()
+    }
+
     /// Whether the request may be sent again even though a server has looked at it.
     pub(super) const fn is_repeatable(&self) -> bool {
         self.idempotent && self.copy.is_some()

@@ -12,7 +12,8 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use http::response::Parts;
-use http::{HeaderMap, Method, Response, StatusCode, Uri};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body::{Body, Frame};
 use hyper::ext::ReasonPhrase;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -65,6 +66,24 @@ pub enum Failure<E> {
 pub struct Unanswered {
     write: WriteBuffer,
     asks_head: bool,
+}
+
+impl Unanswered {
+    /// The request as it was asked for, read back from what was written of it.
+    pub fn into_request(mut self) -> Option<Request<()>> {
+        let head = self.write.flat().strip_suffix(b"\r\n\r\n")?;
+        let mut lines = head.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        let mut words = lines.next()?.split(|&byte| byte == b' ');
+        let mut request = Request::new(());
+        *request.method_mut() = Method::from_bytes(words.next()?).ok()?;
+        *request.uri_mut() = PathAndQuery::try_from(words.next()?).ok()?.into();
+        for line in lines {
+            let (name, value) = line.split_at(line.iter().position(|&byte| byte == b':')?);
+            let value = HeaderValue::from_bytes(value.strip_prefix(b": ")?).ok()?;
+            request.headers_mut().try_append(HeaderName::from_bytes(name).ok()?, value).ok()?;
+        }
+        Some(request)
+    }
 }
 
 impl<S, B> Client<S, B>

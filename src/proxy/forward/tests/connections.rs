@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use super::harness::{OK, Origin, gateway, read_answer, server, upstream};
 use crate::limit::Micros;
-use crate::policy::upstream::{Balance, HostPolicy};
+use crate::policy::upstream::{Balance, HostPolicy, Upstream};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
@@ -135,6 +135,77 @@ fn a_connect_failure_goes_to_another_server() {
     let gateway = gateway(two);
     for _ in 0..6 {
         assert_eq!(gateway.ask(POST).status, 200);
+    }
+}
+
+/// Answers one request, listens no more, and closes upon the next, having read it.
+fn leaves_at_reuse() -> Origin {
+    Origin::leaving(|conn| {
+        conn.request()?;
+        conn.send(OK)?;
+        conn.request().map(|_| ())
+    })
+}
+
+/// The servers take turns, whichever is first, and an attempt may follow another.
+fn in_turn(servers: [&Origin; 2]) -> Upstream {
+    let mut two = upstream(servers[0].address);
+    two.servers.push(server(servers[1].address));
+    two.balance = Balance::RoundRobin;
+    two.attempts = 2;
+    two
+}
+
+#[test]
+fn a_get_goes_elsewhere_when_its_connection_closes_and_no_other_can_be_made() {
+    const BARE: &str = "GET /x?y HTTP/1.0\r\n\r\n";
+    const NAMED: &str = "GET /x?y HTTP/1.1\r\nHost: a\r\nX-Some: thing\r\nX-Empty:\r\n\r\n";
+    for (request, policy) in [(NAMED, HostPolicy::Keep), (NAMED, HostPolicy::Upstream), (BARE, HostPolicy::Keep)] {
+        let (leaving, stays) = (leaves_at_reuse(), Origin::answering(OK));
+        let mut two = in_turn([&leaving, &stays]);
+        two.servers[0].base_path = "/one".to_owned();
+        two.servers[1].base_path = "/two".to_owned();
+        two.host = policy.clone();
+        let gateway = gateway(two);
+        for _ in 0..4 {
+            assert_eq!(gateway.ask(request).status, 200, "{request:?} {policy:?}");
+        }
+        assert_eq!(leaving.records()[0].matches("GET /one/x?y HTTP/1.1").count(), 2, "the second time in vain");
+        let seen = stays.records().concat();
+        assert_eq!(seen.matches("GET /two/x?y HTTP/1.1\r\n").count(), 3, "{seen}");
+        let own = request == BARE || policy == HostPolicy::Upstream;
+        let host = if own { stays.address.to_string() } else { "a".to_owned() };
+        assert_eq!(seen.matches(&format!("\r\nhost: {host}\r\n")).count(), 3, "{seen}");
+        assert_eq!(seen.matches("\r\nhost:").count(), 3, "{seen}");
+        let others = if request == NAMED { 3 } else { 0 };
+        assert_eq!(seen.matches("\r\nx-some: thing\r\n").count(), others, "{seen}");
+        assert_eq!(seen.matches("\r\nx-empty: \r\n").count(), others, "{seen}");
+    }
+}
+
+#[test]
+fn a_get_whose_only_server_leaves_is_502() {
+    let leaving = leaves_at_reuse();
+    let mut alone = upstream(leaving.address);
+    alone.attempts = 2;
+    let gateway = gateway(alone);
+    assert_eq!(gateway.ask(GET).status, 200);
+    let answer = gateway.ask(GET);
+    assert_eq!(answer.status, 502);
+    assert!(answer.body.contains("upstream-unreachable"), "{answer:?}");
+}
+
+#[test]
+fn a_post_goes_nowhere_else_when_its_connection_closes() {
+    for post in [POST, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"] {
+        let (leaving, stays) = (leaves_at_reuse(), Origin::answering(OK));
+        let gateway = gateway(in_turn([&leaving, &stays]));
+        assert_eq!([gateway.ask(GET).status, gateway.ask(GET).status], [200, 200]);
+        let mut statuses = [gateway.ask(post).status, gateway.ask(post).status];
+        statuses.sort_unstable();
+        assert_eq!(statuses, [200, 502], "{post:?}");
+        assert_eq!(leaving.records()[0].matches("POST").count(), 1, "{post:?}");
+        assert_eq!(stays.records().concat().matches("POST").count(), 1, "{post:?}");
     }
 }
 

@@ -335,6 +335,26 @@ impl Origin {
         Self { address, records, closed }
     }
 
+    /// Takes one connection, listens no more, and runs `script` on it.
+    pub(super) fn leaving(script: impl FnOnce(&mut Conn) -> io::Result<()> + Send + 'static) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let records = Arc::new(Mutex::new(vec![Vec::new()]));
+        let (tell, closed) = mpsc::channel();
+        let all = Arc::clone(&records);
+        std::thread::spawn(move || {
+            let Ok((stream, _)) = listener.accept() else { return };
+            drop(listener);
+            stream.set_read_timeout(Some(DEADLINE)).expect("set");
+            stream.set_write_timeout(Some(DEADLINE)).expect("set");
+            let mut conn = Conn { stream, index: 0, records: all };
+            let _ = script(&mut conn);
+            drop(conn);
+            let _ = tell.send(0);
+        });
+        Self { address, records, closed }
+    }
+
     /// Answers every request with the same bytes, connections kept.
     pub(super) fn answering(answer: &'static str) -> Self {
         Self::start(move |conn| {

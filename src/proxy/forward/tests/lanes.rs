@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use super::harness::{Conn, Gateway, Origin, gateway, upstream};
+use super::harness::{Conn, Gateway, Origin, gateway, server, upstream};
 use crate::limit::Micros;
-use crate::policy::upstream::Upstream;
+use crate::policy::upstream::{Balance, Upstream};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
@@ -139,6 +140,32 @@ fn a_connection_that_has_gone_in_order_is_replaced_without_a_failure() {
         assert_eq!(gateway.ask(GET).status, 200);
         // Whether the end was heard before the next request or after it was sent is the machine's choice.
         origin.wait_closed();
+    }
+}
+
+#[test]
+fn a_request_that_finds_its_connection_gone_and_no_other_goes_to_another_server() {
+    let stays = Origin::start(|conn| {
+        greet(conn, b"")?;
+        answer_all(conn)
+    });
+    for _ in 0..50 {
+        let leaving = Origin::leaving(|conn| {
+            greet(conn, b"")?;
+            let stream = request(conn)?;
+            ok(conn, stream)?;
+            write(conn, &frame(GOAWAY, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0]))?;
+            conn.stream.shutdown(std::net::Shutdown::Both)
+        });
+        let mut two = http2(&leaving);
+        two.servers.push(server(stays.address));
+        two.balance = Balance::RoundRobin;
+        two.attempts = 2;
+        let gateway = gateway(two);
+        // Whether the end is heard before the next request is the machine's choice.
+        for request in [GET, POST, POST, POST] {
+            assert_eq!(gateway.ask(request).status, 200);
+        }
     }
 }
 
