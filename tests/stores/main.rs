@@ -13,6 +13,7 @@ mod parity;
 mod postgres_encrypted;
 mod postgres_faults;
 mod postgres_gateways;
+mod postgres_rows;
 mod postgres_setup;
 mod redis_audit;
 mod redis_encrypted;

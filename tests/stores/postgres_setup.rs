@@ -141,6 +141,9 @@ async fn functions_of_another_version_or_without_the_right_to_call_them_say_what
     of_version(99);
     let older = open(&server.url(), true);
     assert!(obstacle(&older).contains("of version 99"), "{:?}", older.health());
+    // And whoever was connected when they were replaced.
+    wait_until("word of the later version", || may_not.health().last_error.contains("of version 99"));
+    assert!(!may_not.health().up);
 }
 
 #[tokio::test]

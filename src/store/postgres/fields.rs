@@ -1,11 +1,12 @@
 //! A bucket as the integers of its row, and back: version, kind, fingerprint, then the kind's own numbers, and what the
 //! bucket remembers of others ([`Kept::beyond`]). The pure core decides what was stored under other numbers; another
-//! algorithm's, or another version's, counts as none.
+//! algorithm's counts as none. What cannot be read does not: it may be a later gateway's, with units of it out.
 
+use super::leased;
 use crate::limit::bucket::{Held, Level, Pair, State, Steps};
 use crate::limit::sliding_log::{Entry, Log};
 use crate::limit::{Algorithm, Align, Change, Kept, Kind, Micros, Terms, Timestamp};
-use crate::store::shape::{Shape, signed};
+use crate::store::shape::{Shape, TOKEN_BUCKET, signed};
 
 const VERSION: i64 = 1;
 
@@ -17,8 +18,8 @@ pub(super) type Holders = Vec<(i64, i64, i64)>;
 pub(super) struct Opened {
     pub(super) kept: Kept,
     pub(super) holders: Holders,
-    /// The row is another algorithm's: no correction is about it.
-    foreign: bool,
+    /// The row is another algorithm's: no correction is about it, and nothing is written there until something is drawn.
+    pub(super) foreign: bool,
 }
 
 impl Opened {
@@ -46,11 +47,16 @@ impl Epoch {
 }
 
 /// The bucket that `row` keeps; none is a full one of `shape`.
-pub(super) fn open(shape: &Shape, row: Option<&[i64]>, now: Timestamp, epoch: Epoch) -> Opened {
-    let stored = row.and_then(|row| match row {
-        [VERSION, kind, fingerprint, own @ ..] if *kind == shape.kind() => Some((*fingerprint, own)),
-        _ => None,
-    });
+///
+/// # Errors
+/// When the row is of no known kind, or not what a row of `shape`'s kind is.
+pub(super) fn open(shape: &Shape, row: Option<&[i64]>, now: Timestamp, epoch: Epoch) -> Result<Opened, &'static str> {
+    let stored = match row {
+        None => None,
+        Some([VERSION, kind, fingerprint, own @ ..]) if *kind == shape.kind() => Some((*fingerprint, own)),
+        Some([VERSION, TOKEN_BUCKET..=leased::KIND, ..]) => None,
+        Some(_) => return Err("a bucket's row is of a kind that this gateway does not know"),
+    };
     let foreign = row.is_some() && stored.is_none();
     if shape.holds() {
         let alive = |place: &&[i64]| u64::try_from(place[2]).is_ok_and(|until| until > now.as_micros());
@@ -58,10 +64,12 @@ pub(super) fn open(shape: &Shape, row: Option<&[i64]>, now: Timestamp, epoch: Ep
             .map(|(_, own)| own.chunks_exact(3).filter(alive).map(|place| (place[0], place[1], place[2])).collect())
             .unwrap_or_default();
         let units: i64 = holders.iter().map(|place| place.1).sum();
-        return Opened { kept: held(shape, units), holders, foreign };
+        return Ok(Opened { kept: held(shape, units), holders, foreign });
     }
-    let kept = stored.and_then(|(_, own)| kept(shape, own));
-    let mut kept = kept.unwrap_or_else(|| Kept::full(shape.algorithm().clone()));
+    let mut kept = match stored {
+        Some((_, own)) => kept(shape, own).ok_or("a bucket's row cannot be read")?,
+        None => Kept::full(shape.algorithm().clone()),
+    };
     if shape.drains() {
         match stored {
             Some((fingerprint, _)) if fingerprint != epoch.fingerprint => kept.drain(now),
@@ -72,7 +80,7 @@ pub(super) fn open(shape: &Shape, row: Option<&[i64]>, now: Timestamp, epoch: Ep
             }
         }
     }
-    Opened { kept, holders: Vec::new(), foreign }
+    Ok(Opened { kept, holders: Vec::new(), foreign })
 }
 
 /// The row that keeps a bucket, and when it may go; `None`: it is full.

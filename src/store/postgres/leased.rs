@@ -30,12 +30,22 @@ pub(super) struct Parts {
 
 impl Parts {
     /// Takes the leases off a row, those that have ended and those that `batch` returns, makes its corrections: the plain
-    /// row of what stands at `now`. Any other row is left as it is.
-    pub(super) fn open(row: Option<Vec<i64>>, batch: &Batch, place: u32, now: Timestamp) -> (Option<Vec<i64>>, Self) {
-        let Some(leased) = row.as_deref().filter(|row| row.get(1) == Some(&KIND)) else {
-            return (row, Self::default());
+    /// row of what stands at `now`. Any other row is left as it is, and so is every row where `batch` has another
+    /// algorithm there, whose returns and corrections are not about it.
+    ///
+    /// # Errors
+    /// When the row cannot be read: what is leased is not known then, and it must not count as nothing.
+    pub(super) fn open(
+        row: Option<Vec<i64>>,
+        batch: &Batch,
+        place: u32,
+        now: Timestamp,
+    ) -> Result<(Option<Vec<i64>>, Self), &'static str> {
+        let token_bucket = batch.buckets[place as usize].1.kind() == TOKEN_BUCKET;
+        let Some(leased) = row.as_deref().filter(|row| token_bucket && row.get(1) == Some(&KIND)) else {
+            return Ok((row, Self::default()));
         };
-        let Some((bucket, mut held)) = read(leased) else { return (None, Self::default()) };
+        let (bucket, mut held) = read(leased).ok_or("a row of leases that cannot be read")?;
         held.refill(&bucket, now);
         let mut parts = Self { corrected: true, ..Self::default() };
         for (_, id, left) in batch.returns.iter().filter(|(bucket, ..)| *bucket == place) {
@@ -54,7 +64,7 @@ impl Parts {
             plain.pop();
         }
         parts.leases = held.leases;
-        (Some(plain), parts)
+        Ok((Some(plain), parts))
     }
 
     /// How a bucket stands beside its leases: never above what they leave room for.
@@ -201,8 +211,8 @@ mod tests {
                     batch.corrections.push((0, Adjust::Change(change)));
                     core.settle(bucket, change, now);
                 }
-                let (plain, mut parts) = Parts::open(row.take(), &batch, 0, now);
-                let mut opened = fields::open(&shape, plain.as_deref(), now, epoch);
+                let (plain, mut parts) = Parts::open(row.take(), &batch, 0, now).expect("it reads");
+                let mut opened = fields::open(&shape, plain.as_deref(), now, epoch).expect("it reads");
                 if !parts.corrected {
                     for (_, adjust) in &batch.corrections {
                         let Adjust::Change(change) = adjust else { unreachable!("no place is held") };
@@ -248,21 +258,21 @@ mod tests {
         let mut state = None;
         let mut parts = Parts::default();
         assert_eq!(parts.lease(&shape, Wish { id: 5, units: 80, needed: 0 }, &mut state, now), 80);
-        let mut opened = fields::open(&shape, None, now, epoch);
+        let mut opened = fields::open(&shape, None, now, epoch).expect("no row");
         opened.kept = Kept::from_parts(large.algorithm.clone(), state, 0);
         let (row, _) = parts.close(fields::close(&shape, &opened, epoch).expect("not full"));
 
         let batch = batch(&names, &small);
         let shape = &batch.buckets[0].1;
-        let (plain, parts) = Parts::open(Some(row.clone()), &batch, 0, now);
-        let opened = fields::open(shape, plain.as_deref(), now, epoch);
+        let (plain, parts) = Parts::open(Some(row.clone()), &batch, 0, now).expect("it reads");
+        let opened = fields::open(shape, plain.as_deref(), now, epoch).expect("it reads");
         let found = parts.beside(shape, opened.kept.under(shape.algorithm(), now).state().cloned(), now);
         assert_eq!(shape.standing(found.as_ref(), 1, now).remaining, 20, "80 of 100 are leased");
         // When it has ended, the bucket is a plain one again.
         let later = now.after(Micros::from_secs(10));
-        let (plain, parts) = Parts::open(Some(row), &batch, 0, later);
+        let (plain, parts) = Parts::open(Some(row), &batch, 0, later).expect("it reads");
         assert_eq!(plain.map(|row| row[1]), Some(TOKEN_BUCKET));
         assert!(parts.leases.is_empty());
-        assert_eq!(Parts::open(Some(vec![1, KIND, 7, 0]), &batch, 0, now).0, None, "what cannot be read is none");
+        assert!(Parts::open(Some(vec![1, KIND, 7, 0]), &batch, 0, now).is_err(), "it never counts as none");
     }
 }

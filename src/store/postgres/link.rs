@@ -14,7 +14,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::audit::Facts;
+use super::audit::{Facts, VERSION};
 use super::columns::{Columns, DRAW};
 use super::fields::{self, Epoch, Opened};
 use super::leased::Parts;
@@ -242,13 +242,14 @@ impl PostgresLink {
         }
         let mut stored: Vec<Option<Vec<i64>>> = vec![None; order.len()];
         for (row, &bucket) in rows.iter().zip(&order) {
-            stored[bucket] = row.try_get(1)?;
+            // A number that is missing from it.
+            stored[bucket] = row.try_get(1).map_err(|_| Fault::Corrupt("a bucket's row cannot be read"))?;
         }
         let mut opened = Vec::with_capacity(order.len());
         let mut parts = Vec::with_capacity(order.len());
         for (place, (stored, (_, shape))) in (0..).zip(stored.into_iter().zip(&batch.buckets)) {
-            let (plain, held) = Parts::open(stored, batch, place, now);
-            opened.push(fields::open(shape, plain.as_deref(), now, epoch));
+            let (plain, held) = Parts::open(stored, batch, place, now).map_err(Fault::Corrupt)?;
+            opened.push(fields::open(shape, plain.as_deref(), now, epoch).map_err(Fault::Corrupt)?);
             parts.push(held);
         }
         let (Answered { before, granted, leased }, written) = self.decide(batch, &mut opened, &mut parts, now);
@@ -303,7 +304,7 @@ impl PostgresLink {
         let until = signed(now.after(span).as_micros());
         for (place, adjust) in &batch.corrections {
             let place = *place as usize;
-            if parts[place].corrected {
+            if parts[place].corrected || opened[place].foreign {
                 continue;
             }
             let (shape, bucket) = (&batch.buckets[place].1, &mut opened[place]);
@@ -422,9 +423,13 @@ impl Link for PostgresLink {
                         ), gone AS (
                             DELETE FROM tollgate_gateways WHERE seen < clock_timestamp() - interval '1 minute'
                         )
-                        SELECT count(*) + 1 FROM tollgate_gateways
+                        SELECT count(*) + 1, tollgate_version() FROM tollgate_gateways
                         WHERE id <> $1 AND seen > clock_timestamp() - interval '10 seconds'";
-            let replicas: i64 = self.chore(session, beat, &[(&self.id, Type::INT8)]).await?.try_get(0)?;
+            let row = self.chore(session, beat, &[(&self.id, Type::INT8)]).await?;
+            if row.try_get::<_, i64>(1)? != VERSION {
+                return Err(Fault::Replaced);
+            }
+            let replicas: i64 = row.try_get(0)?;
             self.shared.replicas.store(u32::try_from(replicas).unwrap_or(u32::MAX), Ordering::Relaxed);
             if self.shared.is_audit_due() {
                 let _turn = session.turn.lock().await;
@@ -507,6 +512,8 @@ enum Fault {
     Conflict(String),
     Failed(tokio_postgres::Error),
     Corrupt(&'static str),
+    /// The functions are of another version than when we connected: connecting anew makes ours, or says what to do.
+    Replaced,
 }
 
 impl From<tokio_postgres::Error> for Fault {
@@ -534,6 +541,7 @@ impl Fault {
         match self {
             Self::Corrupt(what) => Trouble::Corrupt(what.into()),
             Self::Conflict(error) => Trouble::Refused(error),
+            Self::Replaced => Trouble::Lost("the functions were replaced by those of another version".into()),
             Self::Failed(error) => {
                 let elsewhere = [
                     SqlState::READ_ONLY_SQL_TRANSACTION,
@@ -543,6 +551,7 @@ impl Fault {
                     SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
                     // The table is gone, as an unlogged one's relation is after a promotion: connecting makes it anew.
                     SqlState::UNDEFINED_TABLE,
+                    SqlState::UNDEFINED_FUNCTION,
                 ];
                 let lost =
                     client.is_closed() || error.is_closed() || error.code().is_none_or(|code| elsewhere.contains(code));

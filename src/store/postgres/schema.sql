@@ -1,4 +1,4 @@
--- The table and functions of a shared store in PostgreSQL, version 3. Safe to run again; run by the gateway when it may
+-- The table and functions of a shared store in PostgreSQL, version 4. Safe to run again; run by the gateway when it may
 -- create things, or by you: `tollgate schema --sql postgres | psql …`.
 
 -- Unlogged: buckets are not worth a write-ahead log. A crash of the server empties the table, a promoted standby has
@@ -37,8 +37,8 @@ CREATE UNLOGGED TABLE IF NOT EXISTS tollgate_gateways (
     seen timestamptz NOT NULL
 );
 
--- The version of all this, which a gateway looks at when it connects.
-CREATE OR REPLACE FUNCTION tollgate_version() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 3::bigint';
+-- The version of all this and of the kinds of rows, which a gateway looks at when it connects and with each heartbeat.
+CREATE OR REPLACE FUNCTION tollgate_version() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 4::bigint';
 
 -- Says that a bucket was written by another limit, algorithm or version: the gateway then decides it in a transaction.
 CREATE OR REPLACE FUNCTION tollgate_elsewhere() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
