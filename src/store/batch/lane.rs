@@ -8,6 +8,8 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::flight::{Failure, Landed, flush};
 use super::gather::Gathering;
 use super::shared::Work;
@@ -41,7 +43,7 @@ pub(crate) fn start<L: Link + Send>(
 }
 
 /// One connection with one call in flight: connects, works, connects again.
-async fn lane<L: Link>(shared: Arc<Shared>, link: Rc<L>) {
+pub(super) async fn lane<L: Link>(shared: Arc<Shared>, link: Rc<L>) {
     let mut breaker = Breaker::new(shared.clock.now());
     while !shared.closed.load(Ordering::Acquire) {
         let Some(connection) = connect(&shared, &*link, &mut breaker).await else { return };
@@ -102,14 +104,28 @@ async fn work<L: Link>(
     breaker: &mut Breaker,
 ) -> Option<String> {
     let connection = Rc::new(connection);
-    let mut housekeeping = tokio::time::interval(link.housekeep_every());
-    housekeeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut housekeeping = pin!(tokio::time::sleep(Duration::ZERO));
     let mut chore = Chore(None);
     let mut sweeping = tokio::time::interval(SWEEP.into());
     sweeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (mut landed, mut gathering) = (Vec::new(), Gathering::default());
     while breaker.circuit() == Circuit::Closed {
-        let outcome = if let Some(work) = shared.take() {
+        // Looked at in every turn: a lane that always has work never waits.
+        let outcome = if housekeeping.deadline() <= Instant::now() {
+            housekeeping.as_mut().reset(Instant::now() + link.housekeep_every());
+            // A heartbeat tells of the places that are booked, and those of a call that has landed are booked by telling.
+            let told = tell(shared, &mut landed);
+            shared.heartbeat();
+            let begun = {
+                let (link, connection) = (link.clone(), connection.clone());
+                chore.begin(async move { link.housekeep(&connection).await }).await
+            };
+            match told.and(begun) {
+                // That it has begun says nothing of the server.
+                Ok(()) => continue,
+                failed => failed,
+            }
+        } else if let Some(work) = shared.take() {
             shared.busy.store(true, Ordering::Release);
             let outcome = turn(shared, &**link, &connection, work, &mut landed, &mut gathering).await;
             shared.busy.store(false, Ordering::Release);
@@ -123,15 +139,7 @@ async fn work<L: Link>(
                 () = shared.arrived.notified() => continue,
                 _ = sweeping.tick(), if shared.leases.as_ref().is_some_and(|leases| leases.any()) => continue,
                 outcome = chore.done() => outcome,
-                _ = housekeeping.tick() => {
-                    shared.heartbeat();
-                    let (link, connection) = (link.clone(), connection.clone());
-                    match chore.begin(async move { link.housekeep(&connection).await }) {
-                        // That it has begun says nothing of the server.
-                        Ok(()) => continue,
-                        late => late,
-                    }
-                }
+                () = housekeeping.as_mut() => continue,
             }
         };
         match outcome {
@@ -213,13 +221,15 @@ fn tell(shared: &Shared, landed: &mut Vec<Landed>) -> Result<(), Failure> {
 struct Chore(Option<tokio::task::JoinHandle<Result<(), Trouble>>>);
 
 impl Chore {
-    /// Begins one; when the last is not done yet the server is late.
-    fn begin(&mut self, chore: impl Future<Output = Result<(), Trouble>> + 'static) -> Result<(), Failure> {
-        if self.0.as_ref().is_some_and(|running| !running.is_finished()) {
-            return Err(Failure::Late);
-        }
+    /// Begins one; what came of the last, if nobody has asked yet. When that is not done the server is late.
+    async fn begin(&mut self, chore: impl Future<Output = Result<(), Trouble>> + 'static) -> Result<(), Failure> {
+        let last = match &self.0 {
+            None => Ok(()),
+            Some(running) if !running.is_finished() => return Err(Failure::Late),
+            Some(_) => self.done().await,
+        };
         self.0 = Some(tokio::task::spawn_local(chore));
-        Ok(())
+        last
     }
 
     /// Waits for the chore under way; for ever when there is none.

@@ -1,11 +1,13 @@
 //! The queue and its calls on a server that is made up.
 
 use std::pin::pin;
-use std::sync::atomic::Ordering;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use super::flight::flush;
+use super::lane::lane;
 use super::*;
 use crate::clock::Clock;
 use crate::limit::bucket::{Level, State};
@@ -184,4 +186,84 @@ fn a_lane_that_gathers_goes_on_when_enough_are_queued_or_its_time_is_over() {
     });
     assert_eq!(shared.gather(3, Duration::from_secs(60)), 3);
     assert!(start.elapsed() < Duration::from_secs(50), "it was told");
+}
+
+/// A server that is busy: while a call is out there, others come. What it has granted, the heartbeats it got with what it
+/// had granted by then, and how often it was kept house for.
+#[derive(Default)]
+struct Busy {
+    overlaps: bool,
+    granted: AtomicU64,
+    heartbeats: parking_lot::Mutex<Vec<(u64, u64)>>,
+    housekeeps: AtomicU64,
+}
+
+impl Link for Arc<Busy> {
+    type Connection = ();
+
+    async fn connect(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn call(&self, (): &(), batch: &Batch) -> Result<Answer, Trouble> {
+        for _ in 0..8 {
+            tokio::task::yield_now().await;
+        }
+        for (_, adjust) in &batch.corrections {
+            if let Adjust::Hold(units) = adjust {
+                self.heartbeats.lock().push((*units, self.granted.load(Ordering::Relaxed)));
+            }
+        }
+        let granted = batch.groups.iter().map(|group| u64::from(group.count)).sum();
+        self.granted.fetch_add(granted, Ordering::Relaxed);
+        Made { answers: true }.call(&(), batch).await
+    }
+
+    fn overlaps(&self) -> bool {
+        self.overlaps
+    }
+
+    async fn housekeep(&self, (): &()) -> Result<(), Trouble> {
+        self.housekeeps.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn housekeep_every(&self) -> Duration {
+        Duration::from_millis(20)
+    }
+}
+
+#[tokio::test]
+async fn a_lane_that_always_has_work_tells_of_every_place_held_and_keeps_house() {
+    for overlaps in [false, true] {
+        let busy = Arc::new(Busy { overlaps, ..Busy::default() });
+        let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
+        let places = limit("places", &terms(Kind::InFlight, 1 << 40, Micros::ZERO));
+        let names = Names::new(b"secret");
+        let wants = names.wants(&[Claim { limit: &places, key: b"k", cost: 1, enforced: true }]);
+        let local = tokio::task::LocalSet::new();
+        local.spawn_local(lane(shared.clone(), Rc::new(busy.clone())));
+        for caller in 0..8 {
+            let (shared, wants) = (shared.clone(), wants.clone());
+            local.spawn_local(async move {
+                shared.connected().await;
+                // Half of them begin while the others' call is out: one call or the other is always asked for.
+                while caller >= 4 && shared.counters.calls.load(Ordering::Relaxed) == 0 {
+                    tokio::task::yield_now().await;
+                }
+                while shared.ask(wants.clone(), false).await.is_ok() {}
+            });
+        }
+        let beaten = local.run_until(async {
+            while busy.housekeeps.load(Ordering::Relaxed) < 5 || busy.heartbeats.lock().len() < 5 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        let beaten = tokio::time::timeout(Duration::from_secs(10), beaten).await;
+        assert!(beaten.is_ok(), "{} turns of housekeeping", busy.housekeeps.load(Ordering::Relaxed));
+        for (told, granted) in &*busy.heartbeats.lock() {
+            // (Nobody gives a place back.)
+            assert_eq!(told, granted, "a heartbeat leaves out places that were granted");
+        }
+    }
 }
