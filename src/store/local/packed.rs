@@ -8,7 +8,11 @@
 //! newcomer starts from it. So the smallest arrival time of a set never decreases. A key forgotten with debt m was
 //! the smallest then; when it comes back it finds either a slot that is free, so that m is past, or eight that
 //! owe at least m, of which it inherits the least. (A full bucket that is forgotten need not be the smallest: it owes
-//! nothing, and time does not go back.) This needs one set per key: with a choice of two it fails.
+//! nothing.) This needs one set per key: with a choice of two it fails.
+//!
+//! *Time goes back between threads*: a request is drawn for at the moment it arrived, and its thread may have been held up
+//! since. So a bucket counts as full for as good as forgotten only [`LATE`] after it is; until then it is given away as one
+//! that owes.
 //!
 //! *One step.* Because it only grows, a grant to a known key is one compare-and-exchange of its arrival time, lock and
 //! write in one ([`super::set`]).
@@ -171,7 +175,7 @@ impl PackedTable {
         let (place, known, word) = match set.find(tag) {
             Some(place) => (place, true, set.hold(place)),
             None => {
-                let (place, debt) = set.hold_for_newcomer(ticks);
+                let (place, debt) = set.hold_for_newcomer(self.long_since(ticks));
                 let inherited = match &self.floors {
                     None => debt,
                     Some(floors) => floors[index].load(Ordering::Relaxed),
@@ -288,12 +292,21 @@ impl PackedTable {
         }
     }
 
+    /// What is full since then is so for everybody who still draws.
+    #[inline]
+    fn long_since(&self, ticks: u64) -> u64 {
+        ticks.saturating_sub(self.packed.ticks_after(LATE))
+    }
+
     /// The line that `tag` belongs to.
     #[inline(always)]
     fn line(&self, tag: u64) -> usize {
         place(tag, self.sets.lines())
     }
 }
+
+/// How late a request may be drawn for, counted from its arrival.
+const LATE: Micros = Micros::from_secs(1);
 
 /// The other line of the set.
 #[inline(always)]
@@ -427,7 +440,7 @@ impl PackedSlot<'_> {
     fn adopt(&mut self, word: u64) {
         let Self { table, set, index, .. } = self;
         let smallest = set.arrival(self.place);
-        if !self.known && smallest > self.ticks && smallest >= word {
+        if !self.known && smallest > table.long_since(self.ticks) && smallest >= word {
             // The newcomer owes least: it is the one to be forgotten.
             if let Some(floors) = &table.floors {
                 floors[*index].fetch_max(word, Ordering::Relaxed);
@@ -444,9 +457,11 @@ impl PackedSlot<'_> {
             let forgotten = self.set.arrival(self.place);
             if forgotten > self.ticks {
                 self.table.evictions.fetch_add(1, Ordering::Relaxed);
-                if let Some(floors) = &self.table.floors {
-                    floors[self.index].fetch_max(forgotten, Ordering::Relaxed);
-                }
+            }
+            if let Some(floors) = &self.table.floors
+                && forgotten > self.table.long_since(self.ticks)
+            {
+                floors[self.index].fetch_max(forgotten, Ordering::Relaxed);
             }
             self.known = true;
         }

@@ -247,13 +247,13 @@ impl<W: LockWord> Locked<'_, W> {
         }
     }
 
-    /// Locks the slot to give to a newcomer at `now`: of the free ones, whose arrival time has passed, one of its own line if
-    /// there is one; with none free, the one with the smallest arrival time. The slot and its arrival time.
+    /// Locks the slot to give to a newcomer: of the free ones, whose arrival time is no later than `past`, one of its own line
+    /// if there is one; with none free, the one with the smallest arrival time. The slot and its arrival time.
     #[inline]
-    pub(crate) fn hold_for_newcomer(&mut self, now: u64) -> (usize, u64) {
+    pub(crate) fn hold_for_newcomer(&mut self, past: u64) -> (usize, u64) {
         loop {
             let own = self.smallest_in(self.home);
-            let (slot, arrival) = if own.1 <= now { own } else { self.lesser(own) };
+            let (slot, arrival) = if own.1 <= past { own } else { self.lesser(own) };
             if self.try_hold(slot, arrival) {
                 return (slot, arrival);
             }

@@ -1,6 +1,8 @@
 use std::sync::Arc;
 
+use super::packed::PackedTable;
 use super::*;
+use crate::limit::packed::Packed;
 use crate::limit::{
     Algorithm, Change, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, Timestamp, WhenDown,
 };
@@ -368,6 +370,36 @@ fn a_refund_never_lets_a_forgotten_key_gain() {
     }
     assert!(taken.len() > 20, "{}", taken.len());
     assert!(taken.values().all(|taken| *taken <= 2));
+}
+
+#[test]
+fn a_request_that_was_held_up_finds_no_bucket_forgotten_that_was_not_full_when_it_came() {
+    // One set of two lines: a key's highest bit says to which one it belongs.
+    let tag = |line: u64, number: u64| line << 63 | number;
+    let terms = terms(Kind::TokenBucket, 1, Micros(10_000), 1);
+    let algorithm = Algorithm::new(&terms).expect("representable");
+    for floors in [false, true] {
+        let Algorithm::TokenBucket(bucket) = &algorithm else { panic!("{algorithm:?}") };
+        let packed = Packed::new(bucket, START).expect("fits");
+        let table = PackedTable::new(algorithm.clone(), packed, 8 * 16 + if floors { 8 } else { 0 }, floors);
+        let at = |millis: u64| START.after(Micros(10_000_000 + millis * 1000));
+        let is_granted = |tag, millis| {
+            let standing = table.draw(tag, 1, at(millis)).expect("it has not moved");
+            matches!(standing.verdict, Verdict::Allow { .. })
+        };
+        // The first line is taken, and of those who took it the first is full again at 10 ms.
+        for number in 1..=4 {
+            assert!(is_granted(tag(0, number), number - 1));
+        }
+        if floors {
+            for number in 1..=4 {
+                assert!(is_granted(tag(1, number), number));
+            }
+        }
+        assert!(is_granted(tag(0, 5), 10), "a newcomer, when the first is full");
+        assert!(!is_granted(tag(0, 1), 9), "who came before that has nothing, whoever was drawn for in between");
+        assert!(is_granted(tag(0, 1), 21));
+    }
 }
 
 /// One limit of each algorithm.
