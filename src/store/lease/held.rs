@@ -37,6 +37,8 @@ pub(crate) struct Held {
     level: AtomicI64,
     at: AtomicU64,
     heard: AtomicU64,
+    /// When that was received, by our clock.
+    received: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -83,6 +85,7 @@ impl Held {
             level: AtomicI64::new(i64::MAX),
             at: AtomicU64::new(0),
             heard: AtomicU64::new(0),
+            received: AtomicU64::new(0),
         }
     }
 
@@ -230,11 +233,11 @@ impl Held {
         standing
     }
 
-    /// Whether the store, asked less than a moment ago, had not so many units. (Others give units back, so it is not
-    /// believed for long.)
+    /// Whether the store, by an answer received less than a moment ago, had not so many units. (Others give units back, so
+    /// it is not believed for long; counted from the question, an answer that took as long would never be.)
     pub(super) fn is_known_empty(&self, cost: u64, now: Timestamp) -> bool {
-        let heard = Timestamp::from_micros(self.heard.load(Ordering::Relaxed));
-        now.since(heard) < BELIEVED && matches!(self.standing(cost, false, now).verdict, Verdict::Deny { .. })
+        let received = Timestamp::from_micros(self.received.load(Ordering::Relaxed));
+        now.since(received) < BELIEVED && matches!(self.standing(cost, false, now).verdict, Verdict::Deny { .. })
     }
 }
 
@@ -252,6 +255,7 @@ impl Wishing {
         let (held, leases) = (self.held.clone(), self.leases.clone());
         let clock = &leases.clock;
         held.heard.store(sent.as_micros(), Ordering::Relaxed);
+        held.received.store(clock.boot().as_micros(), Ordering::Relaxed);
         held.at.store(now.as_micros(), Ordering::Relaxed);
         let level = match state {
             Some(State::Level(Level { level, .. })) => *level,

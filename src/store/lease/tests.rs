@@ -200,3 +200,21 @@ fn who_waits_is_told_when_there_are_units_and_no_lease_of_them() {
     assert_eq!(answer(None), Ok(Had::Nothing), "a full bucket");
     assert_eq!(answer(Some(0)), Ok(Had::Answer), "an empty one");
 }
+
+#[test]
+fn an_answer_that_took_long_is_believed_as_long_as_a_quick_one() {
+    let clock = Clock::manual(START);
+    let (leases, names, total) = (Arc::new(Leases::new(clock.clone(), false)), Names::new(b"secret"), leased(1, 1000));
+    let held = leases.held(&wanted(&names, &total)).expect("leased");
+    assert!(held.wish(&leases));
+    let (wishing, _) = held.depart(&leases);
+    let sent = clock.boot();
+    clock.advance(Micros(60_000));
+    let empty = State::Level(Level { level: 0, at: START });
+    wishing.answered(0, Some(&empty), START, sent);
+    assert!(held.is_known_empty(1, clock.boot()));
+    clock.advance(Micros(49_999));
+    assert!(held.is_known_empty(1, clock.boot()));
+    clock.advance(Micros(1));
+    assert!(!held.is_known_empty(1, clock.boot()), "others may have given units back");
+}
