@@ -213,6 +213,7 @@ fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Flight> {
             flight.run(bucket, errand, shared);
         } else if let (Errand::Wish(held), Some(leases)) = (&errand, &shared.leases) {
             held.not_sent(leases);
+            shared.call_for_errands();
         }
     }
     for ask in work.asks {

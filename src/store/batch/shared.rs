@@ -128,6 +128,12 @@ impl Shared {
         }
         {
             let mut queue = self.queue.lock();
+            // Under the lock, as nobody looks into the queue after that of the store's end.
+            if self.closed.load(Ordering::Relaxed) {
+                drop(queue);
+                self.counters.unavailable.fetch_add(1, Ordering::Relaxed);
+                return Err(StoreError::Unavailable("the store is shut down".into()));
+            }
             if queue.asks.len() >= QUEUE_MAX {
                 drop(queue);
                 self.counters.unavailable.fetch_add(1, Ordering::Relaxed);

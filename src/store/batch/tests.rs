@@ -267,3 +267,27 @@ async fn a_lane_that_always_has_work_tells_of_every_place_held_and_keeps_house()
         }
     }
 }
+
+#[tokio::test]
+async fn who_asks_a_store_that_is_shut_down_is_told_so() {
+    let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
+    // Its thread has gone, having answered what was queued, and this one has not seen that no lane is up.
+    shared.lanes_up.store(1, Ordering::Relaxed);
+    shared.close();
+    shared.fail_queued();
+    let (names, limit) = (Names::new(b"secret"), bucket(10));
+    let asked = tokio::time::timeout(Duration::from_secs(10), shared.ask(wants(&names, &limit), false)).await;
+    assert!(matches!(asked, Ok(Err(StoreError::Unavailable(_)))), "{asked:?}");
+}
+
+#[tokio::test]
+async fn an_audit_that_is_asked_for_stays_so_until_one_is_done() {
+    let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
+    assert!(!shared.is_audit_due());
+    // Whoever asks waits no longer than it likes.
+    assert!(tokio::time::timeout(Duration::ZERO, shared.audit_again()).await.is_err());
+    assert!(shared.is_audit_due());
+    assert!(shared.is_audit_due(), "the look failed");
+    shared.audited(Vec::new());
+    assert!(!shared.is_audit_due());
+}
