@@ -80,16 +80,22 @@ pub(super) fn change_limits(
         return Ok(());
     }
     let audited = wait_for(store.audit_again(has, AUDIT_WITHIN))?;
-    if !audited {
-        tracing::warn!("the shared store did not answer: its settings are not audited for the new limits");
-    } else if settings.audit == Audit::Refuse
-        && has
-        && let Err(refused) = no_refusal(store)
-    {
-        wait_for(store.audit_again(had, AUDIT_WITHIN))?;
-        return Err(refused);
+    let outcome = if audited {
+        no_refusal(store)
+    } else {
+        let told = "the shared store did not answer: its settings are not audited for the new limits";
+        tracing::warn!("{told}");
+        Err(format!("{told} (audit = \"refuse\")"))
+    };
+    match outcome {
+        Err(refused) if has && settings.audit == Audit::Refuse => {
+            // Who does not answer is not waited for again: it is audited once it does.
+            let within = if audited { AUDIT_WITHIN } else { Duration::ZERO };
+            wait_for(store.audit_again(had, within))?;
+            Err(refused)
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn has_long_quotas(limits: &[Arc<Limit>]) -> bool {

@@ -222,6 +222,7 @@ impl Shared {
         for finding in findings.iter().filter(|finding| !known.contains(finding)) {
             tracing::warn!(weight = ?finding.weight, "the shared store: {}", finding.message);
         }
+        self.audit_again.store(false, Ordering::Release);
         self.audited.notify_waiters();
     }
 
@@ -243,9 +244,9 @@ impl Shared {
         audited.await;
     }
 
-    /// Whether this turn of housekeeping is to audit the server.
+    /// Whether this turn of housekeeping is to audit the server; so is the next one, unless this one can.
     pub(crate) fn is_audit_due(&self) -> bool {
-        self.audit_again.swap(false, Ordering::AcqRel)
+        self.audit_again.load(Ordering::Acquire)
     }
 
     /// What the last audit found; empty before the first connection.
