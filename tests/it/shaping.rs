@@ -99,3 +99,49 @@ fn who_leaves_while_held_gives_the_place_back_if_nobody_waits_behind() {
     assert_eq!(c.answer("GET").status, 200);
     assert!(!paths(&upstream).contains(&"/b".to_owned()));
 }
+
+#[test]
+fn who_leaves_in_the_middle_of_a_body_that_nobody_reads_yet_is_seen_to_leave() {
+    for begun in ["Content-Length: 10\r\n\r\npart", "Transfer-Encoding: chunked\r\n\r\n4\r\npart\r\n"] {
+        let upstream = Upstream::hello();
+        let gateway = shaped(&upstream);
+        assert_eq!(gateway.get("/first").status, 200);
+        let mut second = held(&gateway, "/second");
+        let before = decided(&gateway);
+        let mut third = gateway.connect();
+        third.send(format!("POST /third HTTP/1.1\r\nHost: x\r\n{begun}"));
+        eventually("it is decided", || decided(&gateway) != before);
+        assert_eq!(decided(&gateway)[0], before[0] + 1, "held");
+        drop(third);
+        let mut fourth = gateway.connect();
+        eventually("the place is free", || {
+            let admitted = sent(&gateway, &mut fourth, "/fourth");
+            if !admitted {
+                assert_eq!(fourth.answer("GET").status, 429);
+            }
+            admitted
+        });
+        gateway.advance(Duration::from_millis(100));
+        assert_eq!(second.answer("GET").status, 200);
+        gateway.advance(Duration::from_millis(100));
+        assert_eq!(fourth.answer("GET").status, 200);
+        assert_eq!(paths(&upstream), ["/first", "/second", "/fourth"], "who left is never sent on");
+    }
+}
+
+#[test]
+fn a_body_that_came_while_its_request_was_held_is_whole() {
+    let upstream = Upstream::hello();
+    let gateway = shaped(&upstream);
+    assert_eq!(gateway.get("/first").status, 200);
+    let before = decided(&gateway);
+    let mut second = gateway.connect();
+    second.send("POST /second HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\n");
+    eventually("it is decided", || decided(&gateway) != before);
+    // More than is read ahead.
+    second.send("x".repeat(200_000));
+    gateway.advance(Duration::from_millis(100));
+    second.send("x".repeat(100_000));
+    assert_eq!(second.answer("POST").status, 200);
+    assert_eq!(upstream.last().body.len(), 300_000);
+}

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
 use crate::forwarding::open;
-use crate::harness::frames::{DATA, END_HEADERS, END_STREAM, Fate, Frames, HEADERS, RST_STREAM, frame, request};
+use crate::harness::frames::{
+    DATA, END_HEADERS, END_STREAM, Fate, Frames, HEADERS, RST_STREAM, WINDOW_UPDATE, block, frame, request,
+};
 use crate::harness::{Gateway, PATIENCE, Reply, Upstream, eventually};
 
 /// An upstream whose one connection is played by `script`; its URL.
@@ -86,6 +88,42 @@ fn an_early_answer_passes_while_the_body_streams_and_the_stream_is_then_closed()
     // What is still sent is no error of the connection (RFC 9113 8.1).
     let _ = frames.try_send(frame(DATA, END_STREAM, 1, b"second"));
     assert!(frames.try_send(frame(RST_STREAM, 0, 1, 8_u32.to_be_bytes())).is_ok());
+}
+
+#[test]
+fn what_an_upstream_that_answered_early_still_reads_is_the_whole_body_or_no_end_of_it() {
+    let (go, gone) = mpsc::channel::<()>();
+    let (tell, told) = mpsc::channel::<Fate>();
+    let url = scripted(move |stream| {
+        // The window of a stream is 10 bytes.
+        let mut frames = Frames::accepted(stream, (4, 10));
+        let answer = |of| frame(HEADERS, END_HEADERS | END_STREAM, of, block(&[(":status", "204")]));
+        // By the second request the first one's connection knows how small it is.
+        for (of, first) in [(1, HEADERS), (3, DATA)] {
+            while frames.frame().expect("in time").map(|(kind, _, stream, _)| (kind, stream)) != Some((first, of)) {}
+            frames.send(answer(of));
+        }
+        gone.recv_timeout(PATIENCE).expect("the answer passes");
+        frames.send(frame(WINDOW_UPDATE, 0, 3, 10_000_u32.to_be_bytes()));
+        tell.send(frames.fate(3)).expect("awaited");
+        while frames.frame().expect("in time").map(|(kind, _, stream, _)| (kind, stream)) != Some((HEADERS, 5)) {}
+        frames.send(answer(5));
+        let _ = frames.is_ended();
+    });
+    let gateway = Gateway::start(&format!(
+        "[upstreams.app]\nservers = [\"{url}\"]\nhttp2 = true\n[[routes]]\nmatch = \"/**\"\nupstream = \"app\"\n"
+    ));
+    let mut connection = gateway.connect();
+    assert_eq!(connection.request("GET", "/first", &[]).status, 204);
+    let chunk = format!("64\r\n{}\r\n", "x".repeat(100));
+    let head = "POST /early HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+    connection.send(format!("{head}{}0\r\n\r\n", chunk.repeat(6)));
+    assert_eq!(connection.answer("POST").status, 204);
+    go.send(()).expect("it listens");
+    let fate = told.recv_timeout(PATIENCE).expect("in time");
+    // The first ten bytes came before the answer.
+    assert_eq!((fate.body.len(), fate.ended), (590, true), "{fate:?}");
+    assert_eq!(connection.request("GET", "/next", &[]).status, 204, "the connection goes on behind the body");
 }
 
 #[test]

@@ -62,6 +62,16 @@ impl Inbound {
     }
 }
 
+impl Drop for Inbound {
+    fn drop(&mut self) {
+        if let Kind::Http1(core, request) = &self.0
+            && let Ok(mut core) = core.try_borrow_mut()
+        {
+            core.forsake(*request);
+        }
+    }
+}
+
 impl Body for Inbound {
     type Data = Bytes;
     type Error = InboundError;

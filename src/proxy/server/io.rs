@@ -13,7 +13,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::bounds::Place;
 use super::frames::{Frames, Told};
-use super::socket::Socket;
+use super::socket::{Socket, peek};
 use super::state::State;
 use super::window::Window;
 use crate::proxy::http1::ReadBuffer;
@@ -40,6 +40,14 @@ impl Plain {
         match self {
             Self::Tcp(socket) => socket.poll_readable(cx),
             Self::Unix(stream) => stream.poll_read_ready(cx).map(drop),
+        }
+    }
+
+    /// Whether something came that was not read; asks the kernel, as the runtime may not have heard of it yet.
+    fn has_unread(&self) -> bool {
+        match self {
+            Self::Tcp(socket) => socket.has_unread(),
+            Self::Unix(stream) => peek(stream),
         }
     }
 
@@ -118,6 +126,14 @@ impl Transport {
     /// Waits until there is something to read, without reading it.
     pub(super) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.plain().poll_readable(cx)
+    }
+
+    /// Whether something came that was not read, encrypted or not.
+    pub(super) fn has_unread(&self) -> bool {
+        match self {
+            Self::Plain(plain) => plain.has_unread(),
+            Self::Tls(stream) => stream.get_ref().0.has_unread(),
+        }
     }
 
     /// Ready when it is time to look whether a caller that waits for its answer is still there: where nothing else needs

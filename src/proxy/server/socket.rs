@@ -7,7 +7,7 @@
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -92,6 +92,15 @@ impl Socket {
         Poll::Ready(())
     }
 
+    /// Whether something came that was not read.
+    pub(super) fn has_unread(&self) -> bool {
+        match &self.way {
+            Way::Fresh(stream) => peek(stream),
+            Way::Registered(stream) => peek(stream),
+            Way::Lost => false,
+        }
+    }
+
     /// Writes `bytes` if the socket takes them at once, after what the peer already sent is read.
     pub(super) fn dismiss(self, bytes: &[u8]) {
         let mut scratch = [0; 4096];
@@ -163,6 +172,12 @@ impl AsyncWrite for Socket {
             _ => Pin::new(self.registered()?).poll_shutdown(cx),
         }
     }
+}
+
+/// Whether there is a byte to read of `socket`.
+pub(super) fn peek(socket: impl AsFd) -> bool {
+    let mut room = [MaybeUninit::uninit(); 1];
+    matches!(recv(socket, &mut room, RecvFlags::PEEK | RecvFlags::DONTWAIT), Ok(((came, _), _)) if !came.is_empty())
 }
 
 /// Enough for a usual request's head.

@@ -1,4 +1,4 @@
-//! A client of HTTP/2 that writes the very frames the test wants, right or wrong.
+//! One side of HTTP/2, mostly a client, that writes the very frames the test wants, right or wrong.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -116,6 +116,15 @@ impl Frames {
         }
         open.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         open.send(frame(SETTINGS, 0, 0, payload));
+        open
+    }
+
+    /// The upstream's side of a connection just accepted, with this setting (`identifier, value`) of its own.
+    #[track_caller]
+    pub(crate) fn accepted(mut stream: TcpStream, (identifier, value): (u16, u32)) -> Self {
+        stream.read_exact(&mut [0; 24]).expect("the preface");
+        let mut open = Self { stream, read: Vec::new() };
+        open.send(frame(SETTINGS, 0, 0, [&identifier.to_be_bytes()[..], &value.to_be_bytes()].concat()));
         open
     }
 

@@ -28,9 +28,17 @@ pub(in crate::proxy::server) struct Core {
     expects: bool,
     /// It never was told, and so may send the body or not.
     untold: bool,
+    /// The answer has begun: what is to be written is not the body's reader's to write.
+    answering: bool,
     /// The caller has sent all that it will.
     pub(super) ended: bool,
-    /// The task that serves the connection, where it waits for the end of the body.
+    /// Pieces of bodies read so far: a number that stands still when a body does.
+    pub(super) pieces: u32,
+    /// Whoever reads the body waits for more of it, and sees the caller leave.
+    reader_waits: bool,
+    /// The task that does, or last did.
+    reader: Option<Waker>,
+    /// The task that serves the connection, where it waits and the body is not over.
     driver: Option<Waker>,
     upgradable: bool,
     upgrade: Option<oneshot::Sender<Upgraded>>,
@@ -57,7 +65,11 @@ impl Core {
             reading: Reading::Done,
             expects: false,
             untold: false,
+            answering: false,
             ended: false,
+            pieces: 0,
+            reader_waits: false,
+            reader: None,
             driver: None,
             upgradable: false,
             upgrade: None,
@@ -74,12 +86,14 @@ impl Core {
             Length::Unknown => Reading::Unknown,
         };
         (self.expects, self.untold, self.upgradable) = (expects, false, upgradable);
+        (self.answering, self.reader_waits) = (false, false);
         self.request
     }
 
     /// The answer begins: from now on nothing else is written.
     pub(super) fn answers(&mut self) {
         self.untold = std::mem::take(&mut self.expects);
+        self.answering = true;
     }
 
     /// The request's answer is over, and with it whatever is left of its body.
@@ -88,6 +102,23 @@ impl Core {
         self.driver = None;
         if !self.is_read() {
             self.reading = Reading::Broken;
+        }
+        self.wake_reader();
+        self.reader = None;
+    }
+
+    /// Whether no more of the body comes, although it has not come to its end.
+    pub(super) fn is_broken(&self) -> bool {
+        matches!(self.reading, Reading::Broken | Reading::Unknown)
+    }
+
+    /// Nobody holds the body of the request `number` any more.
+    pub(in crate::proxy::server) fn forsake(&mut self, number: u32) {
+        if number == self.request && !self.is_read() {
+            self.reader_waits = false;
+            if let Some(driver) = self.driver.take() {
+                driver.wake();
+            }
         }
     }
 
@@ -101,8 +132,12 @@ impl Core {
         self.expects || self.untold
     }
 
-    /// Reads and forgets what is there of the body and small; whether it has come to its end.
+    /// Reads and forgets what is there of the body and small; whether it has come to its end. Only where nobody else holds
+    /// the body: to another reader it would look whole.
     pub(super) fn drain(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.is_read() {
+            return true;
+        }
         if self.is_untold() {
             return false;
         }
@@ -139,40 +174,62 @@ impl Core {
                     *left -= length as u64;
                     let piece = self.input.bytes().split_to(length).freeze();
                     if *left == 0 {
-                        self.done(cx);
+                        self.reading = Reading::Done;
                     }
+                    self.took(cx);
                     return Poll::Ready(Some(Ok(Frame::data(piece))));
                 }
                 Reading::Exact(left) => left.saturating_add(1),
                 Reading::Chunked(decoder) => match decoder.decode(self.input.bytes()) {
-                    Ok(Some(Piece::Data(piece))) => return Poll::Ready(Some(Ok(Frame::data(piece)))),
+                    Ok(Some(Piece::Data(piece))) => {
+                        self.took(cx);
+                        return Poll::Ready(Some(Ok(Frame::data(piece))));
+                    }
                     Ok(Some(Piece::End(trailers))) => {
-                        self.done(cx);
+                        self.reading = Reading::Done;
+                        self.took(cx);
                         return Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))));
                     }
                     Ok(None) => 0,
                     Err(error) => {
                         self.reading = Reading::Broken;
+                        self.took(cx);
                         return Poll::Ready(Some(Err(InboundError::Malformed(error))));
                     }
                 },
             };
             if std::mem::take(&mut self.expects) {
                 self.output.flat().extend_from_slice(CONTINUE);
-                // What the socket does not take now goes out before the answer.
-                if let Poll::Ready(Err(error)) = self.poll_flush(cx) {
-                    self.reading = Reading::Broken;
-                    return Poll::Ready(Some(Err(InboundError::Io(error))));
-                }
             }
-            match std::task::ready!(self.poll_fill(cx, wanted)) {
+            // What the socket did not take when it was written goes out here, as the caller may be waiting for it: whoever
+            // the socket tells that there is room may be this task.
+            if !self.answering
+                && !self.output.is_done()
+                && let Poll::Ready(Err(error)) = self.poll_flush(cx)
+            {
+                self.reading = Reading::Broken;
+                self.took(cx);
+                return Poll::Ready(Some(Err(InboundError::Io(error))));
+            }
+            let Poll::Ready(read) = self.poll_fill(cx, wanted) else {
+                self.reader_waits = true;
+                match &mut self.reader {
+                    Some(known) => known.clone_from(cx.waker()),
+                    none => *none = Some(cx.waker().clone()),
+                }
+                return Poll::Pending;
+            };
+            self.reader_waits = false;
+            match read {
                 Ok(0) => {
                     self.reading = Reading::Broken;
+                    self.took(cx);
                     return Poll::Ready(Some(Err(InboundError::Closed)));
                 }
                 Ok(_) => {}
                 Err(error) => {
                     self.reading = Reading::Broken;
+                    self.took(cx);
                     return Poll::Ready(Some(Err(InboundError::Io(error))));
                 }
             }
@@ -215,7 +272,13 @@ impl Core {
 
     /// Takes the socket out: whoever still holds on to the body has lost it.
     pub(super) fn take(&mut self) -> Option<(Transport, Place)> {
+        self.wake_reader();
         self.transport.take()
+    }
+
+    /// Whether the caller has sent something that was not read; asks the kernel.
+    pub(super) fn has_unread(&self) -> bool {
+        self.transport.as_ref().is_some_and(|(transport, _)| transport.has_unread())
     }
 
     /// Waits for something to read, without reading it.
@@ -248,29 +311,41 @@ impl Core {
     /// `most` bytes it waits in the kernel.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<()> {
         if !self.is_read() {
-            // The body's reader sees it; this task learns when the body is over.
+            // The socket tells one task only that there is something to read. This one learns from the body's reader when
+            // that has taken something, and then looks again who is to watch.
             match &mut self.driver {
                 Some(known) => known.clone_from(cx.waker()),
                 none => *none = Some(cx.waker().clone()),
             }
-            return Poll::Pending;
+            // Who waits for more of the body sees the caller leave. Who was never told to send it may never do.
+            if self.reader_waits && !self.untold {
+                return Poll::Pending;
+            }
         }
         while self.input.len() < most {
             let Some((transport, _)) = &mut self.transport else { return Poll::Ready(()) };
             std::task::ready!(transport.poll_watch(cx));
             match std::task::ready!(self.poll_fill(cx, 0)) {
                 Ok(0) | Err(_) => return Poll::Ready(()),
-                Ok(_) => {}
+                Ok(_) => self.wake_reader(),
             }
         }
         Poll::Pending
     }
 
-    fn done(&mut self, cx: &Context<'_>) {
-        self.reading = Reading::Done;
-        if let Some(driver) = self.driver.take()
-            && !driver.will_wake(cx.waker())
+    /// Tells the body's reader, if it waits, that it need not. Its task may be this one, and is then to run again, too.
+    fn wake_reader(&mut self) {
+        if std::mem::take(&mut self.reader_waits)
+            && let Some(reader) = &self.reader
         {
+            reader.wake_by_ref();
+        }
+    }
+
+    /// The body's reader has got on: the task that serves the connection has to look again.
+    fn took(&mut self, cx: &Context<'_>) {
+        self.pieces = self.pieces.wrapping_add(1);
+        if let Some(driver) = self.driver.take_if(|driver| !driver.will_wake(cx.waker())) {
             driver.wake();
         }
     }

@@ -72,7 +72,7 @@ pub(super) fn serve<H: Handler>(opened: Opened, served: Served<H>, task: Task) -
                 return Box::pin(connection.end(stop)).await;
             }
             if !connection.rest().await {
-                return;
+                return Box::pin(connection.end(Stop::Done)).await;
             }
         }
     }
@@ -175,7 +175,7 @@ impl<H: Handler> Connection<H> {
 
     /// The connection waits for a head, of which something was `heard` or not: ready when that has lasted too long.
     fn poll_time(&mut self, cx: &mut Context<'_>, heard: bool) -> Poll<Stop> {
-        let waits = if heard || self.fresh { Waits::Head } else { Waits::Idle };
+        let waits = if heard || (self.fresh && !self.draining) { Waits::Head } else { Waits::Idle };
         if waits != self.waits {
             self.waits = waits;
             if self.wait(waits) {
@@ -187,6 +187,7 @@ impl<H: Handler> Connection<H> {
             if !heard {
                 // What is not under way yet has not long to begin.
                 self.keep_no_longer();
+                self.waits = Waits::Idle;
                 self.deadline.reset(self.task.worker().grace());
             }
         }
@@ -232,10 +233,10 @@ impl<H: Handler> Connection<H> {
         let number = self.core.borrow_mut().begin(body, expects, version == Version::HTTP_11);
         let request = Request::from_parts(parts, Inbound::http1(Rc::clone(&self.core), number));
         let response = self.answer(request).await.ok_or(Stop::Done)?;
-        let persists = persists && !self.task.worker().is_draining() && self.may_go_on().await;
-        let asked = Asked { version, head, persists };
+        let goes_on = persists && !self.task.worker().is_draining() && self.may_go_on().await;
+        let asked = Asked { version, head, persists: goes_on };
         let plan = self.send(response, asked).await?;
-        self.finish(&plan).await
+        self.finish(&plan, persists).await
     }
 
     /// Has the request answered; `None`: the caller has gone.
@@ -338,8 +339,8 @@ impl<H: Handler> Connection<H> {
         }
     }
 
-    /// After an answer: whether the connection goes on.
-    async fn finish(&mut self, plan: &Plan) -> Result<(), Stop> {
+    /// After an answer: whether the connection goes on, which its caller `wanted` or not.
+    async fn finish(&mut self, plan: &Plan, wanted: bool) -> Result<(), Stop> {
         if plan.broken {
             self.core.borrow_mut().finish();
             return Err(if plan.ends_with_connection() { Stop::Broken } else { Stop::Done });
@@ -349,18 +350,44 @@ impl<H: Handler> Connection<H> {
             return Err(Stop::Done);
         }
         let read = match plan.persists {
-            true => std::future::poll_fn(|cx| Poll::Ready(self.core.borrow_mut().drain(cx))).await,
+            true if self.core.borrow().is_read() => true,
+            true => self.body_ends().await,
             false => self.core.borrow().is_read(),
         };
         let mut core = self.core.borrow_mut();
         core.finish();
         match (plan.persists, read) {
             (true, true) => Ok(()),
-            // What came behind the last request is not heeded, but it is there.
-            (false, true) if core.input.is_empty() => Err(Stop::Done),
             _ if core.ended => Err(Stop::Done),
+            // What came behind the last request is not heeded, but it is there, perhaps in the kernel only. A caller that
+            // said itself that this is its last sends nothing more.
+            (false, true) if core.input.is_empty() && !(wanted && core.has_unread()) => Err(Stop::Done),
             _ => Err(Stop::Linger),
         }
+    }
+
+    /// After an answer that came before the request's body was read: whether the body comes to its end. As long as
+    /// somebody else holds on to it, as an upstream does that answered early and reads on, it is theirs to read.
+    async fn body_ends(&mut self) -> bool {
+        let Self { core: shared, deadline, served, limits, .. } = self;
+        let mut seen = None;
+        std::future::poll_fn(|cx| {
+            let mut core = shared.borrow_mut();
+            if core.is_read() {
+                return Poll::Ready(true);
+            }
+            if Rc::strong_count(shared) == 1 {
+                return Poll::Ready(core.drain(cx));
+            }
+            if core.is_broken() || core.poll_gone(cx, limits.bytes).is_ready() {
+                return Poll::Ready(false);
+            }
+            if seen.replace(core.pieces) != Some(core.pieces) {
+                deadline.reset(served.settings.body_idle);
+            }
+            deadline.poll_passed(cx).map(|()| false)
+        })
+        .await
     }
 
     /// Waits, without memory, for the next request to begin; `false`: the connection is to be closed.
