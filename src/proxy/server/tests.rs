@@ -476,6 +476,25 @@ fn a_drain_finishes_what_is_under_way_and_then_ends() {
 }
 
 #[test]
+fn what_came_behind_the_last_answer_of_a_drain_does_not_take_that_back() {
+    for round in 0..20 {
+        let server = start(Settings::default());
+        let mut held = server.connect();
+        held.write_all(b"GET /hold HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+        server.await_held(1);
+        server.workers.drain(whole(DEADLINE));
+        wait_until("nobody listens", || TcpStream::connect(server.address).is_err());
+        held.write_all(b"GET /behind HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+        server.handler.released.add_permits(1);
+        let mut answer = String::new();
+        held.read_to_string(&mut answer).expect("an end in order, no reset");
+        assert!(answer.contains("connection: close") && answer.ends_with("held"), "round {round}: {answer:?}");
+        drop(held);
+        server.workers.join();
+    }
+}
+
+#[test]
 fn a_drain_that_runs_out_of_time_cuts_off() {
     let server = start(Settings::default());
     let mut held = server.connect();
