@@ -68,8 +68,12 @@ async fn all_or_none<S: Store>(store: &Arc<S>, seed: u64) {
     let mut requests = Vec::new();
     for _ in 0..300 {
         let caller = random.u8(..20);
-        let picked: Vec<(usize, u64)> =
-            (0..4).filter_map(|index| random.bool().then(|| (index, random.u64(1..=3)))).collect();
+        let mut picked: Vec<(usize, u64)> = Vec::new();
+        for index in 0..4 {
+            if random.bool() {
+                picked.push((index, random.u64(1..=3)));
+            }
+        }
         if picked.is_empty() {
             continue;
         }
@@ -78,7 +82,7 @@ async fn all_or_none<S: Store>(store: &Arc<S>, seed: u64) {
             let own = [caller];
             let claim = |&(index, cost): &(usize, u64)| {
                 let key = if index == 3 { &own[..] } else { b"all" };
-                Claim { limit: &*limits[index], key, cost, enforced: true }
+                Claim { limit: &limits[index], key, cost, enforced: true }
             };
             let claims: Vec<Claim<'_>> = picked.iter().map(claim).collect();
             let granted = store.draw(&claims).await.unwrap().granted;

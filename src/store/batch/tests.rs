@@ -167,6 +167,7 @@ async fn peeks(shared: &Shared) {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "how long a thread sleeps is real time")]
 fn a_lane_that_gathers_goes_on_when_enough_are_queued_or_its_time_is_over() {
     let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
     shared.lanes_up.store(1, Ordering::Relaxed);
