@@ -64,6 +64,7 @@ fn requests_are_held_until_they_are_due_in_order_and_refused_beyond_the_longest_
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the worker's wheel turns in real time")]
 fn who_leaves_while_held_gives_the_place_back_if_nobody_waits_behind() {
     let upstream = Upstream::hello();
     let gateway = shaped(&upstream);
