@@ -6,7 +6,7 @@ use super::calendar::Calendar;
 use super::quota::QuotaError;
 use super::time::Micros;
 
-/// What the file says of one limit, before it is known to be representable. [`Algorithm::new`] checks it.
+/// What the file says of one limit, before it is known to be representable. [`Algorithm::new`](super::Algorithm::new) checks it.
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// Which algorithm.
