@@ -60,6 +60,14 @@ pub enum Verdict {
     },
 }
 
+impl Verdict {
+    /// Whether the bucket can pay.
+    #[inline(always)]
+    pub const fn is_allow(self) -> bool {
+        matches!(self, Self::Allow { .. })
+    }
+}
+
 impl<S> From<&Judged<S>> for Verdict {
     fn from(judged: &Judged<S>) -> Self {
         match judged {

@@ -32,6 +32,7 @@ pub use carry::{Carried, Carry, CarryReport};
 pub use snapshot::SnapshotError;
 
 use hash::Seed;
+use packed::View;
 use table::{Moving, Slot, Table};
 
 /// Buckets in the process, for the limits of one compiled policy.
@@ -128,8 +129,29 @@ impl LocalStore {
     /// Draws from buckets of which nothing is known.
     #[inline(never)]
     fn draw_any(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
+        if let Some(refusal) = self.refused(claims, now) {
+            return refusal;
+        }
         let mut bound = self.bind(claims.iter().map(|claim| (claim.limit.index, claim.key)));
         draw_locked(&mut bound, claims, now)
+    }
+
+    /// The refusal, if that is what it is and can be told without a lock: of buckets of one word each.
+    fn refused(&self, claims: &[Claim<'_>], now: Timestamp) -> Option<Draw> {
+        let mut views: SmallVec<[View; 4]> = SmallVec::with_capacity(claims.len());
+        let mut granted = true;
+        for Claim { limit, key, cost, enforced } in claims {
+            let view = self.tables[limit.index].view(self.seed.tag(key), *cost, now)?;
+            granted &= !enforced || view.standing.verdict.is_allow();
+            views.push(view);
+        }
+        if granted {
+            return None;
+        }
+        for (claim, view) in claims.iter().zip(&views) {
+            self.tables[claim.limit.index].count(view);
+        }
+        Some(Draw { granted, standings: views.iter().map(|view| view.standing).collect() })
     }
 
     /// Corrects earlier grants, at `now`.
@@ -193,7 +215,7 @@ fn draw_locked(bound: &mut [Bound<'_>], claims: &[Claim<'_>], now: Timestamp) ->
     let mut verdicts: SmallVec<[Verdict; 4]> = SmallVec::with_capacity(claims.len());
     for (claim, slot) in claims.iter().zip(&mut slots) {
         let verdict = slot.judge(claim.cost, now);
-        granted &= !claim.enforced || matches!(verdict, Verdict::Allow { .. });
+        granted &= !claim.enforced || verdict.is_allow();
         verdicts.push(verdict);
     }
     let answer = |(slot, verdict): (&mut Slot<'_>, Verdict)| {
@@ -244,12 +266,8 @@ fn keeps_floors(limit: &Limit, limits: &[Arc<Limit>]) -> bool {
 /// The answer to a single claim, written where it is wanted: a copy would read it before it is there.
 #[inline(always)]
 fn alone(enforced: bool, standing: Standing) -> Draw {
-    let granted = !enforced || is_allow(&standing);
+    let granted = !enforced || standing.verdict.is_allow();
     let mut standings = SmallVec::new();
     standings.push(standing);
     Draw { granted, standings }
-}
-
-fn is_allow(standing: &Standing) -> bool {
-    matches!(standing.verdict, Verdict::Allow { .. })
 }

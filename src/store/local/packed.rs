@@ -95,7 +95,7 @@ impl PackedTable {
         let ticks = self.packed.ticks(now);
         let (line, seen) = self.peek(tag)?;
         match self.judge_plain(seen.arrival(), cost, ticks) {
-            Err(Refused { retry_after }) if self.is_certain(seen) => {
+            Err(Refused { retry_after }) => {
                 let report = self.packed.plain_report(seen.arrival(), ticks);
                 Some(Standing::new(Verdict::Deny { retry_after }, report))
             }
@@ -132,15 +132,44 @@ impl PackedTable {
         beyond.peek(tag).map(|seen| (beyond, seen))
     }
 
-    /// Whether what was seen owes no more than the bucket does: with floors a newcomer may owe less than the tenant
-    /// before, whose arrival time a reader may take for its own while the newcomer is at work.
-    #[inline(always)]
-    fn is_certain(&self, seen: Seen) -> bool {
-        self.floors.is_none() || !seen.is_locked()
+    /// How a bucket stands and what it would answer, read without a lock: if that is a refusal, it is one. `None`: it has moved,
+    /// or may do so.
+    pub(crate) fn view(&self, tag: u64, cost: u64, now: Timestamp) -> Option<View> {
+        // A set that was never touched is not marked as moved before somebody comes who locks it.
+        if self.closing.load(Ordering::SeqCst) {
+            return None;
+        }
+        let line = self.line(tag);
+        // Before the tags: at some moment between, the key was not there and the floor no lower.
+        let floor = self.floors.as_ref().map(|floors| floors[line / LINES].load(Ordering::Acquire));
+        let (word, known) = match self.peek(tag) {
+            Some((_, seen)) => (seen.arrival(), true),
+            None => {
+                let least = self.sets.of_line(line).least()?;
+                (floor.unwrap_or(least).max(self.birth.load(Ordering::Relaxed)), false)
+            }
+        };
+        let ticks = self.packed.ticks(now);
+        let judged = self.judge(word, cost, ticks);
+        Some(View {
+            standing: Standing::new(Verdict::from(&judged), self.packed.report(word, ticks)),
+            inherits: !known && judged.is_err() && word > ticks,
+        })
+    }
+
+    /// Counts a refusal by what [`PackedTable::view`] showed.
+    pub(crate) fn count(&self, refused: &View) {
+        if refused.inherits {
+            self.inherited_refusals.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Draws from one bucket; `None`: it has moved.
     pub(crate) fn draw(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
+        if let Some(view) = self.view(tag, cost, now).filter(|view| !view.standing.verdict.is_allow()) {
+            self.count(&view);
+            return Some(view.standing);
+        }
         let mut slot = self.lock(tag, now)?;
         let verdict = slot.judge(cost);
         slot.commit();
@@ -328,6 +357,14 @@ pub(crate) fn span(index: usize, places: usize) -> (u64, u64) {
     ((index << 64).div_ceil(places) as u64, (((index + 1) << 64).div_ceil(places) - 1) as u64)
 }
 
+/// A bucket as it was seen without a lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View {
+    pub(crate) standing: Standing,
+    /// Whether it is refused for a debt that it would have to inherit.
+    inherits: bool,
+}
+
 /// Where a bucket of a table that [is plain](PackedTable::is_plain) belongs, and when.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Site<'t> {
@@ -338,7 +375,7 @@ pub(crate) struct Site<'t> {
 }
 
 impl Site<'_> {
-    /// The bucket as it stands, read without a lock, if it is known and unlocked; whether it is. See [`Line::scan`].
+    /// The bucket as it stands, read without a lock, if it is known; whether it is. See [`Line::scan`].
     #[inline(always)]
     pub(crate) fn scan(&mut self) -> (bool, Seen) {
         let (found, seen) = self.line.scan(self.tag);
@@ -455,6 +492,9 @@ impl PackedSlot<'_> {
     fn write(&mut self, word: u64) {
         if !self.known {
             let forgotten = self.set.arrival(self.place);
+            if forgotten != self.word {
+                self.set.inherit(self.place, self.word);
+            }
             if forgotten > self.ticks {
                 self.table.evictions.fetch_add(1, Ordering::Relaxed);
             }

@@ -12,9 +12,14 @@
 //! set's lock alone keeps newcomers away; who holds a slot's keeps grants away. Every change of an arrival time is a
 //! compare-and-exchange of its word, or made under the slot's lock.
 //!
-//! *Reading.* A reader finds its tag, reads the slot's word, and finds the tag again. If the word was not locked, the
-//! arrival time is that tag's: what a newcomer writes, it writes after locking, so whoever reads its tag reads a word
-//! that was locked or a later one. If it was, the arrival time may be that of the tenant before.
+//! *Reading.* A reader finds its tag, reads the slot's word, and finds the tag again. The arrival time is that tag's, and if the
+//! word is locked the one before the change that is being made: a newcomer puts what it inherits into the word, locked,
+//! before its tag. So whoever must be refused by what he reads is refused rightly, as of a moment while he read, and waits for
+//! nobody. (The tenant before may read what the newcomer inherits: it is being forgotten, and would inherit no less.)
+//!
+//! *Reading as a newcomer.* Who is not there would inherit the least debt of all eight slots, or the set's floor. Debts of which
+//! none shrinks, and floors, only grow: the least that was read is no more than what would have to be inherited
+//! ([`Set::least`]). Where arrival times may shrink the floor counts, and is read before the tags.
 //!
 //! *Granting in one step.* Where arrival times only grow, [`Line::advance`] exchanges the word that was read, unlocked,
 //! for the next. No newcomer can have come in between: it would have left more than was read, for it inherits and adds.
@@ -84,16 +89,16 @@ impl Seen {
         self.word & ARRIVAL
     }
 
-    /// Whether it was locked: then the arrival time may be that of the slot's tenant before.
+    /// Whether there is nothing here any more: it has moved.
     #[inline(always)]
-    pub(crate) fn is_locked(self) -> bool {
-        self.word & LOCK != 0
+    pub(crate) fn is_moved(self) -> bool {
+        self.word == MOVED
     }
 
     /// Whether it may be changed without the set's lock: not in a set that a mover passes by ([`Set::is_untouched`]).
     #[inline(always)]
     fn is_open(self) -> bool {
-        !self.is_locked() && self.word != 0
+        self.word & LOCK == 0 && self.word != 0
     }
 }
 
@@ -109,11 +114,13 @@ impl<'t, W: LockWord> Line<'t, W> {
         let slot = find(self.0, tag)?;
         let word = self.0[HERE + slot].load(Ordering::Acquire);
         let same = self.0[slot].load(Ordering::Relaxed) == tag;
-        (same && word != MOVED).then_some(Seen { slot, word })
+        let seen = Seen { slot, word };
+        (same && !seen.is_moved()).then_some(seen)
     }
 
     /// As [`Line::peek`], without a branch before the line is here: what follows does not depend on a guess that may turn
-    /// out wrong, and neither does the line of the next set. Whether the slot is here and unlocked, and as what it was seen.
+    /// out wrong, and neither does the line of the next set. Whether the slot is here, and as what it was seen: what has
+    /// moved counts as here, and refuses whatever is asked of it.
     #[inline(always)]
     pub(crate) fn scan(&self, tag: u64) -> (bool, Seen) {
         let is = |slot: usize| u32::from(self.0[slot].load(Ordering::Acquire) == tag) << slot;
@@ -121,8 +128,7 @@ impl<'t, W: LockWord> Line<'t, W> {
         let slot = found.trailing_zeros() as usize % HERE;
         let seen = Seen { slot, word: self.0[HERE + slot].load(Ordering::Acquire) };
         let same = self.0[slot].load(Ordering::Relaxed) == tag;
-        // What has moved is locked.
-        (same & !seen.is_locked(), seen)
+        (same, seen)
     }
 
     /// Moves the arrival time of the slot on to `next`, if nobody did since; whether that was so. Only in a table whose
@@ -195,6 +201,19 @@ impl<'t, W: LockWord> Set<'t, W> {
             return None;
         }
         Some(set)
+    }
+
+    /// The smallest arrival time, read without a lock; `None`: it has moved.
+    pub(crate) fn least(&self) -> Option<u64> {
+        let mut least = MOVED;
+        for slot in 0..SLOTS {
+            let word = arrival_of(self.lines, slot).load(Ordering::Acquire);
+            if word == MOVED {
+                return None;
+            }
+            least = least.min(word & ARRIVAL);
+        }
+        Some(least)
     }
 
     /// Whether nothing was ever written here: read without the lock, slot 0 before the others because its word tells of a
@@ -298,6 +317,16 @@ impl<W: LockWord> Locked<'_, W> {
             self.held |= bit(slot);
         }
         held
+    }
+
+    /// Puts what a newcomer inherits into the slot that it holds, before its tag is [written](Locked::write) there: who finds the
+    /// tag is to find no debt of the tenant before.
+    #[inline]
+    pub(crate) fn inherit(&mut self, slot: usize, arrival: u64) {
+        if slot == 0 {
+            self.first = arrival;
+        }
+        arrival_of(self.lines, slot).store(arrival | LOCK, Ordering::Release);
     }
 
     /// Writes a slot that is held, and holds it no longer.

@@ -8,7 +8,7 @@ use crate::limit::packed::Packed;
 use crate::limit::{Algorithm, Change, Limit, Standing, Timestamp, Verdict};
 
 use super::Tally;
-use super::packed::{PackedSlot, PackedTable};
+use super::packed::{PackedSlot, PackedTable, View};
 use super::wide::{WideSlot, WideTable};
 
 /// The buckets of one limit.
@@ -134,6 +134,21 @@ impl Table {
         match &self.form {
             Form::Packed(packed) => packed.draw_known(tag, cost, now),
             Form::Wide(_) => None,
+        }
+    }
+
+    /// How a bucket stands, read without a lock, see [`PackedTable::view`]; `None`: that takes a lock.
+    pub(crate) fn view(&self, tag: u64, cost: u64, now: Timestamp) -> Option<View> {
+        match &self.form {
+            Form::Packed(packed) => packed.view(tag, cost, now),
+            Form::Wide(_) => None,
+        }
+    }
+
+    /// Counts a refusal by what [`Table::view`] showed.
+    pub(crate) fn count(&self, refused: &View) {
+        if let Form::Packed(packed) = &self.form {
+            packed.count(refused);
         }
     }
 

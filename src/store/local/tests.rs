@@ -291,6 +291,84 @@ fn several_buckets_answer_as_locked_ones_do() {
     }
 }
 
+/// What `call` comes to on a thread of its own, within ten seconds; `None`: it waits for something. Then `release` lets it go.
+fn without_waiting<T: Send>(call: impl FnOnce() -> T + Send, release: impl FnOnce()) -> Option<T> {
+    std::thread::scope(|scope| {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        scope.spawn(move || sender.send(call()));
+        let answer = receiver.recv_timeout(std::time::Duration::from_secs(10)).ok();
+        release();
+        answer
+    })
+}
+
+/// A refusal comes although the slots of all buckets are locked, and a newcomer's although the sets are.
+#[test]
+fn a_refusal_waits_for_no_lock() {
+    for refundable in [false, true] {
+        // Five limits are more than the short ways take.
+        for count in [1, 2, 3, 4, 5] {
+            let make = |index: usize| {
+                let terms = terms(Kind::TokenBucket, 1, Micros::from_secs(86_400), if index == 0 { 1 } else { 9 });
+                Arc::new(Limit {
+                    refundable,
+                    ..limit(index, &format!("limit {index}"), &terms, 128 + 8 * usize::from(refundable))
+                })
+            };
+            let limits: Vec<_> = (0..count).map(make).collect();
+            let store = store(&limits);
+            let claims: Vec<_> = limits.iter().map(|limit| claim(limit, b"k")).collect();
+            assert!(store.draw_at(&claims, START).granted);
+            let expected = store.draw_at(&claims, START);
+            assert!(!expected.granted);
+            let plain = |index: usize| store.tables[index].plain().expect("one word each");
+            let elapsed = plain(0).elapsed(START);
+            let sites: Vec<_> = (0..count)
+                .map(|index| {
+                    let mut site = plain(index).site(store.seed.tag(b"k"), elapsed);
+                    let (found, seen) = site.scan();
+                    assert!(found && site.hold(seen), "nobody else is here");
+                    (site, seen)
+                })
+                .collect();
+            let known = without_waiting(
+                || store.draw_at(&claims, START),
+                || sites.iter().for_each(|(site, seen)| site.release(*seen, seen.arrival())),
+            );
+            assert_eq!(known.as_ref(), Some(&expected), "{count} limits, refundable: {refundable}");
+
+            // The one set there is gets full of keys that have nothing left, so that every newcomer inherits that.
+            for number in 0..9u8 {
+                let key = [number];
+                let first: Vec<_> = limits.iter().map(|limit| claim(limit, &key)).collect();
+                store.draw_at(&first[..1], START);
+            }
+            let others: Vec<_> = limits.iter().map(|limit| claim(limit, b"other")).collect();
+            let before = store.tally(0).inherited_refusals;
+            let sets: Vec<_> = (0..count).map(|index| plain(index).lock(store.seed.tag(b"k"), START)).collect();
+            let newcomer = without_waiting(|| store.draw_at(&others, START), || drop(sets)).expect("refused at once");
+            assert!(!newcomer.granted, "{count} limits, refundable: {refundable}");
+            assert_eq!(store.tally(0).inherited_refusals, before + 1);
+        }
+    }
+}
+
+/// One that can never pass, for a known key and a new one.
+#[test]
+fn a_cost_beyond_the_burst_is_refused_without_a_lock_and_forgets_nobody() {
+    let limits = [bucket(0, "a", 1, 60, 5), bucket(1, "b", 1, 60, 9)];
+    let store = store(&limits);
+    let claims = |cost| limits.iter().map(|limit| Claim { cost, ..claim(limit, b"k") }).collect::<Vec<_>>();
+    for known in [false, true] {
+        let set = store.tables[0].plain().expect("one word each").lock(store.seed.tag(b"k"), START);
+        let refused = without_waiting(|| store.draw_at(&claims(6), START), || drop(set)).expect("refused at once");
+        assert!(!refused.granted);
+        assert_eq!(refused.standings[0].verdict, Verdict::Deny { retry_after: None });
+        assert_eq!(refused.standings[1].remaining, if known { 8 } else { 9 });
+        assert!(known || store.draw_at(&claims(1), START).granted);
+    }
+}
+
 #[test]
 fn reloads_under_load_neither_lose_a_charge_nor_mint_a_token() {
     // Packed to packed, to another size, to wide (the odd rate) and back.

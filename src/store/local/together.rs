@@ -1,11 +1,12 @@
 //! The common case of several limits: every bucket is one word long.
 //!
 //! *Known buckets.* They are looked up in all sets without a branch in between, so that the ways of the cache lines from
-//! memory overlap. All are judged without a lock; a refusal ends here. Otherwise each slot is locked, and if nobody came in
-//! between, what was worked out is written: no set is searched twice. No lock is waited for with another one held, so
-//! their order does not matter.
+//! memory overlap. All are judged without a lock, locked or not; a refusal ends here. Otherwise each slot is locked, and if
+//! nobody came in between, what was worked out is written: no set is searched twice. No lock is waited for with another one
+//! held, so their order does not matter.
 //!
-//! *New buckets* need their sets' locks, which are waited for: in the order of the tables.
+//! *New buckets* are looked at as well before anything is locked, so that a refusal never waits. A grant needs their sets'
+//! locks, which are waited for: in the order of the tables.
 //!
 //! There are to be few instructions to it, so that the next request's lines are asked for while this one's are still on their
 //! way, and what is worked out is to stay in registers: hence each place is spelled out. (An answer that is moved is read in
@@ -69,7 +70,7 @@ impl LocalStore {
         let mut granted = true;
         each!(place in N {
             let (verdict, next) = sites[place].judge(seen[place], claims[place].cost);
-            granted &= !claims[place].enforced | is_allow(verdict);
+            granted &= !claims[place].enforced | verdict.is_allow();
             verdicts[place] = verdict;
             arrivals[place] = next;
         });
@@ -84,16 +85,26 @@ impl LocalStore {
             });
             each!(place in N { sites[place].release(seen[place], arrivals[place]); });
         } else {
-            each!(place in N { arrivals[place] = seen[place].arrival(); });
+            let mut moved = false;
+            each!(place in N {
+                moved |= seen[place].is_moved();
+                arrivals[place] = seen[place].arrival();
+            });
+            if moved {
+                return self.draw_any(claims, now);
+            }
         }
         let mut standings = [NOBODYS; 4];
         each!(place in N { standings[place] = sites[place].standing(verdicts[place], arrivals[place]); });
         Draw { granted, standings: SmallVec::from_buf_and_len(standings, N) }
     }
 
-    /// The same, of which some are not known or not unlocked.
+    /// The same, of which some are not known.
     #[inline(never)]
     fn draw_in_sets<const N: usize>(&self, tag: u64, claims: &[Claim<'_>; N], now: Timestamp) -> Draw {
+        if let Some(refusal) = self.refused(claims, now) {
+            return refusal;
+        }
         if !claims.is_sorted_by_key(|claim| self.tables[claim.limit.index].order) {
             return self.draw_any(claims, now);
         }
@@ -111,7 +122,7 @@ impl LocalStore {
         let mut granted = true;
         for (place, slot) in slots.iter_mut().flatten().enumerate() {
             verdicts[place] = slot.judge(claims[place].cost);
-            granted &= !claims[place].enforced | is_allow(verdicts[place]);
+            granted &= !claims[place].enforced | verdicts[place].is_allow();
         }
         let mut standings = SmallVec::new();
         for (slot, verdict) in slots.iter_mut().flatten().zip(verdicts) {
@@ -148,8 +159,3 @@ const NOBODYS: Standing = Standing {
     reset: Micros::ZERO,
     effective: Micros::ZERO,
 };
-
-#[inline(always)]
-fn is_allow(verdict: Verdict) -> bool {
-    matches!(verdict, Verdict::Allow { .. })
-}
