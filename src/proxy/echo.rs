@@ -26,6 +26,8 @@ pub fn answer(
     let (head, body) = request.into_parts();
     let with_body = !body.is_end_stream() && head.method != Method::HEAD;
     let mut response = if with_body {
+        // The answer's head does not wait for the body, so its caller must not wait to be asked for it either.
+        body.want();
         let left = most.unwrap_or(u64::MAX);
         Response::new(ResponseBody::Echo(EchoBody { incoming: body, left, idle: Expiry::after_micros(idle), received }))
     } else {

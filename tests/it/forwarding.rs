@@ -71,6 +71,21 @@ fn the_echo_answers_by_itself() {
     assert!(answer.text().contains("/hello"), "{}", answer.text());
 }
 
+#[test]
+fn the_echo_asks_for_a_body_whose_caller_waits_to_be_asked() {
+    let gateway = Gateway::start("[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n");
+    let mut connection = gateway.connect();
+    for _ in 0..2 {
+        connection.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
+        assert_eq!(connection.interim(), 100);
+        connection.send("hello");
+        assert_eq!(connection.answer("POST").text(), "hello");
+    }
+    // What is not wanted is not asked for.
+    connection.send("HEAD / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
+    assert_eq!(connection.interim(), 200);
+}
+
 pub(crate) fn open(upstream: &Upstream) -> String {
     format!("[[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\n", upstream.url())
 }

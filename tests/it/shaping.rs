@@ -63,19 +63,21 @@ fn requests_are_held_until_they_are_due_in_order_and_refused_beyond_the_longest_
     assert_eq!(paths(&upstream), ["/first", "/second", "/third", "/fourth"]);
 }
 
-#[test]
-#[expect(clippy::disallowed_methods, reason = "the worker's wheel turns in real time")]
-fn who_leaves_while_held_gives_the_place_back_if_nobody_waits_behind() {
-    let upstream = Upstream::hello();
-    let gateway = shaped(&upstream);
+/// A caller that is held behind another sends `head` and leaves: its place is the next one's, as soon as it is seen to have
+/// gone, and it is never sent on.
+fn leaves_while_held(gateway: &Gateway, upstream: &Upstream, head: &str) {
     assert_eq!(gateway.get("/first").status, 200);
-    let (mut second, third) = (held(&gateway, "/second"), held(&gateway, "/third"));
+    let mut second = held(gateway, "/second");
+    let before = decided(gateway);
+    let mut third = gateway.connect();
+    third.send(head);
+    eventually("it is decided", || decided(gateway) != before);
+    assert_eq!(decided(gateway)[0], before[0] + 1, "held");
     assert_eq!(gateway.get("/fourth").status, 429);
     drop(third);
-    // The third's place, as soon as it is seen to have gone; until then there is none.
     let mut fourth = gateway.connect();
     eventually("the place is free", || {
-        let admitted = sent(&gateway, &mut fourth, "/fourth");
+        let admitted = sent(gateway, &mut fourth, "/fourth");
         if !admitted {
             assert_eq!(fourth.answer("GET").status, 429);
         }
@@ -85,7 +87,15 @@ fn who_leaves_while_held_gives_the_place_back_if_nobody_waits_behind() {
     assert_eq!(second.answer("GET").status, 200);
     gateway.advance(Duration::from_millis(100));
     assert_eq!(fourth.answer("GET").status, 200);
-    assert_eq!(paths(&upstream), ["/first", "/second", "/fourth"], "who left is never sent on");
+    assert_eq!(paths(upstream), ["/first", "/second", "/fourth"], "who left is never sent on");
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the worker's wheel turns in real time")]
+fn who_leaves_while_held_gives_the_place_back_if_nobody_waits_behind() {
+    let upstream = Upstream::hello();
+    let gateway = shaped(&upstream);
+    leaves_while_held(&gateway, &upstream, "GET /third HTTP/1.1\r\nHost: x\r\n\r\n");
 
     gateway.advance(Duration::from_secs(1));
     assert_eq!(gateway.get("/a").status, 200);
@@ -106,27 +116,7 @@ fn who_leaves_in_the_middle_of_a_body_that_nobody_reads_yet_is_seen_to_leave() {
     for begun in ["Content-Length: 10\r\n\r\npart", "Transfer-Encoding: chunked\r\n\r\n4\r\npart\r\n"] {
         let upstream = Upstream::hello();
         let gateway = shaped(&upstream);
-        assert_eq!(gateway.get("/first").status, 200);
-        let mut second = held(&gateway, "/second");
-        let before = decided(&gateway);
-        let mut third = gateway.connect();
-        third.send(format!("POST /third HTTP/1.1\r\nHost: x\r\n{begun}"));
-        eventually("it is decided", || decided(&gateway) != before);
-        assert_eq!(decided(&gateway)[0], before[0] + 1, "held");
-        drop(third);
-        let mut fourth = gateway.connect();
-        eventually("the place is free", || {
-            let admitted = sent(&gateway, &mut fourth, "/fourth");
-            if !admitted {
-                assert_eq!(fourth.answer("GET").status, 429);
-            }
-            admitted
-        });
-        gateway.advance(Duration::from_millis(100));
-        assert_eq!(second.answer("GET").status, 200);
-        gateway.advance(Duration::from_millis(100));
-        assert_eq!(fourth.answer("GET").status, 200);
-        assert_eq!(paths(&upstream), ["/first", "/second", "/fourth"], "who left is never sent on");
+        leaves_while_held(&gateway, &upstream, &format!("POST /third HTTP/1.1\r\nHost: x\r\n{begun}"));
     }
 }
 

@@ -9,7 +9,7 @@ use crate::forwarding::open;
 use crate::harness::frames::{
     DATA, END_HEADERS, END_STREAM, Fate, Frames, HEADERS, RST_STREAM, WINDOW_UPDATE, block, frame, request,
 };
-use crate::harness::{Gateway, PATIENCE, Reply, Upstream, eventually};
+use crate::harness::{Connection, Gateway, PATIENCE, Reply, Upstream, eventually};
 
 /// An upstream whose one connection is played by `script`; its URL.
 fn scripted(script: impl FnOnce(TcpStream) + Send + 'static) -> String {
@@ -90,8 +90,9 @@ fn an_early_answer_passes_while_the_body_streams_and_the_stream_is_then_closed()
     assert!(frames.try_send(frame(RST_STREAM, 0, 1, 8_u32.to_be_bytes())).is_ok());
 }
 
-#[test]
-fn what_an_upstream_that_answered_early_still_reads_is_the_whole_body_or_no_end_of_it() {
+/// A POST with these `fields` to an HTTP/2 upstream that answers at once and then reads on, and what its caller does
+/// `behind` it; what became of its stream.
+fn answered_early(fields: &str, behind: impl FnOnce(&mut Connection)) -> Fate {
     let (go, gone) = mpsc::channel::<()>();
     let (tell, told) = mpsc::channel::<Fate>();
     let url = scripted(move |stream| {
@@ -106,9 +107,11 @@ fn what_an_upstream_that_answered_early_still_reads_is_the_whole_body_or_no_end_
         gone.recv_timeout(PATIENCE).expect("the answer passes");
         frames.send(frame(WINDOW_UPDATE, 0, 3, 10_000_u32.to_be_bytes()));
         tell.send(frames.fate(3)).expect("awaited");
-        while frames.frame().expect("in time").map(|(kind, _, stream, _)| (kind, stream)) != Some((HEADERS, 5)) {}
-        frames.send(answer(5));
-        let _ = frames.is_ended();
+        while let Ok(Some((kind, _, of, _))) = frames.frame() {
+            if kind == HEADERS {
+                frames.send(answer(of));
+            }
+        }
     });
     let gateway = Gateway::start(&format!(
         "[upstreams.app]\nservers = [\"{url}\"]\nhttp2 = true\n[[routes]]\nmatch = \"/**\"\nupstream = \"app\"\n"
@@ -116,14 +119,31 @@ fn what_an_upstream_that_answered_early_still_reads_is_the_whole_body_or_no_end_
     let mut connection = gateway.connect();
     assert_eq!(connection.request("GET", "/first", &[]).status, 204);
     let chunk = format!("64\r\n{}\r\n", "x".repeat(100));
-    let head = "POST /early HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
-    connection.send(format!("{head}{}0\r\n\r\n", chunk.repeat(6)));
+    let head = format!("POST /early HTTP/1.1\r\nHost: x\r\n{fields}Transfer-Encoding: chunked\r\n\r\n");
+    connection.send(format!("{head}{}", chunk.repeat(5)));
     assert_eq!(connection.answer("POST").status, 204);
     go.send(()).expect("it listens");
+    connection.send(format!("{chunk}0\r\n\r\n"));
     let fate = told.recv_timeout(PATIENCE).expect("in time");
+    behind(&mut connection);
+    fate
+}
+
+#[test]
+fn what_an_upstream_that_answered_early_still_reads_is_the_whole_body_or_no_end_of_it() {
+    let fate = answered_early("", |connection| {
+        assert_eq!(connection.request("GET", "/next", &[]).status, 204, "the connection goes on behind the body");
+    });
     // The first ten bytes came before the answer.
     assert_eq!((fate.body.len(), fate.ended), (590, true), "{fate:?}");
-    assert_eq!(connection.request("GET", "/next", &[]).status, 204, "the connection goes on behind the body");
+}
+
+#[test]
+fn an_early_answer_to_the_last_request_of_a_connection_cuts_no_upload_short() {
+    let fate = answered_early("Connection: close\r\n", |connection| {
+        assert!(connection.is_closed(), "nothing comes behind the last answer");
+    });
+    assert_eq!((fate.body.len(), fate.ended), (590, true), "{fate:?}");
 }
 
 #[test]

@@ -14,6 +14,7 @@ use hyper::upgrade::OnUpgrade;
 use super::lanes::Place;
 use super::request::Outgoing;
 use super::tunnel::Tunnel;
+use super::upload::Upload;
 use super::{ForwardError, Forwarded, SWITCHING, Upgrade};
 use crate::proxy::body::{BodyError, ResponseBody};
 use crate::proxy::conduct::protocol_name;
@@ -25,10 +26,20 @@ use crate::proxy::timers::{Deadline, Expiry};
 /// exchange has ended cleanly and is closed otherwise.
 #[derive(Debug)]
 pub struct UpstreamHttp1 {
-    /// Gone once the body has ended.
-    lease: Option<Lease>,
+    exchange: Exchange,
     bounds: Bounds,
     broken: Broken,
+}
+
+/// The exchange that a body is part of.
+#[derive(Debug)]
+enum Exchange {
+    /// The request has gone out.
+    Answering(Lease),
+    /// It is still on its way.
+    Uploading(Upload, Slot),
+    /// The body has ended.
+    Over,
 }
 
 /// How long a body may take: between two pieces, and in all.
@@ -86,13 +97,33 @@ impl Lease {
 
 impl UpstreamHttp1 {
     /// The body of the answer whose head came on the leased connection.
-    pub(super) const fn new(bounds: Bounds, lease: Lease) -> Self {
-        Self { lease: Some(lease), bounds, broken: Broken(None) }
+    pub(super) fn new(bounds: Bounds, lease: Lease) -> Self {
+        let exchange = if lease.connection.is_sent() {
+            Exchange::Answering(lease)
+        } else {
+            Exchange::Uploading(Upload::begin(lease.connection), lease.slot)
+        };
+        Self { exchange, bounds, broken: Broken(None) }
     }
 
     fn end(&mut self) {
-        if let Some(lease) = self.lease.take() {
-            lease.end();
+        match std::mem::replace(&mut self.exchange, Exchange::Over) {
+            Exchange::Answering(lease) => lease.end(),
+            Exchange::Uploading(upload, slot) => {
+                if let Some(connection) = upload.end() {
+                    Lease { connection, slot }.end();
+                }
+            }
+            Exchange::Over => {}
+        }
+    }
+
+    /// Bytes that are to come, if that is known.
+    fn left(&self) -> Option<u64> {
+        match &self.exchange {
+            Exchange::Answering(lease) => lease.connection.left(),
+            Exchange::Uploading(upload, _) => upload.left(),
+            Exchange::Over => Some(0),
         }
     }
 }
@@ -106,17 +137,21 @@ impl Body for UpstreamHttp1 {
         if let Some(error) = this.broken.0.take() {
             return Poll::Ready(Some(Err(error)));
         }
-        let Some(lease) = &mut this.lease else { return Poll::Ready(None) };
-        let Poll::Ready(frame) = lease.connection.poll_body(cx) else {
+        let frame = match &mut this.exchange {
+            Exchange::Answering(lease) => lease.connection.poll_body(cx),
+            Exchange::Uploading(upload, _) => upload.poll_body(cx),
+            Exchange::Over => return Poll::Ready(None),
+        };
+        let Poll::Ready(frame) = frame else {
             let error = std::task::ready!(this.bounds.poll(cx));
-            this.lease = None;
+            this.exchange = Exchange::Over;
             return Poll::Ready(Some(Err(error)));
         };
         this.bounds.idle.reset();
-        let ended = lease.connection.left() == Some(0);
+        let ended = this.left() == Some(0);
         match pass(frame.map(|frame| frame.map_err(BodyError::from))) {
             Some(Err(error)) => {
-                this.lease = None;
+                this.exchange = Exchange::Over;
                 this.broken.hold(error, cx)
             }
             frame => {
@@ -130,11 +165,11 @@ impl Body for UpstreamHttp1 {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.broken.0.is_none() && self.lease.is_none()
+        self.broken.0.is_none() && matches!(self.exchange, Exchange::Over)
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self.lease.as_ref().map_or(Some(0), |lease| lease.connection.left()) {
+        match self.left() {
             Some(left) => SizeHint::with_exact(left),
             None => SizeHint::default(),
         }

@@ -20,6 +20,7 @@ mod server;
 pub mod tls;
 mod stream;
 mod tunnel;
+mod upload;
 mod upstreams;
 
 use std::cell::Cell;

@@ -175,7 +175,7 @@ where
             {
                 if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS {
                     let switches = head.status == StatusCode::SWITCHING_PROTOCOLS;
-                    if switches && !(self.sending.is_none() && self.write.is_done()) {
+                    if switches && !self.is_sent() {
                         // Who has not heard the request whole cannot agree to it, and its rest would be lost.
                         return Poll::Ready(Err(Failure::Malformed(Malformed::Unasked)));
                     }
@@ -263,6 +263,37 @@ where
     /// # Errors
     /// Why it breaks off.
     pub fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failure<B::Error>>>> {
+        self.poll_receive(cx, true)
+    }
+
+    /// [`Client::poll_body`] where the request goes out by [`Client::poll_upload`], polled by another task.
+    ///
+    /// # Errors
+    /// Why it breaks off.
+    pub fn poll_body_alone(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failure<B::Error>>>> {
+        self.poll_receive(cx, false)
+    }
+
+    /// Sends what is left of the request, whatever is taken of its answer; ready when all of it has gone, or the server
+    /// takes no more.
+    ///
+    /// # Errors
+    /// The body's.
+    pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), B::Error>> {
+        self.poll_send(cx)
+    }
+
+    /// Whether the request has gone out whole.
+    pub fn is_sent(&self) -> bool {
+        self.sending.is_none() && self.write.is_done()
+    }
+
+    #[inline(always)]
+    fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        sends: bool,
+    ) -> Poll<Option<Result<Frame<Bytes>, Failure<B::Error>>>> {
         loop {
             // What was read is passed on before more is: that is the back-pressure.
             let wanted = match self.receiving.next(&mut self.read) {
@@ -271,7 +302,7 @@ where
                 Ok(Next::Wanted(bytes)) => bytes,
                 Err(error) => return Poll::Ready(Some(Err(Failure::Malformed(error)))),
             };
-            if let Poll::Ready(Err(error)) = self.poll_send(cx) {
+            if sends && let Poll::Ready(Err(error)) = self.poll_send(cx) {
                 return Poll::Ready(Some(Err(Failure::Body(error))));
             }
             match ready!(self.read.poll_fill(cx, &mut self.socket, wanted)) {
@@ -332,7 +363,7 @@ where
             return false;
         }
         // The end of the request may only have to be seen.
-        (self.sending.is_none() && self.write.is_done())
+        self.is_sent()
             || (matches!(self.poll_send(&mut Context::from_waker(Waker::noop())), Poll::Ready(Ok(())))
                 && self.persists
                 && self.refused.is_none())

@@ -11,6 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::http1::Core;
+use super::streams::Arrived;
 use super::upgrade::OnUpgrade;
 use crate::proxy::http1::Malformed;
 
@@ -22,7 +23,7 @@ pub struct Inbound(Kind);
 enum Kind {
     /// Read from the connection by whoever polls it: the request with this number.
     Http1(Rc<RefCell<Core>>, u32),
-    Http2(Incoming),
+    Http2(Incoming, Option<Arrived>),
 }
 
 /// Why a request's body broke off.
@@ -48,8 +49,18 @@ impl Inbound {
         Self(Kind::Http1(core, request))
     }
 
-    pub(super) const fn http2(incoming: Incoming) -> Self {
-        Self(Kind::Http2(incoming))
+    /// To be made in its stream's first turn.
+    pub(super) fn http2(incoming: Incoming) -> Self {
+        let arrived = (!incoming.is_end_stream()).then(Arrived::of_stream);
+        Self(Kind::Http2(incoming, arrived))
+    }
+
+    /// Says that it will be read, for an answer that begins before it is: a caller of HTTP/1.1 that waits for a `100
+    /// Continue` gets it now.
+    pub fn want(&self) {
+        if let Kind::Http1(core, request) = &self.0 {
+            core.borrow_mut().want(*request);
+        }
     }
 
     /// The caller's side of a tunnel, should the request be answered by a 101 (over HTTP/2: an extended CONNECT by a
@@ -57,7 +68,7 @@ impl Inbound {
     pub fn upgrade(&self, extensions: &mut Extensions) -> Option<OnUpgrade> {
         match &self.0 {
             Kind::Http1(core, request) => core.borrow_mut().upgrade(*request).map(OnUpgrade::http1),
-            Kind::Http2(_) => extensions.remove::<hyper::upgrade::OnUpgrade>().map(OnUpgrade::http2),
+            Kind::Http2(..) => extensions.remove::<hyper::upgrade::OnUpgrade>().map(OnUpgrade::http2),
         }
     }
 }
@@ -79,8 +90,12 @@ impl Body for Inbound {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, InboundError>>> {
         match &mut self.get_mut().0 {
             Kind::Http1(core, request) => core.borrow_mut().poll_frame(*request, cx),
-            Kind::Http2(incoming) => {
-                Pin::new(incoming).poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(InboundError::Http2)))
+            Kind::Http2(incoming, arrived) => {
+                let frame = std::task::ready!(Pin::new(incoming).poll_frame(cx));
+                if let (Some(Ok(frame)), Some(arrived)) = (&frame, arrived) {
+                    arrived.add(frame.data_ref().map_or(0, Bytes::len));
+                }
+                Poll::Ready(frame.map(|frame| frame.map_err(InboundError::Http2)))
             }
         }
     }
@@ -88,14 +103,14 @@ impl Body for Inbound {
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Kind::Http1(core, request) => core.borrow().is_end(*request),
-            Kind::Http2(incoming) => incoming.is_end_stream(),
+            Kind::Http2(incoming, _) => incoming.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Kind::Http1(core, request) => core.borrow().size_hint(*request),
-            Kind::Http2(incoming) => incoming.size_hint(),
+            Kind::Http2(incoming, _) => incoming.size_hint(),
         }
     }
 }

@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -31,7 +32,8 @@ impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for Streams {
     fn execute(&self, future: F) {
         // Boxed first: the runtime moves a task's future several times, and this one is large.
         let future = Box::pin(future);
-        tokio::task::spawn_local(Stream { future, deadline: None, streams: self.clone() });
+        let (deadline, upload) = (None, None);
+        tokio::task::spawn_local(Stream { future, deadline, begun: false, upload, seen: 0, streams: self.clone() });
     }
 }
 
@@ -40,6 +42,11 @@ struct Stream<F> {
     future: Pin<Box<F>>,
     /// When the piece handed over last must have been taken.
     deadline: Option<Deadline>,
+    begun: bool,
+    /// What comes of its request's body, if it has one.
+    upload: Option<Arrived>,
+    /// How much of that had come when the deadline was set.
+    seen: u64,
     streams: Streams,
 }
 
@@ -52,17 +59,51 @@ impl<F: Future> Future for Stream<F> {
         if this.future.as_mut().poll(context).is_ready() {
             return Poll::Ready(());
         }
+        if !std::mem::replace(&mut this.begun, true) {
+            this.upload = ARRIVED.take();
+        }
+        let arrived = this.upload.as_ref().map_or(0, Arrived::bytes);
         match PIECE.get() {
             Piece::Unasked => {}
             Piece::Awaited => this.deadline = None,
             Piece::Given(length) => {
                 let span = this.streams.idle + Duration::from_millis(length as u64 * 1_000 / LEAST_RATE);
                 this.deadline.get_or_insert_with(Deadline::never).reset(span);
+                this.seen = arrived;
             }
         }
         let Some(deadline) = &mut this.deadline else { return Poll::Pending };
+        std::task::ready!(deadline.poll_passed(context));
+        // Who sends everything before it reads anything is not idle meanwhile, if it sends at the rate it would have to read.
+        if arrived - this.seen >= LEAST_RATE * this.streams.idle.as_secs().max(1) {
+            this.seen = arrived;
+            deadline.reset(this.streams.idle);
+            std::task::ready!(deadline.poll_passed(context));
+        }
         // Ended here, the stream is reset.
-        deadline.poll_passed(context).map(|()| this.streams.shared.stats.slow_reads.add())
+        this.streams.shared.stats.slow_reads.add();
+        Poll::Ready(())
+    }
+}
+
+/// How many bytes of a request's body have come: told by the body, read by its stream.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Arrived(Rc<Cell<u64>>);
+
+impl Arrived {
+    /// For the request of the stream whose first turn it is.
+    pub(super) fn of_stream() -> Self {
+        let arrived = Self::default();
+        ARRIVED.set(Some(arrived.clone()));
+        arrived
+    }
+
+    pub(super) fn add(&self, bytes: usize) {
+        self.0.set(self.0.get().saturating_add(bytes as u64));
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.get()
     }
 }
 
@@ -84,10 +125,12 @@ impl Piece {
     }
 }
 
-/// Bytes a second that a caller must take of a piece.
+/// Bytes a second that a caller must take of a piece, or send meanwhile.
 const LEAST_RATE: u64 = 1024;
 
 thread_local! {
     /// Bodies tell it and streams read it, within one poll: the library between them carries nothing of ours.
     static PIECE: Cell<Piece> = const { Cell::new(Piece::Unasked) };
+    /// The same, of a request's body, within the first poll.
+    static ARRIVED: Cell<Option<Arrived>> = const { Cell::new(None) };
 }

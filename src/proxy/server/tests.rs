@@ -16,6 +16,7 @@ use http_body_util::{BodyExt, Full};
 use super::{ConnInfo, Handler, Inbound, Settings, Shared, serve};
 use crate::policy::address::NetSet;
 use crate::proxy::listener::{Address, Listen, bind};
+use crate::proxy::tls::ServerTls;
 use crate::proxy::worker::{Drain, Workers};
 
 /// Answers by path; `/hold` answers when `released`.
@@ -26,6 +27,7 @@ struct ByPath {
 }
 
 mod http1;
+mod tls;
 
 /// The same bytes again and again.
 #[derive(Default)]
@@ -124,7 +126,11 @@ struct Server {
 }
 
 fn start(settings: Settings) -> Server {
-    let listen = Listen { address: Address::Tcp(([127, 0, 0, 1], 0).into()), tls: None };
+    start_with(settings, None)
+}
+
+fn start_with(settings: Settings, tls: Option<Arc<ServerTls>>) -> Server {
+    let listen = Listen { address: Address::Tcp(([127, 0, 0, 1], 0).into()), tls };
     let bound = bind(&[listen], 2).expect("a free port");
     let Address::Tcp(address) = bound[0].address else { panic!("bound to TCP") };
     let shared = Arc::new(Shared::new(settings));

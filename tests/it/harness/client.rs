@@ -65,6 +65,11 @@ impl Connection {
         self.stream.write_all(bytes.as_ref()).expect("sent");
     }
 
+    /// Sends these very bytes, if the other side still takes them.
+    pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        self.stream.write_all(bytes.as_ref())
+    }
+
     /// Sends a request without a body and reads the answer.
     #[track_caller]
     pub(crate) fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
@@ -76,6 +81,12 @@ impl Connection {
     #[track_caller]
     pub(crate) fn answer(&mut self, method: &str) -> Answer {
         self.try_answer(method).expect("an answer")
+    }
+
+    /// Reads the head that comes next, of an interim answer or another; its status.
+    #[track_caller]
+    pub(crate) fn interim(&mut self) -> u16 {
+        self.head().expect("a head").0
     }
 
     /// Reads the answer to a request with this method, if one comes.

@@ -1,6 +1,6 @@
 //! Connections to the upstream: kept, found stale, bounded, timed.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 
 use super::harness::{OK, Origin, gateway, read_answer, server, upstream};
@@ -230,6 +230,50 @@ fn requests_beyond_the_bound_wait_and_then_are_refused() {
     // The client of the first goes: its place is free again.
     drop(first);
     origin.wait_closed();
+}
+
+#[test]
+fn a_client_that_leaves_a_full_queue_makes_room_whether_it_sends_a_body_or_not() {
+    for left in [GET, "POST /left HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\npart"] {
+        let (go, gone) = std::sync::mpsc::channel::<()>();
+        let gone = std::sync::Mutex::new(gone);
+        let origin = Origin::start(move |conn| {
+            conn.until("\r\n\r\n")?;
+            let _ = gone.lock().expect("no panic").recv_timeout(super::harness::DEADLINE);
+            conn.send(OK)?;
+            conn.until("\r\n\r\n")?;
+            conn.send(OK)
+        });
+        let mut narrow = upstream(origin.address);
+        (narrow.connections, narrow.pending, narrow.queue_timeout) = (1, 1, Micros::from_secs(60));
+        let gateway = gateway(narrow);
+        let mut first = gateway.connect();
+        first.write_all(GET.as_bytes()).expect("sent");
+        while origin.records().first().is_none_or(String::is_empty) {
+            std::thread::yield_now();
+        }
+        // Connections are accepted in their order: it takes the one place of the queue.
+        let mut waiting = gateway.connect();
+        waiting.write_all(left.as_bytes()).expect("sent");
+        assert_eq!(gateway.ask(GET).status, 503);
+        drop(waiting);
+        // A request that is refused is answered at once; one that finds room is answered when the first is.
+        let next = "GET /next HTTP/1.1\r\nHost: a\r\n\r\n";
+        let queued = (0..500).find_map(|_| {
+            let mut client = gateway.connect();
+            client.write_all(next.as_bytes()).expect("sent");
+            client.set_read_timeout(Some(std::time::Duration::from_millis(100))).expect("set");
+            let refused = client.read(&mut [0; 1]).is_ok();
+            std::thread::sleep(std::time::Duration::from_millis(20 * u64::from(refused)));
+            (!refused).then_some(client)
+        });
+        let mut queued = queued.expect("the place of who left is free");
+        go.send(()).expect("it waits");
+        assert_eq!(super::harness::read_answer(&mut first).status, 200);
+        queued.set_read_timeout(Some(super::harness::DEADLINE)).expect("set");
+        assert_eq!(super::harness::read_answer(&mut queued).status, 200);
+        assert!(!origin.records().concat().contains("/left"), "who left is never sent on");
+    }
 }
 
 #[test]

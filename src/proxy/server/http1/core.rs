@@ -1,10 +1,12 @@
 //! A connection's socket and buffers, shared by the task that serves it and the body of the request under way.
 
 use std::io;
+use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use tokio::io::AsyncWrite;
 use tokio::sync::oneshot;
 
 use super::head::Length;
@@ -154,6 +156,14 @@ impl Core {
             }
         }
         true
+    }
+
+    /// The body of the request `number` will be read, though its answer may begin before that: a caller that waits to be
+    /// told so is told now.
+    pub(in crate::proxy::server) fn want(&mut self, number: u32) {
+        if number == self.request && !self.answering && std::mem::take(&mut self.expects) {
+            self.output.flat().extend_from_slice(CONTINUE);
+        }
     }
 
     /// The next piece of the body of the request `number`.
@@ -307,6 +317,12 @@ impl Core {
         self.output.poll_flush(cx, transport)
     }
 
+    /// Says that nothing more will be written.
+    pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some((transport, _)) = &mut self.transport else { return Poll::Ready(Ok(())) };
+        Pin::new(transport).poll_shutdown(cx)
+    }
+
     /// Ready when the caller has gone. What it sends ahead is read meanwhile, since its end stands behind that; beyond
     /// `most` bytes it waits in the kernel.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<()> {
@@ -354,3 +370,6 @@ impl Core {
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// Bytes of a body that nobody wanted which are worth reading to keep the connection.
 const DRAIN_MAX: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests;

@@ -288,17 +288,18 @@ impl<H: Handler> Connection<H> {
             Plan::begin(core.output.flat(), &head, exact, asked)
         };
         drop(head);
-        let mut stalled = false;
+        let mut stalled = None;
         std::future::poll_fn(|cx| self.poll_send(cx, &mut body, &mut plan, &mut stalled)).await?;
         Ok(plan)
     }
 
+    /// `stalled`: the caller takes nothing for now, and so many pieces of its request had come when that was found.
     fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
         body: &mut H::Body,
         plan: &mut Plan,
-        stalled: &mut bool,
+        stalled: &mut Option<u32>,
     ) -> Poll<Result<(), Stop>> {
         loop {
             let mut waits = false;
@@ -322,11 +323,18 @@ impl<H: Handler> Connection<H> {
             let before = core.output.left();
             match core.poll_flush(cx) {
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(Stop::Done)),
-                Poll::Ready(Ok(())) => *stalled = false,
+                Poll::Ready(Ok(())) => *stalled = None,
                 Poll::Pending => {
-                    if !std::mem::replace(stalled, true) || core.output.left() < before {
+                    if stalled.is_none() || core.output.left() < before {
+                        *stalled = Some(core.pieces);
                         self.deadline.reset(self.served.settings.body_idle);
                     }
+                    std::task::ready!(self.deadline.poll_passed(cx));
+                    // Who may first send everything and then read is not idle while its request still comes.
+                    if stalled.replace(core.pieces) == Some(core.pieces) {
+                        return Poll::Ready(Err(Stop::Unread));
+                    }
+                    self.deadline.reset(self.served.settings.body_idle);
                     return self.deadline.poll_passed(cx).map(|()| Err(Stop::Unread));
                 }
             }
@@ -349,10 +357,16 @@ impl<H: Handler> Connection<H> {
             self.core.borrow_mut().hand_over();
             return Err(Stop::Done);
         }
-        let read = match plan.persists {
-            true if self.core.borrow().is_read() => true,
-            true => self.body_ends().await,
-            false => self.core.borrow().is_read(),
+        let read = if self.core.borrow().is_read() {
+            true
+        } else if plan.persists {
+            self.body_ends().await
+        } else if !self.core.borrow().is_untold() && Rc::strong_count(&self.core) > 1 {
+            // Nothing more is said, and the caller may be waiting for that; what it still sends has somebody who reads it.
+            let _ = within(LINGER, std::future::poll_fn(|cx| self.core.borrow_mut().poll_shutdown(cx))).await;
+            self.body_ends().await
+        } else {
+            false
         };
         let mut core = self.core.borrow_mut();
         core.finish();

@@ -1,0 +1,35 @@
+//! The body of a request on a socket that takes nothing for now.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use super::*;
+use crate::proxy::server::Shared;
+use crate::proxy::server::io::Plain;
+
+#[tokio::test]
+async fn a_100_continue_that_the_socket_did_not_take_goes_out_before_the_body_is_waited_for() {
+    let (near, mut far) = UnixStream::pair().expect("sockets");
+    near.writable().await.expect("open");
+    let mut full = 0;
+    while let Ok(written) = near.try_write(&[b'x'; 4096]) {
+        full += written;
+    }
+    let place = Place::take(&Arc::new(Shared::new(crate::proxy::server::Settings::default())), 1).expect("free");
+    let mut core = Core::new(Transport::Plain(Plain::Unix(near)), place, ReadBuffer::new());
+    let number = core.begin(Length::Exact(5), true, true);
+    let frame = std::future::poll_fn(|cx| core.poll_frame(number, cx));
+    let caller = async {
+        // It sends nothing before it is asked to.
+        let mut said = vec![0; full + CONTINUE.len()];
+        far.read_exact(&mut said).await.expect("asked for the body");
+        assert!(said.ends_with(CONTINUE));
+        far.write_all(b"hello").await.expect("sent");
+    };
+    let both = async { tokio::join!(biased; frame, caller).0 };
+    let frame = tokio::time::timeout(Duration::from_secs(20), both).await.expect("in time");
+    assert_eq!(frame.expect("a body").expect("whole").into_data().expect("data"), "hello");
+}
