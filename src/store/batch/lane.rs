@@ -125,6 +125,8 @@ async fn work<L: Link>(
                 Ok(()) => continue,
                 failed => failed,
             }
+        } else if !landed.is_empty() && shared.has_heartbeats() {
+            tell(shared, &mut landed)
         } else if let Some(work) = shared.take() {
             shared.busy.store(true, Ordering::Release);
             let outcome = turn(shared, &**link, &connection, work, &mut landed, &mut gathering).await;

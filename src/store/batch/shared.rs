@@ -61,6 +61,8 @@ type Places = (Name, Arc<Shape>, u64);
 struct Queue {
     asks: VecDeque<Ask>,
     corrections: VecDeque<Correction>,
+    /// Buckets of which a heartbeat is to tell the places held. How many those are is looked up when it leaves.
+    heartbeats: VecDeque<(Name, Arc<Shape>)>,
     /// With so many requests queued a lane goes on that gathers them; zero: none does.
     awaited: usize,
 }
@@ -169,7 +171,8 @@ impl Shared {
         }
     }
 
-    /// Frees places of a concurrency limit. The lock spans both steps: a heartbeat tells what the queue before it left.
+    /// Frees places of a concurrency limit. The lock spans both steps: a heartbeat tells what is held and what still waits
+    /// to be freed.
     pub(crate) fn release(&self, name: Name, shape: Arc<Shape>, units: u64) {
         let mut held = self.held.lock();
         if let Some((_, _, count)) = held.get_mut(&name.hash) {
@@ -192,12 +195,44 @@ impl Shared {
         }
     }
 
-    /// Queues a heartbeat for every place held.
+    /// Has every place held told again, once those told of last time have been.
     pub(crate) fn heartbeat(&self) {
         let held = self.held.lock();
-        for (name, shape, units) in held.values() {
-            self.correct(Correction { name: *name, shape: shape.clone(), adjust: Adjust::Hold(*units) });
+        let mut queue = self.queue.lock();
+        if queue.heartbeats.is_empty() {
+            queue.heartbeats.extend(held.values().map(|(name, shape, _)| (*name, shape.clone())));
         }
+    }
+
+    /// Whether heartbeats are to leave: whoever takes them must have told of every place granted before.
+    pub(super) fn has_heartbeats(&self) -> bool {
+        !self.queue.lock().heartbeats.is_empty()
+    }
+
+    /// The heartbeats of the next call. They go before everything else that waits, so that nothing granted by a call is
+    /// missing in one of a later call; so what waits to be freed still stands at the server, and is told as held.
+    fn take_heartbeats(&self) -> Vec<Correction> {
+        if !self.has_heartbeats() {
+            return Vec::new();
+        }
+        let held = self.held.lock();
+        let mut queue = self.queue.lock();
+        let mut waiting: HashMap<u128, u64, RandomState> = HashMap::default();
+        for correction in &queue.corrections {
+            if let Adjust::Change(Change::Release { units }) = correction.adjust {
+                *waiting.entry(correction.name.hash).or_default() += units;
+            }
+        }
+        let mut beats = Vec::new();
+        while beats.len() < CORRECTIONS_MAX
+            && let Some((name, shape)) = queue.heartbeats.pop_front()
+        {
+            // All of its places may have been given back meanwhile; what frees them is on its way.
+            let Some((_, _, units)) = held.get(&name.hash) else { continue };
+            let units = units.saturating_add(waiting.get(&name.hash).copied().unwrap_or(0));
+            beats.push(Correction { name, shape, adjust: Adjust::Hold(units) });
+        }
+        beats
     }
 
     /// A caller has been told that it holds the places `draw` gave it; one that has gone gives them back.
@@ -308,21 +343,25 @@ impl Shared {
     /// What goes in the next call. Requests whose caller has gone are dropped, those too late are told so.
     pub(super) fn take(&self) -> Option<Work> {
         let errands = self.leases.as_ref().map_or_else(Vec::new, |leases| leases.errands(CORRECTIONS_MAX));
+        let mut corrections = self.take_heartbeats();
         let mut queue = self.queue.lock();
-        if queue.asks.is_empty() && queue.corrections.is_empty() && errands.is_empty() {
+        if queue.asks.is_empty() && queue.corrections.is_empty() && corrections.is_empty() && errands.is_empty() {
             return None;
         }
-        let corrections_taken = queue.corrections.len().min(CORRECTIONS_MAX);
+        let corrections_taken = queue.corrections.len().min(CORRECTIONS_MAX - corrections.len());
+        corrections.extend(queue.corrections.drain(..corrections_taken));
         let asks_taken = queue.asks.len().min(ASKS_MAX);
-        let work = Work {
-            corrections: queue.corrections.drain(..corrections_taken).collect(),
-            asks: queue.asks.drain(..asks_taken).collect(),
-            errands,
-        };
-        if !queue.asks.is_empty() || !queue.corrections.is_empty() {
+        let work = Work { corrections, asks: queue.asks.drain(..asks_taken).collect(), errands };
+        if !queue.asks.is_empty() || !queue.corrections.is_empty() || !queue.heartbeats.is_empty() {
             self.arrived.notify_one();
         }
         Some(work)
+    }
+
+    /// Corrections that wait for a call.
+    #[cfg(test)]
+    pub(super) fn corrections_queued(&self) -> usize {
+        self.queue.lock().corrections.len()
     }
 
     /// Requests that wait for a call.
@@ -349,7 +388,11 @@ impl Shared {
         }
         let mut queue = self.queue.lock();
         for correction in corrections.into_iter().rev() {
-            queue.corrections.push_front(correction);
+            match correction.adjust {
+                // How many it tells of is looked up anew.
+                Adjust::Hold(_) => queue.heartbeats.push_front((correction.name, correction.shape)),
+                Adjust::Change(_) => queue.corrections.push_front(correction),
+            }
         }
         self.arrived.notify_one();
     }

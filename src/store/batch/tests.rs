@@ -1,5 +1,7 @@
 //! The queue and its calls on a server that is made up.
 
+mod heartbeats;
+
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
