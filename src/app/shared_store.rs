@@ -66,8 +66,8 @@ pub(super) fn open(store: Option<&Store>, limits: &[Arc<Limit>], clock: &Clock) 
     Ok(Backend::Remote(opened.with_replicas(store.replicas)))
 }
 
-/// Limits change while the store stays as it is: the audit minds whether some of a day or longer are among them now.
-/// The error is what is refused; then nothing has changed.
+/// Limits change while the store stays as it is: the audit minds whether some of a day or longer are among them now, and
+/// where it refuses, whether the store still is what it was. The error is what is refused; then nothing has changed.
 pub(super) fn change_limits(
     settings: Option<&Store>,
     store: &Backend,
@@ -76,7 +76,8 @@ pub(super) fn change_limits(
 ) -> Result<(), String> {
     let (Some(settings), Some(store)) = (settings, store.remote()) else { return Ok(()) };
     let (had, has) = (has_long_quotas(before), has_long_quotas(limits));
-    if had == has {
+    let refuses = settings.audit == Audit::Refuse;
+    if had == has && !refuses {
         return Ok(());
     }
     let audited = wait_for(store.audit_again(has, AUDIT_WITHIN))?;
@@ -85,17 +86,18 @@ pub(super) fn change_limits(
     } else {
         let told = "the shared store did not answer: its settings are not audited for the new limits";
         tracing::warn!("{told}");
-        Err(format!("{told} (audit = \"refuse\")"))
+        // A store that is down is the business of `when_down`, and mending that may be what this reload is for.
+        if has && !had { Err(format!("{told} (audit = \"refuse\")")) } else { Ok(()) }
     };
-    match outcome {
-        Err(refused) if has && settings.audit == Audit::Refuse => {
-            // Who does not answer is not waited for again: it is audited once it does.
-            let within = if audited { AUDIT_WITHIN } else { Duration::ZERO };
-            wait_for(store.audit_again(had, within))?;
-            Err(refused)
-        }
-        _ => Ok(()),
+    if !refuses {
+        return Ok(());
     }
+    if outcome.is_err() && had != has {
+        // Who does not answer is not waited for again: it is audited once it does.
+        let within = if audited { AUDIT_WITHIN } else { Duration::ZERO };
+        wait_for(store.audit_again(had, within))?;
+    }
+    outcome
 }
 
 fn has_long_quotas(limits: &[Arc<Limit>]) -> bool {

@@ -1,10 +1,12 @@
 //! `audit = "refuse"`: a gateway does not start on a Redis that would lose its buckets, and says why.
 
 use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use crate::gateways::status;
 use crate::servers::{Redis, available, free_port};
 
 /// Starts a gateway on `server`; what it said, if it ended by itself with an error.
@@ -21,7 +23,7 @@ fn refusal_as(server: &Redis, user: &str, audit: &str, rate: &str) -> Option<Str
         _ => format!("username = \"{user}\"\npassword_file = \"password\"\n"),
     };
     std::fs::write(home.path().join("password"), "hunter2").unwrap();
-    let text = configuration(server, audit, rate, &login, free_port());
+    let text = configuration(server, audit, rate, &login, [free_port(), 0]);
     let file = home.path().join("gateway.toml");
     std::fs::write(&file, text).unwrap();
     std::fs::write(home.path().join("secret"), "a secret that gateways share").unwrap();
@@ -58,10 +60,10 @@ fn refusal_as(server: &Redis, user: &str, audit: &str, rate: &str) -> Option<Str
     }
 }
 
-fn configuration(server: &Redis, audit: &str, rate: &str, login: &str, port: u16) -> String {
+fn configuration(server: &Redis, audit: &str, rate: &str, login: &str, [port, admin]: [u16; 2]) -> String {
     format!(
-        "[server]\nlisten = \"127.0.0.1:{port}\"\nworkers = 1\n[admin]\nlisten = \"127.0.0.1:0\"\n\
-         [store]\nkind = \"redis\"\nurl = \"{}\"\nwhen_down = \"refuse\"\nkey_secret_file = \"secret\"\naudit = \"{audit}\"\n{login}\
+        "[server]\nlisten = \"127.0.0.1:{port}\"\nworkers = 1\n[admin]\nlisten = \"127.0.0.1:{admin}\"\n\
+         [store]\nkind = \"redis\"\nurl = \"{}\"\nwhen_down = \"refuse\"\nanswer_within = \"900ms\"\nkey_secret_file = \"secret\"\naudit = \"{audit}\"\n{login}\
          [limits.total]\nper = \"everyone\"\nrate = \"{rate}\"\n\
          [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\"]\n",
         server.url()
@@ -72,16 +74,24 @@ fn configuration(server: &Redis, audit: &str, rate: &str, login: &str, port: u16
 struct Running {
     child: Child,
     home: tempfile::TempDir,
-    port: u16,
+    /// Of the listener and of the pages for operators.
+    ports: [u16; 2],
+    login: &'static str,
     said: Receiver<String>,
 }
 
 impl Running {
     fn start(server: &Redis, audit: &str, rate: &str) -> Self {
-        let (home, port) = (tempfile::tempdir().unwrap(), free_port());
+        Self::start_as(server, "", audit, rate)
+    }
+
+    /// With these lines that say who it is.
+    fn start_as(server: &Redis, login: &'static str, audit: &str, rate: &str) -> Self {
+        let (home, ports) = (tempfile::tempdir().unwrap(), [free_port(), free_port()]);
         std::fs::write(home.path().join("secret"), "a secret that gateways share").unwrap();
+        std::fs::write(home.path().join("password"), "hunter2").unwrap();
         let file = home.path().join("gateway.toml");
-        std::fs::write(&file, configuration(server, audit, rate, "", port)).unwrap();
+        std::fs::write(&file, configuration(server, audit, rate, login, ports)).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
             .arg("run")
             .arg("--config")
@@ -93,14 +103,24 @@ impl Running {
         let (says, said) = std::sync::mpsc::channel();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| says.send(line)));
-        let running = Self { child, home, port, said };
+        let running = Self { child, home, ports, login, said };
         running.wait_for("listening");
         running
     }
 
     fn change(&self, server: &Redis, audit: &str, rate: &str) {
-        let text = configuration(server, audit, rate, "", self.port);
+        let text = configuration(server, audit, rate, self.login, self.ports);
         std::fs::write(self.home.path().join("gateway.toml"), text).unwrap();
+    }
+
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success(), "it runs");
+    }
+
+    /// The status of a request to the listener (0) or to the pages for operators (1).
+    fn status(&self, of: usize, path: &str) -> Option<u16> {
+        status(&mut TcpStream::connect(("127.0.0.1", self.ports[of])).ok()?, path)
     }
 
     /// What it has said until it says `words`.
@@ -143,6 +163,62 @@ fn the_first_day_long_quota_that_a_reload_brings_is_audited_too() {
     lenient.change(&forgetful, "warn", "1000/day");
     let said = lenient.wait_for("the new configuration is in force");
     assert!(said.contains("append-only") && said.contains("Refusal"), "{said}");
+}
+
+/// The server was fine at the start; somebody has changed it since.
+#[test]
+fn a_reload_is_refused_when_the_server_has_become_what_the_audit_refuses_and_the_old_configuration_serves_on() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start_with(&["--maxmemory", "100mb", "--appendonly", "yes"]);
+    let made = server.ask("ACL SETUSER gateway on >hunter2 ~tollgate:* &* +@all");
+    assert!(made.contains("OK"), "{made}");
+    let login = "username = \"gateway\"\npassword_file = \"password\"\n";
+    let mut gateway = Running::start_as(&server, login, "refuse", "3/hour");
+    let spoilt = [
+        ("CONFIG SET maxmemory-policy allkeys-lru", "CONFIG SET maxmemory-policy noeviction", "is allkeys-lru"),
+        ("ACL SETUSER gateway -info", "ACL SETUSER gateway +info", "may not read INFO"),
+    ];
+    assert_eq!(gateway.status(0, "/"), Some(200));
+    for (turn, (spoils, mends, why)) in spoilt.into_iter().enumerate() {
+        assert!(server.ask(spoils).contains("OK"), "{spoils}");
+        // A change of the file, then a signal without one.
+        gateway.change(&server, "refuse", &format!("{}/hour", 50 + turn));
+        for _ in 0..2 {
+            let said = gateway.wait_for("(audit = \"refuse\")");
+            assert!(said.contains("configuration in force stays") && said.contains(why), "{said}");
+            gateway.signal("-HUP");
+        }
+        gateway.wait_for("(audit = \"refuse\")");
+        assert_eq!(gateway.status(1, "/readyz"), Some(200), "it serves on");
+        assert!(server.ask(mends).contains("OK"), "{mends}");
+        if turn == 0 {
+            // The limit of before, whose bucket goes on.
+            let answers = [(); 3].map(|()| gateway.status(0, "/").unwrap());
+            assert_eq!(answers, [200, 200, 429]);
+        }
+        gateway.signal("-HUP");
+        gateway.wait_for("the new configuration is in force");
+    }
+    gateway.signal("-TERM");
+    assert!(gateway.child.wait().unwrap().success(), "told to end, it ends well");
+}
+
+/// With the server gone the configuration may still change: that may be what helps.
+#[test]
+fn a_reload_goes_on_without_the_server_where_it_brings_no_first_long_quota() {
+    if !available("redis-server") {
+        return;
+    }
+    let mut server = Redis::start_with(&["--appendonly", "yes"]);
+    let gateway = Running::start(&server, "refuse", "3/hour");
+    server.kill();
+    gateway.change(&server, "refuse", "1000/day");
+    let said = gateway.wait_for("(audit = \"refuse\")");
+    assert!(said.contains("did not answer") && said.contains("configuration in force stays"), "{said}");
+    gateway.change(&server, "refuse", "4/hour");
+    gateway.wait_for("the new configuration is in force");
 }
 
 #[test]
