@@ -11,6 +11,9 @@ use super::quota::{LOCAL_BOUND, Quota, QuotaError, SHARED_BOUND};
 use super::terms::Align;
 use super::time::{Micros, Timestamp};
 
+/// A shared store is told of at most so many windows of a calendar, either way, when it decides.
+pub const CALENDAR_STEPS_MAX: u64 = 64;
+
 /// The checked parameters of a bucket refilled in steps. Its state counts whole units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stepped {
@@ -46,7 +49,28 @@ impl Stepped {
         if !errors.is_empty() {
             return Err(errors);
         }
-        Ok(Self { amount: signed(quota.amount), burst: signed(quota.burst), quota, align, debt, max_wait })
+        let made = Self { amount: signed(quota.amount), burst: signed(quota.burst), quota, align, debt, max_wait };
+        let steps = made.steps_most();
+        if shared && matches!(made.align, Align::Calendar(_)) && steps > CALENDAR_STEPS_MAX {
+            let field = if debt > made.quota.amount { "debt" } else { "max_wait" };
+            let told = format!(
+                "paying it back takes up to {steps} windows, and a shared store is told of {CALENDAR_STEPS_MAX} windows of \
+                 a calendar; choose less, or store = \"local\""
+            );
+            return Err(vec![QuotaError::new(field, told)]);
+        }
+        Ok(made)
+    }
+
+    /// The most steps in which a bucket is at its burst again, from the lowest that its own numbers lead to.
+    pub fn steps_most(&self) -> u64 {
+        let ahead = match self.max_wait {
+            Micros::ZERO => 0,
+            // The step that goes on, and one that the wait only touches.
+            wait => wait.0 / self.quota.period.0 + 2,
+        };
+        let promised = ahead.saturating_mul(self.quota.amount).saturating_add(self.debt);
+        self.quota.burst.saturating_add(promised.max(self.quota.burst)).div_ceil(self.quota.amount)
     }
 
     /// Its amount, period and burst.
@@ -144,14 +168,14 @@ impl Stepped {
         self.boundary(state.since, self.steps_to_gain(self.burst.saturating_sub(state.units)))
     }
 
-    /// The state under `new`: the units as they stand at `now`, clamped to the new burst, never added to; the step
-    /// goes on unless the new period has already passed or has boundaries of its own.
+    /// The state under `new`: the units as they stand at `now`, clamped to the new burst, never added to, so that no debt is
+    /// forgiven; the step goes on unless the new period has already passed or has boundaries of its own.
     pub fn rescale(&self, state: Steps, new: &Self, now: Timestamp) -> Option<Steps> {
         let Steps { units, since } = self.current(Some(state), now);
         let same_steps = self.align == new.align && self.quota.period == new.quota.period;
         let goes_on = same_steps || (new.align == Align::FirstHit && new.steps_between(since, now) == 0);
         let since = if goes_on { since } else { new.start_of(now) };
-        let units = units.clamp(new.floor(), new.burst);
+        let units = units.min(new.burst);
         (units < new.burst).then_some(Steps { units, since })
     }
 
@@ -193,4 +217,27 @@ impl Stepped {
 
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::limit::Calendar;
+
+    #[test]
+    fn a_debt_that_takes_more_windows_than_a_store_is_told_of_is_refused_where_it_is_shared() {
+        let boundaries = (1..100).map(|day| Timestamp::from_micros(day * 86_400_000_000)).collect();
+        let calendar = Align::Calendar(Arc::new(Calendar { boundaries, words: "day".into() }));
+        let make = |align: &Align, debt, shared| {
+            let quota = Quota::new(10, Micros::from_secs(86_400), 10).expect("representable");
+            Stepped::new(quota, align.clone(), debt, Micros::ZERO, shared)
+        };
+        assert_eq!(make(&calendar, 630, true).expect("possible").steps_most(), CALENDAR_STEPS_MAX);
+        let errors = make(&calendar, 631, true).expect_err("one window more");
+        assert_eq!(errors.len(), 1);
+        assert!(errors[0].field == "debt" && errors[0].message.contains("65 windows"), "{errors:?}");
+        assert!(make(&calendar, 631, false).is_ok() && make(&Align::Clock, 631, true).is_ok());
+    }
 }

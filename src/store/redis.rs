@@ -1,7 +1,7 @@
 //! The Redis store (Redis, Valkey; single, Sentinel, Cluster): one script decides a whole batch at the server's time.
 //!
 //! Batching, deadlines and answers are [`super::batch`]'s; here is what is Redis: the address, the connection, the
-//! scripts and their arguments: `redis/draw_bucket.lua` for the common case, `redis/draw.lua` for all of them.
+//! scripts and their arguments: `redis/draw_bucket.lua` for the common case, `redis/draw/*.lua`, sent as one, for all of them.
 
 mod address;
 mod audit;
@@ -9,6 +9,7 @@ mod bucket;
 mod in_place;
 mod link;
 mod pack;
+mod scripts;
 
 use std::sync::Arc;
 

@@ -110,7 +110,9 @@ impl Shape {
     }
 
     /// What scripts and statements are told: kind, whether a fail-over drains, and the kind's own numbers. `now` is
-    /// about the server's time: of a calendar only the boundaries around it are told.
+    /// about the server's time: of a calendar only four boundaries around it are told. That is all there is to know of one
+    /// without debt; where they do not suffice whoever was told must say so and do nothing: the function of PostgreSQL
+    /// leaves it to the transaction, Redis's script has [`Shape::boundaries`] and asks for more.
     pub(crate) fn numbers(&self, now: Timestamp) -> [i64; NUMBERS] {
         let own = match &self.algorithm {
             Algorithm::TokenBucket(bucket) => {
@@ -139,6 +141,16 @@ impl Shape {
         numbers[1] = i64::from(self.drain);
         numbers[2..].copy_from_slice(&own);
         numbers
+    }
+
+    /// Of a limit that a calendar rules, the boundaries around `now`: as many as buckets in its own numbers can need,
+    /// `each_way` where others have left one deeper in debt. `None`: no calendar rules it.
+    pub(crate) fn boundaries(&self, now: Timestamp, each_way: Option<u64>) -> Option<Vec<i64>> {
+        let Algorithm::FixedWindow(bucket) = &self.algorithm else { return None };
+        let Align::Calendar(calendar) = bucket.align() else { return None };
+        let (position, each_way) = (calendar.position(now), each_way.unwrap_or_else(|| bucket.steps_most()));
+        let places = (position + 1).saturating_sub(each_way)..=position.saturating_add(each_way);
+        Some(places.map(|place| signed(calendar.boundary(place).as_micros())).collect())
     }
 
     /// The algorithm: the specification of what a server does.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use fastrand::Rng;
 use tollgate::limit::draw::peek_all;
 use tollgate::limit::{
-    Algorithm, Align, Change, Claim, Draw, Kept, KeyBytes, Kind, Limit, Micros, Settlement, State, Terms, Timestamp,
-    Verdict, draw_all,
+    Algorithm, Align, Calendar, Change, Claim, Draw, Kept, KeyBytes, Kind, Limit, Micros, Settlement, State, Terms,
+    Timestamp, Verdict, draw_all,
 };
 use tollgate::store::Store;
 
@@ -162,20 +162,15 @@ pub(crate) async fn generations_of_a_limit_share_its_buckets<S: Subject>() {
         for seed in 0..2 * S::RUNS {
             let mut rng = Rng::with_seed(seed ^ 0x9e4e);
             let first = random_limit::<S>(&mut rng, 0, *kind);
-            // Of a calendar a server is told the windows around now, which is all that matters without debt or waiting.
             let align = match &first.algorithm {
                 Algorithm::FixedWindow(window) => window.align().clone(),
                 _ => Align::FirstHit,
             };
-            let by_calendar = matches!(align, Align::Calendar(_));
-            let mut generations = if by_calendar { Vec::new() } else { vec![first.clone()] };
+            let mut generations = vec![first.clone()];
             while generations.len() < 3 {
                 let mut terms = random::terms(&mut rng, *kind);
                 terms.shared = true;
                 terms.align = align.clone();
-                if by_calendar {
-                    (terms.debt, terms.max_wait) = (0, Micros::ZERO);
-                }
                 if let (Some(quota), true) = (first.algorithm.quota(), rng.bool()) {
                     (terms.amount, terms.period) = (quota.amount, quota.period);
                 }
@@ -219,6 +214,78 @@ pub(crate) async fn generations_of_a_limit_share_its_buckets<S: Subject>() {
                 if cost > 0 && state != before {
                     kept = Kept::from_parts(found.algorithm().clone(), state, found.beyond());
                 }
+            }
+        }
+    }
+}
+
+/// Days of 23 to 25 hours, weeks and months: drawn from, settled and looked at for years, by generations with little and
+/// with much debt, at moments that mean something.
+pub(crate) async fn calendar_windows_are_the_cores_however_deep_the_debt_and_long_the_wait<S: Subject>() {
+    const HOUR: u64 = 3_600_000_000;
+    for seed in 0..2 * S::RUNS {
+        let mut rng = Rng::with_seed(seed ^ 0xca1e);
+        let (shortest, longest) = [(23, 25), (167, 169), (28 * 24, 31 * 24)][rng.usize(..3)];
+        let mut boundary = START - rng.u64(0..400 * 24 * HOUR);
+        let mut boundaries = Vec::new();
+        for _ in 0..2_000 {
+            boundaries.push(Timestamp::from_micros(boundary));
+            boundary += rng.u64(shortest..=longest) * HOUR;
+        }
+        let calendar = Arc::new(Calendar { boundaries, words: "window".to_owned() });
+        // In a process there is one generation at a time.
+        let generations: Vec<_> = (0..if S::SHARED { 3 } else { 1 })
+            .map(|_| {
+                let amount = rng.u64(1..=4);
+                let terms = Terms {
+                    align: Align::Calendar(calendar.clone()),
+                    debt: if rng.bool() { rng.u64(0..=50 * amount) } else { 0 },
+                    max_wait: Micros(if rng.bool() { rng.u64(0..=HOUR) } else { 0 }),
+                    ..terms::<S>(Kind::FixedWindow, amount, Micros(longest * HOUR))
+                };
+                limit::<S>(0, Algorithm::new(&terms).expect("representable"))
+            })
+            .collect();
+        let Some(mut twins) = Twins::<S>::new(&generations[..1]).await else { return };
+        let key = caller("by the calendar");
+        let mut kept = Kept::full(generations[0].algorithm.clone());
+        let mut told = None;
+        for step in 0..60 {
+            let end = calendar.window(twins.now).1.since(twins.now).0;
+            twins.pass(Micros(match (rng.u8(..8), told.take()) {
+                (0..2, Some(Micros(told))) => told,
+                (2, Some(Micros(told))) => told - 1,
+                (3, _) => end - rng.u64(0..=HOUR).min(end),
+                (4, _) => end,
+                (5, _) => rng.u64(0..longest * HOUR),
+                (6, _) => rng.u64(0..20 * longest * HOUR),
+                _ => 0,
+            }));
+            let limit = &generations[rng.usize(..generations.len())];
+            let most = limit.algorithm.greatest_cost();
+            if rng.u8(..4) == 0 {
+                let change = match rng.u8(..2) {
+                    0 => Change::Charge { more: rng.u64(0..=most) },
+                    _ => Change::Refund { units: rng.u64(0..=most) },
+                };
+                kept.settle(&limit.algorithm, change, twins.now);
+                twins.subject.store().settle(&[Settlement { limit, key: &key, change }]);
+                twins.subject.settled().await;
+            }
+            let found = kept.under(&limit.algorithm, twins.now);
+            let before = found.state().cloned();
+            let mut states = [before.clone()];
+            let cost = if rng.bool() { most } else { rng.u64(1..=most.min(3)) };
+            let claims = [claim(limit, &key, cost)];
+            let expected = draw_all(&claims, &mut states, twins.now);
+            let drawn = twins.subject.store().draw(&claims).await.expect("the store answers");
+            assert_eq!(drawn, expected, "seed {seed} step {step}: {cost} of {kept:?} at {:?}", twins.now);
+            if let Verdict::Deny { retry_after } = drawn.standings[0].verdict {
+                told = retry_after;
+            }
+            let [state] = states;
+            if state != before {
+                kept = Kept::from_parts(found.algorithm().clone(), state, found.beyond());
             }
         }
     }

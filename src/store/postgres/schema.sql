@@ -113,7 +113,8 @@ $$;
 -- Requests with several limits each, or of several limits: every claim of a request is charged, or none. Locks in key
 -- order, then the clock, then the decision, request after request, then one write. It carries token buckets, intervals
 -- and fixed windows (first hit, clock, calendar) in which nobody waits and no fail-over drains; the gateway decides
--- everything else in a transaction of its own. Null: a bucket was written by another limit, algorithm or version.
+-- everything else in a transaction of its own. Null: a bucket was written by another limit, algorithm or version, or
+-- four boundaries of a calendar do not suffice.
 -- A translation of src/limit/{token_bucket,stepped}.rs.
 --
 -- `shapes` has 12 numbers for each limit: kind, 0, then n, p, brim, owed, 0, floor, most, fill, 0, 0 (token bucket) or
@@ -202,6 +203,10 @@ BEGIN
                 at_ := now_;
             END IF;
         ELSE
+            IF shapes[base + 6] = 2 AND (now_ < shapes[base + 9] OR now_ >= shapes[base + 12]) THEN
+                -- A clock that is windows away from the gateway's.
+                RETURN NULL;
+            END IF;
             IF kinds[bucket] IS NOT NULL AND (kinds[bucket] <> shapes[base + 1] OR as_[bucket] <> shapes[base + 3]
                 OR bs[bucket] <> shapes[base + 4] OR cs[bucket] <> shapes[base + 5] OR ds[bucket] <> shapes[base + 6]
                 OR (wides[bucket] IS NOT NULL AND shapes[base + 1] = 2)) THEN
@@ -213,13 +218,16 @@ BEGIN
             IF kinds[bucket] IS NULL THEN
                 level_ := NULL;
             ELSIF shapes[base + 6] = 2 THEN
-                -- A step begun before the first boundary listed has seen at least all that are listed and past.
                 passed := 0;
                 FOR edge IN 9 .. 12 LOOP
                     IF shapes[base + edge] > at_ AND shapes[base + edge] <= now_ THEN
                         passed := passed + 1;
                     END IF;
                 END LOOP;
+                IF at_ < shapes[base + 9] AND level_ + passed * shapes[base + 3] < shapes[base + 4] THEN
+                    -- They do not tell how many have passed since: the core has the whole calendar.
+                    RETURN NULL;
+                END IF;
             ELSE
                 passed := greatest(now_ - at_, 0) / shapes[base + 5];
             END IF;

@@ -1,4 +1,4 @@
--- The common case of draw.lua, at a third of its time: token buckets that nobody waits for and no fail-over drains, and
+-- The common case of draw/*.lua, at a third of its time: token buckets that nobody waits for and no fail-over drains, and
 -- requests whose claims are all enforced. The same rows, the same answers as the general script; tests/stores holds both
 -- to src/limit/token_bucket.rs.
 --
@@ -18,7 +18,7 @@
 local call, unpack_numbers, pack_numbers = redis.call, struct.unpack, struct.pack
 local keys, input = KEYS, ARGV[1]
 local total = #keys
--- As draw.lua's: version and kind in one byte, fingerprint, n, p, full, until when it stands; then level, at.
+-- As the general script's (draw/head.lua): version and kind in one byte, fingerprint, n, p, full, until when it stands; then level, at.
 local row, row_mark, row_len, row_tail, row_head_len = '<BI7I7I7I7I7i7I7', 1, 50, '<i7I7', 36
 -- Leases, which another gateway's configuration may know: units and until when they count, at these places. Last, as a
 -- lease of no units, the burst that the bucket has to fill before it is forgotten: src/limit/kept.rs.
@@ -56,7 +56,7 @@ local function rescaled(level, p_before, full_before, beyond, out, p, full, most
   return level, wide
 end
 
--- The level of a bucket that is leased elsewhere, or remembers: see draw.lua.
+-- The level of a bucket that is leased elsewhere, or remembers: see draw/token_bucket.lua.
 local function leased_level(value, level, at, n_before, p_before, full_before)
   local out, ends, beyond = 0, {}, 0
   for from = row_len + 1, #value - row_lease_len + 1, row_lease_len do

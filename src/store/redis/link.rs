@@ -17,9 +17,11 @@ use redis::{
 
 use super::address::Address;
 use super::audit::{audit, blind, fields};
+use super::scripts::{DRAW, DRAW_BUCKET};
 use super::{bucket, pack};
 use crate::clock::Clock;
 use crate::limit::Timestamp;
+use crate::limit::stepped::CALENDAR_STEPS_MAX;
 use crate::store::batch::{Answer, Batch, Link, Shared, Trouble, Wants};
 use crate::store::shape::{HOLD_PINNED, NUMBERS, Name, signed};
 use crate::store::simple::are_simple;
@@ -31,7 +33,10 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 /// A gateway not heard of for so many seconds is no replica.
 const REPLICA_SECONDS: u64 = 10;
 /// The version of the script's arguments.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
+/// Boundaries of a calendar either way, where those that a limit's own numbers need did not suffice: a bucket was left in a
+/// deeper debt by other numbers of it, or the server's clock and ours are windows apart.
+const FAR: u64 = 4 * CALENDAR_STEPS_MAX;
 
 #[derive(Clone)]
 pub(super) struct RedisLink {
@@ -201,12 +206,14 @@ impl RedisLink {
         self.pinned.as_ref().map_or(0, |clock| signed(clock.now().as_micros()))
     }
 
-    /// The arguments of the general script; see its head.
-    fn arguments(&self, connection: &Connection, batch: &Batch) -> Vec<u8> {
+    /// The arguments of the general script; see its head. `far`: the server's time, when it has asked for more boundaries
+    /// of calendars than are told at first.
+    fn arguments(&self, connection: &Connection, batch: &Batch, far: Option<Timestamp>) -> Vec<u8> {
         let mut shapes: Vec<*const crate::store::shape::Shape> = Vec::new();
         let mut numbers: Vec<i64> = Vec::with_capacity(64);
+        let mut boundaries = Vec::new();
         let pinned = self.pinned_now();
-        let about = self.pinned.as_ref().unwrap_or(&self.clock).now();
+        let about = far.unwrap_or_else(|| self.pinned.as_ref().unwrap_or(&self.clock).now());
         numbers.extend([VERSION, pinned, self.id, connection.fingerprint, connection.epoch, 0]);
         let mut places = Vec::with_capacity(batch.buckets.len());
         for (_, shape) in &batch.buckets {
@@ -218,6 +225,10 @@ impl RedisLink {
                     // Heartbeats keep the real time; a test's clock may run ahead of them.
                     own[3] = signed(HOLD_PINNED.0);
                 }
+                if let Some(listed) = shape.boundaries(about, far.map(|_| FAR)) {
+                    own[8] = count(listed.len());
+                    boundaries.extend(listed);
+                }
                 numbers.extend_from_slice(&own);
                 shapes.len() - 1
             });
@@ -225,6 +236,7 @@ impl RedisLink {
         }
         numbers[5] = count(shapes.len());
         debug_assert_eq!(numbers.len(), 6 + NUMBERS * shapes.len(), "each shape once");
+        numbers.extend(boundaries);
         numbers.extend(places);
         numbers.push(count(batch.returns.len()));
         for (bucket, id, left) in &batch.returns {
@@ -281,17 +293,20 @@ impl Link for RedisLink {
                 (two.into(), bucket::several_read)
             } else {
                 (script, source) = (&self.script, DRAW);
-                (vec![self.arguments(connection, batch)], read)
+                (vec![self.arguments(connection, batch, None)], read)
             };
-        let mut wire = connection.wire.clone();
-        let reply = match command("EVALSHA", script.get_hash(), batch, &arguments).query_async(&mut wire).await {
-            // Nothing ran: sending it once more, with its source, is safe. Restarts and promotions empty the cache.
-            Err(error) if is_unknown_script(&error) => {
-                command("EVAL", source, batch, &arguments).query_async::<Vec<u8>>(&mut wire).await
+        let mut reply = run(connection, script, source, batch, &arguments).await?;
+        if let Some(now) = asks_for_more(&reply) {
+            // Nothing was done.
+            self.shared.counters.calls.fetch_add(1, Ordering::Relaxed);
+            let arguments = [self.arguments(connection, batch, Some(now))];
+            reply = run(connection, script, source, batch, &arguments).await?;
+            if asks_for_more(&reply).is_some() {
+                let told = format!("a bucket's window is more than {FAR} windows from the server's time");
+                return Err(Trouble::Refused(told));
             }
-            reply => reply,
-        };
-        read(batch, &reply.map_err(trouble)?).ok_or_else(|| Trouble::Corrupt("not an answer of the script".into()))
+        }
+        read(batch, &reply).ok_or_else(|| Trouble::Corrupt("not an answer of the script".into()))
     }
 
     fn lane_of(&self, wants: &Wants) -> u32 {
@@ -345,6 +360,37 @@ async fn master_by_hand(
         }
     }
     Err(last)
+}
+
+/// Runs a script on the server.
+async fn run(
+    connection: &Connection,
+    script: &Script,
+    source: &str,
+    batch: &Batch,
+    arguments: &[Vec<u8>],
+) -> Result<Vec<u8>, Trouble> {
+    let mut wire = connection.wire.clone();
+    let reply = match command("EVALSHA", script.get_hash(), batch, arguments).query_async(&mut wire).await {
+        // Nothing ran: sending it once more, with its source, is safe. Restarts and promotions empty the cache.
+        Err(error) if is_unknown_script(&error) => {
+            command("EVAL", source, batch, arguments).query_async::<Vec<u8>>(&mut wire).await
+        }
+        reply => reply,
+    };
+    reply.map_err(trouble)
+}
+
+/// The server's time, when the general script needs more boundaries of a calendar than it was told: minus one, then that.
+fn asks_for_more(reply: &[u8]) -> Option<Timestamp> {
+    // (Looked at first: every answer passes here.)
+    if !reply.starts_with(&[0x92, 0xff]) {
+        return None;
+    }
+    match pack::integers(reply)?.as_slice() {
+        [-1, now] => Some(Timestamp::from_micros(u64::try_from(*now).ok()?)),
+        _ => None,
+    }
 }
 
 fn command(verb: &str, script: &str, batch: &Batch, arguments: &[Vec<u8>]) -> Cmd {
@@ -417,9 +463,6 @@ fn count(value: usize) -> i64 {
 
 /// No limit has more units; above, a cost never fits, as it should not.
 const UNITS_MAX: i64 = 1 << 52;
-
-const DRAW: &str = include_str!("draw.lua");
-const DRAW_BUCKET: &str = include_str!("draw_bucket.lua");
 
 /// Counts the gateways heard of lately, this one included, by the server's clock.
 const HEARTBEAT_SCRIPT: &str = "

@@ -1,0 +1,188 @@
+local place = 7
+local shapes = {}
+for i = 1, input[6] do
+  local kind = kinds[input[place]]
+  local numbers = {}
+  for j = 1, 10 do numbers[j] = input[place + 1 + j] end
+  local shape = kind.shape(numbers)
+  shape.kind, shape.number, shape.drain = kind, input[place], input[place + 1]
+  shapes[i] = shape
+  place = place + 12
+end
+for i = 1, #shapes do
+  local shape = shapes[i]
+  for j = 1, shape.listed or 0 do
+    shape.edges[j] = input[place]
+    place = place + 1
+  end
+end
+
+local stored
+if #KEYS == 1 then
+  stored = { redis.call('GET', KEYS[1]) }
+else
+  stored = redis.call('MGET', unpack(KEYS))
+end
+
+local answer = { now }
+local last = 1
+local buckets = {}
+for i = 1, #KEYS do
+  local shape = shapes[input[place] + 1]
+  place = place + 1
+  local bucket = { shape = shape, kind = shape.kind }
+  local fields, print_of
+  if stored[i] and #stored[i] >= row_len and string.byte(stored[i]) == row_mark then
+    if shape.number == 1 then
+      local _, print, n, p, full, _, level, at = struct.unpack(row, stored[i])
+      print_of, fields = print, { n, p, full, level, at }
+      if #stored[i] > row_len then
+        fields.leases = {}
+        for from = row_len + 1, #stored[i] - row_lease_len + 1, row_lease_len do
+          local id, units, till = struct.unpack(row_lease, stored[i], from)
+          if units > 0 then
+            fields.leases[#fields.leases + 1] = { id, units, till }
+          else
+            fields.beyond = till
+          end
+        end
+      end
+    end
+  elseif stored[i] then
+    -- Stored: version, kind, fingerprint, fields.
+    local fine, value = pcall(unpack_value, stored[i])
+    if fine and type(value) == 'table' and value[1] == 1 and value[2] == shape.number then
+      print_of = value[3]
+      fields = {}
+      for j = 4, #value do fields[j - 3] = value[j] end
+    end
+  end
+  -- Another algorithm's: no correction is about it.
+  bucket.foreign = stored[i] and not fields
+  bucket.kind.load(bucket, shape, fields)
+  if shape.drain == 1 then
+    if fields then
+      if print_of ~= fingerprint then bucket.kind.drained(bucket) end
+    else
+      -- Nothing is known of the time before the epoch: what has come back since is there, and no more.
+      bucket.absent = nil
+      bucket.kind.load(bucket, shape, bucket.kind.spent(shape, min(epoch, now)))
+    end
+  end
+  buckets[i] = bucket
+end
+
+-- What a bucket's row is to be.
+local function value_of(bucket)
+  local fields, gone = bucket.kind.store(bucket)
+  if not fields then return nil end
+  if bucket.shape.number ~= 1 then
+    local value = { 1, bucket.shape.number, fingerprint }
+    for j = 1, #fields do value[3 + j] = fields[j] end
+    return pack(value), gone
+  end
+  local n, p, full, level, at = unpack(fields)
+  local parts = { struct.pack(row, row_mark, fingerprint, n, p, full, gone + 1000000, level, at) }
+  for _, lease in ipairs(fields.leases) do parts[#parts + 1] = struct.pack(row_lease, lease[1], lease[2], lease[3]) end
+  if fields.beyond > 0 then parts[#parts + 1] = struct.pack(row_lease, 0, 0, fields.beyond) end
+  return table.concat(parts), gone
+end
+
+-- Corrections are about grants of the past, made under whichever numbers: they are settled in the bucket's own.
+place = place + 1
+for _ = 1, input[place - 1] do
+  local bucket = buckets[input[place] + 1]
+  if bucket.kind.give_back and bucket.kind.give_back(bucket, input[place + 1], input[place + 2]) then
+    bucket.corrected = true
+  end
+  place = place + 3
+end
+place = place + 1
+for _ = 1, input[place - 1] do
+  local bucket = buckets[input[place] + 1]
+  if not bucket.foreign then
+    bucket.kind.settle(bucket, input[place + 1], input[place + 2])
+    bucket.corrected = true
+  end
+  place = place + 3
+end
+
+-- Requests are decided in their own, which the bucket takes on when something is drawn.
+for i = 1, #KEYS do
+  local bucket = buckets[i]
+  if bucket.corrected then
+    bucket.value, bucket.gone = value_of(bucket)
+    bucket.absent = not bucket.value
+  end
+  if bucket.own ~= bucket.shape then
+    if bucket.absent then
+      bucket.kind.load(bucket, bucket.shape, nil)
+    else
+      bucket.kind.turn(bucket, bucket.shape)
+    end
+  end
+  if bucket.absent then
+    last = last + 1
+    answer[last] = 0
+  else
+    local seen = bucket.kind.seen(bucket)
+    last = last + 1
+    answer[last] = #seen
+    for j = 1, #seen do answer[last + j] = seen[j] end
+    last = last + #seen
+  end
+end
+
+place = place + 1
+for _ = 1, input[place - 1] do
+  local granted, claims = input[place], input[place + 1]
+  local first = place + 2
+  place = first + 3 * claims
+  for at = first, place - 3, 3 do
+    if input[at + 2] == 1 and granted > 0 then
+      local bucket = buckets[input[at] + 1]
+      granted = min(granted, bucket.kind.afford(bucket, bucket.shape, input[at + 1], granted))
+    end
+  end
+  if granted > 0 then
+    for at = first, place - 3, 3 do
+      local bucket, cost, taken = buckets[input[at] + 1], input[at + 1], granted
+      -- Shadows are judged and charged in the same pass and never refuse.
+      if input[at + 2] ~= 1 then taken = bucket.kind.afford(bucket, bucket.shape, cost, granted) end
+      if taken > 0 and cost > 0 then
+        bucket.kind.take(bucket, bucket.shape, cost, taken)
+        bucket.drawn = true
+      end
+    end
+  end
+  last = last + 1
+  answer[last] = granted
+end
+
+place = place + 1
+for _ = 1, input[place - 1] do
+  local bucket = buckets[input[place] + 1]
+  local units = 0
+  if bucket.kind.lease then
+    units = bucket.kind.lease(bucket, bucket.shape, input[place + 1], input[place + 2], input[place + 3])
+  end
+  bucket.drawn = bucket.drawn or units > 0
+  last = last + 1
+  answer[last] = units
+  place = place + 4
+end
+
+if short then return pack({ -1, now }) end
+
+for i = 1, #KEYS do
+  local bucket = buckets[i]
+  if bucket.drawn then bucket.value, bucket.gone = value_of(bucket) end
+  if bucket.value then
+    -- It goes a second after it is full again, so that its going grants nothing.
+    local life = quotient_up(max(bucket.gone - now, 1), 1000) + 1000
+    redis.call('SET', KEYS[i], bucket.value, 'PX', string.format('%.0f', life))
+  elseif stored[i] and (bucket.drawn or bucket.corrected) then
+    redis.call('DEL', KEYS[i])
+  end
+end
+return pack(answer)

@@ -1,0 +1,150 @@
+-- The sliding log. Shape: amount, period, max_wait. Fields: amount, period, then moment and units of each grant.
+local function counted(log, period, from)
+  local sum = 0
+  for i = 1, #log, 2 do
+    if from - log[i] < period then sum = sum + log[i + 1] end
+  end
+  return sum
+end
+
+local function from_of(log)
+  if #log == 0 then return now end
+  return max(log[#log - 1], now)
+end
+
+local function remember(log, period, at, units)
+  if units == 0 then return log end
+  local kept, first = log, 1
+  while first < #log and at - log[first] >= period do first = first + 2 end
+  if first > 1 then
+    kept = {}
+    for i = first, #log do kept[#kept + 1] = log[i] end
+  end
+  if #kept > 0 and kept[#kept - 1] == at then
+    kept[#kept] = kept[#kept] + units
+  else
+    kept[#kept + 1] = at
+    kept[#kept + 1] = units
+  end
+  return kept
+end
+
+-- When a grant of `cost` would be due; nil: not within max_wait.
+local function due_at(log, shape, cost)
+  if cost > shape.amount then return nil end
+  local spare = shape.amount - cost
+  local from = from_of(log)
+  local sum, due = counted(log, shape.period, from), from
+  if sum > spare then
+    for i = 1, #log, 2 do
+      if from - log[i] < shape.period then
+        sum = sum - log[i + 1]
+        due = log[i] + shape.period
+        if sum <= spare then break end
+      end
+    end
+  end
+  if due == from and shape.max_wait == 0 then return due end
+  if due - now > shape.max_wait then return nil end
+  return due
+end
+
+kinds[5] = {
+  shape = function(s) return { amount = s[1], period = s[2], max_wait = s[3] } end,
+  load = function(bucket, shape, f)
+    local log = {}
+    bucket.own, bucket.beyond = shape, 0
+    if f then
+      local amount, period, last = f[1], f[2], #f
+      if amount ~= shape.amount or period ~= shape.period then
+        bucket.own = { amount = amount, period = period, max_wait = shape.max_wait }
+      end
+      if last % 2 == 1 then
+        if f[last] > now then bucket.beyond = f[last] end
+        last = last - 1
+      end
+      for i = 3, last do log[i - 2] = f[i] end
+      if bucket.beyond == 0 and (#log == 0 or now - log[#log - 1] >= period) then
+        log, bucket.own = {}, shape
+      end
+    end
+    bucket.log = log
+    bucket.absent = #log == 0 and bucket.beyond == 0
+  end,
+  turn = function(bucket, shape)
+    local own, log = bucket.own, bucket.log
+    bucket.own = shape
+    if #log > 0 then bucket.beyond = max(bucket.beyond, log[#log - 1] + own.period) end
+    if bucket.beyond <= now then bucket.beyond = 0 end
+    local from = from_of(log)
+    local used = shape.amount - min(max(own.amount - counted(log, own.period, from), 0), shape.amount)
+    local kept = {}
+    if shape.period >= own.period then
+      for i = 1, #log, 2 do
+        if from - log[i] < own.period then
+          kept[#kept + 1] = log[i]
+          kept[#kept + 1] = log[i + 1]
+        end
+      end
+    end
+    bucket.log = remember(kept, shape.period, from, max(used - counted(kept, shape.period, from), 0))
+    bucket.absent = #bucket.log == 0 and bucket.beyond == 0
+  end,
+  drained = function(bucket)
+    local own, from = bucket.own, from_of(bucket.log)
+    local room = max(own.amount - counted(bucket.log, own.period, from), 0)
+    bucket.log, bucket.absent = remember(bucket.log, own.period, from, room), false
+  end,
+  spent = function(shape, at) return { shape.amount, shape.period, at, shape.amount } end,
+  seen = function(bucket)
+    local seen = {}
+    for i = 1, #bucket.log do seen[i] = bucket.log[i] end
+    return seen
+  end,
+  afford = function(bucket, shape, cost, count)
+    if cost == 0 then return due_at(bucket.log, shape, 0) and count or 0 end
+    local log = {}
+    for i = 1, #bucket.log do log[i] = bucket.log[i] end
+    for able = 0, count - 1 do
+      local due = due_at(log, shape, cost)
+      if not due then return able end
+      log = remember(log, shape.period, due, cost)
+    end
+    return count
+  end,
+  take = function(bucket, shape, cost, count)
+    for _ = 1, count do
+      bucket.log = remember(bucket.log, shape.period, due_at(bucket.log, shape, cost), cost)
+    end
+  end,
+  settle = function(bucket, what, units)
+    local log, own = bucket.log, bucket.own
+    local from = from_of(log)
+    if what == 1 then
+      local room = max(2 * own.amount - counted(log, own.period, from), 0)
+      bucket.log = remember(log, own.period, from, min(units, room))
+    elseif what == 2 and (from <= now or own.max_wait == 0) then
+      local kept = {}
+      for i = 1, #log, 2 do
+        if from - log[i] < own.period then
+          local back = min(log[i + 1], units)
+          units = units - back
+          if log[i + 1] > back then
+            kept[#kept + 1] = log[i]
+            kept[#kept + 1] = log[i + 1] - back
+          end
+        end
+      end
+      bucket.log = kept
+    end
+  end,
+  store = function(bucket)
+    local log, own, gone = bucket.log, bucket.own, bucket.beyond
+    if #log == 0 and gone == 0 then return nil end
+    local fields = { own.amount, own.period }
+    for i = 1, #log do fields[i + 2] = log[i] end
+    if #log > 0 then gone = max(gone, log[#log - 1] + own.period) end
+    if bucket.beyond > 0 then fields[#fields + 1] = bucket.beyond end
+    return fields, gone
+  end,
+}

@@ -1,0 +1,77 @@
+-- The two-window estimate. Shape: amount, period, most. Fields: amount, period, start, previous, current.
+local function pair_now(period, start, previous, current)
+  local passed = quotient(max(now - start, 0), period)
+  if passed == 0 then return start, previous, current end
+  if passed == 1 then return start + period, current, 0 end
+  return now - fmod(now, period), 0, 0
+end
+
+kinds[4] = {
+  shape = function(s) return { amount = s[1], period = s[2], most = s[3] } end,
+  load = function(bucket, shape, f)
+    bucket.own, bucket.beyond = shape, 0
+    local start, previous, current = now - fmod(now, shape.period), 0, 0
+    if f then
+      local amount, period = f[1], f[2]
+      if amount ~= shape.amount or period ~= shape.period then
+        bucket.own = { amount = amount, period = period, most = min(2 * amount, quotient(exact - 1, period)) }
+      end
+      start, previous, current = pair_now(period, f[3], f[4], f[5])
+      if (f[6] or 0) > now then bucket.beyond = f[6] end
+    end
+    if previous == 0 and current == 0 and bucket.beyond == 0 then
+      bucket.own, bucket.absent = shape, true
+      start = now - fmod(now, shape.period)
+    end
+    bucket.start, bucket.previous, bucket.current = start, previous, current
+  end,
+  turn = function(bucket, shape)
+    local from = bucket.own
+    bucket.own = shape
+    if bucket.current > 0 then
+      bucket.beyond = max(bucket.beyond, bucket.start + 2 * from.period)
+    elseif bucket.previous > 0 then
+      bucket.beyond = max(bucket.beyond, bucket.start + from.period)
+    end
+    if bucket.beyond <= now then bucket.beyond = 0 end
+    -- The units left stay, clamped; what is used counts as of now, in one window.
+    local weighted = quotient_up(bucket.previous * (from.period - max(now - bucket.start, 0)), from.period)
+    bucket.current = shape.amount - min(max(from.amount - bucket.current - weighted, 0), shape.amount)
+    bucket.start, bucket.previous = now - fmod(now, shape.period), 0
+    bucket.absent = bucket.current == 0 and bucket.beyond == 0
+  end,
+  drained = function(bucket)
+    bucket.current, bucket.absent = max(bucket.current, bucket.own.amount), false
+  end,
+  spent = function(shape, at) return { shape.amount, shape.period, at - fmod(at, shape.period), 0, shape.amount } end,
+  seen = function(bucket) return { bucket.start, bucket.previous, bucket.current } end,
+  afford = function(bucket, shape, cost, count)
+    if cost > shape.amount then return 0 end
+    -- previous x left <= room x period, so the room must be this at least.
+    local left = shape.period - max(now - bucket.start, 0)
+    local room = shape.amount - bucket.current - quotient_up(bucket.previous * left, shape.period)
+    if room < cost then return 0 end
+    if cost == 0 then return count end
+    return min(count, quotient(room, cost))
+  end,
+  take = function(bucket, _, cost, count) bucket.current = bucket.current + cost * count end,
+  settle = function(bucket, what, units)
+    if what == 1 then
+      bucket.current = min(bucket.current + units, max(bucket.own.most, bucket.current))
+    elseif what == 2 then
+      local rest = max(units - bucket.current, 0)
+      bucket.current = max(bucket.current - units, 0)
+      bucket.previous = max(bucket.previous - rest, 0)
+    end
+  end,
+  store = function(bucket)
+    local own, gone = bucket.own, bucket.beyond
+    if bucket.current > 0 then
+      gone = max(gone, bucket.start + 2 * own.period)
+    elseif bucket.previous > 0 then
+      gone = max(gone, bucket.start + own.period)
+    end
+    if gone == 0 then return nil end
+    return { own.amount, own.period, bucket.start, bucket.previous, bucket.current, bucket.beyond }, gone
+  end,
+}

@@ -1,0 +1,176 @@
+-- Token bucket. Shape: n, p, full, owed, max_wait, floor, most, and of one that is leased the most units that may be, and
+-- how long a lease counts (0: not leased). Fields: n, p, full, level, at, and the leases there are.
+local function gain_time(shape, gain)
+  if gain <= 0 then return 0 end
+  return quotient_up(gain, shape.n)
+end
+
+-- The level `upto` a moment; refilling stops at the brim, or at what the leases leave room for.
+local function refilled(level, at, upto, n, brim)
+  if level >= brim then return level end
+  local to_brim = quotient_up(brim - level, n)
+  local elapsed = upto - at
+  if elapsed < 0 then elapsed = 0 end
+  -- Clamped before it is multiplied: nothing leaves 53 bits.
+  if elapsed >= to_brim then return brim end
+  return level + elapsed * n
+end
+
+-- What the leases leave room for; what is above that stays.
+local function brim_of(bucket, own)
+  return max(bucket.level, own.full - bucket.out * own.p)
+end
+
+kinds[1] = {
+  shape = function(s)
+    return {
+      n = s[1], p = s[2], full = s[3], owed = s[4], max_wait = s[5], floor = s[6], most = s[7],
+      leasable = s[8], counted = s[9],
+    }
+  end,
+  load = function(bucket, shape, f)
+    bucket.own, bucket.leases, bucket.out, bucket.beyond = shape, {}, 0, 0
+    if not f then
+      bucket.level, bucket.at, bucket.absent = shape.full, now, true
+      return
+    end
+    local n, p, full, level, at = f[1], f[2], f[3], f[4], f[5]
+    if n ~= shape.n or p ~= shape.p or full ~= shape.full then
+      bucket.own = { n = n, p = p, full = full, max_wait = shape.max_wait, floor = -min(full, exact - 1 - full) }
+    end
+    if f.leases then
+      for _, lease in ipairs(f.leases) do bucket.out = bucket.out + lease[2] end
+      -- Each that has ended held the refilling back until it did, and no longer.
+      for _, lease in ipairs(f.leases) do
+        if lease[3] <= now then
+          level = refilled(level, at, lease[3], n, full - bucket.out * p)
+          at = max(at, lease[3])
+          bucket.out = bucket.out - lease[2]
+        else
+          bucket.leases[#bucket.leases + 1] = lease
+        end
+      end
+    end
+    local brim = full - bucket.out * p
+    bucket.at = max(at, now)
+    bucket.level = refilled(level, at, now, n, brim)
+    if f.beyond then
+      -- What time has brought beyond the brim is made good.
+      local over = refilled(level, at, now, n, f.beyond * p) - max(bucket.level, brim)
+      local wide = f.beyond - quotient(max(over, 0), p)
+      if wide * p > full then bucket.beyond = wide end
+    end
+    if bucket.level >= full and bucket.beyond == 0 then
+      -- One that is full equals none, whose going would have made it full.
+      bucket.own, bucket.level, bucket.absent = shape, shape.full, true
+    end
+  end,
+  turn = function(bucket, shape)
+    local from = bucket.own
+    bucket.own = shape
+    -- Whole units. Clamped before it is multiplied: a whole unit below the lowest is the lowest.
+    local units = quotient_down(bucket.level, from.p)
+    local lowest = min(shape.floor, -shape.owed - shape.max_wait * shape.n)
+    local level
+    if units <= quotient_down(lowest, shape.p) then
+      level = lowest
+    else
+      level = min(min(units, shape.most) * shape.p, shape.full)
+    end
+    -- Leases stand as they are, and count against the new burst.
+    bucket.level = min(level, max(shape.full - bucket.out * shape.p, 0))
+    local cut = max(units - quotient_down(bucket.level, shape.p), 0)
+    local wide = min(max(bucket.beyond, quotient(from.full, from.p)) - cut, quotient(scaled_max, shape.p))
+    bucket.beyond = 0
+    if wide * shape.p > shape.full then bucket.beyond = wide end
+    bucket.absent = bucket.level >= shape.full and bucket.beyond == 0
+  end,
+  drained = function(bucket)
+    bucket.level, bucket.absent = min(bucket.level, 0), false
+  end,
+  spent = function(shape, at) return { shape.n, shape.p, shape.full, 0, at } end,
+  seen = function(bucket) return { bucket.level, bucket.at } end,
+  afford = function(bucket, shape, cost, count)
+    if cost > shape.most then return 0 end
+    local price = cost * shape.p
+    local need = max(price - shape.owed, 0)
+    local able = 0
+    if bucket.level >= need then
+      if price == 0 then return count end
+      able = min(count, quotient(bucket.level - need, price) + 1)
+    end
+    if able == count or shape.max_wait == 0 then return able end
+    -- Shaping: one after the other, as each wait rounds up to a whole microsecond.
+    local level, back = bucket.level - able * price, bucket.at - now
+    while able < count do
+      local wait = gain_time(shape, need - level) + back
+      if wait > shape.max_wait then break end
+      local gained = (wait - back) * shape.n
+      level = min(level + gained, shape.full) - price - gained
+      able = able + 1
+      if price == 0 then return count end
+    end
+    return able
+  end,
+  take = function(bucket, shape, cost, count)
+    local price = cost * shape.p
+    local need = max(price - shape.owed, 0)
+    local level, back = bucket.level, bucket.at - now
+    if shape.max_wait == 0 then
+      level = level - price * count
+    else
+      for _ = 1, count do
+        local gained = 0
+        if level < need then gained = gain_time(shape, need - level) * shape.n end
+        level = min(level + gained, shape.full) - price - gained
+      end
+    end
+    bucket.level = level
+  end,
+  settle = function(bucket, what, units)
+    local level, own = bucket.level, bucket.own
+    -- No more than leads from brim to floor, or to where other numbers' debt has led: the product stays within 53 bits.
+    local worth = min(units, quotient_up(own.full - min(own.floor, level), own.p)) * own.p
+    if what == 1 then
+      bucket.level = min(max(level - worth, own.floor), level)
+    elseif what == 2 and (level >= 0 or own.max_wait == 0) then
+      bucket.level = min(level + worth, brim_of(bucket, own))
+    end
+  end,
+  give_back = function(bucket, id, left)
+    local own = bucket.own
+    for place, lease in ipairs(bucket.leases) do
+      if lease[1] == id then
+        table.remove(bucket.leases, place)
+        bucket.out = bucket.out - lease[2]
+        bucket.level = min(bucket.level + min(left, lease[2]) * own.p, brim_of(bucket, own))
+        return true
+      end
+    end
+    return false
+  end,
+  lease = function(bucket, shape, id, wished, needed)
+    if shape.leasable == 0 or #bucket.leases >= leases_most then return 0 end
+    local whole = quotient(max(bucket.level, 0), shape.p)
+    local units = min(wished, quotient(whole, lease_parts), shape.leasable - bucket.out)
+    -- One is what a request would draw. Where many are out, only what requests wait for is leased.
+    if units < 2 or #bucket.leases >= leases_max then units = 0 end
+    units = max(units, min(needed, whole))
+    if units == 0 then return 0 end
+    bucket.level = bucket.level - units * shape.p
+    bucket.out = bucket.out + units
+    local till = now + shape.counted
+    local place = #bucket.leases + 1
+    while place > 1 and bucket.leases[place - 1][3] > till do place = place - 1 end
+    table.insert(bucket.leases, place, { id, units, till })
+    return units
+  end,
+  store = function(bucket)
+    local own = bucket.own
+    if bucket.level >= own.full and bucket.beyond == 0 then return nil end
+    local last = bucket.leases[#bucket.leases]
+    local missing = max(own.full, bucket.beyond * own.p) - bucket.level
+    local gone = max(bucket.at, last and last[3] or 0) + quotient_up(missing, own.n)
+    return { own.n, own.p, own.full, bucket.level, bucket.at, leases = bucket.leases, beyond = bucket.beyond }, gone
+  end,
+}

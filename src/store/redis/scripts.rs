@@ -1,0 +1,15 @@
+//! The scripts, as they are sent. (The tests of leases call them by themselves, and take them from here.)
+
+/// Decides every batch: a head, the kinds of buckets, and what is done with them, in one text.
+pub(super) const DRAW: &str = concat!(
+    include_str!("draw/head.lua"),
+    include_str!("draw/token_bucket.lua"),
+    include_str!("draw/stepped.lua"),
+    include_str!("draw/sliding_window.lua"),
+    include_str!("draw/sliding_log.lua"),
+    include_str!("draw/in_flight.lua"),
+    include_str!("draw/decide.lua"),
+);
+
+/// Decides the common case.
+pub(super) const DRAW_BUCKET: &str = include_str!("draw_bucket.lua");
