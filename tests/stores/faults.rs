@@ -1,11 +1,16 @@
 //! What every shared store must survive, whatever it is made of.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tollgate::limit::{Claim, Limit};
+use tollgate::clock::Clock;
+use tollgate::limit::{Claim, Limit, Micros, Timestamp};
 use tollgate::store::{Store, StoreError};
 
+use crate::limits::bucket;
 use crate::servers::eventually;
 
 /// The deadline the stores of these tests are given.
@@ -85,4 +90,71 @@ pub async fn fails_in_time(store: &impl Store, limit: &Limit) {
     }
     // The machine may hold this process up now and then, never for most requests.
     assert!(late < 20, "{late} of 200 were answered after {:?}", ANSWER_WITHIN + SLACK);
+}
+
+/// Forwards to `port`; once `cut` is set, the next reply is cut in its middle.
+pub fn cutting_proxy(port: u16, cut: Arc<AtomicBool>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+            let (mut up, mut up_to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut up, &mut up_to));
+            let (cut, mut server, mut client) = (cut.clone(), server, client);
+            std::thread::spawn(move || {
+                let mut buffer = [0; 65_536];
+                while let Ok(read @ 1..) = server.read(&mut buffer) {
+                    let cutting = cut.swap(false, Ordering::AcqRel);
+                    let sent = if cutting { read / 2 } else { read };
+                    if client.write_all(&buffer[..sent]).is_err() || cutting {
+                        break;
+                    }
+                }
+                let _ = client.shutdown(std::net::Shutdown::Both);
+                let _ = server.shutdown(std::net::Shutdown::Both);
+            });
+        }
+    });
+    own
+}
+
+/// Through a proxy that cuts a reply when `cut` is set: a lost reply counts as charged, and nothing is sent twice.
+pub async fn replies_are_lost(store: &impl Store, cut: &AtomicBool) {
+    let hour = Micros::from_secs(3600);
+    let limit = bucket("lost", 0, 100, hour, 100);
+    let (mut lost, mut granted) = (0, 0);
+    for _ in 0..5 {
+        cut.store(true, Ordering::Release);
+        match draw(store, &limit, b"k").await {
+            Err(_) => lost += 1,
+            // A heartbeat's reply was cut instead.
+            Ok(_) => granted += 1,
+        }
+        recovers(store, &bucket("other", 1, 100, hour, 100)).await;
+    }
+    let left = drain(store, &limit, b"k").await;
+    assert!(lost > 0, "a reply was cut");
+    // (A heartbeat's reply may have been the one cut, and a draw then not sent at all.)
+    assert!((95..100 - granted).contains(&left), "each draw is charged at most once: {left} left of 100");
+}
+
+/// The clocks of three gateways.
+pub fn clocks_apart() -> [Clock; 3] {
+    [0, 30_000_000, 7_000_000].map(|ahead| Clock::manual(Timestamp::from_micros(1_760_000_000_000_000 + ahead)))
+}
+
+/// Three stores on one server, each of which decides by its own clock.
+pub async fn grant_no_more_by_clocks_apart(stores: Vec<(impl Store, Clock)>) {
+    let limit = bucket("skew", 0, 10, Micros::from_secs(1), 10);
+    let mut granted = 0;
+    for _ in 0..30 {
+        for (store, clock) in &stores {
+            granted += drain(store, &limit, b"k").await;
+            clock.advance(Micros(100_000));
+        }
+    }
+    // Three seconds passed. The step from the first clock to the one furthest ahead fills the bucket once; from then on
+    // that clock rules, and no interval is credited twice.
+    assert!(granted <= 10 + 10 + 30 + 1, "granted {granted}");
 }

@@ -1,9 +1,12 @@
 //! The shared stores against real servers, started here and stopped here: parity with the pure core, and faults.
+//! `tests/STORES.md` says which test is about which fault; `coverage` checks that they are all there.
 
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 #![expect(clippy::disallowed_methods, reason = "tests measure real servers by real clocks")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 
+mod calendars;
+mod coverage;
 mod faults;
 mod gateways;
 mod leases;
@@ -13,6 +16,7 @@ mod parity;
 mod postgres_encrypted;
 mod postgres_faults;
 mod postgres_gateways;
+mod postgres_losses;
 mod postgres_rows;
 mod postgres_setup;
 mod redis_audit;

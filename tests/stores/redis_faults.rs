@@ -1,18 +1,19 @@
 //! Redis killed, frozen, restarted, cut off, promoted: every request is answered in time, nothing over-grants.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tollgate::clock::Clock;
-use tollgate::limit::{Change, Claim, Kind, Limit, Micros, OnFailover, Settlement, Timestamp};
+use tollgate::limit::{Change, Claim, Kind, Limit, Micros, OnFailover, Settlement};
 use tollgate::store::redis::{Address, RedisOptions};
 use tollgate::store::{RemoteStore, Store};
 
-use crate::faults::{ANSWER_WITHIN, PATIENCE, drain, draw, fails_in_time, recovers, storm};
+use crate::faults::{
+    ANSWER_WITHIN, PATIENCE, clocks_apart, cutting_proxy, drain, draw, fails_in_time, grant_no_more_by_clocks_apart,
+    recovers, replies_are_lost, storm,
+};
 use crate::limits::{bucket, limit, terms};
 use crate::servers::{Process, Redis, ask, available, eventually, free_port, wait_until};
 
@@ -28,7 +29,7 @@ async fn connect_in_haste(url: &str) -> RemoteStore {
     connect_with(url, |options| options.answer_within = hasty).await
 }
 
-async fn connect_with(url: &str, change: impl FnOnce(&mut RedisOptions)) -> RemoteStore {
+pub async fn connect_with(url: &str, change: impl FnOnce(&mut RedisOptions)) -> RemoteStore {
     let mut options = RedisOptions {
         address: Address::parse(url).unwrap(),
         answer_within: Micros::from_secs(10),
@@ -166,33 +167,6 @@ async fn a_flushed_script_cache_and_a_cut_connection_cost_nobody_more_than_one_a
     }
 }
 
-/// Forwards to `port`; once `cut` is set, the next reply is cut in its middle.
-fn cutting_proxy(port: u16, cut: Arc<AtomicBool>) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let own = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        for client in listener.incoming().map_while(Result::ok) {
-            let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
-            let (mut up, mut up_to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-            std::thread::spawn(move || std::io::copy(&mut up, &mut up_to));
-            let (cut, mut server, mut client) = (cut.clone(), server, client);
-            std::thread::spawn(move || {
-                let mut buffer = [0; 65_536];
-                while let Ok(read @ 1..) = server.read(&mut buffer) {
-                    let cutting = cut.swap(false, Ordering::AcqRel);
-                    let sent = if cutting { read / 2 } else { read };
-                    if client.write_all(&buffer[..sent]).is_err() || cutting {
-                        break;
-                    }
-                }
-                let _ = client.shutdown(std::net::Shutdown::Both);
-                let _ = server.shutdown(std::net::Shutdown::Both);
-            });
-        }
-    });
-    own
-}
-
 #[tokio::test]
 async fn a_lost_reply_counts_as_charged_and_is_never_sent_twice() {
     if !available("redis-server") {
@@ -202,21 +176,7 @@ async fn a_lost_reply_counts_as_charged_and_is_never_sent_twice() {
     let cut = Arc::new(AtomicBool::new(false));
     let port = cutting_proxy(server.port, cut.clone());
     let store = connect(&format!("redis://127.0.0.1:{port}")).await;
-    let limit = bucket("lost", 0, 100, HOUR, 100);
-    let (mut lost, mut granted) = (0, 0);
-    for _ in 0..5 {
-        cut.store(true, Ordering::Release);
-        match draw(&store, &limit, b"k").await {
-            Err(_) => lost += 1,
-            // A heartbeat's reply was cut instead.
-            Ok(_) => granted += 1,
-        }
-        recovers(&store, &bucket("other", 1, 100, HOUR, 100)).await;
-    }
-    let left = drain(&store, &limit, b"k").await;
-    assert!(lost > 0, "a reply was cut");
-    // (A heartbeat's reply may have been the one cut, and a draw then not sent at all.)
-    assert!((95..100 - granted).contains(&left), "each draw is charged at most once: {left} left of 100");
+    replies_are_lost(&store, &cut).await;
 }
 
 #[tokio::test]
@@ -248,24 +208,13 @@ async fn gateways_whose_clocks_differ_never_grant_more() {
         return;
     }
     let server = Redis::start();
-    let start = 1_760_000_000_000_000;
-    let clocks = [0, 30_000_000, 7_000_000].map(|ahead| Clock::manual(Timestamp::from_micros(start + ahead)));
-    let limit = bucket("skew", 0, 10, Micros::from_secs(1), 10);
     let mut stores = Vec::new();
-    for clock in &clocks {
+    for clock in clocks_apart() {
         // The worst there could be: each decides by its own clock.
-        stores.push(connect_with(&server.url(), |o| (o.pinned, o.local_refusals) = (Some(clock.clone()), false)).await);
+        let change = |o: &mut RedisOptions| (o.pinned, o.local_refusals) = (Some(clock.clone()), false);
+        stores.push((connect_with(&server.url(), change).await, clock));
     }
-    let mut granted = 0;
-    for _ in 0..30 {
-        for (store, clock) in stores.iter().zip(&clocks) {
-            granted += drain(store, &limit, b"k").await;
-            clock.advance(Micros(100_000));
-        }
-    }
-    // Three seconds passed. The step from the first clock to the one furthest ahead fills the bucket once; from then on
-    // that clock rules, and no interval is credited twice.
-    assert!(granted <= 10 + 10 + 30 + 1, "granted {granted}");
+    grant_no_more_by_clocks_apart(stores).await;
 }
 
 #[tokio::test]

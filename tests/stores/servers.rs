@@ -302,6 +302,15 @@ impl Postgres {
         }
     }
 
+    /// Has it end as an operator does, with everything written.
+    pub(crate) fn stop(&mut self) {
+        let told = Command::new("kill").args(["-INT", &self.pid().to_string()]).status().expect("kill runs");
+        assert!(told.success(), "the server runs");
+        if let Some(mut process) = self.process.take() {
+            process.wait();
+        }
+    }
+
     /// Stops it at once, as a crash does.
     pub(crate) fn crash(&mut self) {
         self.signal("-KILL");

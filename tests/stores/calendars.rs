@@ -1,0 +1,89 @@
+//! Calendar windows of a gateway whose clock is windows away from the server's, which decides.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tollgate::clock::Clock;
+use tollgate::limit::{Align, Calendar, Claim, Kind, Limit, Micros, Terms, Timestamp, Verdict};
+use tollgate::store::{RemoteStore, Store};
+
+use crate::limits::{limit, terms};
+use crate::servers::{Postgres, Redis, available};
+use crate::{postgres_faults, redis_faults};
+
+const DAY: u64 = 86_400_000_000;
+
+/// Ten a day, with a debt of as many as `days` bring.
+fn daily(days: u64) -> Arc<Limit> {
+    let today = Clock::system().now().as_micros() / DAY;
+    let boundaries = (today - 100..today + 100).map(|day| Timestamp::from_micros(day * DAY)).collect();
+    let calendar = Calendar { boundaries, words: "day".into() };
+    let plain = terms(Kind::FixedWindow, 10, Micros(DAY));
+    limit("daily", 0, &Terms { align: Align::Calendar(Arc::new(calendar)), debt: 10 * days, ..plain })
+}
+
+fn days_ahead(days: u64) -> Clock {
+    Clock::manual(Clock::system().now().after(Micros(days * DAY)))
+}
+
+/// `away` is a store of a gateway whose clock is days ahead, `right` one whose clock is right.
+async fn share_the_server_s_day(away: RemoteStore, right: RemoteStore) {
+    let daily = daily(20);
+    let claim = |cost| [Claim { limit: &daily, key: b"k", cost, enforced: true }];
+    for turn in 0..3 {
+        for store in [&away, &right] {
+            assert!(store.draw(&claim(1)).await.unwrap().granted, "turn {turn}");
+        }
+    }
+    // Four are left, and two hundred may be owed: what twenty days bring.
+    assert!(away.draw(&claim(204)).await.unwrap().granted);
+    for store in [&right, &away] {
+        let refused = store.draw(&claim(1)).await.unwrap();
+        let (at, Verdict::Deny { retry_after: Some(told) }) =
+            (Clock::system().now().as_micros(), refused.standings[0].verdict)
+        else {
+            panic!("{refused:?}")
+        };
+        let days = (at + told.0) / DAY - at / DAY;
+        // (Midnight may have come in between.)
+        assert!(days == 20 || at % DAY < DAY / 24, "{days} days by {told:?}");
+    }
+    for store in [away, right] {
+        assert_eq!(store.counters().diverged.load(Ordering::Relaxed), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_whose_clock_is_days_away_shares_the_windows_of_redis() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    let url = server.url();
+    for days in [2, 50] {
+        server.ask("FLUSHALL");
+        let away = redis_faults::connect_with(&url, |options| {
+            (options.clock, options.local_refusals) = (days_ahead(days), false);
+        });
+        let right = redis_faults::connect_with(&url, |options| options.local_refusals = false);
+        share_the_server_s_day(away.await, right.await).await;
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_whose_clock_is_days_away_shares_the_windows_of_postgres() {
+    if !Postgres::available() {
+        return;
+    }
+    let server = Postgres::start_with(&["fsync=off"]);
+    let url = server.url();
+    for days in [2, 50] {
+        let away = postgres_faults::connect_with(&url, |options| {
+            (options.clock, options.local_refusals) = (days_ahead(days), false);
+        });
+        let right = postgres_faults::connect_with(&url, |options| options.local_refusals = false);
+        let (away, right) = (away.await, right.await);
+        server.psql("postgres", "DELETE FROM tollgate_buckets");
+        share_the_server_s_day(away, right).await;
+    }
+}
