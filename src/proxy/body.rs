@@ -16,8 +16,8 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::echo::EchoBody;
 use super::forward::{UpstreamHttp1, UpstreamHttp2};
-use super::http1::{Failure, Malformed};
-use super::server::InboundError;
+use super::http1::{Failure, Malformed, Verbatim};
+use super::server::{InboundError, Payload};
 
 /// The body of every response.
 #[derive(Debug, Default)]
@@ -233,17 +233,26 @@ pub struct Guarded<B: Body, G: Guard> {
     body: B,
     guard: Option<G>,
     bytes: u64,
+    /// Fields of its head that were not taken apart.
+    verbatim: Option<Verbatim>,
 }
 
 impl<B: Body, G: Guard> Guarded<B, G> {
     /// `body`, watched by `guard`.
     pub const fn new(body: B, guard: G) -> Self {
-        Self { body, guard: Some(guard), bytes: 0 }
+        Self { body, guard: Some(guard), bytes: 0, verbatim: None }
     }
 
     /// `body`, watched by nobody.
     pub const fn bare(body: B) -> Self {
-        Self { body, guard: None, bytes: 0 }
+        Self { body, guard: None, bytes: 0, verbatim: None }
+    }
+
+    /// It brings these fields of its head along.
+    #[must_use]
+    pub fn with(mut self, verbatim: Option<Verbatim>) -> Self {
+        self.verbatim = verbatim;
+        self
     }
 
     fn finish(&mut self, outcome: Outcome<'_>) {
@@ -258,6 +267,14 @@ impl<B: Body + From<Bytes>, G: Guard> From<Bytes> for Guarded<B, G> {
         Self::bare(bytes.into())
     }
 }
+
+impl<B: Body, G: Guard> Payload for Guarded<B, G> {
+    fn take_verbatim(&mut self) -> Option<Verbatim> {
+        self.verbatim.take()
+    }
+}
+
+impl Payload for ResponseBody {}
 
 impl<B, G> Body for Guarded<B, G>
 where

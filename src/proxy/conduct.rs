@@ -93,7 +93,12 @@ impl Via {
 
     /// Adds the entry of a request that was received as `version`.
     pub fn add_to_request(&self, headers: &mut HeaderMap, version: Version) {
-        headers.append(VIA, self.requests[place(version)].clone());
+        headers.append(VIA, self.of_request(version).clone());
+    }
+
+    /// The entry of a request that was received as `version`.
+    pub fn of_request(&self, version: Version) -> &HeaderValue {
+        &self.requests[place(version)]
     }
 
     /// Adds the entry of an answer that was received as `version`.

@@ -100,7 +100,7 @@ impl Handler for Gateway {
         let mut journal = Journal::open(&self.side, &snapshot, &request, &mut seen, self.side.clock.now());
         let answer = self.answer(&snapshot, connection, request, &seen, &mut journal).await;
         let mut meant = None;
-        let Forwarded { mut response, tunnel } = match answer {
+        let Forwarded { mut response, verbatim, tunnel } = match answer {
             Ok(forwarded) => forwarded,
             Err(rejection) => {
                 meant = Some(rejection.status());
@@ -112,7 +112,7 @@ impl Handler for Gateway {
         journal.annotate(response.headers_mut());
         journal.answered(&response, meant);
         match tunnel {
-            None => response.map(|body| Guarded::new(body, Closing(journal))),
+            None => response.map(|body| Guarded::new(body, Closing(journal)).with(verbatim)),
             Some(tunnel) => {
                 // The permit, and so a place in a concurrency limit, is held as long as the tunnel.
                 let task = Worker::current().map(|worker| worker.task());
@@ -277,6 +277,8 @@ impl Gateway {
             request.headers_mut().remove(ACCEPT_ENCODING);
         }
         let trusted = policy.address.trusts(peer.address);
+        // Nobody looks at what the upstream says but the caller, who is told in the same words.
+        let verbatim = !connection.http2 && response_edits.is_empty() && owed.is_empty() && !snapshot.follows;
         let passage = Passage {
             peer,
             trusted,
@@ -291,6 +293,7 @@ impl Gateway {
             interim: connection.interim.as_ref(),
             window: connection.window.as_ref(),
             received,
+            verbatim,
         };
         let since = self.side.clock.now();
         let outcome = match self.forwarder.forward(passage, &policy.upstreams[upstream], request) {
@@ -389,6 +392,6 @@ fn status_of(code: u16) -> StatusCode {
 
 impl From<Response<ResponseBody>> for Forwarded {
     fn from(response: Response<ResponseBody>) -> Self {
-        Self { response, tunnel: None }
+        Self { response, verbatim: None, tunnel: None }
     }
 }

@@ -67,8 +67,13 @@ impl Present {
     pub const HOSTS: Self = Self(1 << 18);
     /// What [`announce_upgrade`] adds.
     pub const UPGRADES: Self = Self(1 | 1 << 4);
-    const HOST: Self = Self(1 << 19);
+    /// `Host`
+    pub const HOST: Self = Self(1 << 19);
+    const X_FORWARDED_FOR: Self = Self(1 << 21);
+    const X_FORWARDED_PROTO: Self = Self(1 << 22);
+    const X_FORWARDED_HOST: Self = Self(1 << 23);
     const HOP_BY_HOP: Self = Self(0b111_1111);
+    const CLAIMS: Self = Self(0b111 << 7 | 0b111 << 21);
 
     /// Looks at the names of `headers`.
     pub fn of(headers: &HeaderMap) -> Self {
@@ -108,8 +113,11 @@ impl Present {
             (14, [b'c', ..]) => (b"content-length", Self::CONTENT_LENGTH),
             (14, [b'h', ..]) => (b"http2-settings", Self::HTTP2_SETTINGS),
             (16, [b'p', ..]) => (b"proxy-connection", Self::PROXY_CONNECTION),
-            (16, [b'x', ..]) => (b"x-forwarded-port", Self::X_FORWARDED_PORT),
+            (15, [b'x', ..]) => (b"x-forwarded-for", Self::X_FORWARDED_FOR),
+            (16, [b'x', .., b'p', _, _, _]) => (b"x-forwarded-port", Self::X_FORWARDED_PORT),
+            (16, [b'x', ..]) => (b"x-forwarded-host", Self::X_FORWARDED_HOST),
             (17, [b't', ..]) => (b"transfer-encoding", Self::TRANSFER_ENCODING),
+            (17, [b'x', ..]) => (b"x-forwarded-proto", Self::X_FORWARDED_PROTO),
             _ => return Self(0),
         };
         if name == known { field } else { Self(0) }
@@ -301,6 +309,60 @@ pub fn set_forwarding(
             Some(host) => headers.insert(X_FORWARDED_HOST, host),
             None => headers.remove(X_FORWARDED_HOST),
         };
+    }
+}
+
+/// What a stranger's request is said to come from: fields that are written behind its own, and in no table before that.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    address: Option<IpAddr>,
+    tls: bool,
+    host: Option<HeaderValue>,
+    via: Option<HeaderValue>,
+}
+
+impl Origin {
+    /// Of a request from `peer` for `host`, received by `via`; what its `headers` claim of that themselves goes. As
+    /// [`set_forwarding`] does where the peer is not trusted.
+    pub fn of_stranger(
+        headers: &mut HeaderMap,
+        present: Present,
+        peer: &Peer,
+        host: Option<HeaderValue>,
+        via: Option<HeaderValue>,
+    ) -> Self {
+        if present.has(Present::CLAIMS) {
+            for name in [FORWARDED, X_REAL_IP, X_FORWARDED_PORT, X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST] {
+                headers.remove(name);
+            }
+        }
+        if present.has(Present::UNDERSCORED) {
+            drop_underscored(headers);
+        }
+        Self { address: peer.address, tls: peer.tls, host, via }
+    }
+
+    /// Writes the fields, each with its line's end.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self.address.map(|address| address.to_canonical()) {
+            Some(IpAddr::V4(address)) => {
+                out.extend_from_slice(b"x-forwarded-for: ");
+                out.extend_from_slice(Dotted::new(address).as_bytes());
+                out.extend_from_slice(b"\r\n");
+            }
+            Some(IpAddr::V6(address)) => out.extend_from_slice(format!("x-forwarded-for: {address}\r\n").as_bytes()),
+            // A Unix socket has none.
+            None => {}
+        }
+        let protocol: &[u8] = if self.tls { b"x-forwarded-proto: https\r\n" } else { b"x-forwarded-proto: http\r\n" };
+        out.extend_from_slice(protocol);
+        for (name, value) in [(&b"x-forwarded-host: "[..], &self.host), (b"via: ", &self.via)] {
+            if let Some(value) = value {
+                out.extend_from_slice(name);
+                out.extend_from_slice(value.as_bytes());
+                out.extend_from_slice(b"\r\n");
+            }
+        }
     }
 }
 

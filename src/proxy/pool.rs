@@ -26,7 +26,10 @@ pub struct Pool {
     /// Ages an idle connection may reach, in turns of [`Pool::sweep`].
     age_max: u64,
     turn: Cell<u64>,
-    slots: Semaphore,
+    /// Places that nobody has.
+    free: Cell<usize>,
+    /// Places given back while somebody waited, in the order in which they are waited for.
+    freed: Semaphore,
     pending: Cell<usize>,
     pending_max: usize,
     queue_timeout: Duration,
@@ -62,7 +65,8 @@ impl Pool {
             idle_max: bounds.idle,
             age_max: bounds.idle_age,
             turn: Cell::new(0),
-            slots: Semaphore::new(bounds.in_use.min(Semaphore::MAX_PERMITS)),
+            free: Cell::new(bounds.in_use),
+            freed: Semaphore::new(0),
             pending: Cell::new(0),
             pending_max: bounds.pending,
             queue_timeout: bounds.queue_timeout,
@@ -75,7 +79,10 @@ impl Pool {
     /// # Errors
     /// [`ForwardError::Overloaded`] when too many wait already, or the wait took too long.
     pub async fn slot(self: &Rc<Self>) -> Result<Slot, ForwardError> {
-        if let Ok(permit) = self.slots.try_acquire() {
+        if let Some(free) = self.free.get().checked_sub(1) {
+            self.free.set(free);
+        } else if let Ok(permit) = self.freed.try_acquire() {
+            // Who waited for it has gone.
             permit.forget();
         } else {
             if self.pending.get() >= self.pending_max {
@@ -83,7 +90,7 @@ impl Pool {
             }
             self.pending.set(self.pending.get() + 1);
             let _waiting = Waiting(self);
-            let permit = timers::within(self.queue_timeout, self.slots.acquire())
+            let permit = timers::within(self.queue_timeout, self.freed.acquire())
                 .await
                 .map_err(|_| ForwardError::Overloaded)?
                 .expect("the semaphore is never closed");
@@ -158,7 +165,11 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.pool.in_use.set(self.pool.in_use.get() - 1);
-        self.pool.slots.add_permits(1);
+        if self.pool.pending.get() > 0 {
+            self.pool.freed.add_permits(1);
+        } else {
+            self.pool.free.set(self.pool.free.get() + 1);
+        }
     }
 }
 

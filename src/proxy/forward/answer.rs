@@ -255,8 +255,9 @@ pub(super) fn answer(head: Parts, mut lease: Lease, outgoing: &mut Outgoing) -> 
         }
         let tunnel = Tunnel { client, upstream: socket, early, idle, websocket, slot: lease.slot, hold: bridged };
         let response = Response::from_parts(head, ResponseBody::Empty);
-        return Ok(Forwarded { response, tunnel: Some(Box::new(tunnel)) });
+        return Ok(Forwarded { response, verbatim: None, tunnel: Some(Box::new(tunnel)) });
     }
+    let verbatim = lease.connection.take_verbatim();
     let body = if lease.connection.left() == Some(0) {
         lease.end();
         ResponseBody::Empty
@@ -267,7 +268,7 @@ pub(super) fn answer(head: Parts, mut lease: Lease, outgoing: &mut Outgoing) -> 
     } else {
         ResponseBody::Http1(UpstreamHttp1::new(Bounds::take(outgoing), lease))
     };
-    Ok(Forwarded { response: Response::from_parts(head, body), tunnel: None })
+    Ok(Forwarded { response: Response::from_parts(head, body), verbatim, tunnel: None })
 }
 
 /// Checks and strips the head of an answer.

@@ -18,6 +18,7 @@ use super::request::Outgoing;
 use super::request_body::RequestBody;
 use super::server::ServerState;
 use super::{ForwardError, Forwarded, SWITCHING, outgoing};
+use crate::policy::upstream::HostPolicy;
 use crate::proxy::body::{BodyError, ResponseBody};
 use crate::proxy::http1::Failure;
 use crate::proxy::pool::{Connection, Slot};
@@ -36,7 +37,12 @@ enum Http2Failure {
 /// Why there is no answer. After an error of connecting the request is still there, and may go to another server.
 pub(super) async fn exchange(server: &Rc<ServerState>, outgoing: &mut Outgoing) -> Result<Forwarded, ForwardError> {
     let slot = server.pool.slot().await?;
-    if is_http2(outgoing) { http2(server, outgoing, slot).await } else { http1(server, outgoing, slot).await }
+    if is_http2(outgoing) {
+        // Boxed: HTTP/1 does not pay for the room that this takes.
+        Box::pin(http2(server, outgoing, slot)).await
+    } else {
+        http1(server, outgoing, slot).await
+    }
 }
 
 fn is_http2(outgoing: &Outgoing) -> bool {
@@ -53,15 +59,23 @@ async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
     // In place: a request is large, and moving it is not free.
     let request = outgoing.request.as_mut().ok_or(ForwardError::Closed)?;
     let fields = request.headers().len();
-    let target = std::mem::take(request.uri_mut());
-    let target = outgoing::address(target, request.headers_mut(), &server.host, &server.server, false)?;
+    if !(outgoing.hosted && server.server.base_path.is_empty() && server.host == HostPolicy::Keep) {
+        let target = std::mem::take(request.uri_mut());
+        let target = outgoing::address(target, request.headers_mut(), &server.host, &server.server, false)?;
+        *request.uri_mut() = target;
+    }
     // One more: it came without a Host.
     let named = request.headers().len() == fields;
     let mut headers = std::mem::take(request.headers_mut());
     let body = outgoing.progress.is_some().then(|| std::mem::take(request.body_mut()));
     // Only a reused connection can be stale; only what has no body and no effect of its own is sent twice.
     let kept = connection.is_reused() && outgoing.idempotent && body.is_none();
-    connection.ask(request.method(), &target, &mut headers, body, kept);
+    let origin = outgoing.origin.as_ref();
+    let more = |out: &mut Vec<u8>| origin.into_iter().for_each(|origin| origin.write(out));
+    connection.ask_with(request.method(), request.uri(), &mut headers, more, body, kept);
+    if outgoing.verbatim {
+        connection.allow_verbatim();
+    }
     outgoing.request = None;
     loop {
         let failure = match converse(&mut connection, outgoing).await {
@@ -80,6 +94,8 @@ async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
             Err(error) => {
                 // Another server may have it: a copy would cost every request, reading back costs only this one.
                 let request = request.into_request().map(|request| request.map(|()| RequestBody::empty()));
+                // Read back with the others.
+                outgoing.origin = None;
                 outgoing.request = request.and_then(|request| unaddressed(server, request, named));
                 return Err(error);
             }
@@ -131,7 +147,7 @@ async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
     } else {
         ResponseBody::Http2(UpstreamHttp2::new(incoming, Bounds::take(outgoing), slot, place))
     };
-    Ok(Forwarded { response: Response::from_parts(head, body), tunnel: None })
+    Ok(Response::from_parts(head, body).into())
 }
 
 async fn converse_http2(

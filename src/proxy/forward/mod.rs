@@ -42,7 +42,7 @@ pub use tunnel::{Carried, Tunnel};
 use super::body::{BodyError, Received, ResponseBody};
 use super::conduct::Conduct;
 use super::headers::Present;
-use super::http1::{Failure, Malformed};
+use super::http1::{Failure, Malformed, Verbatim};
 use super::pool::Slot;
 use super::server::{Hold, Inbound, Interim, OnUpgrade, Window};
 use crate::limit::Micros;
@@ -93,6 +93,8 @@ pub struct Passage<'p> {
     pub window: Option<&'p Window>,
     /// Where the bytes of its body are counted.
     pub received: Received,
+    /// Whether the answer's fields go to the client as they are, whatever they are, beside those that are added.
+    pub verbatim: bool,
 }
 
 /// An answer, and the tunnel to run when it was a 101.
@@ -100,6 +102,8 @@ pub struct Passage<'p> {
 pub struct Forwarded {
     /// The answer for the client.
     pub response: Response<ResponseBody>,
+    /// Fields of its head that were not taken apart, where that was allowed; they come before the others.
+    pub verbatim: Option<Verbatim>,
     /// Spawn [`Tunnel::run`] on the worker once the answer is on its way.
     pub tunnel: Option<Box<Tunnel>>,
 }

@@ -22,7 +22,7 @@ use crate::policy::upstream::{HostPolicy, Server, Upstream};
 use crate::proxy::body::BodyError;
 use crate::proxy::conduct::protocol_name;
 use crate::proxy::framing::Bridged;
-use crate::proxy::headers::{self, Present};
+use crate::proxy::headers::{self, Origin, Present};
 use crate::proxy::server::{Hold, Inbound};
 
 /// Prepares `request`: hop-by-hop fields off, forwarding fields and the route's edits on, the body wrapped.
@@ -33,7 +33,7 @@ pub(super) fn prepare(
     passage: Passage<'_>,
     upstream: &Upstream,
     request: Request<Inbound>,
-) -> Result<Outgoing, ForwardError> {
+) -> Result<Box<Outgoing>, ForwardError> {
     let conduct = passage.conduct;
     let most = passage.body_max;
     if most.is_some_and(|most| request.body().size_hint().lower() > most) {
@@ -61,14 +61,20 @@ pub(super) fn prepare(
     if from_http2 && !upstream.http2 {
         headers::join_cookies(&mut head.headers);
     }
-    if conduct.egress {
+    let via = conduct.via.as_ref();
+    let mut origin = None;
+    if !(conduct.egress || passage.trusted || upstream.http2) && passage.request_edits.is_empty() {
+        // Nobody looks at them before they are written.
+        let via = via.map(|via| via.of_request(received_as).clone());
+        origin = Some(Origin::of_stranger(&mut head.headers, present, &passage.peer, passage.host, via));
+    } else if conduct.egress {
         // Who asks is nobody's business out there, nor whom it asks for; and what was meant for this proxy ends here.
         head.headers.remove(PROXY_AUTHORIZATION);
         headers::drop_forwarding(&mut head.headers);
     } else {
         headers::set_forwarding(&mut head.headers, present, &passage.peer, passage.host, passage.trusted);
     }
-    if let Some(via) = &conduct.via {
+    if let (Some(via), None) = (via, &origin) {
         via.add_to_request(&mut head.headers, received_as);
     }
     if !passage.request_edits.is_empty() {
@@ -102,8 +108,11 @@ pub(super) fn prepare(
     } else {
         (RequestBody::empty(), None)
     };
-    let mut outgoing =
-        Outgoing::new(Request::from_parts(head, body), present, progress, gate, upgrade, upstream, client);
+    // Boxed, as it is handed on from step to step.
+    let request = Request::from_parts(head, body);
+    let mut outgoing = Box::new(Outgoing::new(request, present, progress, gate, upgrade, upstream, client));
+    outgoing.origin = origin;
+    outgoing.verbatim = passage.verbatim;
     // HTTP/1.0 knows no interim answers (RFC 9110 15.2).
     if upstream.early_hints && received_as == Version::HTTP_11 {
         let edits = &passage.route.response_headers;

@@ -12,7 +12,7 @@ use super::request_body::{Gate, Progress, RequestBody};
 use super::{Upgrade, grpc};
 use crate::policy::UpstreamTimeouts;
 use crate::policy::upstream::{Retry, Upstream};
-use crate::proxy::headers::Present;
+use crate::proxy::headers::{Origin, Present};
 use crate::proxy::server::Interim;
 use crate::proxy::timers::Deadline;
 
@@ -34,6 +34,12 @@ pub(super) struct Outgoing {
     pub(super) idempotent: bool,
     /// Takes interim answers, where they are passed on.
     pub(super) interim: Option<Interim>,
+    /// Fields that are written behind the request's own.
+    pub(super) origin: Option<Origin>,
+    /// It has a Host.
+    pub(super) hosted: bool,
+    /// The answer's fields need not be taken apart.
+    pub(super) verbatim: bool,
     copy: Option<Replay>,
 }
 
@@ -62,6 +68,9 @@ impl Outgoing {
             total_is_callers: callers.is_some_and(|callers| own.is_none_or(|own| callers < own)),
             client,
             interim: None,
+            origin: None,
+            hosted: present.has(Present::HOST),
+            verbatim: false,
             copy: None,
         }
     }

@@ -70,7 +70,18 @@ fn a_strangers_forwarding_fields_are_replaced() {
     ]);
     let present = Seen::of(&headers).present;
     let host = HeaderValue::from_static("a.example");
-    set_forwarding(&mut headers, present, &peer("::ffff:203.0.113.9"), Some(host), false);
+    let mut others = headers.clone();
+    let from = peer("::ffff:203.0.113.9");
+    let origin = Origin::of_stranger(&mut others, present, &from, Some(host.clone()), None);
+    set_forwarding(&mut headers, present, &from, Some(host), false);
+    let mut written = Vec::new();
+    origin.write(&mut written);
+    for line in String::from_utf8(written).expect("text").lines() {
+        let (name, value) = line.split_once(": ").expect("a field");
+        let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
+        assert_eq!(others.insert(name, HeaderValue::from_str(value).expect("a value")), None, "what claims it is gone");
+    }
+    assert_eq!(others, headers, "written or set, it is the same");
     let expected = map(&[
         ("x-forwarded-for", "203.0.113.9"),
         ("x-forwarded-proto", "http"),

@@ -13,14 +13,14 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::Bytes;
 use http::response::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::{Body, Frame};
 use hyper::ext::ReasonPhrase;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::head::{Framing, status_line, write_fields};
-use super::{Bounds, Lines, Malformed, ReadBuffer, WriteBuffer};
-use receiving::{Next, Receiving};
+use super::{Bounds, Lines, Malformed, ReadBuffer, Verbatim, WriteBuffer};
+use receiving::{Next, Receiving, is_bodiless};
 use sending::Sending;
 
 /// A connection to a server.
@@ -46,6 +46,10 @@ pub struct Client<S, B> {
     reused: bool,
     /// Room for the next answer's fields.
     spare: HeaderMap,
+    /// The answer's fields may stay as they stand.
+    verbatim: bool,
+    /// Those that did, and what they say about framing.
+    kept: Option<(Verbatim, Framing)>,
 }
 
 /// Why there is no answer.
@@ -108,6 +112,8 @@ where
             listening: false,
             reused: false,
             spare: HeaderMap::new(),
+            verbatim: false,
+            kept: None,
         }
     }
 
@@ -121,6 +127,19 @@ where
     ///
     /// `headers` are taken.
     pub fn ask(&mut self, method: &Method, target: &Uri, headers: &mut HeaderMap, body: Option<B>, kept: bool) {
+        self.ask_with(method, target, headers, |_| (), body, kept);
+    }
+
+    /// [`Client::ask`], with more fields, which `more` writes behind the others.
+    pub fn ask_with(
+        &mut self,
+        method: &Method,
+        target: &Uri,
+        headers: &mut HeaderMap,
+        more: impl FnOnce(&mut Vec<u8>),
+        body: Option<B>,
+        kept: bool,
+    ) {
         self.begin(*method == Method::HEAD);
         self.write.begin(kept && body.is_none());
         let out = self.write.flat();
@@ -129,11 +148,23 @@ where
         out.extend_from_slice(target.path_and_query().map_or("/", |path| path.as_str()).as_bytes());
         out.extend_from_slice(b" HTTP/1.1\r\n");
         write_fields(out, headers);
+        more(out);
         out.extend_from_slice(b"\r\n");
         self.sending = body.map(|body| Sending { left: body.size_hint().exact(), body });
         // The answer's fields go where the request's were: no table is set up anew.
         headers.clear();
         self.spare = std::mem::take(headers);
+    }
+
+    /// The answer's fields need not be taken apart: where nothing in them has to be looked at, they are not among the
+    /// head's but [`Client::take_verbatim`].
+    pub const fn allow_verbatim(&mut self) {
+        self.verbatim = true;
+    }
+
+    /// The answer's fields, if they were not taken apart; those in the head come behind them.
+    pub fn take_verbatim(&mut self) -> Option<Verbatim> {
+        self.kept.take().map(|(verbatim, _)| verbatim)
     }
 
     /// Begins an exchange with what an earlier connection left unanswered.
@@ -152,6 +183,7 @@ where
         self.asks_head = asks_head;
         self.receiving = Receiving::Head;
         self.lines.reset();
+        (self.verbatim, self.kept) = (false, None);
         self.heard = false;
         self.interim = 0;
     }
@@ -224,7 +256,7 @@ where
         if self.lines.is_empty() {
             return Err(Malformed::StartLine);
         }
-        let bytes = self.read.bytes().split_to(length).freeze();
+        let mut bytes = self.read.bytes().split_to(length);
         let (version, status, reason) = status_line(self.lines.line(&bytes, 0))?;
         let mut head = Response::new(()).into_parts().0;
         head.version = version;
@@ -233,14 +265,24 @@ where
             head.extensions.insert(ReasonPhrase::try_from(reason).map_err(|_| Malformed::StartLine)?);
         }
         head.headers = std::mem::take(&mut self.spare);
-        self.lines.fields(&bytes, 1, &mut head.headers)?;
+        // What has no body, or says how long another's would be, is the exception.
+        let usual = version == Version::HTTP_11 && status.as_u16() >= 200 && !self.asks_head && !is_bodiless(status);
+        if self.verbatim && usual {
+            self.kept = self.lines.verbatim(&mut bytes);
+        }
+        if self.kept.is_none() {
+            self.lines.fields(&bytes.freeze(), 1, &mut head.headers)?;
+        }
         self.lines.reset();
         Ok(Some(head))
     }
 
     /// How the body behind `head` is framed (RFC 9112 6.3).
     fn frame(&mut self, head: &Parts) -> Result<(), Malformed> {
-        let framing = Framing::of(&head.headers)?;
+        let framing = match &self.kept {
+            Some((_, framing)) => *framing,
+            None => Framing::of(&head.headers)?,
+        };
         // Both is a smuggler's pair: the chunks count, and nothing after them is believed.
         self.persists = framing.persists(head.version) && !(framing.chunked && framing.length.is_some());
         self.persists &= head.status != StatusCode::SWITCHING_PROTOCOLS;

@@ -8,6 +8,7 @@ use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValu
 use http::{StatusCode, Version};
 
 use super::Malformed;
+use super::verbatim::Kind;
 
 /// How much a head may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,10 +25,10 @@ pub struct Bounds {
 #[derive(Debug, Default)]
 pub struct Lines {
     /// Where the LF of each line stands.
-    ends: Vec<u32>,
+    pub(super) ends: Vec<u32>,
     /// Bytes before this have been looked at.
     seen: usize,
-    names: Names,
+    pub(super) names: Names,
 }
 
 impl Lines {
@@ -125,11 +126,18 @@ impl Lines {
 /// The names of the last head: over one connection nearly every head has the same in the same order, and to compare is
 /// cheaper than to make them anew.
 #[derive(Debug, Default)]
-struct Names {
+pub(super) struct Names {
     /// As they were spelt, one behind the other.
     spelt: Vec<u8>,
-    /// Where each ends in that, and what it is.
-    known: Vec<(u16, HeaderName)>,
+    known: Vec<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// Where it ends in what was spelt.
+    end: u16,
+    kind: Kind,
+    name: HeaderName,
 }
 
 impl Names {
@@ -139,12 +147,28 @@ impl Names {
 
     /// The name that `line`, the field number `index`, begins with, and how long it is. A colon follows it.
     fn of(&mut self, index: usize, line: &[u8]) -> Result<(HeaderName, usize), Malformed> {
-        if let Some((end, name)) = self.known.get(index) {
-            let spelt = &self.spelt[self.start(index)..usize::from(*end)];
-            if line.get(spelt.len()) == Some(&b':') && line.starts_with(spelt) {
-                return Ok((name.clone(), spelt.len()));
-            }
+        match self.known(index, line) {
+            Some((known, colon)) => Ok((known.name.clone(), colon)),
+            None => self.learn(index, line),
         }
+    }
+
+    /// What the name is that `line`, the field number `index`, begins with, and how long it is.
+    pub(super) fn kind(&mut self, index: usize, line: &[u8]) -> Result<(Kind, usize), Malformed> {
+        match self.known(index, line) {
+            Some((known, colon)) => Ok((known.kind, colon)),
+            None => self.learn(index, line).map(|(name, colon)| (Kind::of(name.as_str()), colon)),
+        }
+    }
+
+    fn known(&self, index: usize, line: &[u8]) -> Option<(&Known, usize)> {
+        let known = self.known.get(index)?;
+        let spelt = &self.spelt[self.start(index)..usize::from(known.end)];
+        (line.get(spelt.len()) == Some(&b':') && line.starts_with(spelt)).then_some((known, spelt.len()))
+    }
+
+    #[inline(never)]
+    fn learn(&mut self, index: usize, line: &[u8]) -> Result<(HeaderName, usize), Malformed> {
         let colon = line.iter().position(|&byte| byte == b':').ok_or(Malformed::FieldName)?;
         let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| Malformed::FieldName)?;
         if index <= self.known.len() && index < NAMES && colon <= NAME_BYTES {
@@ -152,13 +176,14 @@ impl Names {
             self.known.truncate(index);
             self.spelt.extend_from_slice(&line[..colon]);
             // At most so many names of so many bytes: it fits.
-            self.known.push((u16::try_from(self.spelt.len()).unwrap_or(u16::MAX), name.clone()));
+            let end = u16::try_from(self.spelt.len()).unwrap_or(u16::MAX);
+            self.known.push(Known { end, kind: Kind::of(name.as_str()), name: name.clone() });
         }
         Ok((name, colon))
     }
 
     fn start(&self, index: usize) -> usize {
-        index.checked_sub(1).map_or(0, |before| usize::from(self.known[before].0))
+        index.checked_sub(1).map_or(0, |before| usize::from(self.known[before].end))
     }
 }
 
@@ -255,7 +280,7 @@ impl Framing {
 }
 
 /// A number of digits and nothing else, that fits.
-fn number(text: &[u8]) -> Option<u64> {
+pub(super) fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
     }

@@ -7,11 +7,13 @@ pub mod buffer;
 pub mod chunked;
 pub mod client;
 pub mod head;
+mod verbatim;
 
 pub use buffer::{ReadBuffer, WriteBuffer};
 pub use chunked::{Decoder, Piece};
 pub use client::{Client, Failure};
 pub use head::{Bounds, Lines};
+pub use verbatim::Verbatim;
 
 /// What is wrong with a message, or with the connection it came on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

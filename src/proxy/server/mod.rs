@@ -33,6 +33,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 
+use super::http1::Verbatim;
 use super::listener::{Address, Bound};
 use super::worker::Workers;
 use crate::policy::Peer;
@@ -50,7 +51,11 @@ pub use window::Window;
 /// Answers requests. One handler per worker; it never leaves its thread.
 pub trait Handler: 'static {
     /// The bodies of its answers; `From<Bytes>` makes the server's own.
-    type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + From<Bytes> + Unpin + 'static;
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Payload
+        + From<Bytes>
+        + Unpin
+        + 'static;
 
     /// Answers `request`. It cannot fail: an error that escaped to the connection would drop it without an answer.
     /// The future is dropped when the caller goes away.
@@ -62,6 +67,14 @@ pub trait Handler: 'static {
 
     /// Hears of what happens outside requests, to count it.
     fn observe(&self, _event: Event) {}
+}
+
+/// A body, and what it brings along.
+pub trait Payload {
+    /// Fields of the answer's head as they are to be written, before all others. HTTP/1 only.
+    fn take_verbatim(&mut self) -> Option<Verbatim> {
+        None
+    }
 }
 
 /// What happens outside requests.

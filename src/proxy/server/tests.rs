@@ -13,7 +13,7 @@ use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
 
-use super::{ConnInfo, Handler, Inbound, Settings, Shared, serve};
+use super::{ConnInfo, Handler, Inbound, Payload, Settings, Shared, serve};
 use crate::policy::address::NetSet;
 use crate::proxy::listener::{Address, Listen, bind};
 use crate::proxy::tls::ServerTls;
@@ -84,6 +84,8 @@ impl Body for Chunks {
         SizeHint::with_exact((self.bytes.len() * self.left) as u64)
     }
 }
+
+impl Payload for Chunks {}
 
 impl Handler for ByPath {
     type Body = Chunks;

@@ -6,14 +6,15 @@ use std::task::{Poll, Waker};
 ///
 /// An entry hangs in the slot of its tick, or in an earlier one: moving a deadline later only notes the new tick, and
 /// whoever visits the slot hangs the entry on. That makes the usual life of a deadline (moved later, again and again,
-/// never reached) two stores each time.
+/// never reached) two stores each time. An entry that nobody uses any more stays where it hangs until its slot is visited,
+/// or until it is used again, as most are by a deadline like the one before: neighbours need not be touched.
 pub(super) struct Wheel {
     /// Turns so far.
     now: u64,
     /// First entry of each slot; empty until first use.
     slots: Vec<u32>,
     entries: Vec<Entry>,
-    /// Head of the list of free entries (through `next`).
+    /// Head of the list of free entries.
     free: u32,
     /// Entries that hang in a slot.
     hung: u32,
@@ -30,6 +31,8 @@ struct Entry {
     hung_at: u64,
     previous: u32,
     next: u32,
+    /// The next free entry, if this one is.
+    next_free: u32,
     waker: Option<Waker>,
 }
 
@@ -47,30 +50,28 @@ impl Wheel {
         self.live += 1;
         if self.free == NONE {
             let index = u32::try_from(self.entries.len()).expect("fewer deadlines than descriptors and streams");
-            self.entries.push(Entry { at: NEVER, hung_at: NEVER, previous: NONE, next: NONE, waker: None });
+            let (at, hung_at) = (NEVER, NEVER);
+            self.entries.push(Entry { at, hung_at, previous: NONE, next: NONE, next_free: NONE, waker: None });
             return index;
         }
         let index = self.free;
-        self.free = self.entry(index).next;
-        self.entry(index).next = NONE;
+        self.free = self.entry(index).next_free;
         index
     }
 
     pub(super) fn remove(&mut self, index: u32) {
-        if self.entry(index).hung_at != NEVER {
-            self.unhang(index);
-        }
         let free = self.free;
         let entry = self.entry(index);
         entry.at = NEVER;
         entry.waker = None;
-        entry.next = free;
+        entry.next_free = free;
         self.free = index;
         self.live -= 1;
         // A burst of connections must not leave its memory behind.
         if self.live == 0 && self.entries.len() > SHRINK_ABOVE {
             self.entries = Vec::new();
-            self.free = NONE;
+            self.slots.fill(NONE);
+            (self.free, self.hung) = (NONE, 0);
         }
     }
 

@@ -17,11 +17,13 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::{CertificateFiles, ServerTls, TlsSettings};
 use crate::proxy::listener::{Address, Listen, bind};
-use crate::proxy::server::{ConnInfo, Handler, Inbound, Settings, Shared, serve};
+use crate::proxy::server::{ConnInfo, Handler, Inbound, Payload, Settings, Shared, serve};
 use crate::proxy::worker::Workers;
 
 /// Answers with what the handshake told.
 struct Tell;
+
+impl Payload for Full<Bytes> {}
 
 impl Handler for Tell {
     type Body = Full<Bytes>;

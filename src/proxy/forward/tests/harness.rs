@@ -67,6 +67,7 @@ impl Relay {
             interim: connection.interim.as_ref(),
             window: connection.window.as_ref(),
             received: Received::default(),
+            verbatim: false,
         };
         let forwarded = self.forwarder.forward(passage, &self.upstream, request)?.await?;
         if let Some(tunnel) = forwarded.tunnel {

@@ -22,6 +22,11 @@ pub(super) enum Receiving {
     Nothing,
 }
 
+/// Whether an answer of this status has no body, whatever its head says.
+pub(super) fn is_bodiless(status: StatusCode) -> bool {
+    matches!(status, StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+}
+
 /// What comes next of a body.
 pub(super) enum Next {
     /// This piece.
@@ -38,10 +43,8 @@ impl Receiving {
         if framing.chunked && head.version < Version::HTTP_11 {
             return Err(Malformed::TransferEncoding);
         }
-        let bodiless =
-            matches!(head.status, StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         Ok(match framing.length {
-            _ if bodiless || asks_head => Self::Nothing,
+            _ if is_bodiless(head.status) || asks_head => Self::Nothing,
             _ if framing.chunked => Self::Chunks(Decoder::new()),
             Some(0) => Self::Nothing,
             Some(length) => Self::Length(length),

@@ -8,8 +8,8 @@ use http::{HeaderMap, StatusCode, Version, response};
 
 use crate::clock::unix_seconds;
 use crate::proxy::headers::tokens;
-use crate::proxy::http1::WriteBuffer;
 use crate::proxy::http1::chunked::{CHUNK_END, write_end, write_size};
+use crate::proxy::http1::{Verbatim, WriteBuffer};
 
 /// The request that is answered, as far as that decides how.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +46,15 @@ enum Coding {
 }
 
 impl Plan {
-    /// Writes the head of an answer with `exact` bytes of body, where that is known.
-    pub(super) fn begin(out: &mut Vec<u8>, head: &response::Parts, exact: Option<u64>, asked: Asked) -> Self {
+    /// Writes the head of an answer with `exact` bytes of body, where that is known; `verbatim`: fields that come before
+    /// the others.
+    pub(super) fn begin(
+        out: &mut Vec<u8>,
+        head: &response::Parts,
+        verbatim: Option<Verbatim>,
+        exact: Option<u64>,
+        asked: Asked,
+    ) -> Self {
         let status = head.status;
         out.reserve(HEAD_ROOM);
         out.extend_from_slice(if asked.version == Version::HTTP_10 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
@@ -58,6 +65,10 @@ impl Plan {
         }
         let switches = status == StatusCode::SWITCHING_PROTOCOLS;
         let (mut persists, mut dated, mut given) = (asked.persists, false, None);
+        if let Some(verbatim) = verbatim {
+            out.extend_from_slice(&verbatim.lines);
+            dated = verbatim.dated;
+        }
         for (name, value) in &head.headers {
             if *name == CONTENT_LENGTH {
                 given = std::str::from_utf8(value.as_bytes()).ok().and_then(|text| text.parse::<u64>().ok());

@@ -23,7 +23,7 @@ use super::inbound::Inbound;
 use super::interim::Queue;
 use super::io::Transport;
 use super::respond::{self, Served, TOO_SLOW};
-use super::{Event, Handler};
+use super::{Event, Handler, Payload};
 use crate::proxy::http1::ReadBuffer;
 use crate::proxy::timers::{Deadline, pause, within};
 use crate::proxy::worker::{Awake, Task};
@@ -282,10 +282,11 @@ impl<H: Handler> Connection<H> {
         let (head, mut body) = response.into_parts();
         // Asked before the socket is borrowed: the answer may be the request's own body.
         let exact = body.size_hint().exact();
+        let verbatim = body.take_verbatim();
         let mut plan = {
             let mut core = self.core.borrow_mut();
             core.answers();
-            Plan::begin(core.output.flat(), &head, exact, asked)
+            Plan::begin(core.output.flat(), &head, verbatim, exact, asked)
         };
         drop(head);
         let mut stalled = None;
