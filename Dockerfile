@@ -13,7 +13,7 @@ WORKDIR /src
 RUN apt-get update -q \
  && apt-get install -qy --no-install-recommends gcc libc6-dev make ca-certificates tzdata \
  && if [ "$PGO" = 1 ]; then \
-      apt-get install -qy --no-install-recommends python3 nginx-light wrk nghttp2-client && rustup component add llvm-tools; \
+      apt-get install -qy --no-install-recommends python3 nginx-light wrk nghttp2-client bolt-22 && rustup component add llvm-tools; \
     fi \
  && rm -rf /var/lib/apt/lists/*
 COPY . .

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Tollgate beside NGINX, HAProxy and Envoy on the same work, in alternation.
+"""Tollgate beside NGINX, HAProxy, Envoy and Pingora on the same work, in alternation.
 
-    cargo build --release && benches/proxy/run.py                 # everything
+    cargo build --release && benches/proxy/run.py                 # the table with two workers and with one, memory, features
     benches/proxy/run.py --cases get1k,refused --rounds 5          # some of it
-    benches/proxy/run.py --memory                                  # idle, per idle connection, per limiter key
-    benches/proxy/run.py --features                                # what limiting, metrics and access log cost together
+    benches/proxy/run.py --memory                                  # idle, per idle connection (HTTP/1.1, TLS, HTTP/2), per limiter key
+    benches/proxy/run.py --features                                # what limiting, quota fields and access log cost together
     benches/proxy/run.py --scale                                   # cost against routes, keys, connections (and the plot)
 
-Needs (Debian): nginx haproxy wrk nghttp2-client python3; `envoy` on the PATH is used where there is one. Every proxy limits
+Needs (Debian): nginx haproxy wrk nghttp2-client python3 openssl; `envoy` on the PATH is used where there is one, and Pingora where
+`cargo build --release --manifest-path benches/proxy/pingora/Cargo.toml` has been run. Every proxy limits
 per `x-api-key` with a limit that never trips, writes an access log, keeps metrics and sends the usual forwarding headers.
 CPU per request is the exact run time of all threads of the proxy's process tree over the requests served. Ratios are
 Tollgate over the peer, the median of the ratios within rounds, with their least and greatest.
@@ -112,17 +113,19 @@ http {{ access_log off; keepalive_requests 100000000; keepalive_timeout 300s; se
     return Proxy("upstream", ["nginx", "-e", "stderr", "-p", str(work), "-c", str(conf)], port, port)
 
 
-def start_tollgate(binary, work, up, workers, routes=0, extra="", features=True, memory="256MiB"):
+def start_tollgate(binary, work, up, workers, routes=0, extra="", features=True, memory="256MiB", tls=False):
     """With `features` off nothing is limited, counted per key or logged."""
     port, admin = free_port(), free_port()
     log = work / "tollgate.log"
     conf = work / f"tollgate-{port}.toml"
+    certificates = f'certificates = [{{ certificate = "{work}/cert.pem", key = "{work}/key.pem" }}]' if tls else ""
     limited = 'limits = ["ample"]' if features else ""
     more = "".join(f'[[routes]]\nmatch = "/r{i}/{{id}}/x"\nupstream = "http://127.0.0.1:{up}"\n{limited}\n' for i in range(routes))
     conf.write_text(f"""
 [server]
-listen = "127.0.0.1:{port}"
+listen = "{'https' if tls else 'http'}://127.0.0.1:{port}"
 workers = {workers}
+{certificates}
 [server.bounds]
 connections = 15000
 [admin]
@@ -134,7 +137,7 @@ key = ["header:x-api-key"]
 when_missing = "use:address"
 [limits.ample]
 rate = "1000000/second"
-burst = 1000000
+burst = 100000000
 per = "key"
 memory = "{memory}"
 [limits.never]
@@ -235,10 +238,15 @@ frontend stats
 
 def start_envoy(work, up, workers):
     port, admin = free_port(), free_port()
+    bucket = lambda tokens, fill: {"max_tokens": tokens, "tokens_per_fill": tokens, "fill_interval": fill}
     limit = lambda tokens, fill, prefix: {
         "@type": "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit",
         "stat_prefix": prefix,
-        "token_bucket": {"max_tokens": tokens, "tokens_per_fill": tokens, "fill_interval": fill},
+        "token_bucket": bucket(1000000000, "1s"),
+        # A bucket for every value of the key: a descriptor without a value makes them as they come.
+        "descriptors": [{"entries": [{"key": "key"}], "token_bucket": bucket(tokens, fill)}],
+        "max_dynamic_descriptors": 200000,
+        "rate_limits": [{"actions": [{"request_headers": {"header_name": "x-api-key", "descriptor_key": "key"}}]}],
         "filter_enabled": {"default_value": {"numerator": 100}}, "filter_enforced": {"default_value": {"numerator": 100}}}
     route = lambda match, conf: {"match": match, "route": {"cluster": "up", "timeout": "30s"},
                                  "typed_per_filter_config": {"envoy.filters.http.local_ratelimit": conf}}
@@ -253,7 +261,7 @@ def start_envoy(work, up, workers):
                     "access_log": [{"name": "envoy.access_loggers.file", "typed_config": {
                         "@type": "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog", "path": f"{work}/envoy.log"}}],
                     "http_filters": [
-                        {"name": "envoy.filters.http.local_ratelimit", "typed_config": limit(1000000000, "1s", "ample")},
+                        {"name": "envoy.filters.http.local_ratelimit", "typed_config": limit(1000000000, "1s", "all")},
                         {"name": "envoy.filters.http.router", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}],
                     "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
                         route({"path": "/deny"}, limit(1, "86400s", "never")),
@@ -265,6 +273,14 @@ def start_envoy(work, up, workers):
     conf = work / f"envoy-{port}.json"
     conf.write_text(json.dumps(config))
     return Proxy("envoy", ["envoy", "-c", str(conf), "--concurrency", str(workers), "--log-level", "off", "--base-id", str(port)], port, port)
+
+
+PINGORA = HERE / "pingora/target/release/tollgate-bench-pingora"
+
+
+def start_pingora(work, up, workers):
+    port, h2 = free_port(), free_port()
+    return Proxy("pingora", [str(PINGORA), str(port), str(h2), str(up), str(workers), f"{work}/pingora.log"], port, h2)
 
 
 def wrk(port, path, seconds, connections=64, lua=None, headers=()):
@@ -340,6 +356,8 @@ def table(args, work, up):
     peers = {"nginx": lambda w: start_nginx(work, up.port, w), "haproxy": lambda w: start_haproxy(work, up.port, w)}
     if shutil.which("envoy"):
         peers["envoy"] = lambda w: start_envoy(work, up.port, w)
+    if PINGORA.exists():
+        peers["pingora"] = lambda w: start_pingora(work, up.port, w)
     chosen = [p for p in peers if not args.peers or p in args.peers.split(",")]
     results = {}
     for workers in args.workers:
@@ -399,7 +417,44 @@ def many_keys(port, count, same=False):
                     got, left = got[end + 4 + 1024:], left - 1
 
 
-CONNECTIONS, KEYS = 10_000, 150_000
+def idle_tls(port, count):
+    """TLS 1.3 connections that served a request each, and rest."""
+    import ssl
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    held = []
+    for _ in range(count):
+        s = context.wrap_socket(socket.create_connection(("127.0.0.1", port), 5))
+        s.sendall(b"GET /1k HTTP/1.1\r\nHost: a\r\nx-api-key: idle\r\n\r\n")
+        got = b""
+        while b"\r\n\r\n" not in got or len(got.split(b"\r\n\r\n", 1)[1]) < 1024:
+            got += s.recv(65536)
+        held.append(s)
+    return held
+
+
+def idle_h2(port, count):
+    """HTTP/2 connections (cleartext, prior knowledge) that served a request each, and rest."""
+    text = lambda s: bytes([len(s)]) + s
+    # RFC 7541: GET and http by index, the path, the authority and the key as literals that are not indexed.
+    block = b"\x82\x86\x04" + text(b"/1k") + b"\x01" + text(b"a") + b"\x00" + text(b"x-api-key") + text(b"idle")
+    frame = lambda kind, flags, stream, body=b"": len(body).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + body
+    held = []
+    for _ in range(count):
+        s = socket.create_connection(("127.0.0.1", port), 5)
+        s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0) + frame(4, 1, 0) + frame(1, 5, 1, block))
+        got, ended = b"", False
+        while not ended:
+            got += s.recv(65536)
+            while len(got) >= 9 and len(got) >= 9 + int.from_bytes(got[:3], "big"):
+                size, kind, flags = int.from_bytes(got[:3], "big"), got[3], got[4]
+                ended |= kind == 0 and flags & 1 == 1
+                got = got[9 + size:]
+        held.append(s)
+    return held
+
+
+CONNECTIONS, KEYS, SECURED = 10_000, 150_000, 1_000
 
 
 def memory(args, work, up):
@@ -429,24 +484,43 @@ def memory(args, work, up):
                 s.close()
         finally:
             proxy.stop()
+    certificate = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                   "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", str(work / "key.pem"), "-out", str(work / "cert.pem")]
+    subprocess.run(certificate, check=True, capture_output=True)
+    for kind, hold, tls in [("TLS", idle_tls, True), ("HTTP/2", idle_h2, False)]:
+        proxy = start_tollgate(args.tollgate, work, up.port, 2, tls=tls)
+        try:
+            for s in hold(proxy.port, 50):
+                s.close()
+            time.sleep(1)
+            before = pss_kib(proxy.process.pid)
+            held = hold(proxy.port, SECURED)
+            time.sleep(2)
+            print(f"tollgate, an idle {kind} connection: {(pss_kib(proxy.process.pid) - before) / SECURED:.1f} KiB ({SECURED} of them)", flush=True)
+            for s in held:
+                s.close()
+        finally:
+            proxy.stop()
 
 
 def features(args, work, up):
-    """What limiting, the quota fields and the access log cost: with all of them and with none, in alternation.
+    """What limiting, the quota fields and the access log cost: one proxy with all of them and one with none, asked in turn.
     Metrics are always kept: they are in both."""
+    proxies = {on: start_tollgate(args.tollgate, work, up.port, 2, features=on) for on in (True, False)}
     differences = []
-    for number in range(max(args.rounds, 7)):
-        cost = {}
-        for on in ([True, False] if number % 2 == 0 else [False, True]):
-            proxy = start_tollgate(args.tollgate, work, up.port, 2, features=on)
-            try:
-                run_case("get1k", proxy, 1, work)
-                cost[on] = measure("get1k", proxy, args.seconds, work)["cpu"]
-            finally:
-                proxy.stop()
-        differences.append(cost[True] - cost[False])
-    print(f"\nlimiting, quota fields and access log together: {statistics.median(differences):.2f} us a request "
-          f"[{min(differences):.2f} to {max(differences):.2f}], GET 1 KiB, 2 workers, {len(differences)} rounds", flush=True)
+    try:
+        for proxy in proxies.values():
+            run_case("get1k", proxy, 2, work)
+        for number in range(4 * max(args.rounds, 5)):
+            order = [True, False] if number % 2 == 0 else [False, True]
+            cost = {on: measure("get1k", proxies[on], 1, work)["cpu"] for on in order}
+            differences.append(cost[True] - cost[False])
+    finally:
+        for proxy in proxies.values():
+            proxy.stop()
+    low, middle, high = statistics.quantiles(differences, n=4)
+    print(f"\nlimiting, quota fields and access log together: {middle:.2f} us a request "
+          f"[quartiles {low:.2f} and {high:.2f}], GET 1 KiB, 2 workers, {len(differences)} rounds", flush=True)
 
 
 def scale(args, work, up):
@@ -458,9 +532,15 @@ def scale(args, work, up):
         routes_lua.write_text(f'local i=0\nrequest=function() i=(i+7919)%{count}; return wrk.format("GET","/r"..i.."/a1/x",{{["x-api-key"]="bench"}}) end\n')
         return scale_point(start_tollgate(args.tollgate, work, up.port, 2, routes=count), args, routes_lua)
 
+    filled = {}
+
     def keys(count):
-        keys_lua.write_text(f'math.randomseed(7)\nlocal r=math.random\nrequest=function() return wrk.format("GET","/1k",{{["x-api-key"]="k"..r({count})}}) end\n')
-        return scale_point(start_tollgate(args.tollgate, work, up.port, 2), args, keys_lua)
+        """Every key has been asked with before, and its bucket is still being refilled: the table holds all of them."""
+        if count not in filled:
+            filled[count] = start_tollgate(args.tollgate, work, up.port, 2, extra=SLOW_KEYS.replace("{up}", str(up.port)))
+            fill(filled[count].port, count, work)
+        keys_lua.write_text(f'math.randomseed(os.time())\nlocal r=math.random\nrequest=function() return wrk.format("GET","/1k",{{["x-api-key"]="k"..r({count})}}) end\n')
+        return scale_point(filled[count], args, keys_lua, stop=False)
 
     def connections(count):
         """64 at work at most, the others idle."""
@@ -478,6 +558,8 @@ def scale(args, work, up):
     for number in range(args.rounds):
         for point in points if number % 2 == 0 else reversed(points):
             samples[point].append(point[0](point[1]))
+    for proxy in filled.values():
+        proxy.stop()
     print(f"\nCPU us/request of Tollgate, 2 workers, GET 1 KiB, median of {args.rounds} rounds")
     series = {}
     for (kind, count), costs in samples.items():
@@ -487,14 +569,41 @@ def scale(args, work, up):
     plot(series, ROOT / "docs" / "cost-that-does-not-grow.svg")
 
 
-def scale_point(proxy, args, lua, connections=64):
+# A unit is back after five minutes: every key that was used stays in the table, which has room for 10 million.
+SLOW_KEYS = """
+[limits.slow]
+rate = "12/hour"
+burst = 10000000
+per = "key"
+memory = "640MiB"
+[[routes]]
+match = "/1k"
+upstream = "http://127.0.0.1:{up}"
+limits = ["slow"]
+[[routes]]
+match = "/fill"
+upstream = "builtin:echo"
+limits = ["slow"]
+"""
+
+
+def fill(port, count, work):
+    """Asks once with each of `count` keys."""
+    lua, done = work / "fill.lua", 0
+    while done < count:
+        lua.write_text(f'local i={done}\nrequest=function() i=i+1; if i>{count} then i={count} end; return wrk.format("GET","/fill",{{["x-api-key"]="k"..i}}) end\n')
+        done += wrk(port, "/fill", min(20, 1 + (count - done) // 50_000), lua=lua)[0]
+
+
+def scale_point(proxy, args, lua, connections=64, stop=True):
     try:
         wrk(proxy.port, "/1k", 1, connections, lua, ["x-api-key: bench"])
         before = cpu_ns(proxy.process.pid)
         served = wrk(proxy.port, "/1k", args.seconds, connections, lua, ["x-api-key: bench"])[0]
         return (cpu_ns(proxy.process.pid) - before) / 1000 / served
     finally:
-        proxy.stop()
+        if stop:
+            proxy.stop()
 
 
 def plot(series, target):
@@ -542,8 +651,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tollgate", default=str(ROOT / "target/release/tollgate"), help="the binary to measure")
     parser.add_argument("--cases", default=",".join(CASES))
-    parser.add_argument("--peers", default="", help="nginx,haproxy,envoy; default: all that are there")
-    parser.add_argument("--workers", default="2", type=lambda s: [int(w) for w in s.split(",")])
+    parser.add_argument("--peers", default="", help="nginx,haproxy,envoy,pingora; default: all that are there")
+    parser.add_argument("--workers", default="2,1", type=lambda s: [int(w) for w in s.split(",")])
     parser.add_argument("--rounds", default=3, type=int)
     parser.add_argument("--seconds", default=2, type=int)
     parser.add_argument("--skip-rest", action="store_true", help="the table of cases, without memory and features")
