@@ -1,7 +1,9 @@
 //! The published comparison, reproduced: a token bucket in Redis and in PostgreSQL the classic ways, and ours beside them.
 //!
 //! `cargo run --release -p tollgate-bench-stores [redis|postgres|over-grant]` starts its own servers and prints tables
-//! (`redis 1`: with one task only; `redis 64 Tollgate`: one way only, by its name).
+//! (`redis 1`: with one task only; `redis 64 Tollgate`: one way only, by its name). `count WAY DECISIONS [URL]` makes so many
+//! decisions one after the other and prints bytes and calls: run it under callgrind or strace at two numbers, whose
+//! difference no noise touches.
 
 #[path = "../../../tests/stores/servers.rs"]
 #[allow(dead_code, reason = "shared with the tests of faults")]
@@ -16,6 +18,12 @@ fn main() {
     if let (Some(url), "one-gateway") = (std::env::args().nth(2), wanted.as_str()) {
         // One of several processes of the over-grant test.
         return redis_ways::one_gateway(&url, &std::env::args().nth(3).unwrap_or_default());
+    }
+    if wanted == "count" {
+        let mut arguments = std::env::args().skip(2);
+        let way = arguments.next().unwrap_or_default();
+        let decisions = arguments.next().and_then(|number| number.parse().ok()).unwrap_or(1000);
+        return redis_ways::count(&way, decisions, arguments.next());
     }
     let all = wanted.is_empty();
     if all || wanted == "redis" {

@@ -183,6 +183,47 @@ struct Run {
     span: (f64, f64),
 }
 
+/// So many decisions of one task, one after the other, on a hot key; what they cost the server at `url`, or one started here.
+pub fn count(name: &str, decisions: u64, url: Option<String>) {
+    let way = WAYS.iter().find(|(_, known)| *known == name).map_or(Way::Ours, |(way, _)| *way);
+    let server = url.is_none().then(Redis::start);
+    let url = url.unwrap_or_else(|| server.as_ref().map(Redis::url).unwrap_or_default());
+    let limits = vec![limit(1_000_000, 1_000_000)];
+    runtime().block_on(async {
+        let client = Client::open(url.as_str()).expect("an address");
+        let mut tools = tools(&client, &url, way, (1_000_000, 1_000_000, limits)).await;
+        warm(&tools, way).await;
+        tools.tally = Arc::default();
+        let (before, calls) = (spent(&client).await, tools.store.counters().calls.load(Ordering::Relaxed));
+        for _ in 0..decisions {
+            tools.decide(way, "hot").await.expect("an answer");
+        }
+        let (after, each) = (spent(&client).await, decisions as f64);
+        let calls = (tools.store.counters().calls.load(Ordering::Relaxed) - calls).max(Tally::read(&tools.tally.calls));
+        let [cpu, script, bytes_in, bytes_out] = std::array::from_fn(|place| (after[place] - before[place]) / each);
+        println!(
+            "{name}: {decisions} decisions, {} granted; each: {:.3} calls, {cpu:.2} us of server CPU, {script:.2} us in scripts, \
+             {bytes_in:.0} bytes to the server, {bytes_out:.0} from it",
+            Tally::read(&tools.tally.granted),
+            calls as f64 / each,
+        );
+    });
+}
+
+/// Microseconds of CPU the server has used, those in EVALSHA, bytes it has read and written.
+async fn spent(client: &Client) -> [f64; 4] {
+    let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+    let info: String = redis::cmd("INFO").arg("everything").query_async(&mut connection).await.expect("INFO");
+    let field = |name: &str| -> f64 {
+        let line = info.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0");
+        line.split(',').next().and_then(|number| number.trim().parse().ok()).unwrap_or(0.0)
+    };
+    let script = info.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:")?.split("usec=").nth(1));
+    let script = script.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0.0);
+    let cpu = (field("used_cpu_user:") + field("used_cpu_sys:")) * 1e6;
+    [cpu, script, field("total_net_input_bytes:"), field("total_net_output_bytes:")]
+}
+
 async fn run(url: &str, way: Way, per_user: bool, tasks: usize, amount: u64, burst: u64, span: Duration) -> Run {
     let limits = vec![if way == Way::Leased { leased(amount, burst) } else { limit(amount, burst) }];
     run_on(url, way, per_user, tasks, (amount, burst, limits), span).await
@@ -197,28 +238,8 @@ async fn run_on(
     span: Duration,
 ) -> Run {
     let client = Client::open(url).expect("an address");
-    let shared = client.get_multiplexed_async_connection().await.expect("a connection");
-    let options = RedisOptions {
-        address: Address::parse(url).expect("an address"),
-        answer_within: Micros::from_secs(2),
-        key_secret: b"a benchmark's secret".to_vec(),
-        clock: Clock::system(),
-        pinned: None,
-        local_refusals: true,
-        long_quotas: false,
-    };
-    let store = Arc::new(options.start().expect("a thread"));
-    assert!(store.ready(Duration::from_secs(5)).await, "connected");
-    let tally = Arc::new(Tally::default());
-    let tools = Tools {
-        connection: shared,
-        script: Arc::new(Script::new(if way == Way::LuaAll { LUA_ALL } else { LUA })),
-        store: store.clone(),
-        limits,
-        rate: amount as f64,
-        burst: burst as f64,
-        tally: tally.clone(),
-    };
+    let tools = tools(&client, url, way, (amount, burst, limits)).await;
+    let (tally, store) = (tools.tally.clone(), tools.store.clone());
     // WATCH belongs to a connection: each task needs its own. The others share one, as their clients do.
     let mut each = Vec::new();
     for _ in 0..tasks {
@@ -228,15 +249,7 @@ async fn run_on(
         }
         each.push(own);
     }
-    // A gateway has served before: the connections stand.
-    if matches!(way, Way::Ours | Way::Leased) {
-        let mut own = tools.clone();
-        own.tally = Arc::default();
-        for _ in 0..50 {
-            let _ = own.decide(way, "before").await;
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    }
+    warm(&tools, way).await;
     let before = (cpu(&client).await, store.counters().calls.load(Ordering::Relaxed));
     let began = now();
     let nanos = closed_loop(tasks, span, &tally, |task, end| {
@@ -260,6 +273,44 @@ async fn run_on(
     };
     let cpu = (cpu(&client).await - before.0) * 1e6 / decisions;
     Run { nanos, calls: calls as f64 / decisions, cpu, tally, span: (began, ended) }
+}
+
+/// What all ways need.
+async fn tools(client: &Client, url: &str, way: Way, (amount, burst, limits): (u64, u64, Vec<Arc<Limit>>)) -> Tools {
+    let shared = client.get_multiplexed_async_connection().await.expect("a connection");
+    let options = RedisOptions {
+        address: Address::parse(url).expect("an address"),
+        answer_within: Micros::from_secs(2),
+        key_secret: b"a benchmark's secret".to_vec(),
+        clock: Clock::system(),
+        pinned: None,
+        local_refusals: true,
+        long_quotas: false,
+    };
+    let store = Arc::new(options.start().expect("a thread"));
+    assert!(store.ready(Duration::from_secs(5)).await, "connected");
+    Tools {
+        connection: shared,
+        script: Arc::new(Script::new(if way == Way::LuaAll { LUA_ALL } else { LUA })),
+        store,
+        limits,
+        rate: amount as f64,
+        burst: burst as f64,
+        tally: Arc::default(),
+    }
+}
+
+/// A gateway has served before: the connections stand.
+async fn warm(tools: &Tools, way: Way) {
+    if !matches!(way, Way::Ours | Way::Leased) {
+        return;
+    }
+    let mut own = tools.clone();
+    own.tally = Arc::default();
+    for _ in 0..50 {
+        let _ = own.decide(way, "before").await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 /// Seconds of CPU the server has used.
