@@ -1,5 +1,6 @@
 //! The connection to a Redis: makes it, checks it, speaks the script's language over it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
 use redis::sentinel::{Sentinel, SentinelNodeConnectionInfo};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, RedisError, RedisFuture, Script,
@@ -22,6 +24,7 @@ use super::{bucket, pack};
 use crate::clock::Clock;
 use crate::limit::Timestamp;
 use crate::limit::stepped::CALENDAR_STEPS_MAX;
+use crate::store::audit::Finding;
 use crate::store::batch::{Answer, Batch, Link, Shared, Trouble, Wants};
 use crate::store::shape::{HOLD_PINNED, NUMBERS, Name, signed};
 use crate::store::simple::are_simple;
@@ -153,28 +156,33 @@ impl RedisLink {
         }
     }
 
-    /// Audits the server; its INFO and its clock, if it tells.
+    /// Audits the server, or all masters of a cluster; its INFO and its clock, if it is one that tells.
     async fn look(&self, wire: &mut Wire) -> Result<Option<(String, u64)>, RedisError> {
-        if matches!(wire, Wire::Cluster(_)) {
-            // Each node has its own history and settings.
-            self.shared.audited(Vec::new());
+        if let Wire::Cluster(cluster) = wire {
+            // Each node has its own history, and its own settings.
+            if let Some(masters) = seen_or_blind(masters(cluster).await)? {
+                let found = masters.into_iter().flat_map(|(node, info, server)| {
+                    let findings = self.audit(&info, server).into_iter();
+                    findings.map(move |one| Finding { message: format!("{node}: {}", one.message), ..one })
+                });
+                self.shared.audited(found.collect());
+            } else {
+                self.shared.audited(vec![blind()]);
+            }
             return Ok(None);
         }
-        let info: Result<String, RedisError> = redis::cmd("INFO").query_async(wire).await;
-        let info = match info {
-            Ok(info) => info,
-            // A user who may not read INFO can still draw; the audit and the fail-over rule are then blind.
-            Err(error) if error.code() == Some("NOPERM") => {
-                self.shared.audited(vec![blind()]);
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
+        let Some(info) = seen_or_blind(redis::cmd("INFO").query_async::<String>(wire).await)? else {
+            self.shared.audited(vec![blind()]);
+            return Ok(None);
         };
-        let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(wire).await?;
-        let server = seconds * 1_000_000 + micros;
-        let (ours, long_quotas) = (self.clock.now().as_micros(), self.shared.has_long_quotas());
-        self.shared.audited(audit(&fields(&info), server, ours, long_quotas));
+        let server = micros(redis::cmd("TIME").query_async(wire).await?);
+        self.shared.audited(self.audit(&info, server));
         Ok(Some((info, server)))
+    }
+
+    /// What a server's INFO and clock say.
+    fn audit(&self, info: &str, server: u64) -> Vec<Finding> {
+        audit(&fields(info), server, self.clock.now().as_micros(), self.shared.has_long_quotas())
     }
 
     /// Who answers, whether it may be written to, and what the audit says of it.
@@ -332,6 +340,33 @@ impl Link for RedisLink {
     fn housekeep_every(&self) -> Duration {
         HEARTBEAT
     }
+}
+
+/// A user who may not read INFO can still draw; the audit and the fail-over rule are then blind: `None`.
+fn seen_or_blind<T>(seen: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
+    match seen {
+        Ok(seen) => Ok(Some(seen)),
+        Err(error) if error.code() == Some("NOPERM") => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Every master of a cluster: its address, INFO and clock.
+async fn masters(cluster: &mut ClusterConnection) -> Result<Vec<(String, String, u64)>, RedisError> {
+    let everywhere = || RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+    let infos = cluster.route_command(redis::cmd("INFO"), everywhere()).await?;
+    let infos: HashMap<String, String> = redis::from_redis_value(infos)?;
+    let times = cluster.route_command(redis::cmd("TIME"), everywhere()).await?;
+    let times: HashMap<String, (u64, u64)> = redis::from_redis_value(times)?;
+    let both = |(node, info): (String, String)| Some((micros(*times.get(&node)?), node, info));
+    let mut masters: Vec<_> = infos.into_iter().filter_map(both).map(|(time, node, info)| (node, info, time)).collect();
+    masters.sort_unstable();
+    Ok(masters)
+}
+
+/// What TIME says, in microseconds.
+fn micros((seconds, micros): (u64, u64)) -> u64 {
+    seconds.saturating_mul(1_000_000).saturating_add(micros)
 }
 
 /// The master that the first sentinel to answer names. redis-rs asks sentinels by itself, but speaks to the master they
