@@ -254,11 +254,13 @@ fn who_has_the_numbers_it_is_kept_in_sees_no_memory() {
 #[test]
 fn numbers_without_debt_find_a_debt_as_deep_as_it_is() {
     for kind in [Kind::TokenBucket, Kind::Interval, Kind::FixedWindow] {
-        let burst = (kind != Kind::FixedWindow).then_some(4);
         let amount = if kind == Kind::FixedWindow { 4 } else { 2 };
-        let plain = terms(kind, amount, SECOND, burst);
-        let lends = Algorithm::new(&Terms { debt: 96, ..plain.clone() }).expect("representable");
-        let waits = Algorithm::new(&Terms { max_wait: Micros(10 * SECOND), ..plain }).expect("representable");
+        let of = |burst| match kind {
+            Kind::FixedWindow => terms(kind, burst, SECOND, None),
+            _ => terms(kind, amount, SECOND, Some(burst)),
+        };
+        let lends = Algorithm::new(&Terms { debt: 96, ..of(4) }).expect("representable");
+        let waits = Algorithm::new(&Terms { max_wait: Micros(10 * SECOND), ..of(5) }).expect("representable");
         let mut row = Row::new();
         for round in 0..3 {
             assert!(row.draw(&lends, 100), "{kind:?}, round {round}");
