@@ -9,6 +9,8 @@ mod invariants;
 mod oracle;
 #[path = "model/random.rs"]
 mod random;
+#[path = "model/reloads.rs"]
+mod reloads;
 #[path = "model/store.rs"]
 mod store;
 #[path = "model/without_store.rs"]

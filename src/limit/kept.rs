@@ -1,4 +1,5 @@
-//! A bucket as a shared store keeps it: under the numbers it was last drawn under.
+//! A bucket that outlives its numbers: as a shared store keeps it, under those it was last drawn under, and as a table of the
+//! process hands it to the table of a changed limit.
 //!
 //! In a rolling change, and while requests of the old configuration end, gateways with different numbers use one bucket.
 //! Who draws sees it in his own numbers (whole units, clamped to his burst, never added to) and leaves it so. Who only
@@ -18,7 +19,7 @@
 
 use std::mem::discriminant;
 
-use super::bucket::{Level, Next, State, Steps};
+use super::bucket::{Level, Next, State, Steps, Warming};
 use super::claim::Change;
 use super::sliding_log::Log;
 use super::terms::Align;
@@ -33,7 +34,7 @@ pub struct Kept {
     beyond: u64,
 }
 
-/// Beyond, `W x p` might not be exact in every language; so long a memory is cut short.
+/// Beyond, `W x p` might not be exact in every language of a shared store; so long a memory is cut short there.
 const SCALED_MAX: u64 = 1 << 52;
 
 impl Kept {
@@ -65,27 +66,41 @@ impl Kept {
 
     /// The moment from which it equals no bucket, whatever its numbers; a place in flight has none (`None`).
     pub fn expiry(&self) -> Option<Timestamp> {
-        let own = match &self.state {
-            None => Timestamp::default(),
-            Some(state) => self.algorithm.expiry(state)?,
-        };
-        Some(match (&self.algorithm, &self.state) {
-            _ if self.beyond == 0 => own,
-            (Algorithm::TokenBucket(bucket), Some(State::Level(level))) => {
-                let missing = i128::from(self.beyond) * i128::from(bucket.quota().p) - i128::from(level.level);
-                level.at.after(micros(missing, bucket.quota().n))
-            }
-            (Algorithm::Interval(bucket), Some(State::Steps(steps))) => {
-                let missing = i128::from(self.beyond) - i128::from(steps.units);
-                bucket.boundary(steps.since, micros(missing, bucket.quota().amount).0)
-            }
-            _ => own.max(Timestamp::from_micros(self.beyond)),
-        })
+        match &self.state {
+            None => Some(Timestamp::from_micros(self.beyond)),
+            Some(state) => self.algorithm.expiry_beyond(state, self.beyond),
+        }
     }
 
     /// The bucket at `now` as a draw under `limit` finds it. Another algorithm starts afresh.
     #[must_use]
     pub fn under(&self, limit: &Algorithm, now: Timestamp) -> Self {
+        self.renumbered(limit, now, SCALED_MAX)
+    }
+
+    /// As [`Kept::under`] for a table of the process: the state, and what it remembers. A bucket that is full is so for
+    /// everybody only `late` after it is (a thread may decide by an older reading of the clock): until then it is one
+    /// that is full since. `None`: full for longer.
+    pub(crate) fn handed_on(&self, limit: &Algorithm, now: Timestamp, late: Micros) -> Option<(State, u64)> {
+        let Some(full_at) = self.expiry().filter(|expiry| *expiry <= now) else {
+            let moved = self.renumbered(limit, now, u64::MAX);
+            return Some((moved.state?, moved.beyond));
+        };
+        if full_at.after(late) <= now || discriminant(&self.algorithm) != discriminant(limit) {
+            return None;
+        }
+        let state = match (&self.algorithm, &self.state) {
+            // A log knows no more than its entries.
+            (Algorithm::SlidingLog(_), Some(state)) => {
+                let before = Timestamp::from_micros(full_at.as_micros().saturating_sub(1));
+                self.algorithm.renumber(state, limit, before)
+            }
+            _ => limit.full_state(full_at),
+        };
+        Some((state?, 0))
+    }
+
+    fn renumbered(&self, limit: &Algorithm, now: Timestamp, scaled_max: u64) -> Self {
         if discriminant(&self.algorithm) != discriminant(limit) || self.is_forgotten(now) {
             return Self::full(limit.clone());
         }
@@ -98,12 +113,12 @@ impl Kept {
         let Some(state) = state else { return Self::full(limit.clone()) };
         let moved = own.algorithm.renumber(&state, limit, now);
         let beyond = match (&own.algorithm, limit) {
-            (Algorithm::TokenBucket(old), Algorithm::TokenBucket(new)) => {
-                let before = whole_units(old, Some(&state), now);
-                let cut = before.saturating_sub(whole_units(new, moved.as_ref(), now));
-                let wide = own.beyond.max(old.quota().burst).saturating_sub(unsigned(cut));
-                let wide = wide.min(SCALED_MAX / new.quota().p);
-                if wide > new.quota().burst { wide } else { 0 }
+            (Algorithm::TokenBucket(_) | Algorithm::WarmUp(_), _) => {
+                let (burst, p) = limit.quota().map_or((0, 1), |quota| (quota.burst, quota.p));
+                let before = whole_units(&own.algorithm, Some(&state), now);
+                let cut = before.saturating_sub(whole_units(limit, moved.as_ref(), now));
+                let wide = own.beyond.max(own.algorithm.burst()).saturating_sub(unsigned(cut)).min(scaled_max / p);
+                if wide > burst { wide } else { 0 }
             }
             (Algorithm::Interval(old), Algorithm::Interval(new)) => {
                 let before = old.current(State::steps(Some(&state)), now).units;
@@ -168,22 +183,28 @@ impl Kept {
         if self.beyond == 0 {
             return;
         }
-        match (&self.algorithm, &self.state) {
-            (Algorithm::TokenBucket(bucket), Some(State::Level(level))) => {
-                let quota = bucket.quota();
-                let wide = i128::from(self.beyond) * i128::from(quota.p);
-                let gained = i128::from(now.since(level.at).0) * i128::from(quota.n);
-                let over = (i128::from(level.level) + gained).min(wide) - i128::from(bucket.full());
-                if over > 0 {
-                    let units = over / i128::from(quota.p);
-                    self.beyond -= u64::try_from(units).unwrap_or(0).min(self.beyond);
-                }
-                if self.beyond <= quota.burst {
-                    self.beyond = 0;
-                }
-                let level = Level { level: bucket.level(Some(*level), now), at: level.at.max(now) };
-                self.state = Some(State::Level(level));
+        if let Some((bucket, level)) = self.state.as_ref().and_then(|state| token_bucket(&self.algorithm, state)) {
+            let quota = bucket.quota();
+            let wide = i128::from(self.beyond) * i128::from(quota.p);
+            let gained = i128::from(now.since(level.at).0) * i128::from(quota.n);
+            let over = (i128::from(level.level) + gained).min(wide) - i128::from(bucket.full());
+            if over > 0 {
+                let units = over / i128::from(quota.p);
+                self.beyond -= u64::try_from(units).unwrap_or(0).min(self.beyond);
             }
+            if self.beyond <= quota.burst {
+                self.beyond = 0;
+            }
+            let level = Level { level: bucket.level(Some(level), now), at: level.at.max(now) };
+            self.state = Some(match (&self.algorithm, &self.state) {
+                (Algorithm::WarmUp(warm_up), Some(State::Warming(warming))) => {
+                    State::Warming(Warming { level, cold: warm_up.coldness(Some(*warming), now) })
+                }
+                _ => State::Level(level),
+            });
+            return;
+        }
+        match (&self.algorithm, &self.state) {
             (Algorithm::Interval(bucket), Some(State::Steps(steps))) => {
                 let passed = i128::from(bucket.steps_between(steps.since, now)) * i128::from(bucket.quota().amount);
                 let wide = (i128::from(steps.units) + passed).min(i128::from(self.beyond));
@@ -228,9 +249,23 @@ fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
-fn whole_units(bucket: &TokenBucket, state: Option<&State>, now: Timestamp) -> i64 {
-    let p = i64::try_from(bucket.quota().p).unwrap_or(i64::MAX);
-    bucket.level(State::level(state), now).div_euclid(p)
+/// The token bucket that it is, warming up or not, and its level.
+fn token_bucket<'a>(algorithm: &'a Algorithm, state: &State) -> Option<(&'a TokenBucket, Level)> {
+    match (algorithm, state) {
+        (Algorithm::TokenBucket(bucket), State::Level(level)) => Some((bucket, *level)),
+        (Algorithm::WarmUp(warm_up), State::Warming(warming)) => Some((warm_up.bucket(), warming.level)),
+        _ => None,
+    }
+}
+
+fn whole_units(algorithm: &Algorithm, state: Option<&State>, now: Timestamp) -> i64 {
+    match state.and_then(|state| token_bucket(algorithm, state)) {
+        Some((bucket, level)) => {
+            let p = i64::try_from(bucket.quota().p).unwrap_or(i64::MAX);
+            bucket.level(Some(level), now).div_euclid(p)
+        }
+        None => i64::try_from(algorithm.burst()).unwrap_or(i64::MAX),
+    }
 }
 
 /// So many microseconds, or steps, as `missing` takes at `each`, rounded up.
@@ -240,6 +275,30 @@ fn micros(missing: i128, each: u64) -> Micros {
 }
 
 impl Algorithm {
+    /// The most units at once; a concurrency limit has none.
+    pub(crate) fn burst(&self) -> u64 {
+        self.quota().map_or(0, |quota| quota.burst)
+    }
+
+    /// As [`Algorithm::expiry`], of a bucket that remembers as much as [`Kept::beyond`] says.
+    pub(crate) fn expiry_beyond(&self, state: &State, beyond: u64) -> Option<Timestamp> {
+        let own = self.expiry(state)?;
+        if beyond == 0 {
+            return Some(own);
+        }
+        if let Some((bucket, level)) = token_bucket(self, state) {
+            let missing = i128::from(beyond) * i128::from(bucket.quota().p) - i128::from(level.level);
+            return Some(own.max(level.at.after(micros(missing, bucket.quota().n))));
+        }
+        Some(match (self, state) {
+            (Self::Interval(bucket), State::Steps(steps)) => {
+                let missing = i128::from(beyond) - i128::from(steps.units);
+                bucket.boundary(steps.since, micros(missing, bucket.quota().amount).0)
+            }
+            _ => own.max(Timestamp::from_micros(beyond)),
+        })
+    }
+
     /// The longest a request may wait.
     pub fn max_wait(&self) -> Micros {
         match self {
@@ -262,7 +321,8 @@ impl Algorithm {
             }
             Self::SlidingWindow(window) => Some(State::Pair(window.current(None, now))),
             Self::SlidingLog(_) => Some(State::Log(Log::default())),
-            Self::WarmUp(_) | Self::InFlight(_) => None,
+            Self::WarmUp(warm_up) => Some(State::Warming(warm_up.full_state(now))),
+            Self::InFlight(_) => None,
         }
     }
 

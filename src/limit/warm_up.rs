@@ -68,6 +68,11 @@ impl WarmUp {
         cold.saturating_add(idle.0.saturating_mul(self.bucket.quota().n)).min(self.coldest)
     }
 
+    /// Full, and cold through, in so many words.
+    pub(super) fn full_state(&self, now: Timestamp) -> Warming {
+        Warming { level: Level { level: self.bucket.full(), at: now }, cold: self.coldest }
+    }
+
     /// Whether `cost` can be drawn at `now`.
     pub fn judge(&self, state: Option<Warming>, cost: u64, now: Timestamp) -> Judged<Warming> {
         let Granted { wait, next } = self.bucket.judge(state.map(|s| s.level), cost, now)?;

@@ -58,6 +58,7 @@ fn main() {
         ["row", number, count] => row(number.parse().expect("a number"), count.parse().expect("a number")),
         ["isolated", count] => isolated(count.parse().expect("a number")),
         ["several", count] => several(count.parse().expect("a number")),
+        ["lines", count] => lines(count.parse().expect("a number")),
         ["flood"] => drop(flood::run(10_000_000)),
         _ => report(arguments.contains(&"quick")),
     }
@@ -170,6 +171,14 @@ fn spread_table(count: usize, rows: &[usize], goals: &mut Vec<Goal>) {
             }
         }
     }
+    let f = runs::apart(&["lines", &count.to_string()]);
+    println!(
+        "\nTollgate's table is {:.0} % full; {:.2} % of its keys live in the line beside their own: {:.3} lines a decision.",
+        f[0] * 100.0,
+        f[1] * 100.0,
+        1.0 + f[1]
+    );
+    goals.push(Goal(format!("cache lines a decision, {count} keys"), 1.0 + f[1], 1.1, ""));
     let mut runs: Vec<Vec<f64>> = (0..3).map(|_| runs::apart(&["isolated", &count.to_string()])).collect();
     runs.sort_by(|one, other| one[2].total_cmp(&other[2]));
     println!("\nIsolated, in turns, three processes of 48 rounds:");
@@ -208,6 +217,14 @@ fn spread<L: Limiter>(count: usize) {
     println!("{}", least(|| fenced(&limiter, &uniform)));
     println!("{}", least(|| throughput(&limiter, &zipf)));
     println!("{bytes} {filled}");
+}
+
+/// How full the table is, and the share of keys that are not in their own line.
+fn lines(count: usize) {
+    let limiter = Tollgate::new(count, true);
+    fill(count, |key| limiter.check(key));
+    let found = limiter.occupancy();
+    println!("{} {}", found.keys as f64 / found.slots as f64, found.beside as f64 / found.keys as f64);
 }
 
 /// Many keys, one request at a time, and one cache miss at a time.

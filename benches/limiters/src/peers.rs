@@ -15,7 +15,7 @@ use tollgate::clock::Clock;
 use tollgate::limit::{
     Algorithm, Align, Claim, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, Timestamp, WhenDown,
 };
-use tollgate::store::local::{ColdStart, LocalStore};
+use tollgate::store::local::{ColdStart, LocalStore, Occupancy};
 
 use crate::keys::KEY;
 
@@ -79,6 +79,13 @@ pub fn memory(keys: usize) -> usize {
 }
 
 pub const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+
+impl Tollgate {
+    /// Where its keys are.
+    pub fn occupancy(&self) -> Occupancy {
+        self.store.occupancy(0)
+    }
+}
 
 impl Limiter for Tollgate {
     const NAME: &'static str = "**tollgate**";

@@ -60,7 +60,7 @@ impl LocalStore {
                     None => (Carry::New, Arc::new(Table::new(limit, floors, self.epoch))),
                     Some(origin) => {
                         // What another table forgot must be kept in so many words.
-                        let table = Table::new(limit, true, self.epoch);
+                        let table = Table::remembering(limit, true, self.epoch, origin.widest());
                         table.adopt_all(origin, now);
                         (Carry::Rescaled, Arc::new(table))
                     }
@@ -77,7 +77,10 @@ impl LocalStore {
                     let carry = if same { Carry::Kept } else { Carry::Rescaled };
                     let table = match fits {
                         true => Arc::clone(table),
-                        false => table.succeeded_by(limit, floors, self.epoch, now),
+                        false => {
+                            let widest = homing.iter().map(|gone| gone.widest()).max().unwrap_or_default();
+                            table.succeeded_by(limit, floors, self.epoch, now, widest)
+                        }
                     };
                     for gone in homing {
                         table.adopt_all(gone, now);

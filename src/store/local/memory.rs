@@ -55,3 +55,25 @@ impl Sets {
 pub(crate) fn zeroed(words: usize) -> Box<[AtomicU64]> {
     bytemuck::zeroed_slice_box(words)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A set that began elsewhere would lie in three lines, and some in two pages.
+    #[test]
+    fn a_set_is_two_lines_of_one_page_whatever_the_allocator_gives() {
+        // Between small allocations and beside large ones, so that they begin anywhere.
+        let mut others = Vec::new();
+        for count in (1..200).chain([1 << 12, (1 << 17) + 1]) {
+            others.push(vec![0_u8; count % 37 + 1]);
+            let sets = Sets::new(count);
+            assert_eq!(sets.lines(), count * LINES);
+            let first = sets.line(0).address();
+            assert_eq!(first % (64 * LINES), 0, "{count} sets begin at {first:#x}");
+            for line in [0, 1, sets.lines() - 2, sets.lines() - 1] {
+                assert_eq!(sets.line(line).address(), first + 64 * line);
+            }
+        }
+    }
+}

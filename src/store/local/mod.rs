@@ -33,7 +33,7 @@ pub use snapshot::SnapshotError;
 
 use hash::Seed;
 use packed::View;
-use table::{Moving, Slot, Table};
+use table::{Moving, Slot, Table, Whose};
 
 /// Buckets in the process, for the limits of one compiled policy.
 #[derive(Debug)]
@@ -65,16 +65,28 @@ pub struct Tally {
     pub inherited_refusals: u64,
 }
 
+/// Where the keys of a table are whose buckets are one word each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Occupancy {
+    /// Buckets it has room for.
+    pub slots: u64,
+    /// Slots that keys have.
+    pub keys: u64,
+    /// Keys that live in the line beside their own, which had no room for them: a decision about them touches both.
+    pub beside: u64,
+}
+
 impl LocalStore {
     /// A store for `limits`, where `limits[i].index == i`.
     pub fn new(limits: &[Arc<Limit>], clock: Clock, cold_start: ColdStart) -> Self {
-        let epoch = clock.now();
+        let now = clock.now();
+        let epoch = epoch(now);
         let tables = limits.iter().map(|limit| {
             let table = Table::new(limit, keeps_floors(limit, limits), epoch);
             if cold_start == ColdStart::Empty
-                && let Some(state) = limit.algorithm.drained(epoch)
+                && let Some(state) = limit.algorithm.drained(now)
             {
-                table.adopt(Moving::Birth { state }, epoch);
+                table.adopt(Moving { whose: Whose::Birth, state, beyond: 0 }, now);
             }
             Arc::new(table)
         });
@@ -178,6 +190,11 @@ impl LocalStore {
         self.tables.get(index).map(|table| table.tally()).unwrap_or_default()
     }
 
+    /// Where the keys of the limit at `index` are. Looks at the whole table.
+    pub fn occupancy(&self, index: usize) -> Occupancy {
+        self.tables.get(index).map(|table| table.latest().occupancy()).unwrap_or_default()
+    }
+
     /// The clock that draws without a moment of their own are dated by.
     pub fn clock(&self) -> &Clock {
         &self.clock
@@ -255,6 +272,11 @@ fn try_lock_all<'s>(bound: &[Bound<'s>], now: Timestamp) -> Result<SmallVec<[Slo
     }
     slots.sort_unstable_by_key(|(place, _)| *place);
     Ok(slots.into_iter().map(|(_, slot)| slot).collect())
+}
+
+/// Where packed time begins: two years before the process, for a bucket may be said to be full since then.
+fn epoch(now: Timestamp) -> Timestamp {
+    Timestamp::from_micros(now.as_micros().saturating_sub(1 << 46))
 }
 
 /// Whether the table of `limit` must stand charges being given back: corrected, or taken back when a shared limit of

@@ -17,20 +17,29 @@
 //! *One step.* Because it only grows, a grant to a known key is one compare-and-exchange of its arrival time, lock and
 //! write in one ([`super::set`]).
 //!
+//! *A burst that was lowered* is remembered: until a bucket would be full of the widest burst its limit has had
+//! ([`crate::limit::packed`] says why), it is given away as one that owes. What it owes then lies in the past, and refuses nobody.
+//!
 //! *Refunds* make an arrival time shrink. Tables that can see one keep a floor per set: the largest debt
 //! ever forgotten there, at which an unknown key is taken to stand.
+
+mod moving;
+mod site;
+mod slot;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::limit::bucket::{Granted, Judged, Refused, Report, State};
+use crate::limit::bucket::{Granted, Judged, Refused};
 use crate::limit::packed::Packed;
-use crate::limit::{Algorithm, Change, Micros, Standing, Timestamp, Verdict};
+use crate::limit::{Algorithm, Micros, Standing, Timestamp, Verdict};
 
-use super::Tally;
 use super::memory::{Sets, zeroed};
-use super::set::{LATEST, LINES, Line, Locked, SLOTS, Seen};
-use super::table::{Moving, Table};
+use super::set::{LINES, Line, SLOTS, Seen};
+use super::table::Table;
+use super::{Occupancy, Tally};
+pub(crate) use site::Site;
+pub(crate) use slot::PackedSlot;
 
 /// The buckets of one limit.
 #[derive(Debug)]
@@ -73,11 +82,6 @@ impl PackedTable {
         self.successor.get()
     }
 
-    /// Whether a set of one is a set of the other, and what that set forgot is implied by its slots.
-    pub(crate) fn is_congruent(&self, other: &Self) -> bool {
-        self.sets.len() == other.sets.len() && self.floors.is_none() && other.floors.is_none()
-    }
-
     pub(crate) fn tally(&self) -> Tally {
         Tally {
             evictions: self.evictions.load(Ordering::Relaxed),
@@ -118,6 +122,18 @@ impl PackedTable {
             line.release(seen, next);
         }
         held
+    }
+
+    /// Where its keys are.
+    pub(crate) fn occupancy(&self) -> Occupancy {
+        let mut occupancy = Occupancy { slots: (self.sets.len() * SLOTS) as u64, ..Occupancy::default() };
+        for line in 0..self.sets.lines() {
+            for tag in self.sets.line(line).tenants() {
+                occupancy.keys += 1;
+                occupancy.beside += u64::from(self.line(tag) != line);
+            }
+        }
+        occupancy
     }
 
     /// Where a known bucket is, and how it stands, read without a lock.
@@ -215,96 +231,6 @@ impl PackedTable {
         Some(PackedSlot { table: self, set, index, tag, place, known, word, ticks, next: None })
     }
 
-    /// Hands every bucket to `adopt` and sends later draws to `successor`, set by set under the set's lock.
-    pub(crate) fn move_to(&self, successor: &Arc<Table>, congruent: bool, now: Timestamp, adopt: impl Fn(Moving)) {
-        let _ = self.successor.set(Arc::clone(successor));
-        self.closing.store(true, Ordering::SeqCst);
-        for index in 0..self.sets.len() {
-            let set = self.sets.of_line(index * LINES);
-            // Untouched memory is left so: nobody is there, and whoever comes sees that the table is closing.
-            if set.is_untouched() {
-                continue;
-            }
-            let Some(mut set) = set.lock() else { continue };
-            for slot in 0..SLOTS {
-                set.hold(slot);
-            }
-            self.hand_over(index, &set, congruent, now, &adopt);
-            set.mark_moved();
-        }
-        self.hand_over_birth(now, adopt);
-    }
-
-    /// Shows every bucket to `visit`, set by set under the set's lock.
-    pub(crate) fn visit(&self, now: Timestamp, visit: impl Fn(Moving)) {
-        for index in 0..self.sets.len() {
-            let set = self.sets.of_line(index * LINES);
-            if !set.is_untouched()
-                && let Some(set) = set.lock()
-            {
-                self.hand_over(index, &set, false, now, &visit);
-            }
-        }
-        self.hand_over_birth(now, visit);
-    }
-
-    fn hand_over(
-        &self,
-        index: usize,
-        set: &Locked<'_, AtomicU64>,
-        congruent: bool,
-        now: Timestamp,
-        to: &impl Fn(Moving),
-    ) {
-        for slot in 0..SLOTS {
-            if let Some(level) = self.packed.unpack(set.arrival(slot), now) {
-                to(Moving::Bucket { tag: set.tag(slot), state: State::Level(level) });
-            }
-        }
-        let floor = match &self.floors {
-            Some(floors) => floors[index].load(Ordering::Relaxed),
-            None => set.smallest(),
-        };
-        if !congruent && let Some(level) = self.packed.unpack(floor, now) {
-            let line = index * LINES;
-            let (first, _) = span(line, self.sets.lines());
-            let (_, last) = span(line + LINES - 1, self.sets.lines());
-            to(Moving::Floor { first, last, state: State::Level(level) });
-        }
-    }
-
-    fn hand_over_birth(&self, now: Timestamp, to: impl Fn(Moving)) {
-        if let Some(level) = self.packed.unpack(self.birth.load(Ordering::Relaxed), now) {
-            to(Moving::Birth { state: State::Level(level) });
-        }
-    }
-
-    /// Takes over what a predecessor remembered.
-    pub(crate) fn adopt(&self, moving: Moving, now: Timestamp) {
-        match moving {
-            Moving::Bucket { tag, state: State::Level(level) } => {
-                if let Some(mut slot) = self.lock(tag, now) {
-                    // In another geometry a set may be given more than it holds: then the least debts become floor.
-                    slot.adopt(self.packed.pack(level).min(LATEST));
-                }
-            }
-            Moving::Floor { first, last, state: State::Level(level) } => {
-                debug_assert!(self.floors.is_some(), "a successor of another geometry keeps floors");
-                let word = self.packed.pack(level).min(LATEST);
-                for index in self.line(first) / LINES..=self.line(last) / LINES {
-                    if let Some(floors) = &self.floors {
-                        floors[index].fetch_max(word, Ordering::Relaxed);
-                    }
-                }
-            }
-            Moving::Birth { state: State::Level(level) } => {
-                self.birth.fetch_max(self.packed.pack(level).min(LATEST), Ordering::Relaxed);
-            }
-            // States of other algorithms are not handed to a token bucket.
-            _ => {}
-        }
-    }
-
     #[inline(always)]
     fn judge_plain(&self, word: u64, cost: u64, ticks: u64) -> Judged<u64> {
         match self.packed.price(cost) {
@@ -321,10 +247,15 @@ impl PackedTable {
         }
     }
 
-    /// What is full since then is so for everybody who still draws.
+    /// What is full since then is so for everybody who still draws, and was so in every burst the limit has had.
     #[inline]
     fn long_since(&self, ticks: u64) -> u64 {
-        ticks.saturating_sub(self.packed.ticks_after(LATE))
+        ticks.saturating_sub(self.packed.ticks_after(LATE) + self.packed.beyond())
+    }
+
+    /// How many sets there are, if what they forgot is implied by their slots.
+    pub(crate) fn geometry(&self) -> Option<usize> {
+        self.floors.is_none().then(|| self.sets.len())
     }
 
     /// The line that `tag` belongs to.
@@ -335,7 +266,7 @@ impl PackedTable {
 }
 
 /// How late a request may be drawn for, counted from its arrival.
-const LATE: Micros = Micros::from_secs(1);
+pub(crate) const LATE: Micros = Micros::from_secs(1);
 
 /// The other line of the set.
 #[inline(always)]
@@ -363,149 +294,4 @@ pub(crate) struct View {
     pub(crate) standing: Standing,
     /// Whether it is refused for a debt that it would have to inherit.
     inherits: bool,
-}
-
-/// Where a bucket of a table that [is plain](PackedTable::is_plain) belongs, and when.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Site<'t> {
-    table: &'t PackedTable,
-    line: Line<'t, AtomicU64>,
-    tag: u64,
-    ticks: u64,
-}
-
-impl Site<'_> {
-    /// The bucket as it stands, read without a lock, if it is known; whether it is. See [`Line::scan`].
-    #[inline(always)]
-    pub(crate) fn scan(&mut self) -> (bool, Seen) {
-        let (found, seen) = self.line.scan(self.tag);
-        if found {
-            return (found, seen);
-        }
-        self.line = self.table.sets.line(beside(self.table.line(self.tag)));
-        self.line.scan(self.tag)
-    }
-
-    /// What it would answer, and its arrival time then (the same, if nothing was taken).
-    #[inline(always)]
-    pub(crate) fn judge(&self, seen: Seen, cost: u64) -> (Verdict, u64) {
-        match self.table.judge_plain(seen.arrival(), cost, self.ticks) {
-            Ok(Granted { wait, next }) => (Verdict::Allow { wait }, if cost > 0 { next } else { seen.arrival() }),
-            Err(Refused { retry_after }) => (Verdict::Deny { retry_after }, seen.arrival()),
-        }
-    }
-
-    /// Locks it if it is still as it was seen, see [`Line::hold`].
-    #[inline(always)]
-    pub(crate) fn hold(&self, seen: Seen) -> bool {
-        self.line.hold(self.tag, seen)
-    }
-
-    /// Writes its arrival time and unlocks it.
-    #[inline(always)]
-    pub(crate) fn release(&self, seen: Seen, arrival: u64) {
-        self.line.release(seen, arrival);
-    }
-
-    /// How it stands with that verdict and that arrival time.
-    #[inline(always)]
-    pub(crate) fn standing(&self, verdict: Verdict, arrival: u64) -> Standing {
-        Standing::new(verdict, self.table.packed.plain_report(arrival, self.ticks))
-    }
-}
-
-/// One bucket with its set locked.
-#[derive(Debug)]
-pub(crate) struct PackedSlot<'t> {
-    table: &'t PackedTable,
-    set: Locked<'t, AtomicU64>,
-    index: usize,
-    tag: u64,
-    place: usize,
-    known: bool,
-    word: u64,
-    ticks: u64,
-    next: Option<u64>,
-}
-
-impl PackedSlot<'_> {
-    /// The bucket's verdict; nothing is written before [`PackedSlot::commit`].
-    #[inline]
-    pub(crate) fn judge(&mut self, cost: u64) -> Verdict {
-        let judged = self.table.judge(self.word, cost, self.ticks);
-        if !self.known && judged.is_err() && self.word > self.ticks {
-            self.table.inherited_refusals.fetch_add(1, Ordering::Relaxed);
-        }
-        let verdict = Verdict::from(&judged);
-        self.next = judged.ok().map(|granted| granted.next).filter(|_| cost > 0);
-        verdict
-    }
-
-    /// How the bucket stands.
-    #[inline]
-    pub(crate) fn report(&self) -> Report {
-        self.table.packed.report(self.word, self.ticks)
-    }
-
-    /// How it stands, with that verdict.
-    #[inline]
-    pub(crate) fn standing(&self, verdict: Verdict) -> Standing {
-        Standing::new(verdict, self.report())
-    }
-
-    /// Writes what [`PackedSlot::judge`] worked out.
-    #[inline]
-    pub(crate) fn commit(&mut self) {
-        if let Some(next) = self.next.take() {
-            self.write(next);
-        }
-    }
-
-    /// Corrects an earlier grant. What gives back to a table without floors is dropped: it would break the rule that nobody
-    /// gains by being forgotten, and what makes a grant in one step sound: that arrival times only grow there.
-    pub(crate) fn settle(&mut self, change: Change) {
-        if !matches!(change, Change::Charge { .. }) && self.table.floors.is_none() {
-            return;
-        }
-        let settled = self.table.packed.settle(self.word, change, self.ticks);
-        if settled != self.word {
-            self.write(settled);
-        }
-    }
-
-    /// Takes over a bucket of a predecessor: whichever owes more stays.
-    fn adopt(&mut self, word: u64) {
-        let Self { table, set, index, .. } = self;
-        let smallest = set.arrival(self.place);
-        if !self.known && smallest > table.long_since(self.ticks) && smallest >= word {
-            // The newcomer owes least: it is the one to be forgotten.
-            if let Some(floors) = &table.floors {
-                floors[*index].fetch_max(word, Ordering::Relaxed);
-            }
-            return;
-        }
-        let word = if self.known { word.max(self.word) } else { word };
-        self.write(word);
-    }
-
-    #[inline]
-    fn write(&mut self, word: u64) {
-        if !self.known {
-            let forgotten = self.set.arrival(self.place);
-            if forgotten != self.word {
-                self.set.inherit(self.place, self.word);
-            }
-            if forgotten > self.ticks {
-                self.table.evictions.fetch_add(1, Ordering::Relaxed);
-            }
-            if let Some(floors) = &self.table.floors
-                && forgotten > self.table.long_since(self.ticks)
-            {
-                floors[self.index].fetch_max(forgotten, Ordering::Relaxed);
-            }
-            self.known = true;
-        }
-        self.set.write(self.place, self.tag, word);
-        self.word = word;
-    }
 }

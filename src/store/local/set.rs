@@ -108,6 +108,19 @@ impl<'t, W: LockWord> Line<'t, W> {
         Self(words)
     }
 
+    /// The tags of the slots that were ever written and have not moved.
+    pub(crate) fn tenants(&self) -> impl Iterator<Item = u64> {
+        let (tags, words) = self.0.split_at(HERE);
+        let is_there = |word: &W| !matches!(word.load(Ordering::Acquire), 0 | MOVED);
+        tags.iter().zip(words).filter(move |(_, word)| is_there(word)).map(|(tag, _)| tag.load(Ordering::Relaxed))
+    }
+
+    /// Where it is in memory.
+    #[cfg(test)]
+    pub(crate) fn address(&self) -> usize {
+        std::ptr::from_ref(self.0).addr()
+    }
+
     /// The slot of `tag`, read without a lock; `None`: not here, or moved.
     #[inline(always)]
     pub(crate) fn peek(&self, tag: u64) -> Option<Seen> {

@@ -1,7 +1,8 @@
 //! The buckets in a file, so that a clean restart refills nobody.
 //!
 //! Layout, all integers little-endian: magic, version, hash seed and a probe of the hash, wall time; per limit its name,
-//! tier, role, algorithm and numbers, then records (bucket, floor, birth) up to an end mark; then what limits have learnt of
+//! tier, role, algorithm and numbers, the largest burst it has had, the number of its sets (0: what they forgot is told in floors), then
+//! records (bucket, floor, birth) up to an end mark; then what limits have learnt of
 //! their upstreams ([`super::learnt`]); last a SipHash of all that precedes. Places in flight are not kept: their requests ended with the process.
 //!
 //! A snapshot says what was true when it was written. Whoever restores one must not restore it a second time: after
@@ -20,7 +21,7 @@ use crate::limit::{Algorithm, Align, Limit, Micros, Role, Terms, Timestamp};
 use super::hash::Seed;
 use super::state_bytes::{read_moving, write_end, write_moving};
 use super::table::Table;
-use super::{Carried, Carry, CarryReport, LocalStore, keeps_floors, learnt};
+use super::{Carried, Carry, CarryReport, LocalStore, epoch, keeps_floors, learnt};
 
 /// Why a snapshot cannot be used. The process then starts as `cold_start` says.
 #[derive(Debug, thiserror::Error)]
@@ -55,10 +56,14 @@ impl LocalStore {
         for (limit, table) in kept() {
             Name::write(limit, &mut out)?;
             Numbers::of(&limit.algorithm).write(&mut out)?;
+            let table = table.latest();
+            for word in [table.widest(), table.geometry().unwrap_or(0) as u64] {
+                out.write_all(&word.to_le_bytes())?;
+            }
             let cell = RefCell::new((&mut out, Ok(())));
-            table.latest().visit(now, &|moving| {
+            table.visit(now, &|moving| {
                 let (out, result) = &mut *cell.borrow_mut();
-                if result.is_ok() && limit.algorithm.expiry(moving.state()).is_some_and(|expiry| expiry > now) {
+                if result.is_ok() && moving.expiry(&limit.algorithm).is_some_and(|expiry| expiry > now) {
                     *result = write_moving(&moving, *out);
                 }
             });
@@ -98,21 +103,30 @@ impl LocalStore {
         }
         // A wall clock that has stepped back since would leave every bucket waiting for it to catch up.
         let behind = Timestamp::from_micros(read_u64(&mut input)?).since(now);
-        let epoch = now;
-        let tables: Box<[Arc<Table>]> =
-            limits.iter().map(|limit| Arc::new(Table::new(limit, keeps_floors(limit, limits), epoch))).collect();
+        let epoch = epoch(now);
+        let mut tables: Vec<Option<Table>> = limits.iter().map(|_| None).collect();
         let mut carries = vec![Carry::New; limits.len()];
         let mut gone = Vec::new();
         for _ in 0..read_u32(&mut input)? {
             let (name, numbers) = (Name::read(&mut input)?, Numbers::read(&mut input)?);
+            let (widest, sets) = (read_u64(&mut input)?, read_u64(&mut input)?);
             let place = limits.iter().position(|limit| name.is_of(limit));
-            let to = place.map(|place| (&tables[place], numbers.carry(&limits[place].algorithm)));
-            match (place, &to) {
-                (Some(place), Some((_, (carry, _)))) => carries[place] = *carry,
-                _ => gone.push(name.gone()),
+            let to = place.map(|place| (place, numbers.carry(&limits[place].algorithm)));
+            match &to {
+                Some((place, (carry, _))) => {
+                    carries[*place] = *carry;
+                    let limit = &limits[*place];
+                    if *carry != Carry::Afresh {
+                        let before = usize::try_from(sets).ok().filter(|sets| *sets > 0);
+                        let (table, _) = Table::fitting(limit, keeps_floors(limit, limits), epoch, widest, before);
+                        tables[*place] = Some(table);
+                    }
+                }
+                None => gone.push(name.gone()),
             }
-            while let Some(moving) = read_moving(&mut input, behind)? {
-                let Some((table, (carry, from))) = &to else { continue };
+            while let Some(moving) = read_moving(&mut input, behind, numbers.remembers_a_moment())? {
+                let Some((place, (carry, from))) = &to else { continue };
+                let Some(table) = &tables[*place] else { continue };
                 let moving = match (carry, from) {
                     (Carry::Kept, _) => Some(moving),
                     (Carry::Rescaled, Some(from)) => moving.rescaled(from, table.algorithm(), now),
@@ -123,6 +137,10 @@ impl LocalStore {
                 }
             }
         }
+        let new = |(limit, table): (&Arc<Limit>, Option<Table>)| {
+            Arc::new(table.unwrap_or_else(|| Table::new(limit, keeps_floors(limit, limits), epoch)))
+        };
+        let tables = limits.iter().zip(tables).map(new).collect();
         learnt::read(limits, &mut input, behind, now)?;
         let mut report: Vec<_> = limits.iter().zip(carries).map(|(limit, carry)| Carried::of(limit, carry)).collect();
         report.extend(gone);
@@ -259,6 +277,11 @@ impl Numbers {
         }
     }
 
+    /// Whether what its buckets remember of other numbers is a moment, not a burst ([`crate::limit::Kept::beyond`]).
+    fn remembers_a_moment(self) -> bool {
+        matches!(self.form, 3..=5)
+    }
+
     fn write(self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(&[self.form])?;
         for number in [self.amount, self.period, self.burst] {
@@ -310,4 +333,4 @@ pub(super) fn read_u64(input: &mut impl Read) -> io::Result<u64> {
 }
 
 const MAGIC: &[u8; 16] = b"tollgate buckets";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;

@@ -7,43 +7,47 @@ use crate::limit::sliding_log::{Entry, LOG_UNITS_MAX, Log};
 use crate::limit::{Micros, Timestamp};
 
 use super::snapshot::{SnapshotError, read_u8, read_u64};
-use super::table::Moving;
+use super::table::{Moving, Whose};
 
 pub(super) fn write_moving(moving: &Moving, out: &mut impl Write) -> io::Result<()> {
-    match moving {
-        Moving::Bucket { tag, .. } => {
+    match moving.whose {
+        Whose::Bucket { tag } => {
             out.write_all(&[BUCKET])?;
             out.write_all(&tag.to_le_bytes())?;
         }
-        Moving::Floor { first, last, .. } => {
+        Whose::Floor { first, last } => {
             out.write_all(&[FLOOR])?;
             out.write_all(&first.to_le_bytes())?;
             out.write_all(&last.to_le_bytes())?;
         }
-        Moving::Birth { .. } => out.write_all(&[BIRTH])?,
+        Whose::Birth => out.write_all(&[BIRTH])?,
     }
-    write_state(moving.state(), out)
+    write_state(&moving.state, out)?;
+    out.write_all(&moving.beyond.to_le_bytes())
 }
 
 pub(super) fn write_end(out: &mut impl Write) -> io::Result<()> {
     out.write_all(&[END])
 }
 
-/// The next record; `None`: the end mark. Moments are moved back by `behind`.
-pub(super) fn read_moving(input: &mut impl Read, behind: Micros) -> Result<Option<Moving>, SnapshotError> {
-    Ok(Some(match read_u8(input)? {
+/// The next record; `None`: the end mark. Moments are moved back by `behind`; `until`: what is remembered of other numbers is one.
+pub(super) fn read_moving(input: &mut impl Read, behind: Micros, until: bool) -> Result<Option<Moving>, SnapshotError> {
+    let whose = match read_u8(input)? {
         END => return Ok(None),
-        BUCKET => Moving::Bucket { tag: read_u64(input)?, state: read_state(input, behind)? },
+        BUCKET => Whose::Bucket { tag: read_u64(input)? },
         FLOOR => {
             let (first, last) = (read_u64(input)?, read_u64(input)?);
             if first > last {
                 return Err(SnapshotError::Corrupt("a floor ends before it begins"));
             }
-            Moving::Floor { first, last, state: read_state(input, behind)? }
+            Whose::Floor { first, last }
         }
-        BIRTH => Moving::Birth { state: read_state(input, behind)? },
+        BIRTH => Whose::Birth,
         _ => return Err(SnapshotError::Corrupt("a record of no known kind")),
-    }))
+    };
+    let state = read_state(input, behind)?;
+    let beyond = read_u64(input)?;
+    Ok(Some(Moving { whose, state, beyond: if until { beyond.saturating_sub(behind.0) } else { beyond } }))
 }
 
 fn write_state(state: &State, out: &mut impl Write) -> io::Result<()> {

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::limit::bucket::{Report, State};
 use crate::limit::packed::Packed;
-use crate::limit::{Algorithm, Change, Limit, Standing, Timestamp, Verdict};
+use crate::limit::{Algorithm, Change, Kept, Limit, Standing, Timestamp, Verdict};
 
-use super::Tally;
-use super::packed::{PackedSlot, PackedTable, View};
+use super::packed::{LATE, PackedSlot, PackedTable, View};
 use super::wide::{WideSlot, WideTable};
+use super::{Occupancy, Tally};
 
 /// The buckets of one limit.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub(crate) struct Table {
     pub(crate) order: u64,
     form: Form,
     floors: bool,
+    /// The largest burst the limit has had: where it is lowered, buckets remember that.
+    widest: u64,
 }
 
 #[derive(Debug)]
@@ -28,13 +30,21 @@ enum Form {
 
 /// What a table hands to its successor, or to a snapshot.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Moving {
-    /// One bucket.
+pub(crate) struct Moving {
+    pub(crate) whose: Whose,
+    /// How it stands.
+    pub(crate) state: State,
+    /// What it remembers of other numbers ([`Kept::beyond`]).
+    pub(crate) beyond: u64,
+}
+
+/// Whose bucket it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// One key's.
     Bucket {
-        /// Its key's tag.
+        /// Its tag.
         tag: u64,
-        /// How it stands.
-        state: State,
     },
     /// What forgotten keys with tags from `first` to `last` may owe.
     Floor {
@@ -42,36 +52,22 @@ pub(crate) enum Moving {
         first: u64,
         /// The highest tag.
         last: u64,
-        /// How the floor stands.
-        state: State,
     },
     /// What a key nobody has seen may owe.
-    Birth {
-        /// How it stands.
-        state: State,
-    },
+    Birth,
 }
 
 impl Moving {
-    /// The state it carries.
-    pub(crate) fn state(&self) -> &State {
-        match self {
-            Self::Bucket { state, .. } | Self::Floor { state, .. } | Self::Birth { state } => state,
-        }
-    }
-
-    pub(crate) fn with(self, state: State) -> Self {
-        match self {
-            Self::Bucket { tag, .. } => Self::Bucket { tag, state },
-            Self::Floor { first, last, .. } => Self::Floor { first, last, state },
-            Self::Birth { .. } => Self::Birth { state },
-        }
-    }
-
     /// The same under changed numbers; `None`: full there.
     pub(crate) fn rescaled(self, from: &Algorithm, to: &Algorithm, now: Timestamp) -> Option<Self> {
-        let state = from.rescale(self.state(), to, now)?;
-        Some(self.with(state))
+        let kept = Kept::from_parts(from.clone(), Some(self.state), self.beyond);
+        let (state, beyond) = kept.handed_on(to, now, LATE)?;
+        Some(Self { whose: self.whose, state, beyond })
+    }
+
+    /// The moment from which it equals no bucket, whatever the numbers; `None`: there is none.
+    pub(crate) fn expiry(&self, algorithm: &Algorithm) -> Option<Timestamp> {
+        algorithm.expiry_beyond(&self.state, self.beyond)
     }
 }
 
@@ -79,8 +75,13 @@ impl Table {
     /// A table for `limit` in which every bucket is full. `floors`: its charges may be given back. `epoch` is where
     /// its packed time begins.
     pub(crate) fn new(limit: &Limit, floors: bool, epoch: Timestamp) -> Self {
+        Self::remembering(limit, floors, epoch, 0)
+    }
+
+    /// The same for a limit that has had a burst of `widest`.
+    pub(crate) fn remembering(limit: &Limit, floors: bool, epoch: Timestamp, widest: u64) -> Self {
         let packed = match &limit.algorithm {
-            Algorithm::TokenBucket(bucket) => Packed::new(bucket, epoch),
+            Algorithm::TokenBucket(bucket) => Packed::new(bucket, epoch).map(|packed| packed.remembering(widest)),
             _ => None,
         };
         let algorithm = limit.algorithm.clone();
@@ -88,7 +89,21 @@ impl Table {
             Some(packed) => Form::Packed(PackedTable::new(algorithm, packed, limit.memory, floors)),
             None => Form::Wide(WideTable::new(algorithm, limit.memory)),
         };
-        Self { order: NEXT_ORDER.fetch_add(1, Ordering::Relaxed), form, floors }
+        let widest = widest.max(limit.algorithm.burst());
+        Self { order: NEXT_ORDER.fetch_add(1, Ordering::Relaxed), form, floors, widest }
+    }
+
+    /// The largest burst the limit has had.
+    pub(crate) fn widest(&self) -> u64 {
+        self.widest
+    }
+
+    /// How many sets it has, if what they forgot is implied by their slots: then a table of as many needs not be told.
+    pub(crate) fn geometry(&self) -> Option<usize> {
+        match &self.form {
+            Form::Packed(packed) => packed.geometry(),
+            Form::Wide(_) => None,
+        }
     }
 
     pub(crate) fn algorithm(&self) -> &Algorithm {
@@ -102,6 +117,14 @@ impl Table {
         match &self.form {
             Form::Packed(packed) => packed.tally(),
             Form::Wide(wide) => wide.tally(),
+        }
+    }
+
+    /// Where its keys are; nothing is said of a table whose buckets are longer than a word.
+    pub(crate) fn occupancy(&self) -> Occupancy {
+        match &self.form {
+            Form::Packed(packed) => packed.occupancy(),
+            Form::Wide(_) => Occupancy::default(),
         }
     }
 
@@ -177,15 +200,19 @@ impl Table {
         }
     }
 
-    /// A table for `limit`, changed numbers of the same algorithm, with every bucket of this one moved into it.
-    pub(crate) fn succeeded_by(&self, limit: &Limit, floors: bool, epoch: Timestamp, now: Timestamp) -> Arc<Self> {
-        let plain = Self::new(limit, floors, epoch);
-        let congruent = match (&self.form, &plain.form) {
-            (Form::Packed(old), Form::Packed(new)) => old.is_congruent(new),
-            _ => false,
-        };
-        // Where sets do not correspond, what they forgot must be kept in so many words.
-        let successor = Arc::new(if congruent || floors { plain } else { Self::new(limit, true, epoch) });
+    /// A table for `limit`, changed numbers of the same algorithm, with every bucket of this one moved into it, and
+    /// room for those of tables that have had a burst of `widest`.
+    pub(crate) fn succeeded_by(
+        &self,
+        limit: &Limit,
+        floors: bool,
+        epoch: Timestamp,
+        now: Timestamp,
+        widest: u64,
+    ) -> Arc<Self> {
+        let widest = widest.max(self.widest);
+        let (plain, congruent) = Self::fitting(limit, floors, epoch, widest, self.geometry());
+        let successor = Arc::new(plain);
         let adopt = |moving: Moving| {
             if let Some(moving) = moving.rescaled(self.algorithm(), successor.algorithm(), now) {
                 successor.adopt(moving, now);
@@ -196,6 +223,21 @@ impl Table {
             Form::Wide(wide) => wide.move_to(&successor, adopt),
         }
         successor
+    }
+
+    /// A table that takes over from one of that [geometry](Table::geometry), and whether it has the same: where sets do not
+    /// correspond, what they forgot must be kept in so many words.
+    pub(crate) fn fitting(
+        limit: &Limit,
+        floors: bool,
+        epoch: Timestamp,
+        widest: u64,
+        before: Option<usize>,
+    ) -> (Self, bool) {
+        let plain = Self::remembering(limit, floors, epoch, widest);
+        let congruent = before.is_some() && plain.geometry() == before;
+        let fits = congruent || floors;
+        (if fits { plain } else { Self::remembering(limit, true, epoch, widest) }, congruent)
     }
 
     /// Shows every bucket to `visit`, under its lock.

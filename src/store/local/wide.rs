@@ -5,6 +5,9 @@
 //! does not know is taken to stand at the floor. The join is pessimistic in every component, so the floor owes at
 //! least as much as any bucket the shard ever forgot; a key that comes back never has more than it left with. The
 //! price is rare early refusals while a shard overflows, and it is counted.
+//!
+//! A bucket that a reload has clamped to a smaller burst or window remembers the larger one until it would be full of that
+//! ([`crate::limit::Kept`]); only then is its place free.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,11 +17,11 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::limit::bucket::{Next, Report, State};
 use crate::limit::sliding_log::Entry;
-use crate::limit::{Algorithm, Change, Standing, Timestamp, Verdict};
+use crate::limit::{Algorithm, Change, Kept, Standing, Timestamp, Verdict};
 
 use super::Tally;
-use super::packed::{place, span};
-use super::table::{Moving, Table};
+use super::packed::{LATE, place, span};
+use super::table::{Moving, Table, Whose};
 
 /// Shards made together.
 type Chunk = Box<[Mutex<Shard>]>;
@@ -32,7 +35,7 @@ pub(crate) struct WideTable {
     /// Shards in each.
     chunk: usize,
     /// What a key nobody has seen stands at (`cold_start = "empty"`).
-    birth: OnceLock<State>,
+    birth: OnceLock<Bucket>,
     successor: OnceLock<Arc<Table>>,
     evictions: AtomicU64,
     inherited_refusals: AtomicU64,
@@ -42,9 +45,27 @@ pub(crate) struct WideTable {
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
     tags: Vec<u64>,
-    states: Vec<Option<State>>,
-    floor: Option<State>,
+    buckets: Vec<Option<Bucket>>,
+    floor: Option<Bucket>,
     moved: bool,
+}
+
+/// How a bucket stands, and what it remembers of other numbers ([`Kept::beyond`]).
+#[derive(Clone, Debug)]
+pub(crate) struct Bucket {
+    state: State,
+    beyond: u64,
+}
+
+impl Bucket {
+    /// One that owes and remembers at least as much as either.
+    fn join(&self, other: &Self, algorithm: &Algorithm) -> Self {
+        Self { state: algorithm.join(&self.state, &other.state), beyond: self.beyond.max(other.beyond) }
+    }
+
+    fn moving(self, whose: Whose) -> Moving {
+        Moving { whose, state: self.state, beyond: self.beyond }
+    }
 }
 
 impl WideTable {
@@ -106,21 +127,21 @@ impl WideTable {
             // An untouched chunk becomes an empty one: moved, without ever having been made.
             for (offset, shard) in chunk.get_or_init(Box::default).iter().enumerate() {
                 let mut shard = shard.lock();
-                let Shard { tags, states, floor, moved } = &mut *shard;
-                for (tag, state) in tags.drain(..).zip(states.drain(..)) {
-                    if let Some(state) = state {
-                        adopt(Moving::Bucket { tag, state });
+                let Shard { tags, buckets, floor, moved } = &mut *shard;
+                for (tag, bucket) in tags.drain(..).zip(buckets.drain(..)) {
+                    if let Some(bucket) = bucket {
+                        adopt(bucket.moving(Whose::Bucket { tag }));
                     }
                 }
-                if let Some(state) = floor.take() {
+                if let Some(bucket) = floor.take() {
                     let (first, last) = span(index * self.chunk + offset, self.shards());
-                    adopt(Moving::Floor { first, last, state });
+                    adopt(bucket.moving(Whose::Floor { first, last }));
                 }
                 *moved = true;
             }
         }
-        if let Some(state) = self.birth.get() {
-            adopt(Moving::Birth { state: state.clone() });
+        if let Some(bucket) = self.birth.get() {
+            adopt(bucket.clone().moving(Whose::Birth));
         }
     }
 
@@ -129,39 +150,41 @@ impl WideTable {
         for (index, shards) in self.chunks.iter().enumerate().filter_map(|(index, chunk)| Some((index, chunk.get()?))) {
             for (offset, shard) in shards.iter().enumerate() {
                 let shard = shard.lock();
-                for (tag, state) in shard.tags.iter().zip(&shard.states) {
-                    if let Some(state) = state {
-                        visit(Moving::Bucket { tag: *tag, state: state.clone() });
+                for (tag, bucket) in shard.tags.iter().zip(&shard.buckets) {
+                    if let Some(bucket) = bucket {
+                        visit(bucket.clone().moving(Whose::Bucket { tag: *tag }));
                     }
                 }
-                if let Some(state) = &shard.floor {
+                if let Some(bucket) = &shard.floor {
                     let (first, last) = span(index * self.chunk + offset, self.shards());
-                    visit(Moving::Floor { first, last, state: state.clone() });
+                    visit(bucket.clone().moving(Whose::Floor { first, last }));
                 }
             }
         }
-        if let Some(state) = self.birth.get() {
-            visit(Moving::Birth { state: state.clone() });
+        if let Some(bucket) = self.birth.get() {
+            visit(bucket.clone().moving(Whose::Birth));
         }
     }
 
     /// Takes over what a predecessor remembered.
     pub(crate) fn adopt(&self, moving: Moving, now: Timestamp) {
-        match moving {
-            Moving::Bucket { tag, state } => {
+        let Moving { whose, state, beyond } = moving;
+        let bucket = Bucket { state, beyond };
+        match whose {
+            Whose::Bucket { tag } => {
                 if let Some(mut slot) = self.lock(tag) {
-                    slot.adopt(state, now);
+                    slot.adopt(&bucket, now);
                 }
             }
-            Moving::Floor { first, last, state } => {
+            Whose::Floor { first, last } => {
                 for index in self.index(first)..=self.index(last) {
                     if let Some(shard) = self.shard(index) {
-                        shard.lock().lift_floor(&self.algorithm, state.clone());
+                        shard.lock().lift_floor(&self.algorithm, bucket.clone());
                     }
                 }
             }
-            Moving::Birth { state } => {
-                let _ = self.birth.set(state);
+            Whose::Birth => {
+                let _ = self.birth.set(bucket);
             }
         }
     }
@@ -184,18 +207,18 @@ impl Shard {
     /// The bucket that is full again soonest. A place held in a concurrency limit is never given up, so there may be
     /// none: then the shard grows, by no more than there are requests in flight.
     fn soonest_full(&self, algorithm: &Algorithm) -> Option<(usize, Timestamp)> {
-        let expiry = |state: &Option<State>| match state {
-            Some(state) => algorithm.expiry(state),
+        let expiry = |bucket: &Option<Bucket>| match bucket {
+            Some(bucket) => algorithm.expiry_beyond(&bucket.state, bucket.beyond),
             None => Some(Timestamp::default()),
         };
-        let expiries = self.states.iter().map(expiry).enumerate();
+        let expiries = self.buckets.iter().map(expiry).enumerate();
         expiries.filter_map(|(place, expiry)| Some((place, expiry?))).min_by_key(|(_, expiry)| *expiry)
     }
 
-    fn lift_floor(&mut self, algorithm: &Algorithm, state: State) {
+    fn lift_floor(&mut self, algorithm: &Algorithm, bucket: Bucket) {
         self.floor = Some(match self.floor.take() {
-            Some(floor) => algorithm.join(&floor, &state),
-            None => state,
+            Some(floor) => floor.join(&bucket, algorithm),
+            None => bucket,
         });
     }
 }
@@ -216,7 +239,7 @@ pub(crate) struct WideSlot<'t> {
 impl WideSlot<'_> {
     /// The bucket's verdict; nothing is written before [`WideSlot::commit`].
     pub(crate) fn judge(&mut self, cost: u64, now: Timestamp) -> Verdict {
-        let judged = self.table.algorithm.judge(self.state().as_deref(), cost, now);
+        let judged = self.table.algorithm.judge(self.bucket(now).as_deref().map(|bucket| &bucket.state), cost, now);
         if self.place.is_none() && self.shard.floor.is_some() && judged.is_err() {
             self.table.inherited_refusals.fetch_add(1, Ordering::Relaxed);
         }
@@ -227,74 +250,95 @@ impl WideSlot<'_> {
 
     /// How the bucket stands.
     pub(crate) fn report(&self, now: Timestamp) -> Report {
-        self.table.algorithm.report(self.state().as_deref(), now)
+        self.table.algorithm.report(self.bucket(now).as_deref().map(|bucket| &bucket.state), now)
     }
 
     /// Writes what [`WideSlot::judge`] worked out.
     pub(crate) fn commit(&mut self, now: Timestamp) {
         let Some(next) = self.next.take() else { return };
-        let mut state = self.take();
+        let (mut state, beyond) = self.take(now);
         self.table.algorithm.apply(&mut state, next);
-        self.put(state, now);
+        self.put(state, beyond, now);
     }
 
     /// Corrects an earlier grant.
     pub(crate) fn settle(&mut self, change: Change, now: Timestamp) {
-        let mut state = self.take();
-        self.table.algorithm.settle(&mut state, change, now);
-        self.put(state, now);
+        let (mut state, mut beyond) = self.take(now);
+        let algorithm = &self.table.algorithm;
+        if beyond == 0 {
+            algorithm.settle(&mut state, change, now);
+        } else {
+            let mut kept = Kept::from_parts(algorithm.clone(), state, beyond);
+            kept.settle(algorithm, change, now);
+            (state, beyond) = (kept.state().cloned(), kept.beyond());
+        }
+        self.put(state, beyond, now);
     }
 
-    fn adopt(&mut self, adopted: State, now: Timestamp) {
-        let state = match self.take() {
-            Some(state) => self.table.algorithm.join(&state, &adopted),
-            None => adopted,
+    fn adopt(&mut self, adopted: &Bucket, now: Timestamp) {
+        let Bucket { state, beyond } = match self.bucket(now) {
+            Some(bucket) => bucket.join(adopted, &self.table.algorithm),
+            None => adopted.clone(),
         };
-        self.put(Some(state), now);
+        self.put(Some(state), beyond, now);
     }
 
-    fn state(&self) -> Option<Cow<'_, State>> {
-        match self.place {
-            Some(place) => self.shard.states[place].as_ref().map(Cow::Borrowed),
+    /// How it stands at `now`, as far as it remembers more than its state.
+    fn bucket(&self, now: Timestamp) -> Option<Cow<'_, Bucket>> {
+        let bucket = match self.place {
+            Some(place) => self.shard.buckets[place].as_ref().map(Cow::Borrowed),
             None => match (&self.shard.floor, self.table.birth.get()) {
-                (Some(a), Some(b)) => Some(Cow::Owned(self.table.algorithm.join(a, b))),
+                (Some(a), Some(b)) => Some(Cow::Owned(a.join(b, &self.table.algorithm))),
                 (floor, birth) => floor.as_ref().or(birth).map(Cow::Borrowed),
             },
+        }?;
+        if bucket.beyond == 0 {
+            return Some(bucket);
         }
+        let algorithm = &self.table.algorithm;
+        let kept = Kept::from_parts(algorithm.clone(), Some(bucket.state.clone()), bucket.beyond).under(algorithm, now);
+        Some(Cow::Owned(Bucket { state: kept.state()?.clone(), beyond: kept.beyond() }))
     }
 
-    /// The state, to be changed and [`WideSlot::put`] back.
-    fn take(&mut self) -> Option<State> {
-        match self.place {
-            Some(place) => self.shard.states[place].take(),
-            None => self.state().map(Cow::into_owned),
-        }
+    /// The state and what it remembers, to be changed and [`WideSlot::put`] back.
+    fn take(&mut self, now: Timestamp) -> (Option<State>, u64) {
+        let plain = |bucket: &mut Bucket| bucket.beyond == 0;
+        let bucket = match self.place.and_then(|place| self.shard.buckets[place].take_if(plain)) {
+            Some(bucket) => Some(bucket),
+            None => self.bucket(now).map(Cow::into_owned),
+        };
+        bucket.map_or((None, 0), |Bucket { state, beyond }| (Some(state), beyond))
     }
 
-    fn put(&mut self, state: Option<State>, now: Timestamp) {
+    fn put(&mut self, state: Option<State>, beyond: u64, now: Timestamp) {
+        let bucket = state.map(|state| Bucket { state, beyond });
         if let Some(place) = self.place {
-            self.shard.states[place] = state;
+            self.shard.buckets[place] = bucket;
             return;
         }
-        let Some(state) = state else { return };
+        if bucket.is_none() {
+            return;
+        }
         let table = self.table;
         let shard = &mut *self.shard;
         if shard.tags.len() >= SHARD_ENTRIES
             && let Some((victim, expiry)) = shard.soonest_full(&table.algorithm)
         {
-            if expiry > now
-                && let Some(forgotten) = shard.states[victim].take()
+            // Another thread may still draw for a moment when it was not.
+            if expiry.after(LATE) > now
+                && let Some(forgotten) = shard.buckets[victim].take()
             {
+                let owes = table.algorithm.expiry(&forgotten.state).is_some_and(|expiry| expiry > now);
+                table.evictions.fetch_add(u64::from(owes), Ordering::Relaxed);
                 shard.lift_floor(&table.algorithm, forgotten);
-                table.evictions.fetch_add(1, Ordering::Relaxed);
             }
             shard.tags[victim] = self.tag;
-            shard.states[victim] = Some(state);
+            shard.buckets[victim] = bucket;
             self.place = Some(victim);
             return;
         }
         shard.tags.push(self.tag);
-        shard.states.push(Some(state));
+        shard.buckets.push(bucket);
         self.place = Some(shard.tags.len() - 1);
     }
 }
@@ -306,7 +350,7 @@ fn entry_size(algorithm: &Algorithm) -> usize {
         Algorithm::SlidingLog(log) => usize::try_from(log.quota().amount.saturating_mul(2)).unwrap_or(usize::MAX),
         _ => 0,
     };
-    (size_of::<u64>() + size_of::<Option<State>>()).saturating_add(log.saturating_mul(size_of::<Entry>()))
+    (size_of::<u64>() + size_of::<Option<Bucket>>()).saturating_add(log.saturating_mul(size_of::<Entry>()))
 }
 
 /// Buckets under one lock: few enough to be searched in a line or two, enough that a shard overflows long after the
