@@ -200,6 +200,8 @@ impl Received {
 
 /// What is told about a body while it goes out, and once when it ends.
 pub trait Guard: Unpin {
+    /// HTTP/1: writes the lines of the head that are not in its table of fields.
+    fn write_fields(&self, _out: &mut Vec<u8>) {}
     /// A piece of the body goes out.
     fn on_data(&mut self, _piece: &Bytes) {}
     /// The trailers go out.
@@ -271,6 +273,12 @@ impl<B: Body + From<Bytes>, G: Guard> From<Bytes> for Guarded<B, G> {
 impl<B: Body, G: Guard> Payload for Guarded<B, G> {
     fn take_verbatim(&mut self) -> Option<Verbatim> {
         self.verbatim.take()
+    }
+
+    fn write_fields(&self, out: &mut Vec<u8>) {
+        if let Some(guard) = &self.guard {
+            guard.write_fields(out);
+        }
     }
 }
 

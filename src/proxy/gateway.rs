@@ -98,18 +98,31 @@ impl Handler for Gateway {
         let mut seen = Seen::of(request.headers());
         let asked = rejection::Asked::of(&request, seen.present);
         let mut journal = Journal::open(&self.side, &snapshot, &request, &mut seen, self.side.clock.now());
-        let answer = self.answer(&snapshot, connection, request, &seen, &mut journal).await;
+        // In place: it is large, and what refuses it has only to look at it.
+        let mut request = Some(request);
+        let answer = self.answer(&snapshot, connection, &mut request, &seen, &mut journal).await;
         let mut meant = None;
         let Forwarded { mut response, verbatim, tunnel } = match answer {
             Ok(forwarded) => forwarded,
             Err(rejection) => {
                 meant = Some(rejection.status());
-                let own = snapshot.refusal_body(journal.route());
                 journal.turned_away(&rejection);
-                rejection.respond(&asked, own, journal.id().as_str()).into()
+                let mut response = journal.refusal(&rejection, &asked);
+                // The request's table goes back with an answer that has none, to be used again.
+                if let Some(request) = &mut request
+                    && response.headers().capacity() == 0
+                {
+                    std::mem::swap(response.headers_mut(), request.headers_mut());
+                    response.headers_mut().clear();
+                }
+                response.into()
             }
         };
-        journal.annotate(response.headers_mut());
+        // Before the answer: whether the connection goes on is asked of who still holds the body.
+        drop(request);
+        // Over HTTP/1 they are written with the head; a tunnel's answer has nobody who would.
+        let behind = asked.is_http1() && tunnel.is_none();
+        journal.annotate(response.headers_mut(), behind);
         journal.answered(&response, meant);
         match tunnel {
             None => response.map(|body| Guarded::new(body, Closing(journal)).with(verbatim)),
@@ -173,15 +186,16 @@ impl Gateway {
         &self,
         snapshot: &Snapshot,
         connection: &ConnInfo,
-        mut request: Request<Inbound>,
+        slot: &mut Option<Request<Inbound>>,
         seen: &Seen,
         journal: &mut Journal,
     ) -> Result<Forwarded, Rejection> {
+        let Some(request) = slot else { return Err(Rejection::Internal) };
         let conduct = &snapshot.conduct;
         if conduct.requests.is_some_and(|most| !journal.takes_place(most)) {
             return Err(Rejection::Overloaded);
         }
-        let form = framing::admit(&mut request, seen)?;
+        let form = framing::admit(request, seen)?;
         if form.via && conduct.via.as_ref().is_some_and(|via| via.has_passed(request.headers())) {
             return Err(Rejection::Loop);
         }
@@ -190,7 +204,7 @@ impl Gateway {
             policy.drop_lookalikes(request.headers_mut());
         }
         let peer = connection.peer();
-        let described = describe(policy, connection, &form, &request).map_err(|_| Rejection::BadPath)?;
+        let described = describe(policy, connection, &form, request).map_err(|_| Rejection::BadPath)?;
         journal.described(described.client);
         let matched = policy.route(&described).ok_or_else(|| hops::unrouted(policy, &described))?;
         journal.matched(matched.route);
@@ -246,7 +260,7 @@ impl Gateway {
         let upstream = match &route.target {
             Target::Upstream(_) if form.last_hop => {
                 journal.goes_on(Owed::new(rules))?;
-                let mut response = hops::last(&request, route);
+                let mut response = hops::last(request, route);
                 response_edits.apply(response.headers_mut());
                 return Ok(response.into());
             }
@@ -266,6 +280,7 @@ impl Gateway {
             Target::Echo => {
                 journal.goes_on(Owed::new(rules))?;
                 request_edits.apply(request.headers_mut());
+                let request = slot.take().ok_or(Rejection::Internal)?;
                 let mut response = echo::answer(request, body_max, snapshot.conduct.body_idle, received);
                 response_edits.apply(response.headers_mut());
                 return Ok(response.into());
@@ -295,6 +310,7 @@ impl Gateway {
             received,
             verbatim,
         };
+        let request = slot.take().ok_or(Rejection::Internal)?;
         let since = self.side.clock.now();
         let outcome = match self.forwarder.forward(passage, &policy.upstreams[upstream], request) {
             // Boxed: a request that goes no further, a refused one above all, does not pay for the room that this takes.

@@ -36,9 +36,9 @@ struct Described {
     /// `"name"`, a structured-field string.
     name: Box<[u8]>,
     /// `"name";q=100;w=60`
-    policy: HeaderValue,
+    policy: Box<[u8]>,
     /// `100;w=60`
-    legacy_policy: HeaderValue,
+    legacy_policy: Box<[u8]>,
     /// Units of the quota.
     quota: u64,
     /// Whether it is a number at once, without a window.
@@ -67,103 +67,104 @@ impl QuotaFields {
         if facts.is_empty() || self.dialects.is_empty() {
             return;
         }
-        if headers.keys().any(is_ours) {
-            for name in &OURS {
-                headers.remove(name);
-            }
-        }
+        make_room(headers);
         let told = Told { facts, refused, retry_after: retry_after.map(retry_after_secs) };
+        self.tell(&mut Out { way: Way::Table(headers, &mut writer.buffer), written: 0 }, &told, now);
+    }
+
+    /// The same fields as lines of a head: what [`QuotaFields::annotate`] puts into a table, without one. What an upstream
+    /// said in the same fields is the caller's to remove ([`make_room`]).
+    pub fn write(
+        &self,
+        out: &mut Vec<u8>,
+        facts: &[Fact<'_>],
+        refused: bool,
+        retry_after: Option<Micros>,
+        now: Timestamp,
+    ) {
+        if !facts.is_empty() {
+            let told = Told { facts, refused, retry_after: retry_after.map(retry_after_secs) };
+            self.tell(&mut Out { way: Way::Lines(out), written: 0 }, &told, now);
+        }
+    }
+
+    /// Whether there are any fields to write.
+    pub const fn is_silent(&self) -> bool {
+        self.dialects.is_empty()
+    }
+
+    fn tell(&self, out: &mut Out<'_>, told: &Told<'_>, now: Timestamp) {
         for dialect in &self.dialects {
             match dialect {
                 Dialect::Draft11 => {
-                    self.policies(headers, facts, writer);
-                    self.state(headers, &told, false, writer);
+                    self.policies(out, told.facts);
+                    self.state(out, told, false);
                 }
                 Dialect::DraftNext => {
-                    self.policies(headers, facts, writer);
-                    self.state(headers, &told, true, writer);
+                    self.policies(out, told.facts);
+                    self.state(out, told, true);
                 }
-                Dialect::Draft07 => self.draft_07(headers, &told, writer),
-                Dialect::Draft06 => self.draft_06(headers, &told, writer),
-                Dialect::XRateLimit => self.x_rate_limit(headers, &told, now, writer),
+                Dialect::Draft07 => self.draft_07(out, told),
+                Dialect::Draft06 => self.draft_06(out, told),
+                Dialect::XRateLimit => self.x_rate_limit(out, told, now),
             }
         }
-    }
-
-    /// Whether an earlier dialect has written the field: what stood there before is gone.
-    fn is_written(&self, headers: &HeaderMap, name: &HeaderName) -> bool {
-        self.dialects.len() > 1 && headers.contains_key(name)
     }
 
     /// `RateLimit-Policy`: every limit of the route.
-    fn policies(&self, headers: &mut HeaderMap, facts: &[Fact<'_>], writer: &mut Writer) {
-        if self.is_written(headers, &RATELIMIT_POLICY) {
-            return;
-        }
-        let value = match facts {
-            // One limit, the common case: prepared.
-            [only] => self.limits.get(only.limit).map(|limit| limit.policy.clone()),
-            _ => {
-                for limit in facts.iter().filter_map(|fact| self.limits.get(fact.limit)) {
-                    writer.element();
-                    writer.bytes(limit.policy.as_bytes());
-                }
-                writer.value()
+    fn policies(&self, out: &mut Out<'_>, facts: &[Fact<'_>]) {
+        out.field(Field::RateLimitPolicy, |value| {
+            for (place, limit) in facts.iter().filter_map(|fact| self.limits.get(fact.limit)).enumerate() {
+                element(value, place);
+                value.extend_from_slice(&limit.policy);
             }
-        };
-        put(headers, &RATELIMIT_POLICY, value);
+        });
     }
 
     /// `RateLimit`: what is left, and for how long that must do; on a refusal only of the limits that refused.
-    fn state(&self, headers: &mut HeaderMap, told: &Told<'_>, next: bool, writer: &mut Writer) {
-        if self.is_written(headers, &RATELIMIT) {
-            return;
-        }
-        for fact in told.facts.iter().filter(|fact| fact.violated || !told.refused) {
-            let Some(limit) = self.limits.get(fact.limit) else { continue };
-            writer.element();
-            writer.bytes(&limit.name);
-            writer.bytes(if next { b";a=" } else { b";r=" });
-            writer.number(fact.standing.remaining);
-            if !limit.concurrent {
-                writer.bytes(if next { b";w=" } else { b";t=" });
-                writer.number(told.window(fact));
+    fn state(&self, out: &mut Out<'_>, told: &Told<'_>, next: bool) {
+        out.field(Field::RateLimit, |value| {
+            let facts = told.facts.iter().filter(|fact| fact.violated || !told.refused);
+            let known = facts.filter_map(|fact| Some((fact, self.limits.get(fact.limit)?)));
+            for (place, (fact, limit)) in known.enumerate() {
+                element(value, place);
+                value.extend_from_slice(&limit.name);
+                value.extend_from_slice(if next { b";a=" } else { b";r=" });
+                number(value, fact.standing.remaining);
+                if !limit.concurrent {
+                    value.extend_from_slice(if next { b";w=" } else { b";t=" });
+                    number(value, told.window(fact));
+                }
+                if next {
+                    value.extend_from_slice(b";c=");
+                    number(value, fact.cost);
+                }
             }
-            if next {
-                writer.bytes(b";c=");
-                writer.number(fact.cost);
-            }
-        }
-        put(headers, &RATELIMIT, writer.value());
+        });
     }
 
-    fn draft_07(&self, headers: &mut HeaderMap, told: &Told<'_>, writer: &mut Writer) {
+    fn draft_07(&self, out: &mut Out<'_>, told: &Told<'_>) {
         let Some((limit, fact)) = self.decisive(told) else { return };
-        if !headers.contains_key(&RATELIMIT_POLICY) {
-            headers.insert(RATELIMIT_POLICY.clone(), limit.legacy_policy.clone());
-        }
-        if !headers.contains_key(&RATELIMIT) {
-            writer.bytes(b"limit=");
-            writer.number(limit.quota);
-            writer.bytes(b", remaining=");
-            writer.number(fact.standing.remaining);
-            writer.bytes(b", reset=");
-            writer.number(told.reset(fact).ceil_secs());
-            put(headers, &RATELIMIT, writer.value());
-        }
+        out.field(Field::RateLimitPolicy, |value| value.extend_from_slice(&limit.legacy_policy));
+        out.field(Field::RateLimit, |value| {
+            value.extend_from_slice(b"limit=");
+            number(value, limit.quota);
+            value.extend_from_slice(b", remaining=");
+            number(value, fact.standing.remaining);
+            value.extend_from_slice(b", reset=");
+            number(value, told.reset(fact).ceil_secs());
+        });
     }
 
-    fn draft_06(&self, headers: &mut HeaderMap, told: &Told<'_>, writer: &mut Writer) {
+    fn draft_06(&self, out: &mut Out<'_>, told: &Told<'_>) {
         let Some((limit, fact)) = self.decisive(told) else { return };
-        if !headers.contains_key(&RATELIMIT_POLICY) {
-            headers.insert(RATELIMIT_POLICY.clone(), limit.legacy_policy.clone());
-        }
-        put(headers, &RATELIMIT_LIMIT, writer.alone(limit.quota));
-        put(headers, &RATELIMIT_REMAINING, writer.alone(fact.standing.remaining));
-        put(headers, &RATELIMIT_RESET, writer.alone(told.reset(fact).ceil_secs()));
+        out.field(Field::RateLimitPolicy, |value| value.extend_from_slice(&limit.legacy_policy));
+        out.field(Field::RateLimitLimit, |value| number(value, limit.quota));
+        out.field(Field::RateLimitRemaining, |value| number(value, fact.standing.remaining));
+        out.field(Field::RateLimitReset, |value| number(value, told.reset(fact).ceil_secs()));
     }
 
-    fn x_rate_limit(&self, headers: &mut HeaderMap, told: &Told<'_>, now: Timestamp, writer: &mut Writer) {
+    fn x_rate_limit(&self, out: &mut Out<'_>, told: &Told<'_>, now: Timestamp) {
         let Some((limit, fact)) = self.decisive(told) else { return };
         let left = told.reset(fact);
         let at = now.after(left).as_micros();
@@ -172,9 +173,9 @@ impl QuotaFields {
             Reset::Epoch => at.div_ceil(1_000_000),
             Reset::EpochMillis => at.div_ceil(1_000),
         };
-        put(headers, &X_RATELIMIT_LIMIT, writer.alone(limit.quota));
-        put(headers, &X_RATELIMIT_REMAINING, writer.alone(fact.standing.remaining));
-        put(headers, &X_RATELIMIT_RESET, writer.alone(reset));
+        out.field(Field::XRateLimitLimit, |value| number(value, limit.quota));
+        out.field(Field::XRateLimitRemaining, |value| number(value, fact.standing.remaining));
+        out.field(Field::XRateLimitReset, |value| number(value, reset));
     }
 
     /// The limit that the legacy fields, which can tell of only one, describe: of those that refused the one with the
@@ -237,23 +238,20 @@ impl Described {
             None => (limit.algorithm.greatest_cost(), 0, true),
         };
         let name: Box<[u8]> = quoted(&limit.name).into();
-        let mut writer = Writer::default();
-        writer.bytes(&name);
-        writer.bytes(b";q=");
-        writer.number(quota);
+        let mut policy = name.to_vec();
+        policy.extend_from_slice(b";q=");
+        number(&mut policy, quota);
+        let mut legacy_policy = Vec::new();
+        number(&mut legacy_policy, quota);
         if concurrent {
-            writer.bytes(b";qu=\"concurrent-requests\"");
+            policy.extend_from_slice(b";qu=\"concurrent-requests\"");
         } else {
-            writer.bytes(b";w=");
-            writer.number(window);
+            for value in [&mut policy, &mut legacy_policy] {
+                value.extend_from_slice(b";w=");
+                number(value, window);
+            }
         }
-        let policy = writer.value().expect("a quoted name and numbers are visible bytes");
-        writer.number(quota);
-        if !concurrent {
-            writer.bytes(b";w=");
-            writer.number(window);
-        }
-        let legacy_policy = writer.value().expect("numbers are visible bytes");
+        let (policy, legacy_policy) = (policy.into(), legacy_policy.into());
         Self { name, policy, legacy_policy, quota, concurrent }
     }
 }
@@ -282,40 +280,79 @@ fn quoted(name: &str) -> Vec<u8> {
     out
 }
 
-/// Values are written here, each copied off when it is whole: a worker's requests share one.
+/// Values for a table are written here, each copied off when it is whole: a worker's requests share one.
 #[derive(Debug, Default)]
 pub struct Writer {
     buffer: Vec<u8>,
 }
 
-impl Writer {
-    /// Begins an element of a list.
-    fn element(&mut self) {
-        if !self.buffer.is_empty() {
-            self.bytes(b", ");
+/// Where fields go, each once: what an earlier dialect has said stays.
+struct Out<'o> {
+    way: Way<'o>,
+    /// A bit for each [`Field`] that was written.
+    written: u8,
+}
+
+enum Way<'o> {
+    /// Into a table, by way of a buffer.
+    Table(&'o mut HeaderMap, &'o mut Vec<u8>),
+    /// To the end of a head.
+    Lines(&'o mut Vec<u8>),
+}
+
+impl Out<'_> {
+    /// Adds a field whose value `write` appends; none if that is nothing.
+    #[inline]
+    fn field(&mut self, field: Field, write: impl FnOnce(&mut Vec<u8>)) {
+        let bit = 1 << field as u8;
+        if self.written & bit != 0 {
+            return;
         }
+        match &mut self.way {
+            Way::Table(headers, buffer) => {
+                buffer.clear();
+                write(buffer);
+                if buffer.is_empty() {
+                    return;
+                }
+                if let Ok(value) = HeaderValue::from_bytes(buffer) {
+                    headers.insert(OURS[field as usize].clone(), value);
+                }
+            }
+            Way::Lines(out) => {
+                let before = out.len();
+                out.extend_from_slice(field.opening());
+                let begun = out.len();
+                write(out);
+                if out.len() == begun {
+                    out.truncate(before);
+                    return;
+                }
+                out.extend_from_slice(b"\r\n");
+            }
+        }
+        self.written |= bit;
     }
+}
 
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.buffer.extend_from_slice(bytes);
+/// Begins the element number `place` of a list.
+fn element(value: &mut Vec<u8>, place: usize) {
+    if place > 0 {
+        value.extend_from_slice(b", ");
     }
+}
 
-    /// A structured-field integer has 15 digits at most.
-    fn number(&mut self, number: u64) {
-        self.bytes(itoa::Buffer::new().format(number.min(INTEGER_MAX)).as_bytes());
-    }
+/// A structured-field integer has 15 digits at most.
+fn number(value: &mut Vec<u8>, number: u64) {
+    value.extend_from_slice(itoa::Buffer::new().format(number.min(INTEGER_MAX)).as_bytes());
+}
 
-    /// A value that is one number.
-    fn alone(&mut self, number: u64) -> Option<HeaderValue> {
-        self.number(number);
-        self.value()
-    }
-
-    /// The value written so far; `None`: nothing was.
-    fn value(&mut self) -> Option<HeaderValue> {
-        let value = if self.buffer.is_empty() { None } else { HeaderValue::from_bytes(&self.buffer).ok() };
-        self.buffer.clear();
-        value
+/// Removes what an upstream said in the fields that are ours to write.
+pub fn make_room(headers: &mut HeaderMap) {
+    if headers.keys().any(is_ours) {
+        for name in &OURS {
+            headers.remove(name);
+        }
     }
 }
 
@@ -325,33 +362,48 @@ fn is_ours(name: &HeaderName) -> bool {
     name.starts_with(b"ratelimit") || name.starts_with(b"x-ratelimit")
 }
 
-fn put(headers: &mut HeaderMap, name: &HeaderName, value: Option<HeaderValue>) {
-    if let Some(value) = value {
-        headers.insert(name.clone(), value);
+const INTEGER_MAX: u64 = 999_999_999_999_999;
+
+/// The fields that are ours to write, as they stand in [`OURS`].
+#[derive(Clone, Copy)]
+enum Field {
+    RateLimit,
+    RateLimitPolicy,
+    RateLimitLimit,
+    RateLimitRemaining,
+    RateLimitReset,
+    XRateLimitLimit,
+    XRateLimitRemaining,
+    XRateLimitReset,
+}
+
+impl Field {
+    /// What its line begins with.
+    #[inline]
+    const fn opening(self) -> &'static [u8] {
+        match self {
+            Self::RateLimit => b"ratelimit: ",
+            Self::RateLimitPolicy => b"ratelimit-policy: ",
+            Self::RateLimitLimit => b"ratelimit-limit: ",
+            Self::RateLimitRemaining => b"ratelimit-remaining: ",
+            Self::RateLimitReset => b"ratelimit-reset: ",
+            Self::XRateLimitLimit => b"x-ratelimit-limit: ",
+            Self::XRateLimitRemaining => b"x-ratelimit-remaining: ",
+            Self::XRateLimitReset => b"x-ratelimit-reset: ",
+        }
     }
 }
 
-const INTEGER_MAX: u64 = 999_999_999_999_999;
-
-const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
-const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
-const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
-const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
-
-/// The fields that are ours to write: an upstream's are replaced.
+/// An upstream's are replaced.
 const OURS: [HeaderName; 8] = [
-    RATELIMIT,
-    RATELIMIT_POLICY,
-    RATELIMIT_LIMIT,
-    RATELIMIT_REMAINING,
-    RATELIMIT_RESET,
-    X_RATELIMIT_LIMIT,
-    X_RATELIMIT_REMAINING,
-    X_RATELIMIT_RESET,
+    HeaderName::from_static("ratelimit"),
+    HeaderName::from_static("ratelimit-policy"),
+    HeaderName::from_static("ratelimit-limit"),
+    HeaderName::from_static("ratelimit-remaining"),
+    HeaderName::from_static("ratelimit-reset"),
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
 ];
 
 /// The quota fields a browser's script may read (`Access-Control-Expose-Headers`).

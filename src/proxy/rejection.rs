@@ -19,7 +19,7 @@ use crate::limit::Micros;
 use crate::policy::RefusalBody;
 use crate::policy::identity::{IdentityReason, IdentityRefusal, Source};
 
-pub use render::{ALLOWED, REFUSAL_PLACEHOLDERS, escape_json_char};
+pub use render::{ALLOWED, Denial, REFUSAL_PLACEHOLDERS, escape_json_char, write_fields};
 
 /// Why the gateway answers a request itself.
 #[derive(Debug)]
@@ -105,6 +105,13 @@ impl Asked {
     }
 }
 
+impl Asked {
+    /// Whether it came over HTTP/1.
+    pub const fn is_http1(&self) -> bool {
+        self.http1
+    }
+}
+
 /// What `WWW-Authenticate` says for an identity made of `sources`; `None` where no scheme is registered.
 pub fn challenge(sources: &[Source]) -> Option<HeaderValue> {
     sources.iter().find_map(|source| match source {
@@ -130,6 +137,32 @@ impl Rejection {
     /// used where a limit or its store refuses. Quota fields are added by the caller.
     pub fn respond(&self, asked: &Asked, own: Option<&RefusalBody>, id: &str) -> Response<ResponseBody> {
         render::respond(self, &self.class(), asked, own, id)
+    }
+
+    /// As [`Rejection::respond`] for most refusals by limits over HTTP/1, and without a table of fields: the answer has none,
+    /// and [`write_fields`] writes them with its head. `None` where there is more to say than that. `prepared`: the opening of
+    /// the document, where only one limit refuses.
+    pub fn respond_bare(
+        &self,
+        asked: &Asked,
+        own: Option<&RefusalBody>,
+        prepared: Option<&Denial>,
+        id: &str,
+    ) -> Option<Response<ResponseBody>> {
+        let plain = asked.http1 && !asked.head && asked.grpc.is_none() && asked.origin.is_none() && own.is_none();
+        if !plain {
+            return None;
+        }
+        let body = match (self, prepared) {
+            (Self::Denied(Refused { never_fits: false, retry_after: Some(wait), .. }), Some(prepared)) => {
+                prepared.document(*wait, id)
+            }
+            (Self::Denied(_) | Self::Overloaded, _) => render::problem(self, &self.class(), id).into(),
+            _ => return None,
+        };
+        let mut response = Response::new(body.into());
+        *response.status_mut() = self.status();
+        Some(response)
     }
 
     /// The status of the answer (of a gRPC call: what it would be without gRPC).

@@ -20,11 +20,11 @@ use crate::limit::{Algorithm, Micros, Role, Standing, Timestamp, Verdict};
 use crate::limiter::{Denied, Permit};
 use crate::policy::identity::Caller;
 use crate::policy::{Charge, Claims, Identified};
-use crate::proxy::body::{Ended, Guard, Outcome, Received};
+use crate::proxy::body::{Ended, Guard, Outcome, Received, ResponseBody};
 use crate::proxy::forward::ForwardError;
 use crate::proxy::headers::Seen;
-use crate::proxy::quota_headers::Fact;
-use crate::proxy::rejection::{Refused, Rejection};
+use crate::proxy::quota_headers::{Fact, QuotaFields, make_room};
+use crate::proxy::rejection::{self, Asked, Refused, Rejection};
 use crate::proxy::settle::Owed;
 use crate::telemetry::{access, text};
 
@@ -50,9 +50,21 @@ pub(super) struct Journal {
     /// Bytes of its body that were read.
     received: Received,
     owed: Owed,
+    /// What of the answer's head is written with it.
+    lines: Lines,
     /// Whether it is counted among the requests under way.
     placed: bool,
     closed: bool,
+}
+
+/// What of an answer's head does not stand in its table of fields, but is written behind them.
+#[derive(Clone, Copy)]
+enum Lines {
+    Nothing,
+    /// The quota fields.
+    Quota,
+    /// All fields of a refusal that says this of a retry, and the quota fields.
+    Refusal(Option<Micros>),
 }
 
 /// What the limits said.
@@ -125,6 +137,7 @@ impl Journal {
             status: CALLER_LEFT,
             received: Received::default(),
             owed: Owed::default(),
+            lines: Lines::Nothing,
             placed: false,
             closed: false,
         })
@@ -165,11 +178,6 @@ impl Journal {
     /// A tunnel carried `up` bytes from the caller.
     pub(super) fn tunnelled(&mut self, up: u64) {
         self.received = Received::from(up);
-    }
-
-    /// The route, if one matched.
-    pub(super) fn route(&self) -> Option<usize> {
-        self.route
     }
 
     pub(super) fn identified(&mut self, who: &Identified) {
@@ -303,21 +311,74 @@ impl Journal {
         self.side.metrics.rejected(rejection.label());
     }
 
-    /// Writes the quota fields: of the live limits that are enforced, in the order of the route.
-    pub(super) fn annotate(&self, headers: &mut HeaderMap) {
-        let policy = &self.snapshot.policy;
-        // Pushed one by one: they are few, and collecting into a small vector asks for room at every turn.
-        let mut facts = SmallVec::<[Fact<'_>; 4]>::new();
-        let refused = if let Judged::Denied(denied) = &self.judged { Some(denied) } else { None };
-        for (place, (charge, standing)) in self.claims.charges().iter().zip(self.judged.standings()).enumerate() {
-            if charge.enforced && policy.limits[charge.limit].role == Role::Live {
-                let violated = refused.is_some_and(|denied| denied.is_refused_by(place));
-                facts.push(Fact { limit: charge.limit, standing, cost: charge.cost, violated });
+    /// The answer of the gateway itself. Where that can be, it has no table of fields: they are written with it.
+    pub(super) fn refusal(&mut self, rejection: &Rejection, asked: &Asked) -> Response<ResponseBody> {
+        let (snapshot, id) = (&self.snapshot, self.id());
+        let own = snapshot.refusal_body(self.route);
+        let prepared = self.refused().and_then(|denied| {
+            let mut refusing = denied.refused();
+            let only = refusing.next().filter(|_| refusing.next().is_none())?;
+            Some(&snapshot.denials[self.claims.charges()[only].limit])
+        });
+        match rejection.respond_bare(asked, own, prepared, id.as_str()) {
+            Some(response) => {
+                self.lines = Lines::Refusal(rejection.retry_after());
+                response
+            }
+            None => rejection.respond(asked, own, id.as_str()),
+        }
+    }
+
+    fn refused(&self) -> Option<&Denied> {
+        if let Judged::Denied(denied) = &self.judged { Some(denied) } else { None }
+    }
+
+    /// The answer has quota fields: `behind` its table of fields, when it is written ([`Guard::write_fields`]), or in it.
+    pub(super) fn annotate(&mut self, headers: &mut HeaderMap, behind: bool) {
+        if !behind {
+            return self.with_facts(|quota, facts, refuses| {
+                let writer = &mut self.side.quota.borrow_mut();
+                quota.annotate(headers, facts, refuses, self.judged.retry_after(), self.at, writer);
+            });
+        }
+        if let Lines::Nothing = self.lines {
+            if !self.snapshot.quota.is_silent() && self.charges().next().is_some() {
+                make_room(headers);
+                self.lines = Lines::Quota;
             }
         }
+    }
+
+    /// The charges that are told of, with their places: on live limits that are enforced, in the order of the route.
+    fn charges(&self) -> impl Iterator<Item = (usize, &Charge, &Standing)> {
+        let limits = &self.snapshot.policy.limits;
+        let all = self.claims.charges().iter().zip(self.judged.standings()).enumerate();
+        all.filter(|(_, (charge, _))| charge.enforced && limits[charge.limit].role == Role::Live)
+            .map(|(place, (charge, standing))| (place, charge, standing))
+    }
+
+    /// What the quota fields tell, and whether limits refuse.
+    fn with_facts(&self, tell: impl FnOnce(&QuotaFields, &[Fact<'_>], bool)) {
+        // Pushed one by one: they are few, and collecting into a small vector asks for room at every turn.
+        let mut facts = SmallVec::<[Fact<'_>; 4]>::new();
+        let refused = self.refused();
+        self.charges().for_each(|(place, charge, standing)| {
+            let violated = refused.is_some_and(|denied| denied.is_refused_by(place));
+            facts.push(Fact { limit: charge.limit, standing, cost: charge.cost, violated });
+        });
         let refuses = refused.is_some_and(|denied| denied.refused().next().is_some());
-        let writer = &mut self.side.quota.borrow_mut();
-        self.snapshot.quota.annotate(headers, &facts, refuses, self.judged.retry_after(), self.at, writer);
+        tell(&self.snapshot.quota, &facts, refuses);
+    }
+
+    fn write_fields(&self, out: &mut Vec<u8>) {
+        match self.lines {
+            Lines::Nothing => return,
+            Lines::Quota => {}
+            Lines::Refusal(wait) => rejection::write_fields(out, wait),
+        }
+        self.with_facts(|quota, facts, refuses| {
+            quota.write(out, facts, refuses, self.judged.retry_after(), self.at);
+        });
     }
 
     /// The head of the answer is known: what it decides of the cost is settled. `meant` is what the gateway's own answer
@@ -425,6 +486,10 @@ impl Drop for Journal {
 pub struct Closing(pub(super) Box<Journal>);
 
 impl Guard for Closing {
+    fn write_fields(&self, out: &mut Vec<u8>) {
+        self.0.write_fields(out);
+    }
+
     fn on_data(&mut self, piece: &Bytes) {
         if !self.0.owed.is_empty() {
             self.0.owed.on_data(piece);

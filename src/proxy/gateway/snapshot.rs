@@ -6,7 +6,7 @@ use crate::limiter::Limiter;
 use crate::policy::{IdentityRefusal, Policy, RefusalBody};
 use crate::proxy::conduct::Conduct;
 use crate::proxy::quota_headers::QuotaFields;
-use crate::proxy::rejection::{self, Rejection};
+use crate::proxy::rejection::{self, Denial, Rejection};
 use crate::telemetry::access::Escaped;
 use crate::telemetry::metrics::{Labels, Metrics};
 
@@ -27,6 +27,8 @@ pub struct Snapshot {
     pub quota: QuotaFields,
     /// Names as the access log writes them.
     pub names: Names,
+    /// The refusals of each limit, prepared.
+    pub(super) denials: Vec<Denial>,
 }
 
 /// Names as the access log writes them, by index.
@@ -50,7 +52,8 @@ impl Snapshot {
             limits: policy.limits.iter().map(|limit| Escaped::from(&*limit.name)).collect(),
             upstreams: policy.upstreams.iter().map(|upstream| Escaped::from(&*upstream.name)).collect(),
         };
-        Self { policy, limiter, labels, conduct, follows, quota, names }
+        let denials = policy.limits.iter().map(|limit| Denial::by(&limit.name)).collect();
+        Self { policy, limiter, labels, conduct, follows, quota, names, denials }
     }
 
     /// The refusal body of the route, else of the file.

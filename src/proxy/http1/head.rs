@@ -108,8 +108,11 @@ impl Lines {
             while to > from && is_blank(line[to - 1]) {
                 to -= 1;
             }
-            let value = HeaderValue::from_maybe_shared(head.slice(start + from..start + to))
-                .map_err(|_| Malformed::FieldValue)?;
+            let value = match self.names.value(index - first, &line[from..to]) {
+                Some(known) => known,
+                None => HeaderValue::from_maybe_shared(head.slice(start + from..start + to))
+                    .map_err(|_| Malformed::FieldValue)?,
+            };
             headers.try_append(name, value).map_err(|_| Malformed::TooManyFields)?;
         }
         Ok(())
@@ -123,8 +126,8 @@ impl Lines {
     }
 }
 
-/// The names of the last head: over one connection nearly every head has the same in the same order, and to compare is
-/// cheaper than to make them anew.
+/// The names of the last head, and the values that seldom change: over one connection nearly every head has the same in the
+/// same order, and to compare is cheaper than to make and check them anew.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     /// As they were spelt, one behind the other.
@@ -138,6 +141,10 @@ struct Known {
     end: u16,
     kind: Kind,
     name: HeaderName,
+    /// What it said last: a copy, which holds on to nothing that was read.
+    value: Option<HeaderValue>,
+    /// How often it said something else, less how often it did not.
+    changes: u8,
 }
 
 impl Names {
@@ -177,9 +184,32 @@ impl Names {
             self.spelt.extend_from_slice(&line[..colon]);
             // At most so many names of so many bytes: it fits.
             let end = u16::try_from(self.spelt.len()).unwrap_or(u16::MAX);
-            self.known.push(Known { end, kind: Kind::of(name.as_str()), name: name.clone() });
+            let kind = Kind::of(name.as_str());
+            self.known.push(Known { end, kind, name: name.clone(), value: None, changes: FIRST });
         }
         Ok((name, colon))
+    }
+
+    /// The value `text` of the field number `index`, whose name was asked for just now, if it is known from the heads
+    /// before. The first one's are not remembered: it may be the only one.
+    fn value(&mut self, index: usize, text: &[u8]) -> Option<HeaderValue> {
+        let known = self.known.get_mut(index)?;
+        if known.changes > CHANGES {
+            if known.changes == FIRST {
+                known.changes = 0;
+            }
+            return None;
+        }
+        match &known.value {
+            Some(value) if value.as_bytes() == text => known.changes = known.changes.saturating_sub(1),
+            value => {
+                // What changes more often than not is not worth its copies.
+                known.changes += u8::from(value.is_some()) * 2;
+                let worth = known.changes <= CHANGES && text.len() <= VALUE_BYTES;
+                known.value = if worth { HeaderValue::from_bytes(text).ok() } else { None };
+            }
+        }
+        known.value.clone()
     }
 
     fn start(&self, index: usize) -> usize {
@@ -190,6 +220,12 @@ impl Names {
 /// Names that are remembered, and how long each may be.
 const NAMES: usize = 32;
 const NAME_BYTES: usize = 40;
+/// How long a value may be that is remembered.
+const VALUE_BYTES: usize = 128;
+/// Changes of a value after which it is remembered no more.
+const CHANGES: u8 = 8;
+/// [`Known::changes`] of a field that came only once so far.
+const FIRST: u8 = u8::MAX;
 
 const fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
@@ -322,6 +358,33 @@ mod tests {
         assert_eq!(first, b"HTTP/1.1 200 OK");
         let all: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
         assert_eq!(all, [("a", &b"1"[..]), ("a", b"3"), ("b", b"two"), ("empty", b"")]);
+    }
+
+    #[test]
+    fn remembered_values_are_what_was_sent_and_hold_on_to_nothing_else() {
+        let (mut lines, mut dice) = (Lines::new(), fastrand::Rng::with_seed(5));
+        for round in 0..2000 {
+            let value = |dice: &mut fastrand::Rng| "v".repeat(dice.usize(..3) * dice.usize(..70));
+            let values =
+                [value(&mut dice), "same".to_owned(), if round % 7 == 0 { value(&mut dice) } else { "seldom".into() }];
+            let text = format!("S\r\na: {}\r\nb:{} \r\nc: {}\r\n\r\n", values[0], values[1], values[2]);
+            lines.reset();
+            let length = lines.find(text.as_bytes(), BOUNDS).expect("a head").expect("a whole head");
+            let head = Bytes::copy_from_slice(&text.as_bytes()[..length]);
+            let mut headers = HeaderMap::new();
+            lines.fields(&head, 1, &mut headers).expect("well-formed");
+            let got: Vec<_> = headers.values().map(|value| value.to_str().expect("text").to_owned()).collect();
+            assert_eq!(got, values, "round {round}");
+            let inside = |value: &HeaderValue| head.as_ptr_range().contains(&value.as_bytes().as_ptr());
+            assert!(round < 1 || !inside(&headers["b"]), "round {round}: it is the copy");
+            assert!(lines.names.known.iter().all(|known| known.value.as_ref().is_none_or(|value| !inside(value))));
+        }
+        assert!(lines.names.known[0].value.is_none(), "what changes is not remembered");
+        lines.reset();
+        let bad = "S\r\na: x\r\nb: sa\u{1}e\r\n\r\n";
+        lines.find(bad.as_bytes(), BOUNDS).expect("lines");
+        let refused = lines.fields(&Bytes::from_static(bad.as_bytes()), 1, &mut HeaderMap::new());
+        assert_eq!(refused, Err(Malformed::FieldValue), "whatever stood there before");
     }
 
     #[test]

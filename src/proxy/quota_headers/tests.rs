@@ -176,3 +176,38 @@ fn without_limits_the_upstreams_fields_pass() {
     fields(&[Dialect::Draft11], Reset::Seconds).annotate(&mut headers, &[], false, None, NOW, &mut Writer::default());
     assert_eq!(headers["ratelimit"], "\"theirs\";r=1");
 }
+
+/// The fields of `headers` as an answer's encoder writes them.
+fn lines(headers: &HeaderMap) -> String {
+    let line = |(name, value): (&HeaderName, &HeaderValue)| format!("{name}: {}\r\n", value.to_str().expect("text"));
+    headers.iter().map(line).collect()
+}
+
+#[test]
+fn as_lines_the_fields_are_what_they_are_in_a_table() {
+    let all = [Dialect::Draft11, Dialect::DraftNext, Dialect::Draft07, Dialect::Draft06, Dialect::XRateLimit];
+    let mut dice = fastrand::Rng::with_seed(11);
+    let mut told = 0;
+    for round in 0..3000 {
+        let dialects: Vec<Dialect> = all.iter().filter(|_| dice.bool()).cloned().collect();
+        let reset = [Reset::Seconds, Reset::Epoch, Reset::EpochMillis][round % 3].clone();
+        let standings: Vec<Standing> = (0..dice.usize(..4))
+            .map(|_| standing(if dice.bool() { 0 } else { dice.u64(..) }, dice.u64(..99_999), dice.u64(..99_999)))
+            .collect();
+        let facts: Vec<Fact<'_>> = standings
+            .iter()
+            // There is no limit 4.
+            .map(|standing| Fact { limit: dice.usize(..5), standing, cost: dice.u64(..9), violated: dice.bool() })
+            .collect();
+        let refused = dice.bool();
+        let retry_after = if refused && dice.bool() { Some(Micros(dice.u64(..9_000_000))) } else { None };
+        let fields = fields(&dialects, reset);
+        let mut headers = HeaderMap::new();
+        fields.annotate(&mut headers, &facts, refused, retry_after, NOW, &mut Writer::default());
+        let mut out = b"before\r\n".to_vec();
+        fields.write(&mut out, &facts, refused, retry_after, NOW);
+        assert_eq!(String::from_utf8(out).expect("text"), format!("before\r\n{}", lines(&headers)), "{dialects:?}");
+        told += headers.len();
+    }
+    assert!(told > 3000, "{told}");
+}

@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 
+use bytes::Bytes;
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ALLOW, CACHE_CONTROL,
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, VARY, WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
-use super::{Asked, Class, Refused, Rejection};
+use super::{Asked, Class, DENIED, Refused, Rejection};
 use crate::limit::Micros;
 use crate::policy::RefusalBody;
 use crate::proxy::body::{BodyError, ResponseBody};
@@ -107,8 +108,76 @@ fn pushback(rejection: &Rejection, headers: &mut HeaderMap) {
 }
 
 /// RFC 9457: what is constant first.
-fn problem(rejection: &Rejection, class: &Class, id: &str) -> String {
+pub(super) fn problem(rejection: &Rejection, class: &Class, id: &str) -> String {
     let mut out = String::with_capacity(384);
+    describe(&mut out, class);
+    match rejection {
+        Rejection::Denied(refused) => violated(&mut out, refused.violated.iter().map(|name| &**name)),
+        Rejection::StoreDown { limit } => violated(&mut out, std::iter::once(&**limit)),
+        _ => {}
+    }
+    if let (Rejection::Denied(_), Some(wait)) = (rejection, rejection.retry_after()) {
+        out.push_str(RETRY_AFTER_MS);
+        out.push_str(itoa::Buffer::new().format(wait.ceil_millis()));
+    }
+    if !id.is_empty() {
+        // Hexadecimal digits, which hold nothing to escape.
+        out.push_str(DECISION_ID);
+        out.push_str(id);
+        out.push('"');
+    }
+    out.push_str(END);
+    out
+}
+
+/// The document of a request that one limit refuses, as far as it is the same for all of them: made once.
+#[derive(Debug)]
+pub struct Denial(Box<[u8]>);
+
+impl Denial {
+    /// For the limit of this name.
+    pub fn by(limit: &str) -> Self {
+        let mut opening = String::new();
+        describe(&mut opening, &DENIED);
+        violated(&mut opening, std::iter::once(limit));
+        opening.push_str(RETRY_AFTER_MS);
+        Self(opening.into_bytes().into())
+    }
+
+    /// The document for a caller that may come again after `wait`, refused by the decision `id`.
+    pub(super) fn document(&self, wait: Micros, id: &str) -> Bytes {
+        let mut digits = itoa::Buffer::new();
+        let millis = digits.format(wait.ceil_millis()).as_bytes();
+        // As long as it will be: then it is handed on as it is.
+        let length = self.0.len() + millis.len() + DECISION_ID.len() + id.len() + 1 + END.len();
+        let mut out = Vec::with_capacity(length);
+        out.extend_from_slice(&self.0);
+        out.extend_from_slice(millis);
+        out.extend_from_slice(DECISION_ID.as_bytes());
+        out.extend_from_slice(id.as_bytes());
+        out.push(b'"');
+        out.extend_from_slice(END.as_bytes());
+        out.into()
+    }
+}
+
+/// Writes the lines of the head of a refusal that [`Rejection::respond_bare`] made, but for the quota fields. `wait`: what
+/// the rejection says of a retry.
+pub fn write_fields(out: &mut Vec<u8>, wait: Option<Micros>) {
+    out.extend_from_slice(b"content-type: application/problem+json\r\ncache-control: no-store\r\n");
+    if let Some(wait) = wait {
+        out.extend_from_slice(b"retry-after: ");
+        out.extend_from_slice(itoa::Buffer::new().format(retry_after_secs(wait)).as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+const RETRY_AFTER_MS: &str = ",\"retry_after_ms\":";
+const DECISION_ID: &str = ",\"decision_id\":\"";
+const END: &str = "}\n";
+
+/// Type, title, status, detail.
+fn describe(out: &mut String, class: &Class) {
     // Types, titles and details are ours and hold nothing to escape.
     for piece in [
         "{\"type\":\"",
@@ -123,23 +192,6 @@ fn problem(rejection: &Rejection, class: &Class, id: &str) -> String {
     ] {
         out.push_str(piece);
     }
-    match rejection {
-        Rejection::Denied(refused) => violated(&mut out, refused.violated.iter().map(|name| &**name)),
-        Rejection::StoreDown { limit } => violated(&mut out, std::iter::once(&**limit)),
-        _ => {}
-    }
-    if let (Rejection::Denied(_), Some(wait)) = (rejection, rejection.retry_after()) {
-        out.push_str(",\"retry_after_ms\":");
-        out.push_str(itoa::Buffer::new().format(wait.ceil_millis()));
-    }
-    if !id.is_empty() {
-        // Hexadecimal digits, which hold nothing to escape.
-        out.push_str(",\"decision_id\":\"");
-        out.push_str(id);
-        out.push('"');
-    }
-    out.push_str("}\n");
-    out
 }
 
 fn violated<'n>(out: &mut String, names: impl Iterator<Item = &'n str>) {

@@ -147,3 +147,57 @@ async fn every_problem_is_json() {
         assert!(json["title"].is_string() && json["type"].is_string() && json["detail"].is_string());
     }
 }
+
+#[tokio::test]
+async fn without_a_table_a_refusal_is_byte_for_byte_the_same() {
+    let one = |name: &str, retry_after, never_fits| {
+        let violated = [Arc::from(name)].into_iter().collect();
+        Rejection::Denied(Refused { violated, retry_after, never_fits })
+    };
+    let mut bare = 0;
+    for (rejection, limit) in [
+        (one("minute", Some(Micros(1_234_567)), false), Some("minute")),
+        (one("per \"minute\"\u{e4}\n", Some(Micros(u64::MAX)), false), Some("per \"minute\"\u{e4}\n")),
+        (one("minute", Some(Micros(0)), false), Some("minute")),
+        (one("minute", None, false), Some("minute")),
+        (one("minute", Some(Micros(7)), true), Some("minute")),
+        (denied(), None),
+        (Rejection::Overloaded, None),
+        (Rejection::Overloaded, Some("shed")),
+        (Rejection::NoRoute, None),
+        (Rejection::StoreDown { limit: Arc::from("l") }, None),
+    ] {
+        let asked = asked(&[]);
+        let prepared = limit.map(Denial::by);
+        let general = rejection.respond(&asked, None, "00c0ffee00c0ffee");
+        let Some(response) = rejection.respond_bare(&asked, None, prepared.as_ref(), "00c0ffee00c0ffee") else {
+            assert!(matches!(rejection, Rejection::NoRoute | Rejection::StoreDown { .. }), "{rejection:?}");
+            continue;
+        };
+        bare += 1;
+        assert_eq!(response.status(), general.status());
+        assert!(response.headers().is_empty());
+        let mut out = Vec::new();
+        write_fields(&mut out, rejection.retry_after());
+        let mut expected = Vec::new();
+        crate::proxy::http1::head::write_fields(&mut expected, general.headers());
+        assert_eq!(out.escape_ascii().to_string(), expected.escape_ascii().to_string());
+        assert_eq!(text(response).await, text(general).await);
+    }
+    assert_eq!(bare, 8);
+    // What has more to say than that keeps its table.
+    let own = RefusalBody { content_type: HeaderValue::from_static("text/plain"), template: "no".to_owned() };
+    let mut head = Request::new(());
+    *head.method_mut() = Method::HEAD;
+    let mut second = Request::new(());
+    *second.version_mut() = Version::HTTP_2;
+    for (asked, own) in [
+        (asked(&[]), Some(&own)),
+        (asked(&[("origin", "https://a.example")]), None),
+        (asked(&[("content-type", "application/grpc")]), None),
+        (asked_of(&head), None),
+        (asked_of(&second), None),
+    ] {
+        assert!(denied().respond_bare(&asked, own, None, "").is_none(), "{asked:?}");
+    }
+}

@@ -75,6 +75,10 @@ pub trait Payload {
     fn take_verbatim(&mut self) -> Option<Verbatim> {
         None
     }
+
+    /// Writes lines of the answer's head that are not in its table of fields, each with its end, behind those that are: no
+    /// framing, Connection or Date. HTTP/1 only.
+    fn write_fields(&self, _out: &mut Vec<u8>) {}
 }
 
 /// What happens outside requests.

@@ -47,11 +47,12 @@ enum Coding {
 
 impl Plan {
     /// Writes the head of an answer with `exact` bytes of body, where that is known; `verbatim`: fields that come before
-    /// the others.
+    /// those of its table; `more` writes lines that come behind them.
     pub(super) fn begin(
         out: &mut Vec<u8>,
         head: &response::Parts,
         verbatim: Option<Verbatim>,
+        more: impl FnOnce(&mut Vec<u8>),
         exact: Option<u64>,
         asked: Asked,
     ) -> Self {
@@ -87,6 +88,7 @@ impl Plan {
             out.extend_from_slice(value.as_bytes());
             out.extend_from_slice(b"\r\n");
         }
+        more(out);
         let bodiless = asked.head || switches || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let body = if bodiless {
             let said = match status {

@@ -68,6 +68,8 @@ pub struct Reader {
     looked: usize,
     /// Bytes of the target among them.
     target: usize,
+    /// Room for the next head's fields.
+    spare: HeaderMap,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,6 +125,15 @@ impl Reader {
         }
     }
 
+    /// Takes a table that is of no more use to another, for the next head.
+    pub fn reuse(&mut self, headers: HeaderMap) {
+        // One that held very many fields is not kept, nor one that never held any.
+        if (1..=KEPT).contains(&headers.capacity()) {
+            self.spare = headers;
+            self.spare.clear();
+        }
+    }
+
     fn parse(&mut self, head: &Bytes, limits: Limits) -> Result<Head, BadHead> {
         let line = self.lines.line(head, 0);
         let method = memchr::memchr(b' ', line).ok_or(BadHead::Malformed)?;
@@ -138,8 +149,9 @@ impl Reader {
         parts.method = Method::from_bytes(&line[..method]).map_err(|_| BadHead::Malformed)?;
         parts.version = version(&line[target + 1..]).map_err(|_| BadHead::of_version(&line[target + 1..]))?;
         parts.uri = Uri::from_maybe_shared(head.slice(method + 1..target)).map_err(|_| BadHead::Malformed)?;
+        parts.headers = std::mem::take(&mut self.spare);
         // Room for what the gateway adds, so that the map does not grow.
-        parts.headers = HeaderMap::with_capacity(self.lines.len() - 1 + ROOM);
+        parts.headers.try_reserve(self.lines.len() - 1 + ROOM).map_err(|_| BadHead::TooLarge)?;
         self.lines.fields(head, 1, &mut parts.headers).map_err(BadHead::of)?;
         framed(parts)
     }
@@ -235,3 +247,5 @@ const fn is_token(byte: u8) -> bool {
 const BLANKS_MAX: u8 = 4;
 /// Fields that the gateway adds to most requests.
 const ROOM: usize = 6;
+/// Fields of a table that is kept for the next head.
+const KEPT: usize = 48;

@@ -279,15 +279,17 @@ impl<H: Handler> Connection<H> {
 
     /// Writes the answer.
     async fn send(&mut self, response: Response<H::Body>, asked: Asked) -> Result<Plan, Stop> {
-        let (head, mut body) = response.into_parts();
+        let (mut head, mut body) = response.into_parts();
         // Asked before the socket is borrowed: the answer may be the request's own body.
         let exact = body.size_hint().exact();
         let verbatim = body.take_verbatim();
         let mut plan = {
             let mut core = self.core.borrow_mut();
             core.answers();
-            Plan::begin(core.output.flat(), &head, verbatim, exact, asked)
+            Plan::begin(core.output.flat(), &head, verbatim, |out| body.write_fields(out), exact, asked)
         };
+        // The next request's fields go where these stood: no table is set up anew.
+        self.reader.reuse(std::mem::take(&mut head.headers));
         drop(head);
         let mut stalled = None;
         std::future::poll_fn(|cx| self.poll_send(cx, &mut body, &mut plan, &mut stalled)).await?;
