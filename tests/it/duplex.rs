@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::harness::frames::{DATA, END_HEADERS, END_STREAM, Frames, HEADERS, WINDOW_UPDATE, frame, request};
 use crate::harness::{Gateway, PATIENCE};
+use crate::streams::{scripted, until};
 
 /// Far more than all buffers on the way hold.
 const SIZE: usize = 24 << 20;
@@ -180,5 +182,35 @@ fn a_caller_that_uploads_for_longer_than_it_may_stand_still_is_not_cut_off_for_t
         let gateway = in_front_of(upstream, http2);
         assert_eq!(upload(&gateway, pause), format!("{SIZE:08}"), "HTTP/2 upstream: {http2}");
         assert_eq!(upload_over_http2(&gateway, pause), format!("{SIZE:08}"), "HTTP/2 upstream: {http2}");
+    }
+}
+
+#[test]
+fn a_stream_whose_window_is_shut_is_not_cut_off_while_its_request_comes_and_is_when_that_stands_still() {
+    for pieces in [8, 1] {
+        let url = scripted(|mut stream| {
+            until(&mut stream, "\r\n\r\n");
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 164\r\n\r\ntext").expect("sent");
+            // A piece of the answer for each piece of the request.
+            let mut piece = [0; 4096];
+            while stream.read_exact(&mut piece).is_ok() && stream.write_all(b"twenty bytes of text").is_ok() {}
+            let _ = stream.read(&mut [0]);
+        });
+        let upstream = url.trim_start_matches("http://").parse().expect("an address");
+        let gateway = in_front_of(upstream, false);
+        // A window of ten bytes: nobody asks for more pieces than fit into the buffers of its stream.
+        let mut frames = Frames::open(gateway.address(), &[(4, 10)]);
+        let head = request("POST", "/", &[("content-length", "32768")]);
+        frames.send(frame(HEADERS, END_HEADERS, 1, head));
+        for piece in 1..=pieces {
+            frames.send(frame(DATA, if piece == 8 { END_STREAM } else { 0 }, 1, [b'u'; 4096]));
+            std::thread::park_timeout(Duration::from_millis(200));
+        }
+        if pieces == 8 {
+            frames.send(frame(WINDOW_UPDATE, 0, 1, 1000_u32.to_be_bytes()));
+        }
+        let fate = frames.fate(1);
+        let whole = fate.ended && fate.body.len() == 164;
+        assert_eq!((whole, fate.reset.is_some()), (pieces == 8, pieces == 1), "{fate:?}");
     }
 }

@@ -12,7 +12,7 @@ use crate::harness::frames::{
 use crate::harness::{Connection, Gateway, PATIENCE, Reply, Upstream, eventually};
 
 /// An upstream whose one connection is played by `script`; its URL.
-fn scripted(script: impl FnOnce(TcpStream) + Send + 'static) -> String {
+pub(crate) fn scripted(script: impl FnOnce(TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     std::thread::spawn(move || {
@@ -28,7 +28,7 @@ fn in_front_of(url: &str) -> Gateway {
 }
 
 /// Reads until what came ends with `end`.
-fn until(stream: &mut TcpStream, end: &str) -> String {
+pub(crate) fn until(stream: &mut TcpStream, end: &str) -> String {
     let mut all = Vec::new();
     let mut byte = [0];
     while !all.ends_with(end.as_bytes()) {

@@ -243,7 +243,8 @@ async fn speak2<H: Handler>(
         }
         let served = Rc::clone(&served);
         async move {
-            let answer = respond(&served, request.map(Inbound::http2)).await;
+            let request = request.map(|body| Inbound::http2(body, &under_way.0));
+            let answer = respond(&served, request).await;
             Ok::<_, Infallible>(answer.map(|body| Tracked::new(body, under_way)))
         }
     });

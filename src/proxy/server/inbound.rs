@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::http1::Core;
+use super::state::State;
 use super::streams::Arrived;
 use super::upgrade::OnUpgrade;
 use crate::proxy::http1::Malformed;
@@ -50,8 +52,8 @@ impl Inbound {
     }
 
     /// To be made in its stream's first turn.
-    pub(super) fn http2(incoming: Incoming) -> Self {
-        let arrived = (!incoming.is_end_stream()).then(Arrived::of_stream);
+    pub(super) fn http2(incoming: Incoming, state: &Arc<State>) -> Self {
+        let arrived = (!incoming.is_end_stream()).then(|| Arrived::of_stream(state));
         Self(Kind::Http2(incoming, arrived))
     }
 

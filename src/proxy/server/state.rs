@@ -20,7 +20,7 @@ pub(super) struct State {
     requests: AtomicU32,
     /// The caller takes nothing: the last write found the socket full.
     stalled: AtomicBool,
-    /// Writes that took something, and pieces of answers that were asked for.
+    /// Writes that took something, pieces of requests that came, and pieces of answers that were asked for.
     progress: AtomicU32,
     /// Answers whose next piece nobody asked for yet: their streams have no window left.
     blocked: AtomicU32,
@@ -62,6 +62,11 @@ impl State {
         step(&self.progress);
     }
 
+    /// A piece of a request came.
+    pub(super) fn came(&self) {
+        step(&self.progress);
+    }
+
     /// The socket takes no bytes for now.
     pub(super) fn stall(&self) {
         self.stalled.store(true, Ordering::Relaxed);
@@ -70,7 +75,7 @@ impl State {
 
 /// A request under way, until its answer is handed over or it is dropped.
 #[derive(Debug)]
-pub(super) struct UnderWay(Arc<State>);
+pub(super) struct UnderWay(pub(super) Arc<State>);
 
 impl UnderWay {
     pub(super) fn begin(state: &Arc<State>) -> Self {

@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::Shared;
+use super::state::State;
 use crate::proxy::timers::Deadline;
 
 /// Spawns the streams of an HTTP/2 connection on its worker.
@@ -87,23 +88,28 @@ impl<F: Future> Future for Stream<F> {
 }
 
 /// How many bytes of a request's body have come: told by the body, read by its stream.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Arrived(Rc<Cell<u64>>);
+#[derive(Clone, Debug)]
+pub(super) struct Arrived {
+    bytes: Rc<Cell<u64>>,
+    /// Of the connection.
+    state: Arc<State>,
+}
 
 impl Arrived {
     /// For the request of the stream whose first turn it is.
-    pub(super) fn of_stream() -> Self {
-        let arrived = Self::default();
+    pub(super) fn of_stream(state: &Arc<State>) -> Self {
+        let arrived = Self { bytes: Rc::default(), state: Arc::clone(state) };
         ARRIVED.set(Some(arrived.clone()));
         arrived
     }
 
     pub(super) fn add(&self, bytes: usize) {
-        self.0.set(self.0.get().saturating_add(bytes as u64));
+        self.bytes.set(self.bytes.get().saturating_add(bytes as u64));
+        self.state.came();
     }
 
     fn bytes(&self) -> u64 {
-        self.0.get()
+        self.bytes.get()
     }
 }
 
