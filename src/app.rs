@@ -25,10 +25,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use crate::admin::{self, Admin, Phase, Readiness};
+use crate::admin::{self, Admin, Phase, Readiness, Standing};
 use crate::clock::Clock;
 use crate::config::{self, Config, ConfigError};
-use crate::limit::{Limit, Placement, WhenDown};
 use crate::limiter::Limiter;
 use crate::proxy::forward::Fleet;
 use crate::proxy::gateway::{self, Gateway, Snapshot};
@@ -36,7 +35,7 @@ use crate::proxy::listener::{self, Address, BindError, Inherited, Kept, Listen};
 use crate::proxy::server;
 use crate::proxy::tls::{ServerTls, TlsError};
 use crate::proxy::worker::{Drain, Workers};
-use crate::store::Backend;
+use crate::store::{Backend, Store as _};
 use crate::telemetry::{AccessLog, Metrics};
 use handover::{Predecessor, Relay};
 use reload::State;
@@ -400,6 +399,8 @@ impl Core {
             let Some(store) = snapshot.limiter.shared().remote() else { return };
             let (health, counters) = (store.health(), store.counters());
             samples.gauge("store_up", "Whether the shared store answers", &[], f64::from(u8::from(health.up)));
+            let help = "Gateways that share the store, as this one believes: what its local share is a part of";
+            samples.gauge("store_replicas", help, &[], f64::from(store.replicas()));
             for (name, help, count) in counters.named() {
                 samples.counter(name, help, &[], count);
             }
@@ -440,11 +441,10 @@ impl Core {
         let current = Arc::clone(&self.gateway.current);
         self.readiness.require("store", move || {
             let snapshot = current.load();
-            let Some(store) = snapshot.limiter.shared().remote() else { return Ok(()) };
-            let health = store.health();
-            let needs =
-                |limit: &Arc<Limit>| limit.placement == Placement::Shared && limit.when_down == WhenDown::Refuse;
-            if health.up || !snapshot.policy.limits.iter().any(needs) { Ok(()) } else { Err(health.last_error) }
+            match snapshot.limiter.shared().remote() {
+                None => Standing::Holds,
+                Some(store) => shared_store::standing(store, &snapshot.policy.limits),
+            }
         });
     }
 
@@ -466,6 +466,9 @@ impl Core {
             "connections": self.server.bounds.open(),
             "routes": state.in_force.policy.routes.len(),
             "limits": state.in_force.policy.limits.len(),
+            "store": state.in_force.store.as_ref().zip(state.backend.remote()).map(|(settings, store)| {
+                shared_store::status(settings, store, &state.in_force.policy.limits)
+            }),
         })
     }
 }

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use crate::telemetry::Metrics;
 
 pub use limits::samples as limit_samples;
-pub use readiness::{Phase, Readiness, Report};
+pub use readiness::{Phase, Readiness, Report, Standing};
 
 /// What the admin listener shows and does.
 #[derive(Clone)]

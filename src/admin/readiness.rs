@@ -34,19 +34,31 @@ impl Phase {
     }
 }
 
+/// How a condition stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It holds.
+    Holds,
+    /// Something is wrong, with which the gateway goes on: it stays ready.
+    Strained(String),
+    /// It does not hold: the gateway is not ready.
+    Fails(String),
+}
+
 /// Why the gateway is ready, or is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Where it is in its life.
     pub phase: Phase,
-    /// Each condition's name, and what is wrong with it.
-    pub conditions: Vec<(&'static str, Result<(), String>)>,
+    /// Each condition's name, and how it stands.
+    pub conditions: Vec<(&'static str, Standing)>,
 }
 
 impl Report {
     /// Whether it takes requests.
     pub fn ready(&self) -> bool {
-        self.phase == Phase::Serving && self.conditions.iter().all(|(_, state)| state.is_ok())
+        self.phase == Phase::Serving
+            && !self.conditions.iter().any(|(_, standing)| matches!(standing, Standing::Fails(_)))
     }
 }
 
@@ -54,10 +66,11 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = |good: bool| if good { '+' } else { '-' };
         writeln!(f, "[{}] {}", mark(self.phase == Phase::Serving), self.phase.label())?;
-        for (name, state) in &self.conditions {
-            match state {
-                Ok(()) => writeln!(f, "[+] {name}")?,
-                Err(why) => writeln!(f, "[-] {name}: {why}")?,
+        for (name, standing) in &self.conditions {
+            match standing {
+                Standing::Holds => writeln!(f, "[+] {name}")?,
+                Standing::Strained(why) => writeln!(f, "[!] {name}: {why}")?,
+                Standing::Fails(why) => writeln!(f, "[-] {name}: {why}")?,
             }
         }
         Ok(())
@@ -84,9 +97,9 @@ impl Readiness {
         }
     }
 
-    /// The gateway is ready only while `condition` holds. It is asked at every probe, so it must answer at once. A
+    /// The gateway is ready only while `condition` does not fail. It is asked at every probe, so it must answer at once. A
     /// second condition of the same name replaces the first.
-    pub fn require(&self, name: &'static str, condition: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
+    pub fn require(&self, name: &'static str, condition: impl Fn() -> Standing + Send + Sync + 'static) {
         let mut conditions = self.shared.conditions.lock();
         conditions.retain(|(known, _)| *known != name);
         conditions.push((name, Arc::new(condition)));
@@ -113,7 +126,7 @@ impl fmt::Debug for Readiness {
     }
 }
 
-type Condition = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+type Condition = Arc<dyn Fn() -> Standing + Send + Sync>;
 
 #[derive(Default)]
 struct Shared {

@@ -13,7 +13,10 @@ fn probes_follow_the_gateways_life() {
     assert!(get(&admin, "/readyz").starts_with("HTTP/1.1 503"), "not before it serves");
     readiness.enter(Phase::Serving);
     assert!(get(&admin, "/readyz").starts_with("HTTP/1.1 200"));
-    readiness.require("store", || Err("redis does not answer".to_owned()));
+    readiness.require("store", || Standing::Strained("redis does not answer; allowed".to_owned()));
+    assert!(get(&admin, "/readyz").starts_with("HTTP/1.1 200"));
+    assert!(get(&admin, "/readyz?verbose").ends_with("[+] serving\n[!] store: redis does not answer; allowed\n"));
+    readiness.require("store", || Standing::Fails("redis does not answer".to_owned()));
     assert!(get(&admin, "/readyz").starts_with("HTTP/1.1 503"));
     assert!(get(&admin, "/readyz?verbose").ends_with("[+] serving\n[-] store: redis does not answer\n"));
     readiness.release("store");

@@ -6,16 +6,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
 
+use crate::admin::Standing;
 use crate::clock::Clock;
 use crate::config::settings::{Audit, Store, StoreKind};
 use crate::limit::lease::Terms;
-use crate::limit::{Algorithm, Limit, Micros, Placement, Role};
-use crate::store::audit::Weight;
+use crate::limit::{Algorithm, Limit, Micros, Placement, Role, WhenDown};
+use crate::store::audit::{Finding, Weight};
 use crate::store::postgres::{PostgresOptions, check_address};
 use crate::store::redis::{Address, RedisOptions};
 use crate::store::tls::Tls;
-use crate::store::{Backend, RemoteStore};
+use crate::store::{Backend, RemoteStore, Store as _};
 use crate::telemetry::metrics::Samples;
 
 /// How long a start waits for the audit; a store that is down then is the business of `when_down`.
@@ -104,6 +106,60 @@ fn has_long_quotas(limits: &[Arc<Limit>]) -> bool {
     limits.iter().any(|limit| limit.placement == Placement::Shared && period(limit) >= DAY)
 }
 
+/// Whether the gateway is ready as far as the store goes: where a limit refuses without it, only while it answers.
+pub(super) fn standing(store: &RemoteStore, limits: &[Arc<Limit>]) -> Standing {
+    let Some(why) = why_not(store) else { return Standing::Holds };
+    let (words, refuses) = without_store(limits);
+    if refuses { Standing::Fails(why) } else { Standing::Strained(format!("{why}; {words}")) }
+}
+
+/// How the store does, for people and programs.
+pub(super) fn status(settings: &Store, store: &RemoteStore, limits: &[Arc<Limit>]) -> Value {
+    let why_not = why_not(store);
+    let finding = |finding: Finding| json!({ "weight": finding.weight.label(), "message": finding.message });
+    json!({
+        "kind": match settings.kind {
+            StoreKind::Redis => "redis",
+            StoreKind::Postgres => "postgres",
+        },
+        "answers": why_not.is_none(),
+        "when_down": why_not.is_some().then(|| without_store(limits).0),
+        "why_not": why_not,
+        "replicas": store.replicas(),
+        "audit": store.findings().into_iter().map(finding).collect::<Vec<_>>(),
+    })
+}
+
+/// Why the store does not answer; `None`: it does.
+fn why_not(store: &RemoteStore) -> Option<String> {
+    let health = store.health();
+    match (health.up, health.last_error.is_empty()) {
+        (true, _) => None,
+        (false, false) => Some(health.last_error),
+        (false, true) => Some("not connected yet".to_owned()),
+    }
+}
+
+/// What becomes of the shared limits without their store, and whether one of them refuses.
+fn without_store(limits: &[Arc<Limit>]) -> (String, bool) {
+    let mut rules: Vec<&str> = limits
+        .iter()
+        .filter(|limit| limit.placement == Placement::Shared)
+        .map(|limit| match limit.when_down {
+            WhenDown::LocalShare => "local_share",
+            WhenDown::Allow => "allow",
+            WhenDown::Refuse => "refuse",
+        })
+        .collect();
+    rules.sort_unstable();
+    rules.dedup();
+    let refuses = rules.contains(&"refuse");
+    if rules.is_empty() {
+        return ("no limit lives there".to_owned(), refuses);
+    }
+    (format!("limits go on by when_down = {}", rules.join(", ")), refuses)
+}
+
 /// What leases have brought and cost, and how much may lie idle in them.
 #[expect(clippy::cast_precision_loss, reason = "gauges to be read by people")]
 pub(super) fn lease_samples(store: &RemoteStore, limits: &[Arc<Limit>], samples: &mut Samples) {
@@ -156,7 +212,11 @@ fn tls(store: &Store) -> Result<Tls, String> {
 /// The audit's refusals, as an error; the store's own thread says the warnings.
 fn refuse_what_loses_buckets(store: &RemoteStore) -> Result<(), String> {
     if !wait_for(store.ready(AUDIT_WITHIN))? {
-        tracing::warn!("the shared store did not answer at the start: its settings are not audited");
+        // Where it was audited and cannot be used, the audit has said why.
+        if store.findings().is_empty() {
+            let error = why_not(store).unwrap_or_default();
+            tracing::warn!(%error, "the shared store did not answer at the start: its settings are not audited");
+        }
     }
     no_refusal(store)
 }

@@ -28,6 +28,7 @@ pub enum Decision {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denied {
     standings: Standings,
+    unasked: u16,
     refused: u16,
     retry_after: Option<Micros>,
 }
@@ -42,7 +43,8 @@ pub struct Unavailable {
 }
 
 impl Denied {
-    pub(super) fn new(claims: &[Claim<'_>], standings: Standings) -> Self {
+    /// Bit i of `unasked`: nobody was asked about claim i.
+    pub(super) fn new(claims: &[Claim<'_>], standings: Standings, unasked: u16) -> Self {
         let mut refused = 0;
         let mut retry_after = Some(Micros::ZERO);
         for (place, (claim, standing)) in claims.iter().zip(&standings).enumerate() {
@@ -52,12 +54,17 @@ impl Denied {
                 retry_after = retry_after.zip(wait).map(|(longest, wait)| longest.max(wait));
             }
         }
-        Self { standings, refused, retry_after }
+        Self { standings, unasked, refused, retry_after }
     }
 
     /// How each bucket stands, in the order of the claims.
     pub fn standings(&self) -> &[Standing] {
         &self.standings
+    }
+
+    /// Whether nobody was asked about the claim at `place`: its standing says nothing.
+    pub fn is_unasked(&self, place: usize) -> bool {
+        self.unasked & bit(place) != 0
     }
 
     /// Whether the claim at `place` refused the request (shadow limits and candidates never do).

@@ -23,8 +23,9 @@ where
     if !drawn.granted {
         // A shared limit is never spent on a request that a local one refuses: it is not even asked.
         let standings = merge(claims, drawn.standings, shared.iter().map(|_| NOT_ASKED).collect());
-        generation.counters.count(claims, &standings, 0, places(claims, Placement::Shared));
-        return Decision::Deny(Denied::new(claims, standings));
+        let unasked = places(claims, Placement::Shared);
+        generation.counters.count(claims, &standings, 0, unasked);
+        return Decision::Deny(Denied::new(claims, standings, unasked));
     }
     if shared.is_empty() {
         // Here only because the buckets are elsewhere.

@@ -18,7 +18,7 @@ use std::io::{Read, Seek};
 use std::sync::Arc;
 
 use crate::clock::Clock;
-use crate::limit::{Claim, Kind, Limit, Placement, Settlement, Timestamp, Verdict};
+use crate::limit::{Claim, Kind, Limit, Placement, Settlement, Timestamp, Verdict, WhenDown};
 use crate::store::local::{CarryReport, ColdStart, LocalStore, SnapshotError, same_bucket};
 use crate::store::{Backend, Store};
 
@@ -157,7 +157,7 @@ impl<S: Store + Send + Sync> Generation<S> {
         if granted {
             return Decision::Allow(Permit::new(self, claims, standings, ungoverned, now));
         }
-        Decision::Deny(Denied::new(claims, standings))
+        Decision::Deny(Denied::new(claims, standings, unasked(claims, ungoverned)))
     }
 }
 
@@ -173,6 +173,15 @@ impl<S: Store + Send + Sync> Settle for Generation<S> {
     fn now(&self) -> Timestamp {
         self.local.clock().now()
     }
+}
+
+/// Of the claims that were decided without their store, those whose limit asks nobody then.
+fn unasked(claims: &[Claim<'_>], ungoverned: u16) -> u16 {
+    let asks_nobody = |(place, claim): (usize, &Claim<'_>)| match claim.limit.when_down {
+        WhenDown::Allow => decision::bit(place),
+        WhenDown::LocalShare | WhenDown::Refuse => 0,
+    };
+    if ungoverned == 0 { 0 } else { claims.iter().enumerate().map(asks_nobody).sum::<u16>() & ungoverned }
 }
 
 /// Whether a limit's units are places that are held until the request ends.

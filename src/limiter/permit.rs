@@ -22,6 +22,7 @@ use super::{Generation, is_in_flight, is_windowed};
 pub struct Permit {
     standings: Standings,
     ungoverned: u16,
+    unasked: u16,
     hold: Micros,
     held: Option<Box<Held>>,
 }
@@ -84,7 +85,8 @@ impl Permit {
             let settler: Arc<dyn Settle> = Arc::clone(generation) as Arc<dyn Settle>;
             Box::new(Held { settler, charges, drawn_at: now, forwarded: false })
         });
-        Self { standings, ungoverned, hold, held }
+        let unasked = super::unasked(claims, ungoverned);
+        Self { standings, ungoverned, unasked, hold, held }
     }
 
     /// How each bucket stands after the draw, in the order of the claims.
@@ -93,9 +95,14 @@ impl Permit {
     }
 
     /// Whether the claim at `place` was decided without its store, which did not answer. Its standing is then that of
-    /// this gateway's local share, or says nothing (`when_down = "allow"`).
+    /// this gateway's local share, or says nothing ([`Permit::is_unasked`]).
     pub fn is_ungoverned(&self, place: usize) -> bool {
         self.ungoverned & bit(place) != 0
+    }
+
+    /// Whether nobody was asked about the claim at `place`: its standing says nothing.
+    pub fn is_unasked(&self, place: usize) -> bool {
+        self.unasked & bit(place) != 0
     }
 
     /// How long the request must be held before it may go on (shaping); zero: not at all.

@@ -18,6 +18,16 @@ pub enum Weight {
     Refusal,
 }
 
+impl Weight {
+    /// A fixed word.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Warning => "warning",
+            Self::Refusal => "refusal",
+        }
+    }
+}
+
 /// A clock further from ours than this is worth a word: nothing depends on it, but something is wrong.
 const CLOCK_DISTANCE_MICROS: u64 = 5_000_000;
 

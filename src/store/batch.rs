@@ -19,6 +19,7 @@ mod deliver;
 mod flight;
 mod gather;
 mod lane;
+mod outages;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -150,6 +151,14 @@ pub(crate) enum Trouble {
     Refused(String),
     /// The server answered what cannot be.
     Corrupt(String),
+}
+
+impl Trouble {
+    /// Why, in words.
+    pub(crate) fn into_words(self) -> String {
+        let (Self::Lost(words) | Self::Refused(words) | Self::Corrupt(words)) = self;
+        words
+    }
 }
 
 /// A way for a request that is alone to call by itself, without the store's thread.

@@ -25,3 +25,4 @@ mod redis_encrypted;
 mod redis_faults;
 #[allow(dead_code, reason = "shared with the conformance suite")]
 mod servers;
+mod unreachable;

@@ -246,6 +246,22 @@ fn day_long_quotas_are_refused_where_a_restart_would_forget_them() {
 }
 
 #[test]
+fn a_replica_is_no_store_and_is_refused_where_that_is_asked_for() {
+    if !available("redis-server") {
+        return;
+    }
+    let primary = Redis::start();
+    let replica = Redis::start_with(&["--replicaof", &format!("127.0.0.1 {}", primary.port)]);
+    let said = refusal(&replica, "refuse", "10/second").expect("refused");
+    assert!(said.contains("is a replica") && said.contains("audit = \"refuse\""), "{said}");
+    let lenient = Running::start(&replica, "warn", "10/second");
+    // It has begun to serve without the store.
+    lenient.wait_for("is a replica");
+    assert!(replica.ask("REPLICAOF NO ONE").contains("OK"));
+    lenient.wait_for("the shared store answers");
+}
+
+#[test]
 fn a_server_that_does_not_say_how_it_is_set_is_refused_where_that_is_asked_for() {
     if !available("redis-server") {
         return;

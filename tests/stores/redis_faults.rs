@@ -149,6 +149,35 @@ async fn a_restart_with_data_keeps_buckets_and_an_empty_one_does_what_is_written
     assert!(!draw(&store, &draining, b"k").await.unwrap(), "drain: nobody is refilled by a fail-over");
 }
 
+/// Were it forgotten, a gateway that connects later would see unknown buckets drained which this one sees full.
+#[tokio::test]
+async fn when_a_server_was_first_seen_is_remembered_as_long_as_a_gateway_lives() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    let store = connect(&server.url()).await;
+    let listed = server.ask("KEYS tollgate:epoch:*");
+    let marker = listed.split_whitespace().last().expect("a marker").to_owned();
+    let before = server.ask(&format!("GET {marker}"));
+    assert_eq!(server.ask(&format!("EXPIRE {marker} 60")).trim(), ":1");
+    let left = || server.ask(&format!("TTL {marker}")).trim().trim_start_matches(':').parse::<i64>().unwrap();
+    wait_until("renewed marker", || left() > 86_400);
+    assert_eq!(server.ask(&format!("GET {marker}")), before, "the same moment");
+
+    // Whoever has it thrown away: all gateways agree again a heartbeat later.
+    let mut draining = Limit::clone(&bucket("drain", 1, 5, HOUR, 5));
+    draining.on_failover = OnFailover::Drain;
+    assert_eq!(server.ask(&format!("DEL {marker}")).trim(), ":1");
+    wait_until("another marker", || server.ask(&format!("EXISTS {marker}")).trim() == ":1");
+    assert_ne!(server.ask(&format!("GET {marker}")), before);
+    let later = connect(&server.url()).await;
+    eventually("one opinion of both gateways", PATIENCE, async || {
+        !draw(&store, &draining, b"new").await.unwrap() && !draw(&later, &draining, b"new").await.unwrap()
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_flushed_script_cache_and_a_cut_connection_cost_nobody_more_than_one_answer() {
     if !available("redis-server") {

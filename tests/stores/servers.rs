@@ -186,6 +186,11 @@ impl Redis {
     }
 }
 
+/// One inline command behind a password; what comes at once of both answers.
+pub(crate) fn ask_as(port: u16, password: &str, command: &str) -> String {
+    ask(port, &format!("AUTH {password}\r\n{command}\r\nPING")).expect("the server answers")
+}
+
 /// Sends one inline command and reads what comes at once.
 pub(crate) fn ask(port: u16, command: &str) -> Option<String> {
     use std::io::{Read, Write};

@@ -84,6 +84,20 @@ impl Judged {
         }
     }
 
+    /// Whether nobody was asked about the claim at `place`: its standing says nothing.
+    fn is_unasked(&self, place: usize) -> bool {
+        match self {
+            Self::Not => true,
+            Self::Permitted(permit) => permit.is_unasked(place),
+            Self::Denied(denied) => denied.is_unasked(place),
+        }
+    }
+
+    /// Whether the claim at `place` was granted without its store, which did not answer.
+    fn is_ungoverned(&self, place: usize) -> bool {
+        matches!(self, Self::Permitted(permit) if permit.is_ungoverned(place))
+    }
+
     fn retry_after(&self) -> Option<Micros> {
         if let Self::Denied(denied) = self { denied.retry_after() } else { None }
     }
@@ -349,11 +363,14 @@ impl Journal {
         }
     }
 
-    /// The charges that are told of, with their places: on live limits that are enforced, in the order of the route.
+    /// The charges that are told of, with their places: on live limits that are enforced and were asked, in the order of the route.
     fn charges(&self) -> impl Iterator<Item = (usize, &Charge, &Standing)> {
         let limits = &self.snapshot.policy.limits;
         let all = self.claims.charges().iter().zip(self.judged.standings()).enumerate();
-        all.filter(|(_, (charge, _))| charge.enforced && limits[charge.limit].role == Role::Live)
+        let told = |place, charge: &Charge| {
+            charge.enforced && limits[charge.limit].role == Role::Live && !self.judged.is_unasked(place)
+        };
+        all.filter(move |(place, (charge, _))| told(*place, charge))
             .map(|(place, (charge, standing))| (place, charge, standing))
     }
 
@@ -458,9 +475,13 @@ impl Journal {
     }
 
     fn outcome(&self, place: usize, charge: &Charge) -> &'static str {
+        if self.judged.is_unasked(place) && !self.judged.is_ungoverned(place) {
+            return "unasked";
+        }
         let standing = self.judged.standings().get(place);
         let allowed = standing.is_some_and(|standing| matches!(standing.verdict, Verdict::Allow { .. }));
         match (allowed, charge.enforced) {
+            (true, _) if self.judged.is_ungoverned(place) => "ungoverned",
             (true, _) => "allow",
             (false, true) => "deny",
             (false, false) => "shadow_deny",

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::flight::{Failure, Landed, flush};
 use super::gather::Gathering;
+use super::outages::Outages;
 use super::shared::Work;
 use super::{Link, Shared, Trouble};
 use crate::store::breaker::{Breaker, Circuit};
@@ -45,15 +46,16 @@ pub(crate) fn start<L: Link + Send>(
 /// One connection with one call in flight: connects, works, connects again.
 pub(super) async fn lane<L: Link>(shared: Arc<Shared>, link: Rc<L>) {
     let mut breaker = Breaker::new(shared.clock.now());
+    let mut outages = Outages::default();
     while !shared.closed.load(Ordering::Acquire) {
-        let Some(connection) = connect(&shared, &*link, &mut breaker).await else { return };
+        let Some(connection) = connect(&shared, &*link, &mut breaker, &mut outages).await else { return };
         shared.lanes_up.fetch_add(1, Ordering::AcqRel);
         shared.counters.connects.fetch_add(1, Ordering::Relaxed);
         shared.connected.notify_waiters();
-        tracing::info!("the shared store answers");
+        outages.up();
         let last_words = work(&shared, &link, connection, &mut breaker).await;
         if let Some(error) = last_words {
-            tracing::warn!(%error, "the shared store does not answer: limits do what `when_down` says");
+            outages.down(&error, shared.clock.now());
             *shared.last_error.lock() = error;
         }
         if shared.lanes_up.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -63,7 +65,12 @@ pub(super) async fn lane<L: Link>(shared: Arc<Shared>, link: Rc<L>) {
 }
 
 /// Probes until a connection stands. Meanwhile, when no other lane works, queued requests are told so.
-async fn connect<L: Link>(shared: &Shared, link: &L, breaker: &mut Breaker) -> Option<L::Connection> {
+async fn connect<L: Link>(
+    shared: &Shared,
+    link: &L,
+    breaker: &mut Breaker,
+    outages: &mut Outages,
+) -> Option<L::Connection> {
     loop {
         let wait = breaker.until_probe(shared.clock.now());
         let mut attempt = pin!(async {
@@ -89,6 +96,7 @@ async fn connect<L: Link>(shared: &Shared, link: &L, breaker: &mut Breaker) -> O
                 return Some(connection);
             }
             Err(error) => {
+                outages.down(&error, shared.clock.now());
                 *shared.last_error.lock() = error;
                 breaker.probe_failed(shared.clock.now(), fastrand::u8(..));
             }

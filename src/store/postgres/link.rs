@@ -367,7 +367,7 @@ impl Link for PostgresLink {
     async fn connect(&self) -> Result<Session, String> {
         let attempt = async {
             let session = self.session().await?;
-            self.housekeep(&session).await.map_err(|trouble| format!("{trouble:?}"))?;
+            self.housekeep(&session).await.map_err(Trouble::into_words)?;
             Ok(session)
         };
         tokio::time::timeout(CONNECT_WITHIN, attempt).await.unwrap_or_else(|_| Err("no connection in time".into()))

@@ -15,6 +15,10 @@ pub(super) fn audit(fields: &HashMap<&str, &str>, server: u64, ours: u64, long_q
     let field = |name: &str| fields.get(name).copied().unwrap_or("");
     let mut findings = Vec::new();
     let mut find = |weight, message: String| findings.push(Finding { weight, message });
+    if !matches!(field("role"), "" | "master") {
+        let message = "the server is a replica, which cannot be written to: the URL must lead to the primary (redis+sentinel:// finds it)";
+        find(Weight::Refusal, message.into());
+    }
     let policy = field("maxmemory_policy");
     let bounded = !matches!(field("maxmemory"), "" | "0");
     if policy.starts_with("allkeys") || policy.starts_with("volatile") {
@@ -56,5 +60,8 @@ mod tests {
         assert_eq!(audit(&fields(fine), 1, 2, true), []);
         let forgetful = audit(&fields("aof_enabled:0\r\n"), 1, 2, true);
         assert_eq!(forgetful.first().map(|finding| finding.weight), Some(Weight::Refusal), "{forgetful:?}");
+        let replica = audit(&fields("role:slave\r\naof_enabled:1\r\n"), 1, 2, false);
+        assert_eq!(replica.first().map(|finding| finding.weight), Some(Weight::Refusal), "{replica:?}");
+        assert_eq!(audit(&fields("role:master\r\naof_enabled:1\r\n"), 1, 2, false), []);
     }
 }

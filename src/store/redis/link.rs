@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use base64::Engine;
@@ -35,6 +35,8 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// A gateway not heard of for so many seconds is no replica.
 const REPLICA_SECONDS: u64 = 10;
+/// When a server was first seen is remembered so long after the last gateway has been heard of there.
+const EPOCH_SECONDS: u64 = 30 * 86_400;
 /// The version of the script's arguments.
 const VERSION: i64 = 3;
 /// Boundaries of a calendar either way, where those that a limit's own numbers need did not suffice: a bucket was left in a
@@ -50,6 +52,7 @@ pub(super) struct RedisLink {
     script: Script,
     bucket_script: Script,
     heartbeat: Script,
+    epoch: Script,
     /// This gateway among others: 52 random bits.
     id: i64,
 }
@@ -59,8 +62,8 @@ pub(super) struct Connection {
     wire: Wire,
     /// Of the server process and its data's history: a restart or promotion changes it. Zero: not known.
     fingerprint: i64,
-    /// When this fingerprint was first seen, by the server's clock.
-    epoch: i64,
+    /// When this fingerprint was first seen, by the server's clock; each heartbeat reads it anew.
+    epoch: AtomicI64,
 }
 
 #[derive(Clone)]
@@ -109,6 +112,7 @@ impl RedisLink {
             script: Script::new(DRAW),
             bucket_script: Script::new(DRAW_BUCKET),
             heartbeat: Script::new(HEARTBEAT_SCRIPT),
+            epoch: Script::new(EPOCH_SCRIPT),
             id: signed(fastrand::u64(1..1 << 52)),
         }
     }
@@ -156,8 +160,8 @@ impl RedisLink {
         }
     }
 
-    /// Audits the server, or all masters of a cluster; its INFO and its clock, if it is one that tells.
-    async fn look(&self, wire: &mut Wire) -> Result<Option<(String, u64)>, RedisError> {
+    /// Audits the server, or all masters of a cluster; its INFO, if it is one that tells.
+    async fn look(&self, wire: &mut Wire) -> Result<Option<String>, RedisError> {
         if let Wire::Cluster(cluster) = wire {
             // Each node has its own history, and its own settings.
             if let Some(masters) = seen_or_blind(masters(cluster).await)? {
@@ -177,7 +181,7 @@ impl RedisLink {
         };
         let server = micros(redis::cmd("TIME").query_async(wire).await?);
         self.shared.audited(self.audit(&info, server));
-        Ok(Some((info, server)))
+        Ok(Some(info))
     }
 
     /// What a server's INFO and clock say.
@@ -185,10 +189,10 @@ impl RedisLink {
         audit(&fields(info), server, self.clock.now().as_micros(), self.shared.has_long_quotas())
     }
 
-    /// Who answers, whether it may be written to, and what the audit says of it.
-    async fn greet(&self, wire: &mut Wire) -> Result<(i64, i64), String> {
+    /// Who answers (its fingerprint), whether it may be written to, and what the audit says of it.
+    async fn greet(&self, wire: &mut Wire) -> Result<i64, String> {
         // Fail-over rules by fingerprint need one server.
-        let Some((info, server)) = self.look(wire).await.map_err(|error| error.to_string())? else { return Ok((0, 0)) };
+        let Some(info) = self.look(wire).await.map_err(|error| error.to_string())? else { return Ok(0) };
         let fields = fields(&info);
         if fields.get("role").is_some_and(|role| *role != "master") {
             return Err("it is a replica, not the primary".into());
@@ -196,17 +200,25 @@ impl RedisLink {
         if fields.get("loading").is_some_and(|loading| *loading != "0") {
             return Err("it is loading its data".into());
         }
-        let fingerprint = fingerprint(fields.get("run_id"), fields.get("master_replid"));
-        let server = self.pinned.as_ref().map_or(server, |clock| clock.now().as_micros());
-        let epoch: Result<u64, RedisError> = async {
-            let key = format!("tollgate:epoch:{fingerprint:013x}");
-            let month = 30 * 86_400;
-            let () = redis::cmd("SET").arg(&key).arg(server).arg("NX").arg("EX").arg(month).query_async(wire).await?;
-            redis::cmd("GET").arg(&key).query_async(wire).await
+        Ok(fingerprint(fields.get("run_id"), fields.get("master_replid")))
+    }
+
+    /// Reads when this server was first seen, and has that remembered for as long as a gateway lives: were it forgotten,
+    /// buckets nobody knows would be empty again for those who connect then, and full for the others.
+    async fn remember_epoch(&self, wire: &mut Wire, connection: &Connection) -> Result<(), RedisError> {
+        if connection.fingerprint == 0 {
+            return Ok(());
         }
-        .await;
-        let epoch = epoch.map_err(|error| error.to_string())?;
-        Ok((fingerprint, signed(epoch)))
+        let mut epoch = self.epoch.key(format!("tollgate:epoch:{:013x}", connection.fingerprint));
+        let (epoch, new): (u64, u8) = epoch.arg(self.pinned_now()).arg(EPOCH_SECONDS).invoke_async(wire).await?;
+        connection.epoch.store(signed(epoch), Ordering::Relaxed);
+        if new == 1 {
+            tracing::info!(
+                "nothing is known of this server's past (it is new, was emptied, restarted or promoted): buckets of limits \
+                 with on_failover = \"drain\" begin drained there"
+            );
+        }
+        Ok(())
     }
 
     /// Zero: the server's clock decides.
@@ -222,7 +234,7 @@ impl RedisLink {
         let mut boundaries = Vec::new();
         let pinned = self.pinned_now();
         let about = far.unwrap_or_else(|| self.pinned.as_ref().unwrap_or(&self.clock).now());
-        numbers.extend([VERSION, pinned, self.id, connection.fingerprint, connection.epoch, 0]);
+        numbers.extend([VERSION, pinned, self.id, connection.fingerprint, connection.epoch.load(Ordering::Relaxed), 0]);
         let mut places = Vec::with_capacity(batch.buckets.len());
         for (_, shape) in &batch.buckets {
             let this = Arc::as_ptr(shape);
@@ -283,9 +295,9 @@ impl Link for RedisLink {
     async fn connect(&self) -> Result<Connection, String> {
         let attempt = async {
             let mut wire = self.wire().await.map_err(|error| error.to_string())?;
-            let (fingerprint, epoch) = self.greet(&mut wire).await?;
-            let connection = Connection { wire, fingerprint, epoch };
-            self.housekeep(&connection).await.map_err(|trouble| format!("{trouble:?}"))?;
+            let fingerprint = self.greet(&mut wire).await?;
+            let connection = Connection { wire, fingerprint, epoch: AtomicI64::new(0) };
+            self.housekeep(&connection).await.map_err(Trouble::into_words)?;
             Ok(connection)
         };
         tokio::time::timeout(CONNECT_WITHIN * 2, attempt).await.unwrap_or_else(|_| Err("no connection in time".into()))
@@ -331,6 +343,7 @@ impl Link for RedisLink {
         let replicas: u32 =
             heartbeat.arg(self.id).arg(REPLICA_SECONDS).invoke_async(&mut wire).await.map_err(trouble)?;
         self.shared.replicas.store(replicas, Ordering::Relaxed);
+        self.remember_epoch(&mut wire, connection).await.map_err(trouble)?;
         if self.shared.is_audit_due() {
             self.look(&mut wire).await.map_err(trouble)?;
         }
@@ -506,4 +519,13 @@ redis.call('ZADD', KEYS[1], now, ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - ARGV[2]))
 redis.call('EXPIRE', KEYS[1], ARGV[2] * 2)
 return redis.call('ZCARD', KEYS[1])
+";
+
+/// When the server was first seen, in microseconds, and whether that was now. A clock of a test's own may say what now is.
+const EPOCH_SCRIPT: &str = "
+local time = redis.call('TIME')
+local now = ARGV[1] ~= '0' and ARGV[1] or string.format('%.0f', time[1] * 1000000 + time[2])
+local new = redis.call('SET', KEYS[1], now, 'NX') and 1 or 0
+redis.call('EXPIRE', KEYS[1], ARGV[2])
+return { redis.call('GET', KEYS[1]), new }
 ";

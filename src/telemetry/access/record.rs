@@ -91,7 +91,8 @@ pub struct Charge<'r> {
     pub cost: u64,
     /// Units left in the bucket.
     pub remaining: u64,
-    /// What came of it: `allow`, `deny`, `shadow_deny`.
+    /// What came of it: `allow`, `deny`, `shadow_deny`; `ungoverned`: granted without its store, which did not answer;
+    /// `unasked`: nobody was asked.
     pub outcome: &'static str,
 }
 

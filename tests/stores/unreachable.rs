@@ -1,0 +1,135 @@
+//! A store that was never reached is told of: in the log, by the probes, in the status.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use crate::servers::{Postgres, Redis, available, free_port, wait_until};
+
+/// A gateway, and what it says.
+struct Gateway {
+    child: Child,
+    port: u16,
+    admin: u16,
+    said: Receiver<String>,
+    _home: tempfile::TempDir,
+}
+
+impl Gateway {
+    /// On this store, with one limit that says `when_down`.
+    fn start(store: &str, when_down: &str) -> Self {
+        let (port, admin, home) = (free_port(), free_port(), tempfile::tempdir().unwrap());
+        let text = format!(
+            "[server]\nlisten = \"127.0.0.1:{port}\"\nworkers = 1\n[admin]\nlisten = \"127.0.0.1:{admin}\"\n\
+             [log]\naccess = \"off\"\n\
+             [store]\nkey_secret_file = \"secret\"\nwhen_down = \"{when_down}\"\n{store}\n\
+             [limits.total]\nper = \"everyone\"\nrate = \"1/hour\"\n\
+             [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\"]\n"
+        );
+        std::fs::write(home.path().join("gateway.toml"), text).unwrap();
+        std::fs::write(home.path().join("secret"), "a secret that gateways share").unwrap();
+        std::fs::write(home.path().join("password"), "hunter2").unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .args(["run", "--config"])
+            .arg(home.path().join("gateway.toml"))
+            .env("NO_COLOR", "1")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (says, said) = std::sync::mpsc::channel();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| says.send(line)));
+        Self { child, port, admin, said, _home: home }
+    }
+
+    /// The first line that it says with these words, of those to come.
+    fn says(&self, words: &str) -> String {
+        let mut all = String::new();
+        loop {
+            match self.said.recv_timeout(Duration::from_secs(30)) {
+                Ok(line) if line.contains(words) => return line,
+                Ok(line) => all += &format!("{line}\n"),
+                Err(error) => panic!("no {words:?} ({error}): {all}"),
+            }
+        }
+    }
+
+    fn admin(&self, path: &str) -> (u16, String) {
+        get(self.admin, path)
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn get(port: u16, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
+    (status, text)
+}
+
+#[test]
+fn a_wrong_password_is_told_of_and_so_is_its_end() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    assert!(server.ask("CONFIG SET requirepass another").contains("OK"));
+    let store = format!("kind = \"redis\"\nurl = \"{}\"\npassword_file = \"password\"", server.url());
+    let gateway = Gateway::start(&store, "allow");
+    let said = gateway.says("the shared store cannot be reached");
+    assert!(said.contains("WRONGPASS") && !said.contains("hunter2"), "{said}");
+    wait_until("a gateway that serves", || TcpStream::connect(("127.0.0.1", gateway.port)).is_ok());
+    for _ in 0..3 {
+        let (status, answer) = get(gateway.port, "/");
+        // Nobody was asked, so nobody knows what is left.
+        assert!(status == 200 && !answer.contains("ratelimit: "), "{answer}");
+    }
+
+    let (ready, words) = gateway.admin("/readyz?verbose");
+    assert_eq!(ready, 200, "allowed: {words}");
+    assert!(
+        words.contains("[!] store: ") && words.contains("WRONGPASS") && words.contains("when_down = allow"),
+        "{words}"
+    );
+    assert!(!words.contains("hunter2"), "{words}");
+    let (_, status) = gateway.admin("/api/v1/status");
+    assert!(status.contains("\"answers\": false") && status.contains("WRONGPASS"), "{status}");
+    let (_, metrics) = gateway.admin("/metrics");
+    assert!(metrics.contains("\ntollgate_store_up 0") && metrics.contains("\ntollgate_store_replicas 1"), "{metrics}");
+
+    assert!(crate::servers::ask_as(server.port, "another", "CONFIG SET requirepass hunter2").contains("OK"));
+    gateway.says("the shared store answers");
+    let (_, words) = gateway.admin("/readyz?verbose");
+    assert!(words.contains("[+] store"), "{words}");
+    let (_, status) = gateway.admin("/api/v1/status");
+    assert!(status.contains("\"answers\": true") && status.contains("\"replicas\": 1"), "{status}");
+    assert_eq!([get(gateway.port, "/").0, get(gateway.port, "/").0], [200, 429], "now the store counts");
+}
+
+#[test]
+fn a_database_that_is_not_there_is_told_of() {
+    if !Postgres::available() {
+        return;
+    }
+    let server = Postgres::start_with(&[]);
+    let url = format!("postgres://postgres@127.0.0.1:{}/nowhere", server.port);
+    let gateway = Gateway::start(&format!("kind = \"postgres\"\nurl = \"{url}\""), "refuse");
+    let said = gateway.says("the shared store cannot be reached");
+    assert!(said.contains("nowhere"), "{said}");
+    wait_until("an admin listener", || TcpStream::connect(("127.0.0.1", gateway.admin)).is_ok());
+    let (ready, words) = gateway.admin("/readyz?verbose");
+    assert!(ready == 503 && words.contains("[-] store: ") && words.contains("nowhere"), "{words}");
+    let (_, status) = gateway.admin("/api/v1/status");
+    assert!(status.contains("\"answers\": false") && status.contains("nowhere"), "{status}");
+}
