@@ -268,9 +268,12 @@ fn admitted(mut request: Request<()>) {
 pub(crate) fn answer(data: &[u8]) {
     let Some((first, said)) = data.split_first() else { return };
     let (size, head_only) = (usize::from(first & 63) + 1, first & 64 != 0);
-    let whole = read_answer(said, said.len().max(1), head_only);
-    let pieces = read_answer(said, size, head_only);
+    let whole = read_answer(said, said.len().max(1), head_only, false);
+    let pieces = read_answer(said, size, head_only, false);
     assert_eq!(whole, pieces);
+    let verbatim = read_answer(said, size, head_only, true);
+    let meant = |(status, _, body): &(u16, HeaderMap, Vec<u8>)| (*status, body.clone());
+    assert_eq!(whole.as_ref().map(meant), verbatim.as_ref().map(meant), "whether fields are taken apart or not");
     let Some((status, headers, body)) = whole else { return };
     assert!(status == 101 || status >= 200, "interim answers are passed over");
     assert!(headers.get_all("content-length").iter().count() <= 1);
@@ -284,11 +287,14 @@ pub(crate) fn answer(data: &[u8]) {
 }
 
 /// The final answer in `said`, read in pieces of `size` bytes; `None` if there is none.
-fn read_answer(said: &[u8], size: usize, head_only: bool) -> Option<(u16, HeaderMap, Vec<u8>)> {
+fn read_answer(said: &[u8], size: usize, head_only: bool, verbatim: bool) -> Option<(u16, HeaderMap, Vec<u8>)> {
     let mut context = Context::from_waker(Waker::noop());
     let mut client = Client::<_, http_body_util::Empty<bytes::Bytes>>::new(Pieces(said, size));
     let method = if head_only { Method::HEAD } else { Method::GET };
     client.ask(&method, &Uri::from_static("/"), &mut HeaderMap::new(), None, false);
+    if verbatim {
+        client.allow_verbatim();
+    }
     let Poll::Ready(outcome) = client.poll_answer(&mut context, |status, _| assert!(status.is_informational())) else {
         panic!("bytes at hand are never awaited")
     };

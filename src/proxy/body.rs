@@ -19,7 +19,7 @@ use super::forward::{UpstreamHttp1, UpstreamHttp2};
 use super::http1::{Failure, Malformed, Verbatim};
 use super::server::{InboundError, Payload};
 
-/// The body of every response.
+/// The body of every response. What streams is boxed: an answer is handed through many calls, and most come whole.
 #[derive(Debug, Default)]
 pub enum ResponseBody {
     /// Nothing.
@@ -28,11 +28,11 @@ pub enum ResponseBody {
     /// Bytes at hand: a refusal, a fixed answer, an upstream's that came whole.
     Bytes(Bytes),
     /// Streamed from an HTTP/1 upstream, whose connection it drives.
-    Http1(UpstreamHttp1),
+    Http1(Box<UpstreamHttp1>),
     /// Streamed from an HTTP/2 upstream.
-    Http2(UpstreamHttp2),
+    Http2(Box<UpstreamHttp2>),
     /// The request's own body sent back.
-    Echo(EchoBody),
+    Echo(Box<EchoBody>),
 }
 
 /// Why a body was cut short. The peer sees it: HTTP/1 closes the connection, HTTP/2 resets the stream.
@@ -147,9 +147,9 @@ impl Body for ResponseBody {
             Self::Empty => Poll::Ready(None),
             Self::Bytes(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Bytes(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Self::Http1(body) => Pin::new(body).poll_frame(cx),
-            Self::Http2(body) => Pin::new(body).poll_frame(cx),
-            Self::Echo(body) => Pin::new(body).poll_frame(cx),
+            Self::Http1(body) => Pin::new(&mut **body).poll_frame(cx),
+            Self::Http2(body) => Pin::new(&mut **body).poll_frame(cx),
+            Self::Echo(body) => Pin::new(&mut **body).poll_frame(cx),
         }
     }
 
@@ -282,7 +282,7 @@ impl<B: Body, G: Guard> Payload for Guarded<B, G> {
     }
 }
 
-impl Payload for ResponseBody {}
+const _: () = assert!(size_of::<ResponseBody>() <= 40);
 
 impl<B, G> Body for Guarded<B, G>
 where

@@ -103,7 +103,12 @@ impl Via {
 
     /// Adds the entry of an answer that was received as `version`.
     pub fn add_to_answer(&self, headers: &mut HeaderMap, version: Version) {
-        headers.append(VIA, self.answers[place(version)].clone());
+        headers.append(VIA, self.of_answer(version).clone());
+    }
+
+    /// The entry of an answer that was received as `version`.
+    pub fn of_answer(&self, version: Version) -> &HeaderValue {
+        &self.answers[place(version)]
     }
 
     /// Whether a request has been here before.

@@ -29,7 +29,8 @@ pub fn answer(
         // The answer's head does not wait for the body, so its caller must not wait to be asked for it either.
         body.want();
         let left = most.unwrap_or(u64::MAX);
-        Response::new(ResponseBody::Echo(EchoBody { incoming: body, left, idle: Expiry::after_micros(idle), received }))
+        let body = EchoBody { incoming: body, left, idle: Expiry::after_micros(idle), received };
+        Response::new(ResponseBody::Echo(Box::new(body)))
     } else {
         let text = describe(&head.method, head.uri.path(), head.uri.query(), &head.headers);
         let length = text.len();

@@ -266,7 +266,7 @@ pub(super) fn answer(head: Parts, mut lease: Lease, outgoing: &mut Outgoing) -> 
         lease.end();
         ResponseBody::Bytes(whole)
     } else {
-        ResponseBody::Http1(UpstreamHttp1::new(Bounds::take(outgoing), lease))
+        ResponseBody::Http1(Box::new(UpstreamHttp1::new(Bounds::take(outgoing), lease)))
     };
     Ok(Forwarded { response: Response::from_parts(head, body), verbatim, tunnel: None })
 }

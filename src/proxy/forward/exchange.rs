@@ -145,7 +145,7 @@ async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
     let body = if incoming.is_end_stream() {
         ResponseBody::Empty
     } else {
-        ResponseBody::Http2(UpstreamHttp2::new(incoming, Bounds::take(outgoing), slot, place))
+        ResponseBody::Http2(Box::new(UpstreamHttp2::new(incoming, Bounds::take(outgoing), slot, place)))
     };
     Ok(Response::from_parts(head, body).into())
 }

@@ -267,8 +267,10 @@ impl Forwarder {
             let mut forwarded = self.attempt(&state, caller, &mut outgoing).await?;
             // The version the upstream spoke means nothing to the client.
             let version = std::mem::replace(forwarded.response.version_mut(), Version::HTTP_11);
-            if let Some(via) = &conduct.via {
-                via.add_to_answer(forwarded.response.headers_mut(), version);
+            match (&conduct.via, &mut forwarded.verbatim) {
+                (Some(via), Some(verbatim)) => verbatim.via = Some(via.of_answer(version).clone()),
+                (Some(via), None) => via.add_to_answer(forwarded.response.headers_mut(), version),
+                (None, _) => {}
             }
             Ok(forwarded)
         })

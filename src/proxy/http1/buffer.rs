@@ -1,5 +1,6 @@
 //! What a connection reads into and writes from.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -20,6 +21,8 @@ pub struct ReadBuffer {
     room: usize,
     /// The last read left most of its room empty.
     scant: bool,
+    /// While it is empty its memory is anybody's on this thread.
+    shared: bool,
 }
 
 impl Default for ReadBuffer {
@@ -31,7 +34,13 @@ impl Default for ReadBuffer {
 impl ReadBuffer {
     /// Without memory.
     pub fn new() -> Self {
-        Self { bytes: BytesMut::new(), room: LEAST_ROOM, scant: false }
+        Self { bytes: BytesMut::new(), room: LEAST_ROOM, scant: false, shared: false }
+    }
+
+    /// One that has memory only while there is something in it: what the last of its kind read into is in the
+    /// processor's cache, and what each of many has of its own is not.
+    pub fn shared() -> Self {
+        Self { shared: true, ..Self::new() }
     }
 
     /// Bytes that were read already.
@@ -49,13 +58,20 @@ impl ReadBuffer {
     where
         S: AsyncRead + Unpin,
     {
+        if self.shared && self.bytes.capacity() == 0 {
+            self.bytes = SPARE.take();
+        }
         let known = usize::try_from(wanted).unwrap_or(MOST_ROOM).min(MOST_ROOM);
         let spare = self.bytes.capacity() - self.bytes.len();
         if spare < known || spare < self.room / 4 * 3 {
             self.bytes.reserve(known.max(self.room));
         }
         let room = self.bytes.capacity() - self.bytes.len();
-        let read = std::task::ready!(pin!(socket.read_buf(&mut self.bytes)).poll(cx))?;
+        let Poll::Ready(read) = pin!(socket.read_buf(&mut self.bytes)).poll(cx) else {
+            self.lend();
+            return Poll::Pending;
+        };
+        let read = read?;
         if read == room {
             self.room = self.room.saturating_mul(4).min(MOST_ROOM);
             self.scant = false;
@@ -97,12 +113,28 @@ impl ReadBuffer {
         self.bytes.is_empty()
     }
 
-    /// Gives its memory back; to be called when it is empty.
-    pub fn release(&mut self) {
-        if self.bytes.is_empty() {
-            *self = Self::new();
+    /// Leaves its memory to others, if it is one that shares and empty. What was taken out of it may still be in use: that
+    /// is seen when it is read into again.
+    pub fn lend(&mut self) {
+        if self.shared && self.bytes.is_empty() && self.bytes.capacity() > 0 {
+            SPARE.set(std::mem::take(&mut self.bytes));
         }
     }
+
+    /// Gives its memory back, and what is lent of it; to be called when it is empty.
+    pub fn release(&mut self) {
+        if self.bytes.is_empty() {
+            *self = Self { shared: self.shared, ..Self::new() };
+            if self.shared {
+                SPARE.take();
+            }
+        }
+    }
+}
+
+thread_local! {
+    /// What buffers that share read into next. One is enough: it is taken and left within a moment.
+    static SPARE: Cell<BytesMut> = Cell::default();
 }
 
 /// What is to be written, in its order: short things copied one behind the other, long ones as they are.
@@ -359,6 +391,43 @@ mod tests {
                 assert_eq!(socket.0, b"headxxxxxxxxxheadxxxxxxxxx");
             }
         }
+    }
+
+    #[test]
+    fn buffers_that_share_read_into_the_same_memory_and_never_over_what_is_in_use() {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut buffers = [ReadBuffer::shared(), ReadBuffer::shared()];
+        let mut kept = VecDeque::new();
+        let mut dice = fastrand::Rng::with_seed(5);
+        for round in 0..200 {
+            let text = vec![dice.u8(..); dice.usize(1..20_000)];
+            let buffer = &mut buffers[dice.usize(..2)];
+            let mut socket = &text[..];
+            while !socket.is_empty() {
+                assert!(matches!(buffer.poll_fill(&mut cx, &mut socket, 0), Poll::Ready(Ok(_))));
+            }
+            let all = buffer.len();
+            kept.push_back((buffer.bytes().split_to(all).freeze(), text));
+            buffer.lend();
+            assert_eq!(buffer.bytes.capacity(), 0);
+            if dice.bool() {
+                kept.drain(..dice.usize(..=kept.len()));
+            }
+            assert!(kept.iter().all(|(bytes, text)| bytes == text), "round {round}");
+        }
+        let place = |buffer: &mut ReadBuffer| {
+            let mut socket = &b"x"[..];
+            assert!(buffer.poll_fill(&mut Context::from_waker(Waker::noop()), &mut socket, 0).is_ready());
+            let place = buffer.bytes.as_ptr().addr();
+            buffer.bytes.clear();
+            buffer.lend();
+            place
+        };
+        let [one, other] = &mut buffers;
+        kept.clear();
+        assert_eq!(place(one), place(other));
+        one.release();
+        assert_eq!(SPARE.take().capacity(), 0, "given back");
     }
 
     #[test]

@@ -99,7 +99,7 @@ where
     pub fn new(socket: S) -> Self {
         Self {
             socket,
-            read: ReadBuffer::new(),
+            read: ReadBuffer::shared(),
             lines: Lines::new(),
             write: WriteBuffer::new(),
             sending: None,
@@ -412,8 +412,9 @@ where
     }
 
     /// Says that the next request is not its first.
-    pub const fn reuse(&mut self) {
+    pub fn reuse(&mut self) {
         self.reused = true;
+        self.read.lend();
     }
 
     /// Looks whether an idle connection is of use no more: it closed, or something came that nobody asked for. The task is

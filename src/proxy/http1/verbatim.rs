@@ -2,6 +2,7 @@
 //! copied once. Most answers pass like this; one that has anything to be looked at closer is taken apart ([`Lines::fields`]).
 
 use bytes::{Buf, Bytes, BytesMut};
+use http::HeaderValue;
 
 use super::Lines;
 use super::head::{Framing, number};
@@ -13,6 +14,8 @@ pub struct Verbatim {
     pub lines: Bytes,
     /// Whether Date is among them.
     pub dated: bool,
+    /// What is added to Via, behind them.
+    pub via: Option<HeaderValue>,
 }
 
 /// What a field is to whoever passes it on.
@@ -94,7 +97,7 @@ impl Lines {
         let mut lines = std::mem::take(head);
         lines.truncate(to);
         lines.advance(first);
-        Some((Verbatim { lines: lines.freeze(), dated }, framing))
+        Some((Verbatim { lines: lines.freeze(), dated, via: None }, framing))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::policy::upstream::{
     Balance, Eject, HostPolicy, ProxyProtocol, Retry, Server, ServerAddress, TlsFiles, Upstream,
 };
 use crate::policy::{FilledEdits, UpstreamTimeouts};
-use crate::proxy::body::{Received, ResponseBody};
+use crate::proxy::body::{Ended, Guard, Guarded, Received, ResponseBody};
 use crate::proxy::conduct::Conduct;
 use crate::proxy::forward::{Forwarder, Passage};
 use crate::proxy::framing;
@@ -46,7 +46,7 @@ impl Relay {
         &self,
         connection: &ConnInfo,
         mut request: Request<Inbound>,
-    ) -> Result<Response<ResponseBody>, Rejection> {
+    ) -> Result<Response<Guarded<ResponseBody, Nobody>>, Rejection> {
         let seen = Seen::of(request.headers());
         let form = framing::admit(&mut request, &seen)?;
         // No limit claims anything: the limiter admits.
@@ -67,7 +67,7 @@ impl Relay {
             interim: connection.interim.as_ref(),
             window: connection.window.as_ref(),
             received: Received::default(),
-            verbatim: false,
+            verbatim: !connection.http2,
         };
         let forwarded = self.forwarder.forward(passage, &self.upstream, request)?.await?;
         if let Some(tunnel) = forwarded.tunnel {
@@ -76,18 +76,25 @@ impl Relay {
                 tunnel.run(task.as_ref()).await
             });
         }
-        Ok(forwarded.response)
+        Ok(forwarded.response.map(|body| Guarded::bare(body).with(forwarded.verbatim)))
     }
 }
 
-impl Handler for Relay {
-    type Body = ResponseBody;
+/// Nobody waits for the end of an answer.
+struct Nobody;
 
-    async fn handle(&self, connection: &Rc<ConnInfo>, request: Request<Inbound>) -> Response<ResponseBody> {
+impl Guard for Nobody {
+    fn on_end(self, _: Ended<'_>) {}
+}
+
+impl Handler for Relay {
+    type Body = Guarded<ResponseBody, Nobody>;
+
+    async fn handle(&self, connection: &Rc<ConnInfo>, request: Request<Inbound>) -> Response<Self::Body> {
         let asked = Asked::of(&request, Present::of(request.headers()));
         match self.answer(connection, request).await {
             Ok(response) => response,
-            Err(rejection) => rejection.respond(&asked, None, ""),
+            Err(rejection) => rejection.respond(&asked, None, "").map(Guarded::bare),
         }
     }
 }

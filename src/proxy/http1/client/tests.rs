@@ -20,6 +20,8 @@ struct Script {
     takes: Option<usize>,
     /// It takes nothing yet.
     stalls: bool,
+    /// Whoever asks it does not want its fields taken apart.
+    verbatim: bool,
 }
 
 impl AsyncRead for Script {
@@ -67,6 +69,9 @@ fn link(pieces: &[&[u8]]) -> Link {
 fn ask(link: &mut Link, method: Method) {
     let mut headers = HeaderMap::from_iter([(http::header::HOST, HeaderValue::from_static("a"))]);
     link.ask(&method, &Uri::from_static("/x?y"), &mut headers, None, true);
+    if link.socket.verbatim {
+        link.allow_verbatim();
+    }
 }
 
 fn context() -> Context<'static> {
@@ -114,9 +119,13 @@ fn word(failure: &Failure<Infallible>) -> String {
 }
 
 fn once(said: &str) -> Came {
-    let mut link = link(&[said.as_bytes()]);
-    link.socket.stays = false;
-    exchange(&mut link, Method::GET)
+    let [apart, verbatim] = [false, true].map(|verbatim| {
+        let mut link = link(&[said.as_bytes()]);
+        (link.socket.stays, link.socket.verbatim) = (false, verbatim);
+        exchange(&mut link, Method::GET)
+    });
+    assert_eq!(apart, verbatim, "whether its fields are taken apart or not");
+    apart
 }
 
 #[test]
@@ -160,6 +169,7 @@ fn a_request_is_written_as_it_is_and_an_answer_read_in_any_pieces() {
                 rest = after;
             }
             let mut link = link(&pieces);
+            link.socket.verbatim = dice.bool();
             let came = exchange(&mut link, Method::GET).expect(said).expect(said);
             assert_eq!((came.0, &*came.1, came.3), (status, body.as_bytes(), reusable), "{said:?}");
             assert_eq!(came.2.is_some(), said.contains("X-Sum"), "{said:?}");
@@ -174,6 +184,7 @@ fn one_connection_carries_many_exchanges() {
     for number in 0..20 {
         let said = format!("HTTP/1.1 200 OK\r\nN: {number}\r\nContent-Length: 3\r\n\r\n{number:03}");
         link.socket.says.push_back(said.into_bytes());
+        link.socket.verbatim = number % 3 > 0;
         let (_, body, _, reusable) = exchange(&mut link, Method::GET).expect("an answer").expect("a good one");
         assert_eq!((body, reusable), (format!("{number:03}").into_bytes(), true));
         link.reuse();
@@ -181,6 +192,36 @@ fn one_connection_carries_many_exchanges() {
     }
     link.socket.says.push_back(b"x".to_vec());
     assert!(!link.is_silent(&mut context()), "what comes unasked");
+}
+
+#[test]
+fn fields_are_taken_apart_where_that_was_not_forgone_or_they_say_something() {
+    let usual = "HTTP/1.1 200 OK\r\nServer: a\r\nContent-Length: 0\r\n\r\n";
+    for (said, method, forgone, kept) in [
+        (usual, Method::GET, true, Some("Server: a\r\n")),
+        (usual, Method::GET, false, None),
+        (usual, Method::HEAD, true, None),
+        ("HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n", Method::GET, true, None),
+        ("HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", Method::GET, true, None),
+        (
+            "HTTP/1.1 103 Early Hints\r\nA: 1\r\n\r\nHTTP/1.1 200 OK\r\nB: 2\r\n\r\n",
+            Method::GET,
+            true,
+            Some("B: 2\r\n"),
+        ),
+        ("HTTP/1.1 200 OK\r\nConnection: A\r\nA: 1\r\nContent-Length: 0\r\n\r\n", Method::GET, true, None),
+    ] {
+        let mut link = link(&[said.as_bytes()]);
+        link.socket.verbatim = forgone;
+        ask(&mut link, method);
+        let mut interim = 0;
+        let answer = link.poll_answer(&mut context(), |_, fields| interim += fields.len());
+        let Poll::Ready(Ok(head)) = answer else { panic!("a head") };
+        let lines = link.take_verbatim().map(|verbatim| verbatim.lines);
+        assert_eq!(lines.as_deref(), kept.map(str::as_bytes), "{said:?}");
+        assert_eq!(head.headers.is_empty(), kept.is_some(), "{said:?}");
+        assert_eq!(interim, usize::from(said.contains("103")), "interim answers are looked at");
+    }
 }
 
 #[test]

@@ -69,6 +69,11 @@ impl Plan {
         if let Some(verbatim) = verbatim {
             out.extend_from_slice(&verbatim.lines);
             dated = verbatim.dated;
+            if let Some(via) = &verbatim.via {
+                out.extend_from_slice(b"via: ");
+                out.extend_from_slice(via.as_bytes());
+                out.extend_from_slice(b"\r\n");
+            }
         }
         for (name, value) in &head.headers {
             if *name == CONTENT_LENGTH {
