@@ -117,7 +117,8 @@ impl ReadBuffer {
     /// is seen when it is read into again.
     pub fn lend(&mut self) {
         if self.shared && self.bytes.is_empty() && self.bytes.capacity() > 0 {
-            SPARE.set(std::mem::take(&mut self.bytes));
+            let (mine, other) = (std::mem::take(&mut self.bytes), SPARE.take());
+            SPARE.set(if other.capacity() > mine.capacity() { other } else { mine });
         }
     }
 
