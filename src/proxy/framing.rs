@@ -3,6 +3,8 @@
 //! The syntax has been checked by whoever read the request; what it means is checked here, alike for HTTP/1 and HTTP/2.
 //! After [`admit`] a request has exactly one Host and a target in origin form, whatever it came as.
 
+use std::cell::RefCell;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{EXPECT, HOST, HeaderValue, MAX_FORWARDS, SEC_WEBSOCKET_KEY, TRANSFER_ENCODING};
@@ -231,8 +233,28 @@ fn settle_host<B>(request: &mut Request<B>, seen: &Seen) -> Result<(Option<Heade
     }
 }
 
-/// [`plain_host`] of what may be a Host at all.
+/// [`plain_host`] of what may be a Host at all. Most requests name the host that the one before them named.
 fn checked_host(text: &[u8]) -> Result<Option<usize>, Malformed> {
+    LAST_HOST.with_borrow_mut(|(last, length)| {
+        if *length > 0 && last == text {
+            return Ok(Some(*length));
+        }
+        let plain = check_host(text)?;
+        if let Some(found) = plain {
+            last.clear();
+            last.extend_from_slice(text);
+            *length = found;
+        }
+        Ok(plain)
+    })
+}
+
+thread_local! {
+    /// The last plain Host, and the length of its name; 0: there was none yet.
+    static LAST_HOST: RefCell<(Vec<u8>, usize)> = const { RefCell::new((Vec::new(), 0)) };
+}
+
+fn check_host(text: &[u8]) -> Result<Option<usize>, Malformed> {
     let plain = plain_host(text);
     if plain.is_some() || is_host(text) { Ok(plain) } else { Err(Malformed::HostSyntax) }
 }

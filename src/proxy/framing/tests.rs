@@ -148,3 +148,13 @@ fn max_forwards_is_counted_for_options_and_trace_only() {
     assert_eq!(counted(Method::GET, "0"), (false, "0".to_owned()));
     assert_eq!(counted(Method::OPTIONS, "x"), (false, "x".to_owned()));
 }
+
+#[test]
+fn a_host_is_looked_at_as_closely_behind_another() {
+    let hosts = ["a.example", "", "A.example", "a.example:80", "a.example:99999", "a..b", "[::1]", "a b", "a.exampl"];
+    let mut dice = fastrand::Rng::with_seed(4);
+    for _ in 0..1000 {
+        let text = hosts[dice.usize(..hosts.len())];
+        assert_eq!(checked_host(text.as_bytes()), check_host(text.as_bytes()), "{text:?}");
+    }
+}

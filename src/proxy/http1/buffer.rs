@@ -305,7 +305,7 @@ impl WriteBuffer {
 const LEAST_ROOM: usize = 8 * 1024;
 const MOST_ROOM: usize = 66 * 1024;
 /// Pieces this short are cheaper to copy than to write as one more slice.
-const COPIED: usize = 2 * 1024;
+pub const COPIED: usize = 2 * 1024;
 /// Slices of one write.
 const SLICES: usize = 32;
 

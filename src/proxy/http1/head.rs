@@ -66,6 +66,9 @@ impl Lines {
             if self.ends.len() >= bounds.lines {
                 return Err(Malformed::TooManyFields);
             }
+            if self.ends.capacity() == 0 {
+                self.ends.reserve(USUAL_LINES);
+            }
             self.ends.push(u32::try_from(end).map_err(|_| Malformed::TooLarge)?);
         }
         self.seen = bytes.len();
@@ -91,16 +94,19 @@ impl Lines {
         line.strip_suffix(b"\r").unwrap_or(line)
     }
 
-    /// Adds the fields in the lines of `head` from the line `first` on (1 behind a start line) to `headers`.
+    /// Adds the fields in the lines of `head` from the line `first` on (1 behind a start line) to `headers`; whether one of
+    /// them is for [`Framing`].
     ///
     /// # Errors
     /// When a name or a value is malformed; lines that continue the one before (obs-fold) are.
-    pub fn fields(&mut self, head: &Bytes, first: usize, headers: &mut HeaderMap) -> Result<(), Malformed> {
+    pub fn fields(&mut self, head: &Bytes, first: usize, headers: &mut HeaderMap) -> Result<bool, Malformed> {
+        let mut framed = false;
         headers.try_reserve(self.len().saturating_sub(first)).map_err(|_| Malformed::TooManyFields)?;
         for index in first..self.len() {
             let start = self.start(index);
             let line = &head[start..self.ends[index] as usize];
-            let (name, colon) = self.names.of(index - first, line)?;
+            let (name, kind, colon) = self.names.of(index - first, line)?;
+            framed |= matches!(kind, Kind::Connection | Kind::ContentLength | Kind::TransferEncoding);
             let (mut from, mut to) = (colon + 1, line.len() - usize::from(line.ends_with(b"\r")));
             while from < to && is_blank(line[from]) {
                 from += 1;
@@ -115,7 +121,8 @@ impl Lines {
             };
             headers.try_append(name, value).map_err(|_| Malformed::TooManyFields)?;
         }
-        Ok(())
+        self.names.met = true;
+        Ok(framed)
     }
 
     fn start(&self, index: usize) -> usize {
@@ -133,6 +140,8 @@ pub(super) struct Names {
     /// As they were spelt, one behind the other.
     spelt: Vec<u8>,
     known: Vec<Known>,
+    /// A head came before this one: there may be more. The only one is not worth remembering.
+    pub(super) met: bool,
 }
 
 #[derive(Debug)]
@@ -149,14 +158,17 @@ struct Known {
 
 impl Names {
     const fn new() -> Self {
-        Self { spelt: Vec::new(), known: Vec::new() }
+        Self { spelt: Vec::new(), known: Vec::new(), met: false }
     }
 
-    /// The name that `line`, the field number `index`, begins with, and how long it is. A colon follows it.
-    fn of(&mut self, index: usize, line: &[u8]) -> Result<(HeaderName, usize), Malformed> {
+    /// The name that `line`, the field number `index`, begins with, what it is, and how long. A colon follows it.
+    fn of(&mut self, index: usize, line: &[u8]) -> Result<(HeaderName, Kind, usize), Malformed> {
         match self.known(index, line) {
-            Some((known, colon)) => Ok((known.name.clone(), colon)),
-            None => self.learn(index, line),
+            Some((known, colon)) => Ok((known.name.clone(), known.kind, colon)),
+            None => self.learn(index, line).map(|(name, colon)| {
+                let kind = Kind::of(name.as_str());
+                (name, kind, colon)
+            }),
         }
     }
 
@@ -178,26 +190,23 @@ impl Names {
     fn learn(&mut self, index: usize, line: &[u8]) -> Result<(HeaderName, usize), Malformed> {
         let colon = line.iter().position(|&byte| byte == b':').ok_or(Malformed::FieldName)?;
         let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| Malformed::FieldName)?;
-        if index <= self.known.len() && index < NAMES && colon <= NAME_BYTES {
+        if self.met && index <= self.known.len() && index < NAMES && colon <= NAME_BYTES {
             self.spelt.truncate(self.start(index));
             self.known.truncate(index);
             self.spelt.extend_from_slice(&line[..colon]);
             // At most so many names of so many bytes: it fits.
             let end = u16::try_from(self.spelt.len()).unwrap_or(u16::MAX);
             let kind = Kind::of(name.as_str());
-            self.known.push(Known { end, kind, name: name.clone(), value: None, changes: FIRST });
+            self.known.push(Known { end, kind, name: name.clone(), value: None, changes: 0 });
         }
         Ok((name, colon))
     }
 
-    /// The value `text` of the field number `index`, whose name was asked for just now, if it is known from the heads
-    /// before. The first one's are not remembered: it may be the only one.
+    /// The value `text` of the field number `index`, whose name was asked for just now, if it is one that seldom
+    /// changes.
     fn value(&mut self, index: usize, text: &[u8]) -> Option<HeaderValue> {
         let known = self.known.get_mut(index)?;
         if known.changes > CHANGES {
-            if known.changes == FIRST {
-                known.changes = 0;
-            }
             return None;
         }
         match &known.value {
@@ -217,6 +226,8 @@ impl Names {
     }
 }
 
+/// Lines of most heads.
+const USUAL_LINES: usize = 16;
 /// Names that are remembered, and how long each may be.
 const NAMES: usize = 32;
 const NAME_BYTES: usize = 40;
@@ -224,8 +235,6 @@ const NAME_BYTES: usize = 40;
 const VALUE_BYTES: usize = 128;
 /// Changes of a value after which it is remembered no more.
 const CHANGES: u8 = 8;
-/// [`Known::changes`] of a field that came only once so far.
-const FIRST: u8 = u8::MAX;
 
 const fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
@@ -376,6 +385,7 @@ mod tests {
             let got: Vec<_> = headers.values().map(|value| value.to_str().expect("text").to_owned()).collect();
             assert_eq!(got, values, "round {round}");
             let inside = |value: &HeaderValue| head.as_ptr_range().contains(&value.as_bytes().as_ptr());
+            assert_eq!(lines.names.known.is_empty(), round == 0, "the first may be the only one");
             assert!(round < 1 || !inside(&headers["b"]), "round {round}: it is the copy");
             assert!(lines.names.known.iter().all(|known| known.value.as_ref().is_none_or(|value| !inside(value))));
         }

@@ -94,6 +94,7 @@ impl Lines {
             head.copy_within(from..until, to);
             to += until - from;
         }
+        self.names.met = true;
         let mut lines = std::mem::take(head);
         lines.truncate(to);
         lines.advance(first);

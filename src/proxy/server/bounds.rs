@@ -1,6 +1,7 @@
 //! How many connections are open, in all and per address.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -73,11 +74,12 @@ impl Place {
         let share = if address.is_loopback() { usize::MAX } else { left.max(SHARE_LEAST) };
         let address = network(address, settings.ipv6_prefix);
         let mut by_address = self.shared.bounds.by_address.lock();
-        let open = by_address.get(&address).copied().unwrap_or(0);
-        if open >= most.min(share) {
-            return Err(Full::Address);
+        match by_address.entry(address) {
+            Entry::Occupied(open) if *open.get() >= most.min(share) => return Err(Full::Address),
+            Entry::Occupied(mut open) => *open.get_mut() += 1,
+            Entry::Vacant(_) if most.min(share) == 0 => return Err(Full::Address),
+            Entry::Vacant(none) => _ = none.insert(1),
         }
-        by_address.insert(address, open + 1);
         self.address = Some(address);
         Ok(())
     }
@@ -88,10 +90,10 @@ impl Drop for Place {
         self.shared.bounds.open.fetch_sub(1, Ordering::Relaxed);
         if let Some(address) = self.address {
             let mut by_address = self.shared.bounds.by_address.lock();
-            if let Some(open) = by_address.get_mut(&address) {
-                *open -= 1;
-                if *open == 0 {
-                    by_address.remove(&address);
+            if let Entry::Occupied(mut open) = by_address.entry(address) {
+                *open.get_mut() -= 1;
+                if *open.get() == 0 {
+                    open.remove();
                 }
             }
         }

@@ -282,14 +282,11 @@ impl Stamp {
     fn rfc3339(&self, into: &mut Vec<u8>, micros: u64) {
         self.turn(micros / 1_000_000);
         into.extend_from_slice(self.rfc3339.borrow().as_bytes());
+        // A seventh digit keeps the zeros in front of the others.
+        let mut digits = itoa::Buffer::new();
+        let behind = digits.format(1_000_000 + micros % 1_000_000).as_bytes().last_chunk::<6>();
         into.push(b'.');
-        let mut digits = [b'0'; 6];
-        let mut rest = micros % 1_000_000;
-        for digit in digits.iter_mut().rev() {
-            *digit += u8::try_from(rest % 10).unwrap_or_default();
-            rest /= 10;
-        }
-        into.extend_from_slice(&digits);
+        into.extend_from_slice(behind.expect("seven digits"));
         into.push(b'Z');
     }
 

@@ -8,6 +8,7 @@ use http::{HeaderMap, StatusCode, Version, response};
 
 use crate::clock::unix_seconds;
 use crate::proxy::headers::tokens;
+use crate::proxy::http1::buffer::COPIED;
 use crate::proxy::http1::chunked::{CHUNK_END, write_end, write_size};
 use crate::proxy::http1::{Verbatim, WriteBuffer};
 
@@ -57,7 +58,9 @@ impl Plan {
         asked: Asked,
     ) -> Self {
         let status = head.status;
-        out.reserve(HEAD_ROOM);
+        // A small body follows in the same buffer.
+        let copied = exact.and_then(|length| usize::try_from(length).ok()).filter(|length| *length <= COPIED);
+        out.reserve(HEAD_ROOM + copied.unwrap_or(0));
         out.extend_from_slice(if asked.version == Version::HTTP_10 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
         if status == StatusCode::OK && head.extensions.is_empty() {
             out.extend_from_slice(b"200 OK\r\n");

@@ -152,8 +152,8 @@ impl Reader {
         parts.headers = std::mem::take(&mut self.spare);
         // Room for what the gateway adds, so that the map does not grow.
         parts.headers.try_reserve(self.lines.len() - 1 + ROOM).map_err(|_| BadHead::TooLarge)?;
-        self.lines.fields(head, 1, &mut parts.headers).map_err(BadHead::of)?;
-        framed(parts)
+        let says = self.lines.fields(head, 1, &mut parts.headers).map_err(BadHead::of)?;
+        framed(parts, says)
     }
 
     /// Looks at a first line as far as it has come: what can become no request is refused at once, and for the same reason
@@ -184,9 +184,9 @@ impl Reader {
     }
 }
 
-/// What the fields say of the body and the connection.
-fn framed(mut parts: request::Parts) -> Result<Head, BadHead> {
-    let framing = match Framing::of(&parts.headers) {
+/// What the fields say of the body and the connection; nothing, unless one `says` something.
+fn framed(mut parts: request::Parts, says: bool) -> Result<Head, BadHead> {
+    let framing = match if says { Framing::of(&parts.headers) } else { Ok(Framing::default()) } {
         Ok(framing) => framing,
         // Refused with its own words by whoever answers; nothing behind it is read.
         Err(Malformed::TransferEncoding) => {
