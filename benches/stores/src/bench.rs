@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tollgate::limit::{Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, WhenDown};
 
@@ -92,4 +92,35 @@ pub fn leased(amount: u64, burst: u64) -> Arc<Limit> {
 /// The key of this turn: one for all, or one of many.
 pub fn key(per_user: bool, task: usize, turn: usize) -> String {
     if per_user { format!("user:{}", (task * 131 + turn) % USERS) } else { "hot".to_owned() }
+}
+
+/// How long each process of the over-grant test asks.
+pub const OVER_GRANT: Duration = Duration::from_secs(3);
+
+/// The system's clock, in seconds.
+pub fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// So many processes of the over-grant test at once: granted, gave up, calls and decisions of all, and the seconds from the
+/// first question to the last.
+pub fn together(url: &str, name: &str, processes: usize) -> ([f64; 4], f64) {
+    let program = std::env::current_exe().expect("this program");
+    let start = |_| {
+        let mut command = std::process::Command::new(&program);
+        command.args(["one-gateway", url, name]).stdout(std::process::Stdio::piped());
+        command.spawn().expect("it starts")
+    };
+    let children: Vec<_> = (0..processes).map(start).collect();
+    let (mut sums, mut first, mut last) = ([0.0; 4], f64::INFINITY, 0.0_f64);
+    for child in children {
+        let output = child.wait_with_output().expect("it ends");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let numbers: Vec<f64> = text.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+        for (sum, number) in sums.iter_mut().zip(&numbers) {
+            *sum += number;
+        }
+        (first, last) = (first.min(numbers[4]), last.max(numbers[5]));
+    }
+    (sums, last - first)
 }

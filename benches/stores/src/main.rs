@@ -17,6 +17,9 @@ fn main() {
     let wanted = std::env::args().nth(1).unwrap_or_default();
     if let (Some(url), "one-gateway") = (std::env::args().nth(2), wanted.as_str()) {
         // One of several processes of the over-grant test.
+        if url.starts_with("postgres") {
+            return sql_ways::one_gateway(&url);
+        }
         return redis_ways::one_gateway(&url, &std::env::args().nth(3).unwrap_or_default());
     }
     if wanted == "count" {
@@ -31,7 +34,11 @@ fn main() {
         redis_ways::compare(only, &std::env::args().nth(3).unwrap_or_default());
     }
     if all || wanted == "over-grant" {
-        redis_ways::over_grant(&std::env::args().nth(2).unwrap_or_default());
+        let way = std::env::args().nth(2).unwrap_or_default();
+        redis_ways::over_grant(&way);
+        if way.is_empty() || way == "Tollgate" {
+            sql_ways::over_grant();
+        }
     }
     if all || wanted == "postgres" {
         sql_ways::compare(&std::env::args().nth(2).unwrap_or_default());

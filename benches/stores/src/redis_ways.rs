@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Client, RedisResult, Script};
@@ -11,7 +11,7 @@ use tollgate::limit::{Claim, Limit, Micros};
 use tollgate::store::redis::{Address, RedisOptions};
 use tollgate::store::{RemoteStore, Store};
 
-use crate::bench::{SPAN, Tally, closed_loop, key, leased, limit, three};
+use crate::bench::{OVER_GRANT, SPAN, Tally, closed_loop, key, leased, limit, now, three, together};
 use crate::servers::Redis;
 
 /// The three classic ways, and ours.
@@ -69,10 +69,6 @@ for i, key in ipairs(KEYS) do
   redis.call('EXPIRE', key, 3600)
 end
 return allowed";
-
-fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
-}
 
 /// What a task needs for its way.
 #[derive(Clone)]
@@ -366,40 +362,21 @@ pub fn compare(only: Option<usize>, way: &str) {
     }
 }
 
-const OVER_GRANT: Duration = Duration::from_secs(3);
-
 /// Burst 10, 10 a second, 64 tasks a process, three seconds, one key: at most 40, and what comes back while the processes
 /// start one after the other. A bucket that is leased must be larger: burst 100, 100 a second, at most 400 and that.
 pub fn over_grant(way: &str) {
     let server = Redis::start();
     println!(
-        "\n## Over-grant: burst 10, 10/s, 64 tasks a process, 3 s, one key; at most 40 may be granted, and what comes back while processes start apart (leased: ten times all of it)\n"
+        "\n## Over-grant, Redis: burst 10, 10/s, 64 tasks a process, 3 s, one key; at most 40 may be granted, and what comes back while processes start apart (leased: ten times all of it)\n"
     );
     println!(
         "| way | processes | granted | at most | refused by conflict alone | redis_calls/req |\n|---|---|---|---|---|---|"
     );
     for (way, name) in WAYS.into_iter().filter(|(_, name)| way.is_empty() || way == *name) {
         for processes in [1, 2, 3, 4] {
-            let program = std::env::current_exe().expect("this program");
-            let start = |_| {
-                let mut command = std::process::Command::new(&program);
-                command.args(["one-gateway", &server.url(), name]).stdout(std::process::Stdio::piped());
-                command.spawn().expect("it starts")
-            };
-            let children: Vec<_> = (0..processes).map(start).collect();
-            let (mut sums, mut first, mut last) = ([0.0; 4], f64::INFINITY, 0.0_f64);
-            for child in children {
-                let output = child.wait_with_output().expect("it ends");
-                let text = String::from_utf8_lossy(&output.stdout).into_owned();
-                let numbers: Vec<f64> = text.split_whitespace().map(|word| word.parse().expect("a number")).collect();
-                for (sum, number) in sums.iter_mut().zip(&numbers) {
-                    *sum += number;
-                }
-                (first, last) = (first.min(numbers[4]), last.max(numbers[5]));
-            }
-            let [granted, gave_up, calls, decisions] = sums;
+            let ([granted, gave_up, calls, decisions], span) = together(&server.url(), name, processes);
             let rate = if way == Way::Leased { 100.0 } else { 10.0 };
-            let most = (rate + rate * (last - first)).floor();
+            let most = (rate + rate * span).floor();
             println!(
                 "| {name} | {processes} | {granted:.0} | {most:.0} | {gave_up:.0} of {decisions:.0} | {:.6} |",
                 calls / decisions

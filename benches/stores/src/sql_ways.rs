@@ -11,7 +11,7 @@ use tollgate::store::Store;
 use tollgate::store::postgres::{PostgresOptions, schema_sql};
 use tollgate::store::tls::Tls;
 
-use crate::bench::{SPAN, Tally, closed_loop, key, leased, limit};
+use crate::bench::{OVER_GRANT, SPAN, Tally, closed_loop, key, leased, limit, now, together};
 use crate::servers::Postgres;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -170,8 +170,8 @@ async fn run(url: &str, way: Way, logged: bool, per_user: bool, tally: &Arc<Tall
     .await
 }
 
-async fn ours(url: &str, lease: bool, per_user: bool, tally: &Arc<Tally>) -> f64 {
-    let options = PostgresOptions {
+fn options(url: &str) -> PostgresOptions {
+    PostgresOptions {
         url: url.to_owned(),
         answer_within: Micros::from_secs(2),
         key_secret: b"a benchmark's secret".to_vec(),
@@ -182,8 +182,53 @@ async fn ours(url: &str, lease: bool, per_user: bool, tally: &Arc<Tally>) -> f64
         synchronous_commit: false,
         tls: Tls::default(),
         long_quotas: false,
-    };
-    let store = Arc::new(options.start().expect("a thread"));
+    }
+}
+
+/// As [`crate::redis_ways::over_grant`], ours alone.
+pub fn over_grant() {
+    if !Postgres::available() {
+        return;
+    }
+    println!("\n## Over-grant, PostgreSQL: burst 10, 10/s, 64 tasks a process, 3 s, one key\n");
+    println!("| processes | granted | at most | calls/req |\n|---|---|---|---|");
+    for processes in [1, 2, 3, 4] {
+        let server = Postgres::start_with(&["max_connections=200"]);
+        let ([granted, _, calls, decisions], span) = together(&server.url(), "Tollgate", processes);
+        let most = (10.0 + 10.0 * span).floor();
+        println!("| {processes} | {granted:.0} | {most:.0} | {:.6} |", calls / decisions);
+        assert!(granted <= most, "ours over-granted");
+    }
+}
+
+/// One process of the over-grant test: prints granted, gave up, calls, decisions, from when and to when it asked.
+pub fn one_gateway(url: &str) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let store = Arc::new(options(url).start().expect("a thread"));
+        assert!(store.ready(Duration::from_secs(10)).await, "connected");
+        let (limit, tally, began) = (limit(10, 10), Arc::new(Tally::default()), now());
+        closed_loop(TASKS, OVER_GRANT, &tally, |_, end| {
+            let (store, limit, tally) = (store.clone(), limit.clone(), tally.clone());
+            async move {
+                let claim = [Claim { limit: &limit, key: b"hot", cost: 1, enforced: true }];
+                while Instant::now() < end {
+                    let granted = store.draw(&claim).await.is_ok_and(|draw| draw.granted);
+                    Tally::count(&tally.granted, u64::from(granted));
+                    Tally::count(&tally.decisions, 1);
+                    tokio::task::yield_now().await;
+                }
+            }
+        })
+        .await;
+        let (granted, decisions) = (Tally::read(&tally.granted), Tally::read(&tally.decisions));
+        let calls = store.counters().calls.load(Ordering::Relaxed);
+        println!("{granted} 0 {calls} {decisions} {began} {}", now());
+    });
+}
+
+async fn ours(url: &str, lease: bool, per_user: bool, tally: &Arc<Tally>) -> f64 {
+    let store = Arc::new(options(url).start().expect("a thread"));
     assert!(store.ready(Duration::from_secs(5)).await, "connected");
     let limit = if lease { leased(RATE, RATE) } else { limit(RATE, RATE) };
     let nanos = closed_loop(TASKS, SPAN, tally, |task, end| {

@@ -320,7 +320,7 @@ impl Link for RedisLink {
             // Nothing was done.
             self.shared.counters.calls.fetch_add(1, Ordering::Relaxed);
             let arguments = [self.arguments(connection, batch, Some(now))];
-            reply = run(connection, script, source, batch, &arguments).await?;
+            reply = Box::pin(run(connection, script, source, batch, &arguments)).await?;
             if asks_for_more(&reply).is_some() {
                 let told = format!("a bucket's window is more than {FAR} windows from the server's time");
                 return Err(Trouble::Refused(told));
@@ -422,7 +422,9 @@ async fn run(
     let reply = match command("EVALSHA", script.get_hash(), batch, arguments).query_async(&mut wire).await {
         // Nothing ran: sending it once more, with its source, is safe. Restarts and promotions empty the cache.
         Err(error) if is_unknown_script(&error) => {
-            command("EVAL", source, batch, arguments).query_async::<Vec<u8>>(&mut wire).await
+            // (Boxed, as is what is rare below: every request that is alone carries this future along.)
+            let command = command("EVAL", source, batch, arguments);
+            Box::pin(async move { command.query_async::<Vec<u8>>(&mut wire).await }).await
         }
         reply => reply,
     };
@@ -442,8 +444,10 @@ fn asks_for_more(reply: &[u8]) -> Option<Timestamp> {
 }
 
 fn command(verb: &str, script: &str, batch: &Batch, arguments: &[Vec<u8>]) -> Cmd {
-    let mut command = redis::cmd(verb);
-    command.arg(script).arg(batch.buckets.len());
+    let bytes =
+        verb.len() + script.len() + 8 + batch.buckets.len() * KEY + arguments.iter().map(Vec::len).sum::<usize>();
+    let mut command = Cmd::with_capacity(3 + batch.buckets.len() + arguments.len(), bytes);
+    command.arg(verb).arg(script).arg(batch.buckets.len());
     for (name, _) in &batch.buckets {
         command.arg(key(name).as_slice());
     }
@@ -453,8 +457,11 @@ fn command(verb: &str, script: &str, batch: &Batch, arguments: &[Vec<u8>]) -> Cm
     command
 }
 
+/// A key's length.
+const KEY: usize = 40;
+
 /// `tollgate:{tag}:name`; the tag in braces decides the cluster slot. Base64 for URLs has no brace in it.
-fn key(name: &Name) -> [u8; 40] {
+fn key(name: &Name) -> [u8; KEY] {
     let mut key = *b"tollgate:{......}:......................";
     let written = URL_SAFE_NO_PAD.encode_slice(name.tag.to_be_bytes(), &mut key[10..16]);
     debug_assert_eq!(written, Ok(6), "four bytes are six letters");
