@@ -15,18 +15,8 @@ struct Places {
     wrong: Mutex<Vec<String>>,
 }
 
-impl Link for Arc<Places> {
-    type Connection = ();
-
-    async fn connect(&self) -> Result<(), String> {
-        Ok(())
-    }
-
-    async fn call(&self, (): &(), batch: &Batch) -> Result<Answer, Trouble> {
-        // Others come and go meanwhile.
-        for _ in 0..8 {
-            tokio::task::yield_now().await;
-        }
+impl Places {
+    fn decide(&self, batch: &Batch) {
         let mut held = self.held.lock();
         for (bucket, adjust) in &batch.corrections {
             let count = held.entry(batch.buckets[*bucket as usize].0.hash).or_default();
@@ -48,7 +38,22 @@ impl Link for Arc<Places> {
                     u64::from(group.count) * part.cost;
             }
         }
-        drop(held);
+    }
+}
+
+impl Link for Arc<Places> {
+    type Connection = ();
+
+    async fn connect(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn call(&self, (): &(), batch: &Batch) -> Result<Answer, Trouble> {
+        // Others come and go meanwhile.
+        for _ in 0..8 {
+            tokio::task::yield_now().await;
+        }
+        self.decide(batch);
         Made { answers: true }.call(&(), batch).await
     }
 
