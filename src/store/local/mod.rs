@@ -154,16 +154,14 @@ impl LocalStore {
         let mut granted = true;
         for Claim { limit, key, cost, enforced } in claims {
             let view = self.tables[limit.index].view(self.seed.tag(key), *cost, now)?;
-            granted &= !enforced || view.standing.verdict.is_allow();
+            granted &= !enforced || view.verdict.is_allow();
             views.push(view);
         }
         if granted {
             return None;
         }
-        for (claim, view) in claims.iter().zip(&views) {
-            self.tables[claim.limit.index].count(view);
-        }
-        Some(Draw { granted, standings: views.iter().map(|view| view.standing).collect() })
+        let refuse = |(claim, view): (&Claim<'_>, &View)| self.tables[claim.limit.index].refuse(view);
+        Some(Draw { granted, standings: claims.iter().zip(&views).map(refuse).collect::<Option<_>>()? })
     }
 
     /// Corrects earlier grants, at `now`.

@@ -148,43 +148,53 @@ impl PackedTable {
         beyond.peek(tag).map(|seen| (beyond, seen))
     }
 
-    /// How a bucket stands and what it would answer, read without a lock: if that is a refusal, it is one. `None`: it has moved,
-    /// or may do so.
+    /// What a bucket would answer, read without a lock: if that is a refusal, it is one. `None`: it has moved, or may do so.
     pub(crate) fn view(&self, tag: u64, cost: u64, now: Timestamp) -> Option<View> {
+        let start = self.start(self.line(tag))?;
+        let ticks = self.packed.ticks(now);
+        let (word, known) = self.peek(tag).map_or((start, false), |(_, seen)| (seen.arrival(), true));
+        let verdict = Verdict::from(&self.judge(word, cost, ticks));
+        Some(View { word, ticks, known, verdict })
+    }
+
+    /// What a key that is not there would inherit at least, read without a lock and before its tag is looked for: at some
+    /// moment between, it was not there and this no less. `None`: it has moved, or may do so.
+    fn start(&self, line: usize) -> Option<u64> {
         // A set that was never touched is not marked as moved before somebody comes who locks it.
         if self.closing.load(Ordering::SeqCst) {
             return None;
         }
-        let line = self.line(tag);
-        // Before the tags: at some moment between, the key was not there and the floor no lower.
+        let least = self.sets.of_line(line).least()?;
         let floor = self.floors.as_ref().map(|floors| floors[line / LINES].load(Ordering::Acquire));
-        let (word, known) = match self.peek(tag) {
-            Some((_, seen)) => (seen.arrival(), true),
-            None => {
-                let least = self.sets.of_line(line).least()?;
-                (floor.unwrap_or(least).max(self.birth.load(Ordering::Relaxed)), false)
-            }
-        };
-        let ticks = self.packed.ticks(now);
-        let judged = self.judge(word, cost, ticks);
-        Some(View {
-            standing: Standing::new(Verdict::from(&judged), self.packed.report(word, ticks)),
-            inherits: !known && judged.is_err() && word > ticks,
-        })
+        Some(floor.unwrap_or(least).max(self.birth.load(Ordering::Relaxed)))
     }
 
-    /// Counts a refusal by what [`PackedTable::view`] showed.
-    pub(crate) fn count(&self, refused: &View) {
-        if refused.inherits {
+    /// How it stood when it was looked at, the request being refused; counted, if that was for a debt it would have inherited.
+    pub(crate) fn refuse(&self, view: &View) -> Standing {
+        if !view.known && !view.verdict.is_allow() && view.word > view.ticks {
             self.inherited_refusals.fetch_add(1, Ordering::Relaxed);
         }
+        Standing::new(view.verdict, self.packed.report(view.word, view.ticks))
+    }
+
+    /// The refusal, if it is one and can be told without a lock.
+    #[inline]
+    fn refused(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
+        // Whoever is known and cannot pay was refused before, unless an upstream's health counts.
+        if self.packed.is_plain()
+            && self.packed.price(cost).is_some()
+            && self.start(self.line(tag))? <= self.packed.ticks(now)
+        {
+            return None;
+        }
+        let view = self.view(tag, cost, now).filter(|view| !view.verdict.is_allow())?;
+        Some(self.refuse(&view))
     }
 
     /// Draws from one bucket; `None`: it has moved.
     pub(crate) fn draw(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
-        if let Some(view) = self.view(tag, cost, now).filter(|view| !view.standing.verdict.is_allow()) {
-            self.count(&view);
-            return Some(view.standing);
+        if let Some(standing) = self.refused(tag, cost, now) {
+            return Some(standing);
         }
         let mut slot = self.lock(tag, now)?;
         let verdict = slot.judge(cost);
@@ -291,7 +301,8 @@ pub(crate) fn span(index: usize, places: usize) -> (u64, u64) {
 /// A bucket as it was seen without a lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
-    pub(crate) standing: Standing,
-    /// Whether it is refused for a debt that it would have to inherit.
-    inherits: bool,
+    pub(crate) verdict: Verdict,
+    word: u64,
+    ticks: u64,
+    known: bool,
 }

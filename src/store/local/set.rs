@@ -18,8 +18,8 @@
 //! nobody. (The tenant before may read what the newcomer inherits: it is being forgotten, and would inherit no less.)
 //!
 //! *Reading as a newcomer.* Who is not there would inherit the least debt of all eight slots, or the set's floor. Debts of which
-//! none shrinks, and floors, only grow: the least that was read is no more than what would have to be inherited
-//! ([`Set::least`]). Where arrival times may shrink the floor counts, and is read before the tags.
+//! none shrinks, and floors, only grow: the least that was read is no more than what would have to be inherited afterwards
+//! ([`Set::least`]). Both are read before the tags: whoever is then not found was not there at some moment since.
 //!
 //! *Granting in one step.* Where arrival times only grow, [`Line::advance`] exchanges the word that was read, unlocked,
 //! for the next. No newcomer can have come in between: it would have left more than was read, for it inherits and adds.
@@ -127,8 +127,7 @@ impl<'t, W: LockWord> Line<'t, W> {
         let slot = find(self.0, tag)?;
         let word = self.0[HERE + slot].load(Ordering::Acquire);
         let same = self.0[slot].load(Ordering::Relaxed) == tag;
-        let seen = Seen { slot, word };
-        (same && !seen.is_moved()).then_some(seen)
+        (same && word != MOVED).then_some(Seen { slot, word })
     }
 
     /// As [`Line::peek`], without a branch before the line is here: what follows does not depend on a guess that may turn
@@ -218,15 +217,12 @@ impl<'t, W: LockWord> Set<'t, W> {
 
     /// The smallest arrival time, read without a lock; `None`: it has moved.
     pub(crate) fn least(&self) -> Option<u64> {
-        let mut least = MOVED;
-        for slot in 0..SLOTS {
-            let word = arrival_of(self.lines, slot).load(Ordering::Acquire);
-            if word == MOVED {
-                return None;
-            }
-            least = least.min(word & ARRIVAL);
-        }
-        Some(least)
+        let word = |slot: usize| arrival_of(self.lines, slot).load(Ordering::Acquire);
+        let others = [0, 2, 3, 4, 5, 6, 7].into_iter().map(|slot| word(slot) & ARRIVAL);
+        let least = others.fold(ARRIVAL, u64::min);
+        // The first that is marked as moved, and read last: if it is not, none of the others was.
+        let first = word(1);
+        (first != MOVED).then(|| least.min(first & ARRIVAL))
     }
 
     /// Whether nothing was ever written here: read without the lock, slot 0 before the others because its word tells of a
@@ -360,6 +356,7 @@ impl<W: LockWord> Locked<'_, W> {
 
     /// Sends later readers and writers to the successor. Every slot is held, or has never been written.
     pub(crate) fn mark_moved(&mut self) {
+        // In this order: see `Set::least`.
         for slot in 1..SLOTS {
             debug_assert!(self.held & bit(slot) != 0 || self.arrival(slot) == 0, "nobody draws from what moves");
             arrival_of(self.lines, slot).store(MOVED, Ordering::Release);

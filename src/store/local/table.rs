@@ -160,7 +160,7 @@ impl Table {
         }
     }
 
-    /// How a bucket stands, read without a lock, see [`PackedTable::view`]; `None`: that takes a lock.
+    /// What a bucket would answer, read without a lock, see [`PackedTable::view`]; `None`: that takes one.
     pub(crate) fn view(&self, tag: u64, cost: u64, now: Timestamp) -> Option<View> {
         match &self.form {
             Form::Packed(packed) => packed.view(tag, cost, now),
@@ -168,10 +168,11 @@ impl Table {
         }
     }
 
-    /// Counts a refusal by what [`Table::view`] showed.
-    pub(crate) fn count(&self, refused: &View) {
-        if let Form::Packed(packed) = &self.form {
-            packed.count(refused);
+    /// How a bucket stands in a request that is refused by what [`Table::view`] showed.
+    pub(crate) fn refuse(&self, view: &View) -> Option<Standing> {
+        match &self.form {
+            Form::Packed(packed) => Some(packed.refuse(view)),
+            Form::Wide(_) => None,
         }
     }
 

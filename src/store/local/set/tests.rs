@@ -233,9 +233,9 @@ fn a_newcomer_that_looks_without_the_lock_sees_no_more_debt_than_it_would_inheri
         explore(move || {
             let words = start();
             let other = Arc::clone(&words);
-            let reader = loom::thread::spawn(move || match look(&other, 9) {
-                Some((_, seen)) => Some(seen.arrival()),
-                None => set(&other, 9).least(),
+            let reader = loom::thread::spawn(move || {
+                let least = set(&other, 9).least();
+                look(&other, 9).map_or(least, |(_, seen)| Some(seen.arrival()))
             });
             // 1 moves on to 2; 9 comes itself, in the place of one that owes 2.
             draw(&words, 1);
