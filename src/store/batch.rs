@@ -23,6 +23,7 @@ mod outages;
 mod shared;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -140,6 +141,8 @@ pub(crate) struct Answer {
     pub(crate) granted: Vec<u32>,
     /// How many units were leased to each wish.
     pub(crate) leased: Vec<u64>,
+    /// Buckets that cannot be read: whatever needs one of them fails, and nothing was drawn for it.
+    pub(crate) unreadable: Vec<u32>,
 }
 
 /// Why a call brought no answer.
@@ -190,6 +193,11 @@ pub(crate) trait Link: 'static {
 
     /// Whether the next call may leave before those who wait for the last are told its answer.
     fn overlaps(&self) -> bool {
+        false
+    }
+
+    /// Whether a request may be in a call beside another one; nothing that holds places may.
+    fn goes_beside(&self, _wants: &Wants) -> bool {
         false
     }
 

@@ -183,6 +183,12 @@ impl Leases {
         self.counters.out.store(live.held.iter().map(|held| held.leases()).sum(), Ordering::Relaxed);
     }
 
+    /// Whether there is something to be told to the store.
+    pub(crate) fn has_errands(&self) -> bool {
+        self.sweep();
+        !self.errands.lock().is_empty()
+    }
+
     /// What is to be told to the store, at most so many errands.
     pub(crate) fn errands(&self, most: usize) -> Vec<Errand> {
         self.sweep();

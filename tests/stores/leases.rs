@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use tollgate::clock::Clock;
 use tollgate::limit::lease::{LEASES_MOST, Leased, Terms, Wish};
-use tollgate::limit::{Algorithm, Change, Claim, Limit, Micros, Timestamp, TokenBucket};
+use tollgate::limit::{Algorithm, Change, Claim, Limit, Micros, Settlement, Timestamp, TokenBucket};
+use tollgate::store::postgres::PostgresOptions;
 use tollgate::store::redis::{Address, RedisOptions};
 use tollgate::store::{RemoteStore, Store};
 
@@ -316,6 +317,66 @@ async fn leases_under_changing_numbers_grant_no_more_than_the_largest() {
         }
     }
     assert!(leases > 200, "{leases}");
+}
+
+/// The same through the gateway's own rows in PostgreSQL: three gateways, each of which goes over to other numbers now and
+/// then, with leases out under the old ones.
+#[tokio::test]
+async fn leases_in_postgres_under_changing_numbers_grant_no_more_than_the_largest() {
+    if !Postgres::available() {
+        return;
+    }
+    let server = Postgres::start_with(&["fsync=off"]);
+    let (mut leases, mut from_leases) = (0, 0);
+    for seed in 0..3 {
+        server.psql("postgres", "DROP TABLE IF EXISTS tollgate_buckets");
+        let clock = Clock::manual(Timestamp::from_micros(START));
+        let mut stores = Vec::new();
+        for _ in 0..3 {
+            let same = |options: &mut PostgresOptions| {
+                (options.clock, options.pinned) = (clock.clone(), Some(clock.clone()));
+            };
+            stores.push(postgres_faults::connect_with(&server.url(), same).await);
+        }
+        let mut random = fastrand::Rng::with_seed(seed);
+        let limits = [(100, 300), (60, 200), (130, 1_000)].map(|(amount, burst)| leased("l", 0, amount, burst));
+        let (rate, brim) = (130, 1_000_000_000_u64);
+        // In millionths of a unit.
+        let (mut held, mut granted) = (brim, 0);
+        let mut numbers = [0, 1, 2];
+        for step in 0..60 {
+            let span = match random.u8(..6) {
+                0 => random.u64(..3_000_000),
+                1..4 => random.u64(..100_000),
+                _ => 0,
+            };
+            clock.advance(Micros(span));
+            held = (held + span * rate).min(brim);
+            let gateway = random.usize(..3);
+            if random.u8(..4) == 0 {
+                numbers[gateway] = random.usize(..3);
+            }
+            let (store, limit) = (&stores[gateway], &limits[numbers[gateway]]);
+            for _ in 0..random.u8(10..50) {
+                if !draw(store, limit, b"k").await.unwrap() {
+                    break;
+                }
+                assert!(held >= 1_000_000, "SEED={seed} step {step}: one more than there is");
+                (held, granted) = (held - 1_000_000, granted + 1);
+            }
+            if granted > 0 && random.u8(..5) == 0 {
+                let units = random.u64(1..=granted.min(20));
+                (held, granted) = ((held + units * 1_000_000).min(brim), granted - units);
+                store.settle(&[Settlement { limit, key: b"k", change: Change::Refund { units } }]);
+            }
+        }
+        for store in &stores {
+            let counters = store.lease_counters().unwrap();
+            leases += counters.leases.load(Ordering::Relaxed);
+            from_leases += counters.grants.load(Ordering::Relaxed);
+        }
+    }
+    assert!(leases > 20 && from_leases > 50, "{leases} leases, {from_leases} granted from them");
 }
 
 /// Two stores that lease, and one that was not told of leases yet: its configuration is the older one.

@@ -1,12 +1,13 @@
 //! Rows of PostgreSQL that somebody else wrote: a limit of another algorithm under the same name, a later gateway.
 
-use tollgate::limit::{Change, Claim, Kind, Limit, Micros, Settlement};
+use tollgate::clock::Clock;
+use tollgate::limit::{Change, Claim, Kind, Limit, Micros, Settlement, Timestamp};
 use tollgate::store::{Store, StoreError};
 
 use crate::faults::draw;
 use crate::limits::{bucket, limit, terms};
-use crate::postgres_faults::connect;
-use crate::servers::Postgres;
+use crate::postgres_faults::{connect, connect_with};
+use crate::servers::{Postgres, wait_until};
 
 const HOUR: Micros = Micros::from_secs(3600);
 /// Turns every plain row of a token bucket into one of which three units are leased for a long time.
@@ -70,6 +71,16 @@ async fn a_row_of_an_unknown_kind_is_refused_and_never_reset() {
         "kind = 9, more = ARRAY[1, 2]",
         "kind = 9, more = ARRAY[1, NULL]",
         "kind = 3, a = -1",
+        "level = NULL",
+        "at = NULL",
+        "price = NULL",
+        "taken = NULL",
+        "a = NULL",
+        "c = NULL",
+        "more = ARRAY[NULL]::bigint[]",
+        "kind = 3, level = NULL",
+        "kind = 3, d = NULL",
+        "kind = 3, more = ARRAY[NULL]::bigint[]",
     ];
     for row in rows {
         let store = connect(&server.url()).await;
@@ -79,9 +90,98 @@ async fn a_row_of_an_unknown_kind_is_refused_and_never_reset() {
         let before = server.psql("postgres", ROWS);
         store.forget_bounds();
         let limit = if row.starts_with("kind = 3") { &window } else { &one };
-        let drawn = draw(&store, limit, b"k").await;
-        assert!(matches!(drawn, Err(StoreError::Corrupt(_))), "{row}: {drawn:?}");
+        // By the function for one limit, and by that for several.
+        let claims = [&one, &window].map(|limit| Claim { limit, key: b"k", cost: 1, enforced: true });
+        let claims = if row.starts_with("kind = 3") { [claims[1], claims[0]] } else { claims };
+        for drawn in [draw(&store, limit, b"k").await, store.draw(&claims).await.map(|draw| draw.granted)] {
+            assert!(matches!(drawn, Err(StoreError::Corrupt(_))), "{row}: {drawn:?}");
+        }
         assert_eq!(server.psql("postgres", ROWS), before, "{row}");
         server.psql("postgres", "TRUNCATE tollgate_buckets");
     }
+}
+
+/// Requests that are in one call with one whose bucket cannot be read.
+#[tokio::test]
+async fn a_row_that_cannot_be_read_fails_only_those_who_need_it() {
+    if !Postgres::available() {
+        return;
+    }
+    let server = Postgres::start_with(&["fsync=off"]);
+    let store = connect(&server.url()).await;
+    let one = bucket("one", 0, 1000, HOUR, 1000);
+    assert!(draw(&store, &one, b"bad").await.unwrap());
+    for row in ["kind = 10, more = ARRAY[1, 2, 3]", "kind = 1, level = NULL"] {
+        server.psql("postgres", &format!("UPDATE tollgate_buckets SET {row}"));
+        let bad = server.psql("postgres", "SELECT key FROM tollgate_buckets").trim().to_owned();
+        let kept = format!("SELECT row FROM tollgate_buckets AS row WHERE key = '{bad}'");
+        let before = server.psql("postgres", &kept);
+        for round in 0..20_u8 {
+            let keys: Vec<[u8; 2]> = (0..8).map(|key| [round, key]).collect();
+            let good = keys.iter().map(|key| draw(&store, &one, key));
+            let mut good: Vec<_> = good.map(Box::pin).collect();
+            let mut bad = Box::pin(draw(&store, &one, b"bad"));
+            // All are asked before any is answered.
+            std::future::poll_fn(|context| {
+                for (place, asked) in good.iter_mut().enumerate() {
+                    assert!(asked.as_mut().poll(context).is_pending());
+                    if place == 3 {
+                        assert!(bad.as_mut().poll(context).is_pending());
+                    }
+                }
+                std::task::Poll::Ready(())
+            })
+            .await;
+            for asked in good {
+                assert!(asked.await.expect("it does not need that row"), "{row}");
+            }
+            assert!(matches!(bad.await, Err(StoreError::Corrupt(_))), "{row}");
+        }
+        assert_eq!(server.psql("postgres", &kept), before, "{row}");
+        server.psql("postgres", &format!("DELETE FROM tollgate_buckets WHERE key <> '{bad}'"));
+    }
+    assert!(store.health().up, "the server serves everybody else");
+    assert!(store.health().last_error.contains("cannot be read"), "{:?}", store.health());
+}
+
+/// A bucket of which another gateway holds parts.
+#[tokio::test]
+async fn the_function_is_not_asked_in_vain_for_every_request_of_a_leased_bucket() {
+    if !Postgres::available() {
+        return;
+    }
+    let server = Postgres::start_with(&["fsync=off"]);
+    let start = Timestamp::from_micros(1_760_000_000_000_000);
+    let clock = Clock::manual(start);
+    let rolled_back = || {
+        let asked = "SELECT xact_rollback FROM pg_stat_database WHERE datname = 'postgres'";
+        server.psql("postgres", asked).trim().parse::<u64>().unwrap()
+    };
+    let before = rolled_back();
+    let store = connect_with(&server.url(), |options| options.clock = clock.clone()).await;
+    let one = bucket("one", 0, 1000, HOUR, 1000);
+    assert!(draw(&store, &one, b"k").await.unwrap());
+    server.psql("postgres", LEASE);
+    let draws = async |count: u32| {
+        for _ in 0..count {
+            assert!(draw(&store, &one, b"k").await.unwrap());
+        }
+    };
+    draws(20).await;
+    // Where nothing more is heard of the bucket it is asked about again.
+    clock.advance(Micros(249_999));
+    draws(1).await;
+    clock.advance(Micros(250_000));
+    draws(20).await;
+    // And of one whose lease has ended, at once.
+    server.psql("postgres", "UPDATE tollgate_buckets SET kind = NULL, more = NULL");
+    draws(1).await;
+    draws(10).await;
+    drop(store);
+    // A session tells what it counted when it ends.
+    wait_until("end of the session", || {
+        let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tollgate'";
+        server.psql("postgres", sessions).trim() == "0"
+    });
+    assert_eq!(rolled_back() - before, 2, "each of them a call in vain");
 }

@@ -1,9 +1,9 @@
 //! The published comparison, reproduced: a token bucket in Redis and in PostgreSQL the classic ways, and ours beside them.
 //!
 //! `cargo run --release -p tollgate-bench-stores [redis|postgres|over-grant]` starts its own servers and prints tables
-//! (`redis 1`: with one task only; `redis 64 Tollgate`: one way only, by its name). `count WAY DECISIONS [URL]` makes so many
-//! decisions one after the other and prints bytes and calls: run it under callgrind or strace at two numbers, whose
-//! difference no noise touches.
+//! (`redis 1`: with one task only; `redis 64 Tollgate`: one way only, by its name; `postgres SERIALIZABLE,Tollgate per_user`:
+//! some ways, on one workload). `count WAY DECISIONS [URL]` makes so many decisions one after the other and prints bytes and
+//! calls: run it under callgrind or strace at two numbers, whose difference no noise touches.
 
 #[path = "../../../tests/stores/servers.rs"]
 #[allow(dead_code, reason = "shared with the tests of faults")]
@@ -41,6 +41,7 @@ fn main() {
         }
     }
     if all || wanted == "postgres" {
-        sql_ways::compare(&std::env::args().nth(2).unwrap_or_default());
+        let words = [2, 3].map(|place| std::env::args().nth(place).unwrap_or_default());
+        sql_ways::compare(&words[0], &words[1]);
     }
 }

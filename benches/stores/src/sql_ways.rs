@@ -73,8 +73,9 @@ struct Figures {
     gave_up: u64,
 }
 
-/// Decisions a second, calls a decision, errors. `only`: a part of the names of the ways to run.
-pub fn compare(only: &str) {
+/// Decisions a second, calls a decision, errors. `only`: the names of the ways to run, or parts of them, with commas;
+/// `workload`: the one to run.
+pub fn compare(only: &str, workload: &str) {
     if !Postgres::available() {
         return;
     }
@@ -83,8 +84,12 @@ pub fn compare(only: &str) {
     println!(
         "| workload | way | decisions/s | x | calls/req | 40001 errors | given up |\n|---|---|---|---|---|---|---|"
     );
-    let ways: Vec<_> = WAYS.iter().filter(|(_, _, name)| name.contains(only)).collect();
+    let ways: Vec<_> = WAYS.iter().filter(|(_, _, name)| only.split(',').any(|part| name.contains(part))).collect();
     for per_user in [false, true] {
+        let named = if per_user { "per_user" } else { "hot_key" };
+        if !named.contains(workload) {
+            continue;
+        }
         let mut rounds: Vec<Vec<Figures>> = ways.iter().map(|_| Vec::new()).collect();
         for _ in 0..ROUNDS {
             for (figures, (way, logged, _)) in rounds.iter_mut().zip(&ways) {
@@ -97,8 +102,7 @@ pub fn compare(only: &str) {
             let Figures { per_second, calls, errors, gave_up } = figures.remove(ROUNDS / 2);
             let first = *first.get_or_insert(per_second);
             println!(
-                "| {} | {name} | {per_second:.0} | {:.1} | {calls:.4} | {errors} | {gave_up} |",
-                if per_user { "per_user" } else { "hot_key" },
+                "| {named} | {name} | {per_second:.0} | {:.1} | {calls:.4} | {errors} | {gave_up} |",
                 per_second / first,
             );
         }

@@ -10,10 +10,13 @@ use crate::limit::{Draw, Standing, Timestamp, Verdict};
 use crate::store::StoreError;
 use crate::store::shape::Seen;
 
+/// What is told of a bucket that cannot be read.
+const UNREADABLE: &str = "a bucket's row cannot be read, or is of a kind that this gateway does not know";
+
 /// Replays the pure core on the states the server decided on and tells everybody.
 pub(super) fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Sent) -> Result<(), String> {
     let Flight { batch, members, peeks, wishing, .. } = flight;
-    let Answer { now, before: mut states, granted, leased } = answer_;
+    let Answer { now, before: mut states, granted, leased, unreadable } = answer_;
     if states.len() != batch.buckets.len() || granted.len() != batch.groups.len() || leased.len() != batch.wishes.len()
     {
         for ask in members.into_iter().flatten().chain(peeks.into_iter().map(|(ask, _)| ask)) {
@@ -24,6 +27,10 @@ pub(super) fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Se
     let received = shared.clock.now();
     let mut answers: Vec<(Ask, Result<Draw, StoreError>)> = Vec::with_capacity(members.len() + peeks.len());
     for ((group, asks), granted) in batch.groups.iter().zip(members).zip(granted) {
+        if group.needs_any(&unreadable) {
+            answers.extend(asks.into_iter().map(|ask| (ask, Err(StoreError::Corrupt(UNREADABLE.into())))));
+            continue;
+        }
         let mut server_grants = granted;
         let mut core_grants = 0;
         for ask in asks {
@@ -41,6 +48,10 @@ pub(super) fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Se
         }
     }
     for (ask, buckets) in peeks {
+        if buckets.iter().any(|bucket| unreadable.contains(bucket)) {
+            answers.push((ask, Err(StoreError::Corrupt(UNREADABLE.into()))));
+            continue;
+        }
         let standings = buckets
             .iter()
             .zip(&ask.wants)
@@ -48,9 +59,17 @@ pub(super) fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Se
         let draw = Draw { granted: false, standings: standings.collect() };
         answers.push((ask, Ok(draw)));
     }
+    if !unreadable.is_empty() {
+        // Told here and not counted against the server: it serves everybody else.
+        *shared.last_error.lock() = UNREADABLE.into();
+    }
     // Before anybody is told: who asks again at once must find what this call has taught.
     shared.bounds.learn(&batch, &states, now, sent.clock, received);
     for ((wishing, units), (bucket, _)) in wishing.into_iter().zip(leased).zip(&batch.wishes) {
+        if unreadable.contains(bucket) {
+            // Failed, as it is when it is dropped.
+            continue;
+        }
         wishing.answered(units, states[*bucket as usize].as_ref(), now, sent.boot);
     }
     for (ask, answer) in answers {
@@ -62,10 +81,21 @@ pub(super) fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Se
     Ok(())
 }
 
-/// Decides all groups as the specification does, moving `states` on; how many of each were granted.
-pub(crate) fn decide(batch: &Batch, states: &mut [Option<Seen>], now: Timestamp) -> Vec<u32> {
-    let granted = |group: &Group| (0..group.count).map(|_| u32::from(replay(batch, group, states, now).granted)).sum();
+/// Decides all groups as the specification does, moving `states` on; how many of each were granted. Of those that need an
+/// unreadable bucket none is.
+pub(crate) fn decide(batch: &Batch, unreadable: &[u32], states: &mut [Option<Seen>], now: Timestamp) -> Vec<u32> {
+    let granted = |group: &Group| {
+        let count = if group.needs_any(unreadable) { 0 } else { group.count };
+        (0..count).map(|_| u32::from(replay(batch, group, states, now).granted)).sum()
+    };
     batch.groups.iter().map(granted).collect()
+}
+
+impl Group {
+    /// Whether one of these buckets is a part of it.
+    fn needs_any(&self, buckets: &[u32]) -> bool {
+        !buckets.is_empty() && self.parts.iter().any(|part| buckets.contains(&part.bucket))
+    }
 }
 
 /// Decides one request of `group` as the specification does ([`crate::limit::draw`]) and moves `states` on.

@@ -18,6 +18,9 @@ use crate::store::StoreError;
 use crate::store::lease::{Errand, Wishing};
 use crate::store::shape::{Name, Shape};
 
+/// Fewer requests do not tell whether those that come draw from many buckets.
+const TELLING: u64 = 8;
+
 /// A batch with the requests that wait for it: `members[g]` are those of group `g`, in order of arrival.
 #[derive(Default)]
 pub(super) struct Flight {
@@ -59,41 +62,68 @@ impl Landed {
     }
 }
 
-/// Sends `work` in as many calls as its parts need (one, outside a cluster), all at once: those that have their answers,
-/// and what became of the others.
+/// What is sent together: as many calls as its parts need (one, outside a cluster).
+#[must_use = "somebody waits for the answer"]
+pub(super) struct Departing(Vec<Flight>);
+
+impl Departing {
+    pub(super) fn of<L: Link>(shared: &Shared, link: &L, work: Work) -> Self {
+        Self(assemble(shared, link, work))
+    }
+
+    /// Whether most of its requests draw from buckets of their own; `None`: it has too few to tell.
+    pub(super) fn is_spread(&self) -> Option<bool> {
+        let [flight] = self.0.as_slice() else { return Some(false) };
+        let asks: u64 = flight.batch.groups.iter().map(|group| u64::from(group.count)).sum();
+        (asks >= TELLING).then(|| 2 * flight.batch.groups.len() as u64 >= asks)
+    }
+
+    /// Sends all at once: those that have their answers, and what became of the others.
+    pub(super) async fn fly<L: Link>(
+        self,
+        shared: &Shared,
+        link: &L,
+        connection: &L::Connection,
+    ) -> (Vec<Landed>, Result<(), Failure>) {
+        let mut flights = self.0;
+        let (mut landed, mut outcome) = (Vec::with_capacity(flights.len()), Ok(()));
+        let mut keep = |flown: Result<Landed, Failure>| match flown {
+            Ok(flown) => landed.push(flown),
+            Err(failure) => outcome = Err(failure),
+        };
+        if flights.len() == 1 {
+            if let Some(flight) = flights.pop() {
+                keep(fly(shared, link, connection, flight).await);
+            }
+            return (landed, outcome);
+        }
+        let mut flying: Vec<_> =
+            flights.into_iter().map(|flight| Box::pin(fly(shared, link, connection, flight))).collect();
+        std::future::poll_fn(|context| {
+            flying.retain_mut(|flight| match flight.as_mut().poll(context) {
+                Poll::Ready(flown) => {
+                    keep(flown);
+                    false
+                }
+                Poll::Pending => true,
+            });
+            if flying.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        drop(flying);
+        (landed, outcome)
+    }
+}
+
+/// Sends `work` and waits for what comes of it.
+#[cfg(test)]
 pub(super) async fn flush<L: Link>(
     shared: &Shared,
     link: &L,
     connection: &L::Connection,
     work: Work,
 ) -> (Vec<Landed>, Result<(), Failure>) {
-    let mut flights = assemble(shared, link, work);
-    let (mut landed, mut outcome) = (Vec::with_capacity(flights.len()), Ok(()));
-    let mut keep = |flown: Result<Landed, Failure>| match flown {
-        Ok(flown) => landed.push(flown),
-        Err(failure) => outcome = Err(failure),
-    };
-    if flights.len() == 1 {
-        if let Some(flight) = flights.pop() {
-            keep(fly(shared, link, connection, flight).await);
-        }
-        return (landed, outcome);
-    }
-    let mut flying: Vec<_> =
-        flights.into_iter().map(|flight| Box::pin(fly(shared, link, connection, flight))).collect();
-    std::future::poll_fn(|context| {
-        flying.retain_mut(|flight| match flight.as_mut().poll(context) {
-            Poll::Ready(flown) => {
-                keep(flown);
-                false
-            }
-            Poll::Pending => true,
-        });
-        if flying.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    drop(flying);
-    (landed, outcome)
+    Departing::of(shared, link, work).fly(shared, link, connection).await
 }
 
 /// Calls for one request; whether the connection is as good as before.

@@ -1,19 +1,18 @@
-//! A lane: one connection with one call in flight, and what it does when there is none.
+//! A lane: one connection with its calls under way, and what it does when there is none.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::flight::{Failure, Landed, flush};
+use super::flight::Failure;
 use super::gather::Gathering;
 use super::outages::Outages;
-use super::shared::Work;
+use super::turns::Turns;
 use super::{Link, Shared, Trouble};
 use crate::store::breaker::{Breaker, Circuit};
 use crate::store::lease::SWEEP;
@@ -43,7 +42,7 @@ pub(crate) fn start<L: Link + Send>(
     })
 }
 
-/// One connection with one call in flight: connects, works, connects again.
+/// One connection: connects, works, connects again.
 pub(super) async fn lane<L: Link>(shared: Arc<Shared>, link: Rc<L>) {
     let mut breaker = Breaker::new(shared.clock.now());
     let mut outages = Outages::default();
@@ -116,13 +115,13 @@ async fn work<L: Link>(
     let mut chore = Chore(None);
     let mut sweeping = tokio::time::interval(SWEEP.into());
     sweeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let (mut landed, mut gathering) = (Vec::new(), Gathering::default());
+    let (mut turns, mut gathering) = (Turns::new(shared, &**link, &connection), Gathering::default());
     while breaker.circuit() == Circuit::Closed {
-        // Looked at in every turn: a lane that always has work never waits.
+        // Looked at in every turn: a lane that always has work never waits. (What holds places is never under way here.)
         let outcome = if housekeeping.deadline() <= Instant::now() {
             housekeeping.as_mut().reset(Instant::now() + link.housekeep_every());
             // A heartbeat tells of the places that are booked, and those of a call that has landed are booked by telling.
-            let told = tell(shared, &mut landed);
+            let told = turns.tell();
             shared.heartbeat();
             let begun = {
                 let (link, connection) = (link.clone(), connection.clone());
@@ -133,15 +132,15 @@ async fn work<L: Link>(
                 Ok(()) => continue,
                 failed => failed,
             }
-        } else if !landed.is_empty() && shared.has_heartbeats() {
-            tell(shared, &mut landed)
+        } else if turns.is_flying() {
+            turns.go_on(&mut gathering).await
+        } else if turns.has_landed() && shared.has_heartbeats() {
+            turns.tell()
         } else if let Some(work) = shared.take() {
             shared.busy.store(true, Ordering::Release);
-            let outcome = turn(shared, &**link, &connection, work, &mut landed, &mut gathering).await;
-            shared.busy.store(false, Ordering::Release);
-            outcome
-        } else if !landed.is_empty() {
-            tell(shared, &mut landed)
+            turns.begin(work).await.and(turns.go_on(&mut gathering).await)
+        } else if turns.has_landed() {
+            turns.tell()
         } else if shared.closed.load(Ordering::Acquire) {
             return None;
         } else {
@@ -152,79 +151,34 @@ async fn work<L: Link>(
                 () = housekeeping.as_mut() => continue,
             }
         };
-        match outcome {
+        if !turns.is_flying() {
+            shared.busy.store(false, Ordering::Release);
+        }
+        let last_words = match outcome {
             Ok(()) => {
                 breaker.succeeded();
                 shared.suspect.store(false, Ordering::Release);
+                continue;
             }
             Err(Failure::Late) => {
-                if breaker.failed(shared.clock.now()) {
-                    return Some("no answer in time, several times in a row".into());
-                }
+                breaker.failed(shared.clock.now()).then(|| "no answer in time, several times in a row".into())
             }
             Err(Failure::Trouble(Trouble::Lost(error))) => {
                 breaker.trip(shared.clock.now());
-                return Some(error);
+                Some(error)
             }
             Err(Failure::Trouble(Trouble::Refused(error) | Trouble::Corrupt(error))) => {
                 shared.last_error.lock().clone_from(&error);
-                if breaker.failed(shared.clock.now()) {
-                    return Some(error);
-                }
+                breaker.failed(shared.clock.now()).then_some(error)
             }
+        };
+        if last_words.is_some() {
+            turns.end().await;
+            shared.busy.store(false, Ordering::Release);
+            return last_words;
         }
     }
     None
-}
-
-/// Sends `work`, tells those who wait for the answers that landed before, and waits for this one's: while the server works
-/// on one batch, the callers of the last are told. Otherwise a call is answered the moment it lands, and the next one leaves
-/// when those who were told are back.
-async fn turn<L: Link>(
-    shared: &Shared,
-    link: &L,
-    connection: &L::Connection,
-    work: Work,
-    landed: &mut Vec<Landed>,
-    gathering: &mut Gathering,
-) -> Result<(), Failure> {
-    let asked = work.asks.len();
-    let mut call = pin!(flush(shared, link, connection, work));
-    let mut told = Ok(());
-    let early = if landed.is_empty() {
-        None
-    } else {
-        // What is asked leaves with the connection's own task.
-        let early = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
-        tokio::task::yield_now().await;
-        told = tell(shared, landed);
-        match early {
-            Poll::Ready(done) => Some(done),
-            Poll::Pending => None,
-        }
-    };
-    let (now_landed, outcome) = match early {
-        Some(done) => done,
-        None => call.await,
-    };
-    *landed = now_landed;
-    if !link.overlaps() || outcome.is_err() || told.is_err() {
-        let queued = shared.queued();
-        told = told.and(tell(shared, landed));
-        if outcome.is_ok() && told.is_ok() {
-            gathering.wait(shared, asked, queued);
-        }
-    }
-    outcome.and(told)
-}
-
-/// Tells everybody who waits for these answers.
-fn tell(shared: &Shared, landed: &mut Vec<Landed>) -> Result<(), Failure> {
-    let mut outcome = Ok(());
-    for landed in landed.drain(..) {
-        outcome = outcome.and(landed.deliver(shared));
-    }
-    outcome
 }
 
 /// A chore that goes on beside the requests, at most one at a time; given up with its connection.

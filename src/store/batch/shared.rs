@@ -35,8 +35,9 @@ pub(crate) struct Shared {
     pub(crate) replicas: AtomicU32,
     queue: Mutex<Queue>,
     pub(super) arrived: Notify,
-    /// As many requests are queued as a lane gathers.
+    /// As many requests are queued as a lane gathers, or sends a second call for.
     gathered: Condvar,
+    pub(super) enough: Notify,
     pub(super) lanes_up: AtomicUsize,
     pub(super) closed: AtomicBool,
     /// Whether a lane has a call under way.
@@ -63,7 +64,7 @@ struct Queue {
     corrections: VecDeque<Correction>,
     /// Buckets of which a heartbeat is to tell the places held. How many those are is looked up when it leaves.
     heartbeats: VecDeque<(Name, Arc<Shape>)>,
-    /// With so many requests queued a lane goes on that gathers them; zero: none does.
+    /// With so many requests queued a lane goes on that waits for them; zero: none does.
     awaited: usize,
 }
 
@@ -80,6 +81,7 @@ impl Shared {
             queue: Mutex::default(),
             arrived: Notify::new(),
             gathered: Condvar::new(),
+            enough: Notify::new(),
             lanes_up: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             busy: AtomicBool::new(false),
@@ -147,6 +149,7 @@ impl Shared {
             }
             if queue.asks.len() == queue.awaited {
                 self.gathered.notify_one();
+                self.enough.notify_one();
             }
         }
         answer.await.unwrap_or_else(|_| Err(StoreError::Unavailable("the store is shut down".into())))
@@ -362,6 +365,29 @@ impl Shared {
     #[cfg(test)]
     pub(super) fn corrections_queued(&self) -> usize {
         self.queue.lock().corrections.len()
+    }
+
+    /// What goes in a call beside the one under way: requests that all `fit`, at least so many of them, and nothing else.
+    /// Where there are fewer, [`Shared::enough`] tells when there are as many.
+    pub(super) fn take_beside(&self, least: usize, fits: impl Fn(&Ask) -> bool) -> Option<Work> {
+        if self.leases.as_ref().is_some_and(|leases| leases.has_errands()) {
+            return None;
+        }
+        let mut queue = self.queue.lock();
+        queue.awaited = 0;
+        if queue.asks.len() < least {
+            queue.awaited = least;
+            return None;
+        }
+        let taken = queue.asks.len().min(ASKS_MAX);
+        if !queue.corrections.is_empty() || !queue.heartbeats.is_empty() || !queue.asks.iter().take(taken).all(fits) {
+            return None;
+        }
+        let asks = queue.asks.drain(..taken).collect();
+        if !queue.asks.is_empty() {
+            self.arrived.notify_one();
+        }
+        Some(Work { corrections: Vec::new(), asks, errands: Vec::new() })
     }
 
     /// Requests that wait for a call.

@@ -41,6 +41,7 @@ impl Link for Made {
             before: batch.buckets.iter().map(|_| None).collect(),
             granted: batch.groups.iter().map(|group| group.count).collect(),
             leased: batch.wishes.iter().map(|_| 0).collect(),
+            unreadable: Vec::new(),
         })
     }
 
@@ -293,4 +294,87 @@ async fn an_audit_that_is_asked_for_stays_so_until_one_is_done() {
     assert!(shared.is_audit_due(), "the look failed");
     shared.audited(Vec::new());
     assert!(!shared.is_audit_due());
+}
+
+/// A server that takes requests beside others, and how many calls it had at most at a time.
+#[derive(Default)]
+struct Pipe {
+    calls: AtomicU64,
+    most: AtomicU64,
+    asked: AtomicU64,
+}
+
+impl Link for Arc<Pipe> {
+    type Connection = ();
+
+    async fn connect(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn call(&self, (): &(), batch: &Batch) -> Result<Answer, Trouble> {
+        let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most.fetch_max(calls, Ordering::Relaxed);
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        self.calls.fetch_sub(1, Ordering::Relaxed);
+        let asked = batch.groups.iter().map(|group| u64::from(group.count)).sum();
+        self.asked.fetch_add(asked, Ordering::Relaxed);
+        Made { answers: true }.call(&(), batch).await
+    }
+
+    fn overlaps(&self) -> bool {
+        true
+    }
+
+    fn goes_beside(&self, wants: &Wants) -> bool {
+        !wants.iter().any(|wanted| wanted.shape.holds())
+    }
+
+    async fn housekeep(&self, (): &()) -> Result<(), Trouble> {
+        Ok(())
+    }
+
+    fn housekeep_every(&self) -> Duration {
+        // A heartbeat would be a call of its own in the same turn.
+        Duration::from_secs(3600)
+    }
+}
+
+#[tokio::test]
+async fn a_second_call_goes_beside_the_first_where_many_buckets_are_asked_and_no_places_are_held() {
+    let places = limit("places", &terms(Kind::InFlight, 1 << 40, Micros::ZERO));
+    let units = bucket(1 << 20);
+    for (limit, keys, most) in [(&units, 64, 2), (&units, 1, 1), (&places, 64, 1)] {
+        let pipe = Arc::new(Pipe::default());
+        let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
+        let names = Names::new(b"secret");
+        let local = tokio::task::LocalSet::new();
+        local.spawn_local(lane(shared.clone(), Rc::new(pipe.clone())));
+        for caller in 0..64_u8 {
+            let key = [caller % keys];
+            let wants = names.wants(&[Claim { limit, key: &key, cost: 1, enforced: true }]);
+            let shared = shared.clone();
+            local.spawn_local(async move {
+                shared.connected().await;
+                for turn in 0..200_u8 {
+                    // They come back one after the other.
+                    for _ in 0..(caller.wrapping_add(turn) % 16) {
+                        tokio::task::yield_now().await;
+                    }
+                    assert!(shared.ask(wants.clone(), false).await.expect("answered").granted);
+                }
+            });
+        }
+        let all = async {
+            while pipe.asked.load(Ordering::Relaxed) < 64 * 200 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let all = tokio::time::timeout(Duration::from_secs(30), local.run_until(all)).await;
+        assert!(all.is_ok(), "{} answered", pipe.asked.load(Ordering::Relaxed));
+        assert_eq!(pipe.most.load(Ordering::Relaxed), most, "{keys} keys of {}", limit.name);
+        let calls = shared.counters.calls.load(Ordering::Relaxed);
+        assert!(calls * 8 < 64 * 200, "{calls} calls");
+    }
 }

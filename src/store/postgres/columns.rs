@@ -84,7 +84,7 @@ impl Columns {
             before[group] = Some(State::Level(Level { level: levels[row], at: moment(moments[row])? }));
             granted[group] = u32::try_from(taken[row]).ok()?;
         }
-        Some(Answer { now: moment(*now)?, before, granted, leased: Vec::new() })
+        Some(Answer { now: moment(*now)?, before, granted, leased: Vec::new(), unreadable: Vec::new() })
     }
 }
 

@@ -23,6 +23,11 @@ pub(super) struct Opened {
 }
 
 impl Opened {
+    /// One whose row cannot be read: nothing is drawn from it, and nothing about it is written.
+    pub(super) fn unreadable(shape: &Shape) -> Self {
+        Self { kept: Kept::full(shape.algorithm().clone()), holders: Vec::new(), foreign: true }
+    }
+
     /// Corrects it in its own numbers; whether it is one to correct.
     pub(super) fn settle(&mut self, shape: &Shape, change: Change, now: Timestamp) -> bool {
         if !self.foreign {

@@ -67,6 +67,11 @@ impl Parts {
         Ok((Some(plain), parts))
     }
 
+    /// Whether leases are out.
+    pub(super) fn are_out(&self) -> bool {
+        !self.leases.is_empty()
+    }
+
     /// How a bucket stands beside its leases: never above what they leave room for.
     pub(super) fn beside(&self, shape: &Shape, state: Option<State>, now: Timestamp) -> Option<State> {
         let Algorithm::TokenBucket(bucket) = shape.algorithm() else { return state };

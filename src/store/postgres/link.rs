@@ -1,13 +1,15 @@
 //! The connection to a PostgreSQL: makes it, checks it, decides batches over it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use foldhash::fast::RandomState;
+use tokio::sync::RwLock;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
@@ -40,6 +42,11 @@ const SWEEPS_MAX: usize = 40;
 const SWEEP_WITHIN: Micros = Micros(250_000);
 /// What the functions raise for a bucket that the transaction must decide.
 const ELSEWHERE: &str = "TG001";
+/// So long a bucket that the functions left to the transaction is believed to be one for it: asking them first would be a
+/// call in vain, and one that the server takes back.
+const ELSEWHERE_FOR: Micros = Micros(250_000);
+/// Of so many buckets at most that is remembered.
+const ELSEWHERE_MAX: usize = 4096;
 /// A token bucket's row outlives its fullness by this.
 pub(super) const ROW_MARGIN: i64 = 1_000_000;
 
@@ -50,13 +57,17 @@ pub(super) struct PostgresLink {
     shared: Arc<Shared>,
     /// This gateway among others: 52 random bits.
     id: i64,
+    /// Buckets that the functions leave to the transaction, as parts of them are leased or they cannot be read, and until
+    /// when that is believed.
+    elsewhere: RefCell<HashMap<u128, Timestamp, RandomState>>,
 }
 
 /// A session, and which server it leads to.
 pub(super) struct Session {
     client: Rc<Client>,
-    /// One statement or transaction at a time: a second would slip into the first's.
-    turn: Mutex<()>,
+    /// Of statements that stand alone the server has any number, one after the other; a transaction of several trips has it
+    /// for itself: another statement would slip into it.
+    turn: RwLock<()>,
     epoch: Epoch,
     /// Where the last sweep ended.
     swept: Cell<Vec<u8>>,
@@ -87,7 +98,8 @@ impl PostgresLink {
         }
         let tls = options.tls.config()?;
         let id = signed(fastrand::u64(1..1 << 52));
-        Ok(Self { config, tls: MakeRustlsConnect::new(tls), options, shared, id })
+        let elsewhere = RefCell::default();
+        Ok(Self { config, tls: MakeRustlsConnect::new(tls), options, shared, id, elsewhere })
     }
 
     async fn session(&self) -> Result<Session, String> {
@@ -116,7 +128,7 @@ impl PostgresLink {
         let plain = facts.isolation == "read committed" && !facts.read_only && (synchronous || !facts.logged());
         Ok(Session {
             client,
-            turn: Mutex::new(()),
+            turn: RwLock::new(()),
             epoch: Epoch::of(facts.start),
             swept: Cell::default(),
             begin: (!plain).then(|| self.begin()),
@@ -164,14 +176,14 @@ impl PostgresLink {
         Ok(row)
     }
 
-    /// A statement that no request waits for has a turn of its own: requests go between two of them.
+    /// A statement that no request waits for: requests go between two of them.
     async fn chore(
         &self,
         session: &Session,
         statement: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Row, tokio_postgres::Error> {
-        let _turn = session.turn.lock().await;
+        let _turn = session.turn.read().await;
         self.one(session, statement, parameters).await
     }
 
@@ -189,8 +201,33 @@ impl PostgresLink {
         }
     }
 
+    /// Whether the functions are known to leave a bucket to the transaction.
+    fn is_elsewhere(&self, name: &Name) -> bool {
+        let elsewhere = self.elsewhere.borrow();
+        !elsewhere.is_empty() && elsewhere.get(&name.hash).is_some_and(|until| self.options.clock.now() < *until)
+    }
+
+    /// Keeps what a transaction has seen of a bucket.
+    fn remember(&self, name: &Name, is_elsewhere: bool) {
+        let mut elsewhere = self.elsewhere.borrow_mut();
+        if !is_elsewhere {
+            elsewhere.remove(&name.hash);
+            return;
+        }
+        let now = self.options.clock.now();
+        if elsewhere.len() >= ELSEWHERE_MAX {
+            elsewhere.retain(|_, until| now < *until);
+        }
+        if elsewhere.len() < ELSEWHERE_MAX {
+            elsewhere.insert(name.hash, now.after(ELSEWHERE_FOR));
+        }
+    }
+
     /// The functions first, where they carry the batch.
     async fn decided_there(&self, session: &Session, batch: &Batch) -> Result<Option<Answer>, Fault> {
+        if batch.buckets.iter().any(|(name, _)| self.is_elsewhere(name)) {
+            return Ok(None);
+        }
         let (fingerprint, pinned) = (&session.epoch.fingerprint, self.pinned());
         if let Some(columns) = all_simple(batch, Simple::even_leased).and_then(|wanted| Columns::of(batch, &wanted)) {
             let Some(answer) = self.draw(session, DRAW, &columns.parameters(fingerprint, &pinned)).await? else {
@@ -240,19 +277,32 @@ impl PostgresLink {
         if rows.len() != order.len() {
             return Err(Fault::Conflict("a bucket's row was swept before it was locked".into()));
         }
-        let mut stored: Vec<Option<Vec<i64>>> = vec![None; order.len()];
+        let mut stored: Vec<Result<Option<Vec<i64>>, &str>> = vec![Ok(None); order.len()];
         for (row, &bucket) in rows.iter().zip(&order) {
             // A number that is missing from it.
-            stored[bucket] = row.try_get(1).map_err(|_| Fault::Corrupt("a bucket's row cannot be read"))?;
+            stored[bucket] = row.try_get(1).map_err(|_| "a bucket's row lacks a number");
         }
         let mut opened = Vec::with_capacity(order.len());
         let mut parts = Vec::with_capacity(order.len());
+        let mut unreadable = Vec::new();
         for (place, (stored, (_, shape))) in (0..).zip(stored.into_iter().zip(&batch.buckets)) {
-            let (plain, held) = Parts::open(stored, batch, place, now).map_err(Fault::Corrupt)?;
-            opened.push(fields::open(shape, plain.as_deref(), now, epoch).map_err(Fault::Corrupt)?);
+            let read = stored.and_then(|stored| {
+                let (plain, held) = Parts::open(stored, batch, place, now)?;
+                Ok((fields::open(shape, plain.as_deref(), now, epoch)?, held))
+            });
+            let (bucket, held) = read.unwrap_or_else(|_| {
+                // Whatever needs it fails, and it is left as it is; the rest of the batch has nothing to do with it.
+                unreadable.push(place);
+                (Opened::unreadable(shape), Parts::default())
+            });
+            opened.push(bucket);
             parts.push(held);
         }
-        let (Answered { before, granted, leased }, written) = self.decide(batch, &mut opened, &mut parts, now);
+        let (answered, written) = self.decide(batch, &unreadable, &mut opened, &mut parts, now);
+        let Answered { before, granted, leased } = answered;
+        for (place, (name, _)) in (0..).zip(&batch.buckets) {
+            self.remember(name, parts[place as usize].are_out() || unreadable.contains(&place));
+        }
         let mut columns: (Vec<&[u8]>, Vec<Option<String>>, Vec<i64>) = Default::default();
         for &bucket in order.iter().filter(|&&bucket| written[bucket]) {
             let row = fields::close(&batch.buckets[bucket].1, &opened[bucket], epoch);
@@ -287,13 +337,14 @@ impl PostgresLink {
         }
         client.batch_execute("COMMIT").await.map_err(Fault::from_commit)?;
         open.closed = true;
-        Ok(Answer { now, before, granted, leased })
+        Ok(Answer { now, before, granted, leased, unreadable })
     }
 
     /// What is answered, and which buckets changed.
     fn decide(
         &self,
         batch: &Batch,
+        unreadable: &[u32],
         opened: &mut [Opened],
         parts: &mut [Parts],
         now: Timestamp,
@@ -332,9 +383,13 @@ impl PostgresLink {
         };
         let before: Vec<Option<State>> = found.iter().zip(&*parts).zip(&batch.buckets).map(beside).collect();
         let mut states = before.clone();
-        let granted = decide(batch, &mut states, now);
+        let granted = decide(batch, unreadable, &mut states, now);
         let mut leased = Vec::with_capacity(batch.wishes.len());
         for (place, wish) in &batch.wishes {
+            if unreadable.contains(place) {
+                leased.push(0);
+                continue;
+            }
             let place = *place as usize;
             let units = parts[place].lease(&batch.buckets[place].1, *wish, &mut states[place], now);
             costs[place] |= units > 0;
@@ -374,11 +429,17 @@ impl Link for PostgresLink {
     }
 
     async fn call(&self, session: &Session, batch: &Batch) -> Result<Answer, Trouble> {
-        let _turn = session.turn.lock().await;
         let mut attempts = 0;
         loop {
-            let outcome = match self.decided_there(session, batch).await {
-                Ok(None) => self.transaction(session, batch).await,
+            let there = {
+                let _turn = session.turn.read().await;
+                self.decided_there(session, batch).await
+            };
+            let outcome = match there {
+                Ok(None) => {
+                    let _turn = session.turn.write().await;
+                    self.transaction(session, batch).await
+                }
                 Ok(Some(answer)) => Ok(answer),
                 Err(fault) => Err(fault),
             };
@@ -399,11 +460,16 @@ impl Link for PostgresLink {
         true
     }
 
+    fn goes_beside(&self, wants: &Wants) -> bool {
+        // The transaction has the session for itself.
+        self.lane_of(wants) < 2
+    }
+
     fn lane_of(&self, wants: &Wants) -> u32 {
         let leased = |wanted: &Wanted| {
             wanted.shape.lease().is_some() && self.shared.leases.as_ref().is_some_and(|leases| leases.holds(wanted))
         };
-        if wants.is_empty() || wants.iter().any(leased) {
+        if wants.is_empty() || wants.iter().any(|wanted| leased(wanted) || self.is_elsewhere(&wanted.name)) {
             // Errands of leases, and requests that would find some: the functions leave these to the transaction.
             2
         } else if is_simple(wants) {
@@ -432,7 +498,7 @@ impl Link for PostgresLink {
             let replicas: i64 = row.try_get(0)?;
             self.shared.replicas.store(u32::try_from(replicas).unwrap_or(u32::MAX), Ordering::Relaxed);
             if self.shared.is_audit_due() {
-                let _turn = session.turn.lock().await;
+                let _turn = session.turn.write().await;
                 self.audited(&Facts::ask(&session.client).await?);
             }
             if self.options.pinned.is_some() {

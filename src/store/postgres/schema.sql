@@ -1,4 +1,4 @@
--- The table and functions of a shared store in PostgreSQL, version 4. Safe to run again; run by the gateway when it may
+-- The table and functions of a shared store in PostgreSQL, version 5. Safe to run again; run by the gateway when it may
 -- create things, or by you: `tollgate schema --sql postgres | psql …`.
 
 -- Unlogged: buckets are not worth a write-ahead log. A crash of the server empties the table, a promoted standby has
@@ -38,7 +38,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS tollgate_gateways (
 );
 
 -- The version of all this and of the kinds of rows, which a gateway looks at when it connects and with each heartbeat.
-CREATE OR REPLACE FUNCTION tollgate_version() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 4::bigint';
+CREATE OR REPLACE FUNCTION tollgate_version() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 5::bigint';
 
 -- Says that a bucket was written by another limit, algorithm or version: the gateway then decides it in a transaction.
 CREATE OR REPLACE FUNCTION tollgate_elsewhere() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
@@ -79,7 +79,10 @@ BEGIN
         FROM unnest(keys, counts) AS want (key, count)
         ON CONFLICT (key) DO UPDATE SET
             level = CASE
-                WHEN bucket.kind = 1 AND bucket.a = limit_n AND bucket.b = limit_p AND bucket.c = limit_brim THEN
+                -- A number that is missing is none to decide by: least() and greatest() would leave it out.
+                WHEN bucket.kind = 1 AND bucket.a = limit_n AND bucket.b = limit_p AND bucket.c = limit_brim
+                    AND bucket.level - bucket.price * bucket.taken + bucket.at IS NOT NULL
+                    AND (bucket.more IS NULL OR bucket.more[1] IS NOT NULL) THEN
                     least(limit_brim, bucket.level - bucket.price * bucket.taken
                           + least(greatest(moment - bucket.at, 0), limit_fill) * limit_n)
                 WHEN bucket.kind IS NULL THEN limit_brim
@@ -170,7 +173,11 @@ BEGIN
            array_agg(held.more[1])
     INTO found_, kinds, as_, bs, cs, ds, levels, ats, expiries, wides
     FROM (
-        SELECT bucket.key, bucket.kind, bucket.a, bucket.b, bucket.c, bucket.d,
+        -- No kind of ours is zero: the gateway sees to a row in which a number is missing.
+        SELECT bucket.key, bucket.a, bucket.b, bucket.c, bucket.d,
+               CASE WHEN bucket.kind IS NULL OR (bucket.more IS NULL OR bucket.more[1] IS NOT NULL) AND bucket.at IS NOT NULL
+                    AND CASE WHEN bucket.kind = 1 THEN bucket.level - bucket.price * bucket.taken ELSE bucket.level END IS NOT NULL
+                    THEN bucket.kind ELSE 0 END AS kind,
                CASE WHEN bucket.kind = 1 THEN bucket.level - bucket.price * bucket.taken ELSE bucket.level END AS level,
                bucket.at, bucket.expires, bucket.more
         FROM tollgate_buckets AS bucket WHERE bucket.key = ANY (keys) ORDER BY bucket.key FOR UPDATE
@@ -190,8 +197,8 @@ BEGIN
             IF kinds[bucket] IS NULL THEN
                 level_ := shapes[base + 5];
                 at_ := now_;
-            ELSIF kinds[bucket] <> 1 OR as_[bucket] <> shapes[base + 3] OR bs[bucket] <> shapes[base + 4]
-                OR cs[bucket] <> shapes[base + 5] THEN
+            ELSIF kinds[bucket] <> 1 OR as_[bucket] IS DISTINCT FROM shapes[base + 3]
+                OR bs[bucket] IS DISTINCT FROM shapes[base + 4] OR cs[bucket] IS DISTINCT FROM shapes[base + 5] THEN
                 RETURN NULL;
             END IF;
             IF wides[bucket] IS NOT NULL THEN
@@ -207,8 +214,9 @@ BEGIN
                 -- A clock that is windows away from the gateway's.
                 RETURN NULL;
             END IF;
-            IF kinds[bucket] IS NOT NULL AND (kinds[bucket] <> shapes[base + 1] OR as_[bucket] <> shapes[base + 3]
-                OR bs[bucket] <> shapes[base + 4] OR cs[bucket] <> shapes[base + 5] OR ds[bucket] <> shapes[base + 6]
+            IF kinds[bucket] IS NOT NULL AND (kinds[bucket] <> shapes[base + 1]
+                OR as_[bucket] IS DISTINCT FROM shapes[base + 3] OR bs[bucket] IS DISTINCT FROM shapes[base + 4]
+                OR cs[bucket] IS DISTINCT FROM shapes[base + 5] OR ds[bucket] IS DISTINCT FROM shapes[base + 6]
                 OR (wides[bucket] IS NOT NULL AND shapes[base + 1] = 2)) THEN
                 RETURN NULL;
             END IF;

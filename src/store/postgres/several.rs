@@ -127,7 +127,7 @@ impl Several {
             });
         }
         let granted = granted.iter().map(|granted| u32::try_from(*granted).ok()).collect::<Option<Vec<_>>>()?;
-        Some(Answer { now: moment(*now)?, before, granted, leased: Vec::new() })
+        Some(Answer { now: moment(*now)?, before, granted, leased: Vec::new(), unreadable: Vec::new() })
     }
 }
 

@@ -99,7 +99,7 @@ pub(super) fn read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
         before.push(state(&batch.buckets[group.parts[0].bucket as usize].1, bucket)?);
         granted.push(u32::from(u16::from_le_bytes(taken.try_into().ok()?)));
     }
-    Some(Answer { now: moment(*now)?, before, granted, leased: Vec::new() })
+    Some(Answer { now: moment(*now)?, before, granted, leased: Vec::new(), unreadable: Vec::new() })
 }
 
 /// The answer to [`several_arguments`]; `None`: it is none.
@@ -112,7 +112,7 @@ pub(super) fn several_read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
     let states = buckets.as_chunks::<BUCKET>().0.iter().zip(&batch.buckets);
     let before = states.map(|(bytes, (_, shape))| state(shape, bytes)).collect::<Option<Vec<_>>>()?;
     let granted = taken.as_chunks::<2>().0.iter().map(|bytes| u32::from(u16::from_le_bytes(*bytes))).collect();
-    Some(Answer { now: moment(*now)?, before, granted, leased: Vec::new() })
+    Some(Answer { now: moment(*now)?, before, granted, leased: Vec::new(), unreadable: Vec::new() })
 }
 
 /// A bucket as it stood: `Some(None)` full, which equals none.
