@@ -355,11 +355,9 @@ impl Journal {
                 quota.annotate(headers, facts, refuses, self.judged.retry_after(), self.at, writer);
             });
         }
-        if let Lines::Nothing = self.lines {
-            if !self.snapshot.quota.is_silent() && self.charges().next().is_some() {
-                make_room(headers);
-                self.lines = Lines::Quota;
-            }
+        if matches!(self.lines, Lines::Nothing) && !self.snapshot.quota.is_silent() && self.charges().next().is_some() {
+            make_room(headers);
+            self.lines = Lines::Quota;
         }
     }
 

@@ -190,7 +190,7 @@ fn as_lines_the_fields_are_what_they_are_in_a_table() {
     let mut told = 0;
     for round in 0..3000 {
         let dialects: Vec<Dialect> = all.iter().filter(|_| dice.bool()).cloned().collect();
-        let reset = [Reset::Seconds, Reset::Epoch, Reset::EpochMillis][round % 3].clone();
+        let reset = [Reset::Seconds, Reset::Epoch, Reset::EpochMillis][round % 3];
         let standings: Vec<Standing> = (0..dice.usize(..4))
             .map(|_| standing(if dice.bool() { 0 } else { dice.u64(..) }, dice.u64(..99_999), dice.u64(..99_999)))
             .collect();
