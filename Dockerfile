@@ -2,7 +2,7 @@
 #
 #   docker build -t tollgate .                       trained on the proxy's own load (takes three times as long)
 #   docker build -t tollgate --build-arg PGO=0 .     an ordinary release build
-#   docker run -p 8080:8080 -v ./gateway.toml:/etc/tollgate/gateway.toml:ro tollgate
+#   docker run -p 8080:8080 -v ./gateway.toml:/etc/tollgate/gateway.toml:ro -v tollgate:/var/lib/tollgate tollgate
 #
 # BUILD_IMAGE may be any image with a Rust toolchain on Debian.
 ARG BUILD_IMAGE=rust:1.95-bookworm
@@ -39,6 +39,8 @@ LABEL org.opencontainers.image.title="tollgate" \
       org.opencontainers.image.description="A rate-limiting reverse-proxy gateway" \
       org.opencontainers.image.licenses="MIT OR Apache-2.0"
 ENV TOLLGATE_CONFIG=/etc/tollgate/gateway.toml
+# Local buckets over a restart are kept here: `docker restart` keeps them, a new container wants a volume of its own.
+ENV STATE_DIRECTORY=/var/lib/tollgate
 USER 65532:65532
 WORKDIR /var/lib/tollgate
 EXPOSE 8080

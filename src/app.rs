@@ -27,7 +27,9 @@ use parking_lot::Mutex;
 
 use crate::admin::{self, Admin, Phase, Readiness, Standing};
 use crate::clock::Clock;
+use crate::config::settings::{ColdStart, Listener};
 use crate::config::{self, Config, ConfigError};
+use crate::limit::{Micros, Placement};
 use crate::limiter::Limiter;
 use crate::proxy::forward::Fleet;
 use crate::proxy::gateway::{self, Gateway, Snapshot};
@@ -48,6 +50,15 @@ pub use run::run;
 pub enum Source {
     /// A file, with what it includes.
     File(PathBuf),
+    /// A file, with other listeners than it names.
+    FileAt {
+        /// The file.
+        path: PathBuf,
+        /// Where the gateway listens; `None`: where the file says.
+        listen: Option<Listener>,
+        /// Where the admin listener is; `None`: where the file says; `Some(None)`: nowhere.
+        admin: Option<Option<Listener>>,
+    },
     /// A text; `name` stands for it in messages, and its directory is where relative paths start.
     Text {
         /// The text.
@@ -74,11 +85,75 @@ pub struct Options {
 impl Options {
     fn load(&self) -> Result<Config, ConfigError> {
         let now = self.clock.now();
-        match &self.source {
-            Source::File(path) => config::load(path, &*self.environment, now),
+        let mut config = match &self.source {
+            Source::File(path) | Source::FileAt { path, .. } => config::load(path, &*self.environment, now),
             Source::Text { text, name } => config::parse(text, name, &*self.environment, now),
+        }?;
+        if let Source::FileAt { listen, admin, .. } = &self.source {
+            if let Some(listen) = listen {
+                config.server.listen = vec![listen.clone()];
+            }
+            if let Some(admin) = admin {
+                config.admin.listen.clone_from(admin);
+            }
         }
+        state_file::settle(&mut config, (self.environment)(STATE_DIRECTORY));
+        Ok(config)
     }
+}
+
+/// Checks what a configuration stands on as a start would, without starting or connecting: the store's address and files,
+/// where buckets are kept. What an operator should know comes back.
+///
+/// # Errors
+/// What would keep a gateway from starting.
+pub fn preflight(config: &mut Config, environment: &dyn Fn(&str) -> Option<String>) -> Result<Vec<String>, String> {
+    if let Some(store) = &config.store {
+        shared_store::check(store).map_err(|error| StartError::Store(error).to_string())?;
+    }
+    state_file::settle(config, environment(STATE_DIRECTORY));
+    let mut notes = notes(config);
+    if let Some(file) = &config.server.state_file
+        && let Err(error) = state_file::usable(file)
+    {
+        let told = format!("`server.state_file`: {error}");
+        if !state_file::directory_is_there(file) {
+            return Err(told);
+        }
+        // It may be another user that the gateway runs as.
+        notes.push(told);
+    }
+    Ok(notes)
+}
+
+/// What is no mistake and yet a surprise to somebody: a restart that refills.
+fn notes(config: &Config) -> Vec<String> {
+    let mut notes = Vec::new();
+    if config.server.state_file.is_some() {
+        return notes;
+    }
+    let mut forgotten: Vec<&str> = config
+        .policy
+        .limits
+        .iter()
+        .filter(|limit| limit.placement == Placement::Local && shared_store::period(limit) >= WORTH_KEEPING)
+        .map(|limit| &*limit.name)
+        .collect();
+    forgotten.dedup();
+    if config.server.cold_start == ColdStart::Empty {
+        notes.push(
+            "cold_start = \"empty\" without a server.state_file takes every start for one after a crash: local buckets begin \
+             empty each time"
+                .to_owned(),
+        );
+    } else if !forgotten.is_empty() {
+        notes.push(format!(
+            "a restart refills these limits, which are counted in the process: {}; server.state_file keeps them (as does \
+             $STATE_DIRECTORY, which systemd sets)",
+            forgotten.join(", ")
+        ));
+    }
+    notes
 }
 
 /// Why a gateway did not start.
@@ -99,6 +174,9 @@ pub enum StartError {
     /// The place of a running gateway cannot be taken.
     #[error("cannot take over from the running gateway: {0}")]
     TakeOver(String),
+    /// Buckets cannot be kept where the configuration says.
+    #[error("{0}")]
+    State(String),
     /// The shared store cannot be set up.
     #[error("[store]: {0}")]
     Store(String),
@@ -194,9 +272,9 @@ fn start_with(config: Config, options: Options, origin: Origin) -> Result<Runnin
     drop(inherited);
     let backend =
         Arc::new(shared_store::open(config.store.as_ref(), &config.policy.limits, &clock).map_err(StartError::Store)?);
-    let limiter = match &mut predecessor {
+    let (limiter, mark) = match &mut predecessor {
         Some(predecessor) => predecessor.limiter(&config, Arc::clone(&backend), &clock)?,
-        None => state_file::limiter(&config, Arc::clone(&backend), &clock),
+        None => state_file::limiter(&config, Arc::clone(&backend), &clock)?,
     };
     let snapshot = snapshot(&config, limiter, &metrics);
     let gateway = gateway::Shared {
@@ -205,6 +283,7 @@ fn start_with(config: Config, options: Options, origin: Origin) -> Result<Runnin
         metrics: metrics.clone(),
         access,
         requests: Arc::default(),
+        held: Arc::default(),
         fleet: Fleet::default(),
     };
     let fleet = gateway.fleet.clone();
@@ -217,6 +296,7 @@ fn start_with(config: Config, options: Options, origin: Origin) -> Result<Runnin
             metrics: metrics.clone(),
             access: gateway.access.clone(),
             requests: Arc::clone(&gateway.requests),
+            held: Arc::clone(&gateway.held),
             fleet: gateway.fleet.clone(),
         };
         let shared = Arc::new(shared);
@@ -230,7 +310,7 @@ fn start_with(config: Config, options: Options, origin: Origin) -> Result<Runnin
     };
     workers.open();
     let admin_listen = config.admin.listen.clone();
-    let state = Mutex::new(State::new(config, backend));
+    let state = Mutex::new(State::new(config, backend, mark));
     let core = Arc::new(Core { options, gateway, server, tls, readiness: Readiness::new(), state });
     core.show();
     core.require_store();
@@ -346,14 +426,15 @@ impl RunningGateway {
             workers.join();
         }
         self.watcher = None;
-        let state = self.core.state.lock();
+        let mut state = self.core.state.lock();
         if let Some(store) = state.backend.remote() {
             store.close();
         }
         // The process that has the place has the buckets and the sockets' files too.
         let handed_over = self.has_handed_over();
         if !handed_over {
-            state_file::save(&state.in_force, &self.core.gateway.current.load().limiter);
+            let mark = state.mark.take();
+            state_file::save(&state.in_force, &self.core.gateway.current.load().limiter, mark);
         }
         if let Some(access) = &self.core.gateway.access {
             access.flush(LAST_WORDS);
@@ -416,6 +497,12 @@ impl Core {
                 }
             });
         }
+        let held = Arc::clone(&self.gateway.held);
+        self.gateway.metrics.source("requests_held", move |samples| {
+            let help = "Requests that wait for their turn now (max_wait)";
+            let held = u32::try_from(held.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+            samples.gauge("requests_held", help, &[], f64::from(held));
+        });
         let server = Arc::clone(&self.server);
         self.gateway.metrics.source("connections", move |samples| {
             // Those that were upgraded are among them to their end.
@@ -451,7 +538,7 @@ impl Core {
     fn status(&self) -> serde_json::Value {
         let state = self.state.lock();
         let source = match &self.options.source {
-            Source::File(path) => path.display().to_string(),
+            Source::File(path) | Source::FileAt { path, .. } => path.display().to_string(),
             Source::Text { name, .. } => name.clone(),
         };
         serde_json::json!({
@@ -507,6 +594,10 @@ impl Drop for Watcher {
     }
 }
 
+/// The directory that a service manager gives the process to keep things in.
+const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
+/// A limit that gives back what it allows in less than this is as full as ever a moment after a restart.
+const WORTH_KEEPING: Micros = Micros::from_secs(60);
 /// How often files are looked at.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 /// How long an idle connection is kept in a drain, for a request that may be under way.

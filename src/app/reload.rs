@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::state_file::{self, Mark};
 use super::watch::Watch;
 use super::{Core, Source, mapped, shared_store, snapshot};
 use crate::config::{self, Config, ConfigError};
@@ -24,13 +25,15 @@ pub(super) struct State {
     /// The text to read next, where there is no file.
     pub(super) text: Option<String>,
     pub(super) backend: Arc<Backend>,
+    /// That this gateway keeps its local buckets in a state file.
+    pub(super) mark: Option<Mark>,
     /// Stores of earlier configurations, until their last request has ended: a store joins its thread when it is
     /// dropped, and a worker must not be the one to wait for that.
     retired: Vec<Arc<Backend>>,
 }
 
 impl State {
-    pub(super) fn new(in_force: Config, backend: Arc<Backend>) -> Self {
+    pub(super) fn new(in_force: Config, backend: Arc<Backend>, mark: Option<Mark>) -> Self {
         let mut watch = Watch::default();
         watch.set(in_force.files_read.iter().cloned());
         Self {
@@ -41,6 +44,7 @@ impl State {
             watch,
             text: None,
             backend,
+            mark,
             retired: Vec::new(),
         }
     }
@@ -111,8 +115,13 @@ impl Core {
             let (before, limits) = (&state.in_force.policy.limits, &config.policy.limits);
             shared_store::change_limits(config.store.as_ref(), &backend, before, limits)?;
         }
+        let moved = config.server.state_file != state.in_force.server.state_file;
+        let mark = if moved { state_file::begin(&config)? } else { None };
         if let (Some(tls), Some(settings)) = (&self.tls, mapped::tls(&config.server)) {
             tls.reload(&settings).map_err(|error| error.to_string())?;
+        }
+        if moved {
+            state_file::replace(&mut state.mark, mark);
         }
         let before = self.gateway.current.load_full();
         let (limiter, report) = before.limiter.next(&config.policy.limits, Arc::clone(&backend));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{Anew, Options, Origin, RunningGateway, StartError, start_with};
+use super::{Anew, Options, Origin, RunningGateway, StartError, notes, start_with};
 use crate::config::settings::{Log, LogLevel, OperationsFormat};
 use crate::telemetry::{AccessLog, log};
 
@@ -23,6 +23,9 @@ pub fn run(options: Options, origin: Origin) -> Result<(), StartError> {
     raise_descriptor_limit();
     for warning in &config.warnings {
         tracing::warn!("{warning}");
+    }
+    for note in notes(&config) {
+        tracing::warn!("{note}");
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

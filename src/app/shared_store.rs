@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::admin::Standing;
 use crate::clock::Clock;
-use crate::config::settings::{Audit, Store, StoreKind};
+use crate::config::settings::{Audit, Secret, Store, StoreKind};
 use crate::limit::lease::Terms;
 use crate::limit::{Algorithm, Limit, Micros, Placement, Role, WhenDown};
 use crate::store::audit::{Finding, Weight};
@@ -23,19 +23,44 @@ use crate::telemetry::metrics::Samples;
 /// How long a start waits for the audit; a store that is down then is the business of `when_down`.
 const AUDIT_WITHIN: Duration = Duration::from_secs(3);
 
+/// The store's address, of which everything is checked that can be without connecting.
+enum Place {
+    Redis(Address),
+    Postgres(String),
+}
+
+/// Checks the settings as [`open`] does, without connecting. The error is what is wrong with them.
+pub(super) fn check(store: &Store) -> Result<(), String> {
+    place(store, &tls(store)?).map(drop)
+}
+
+fn place(store: &Store, tls: &Tls) -> Result<Place, String> {
+    let url = with_credentials(store);
+    match store.kind {
+        StoreKind::Redis => {
+            let address = Address::parse(&url).and_then(|address| address.with_tls(tls)).and_then(|address| {
+                address.check()?;
+                Ok(address)
+            });
+            address.map(Place::Redis).map_err(|error| error.to_string())
+        }
+        StoreKind::Postgres => {
+            check_address(&url).map_err(|error| error.to_string())?;
+            Ok(Place::Postgres(url))
+        }
+    }
+}
+
 /// Opens the store; it connects by itself, and keeps connecting. The error is what is wrong with its settings.
 /// `limits` are those it is opened for: the audit minds what they cannot lose.
 pub(super) fn open(store: Option<&Store>, limits: &[Arc<Limit>], clock: &Clock) -> Result<Backend, String> {
     let Some(store) = store else { return Ok(Backend::None) };
-    let url = with_credentials(store)?;
     let key_secret = store.key_secret.expose().as_bytes().to_vec();
     let tls = tls(store)?;
     let long_quotas = has_long_quotas(limits);
-    let opened = match store.kind {
-        StoreKind::Redis => RedisOptions {
-            address: Address::parse(&url)
-                .and_then(|address| address.with_tls(&tls))
-                .map_err(|error| error.to_string())?,
+    let opened = match place(store, &tls)? {
+        Place::Redis(address) => RedisOptions {
+            address,
             answer_within: store.answer_within,
             key_secret,
             clock: clock.clone(),
@@ -44,8 +69,7 @@ pub(super) fn open(store: Option<&Store>, limits: &[Arc<Limit>], clock: &Clock) 
             long_quotas,
         }
         .start(),
-        StoreKind::Postgres => {
-            check_address(&url).map_err(|error| error.to_string())?;
+        Place::Postgres(url) => {
             let options = PostgresOptions {
                 url,
                 answer_within: store.answer_within,
@@ -183,7 +207,7 @@ pub(super) fn lease_samples(store: &RemoteStore, limits: &[Arc<Limit>], samples:
 const DAY: Micros = Micros::from_secs(86_400);
 
 /// The time in which a limit gives back what it allows at once.
-fn period(limit: &Limit) -> Micros {
+pub(super) fn period(limit: &Limit) -> Micros {
     match &limit.algorithm {
         Algorithm::TokenBucket(bucket) => bucket.quota().time_for(bucket.quota().burst),
         Algorithm::WarmUp(_) | Algorithm::InFlight(_) => Micros::ZERO,
@@ -252,17 +276,35 @@ fn no_refusal(store: &RemoteStore) -> Result<(), String> {
 }
 
 /// The URL with the user and password that are written beside it.
-fn with_credentials(store: &Store) -> Result<String, String> {
+fn with_credentials(store: &Store) -> String {
     let url = store.url.expose();
     if store.username.is_none() && store.password.is_none() {
-        return Ok(url.to_owned());
+        return url.to_owned();
     }
-    let (scheme, rest) = url.split_once("://").ok_or("`username` and `password` need a URL with `://`")?;
+    if url.starts_with("unix:") || url.starts_with("redis+unix:") {
+        return with_parameters(store, url);
+    }
+    // What has none is no address of a kind that is known; whoever reads it says so.
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let (known, hosts) = rest.split_once('@').unwrap_or(("", rest));
     let (known_user, known_password) = known.split_once(':').unwrap_or((known, ""));
-    let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
     let user = store.username.as_deref().map_or_else(|| known_user.to_owned(), encoded);
     let password = store.password.as_ref().map_or_else(|| known_password.to_owned(), |one| encoded(one.expose()));
     let password = if password.is_empty() { password } else { format!(":{password}") };
-    Ok(format!("{scheme}://{user}{password}@{hosts}"))
+    format!("{scheme}://{user}{password}@{hosts}")
+}
+
+/// A socket's address has them in its query.
+fn with_parameters(store: &Store, url: &str) -> String {
+    let (path, query) = url.split_once('?').unwrap_or((url, ""));
+    let ours = [("user", store.username.as_deref()), ("pass", store.password.as_ref().map(Secret::expose))];
+    let replaced = |one: &str| ours.iter().any(|(name, value)| value.is_some() && one.split('=').next() == Some(name));
+    let mut parts: Vec<String> =
+        query.split('&').filter(|one| !one.is_empty() && !replaced(one)).map(str::to_owned).collect();
+    parts.extend(ours.iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded((*value)?)))));
+    format!("{path}?{}", parts.join("&"))
+}
+
+fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }

@@ -1,38 +1,158 @@
 //! Local buckets over a clean stop: saved at the end, restored at the start.
 //!
 //! The file is taken away as soon as it is read: a process that crashes later must not find the buckets of an earlier
-//! stop and refill everybody with them; it starts as `cold_start` says.
+//! stop and refill everybody with them; it starts as `cold_start` says. Beside it a mark lies while a gateway runs, which
+//! tells a crash (a mark and no buckets) from the first start of all (neither).
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufReader, BufWriter};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::mapped;
+use super::{StartError, mapped};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::limiter::Limiter;
 use crate::store::Backend;
+use crate::store::local::ColdStart;
 
-/// A limiter with the buckets that the last clean stop saved, if there are any.
-pub(super) fn limiter(config: &Config, shared: Arc<Backend>, clock: &Clock) -> Limiter<Backend> {
-    let limits = &config.policy.limits;
-    if let Some(file) = &config.server.state_file {
-        match take(file) {
-            Ok(None) => {}
-            Ok(Some(saved)) => {
-                match Limiter::restored(limits, Arc::clone(&shared), clock.clone(), BufReader::new(saved)) {
-                    Ok((limiter, _)) => {
-                        tracing::info!(file = %file.display(), "the buckets of the last stop are restored");
-                        return limiter;
-                    }
-                    Err(error) => cold(file, &error),
-                }
-            }
-            Err(error) => cold(file, &error),
+/// That a gateway runs which keeps its buckets in a state file. It stays behind when the process dies.
+#[derive(Debug)]
+pub(super) struct Mark {
+    path: PathBuf,
+    /// Locked, unless the process that had the place before still holds it.
+    _held: Option<File>,
+}
+
+/// What was there when a mark was set.
+enum Begun {
+    /// Nothing: a clean stop, or the first start.
+    Cleanly(Mark),
+    /// The mark of a gateway that is no more.
+    AfterCrash(Mark),
+    /// Another gateway runs on this file.
+    Taken,
+}
+
+impl Mark {
+    fn begin(file: &Path) -> io::Result<Begun> {
+        let path = beside(file, ".running");
+        let crashed = path.exists();
+        let held = File::options().write(true).create(true).truncate(false).open(&path)?;
+        match held.try_lock() {
+            Err(TryLockError::WouldBlock) => return Ok(Begun::Taken),
+            // A file system without locks: two gateways on one file are then not told apart.
+            Ok(()) | Err(TryLockError::Error(_)) => {}
+        }
+        let mark = Self { path, _held: Some(held) };
+        Ok(if crashed { Begun::AfterCrash(mark) } else { Begun::Cleanly(mark) })
+    }
+
+    /// For a gateway that takes the place of one that runs.
+    pub(super) fn inherit(config: &Config) -> Option<Self> {
+        let file = config.server.state_file.as_deref()?;
+        Some(Self { path: beside(file, ".running"), _held: None })
+    }
+
+    /// Of a clean stop.
+    fn end(self) {
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!(file = %self.path.display(), %error, "the mark of a running gateway cannot be removed");
         }
     }
-    Limiter::new(limits, shared, clock.clone(), mapped::cold_start(&config.server))
+}
+
+/// Says which file a gateway keeps its buckets in where its own file does not: one in the directory that a service manager
+/// gives it (`$STATE_DIRECTORY`). One that cannot be used there is warned of.
+pub(super) fn settle(config: &mut Config, directory: Option<String>) {
+    let Some(directory) = directory.as_deref().and_then(|list| list.split(':').next()).filter(|one| !one.is_empty())
+    else {
+        return;
+    };
+    if config.server.state_file.is_some() {
+        return;
+    }
+    let file = Path::new(directory).join("gateway.state");
+    match usable(&file) {
+        Ok(()) => config.server.state_file = Some(file),
+        Err(error) => {
+            config.warnings.push(format!("warning: $STATE_DIRECTORY: {error}: local buckets are not kept there"))
+        }
+    }
+}
+
+/// Whether buckets could be saved in `file`.
+pub(super) fn usable(file: &Path) -> Result<(), String> {
+    let directory = directory(file);
+    let told = |why: &dyn std::fmt::Display| format!("`{}`: {why}", directory.display());
+    match fs::metadata(directory) {
+        Ok(found) if found.is_dir() => {}
+        Ok(_) => return Err(told(&"is no directory")),
+        Err(error) => return Err(told(&error)),
+    }
+    rustix::fs::access(directory, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
+        .map_err(|_| told(&"cannot be written to"))
+}
+
+/// Whether the directory of `file` is there.
+pub(super) fn directory_is_there(file: &Path) -> bool {
+    directory(file).is_dir()
+}
+
+fn directory(file: &Path) -> &Path {
+    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Marks that a gateway runs, where its file names a state file: after a reload that named another.
+pub(super) fn begin(config: &Config) -> Result<Option<Mark>, String> {
+    let Some(file) = &config.server.state_file else { return Ok(None) };
+    match Mark::begin(file).map_err(|error| refused(file, &error))? {
+        Begun::Cleanly(mark) | Begun::AfterCrash(mark) => Ok(Some(mark)),
+        Begun::Taken => Err(taken(file)),
+    }
+}
+
+fn refused(file: &Path, error: &io::Error) -> String {
+    format!("`server.state_file`: buckets cannot be kept in {}: {error}", file.display())
+}
+
+fn taken(file: &Path) -> String {
+    format!("`server.state_file`: another gateway keeps its buckets in {}", file.display())
+}
+
+/// A limiter with the buckets that the last clean stop saved, if there are any; and the mark that it runs.
+pub(super) fn limiter(
+    config: &Config,
+    shared: Arc<Backend>,
+    clock: &Clock,
+) -> Result<(Limiter<Backend>, Option<Mark>), StartError> {
+    let limits = &config.policy.limits;
+    let cold_start = mapped::cold_start(&config.server);
+    let Some(file) = &config.server.state_file else {
+        return Ok((Limiter::new(limits, shared, clock.clone(), cold_start), None));
+    };
+    let (mark, crashed) = match Mark::begin(file).map_err(|error| StartError::State(refused(file, &error)))? {
+        Begun::Cleanly(mark) => (mark, false),
+        Begun::AfterCrash(mark) => (mark, true),
+        Begun::Taken => return Err(StartError::State(taken(file))),
+    };
+    let mut cold_start = cold_start;
+    match take(file) {
+        Ok(None) if crashed => {
+            tracing::warn!(file = %file.display(), "the last run saved no buckets: starting as `cold_start` says");
+        }
+        // Nobody has drawn anything yet.
+        Ok(None) => cold_start = ColdStart::Full,
+        Ok(Some(saved)) => match Limiter::restored(limits, Arc::clone(&shared), clock.clone(), BufReader::new(saved)) {
+            Ok((limiter, _)) => {
+                tracing::info!(file = %file.display(), "the buckets of the last stop are restored");
+                return Ok((limiter, Some(mark)));
+            }
+            Err(error) => cold(file, &error),
+        },
+        Err(error) => cold(file, &error),
+    }
+    Ok((Limiter::new(limits, shared, clock.clone(), cold_start), Some(mark)))
 }
 
 fn cold(file: &Path, error: &dyn std::fmt::Display) {
@@ -49,23 +169,38 @@ fn take(file: &Path) -> io::Result<Option<File>> {
     Ok(Some(opened))
 }
 
-/// Saves the local buckets where the file says so.
-pub(super) fn save(config: &Config, limiter: &Limiter<Backend>) {
-    let Some(file) = &config.server.state_file else { return };
+/// Saves the local buckets where the file says so. The mark stays where they are lost, as after a crash.
+pub(super) fn save(config: &Config, limiter: &Limiter<Backend>, mark: Option<Mark>) {
+    let Some((file, mark)) = config.server.state_file.as_ref().zip(mark) else { return };
     match write(file, limiter) {
-        Ok(()) => tracing::info!(file = %file.display(), "the buckets are saved"),
+        Ok(()) => {
+            tracing::info!(file = %file.display(), "the buckets are saved");
+            mark.end();
+        }
         Err(error) => tracing::error!(file = %file.display(), %error, "the buckets cannot be saved"),
+    }
+}
+
+/// Puts another mark, of a reload that named another state file, in the place of this one.
+pub(super) fn replace(mark: &mut Option<Mark>, new: Option<Mark>) {
+    if let Some(old) = std::mem::replace(mark, new) {
+        old.end();
     }
 }
 
 /// Under another name first: a file with the right name is a whole one.
 fn write(file: &Path, limiter: &Limiter<Backend>) -> Result<(), String> {
-    let mut beside = file.as_os_str().to_owned();
-    beside.push(".new");
+    let new = beside(file, ".new");
     let words = |error: io::Error| error.to_string();
-    let mut out = BufWriter::new(File::create(&beside).map_err(words)?);
+    let mut out = BufWriter::new(File::create(&new).map_err(words)?);
     limiter.local().save(&mut out).map_err(|error| error.to_string())?;
     let whole = out.into_inner().map_err(|error| error.to_string())?;
     whole.sync_all().map_err(words)?;
-    fs::rename(&beside, file).map_err(words)
+    fs::rename(&new, file).map_err(words)
+}
+
+fn beside(file: &Path, ending: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
 }

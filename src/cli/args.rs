@@ -45,6 +45,7 @@ pub(super) struct ConfigArg {
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  tollgate run --config gateway.toml\n  \
+    tollgate run --config gateway.toml --listen 127.0.0.1:8081 --admin 127.0.0.1:9181\n  \
     tollgate run --upstream http://127.0.0.1:3000 --limit 100/minute --per address\n\n\
     SIGHUP or a changed file reloads, SIGTERM drains, SIGUSR1 reopens the access log,\n    SIGUSR2 hands everything over to a new process of the program as it is on the disk now.")]
 pub(super) struct Run {
@@ -62,11 +63,11 @@ pub(super) struct Run {
     /// Without a file: what each bucket belongs to: address, everyone, or a source like header:x-api-key
     #[arg(long, value_name = "WHAT", requires = "limit", default_value = "address")]
     pub(super) per: String,
-    /// Without a file: where to listen [default: 0.0.0.0:8080]
-    #[arg(long, value_name = "ADDRESS", requires = "upstream")]
+    /// Where to listen, instead of where the file says [default without a file: 0.0.0.0:8080]
+    #[arg(long, value_name = "ADDRESS")]
     pub(super) listen: Option<String>,
-    /// Without a file: where the admin listener is, or `off` [default: 127.0.0.1:9180]
-    #[arg(long, value_name = "ADDRESS", requires = "upstream")]
+    /// Where the admin listener is, or `off`, instead of what the file says [default without a file: 127.0.0.1:9180]
+    #[arg(long, value_name = "ADDRESS")]
     pub(super) admin: Option<String>,
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::args::{Check, Format};
 use super::trial::{self, Verdict};
 use super::{BAD, GOOD, load, print_out};
+use crate::app;
 use crate::clock::Clock;
 use crate::config::{self, Config};
 use crate::policy::Rule;
@@ -14,10 +15,14 @@ use crate::policy::Rule;
 pub(super) fn check(args: &Check) -> ExitCode {
     let now = Clock::system().now();
     match config::load(&args.config.config, &load::environment, now) {
-        Ok(config) => {
+        Ok(mut config) => {
+            let notes = match app::preflight(&mut config, &load::environment) {
+                Ok(notes) => notes,
+                Err(error) => return bad(args, &error),
+            };
             let verdicts: Vec<Verdict> =
                 config.tests.iter().map(|test| trial::run(&config.policy, test, now)).collect();
-            good(args, &config, &verdicts)
+            good(args, &config, &notes, &verdicts)
         }
         Err(error) => {
             match args.format {
@@ -31,13 +36,27 @@ pub(super) fn check(args: &Check) -> ExitCode {
     }
 }
 
-fn good(args: &Check, config: &Config, verdicts: &[Verdict]) -> ExitCode {
+/// The file is good, but nothing would start on it.
+fn bad(args: &Check, error: &str) -> ExitCode {
+    match args.format {
+        Format::Human => eprintln!("error: {error}"),
+        Format::Json => {
+            print_out(&format!("{:#}", json!({ "good": false, "errors": [error] })));
+        }
+    }
+    BAD
+}
+
+fn good(args: &Check, config: &Config, notes: &[String], verdicts: &[Verdict]) -> ExitCode {
     let failed = verdicts.iter().filter(|verdict| !verdict.wrong.is_empty()).count();
     let strict = args.strict && !config.warnings.is_empty();
     match args.format {
         Format::Human => {
             for warning in &config.warnings {
                 eprintln!("{warning}\n");
+            }
+            for note in notes {
+                eprintln!("note: {note}\n");
             }
             print_out(&config::report(config));
             print_out(&tests(verdicts));
@@ -46,7 +65,7 @@ fn good(args: &Check, config: &Config, verdicts: &[Verdict]) -> ExitCode {
             }
         }
         Format::Json => {
-            print_out(&format!("{:#}", document(config, verdicts, failed == 0 && !strict)));
+            print_out(&format!("{:#}", document(config, notes, verdicts, failed == 0 && !strict)));
         }
     }
     if failed > 0 || strict { BAD } else { GOOD }
@@ -70,7 +89,7 @@ fn tests(verdicts: &[Verdict]) -> String {
 }
 
 /// The whole report for programs.
-fn document(config: &Config, verdicts: &[Verdict], good: bool) -> Value {
+fn document(config: &Config, notes: &[String], verdicts: &[Verdict], good: bool) -> Value {
     let limit = |rule: &Rule| {
         json!({
             "limit": &*rule.name,
@@ -84,6 +103,7 @@ fn document(config: &Config, verdicts: &[Verdict], good: bool) -> Value {
     json!({
         "good": good,
         "warnings": config.warnings,
+        "notes": notes,
         "limits": policy.rules.iter().map(limit).collect::<Vec<_>>(),
         "routes": policy.routes.iter().map(|route| json!({
             "route": &*route.name,

@@ -4,13 +4,21 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::args::Run;
-use super::{BAD, GOOD, load, origin};
+use super::{BAD, GOOD, load, origin, wrong_use};
 use crate::app::{self, Options, Source, StartError};
 use crate::clock::Clock;
 use crate::config;
+use crate::config::settings::Listener;
 
 pub(super) fn run(args: &Run) -> ExitCode {
-    let options = Options { source: source(args), environment: Arc::new(load::environment), clock: Clock::system() };
+    let source = match source(args) {
+        Ok(source) => source,
+        Err(error) => {
+            eprintln!("tollgate: {error}");
+            return wrong_use();
+        }
+    };
+    let options = Options { source, environment: Arc::new(load::environment), clock: Clock::system() };
     let origin = match origin::find(args.take_over) {
         Ok(origin) => origin,
         Err(error) => {
@@ -32,9 +40,19 @@ pub(super) fn run(args: &Run) -> ExitCode {
 }
 
 /// The file, unless an upstream is named: then what the few words stand for.
-fn source(args: &Run) -> Source {
+fn source(args: &Run) -> Result<Source, String> {
     let (Some(upstream), Some(limit)) = (&args.upstream, &args.limit) else {
-        return Source::File(args.config.config.clone());
+        let path = args.config.config.clone();
+        if args.listen.is_none() && args.admin.is_none() {
+            return Ok(Source::File(path));
+        }
+        let listen = args.listen.as_deref().map(|written| listener("--listen", written)).transpose()?;
+        let admin = match args.admin.as_deref() {
+            Some("off") => Some(None),
+            Some(written) => Some(Some(listener("--admin", written)?)),
+            None => None,
+        };
+        return Ok(Source::FileAt { path, listen, admin });
     };
     let mut text = config::quick(upstream, limit, &args.per);
     for (section, listen) in [("server", &args.listen), ("admin", &args.admin)] {
@@ -44,5 +62,17 @@ fn source(args: &Run) -> Source {
             text.push_str(&format!("\n[{section}]\nlisten = {listen}\n"));
         }
     }
-    Source::Text { text, name: "command line".to_owned() }
+    Ok(Source::Text { text, name: "command line".to_owned() })
+}
+
+/// A listener in place of the file's, written as there; certificates are the file's own affair.
+fn listener(option: &str, written: &str) -> Result<Listener, String> {
+    if written.starts_with("https:") {
+        return Err(format!("{option}: a listener with TLS belongs in the file, beside its certificates: `{written}`"));
+    }
+    let listen = serde_json::Value::String(written.replace("${", "$${"));
+    let text = format!("[server]\nlisten = {listen}\n[[routes]]\nmatch = \"/**\"\nrespond = {{ status = 404 }}\n");
+    let parsed = config::parse(&text, "command line", &|_| None, Clock::system().now());
+    let listener = parsed.ok().and_then(|config| config.server.listen.into_iter().next());
+    listener.ok_or_else(|| format!("{option}: `{written}` is none: write 127.0.0.1:8081 or unix:/run/tollgate.sock"))
 }

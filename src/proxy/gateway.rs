@@ -56,6 +56,8 @@ pub struct Shared {
     pub access: Option<AccessLog>,
     /// Requests under way, where they are bounded.
     pub requests: Arc<AtomicUsize>,
+    /// Requests that wait for their turn (`max_wait`) now.
+    pub held: Arc<AtomicUsize>,
     /// How the upstreams' servers fare.
     pub fleet: Fleet,
 }
@@ -74,6 +76,7 @@ struct Side {
     registry: Metrics,
     access: Option<AccessWriter>,
     requests: Arc<AtomicUsize>,
+    held: Arc<AtomicUsize>,
     /// Decision ids of this worker: a random start, then one after another.
     ids: Cell<u64>,
     /// Where quota fields are written before they are copied off.
@@ -163,6 +166,7 @@ impl Gateway {
             registry: shared.metrics.clone(),
             access: shared.access.as_ref().map(AccessLog::writer),
             requests: Arc::clone(&shared.requests),
+            held: Arc::clone(&shared.held),
             ids: Cell::new(fastrand::u64(..)),
             quota: RefCell::default(),
         };
@@ -345,7 +349,7 @@ impl Gateway {
                 let hold = permit.hold();
                 journal.permitted(permit);
                 if hold.0 > 0 {
-                    Box::pin(hold::until(&self.side.clock, decided.after(hold))).await;
+                    Box::pin(hold::until(&self.side.clock, decided.after(hold), &self.side.held)).await;
                 }
                 Ok(())
             }

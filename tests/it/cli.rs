@@ -213,12 +213,47 @@ fn wrong_use_exits_2() {
         &["explain", "GET"],
         &["explain", "GET /", "-H", "no colon"],
         &["run", "--limit", "1/s"],
+        &["run", "--listen", "nowhere"],
+        &["run", "--listen", "https://127.0.0.1:0"],
+        &["run", "--admin", "unix:"],
         &["health", "--admin", "nowhere"],
     ] {
         let output = tollgate(folder.path(), wrong);
         assert_eq!(output.status.code(), Some(2), "{wrong:?}: {:?}", texts(&output));
         assert!(output.stdout.is_empty(), "{wrong:?}");
     }
+}
+
+#[test]
+fn what_the_check_finds_good_the_start_does_too() {
+    for (kind, store, word) in [
+        ("redis", "url = \"redis://h:notaport\"", "Redis"),
+        ("redis", "url = \"unix:relative.sock\"", "whole path"),
+        ("redis", "url = \"redis://\"", "Redis"),
+        ("redis", "url = \"redis://h/abc\"", "database"),
+        ("redis", "url = \"redis+cluster://\"", "host"),
+        ("postgres", "url = \"postgres://h:notaport/db\"", "PostgreSQL"),
+        ("postgres", "url = \"postgres://h/db?nonsense=1\"", "PostgreSQL"),
+        ("redis", "url = \"unix:/run/redis.sock?user=u&pass=hunter2\"", "password stands in clear"),
+    ] {
+        let folder = folder(&format!(
+            "[server]\nlisten = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+             [store]\nkind = \"{kind}\"\n{store}\nwhen_down = \"allow\"\nkey_secret_file = \"secret\"\n{GOOD}"
+        ));
+        std::fs::write(folder.path().join("secret"), "a secret that gateways share").expect("written");
+        for verb in ["check", "run"] {
+            let output = tollgate(folder.path(), &[verb]);
+            let (out, err) = texts(&output);
+            assert_eq!(output.status.code(), Some(1), "{verb} {store}: {out}{err}");
+            assert!(err.contains(word), "{verb} {store}: no {word:?} in {err}");
+        }
+    }
+    let socket = "[store]\nkind = \"redis\"\nurl = \"unix:/run/redis.sock?db=1\"\nusername = \"u\"\npassword_file = \"secret\"\n\
+                  when_down = \"allow\"\nkey_secret_file = \"secret\"\n";
+    let folder = folder(&format!("{socket}{GOOD}"));
+    std::fs::write(folder.path().join("secret"), "a secret that gateways share").expect("written");
+    let output = tollgate(folder.path(), &["check"]);
+    assert_eq!(output.status.code(), Some(0), "{:?}", texts(&output));
 }
 
 #[test]

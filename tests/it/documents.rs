@@ -44,6 +44,8 @@ fn the_shipped_file_checks_clean_and_its_tests_pass() {
 fn the_shipped_file_serves_then_refuses_and_keeps_its_word() {
     let shipped = read("gateway.toml");
     let free = shipped.replace("http://0.0.0.0:8080", "127.0.0.1:0").replace("127.0.0.1:9180", "127.0.0.1:0");
+    let kept = tempfile::tempdir().expect("a directory");
+    let free = free.replace("${STATE_DIRECTORY:-.}", kept.path().to_str().expect("a name"));
     let gateway = Gateway::start(&free);
     for left in (0..5).rev() {
         let answer = gateway.get("/hello");

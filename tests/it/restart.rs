@@ -15,14 +15,15 @@ struct Process {
 
 impl Process {
     fn start(folder: &Path) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-            .args(["run", "--config"])
-            .arg(folder.join("gateway.toml"))
-            .env("NO_COLOR", "1")
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("started");
+        Self::start_with(folder, |_| ())
+    }
+
+    fn start_with(folder: &Path, change: impl FnOnce(&mut Command)) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.args(["run", "--config"]).arg(folder.join("gateway.toml")).env("NO_COLOR", "1");
+        command.env_remove("STATE_DIRECTORY").stdout(Stdio::null()).stderr(Stdio::piped());
+        change(&mut command);
+        let mut child = command.spawn().expect("started");
         let mut log = BufReader::new(child.stderr.take().expect("piped"));
         let mut line = String::new();
         let address = loop {
@@ -137,10 +138,79 @@ fn what_was_learnt_of_an_upstream_is_known_after_a_clean_restart() {
 }
 
 #[test]
-fn after_a_crash_an_empty_start_gives_nobody_anything() {
+fn after_a_crash_an_empty_start_gives_nobody_anything_and_the_first_start_is_none() {
     let here = folder("empty");
     let first = Process::start(here.path());
-    assert_eq!(first.ask(&ALL), [429; 5]);
+    assert_eq!(first.ask(&ALL), [200; 5], "nobody has drawn anything before");
     first.stop();
-    assert_eq!(Process::start(here.path()).ask(&ALL), [429; 5]);
+    let second = Process::start(here.path());
+    assert_eq!(second.ask(&ALL), [200; 5], "a clean stop");
+    second.crash();
+    let third = Process::start(here.path());
+    assert_eq!(third.ask(&ALL), [429; 5]);
+    third.stop();
+    assert_eq!(Process::start(here.path()).ask(&ALL), [429; 5], "what the crash left is kept as well");
+}
+
+#[test]
+fn buckets_are_kept_in_the_state_directory_where_the_file_names_none() {
+    let (here, kept) = (folder("full"), tempfile::tempdir().expect("a directory"));
+    let file = here.path().join("gateway.toml");
+    let text = std::fs::read_to_string(&file).expect("written").replace("state_file = \"state\"\n", "");
+    std::fs::write(&file, text).expect("written");
+    let start = || {
+        Process::start_with(here.path(), |command| {
+            command.env("STATE_DIRECTORY", kept.path());
+        })
+    };
+    let first = start();
+    for _ in 0..3 {
+        assert_eq!(first.ask(&ALL), [200; 5]);
+    }
+    first.stop();
+    assert!(kept.path().join("gateway.state").exists() && !kept.path().join("gateway.state.running").exists());
+    assert_eq!(start().ask(&ALL), [429; 5], "nobody is refilled");
+}
+
+#[test]
+fn a_state_file_that_cannot_be_written_keeps_a_gateway_from_starting() {
+    let here = folder("full");
+    let file = here.path().join("gateway.toml");
+    let text = std::fs::read_to_string(&file).expect("written");
+    let run = |verb: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).args([verb, "--config"]).arg(&file).output();
+        let output = output.expect("the program runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    std::fs::write(&file, text.replace("\"state\"", "\"nowhere/state\"")).expect("written");
+    for verb in ["check", "run"] {
+        let (code, said) = run(verb);
+        assert!(code == Some(1) && said.contains("state_file") && said.contains("nowhere"), "{verb}: {said}");
+    }
+    // Two gateways would each save over the other's buckets.
+    std::fs::write(&file, text).expect("written");
+    let first = Process::start(here.path());
+    let (code, said) = run("run");
+    assert!(code == Some(1) && said.contains("another gateway keeps its buckets"), "{said}");
+    assert_eq!(first.ask(&ALL), [200; 5]);
+}
+
+#[test]
+fn what_a_restart_refills_is_told_by_the_check_and_the_start() {
+    let here = folder("full");
+    let file = here.path().join("gateway.toml");
+    let text = std::fs::read_to_string(&file).expect("written");
+    let check = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.args(["check", "--config"]).arg(&file).env_remove("STATE_DIRECTORY");
+        let output = command.output().expect("the program runs");
+        assert!(output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(!check().contains("restart refills"));
+    std::fs::write(&file, text.replace("state_file = \"state\"\n", "")).expect("written");
+    let said = check();
+    assert!(said.contains("a restart refills these limits") && said.contains("token, interval"), "{said}");
+    std::fs::write(&file, text.replace("state_file = \"state\"\n", "").replace("3/day", "3/second")).expect("written");
+    assert!(!check().contains("restart refills"), "they are full a second later anyway");
 }

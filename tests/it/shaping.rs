@@ -46,6 +46,11 @@ fn requests_are_held_until_they_are_due_in_order_and_refused_beyond_the_longest_
     let gateway = shaped(&upstream);
     assert_eq!(gateway.get("/first").status, 200);
     let (mut second, mut third) = (held(&gateway, "/second"), held(&gateway, "/third"));
+    let waiting = |count: u8| {
+        let line = format!("\ntollgate_requests_held {count}.0\n");
+        eventually("the metrics tell who waits", || gateway.admin_get("/metrics").text().contains(&line));
+    };
+    waiting(2);
     let refused = gateway.get("/fourth");
     assert_eq!(refused.status, 429, "300 ms is longer than it may be held");
     assert_eq!(refused.json()["retry_after_ms"], 50);
@@ -61,6 +66,7 @@ fn requests_are_held_until_they_are_due_in_order_and_refused_beyond_the_longest_
     gateway.advance(Duration::from_millis(100));
     assert_eq!(fourth.answer("GET").status, 200);
     assert_eq!(paths(&upstream), ["/first", "/second", "/third", "/fourth"]);
+    waiting(0);
 }
 
 /// A caller that is held behind another sends `head` and leaves: its place is the next one's, as soon as it is seen to have

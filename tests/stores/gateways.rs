@@ -172,6 +172,47 @@ fn one_to_four_gateways_of_the_readme_share_a_limit_exactly() {
     }
 }
 
+/// The README's two commands, on other ports.
+#[test]
+fn the_readmes_two_commands_start_two_gateways_that_share_a_limit() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("gateway.toml"), readme("redis", &server.url(), "rate = \"1/hour\"\nburst = 20"))
+        .unwrap();
+    std::fs::write(home.path().join("secret"), "a secret that gateways share").unwrap();
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let after = text.split("Start it twice, on two ports").nth(1).unwrap();
+    let commands = after.split("```console\n").nth(1).unwrap().split("```").next().unwrap();
+    let mut running = Vec::new();
+    for line in commands.lines() {
+        let (port, admin) = (free_port(), free_port());
+        let mut ports = [port, admin].into_iter();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.current_dir(home.path());
+        for word in line.split_whitespace().skip(1) {
+            match word.strip_prefix("127.0.0.1:") {
+                Some(_) => command.arg(format!("127.0.0.1:{}", ports.next().unwrap())),
+                None => command.arg(word),
+            };
+        }
+        assert_eq!(ports.next(), None, "each command names its two listeners: {line}");
+        running.push((port, admin, Process::spawn(&mut command)));
+    }
+    assert_eq!(running.len(), 2);
+    for (_, admin, _) in &running {
+        wait_until("ready gateway", || {
+            let Ok(mut stream) = TcpStream::connect(("127.0.0.1", *admin)) else { return false };
+            status(&mut stream, "/readyz").is_some_and(|status| status == 200)
+        });
+    }
+    let mut streams = [0, 1].map(|at: usize| TcpStream::connect(("127.0.0.1", running[at].0)).unwrap());
+    let answers: Vec<u16> = (0..24).map(|turn| status(&mut streams[turn % 2], "/").unwrap()).collect();
+    assert_eq!(answers, [[200; 20].as_slice(), &[429; 4]].concat());
+}
+
 #[test]
 fn two_gateways_of_the_readme_give_out_a_burst_once() {
     if !available("redis-server") {

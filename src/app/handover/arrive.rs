@@ -13,7 +13,7 @@ use super::leave::VERSION;
 use super::relay::{self, Relay};
 use super::wire::Wire;
 use crate::app::StartError;
-use crate::app::state_file;
+use crate::app::state_file::{self, Mark};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::limiter::Limiter;
@@ -43,15 +43,15 @@ impl Predecessor {
         config: &Config,
         shared: Arc<Backend>,
         clock: &Clock,
-    ) -> Result<Limiter<Backend>, StartError> {
+    ) -> Result<(Limiter<Backend>, Option<Mark>), StartError> {
         let Some(buckets) = self.buckets().map_err(failed)? else {
             tracing::warn!("the gateway before this one has died: this one serves, without its buckets");
             self.gone = true;
-            return Ok(state_file::limiter(config, shared, clock));
+            return state_file::limiter(config, shared, clock);
         };
         let restored = Limiter::restored(&config.policy.limits, shared, clock.clone(), BufReader::new(buckets));
         let (limiter, _) = restored.map_err(|error| StartError::TakeOver(format!("its buckets: {error}")))?;
-        Ok(limiter)
+        Ok((limiter, Mark::inherit(config)))
     }
 
     fn buckets(&mut self) -> io::Result<Option<File>> {

@@ -17,9 +17,11 @@ table! {
         client_ca: Text,
         /// Whether a caller must show a certificate. Default `required` where `client_ca` is set.
         client_certificates: ClientCertificates,
-        /// What local buckets hold after a crash. A clean stop saves them in `state_file` and the next start restores them. Default `full`.
+        /// What local buckets hold after a crash, which is a start without the buckets that a clean stop saves in `state_file`; without a
+        /// `state_file`, every start. Default `full`.
         cold_start: ColdStart,
-        /// Where a clean stop saves the local buckets.
+        /// Where a clean stop saves the local buckets, for the next start. Default `gateway.state` in `$STATE_DIRECTORY`, which
+        /// systemd sets; nowhere without it.
         state_file: Text,
         /// Whether connections begin with a PROXY protocol header (v1 or v2). Default `false`.
         proxy_protocol: bool,

@@ -140,7 +140,7 @@ fn url(raw: &At<RawStore>, context: &mut Context<'_>) -> Option<At<Secret>> {
             let colon = user.find(':')?;
             (colon + 1 < user.len()).then_some((start + 3 + colon + 1, start + 3 + user.len()))
         });
-        match password {
+        match password.or_else(|| password_parameter(written)) {
             Some((start, end)) if !url.from_environment => {
                 let problem = Problem::error("a password stands in clear in the file").secret();
                 let problem = problem.at(url.part(start, end), "a secret does not belong here");
@@ -151,6 +151,21 @@ fn url(raw: &At<RawStore>, context: &mut Context<'_>) -> Option<At<Secret>> {
         }
     }
     context.secret("url", &raw.url, &raw.url_file)
+}
+
+/// Where a password stands among the parameters of an address: `unix:/run/redis.sock?user=u&pass=p`.
+fn password_parameter(written: &str) -> Option<(usize, usize)> {
+    let mut start = written.find('?')? + 1;
+    for part in written[start..].split('&') {
+        if let Some((name, value)) = part.split_once('=')
+            && ["pass", "password", "sslpassword"].contains(&name)
+            && !value.is_empty()
+        {
+            return Some((start + name.len() + 1, start + part.len()));
+        }
+        start += part.len() + 1;
+    }
+    None
 }
 
 /// What the URL's scheme says, checked against the kind.

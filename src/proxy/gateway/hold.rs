@@ -1,12 +1,25 @@
 //! Holds a request until its token is due (shaping).
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::limit::Timestamp;
 
-/// Waits until `clock` has reached `due`; never returns before. Dropping the future gives the wait up.
-pub(super) async fn until(clock: &Clock, due: Timestamp) {
+/// Counts a request among those that wait, however the wait ends.
+struct Waiting<'c>(&'c AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits until `clock` has reached `due`; never returns before. Dropping the future gives the wait up. `held` counts
+/// those who wait.
+pub(super) async fn until(clock: &Clock, due: Timestamp, held: &AtomicUsize) {
+    held.fetch_add(1, Ordering::Relaxed);
+    let _waiting = Waiting(held);
     loop {
         let left = due.since(clock.now());
         if left.0 == 0 {

@@ -54,8 +54,8 @@ pub(super) async fn lane<L: Link>(shared: Arc<Shared>, link: Rc<L>) {
         outages.up();
         let last_words = work(&shared, &link, connection, &mut breaker).await;
         if let Some(error) = last_words {
+            shared.last_error.lock().clone_from(&error);
             outages.down(&error, shared.clock.now());
-            *shared.last_error.lock() = error;
         }
         if shared.lanes_up.fetch_sub(1, Ordering::AcqRel) == 1 {
             shared.fail_queued();
@@ -95,8 +95,8 @@ async fn connect<L: Link>(
                 return Some(connection);
             }
             Err(error) => {
+                shared.last_error.lock().clone_from(&error);
                 outages.down(&error, shared.clock.now());
-                *shared.last_error.lock() = error;
                 breaker.probe_failed(shared.clock.now(), fastrand::u8(..));
             }
         }

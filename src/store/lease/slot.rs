@@ -8,49 +8,108 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::clock::Clock;
 use crate::limit::Timestamp;
 
+/// An atomic word as a slot needs it: the tests' model of memory is one too.
+pub(super) trait Cell {
+    fn zero() -> Self;
+    fn load(&self, order: Ordering) -> u64;
+    fn store(&self, value: u64, order: Ordering);
+    fn swap(&self, value: u64, order: Ordering) -> u64;
+    /// Replaces `old` by `new`, acquiring and releasing; it may fail for no reason. What is there otherwise.
+    fn exchange(&self, old: u64, new: u64) -> Result<u64, u64>;
+}
+
+macro_rules! cell {
+    ($word:ty) => {
+        impl Cell for $word {
+            fn zero() -> Self {
+                Self::new(0)
+            }
+
+            #[inline(always)]
+            fn load(&self, order: Ordering) -> u64 {
+                self.load(order)
+            }
+
+            #[inline(always)]
+            fn store(&self, value: u64, order: Ordering) {
+                self.store(value, order);
+            }
+
+            #[inline(always)]
+            fn swap(&self, value: u64, order: Ordering) -> u64 {
+                self.swap(value, order)
+            }
+
+            #[inline(always)]
+            fn exchange(&self, old: u64, new: u64) -> Result<u64, u64> {
+                self.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire)
+            }
+        }
+    };
+}
+
+cell!(AtomicU64);
+#[cfg(test)]
+cell!(loom::sync::atomic::AtomicU64);
+
 const LEFT_BITS: u32 = 40;
 /// The most units of one lease.
 pub(super) const LEFT_MAX: u64 = (1 << LEFT_BITS) - 1;
 
 /// A place for a lease.
-#[derive(Debug, Default)]
-pub(super) struct Slot {
+#[derive(Debug)]
+pub(super) struct Slot<W = AtomicU64> {
     /// The turn in the high bits, which no two leases here share, and the units left in the low ones.
-    word: AtomicU64,
+    word: W,
     /// By the clock that counts the time a machine sleeps. Zero: there is none.
-    deadline: AtomicU64,
+    deadline: W,
     /// Zero: there is none.
-    id: AtomicU64,
+    id: W,
 }
 
 /// Which lease units were taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Turn(u64);
 
-impl Slot {
+impl Default for Slot {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<W: Cell> Slot<W> {
+    pub(super) fn new() -> Self {
+        Self { word: W::zero(), deadline: W::zero(), id: W::zero() }
+    }
+
     /// Takes `cost` units of a lease that has not ended.
     pub(super) fn take(&self, cost: u64, clock: &Clock) -> Option<Turn> {
+        self.take_at(cost, || clock.boot().as_micros())
+    }
+
+    /// As [`Slot::take`], by a clock in microseconds.
+    pub(super) fn take_at(&self, cost: u64, now: impl Fn() -> u64) -> Option<Turn> {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
             if word & LEFT_MAX < cost {
                 return None;
             }
             let deadline = self.deadline.load(Ordering::Acquire);
-            if clock.boot().as_micros() >= deadline {
+            if now() >= deadline {
                 return None;
             }
-            match self.word.compare_exchange_weak(word, word - cost, Ordering::AcqRel, Ordering::Acquire) {
+            match self.word.exchange(word, word - cost) {
                 // The word was the same all the while, so the deadline was this lease's.
                 Ok(_) => {
                     let turn = Turn(word >> LEFT_BITS);
-                    if clock.boot().as_micros() < deadline {
+                    if now() < deadline {
                         return Some(turn);
                     }
                     // This thread was held up on the way.
                     self.put_back(turn, cost);
                     return None;
                 }
-                Err(now) => word = now,
+                Err(found) => word = found,
             }
         }
     }
@@ -59,9 +118,9 @@ impl Slot {
     pub(super) fn put_back(&self, turn: Turn, cost: u64) {
         let mut word = self.word.load(Ordering::Acquire);
         while word >> LEFT_BITS == turn.0 {
-            match self.word.compare_exchange_weak(word, word + cost, Ordering::AcqRel, Ordering::Acquire) {
+            match self.word.exchange(word, word + cost) {
                 Ok(_) => return,
-                Err(now) => word = now,
+                Err(found) => word = found,
             }
         }
     }
@@ -104,5 +163,79 @@ impl Slot {
 
     fn next_turn(&self) -> u64 {
         ((self.word.load(Ordering::Acquire) >> LEFT_BITS) + 1) << LEFT_BITS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicU64 as Modelled;
+    use loom::thread::spawn;
+
+    use super::*;
+
+    /// A slot with a first lease of so many units that ends at 20; it is 10 now.
+    fn leased(units: u64) -> Arc<Slot<Modelled>> {
+        let slot = Slot::new();
+        slot.fill(7, units, Timestamp::from_micros(20));
+        Arc::new(slot)
+    }
+
+    const fn now() -> u64 {
+        10
+    }
+
+    #[test]
+    fn two_that_take_at_once_take_no_unit_twice() {
+        loom::model(|| {
+            let slot = leased(3);
+            let other = Arc::clone(&slot);
+            let thread = spawn(move || other.take_at(2, now).is_some());
+            let taken = slot.take_at(2, now).is_some();
+            assert!(taken ^ thread.join().expect("no panic"), "one of the two");
+            assert_eq!(slot.left(), 1);
+        });
+    }
+
+    #[test]
+    fn what_is_emptied_and_what_was_taken_is_the_lease() {
+        loom::model(|| {
+            let slot = leased(2);
+            let other = Arc::clone(&slot);
+            let thread = spawn(move || u64::from(other.take_at(1, now).is_some()));
+            let (id, left) = slot.empty().expect("a lease");
+            assert_eq!((id, left + thread.join().expect("no panic")), (7, 2));
+            assert_eq!((slot.empty(), slot.left()), (None, 0));
+        });
+    }
+
+    #[test]
+    fn what_is_put_back_goes_to_its_own_lease_or_nowhere() {
+        loom::model(|| {
+            let slot = leased(2);
+            let turn = slot.take_at(1, now).expect("one of two");
+            let other = Arc::clone(&slot);
+            let thread = spawn(move || other.put_back(turn, 1));
+            let (_, left) = slot.empty().expect("a lease");
+            slot.fill(8, 5, Timestamp::from_micros(30));
+            thread.join().expect("no panic");
+            assert!(matches!(left, 1 | 2), "{left}");
+            assert_eq!(slot.left(), 5, "none of the first lease");
+        });
+    }
+
+    /// The second lease has ended before it is here: by the first one's deadline it could be taken from.
+    #[test]
+    fn nothing_is_taken_from_a_lease_by_the_deadline_of_another() {
+        loom::model(|| {
+            let slot = leased(1);
+            let other = Arc::clone(&slot);
+            let thread = spawn(move || other.take_at(1, now));
+            let (_, left) = slot.empty().expect("a lease");
+            slot.fill(8, 1, Timestamp::from_micros(5));
+            let taken = thread.join().expect("no panic");
+            assert_eq!(u64::from(taken.is_some()) + left, 1, "taken of the first lease or not at all");
+            assert_eq!(slot.left(), 1, "the second one is whole");
+        });
     }
 }

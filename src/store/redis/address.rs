@@ -1,6 +1,8 @@
 //! Where a Redis is: the `url` of the file's `[store]`.
 
+use redis::cluster::ClusterClient;
 use redis::io::tcp::TcpSettings;
+use redis::sentinel::Sentinel;
 use redis::{Client, ClientTlsConfig, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 
 use crate::store::tls::Tls;
@@ -47,9 +49,9 @@ impl Address {
             AddressError("expected redis://, rediss://, unix:, redis+sentinel:// or redis+cluster://".into())
         })?;
         let (kind, tls) = match scheme {
-            "redis" | "valkey" | "redis+unix" | "valkey+unix" => ("single", false),
+            "redis" | "valkey" => ("single", false),
             "rediss" | "valkeys" => ("single", true),
-            "unix" => ("unix", false),
+            "unix" | "redis+unix" | "valkey+unix" => ("unix", false),
             "redis+sentinel" | "valkey+sentinel" => ("sentinel", false),
             "rediss+sentinel" | "valkeys+sentinel" => ("sentinel", true),
             "redis+cluster" | "valkey+cluster" => ("cluster", false),
@@ -61,7 +63,15 @@ impl Address {
         };
         match kind {
             "single" => Ok(Self::Single(Box::new(one(url)?))),
-            "unix" => Ok(Self::Single(Box::new(one(&format!("redis+unix:{rest}"))?))),
+            "unix" => {
+                // Of `unix:/path` and `unix:///path`; what stands before the path of `unix://host/path` is nobody's.
+                let path = rest.strip_prefix("//").unwrap_or(rest);
+                if !path.starts_with('/') || path.split('?').next() == Some("/") {
+                    let told = "a socket is named by its whole path: unix:/run/redis.sock";
+                    return Err(AddressError(told.into()));
+                }
+                Ok(Self::Single(Box::new(one(&format!("redis+unix:{path}"))?)))
+            }
             "sentinel" => {
                 let (user, hosts, path) = split(rest)?;
                 let mut path = path.splitn(2, '/');
@@ -117,6 +127,28 @@ impl Address {
             },
             Self::Cluster { nodes, .. } => Self::Cluster { nodes, certificates: Some(Box::new(certificates)) },
         })
+    }
+
+    /// Builds what would connect, without connecting: what is wrong with it is told before a gateway starts.
+    ///
+    /// # Errors
+    /// What keeps it from being built.
+    pub fn check(&self) -> Result<(), AddressError> {
+        // redis-rs takes the process's default; a second call changes nothing.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let built = match self {
+            Self::Single(info) => Client::open((**info).clone()).map(drop),
+            Self::Sentinel { sentinels, .. } => Sentinel::build(sentinels.clone()).map(drop),
+            Self::Cluster { nodes, certificates } => {
+                let client = ClusterClient::builder(nodes.clone());
+                let client = match certificates {
+                    Some(certificates) => client.certs((**certificates).clone()),
+                    None => client,
+                };
+                client.build().map(drop)
+            }
+        };
+        built.map_err(|error| AddressError(format!("not an address of Redis: {error}")))
     }
 
     /// Whether buckets of one request must share a slot.
@@ -180,7 +212,13 @@ mod tests {
             "unix:///run/redis.sock",
         ] {
             assert!(matches!(Address::parse(url), Ok(Address::Single(_))), "{url}");
+            Address::parse(url).and_then(|address| address.check()).expect(url);
         }
+        let Ok(Address::Single(socket)) = Address::parse("unix:/run/redis.sock?user=u&pass=p%26") else {
+            panic!("a socket")
+        };
+        assert_eq!(socket.redis_settings().username(), Some("u"));
+        assert_eq!(socket.redis_settings().password(), Some("p&"));
         let Ok(Address::Sentinel { sentinels, name, .. }) = Address::parse("redis+sentinel://u:p@a,b:1,[::1]:2/main/3")
         else {
             panic!("a sentinel address");
@@ -194,7 +232,19 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused_and_a_password_is_never_repeated() {
-        for url in ["127.0.0.1", "http://x", "redis+sentinel://a,b", "redis+cluster://", "redis://:hunter2@:port"] {
+        for url in [
+            "127.0.0.1",
+            "http://x",
+            "redis+sentinel://a,b",
+            "redis+cluster://",
+            "redis://:hunter2@:port",
+            "redis://h:notaport",
+            "redis://",
+            "redis://h/abc",
+            "unix:relative.sock",
+            "unix:///",
+            "unix://host/run/redis.sock?pass=hunter2",
+        ] {
             let error = Address::parse(url).expect_err(url).to_string();
             assert!(!error.contains("hunter2"), "{error}");
         }
