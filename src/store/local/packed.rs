@@ -151,10 +151,13 @@ impl PackedTable {
     /// What a bucket would answer, read without a lock: if that is a refusal, it is one. `None`: it has moved, or may do so.
     pub(crate) fn view(&self, tag: u64, cost: u64, now: Timestamp) -> Option<View> {
         let start = self.start(self.line(tag))?;
-        let ticks = self.packed.ticks(now);
+        Some(self.view_from(start, tag, cost, self.packed.ticks(now)))
+    }
+
+    fn view_from(&self, start: u64, tag: u64, cost: u64, ticks: u64) -> View {
         let (word, known) = self.peek(tag).map_or((start, false), |(_, seen)| (seen.arrival(), true));
         let verdict = Verdict::from(&self.judge(word, cost, ticks));
-        Some(View { word, ticks, known, verdict })
+        View { word, ticks, known, verdict }
     }
 
     /// What a key that is not there would inherit at least, read without a lock and before its tag is looked for: at some
@@ -180,15 +183,13 @@ impl PackedTable {
     /// The refusal, if it is one and can be told without a lock.
     #[inline]
     fn refused(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
+        let (start, ticks) = (self.start(self.line(tag))?, self.packed.ticks(now));
         // Whoever is known and cannot pay was refused before, unless an upstream's health counts.
-        if self.packed.is_plain()
-            && self.packed.price(cost).is_some()
-            && self.start(self.line(tag))? <= self.packed.ticks(now)
-        {
+        if self.packed.is_plain() && self.judge_plain(start, cost, ticks).is_ok() {
             return None;
         }
-        let view = self.view(tag, cost, now).filter(|view| !view.verdict.is_allow())?;
-        Some(self.refuse(&view))
+        let view = self.view_from(start, tag, cost, ticks);
+        (!view.verdict.is_allow()).then(|| self.refuse(&view))
     }
 
     /// Draws from one bucket; `None`: it has moved.
