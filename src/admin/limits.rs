@@ -51,6 +51,8 @@ pub fn samples(limits: &[Snapshot], to: &mut Samples) {
         }
         let help = "Decisions made without the shared store, which did not answer";
         to.counter("limit_ungoverned", help, &labels, count.ungoverned);
+        let help = "Answers (2xx) that did not say what `settle` asks of them, so that the estimate stayed charged";
+        to.counter("limit_unsettled", help, &labels, count.unsettled);
         let help = "Buckets forgotten while they remembered a debt; the debt was kept";
         to.counter("limit_key_evictions", help, &labels, snapshot.table.evictions);
         let help = "Refusals of keys that stood at an inherited debt";

@@ -20,8 +20,7 @@ pub(super) fn check(args: &Check) -> ExitCode {
                 Ok(notes) => notes,
                 Err(error) => return bad(args, &error),
             };
-            let verdicts: Vec<Verdict> =
-                config.tests.iter().map(|test| trial::run(&config.policy, test, now)).collect();
+            let verdicts: Vec<Verdict> = config.tests.iter().map(|test| trial::run(&config.policy, test)).collect();
             good(args, &config, &notes, &verdicts)
         }
         Err(error) => {

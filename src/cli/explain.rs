@@ -9,6 +9,7 @@ use super::args::{Explain, Format};
 use super::request::Request;
 use super::{BAD, load, print_out, wrong_use};
 use crate::clock::Clock;
+use crate::policy::claims::body_length;
 use crate::policy::explain::{Explanation, IdentityStory, LimitStory, RouteFate};
 use crate::policy::{Peer, Policy};
 
@@ -31,7 +32,7 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
         }
     };
     let now = Clock::system().now().as_micros() / 1_000_000;
-    let told = policy.explain(&described, now, None);
+    let told = policy.explain(&described, now, body_length(&request.headers));
     let text = match args.format {
         Format::Human => words(policy, &told),
         Format::Json => format!("{:#}", document(policy, &told)),

@@ -1,20 +1,25 @@
 //! The `[[tests]]` of a file, run in virtual time with the very code that serves: the policy matches, identifies and
 //! prices, the limiter decides; only the clock is moved by hand.
 //!
-//! Every test begins with fresh buckets. A request is over at once, unless the test says `for` how long it takes: then a
-//! concurrency limit sees those that overlap. Limits of a shared store are decided here by the same arithmetic. There is
-//! no upstream, so nothing is settled or given back: every request counts.
+//! Every test begins with fresh buckets, at a moment that does not hang on the day it is run. A request is over at once,
+//! unless the test says `for` how long it takes: then a concurrency limit sees those that overlap. Limits of a shared store
+//! are decided here by the same arithmetic. The upstream answers with the status that the test says, and what that makes of
+//! the charge is settled by the code that serves; its answers have no fields and no body, so an estimate stays charged.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use http::StatusCode;
 use http::header::{HOST, HeaderMap, HeaderValue};
 
 use crate::clock::Clock;
 use crate::config::settings::{Sent, TestCase};
-use crate::limit::{Claim, Limit, Micros, Placement, Timestamp};
+use crate::limit::{Claim, Limit, Micros, Placement};
 use crate::limiter::{Decision, Limiter, Permit};
+use crate::policy::claims::body_length;
+use crate::policy::route::Target;
 use crate::policy::{Peer, Policy};
+use crate::proxy::settle::Owed;
 use crate::store::Backend;
 use crate::store::local::ColdStart;
 
@@ -29,9 +34,9 @@ pub(super) struct Verdict {
     pub(super) wrong: Vec<String>,
 }
 
-/// Runs one test; `now` is the real present, on whose day it begins.
-pub(super) fn run(policy: &Policy, test: &TestCase, now: Timestamp) -> Verdict {
-    let tally = match play(policy, test, now) {
+/// Runs one test.
+pub(super) fn run(policy: &Policy, test: &TestCase) -> Verdict {
+    let tally = match play(policy, test) {
         Ok(tally) => tally,
         Err(what) => return Verdict { name: test.name.clone(), line: test.line, wrong: vec![what] },
     };
@@ -66,24 +71,52 @@ struct Tally {
     limit: Option<String>,
 }
 
-fn play(policy: &Policy, test: &TestCase, now: Timestamp) -> Result<Tally, String> {
-    let day = now.as_micros() / DAY * DAY;
-    let clock = Clock::manual(Timestamp::from_micros(day));
+/// A request under way.
+struct Running {
+    /// When it ends, after the test's beginning.
+    end: Micros,
+    permit: Permit,
+    owed: Owed,
+    answered: StatusCode,
+}
+
+impl Running {
+    /// The answer comes, and is over.
+    fn end(mut self) {
+        self.owed.on_head(&mut self.permit, self.answered, &HeaderMap::new());
+    }
+}
+
+fn play(policy: &Policy, test: &TestCase) -> Result<Tally, String> {
+    let clock = Clock::manual(test.start);
     let limits: Vec<Arc<Limit>> = policy.limits.iter().map(here).collect();
     let limiter = Limiter::new(&limits, Arc::new(Backend::default()), clock.clone(), ColdStart::Full);
     let mut tally = Tally::default();
-    // Each with the moment it ends.
-    let mut running: Vec<(Micros, Permit)> = Vec::new();
+    // The one to end first is the last.
+    let mut running: Vec<Running> = Vec::new();
     let mut at = Micros::ZERO;
+    let mut pass = |to: Micros| {
+        clock.advance(Micros(to.0 - at.0));
+        at = to;
+    };
     for (moment, sent) in in_order(&test.sent) {
-        if moment > at {
-            running.retain(|(end, _)| *end > moment);
-            clock.advance(Micros(moment.0 - at.0));
-            at = moment;
+        while running.last().is_some_and(|first| first.end <= moment) {
+            let Some(first) = running.pop() else { break };
+            pass(first.end);
+            first.end();
         }
-        let permit = one(policy, &limiter, &limits, &clock, test, sent, &mut tally)?;
-        let end = Micros(moment.0.saturating_add(sent.lasting.0));
-        running.extend(permit.filter(|_| end > moment).map(|permit| (end, permit)));
+        pass(moment);
+        let Some((permit, owed, answered)) = one(policy, &limiter, &limits, &clock, test, sent, &mut tally)? else {
+            continue;
+        };
+        // Held for its turn, it is under way like any other.
+        let end = Micros(moment.0.saturating_add(permit.hold().0).saturating_add(sent.lasting.0));
+        let one = Running { end, permit, owed, answered };
+        if end > moment {
+            running.insert(running.partition_point(|other| other.end > end), one);
+        } else {
+            one.end();
+        }
     }
     Ok(tally)
 }
@@ -97,7 +130,7 @@ fn one(
     test: &TestCase,
     sent: &Sent,
     tally: &mut Tally,
-) -> Result<Option<Permit>, String> {
+) -> Result<Option<(Permit, Owed, StatusCode)>, String> {
     let headers = headers(test, sent)?;
     let from = sent.from.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let peer = Peer { address: Some(from), port: 0, tls: false };
@@ -122,7 +155,7 @@ fn one(
             return Ok(None);
         }
     };
-    let claims = policy.claims(&matched, &who, &headers, Some(0));
+    let claims = policy.claims(&matched, &who, &headers, body_length(&headers));
     let list: Vec<Claim<'_>> = claims
         .charges()
         .iter()
@@ -139,7 +172,13 @@ fn one(
             permit.forwarded();
             tally.allowed += 1;
             tally.status = None;
-            Ok(Some(permit))
+            let route = &policy.routes[matched.route];
+            let answered = match &route.target {
+                Target::Fixed { status, .. } | Target::Redirect { status, .. } => StatusCode::from_u16(*status).ok(),
+                Target::Upstream(_) | Target::Echo => None,
+            };
+            let owed = Owed::new(route.limits.iter().map(|limit| &policy.rules[limit.rule]));
+            Ok(Some((permit, owed, answered.unwrap_or(sent.answered))))
         }
         Some(Decision::Deny(denied)) => {
             tally.refused += 1;
@@ -182,5 +221,3 @@ fn here(limit: &Arc<Limit>) -> Arc<Limit> {
 }
 
 const MEMORY: usize = 4 << 20;
-
-const DAY: u64 = 86_400_000_000;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::Config;
 use super::settings::{AccessLog, StoreKind, Topology};
 use crate::limit::lease::Terms;
-use crate::limit::{Limit, Mode, Placement, WhenDown};
+use crate::limit::{Algorithm, Limit, Mode, OnFailover, Placement, WhenDown};
 use crate::policy::identity::{Source, WhenMissing, WhenUnknown};
 use crate::policy::route::Target;
 use crate::policy::{Cost, Count, Policy, Rule, Scope, ScopePart, SettleFrom, StatusMatch};
@@ -110,9 +110,22 @@ fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
             "    a request costs {} at first, then what {from} says, at most {}",
             settle.estimate, settle.most
         );
+        if settle.most > settle.estimate {
+            let more = settle.most - settle.estimate;
+            let _ = writeln!(
+                text,
+                "    one request after another never uses more than that; of answers that settle at the same time each may use {more} \
+                 beyond it"
+            );
+        }
     }
     if let Count::Statuses(statuses) = &rule.count {
-        let _ = writeln!(text, "    counts only answers with {}", status_words(statuses));
+        let _ = writeln!(
+            text,
+            "    counts only answers with {}; a request under way counts until it is answered, so a Retry-After may be longer than \
+             needed",
+            status_words(statuses)
+        );
     }
     if !rule.refund_on.is_empty() {
         let _ = writeln!(text, "    given back after {}", status_words(&rule.refund_on));
@@ -120,10 +133,31 @@ fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
     if rule.live.placement == Placement::Shared {
         let _ = writeln!(
             text,
-            "    shared{}; when the store is down {}",
+            "    shared{}; when the store is down {}; after a fail-over {}",
             lease(&rule.live),
-            when_down(rule.live.when_down)
+            in_an_outage(&rule.live),
+            match rule.live.on_failover {
+                OnFailover::Keep => "what the promoted server knows is kept",
+                OnFailover::Drain => "every bucket starts empty",
+            }
         );
+    }
+}
+
+/// What a limit admits without its store.
+fn in_an_outage(limit: &Limit) -> String {
+    let most = match (&limit.algorithm, limit.algorithm.quota()) {
+        (Algorithm::InFlight(places), _) => format!("up to {} at the same time", places.most()),
+        (_, Some(quota)) => format!("up to {} more at once, then the rate", quota.burst),
+        (_, None) => return when_down(limit.when_down).to_owned(),
+    };
+    match limit.when_down {
+        WhenDown::LocalShare => {
+            format!(
+                "each gateway enforces its share, which starts full: all together {most}, on top of what the store gave"
+            )
+        }
+        other => when_down(other).to_owned(),
     }
 }
 

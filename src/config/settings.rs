@@ -4,10 +4,10 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use http::{HeaderName, HeaderValue, Method, Uri};
+use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 pub use super::raw::{Audit, ClientCertificates, ColdStart, LogFormat, LogKeys, LogLevel, OperationsFormat, StoreKind};
-use crate::limit::{Micros, WhenDown};
+use crate::limit::{Micros, Timestamp, WhenDown};
 
 /// Where the gateway listens, and what it takes from callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -212,6 +212,8 @@ pub struct TestCase {
     pub line: usize,
     /// What is sent, in this order, to the same buckets, which are fresh for each test.
     pub sent: Vec<Sent>,
+    /// When it begins.
+    pub start: Timestamp,
     /// Headers the requests carry.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// What must come out.
@@ -239,6 +241,8 @@ pub struct Sent {
     pub every: Micros,
     /// How long each takes: what a concurrency limit sees of it.
     pub lasting: Micros,
+    /// The status that the upstream answers with.
+    pub answered: StatusCode,
 }
 
 /// `as IDENTITY:CALLER`; [`crate::policy::Policy::identify_as`] takes the two.

@@ -67,7 +67,9 @@ impl Algorithm {
     /// One of `replicas` equal shares, kept in the process: a token bucket's rate is divided exactly, whole units are
     /// rounded down, but to no less than one. A share that cannot be counted exactly is the whole limit.
     pub fn share(&self, replicas: u32) -> Self {
-        self.try_share(u64::from(replicas.max(1))).unwrap_or_else(|_| self.clone())
+        let share = self.try_share(u64::from(replicas.max(1)));
+        // An answer costs what it costs, whoever counts it.
+        share.and_then(|share| share.settling(self.settled(), false)).unwrap_or_else(|_| self.clone())
     }
 
     fn try_share(&self, replicas: u64) -> Result<Self, Vec<QuotaError>> {

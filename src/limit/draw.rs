@@ -23,7 +23,8 @@ pub fn draw_all(claims: &[Claim<'_>], states: &mut [Option<State>], now: Timesta
     }
     let mut standings = smallvec::SmallVec::new();
     for ((claim, state), (verdict, next)) in claims.iter().zip(states.iter_mut()).zip(judged) {
-        if let (true, Some(next)) = (granted, next) {
+        // Who asks without taking leaves the bucket as it was.
+        if let (true, Some(next)) = (granted && claim.cost > 0, next) {
             claim.limit.algorithm.apply(state, next);
         }
         standings.push(Standing::new(verdict, claim.limit.algorithm.report(state.as_ref(), now)));

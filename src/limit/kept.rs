@@ -326,12 +326,13 @@ impl Algorithm {
         }
     }
 
-    /// The same numbers without what a store does not keep beside them: no debt, and the wait of who asks.
+    /// The same numbers without what a store does not keep beside them: no debt, no settlement, and the wait of who asks.
     fn bare(&self, max_wait: Micros) -> Self {
         match self {
             Self::TokenBucket(bucket) => Self::TokenBucket(bucket.bare(max_wait)),
             Self::Interval(bucket) => Self::Interval(bucket.bare(max_wait)),
             Self::FixedWindow(bucket) => Self::FixedWindow(bucket.bare(max_wait)),
+            Self::SlidingWindow(window) => Self::SlidingWindow(window.bare()),
             Self::SlidingLog(log) => Self::SlidingLog(log.bare(max_wait)),
             other => other.clone(),
         }

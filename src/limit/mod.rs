@@ -23,6 +23,7 @@ pub mod lease;
 pub mod learnt;
 pub mod packed;
 pub mod quota;
+mod settled;
 pub mod sliding_log;
 pub mod sliding_window;
 pub mod stepped;

@@ -78,6 +78,16 @@ impl QuotaError {
     pub fn new(field: &'static str, message: impl Into<String>) -> Self {
         Self { field, message: message.into() }
     }
+
+    /// An answer may cost at most `fits` units above its estimate.
+    pub(super) fn too_much_to_settle(fits: u64, shared: bool) -> Self {
+        let place = if shared { "in a shared store" } else { "in the process" };
+        let most = format!("an answer may cost at most {fits} above its estimate");
+        Self::new(
+            "settle",
+            format!("too much to count exactly {place}: with these numbers {most}; write a lower `max`"),
+        )
+    }
 }
 
 /// The integers of a limit in a shared store stay below this: exact in Rust, in Lua's doubles and in SQL's bigint.

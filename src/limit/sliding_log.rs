@@ -1,13 +1,16 @@
 //! The sliding log: every grant of the last period is remembered, and no period ever holds more than the quota. Exact,
 //! for small quotas: the log never has more entries than twice the quota has units.
 //!
+//! A settlement that brings the log above the quota makes its grants count later: as if the units had stood in line, each due
+//! when as many before it have left. So what an answer cost is never forgotten with its period.
+//!
 //! A grant at t counts until t + period, that moment excluded: one who waits for it is admitted.
 
 use std::collections::VecDeque;
 
 use super::bucket::{Granted, Judged, Refused, Report};
 use super::claim::Change;
-use super::quota::{Quota, QuotaError};
+use super::quota::{PERIOD_MAX, Quota, QuotaError};
 use super::time::{Micros, Timestamp};
 
 /// A sliding log's checked parameters.
@@ -15,6 +18,9 @@ use super::time::{Micros, Timestamp};
 pub struct SlidingLog {
     quota: Quota,
     max_wait: Micros,
+    settled: u64,
+    /// How far after now a settlement may make units count; zero: grants are not settled.
+    reach: Micros,
 }
 
 /// The grants of the last period, oldest first; with `max_wait` also those promised, whose moment is still to come.
@@ -70,7 +76,35 @@ impl SlidingLog {
                 ),
             )]);
         }
-        Ok(Self { quota, max_wait })
+        Ok(Self { quota, max_wait, settled: 0, reach: Micros::ZERO })
+    }
+
+    /// The same log, of whose grants each may turn out to cost up to `more` units above what it drew. A charge of so much is
+    /// never cut short when it comes after the last grant.
+    ///
+    /// # Errors
+    /// When it takes longer than a hundred years.
+    pub(super) fn settling(self, more: u64, shared: bool) -> Result<Self, Vec<QuotaError>> {
+        if more == 0 {
+            return Ok(self);
+        }
+        let periods = (PERIOD_MAX.0 / self.quota.period.0).saturating_sub(2);
+        let fits = periods.saturating_mul(self.quota.amount);
+        if more > fits {
+            return Err(vec![QuotaError::too_much_to_settle(fits, shared)]);
+        }
+        let periods = more / self.quota.amount + 2;
+        Ok(Self { settled: more, reach: Micros(self.max_wait.0 + periods * self.quota.period.0), ..self })
+    }
+
+    /// Units that a grant may turn out to cost above what it drew.
+    pub fn settled(&self) -> u64 {
+        self.settled
+    }
+
+    /// How far after now a settlement may make units count; zero: grants are not settled.
+    pub fn reach(&self) -> Micros {
+        self.reach
     }
 
     /// Its amount and period.
@@ -86,8 +120,8 @@ impl SlidingLog {
     /// Whether `cost` can be drawn at `now`; the grant's `next` is the entry that [`SlidingLog::take`] adds.
     pub fn judge(&self, log: Option<&Log>, cost: u64, now: Timestamp) -> Judged<Entry> {
         let Some(spare) = self.quota.amount.checked_sub(cost) else { return Err(Refused::NEVER) };
-        // Grants are in order. Behind the last one there is either a promise to keep, or a clock that stepped back: then it
-        // stands still until it has caught up.
+        // Grants are in order. Behind the last one there is either a promise to keep, a debt, or a clock that stepped back:
+        // then it stands still until it has caught up.
         let from = log.and_then(Log::last).map_or(now, |last| last.max(now));
         let mut counted = self.counted(log, from);
         let mut due = from;
@@ -100,7 +134,7 @@ impl SlidingLog {
                 }
             }
         }
-        let stands_still = due == from && self.max_wait == Micros::ZERO;
+        let stands_still = due == from && self.max_wait == Micros::ZERO && self.reach == Micros::ZERO;
         let wait = if stands_still { Micros::ZERO } else { due.since(now) };
         if wait > self.max_wait {
             return Err(Refused::after(Micros(wait.0 - self.max_wait.0)));
@@ -126,7 +160,8 @@ impl SlidingLog {
     pub fn report(&self, log: Option<&Log>, now: Timestamp) -> Report {
         let last = log.and_then(Log::last);
         let from = last.map_or(now, |last| last.max(now));
-        let remaining = self.quota.amount.saturating_sub(self.counted(log, from));
+        let owing = self.reach > Micros::ZERO && from > now;
+        let remaining = if owing { 0 } else { self.quota.amount.saturating_sub(self.counted(log, from)) };
         let effective = match remaining {
             0 => match self.judge(log, 1, now) {
                 Ok(granted) => granted.wait,
@@ -138,12 +173,14 @@ impl SlidingLog {
         Report { remaining, reset, effective }
     }
 
-    /// Corrects an earlier grant. A charge counts as of now, up to one quota above the quota. A refund is taken from
+    /// Corrects an earlier grant. A charge counts as of now, up to one quota above the quota, or stands in line where grants
+    /// are settled. A refund is taken from
     /// the oldest grants, whichever was meant: those left are the later ones, so nothing leaves the log sooner than
     /// it would have. It is dropped while a request may be waiting (see [`super::TokenBucket::settle`]).
     pub fn settle(&self, log: &mut Log, change: Change, now: Timestamp) {
         let from = log.last().map_or(now, |last| last.max(now));
         match change {
+            Change::Charge { more } if self.reach > Micros::ZERO => self.line_up(log, more, from, now),
             Change::Charge { more } => {
                 let room = (2 * self.quota.amount).saturating_sub(self.counted(Some(log), from));
                 self.take(log, Entry { at: from, units: more.min(room) });
@@ -164,6 +201,34 @@ impl SlidingLog {
                 }
             }
             Change::Refund { .. } | Change::Withdraw { .. } | Change::Release { .. } => {}
+        }
+    }
+
+    /// Adds `more` units as of `from`, each when as many before it have left as the quota has.
+    fn line_up(&self, log: &mut Log, more: u64, from: Timestamp, now: Timestamp) {
+        let (amount, period) = (self.quota.amount, self.quota.period);
+        let at_once = more.min(amount.saturating_sub(self.counted(Some(log), from)));
+        self.take(log, Entry { at: from, units: at_once });
+        log.entries.retain(|entry| self.counts(*entry, from));
+        let rest = more - at_once;
+        let (whole, room) = (rest / amount, now.after(self.reach).since(from).0 / period.0);
+        let (periods, mut part) = if whole < room { (whole, rest % amount) } else { (room, 0) };
+        // With as many units behind it as the quota has, a full log is the same one a period later.
+        for entry in &mut log.entries {
+            entry.at = entry.at.after(Micros(periods * period.0));
+        }
+        while part > 0 {
+            let Some(first) = log.entries.front_mut() else { break };
+            let moved = Entry { at: first.at.after(period), units: first.units.min(part) };
+            part -= moved.units;
+            first.units -= moved.units;
+            if first.units == 0 {
+                log.entries.pop_front();
+            }
+            match log.entries.back_mut() {
+                Some(last) if last.at == moved.at => last.units += moved.units,
+                _ => log.entries.push_back(moved),
+            }
         }
     }
 
@@ -190,7 +255,7 @@ impl SlidingLog {
 
     /// The same quota, with the wait of who asks.
     pub(super) fn bare(&self, max_wait: Micros) -> Self {
-        Self { max_wait, ..self.clone() }
+        Self { max_wait, settled: 0, reach: Micros::ZERO, ..self.clone() }
     }
 
     fn counts(&self, entry: Entry, now: Timestamp) -> bool {

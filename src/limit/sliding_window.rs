@@ -11,11 +11,14 @@
 //! With `max_wait` a request is counted at once in the window it falls due in: whoever comes later finds it there. While the
 //! window that counts is still to come, nobody goes before it begins, for what goes would be counted in it too.
 //!
+//! A settlement that brings a window above the quota is counted on in the windows to come, each filled to the quota: what
+//! an answer cost is never forgotten with its window. Until then nobody goes, as with promises.
+//!
 //! The estimate itself is compared without rounding: `previous x (period - elapsed) <= (Q - current - cost) x period`.
 
 use super::bucket::{Granted, Judged, Pair, Refused, Report};
 use super::claim::Change;
-use super::quota::{LOCAL_BOUND, Quota, QuotaError, SHARED_BOUND};
+use super::quota::{LOCAL_BOUND, PERIOD_MAX, Quota, QuotaError, SHARED_BOUND};
 use super::time::{Micros, Timestamp};
 
 /// A two-window estimate's checked parameters.
@@ -24,6 +27,9 @@ pub struct SlidingWindow {
     quota: Quota,
     max_wait: Micros,
     most: u64,
+    settled: u64,
+    /// How many windows a settlement may fill beyond the one that now lies in; zero: grants are not settled.
+    ahead: u64,
 }
 
 impl SlidingWindow {
@@ -46,7 +52,41 @@ impl SlidingWindow {
         }
         // A settlement may count one quota more than the quota, less where that would not fit.
         let most = fits.min(2 * i128::from(quota.amount));
-        Ok(Self { most: u64::try_from(most).expect("at most twice the amount"), max_wait, quota })
+        let most = u64::try_from(most).expect("at most twice the amount");
+        Ok(Self { most, settled: 0, ahead: 0, max_wait, quota })
+    }
+
+    /// The same estimate, of whose grants each may turn out to cost up to `more` units above what it drew. A charge of so
+    /// much is never cut short when it comes after the last grant.
+    ///
+    /// # Errors
+    /// When it takes more windows than there are in a hundred years.
+    pub(super) fn settling(self, more: u64, shared: bool) -> Result<Self, Vec<QuotaError>> {
+        if more == 0 {
+            return Ok(self);
+        }
+        let promised = if self.max_wait == Micros::ZERO { 0 } else { self.max_wait.0 / self.quota.period.0 + 1 };
+        let windows = (PERIOD_MAX.0 / self.quota.period.0).saturating_sub(promised + 2);
+        let fits = windows.saturating_mul(self.quota.amount);
+        if more > fits {
+            return Err(vec![QuotaError::too_much_to_settle(fits, shared)]);
+        }
+        Ok(Self { settled: more, ahead: more / self.quota.amount + 1 + promised, ..self })
+    }
+
+    /// Units that a grant may turn out to cost above what it drew.
+    pub fn settled(&self) -> u64 {
+        self.settled
+    }
+
+    /// How many windows a settlement may fill beyond the one that now lies in; zero: grants are not settled.
+    pub fn ahead(&self) -> u64 {
+        self.ahead
+    }
+
+    /// The same numbers, of grants that are not settled.
+    pub(super) fn bare(&self) -> Self {
+        Self { settled: 0, ahead: 0, ..self.clone() }
     }
 
     /// Its amount and period.
@@ -94,8 +134,9 @@ impl SlidingWindow {
         let wait = match spare.checked_sub(pair.current) {
             // The previous window must have no more than so many microseconds of weight left.
             Some(room) => match left.saturating_sub(share(room, period, pair.previous)) {
-                // Before a window that holds promises nobody goes; a clock that stepped back alone delays nobody.
-                0 if self.max_wait == Micros::ZERO => return Some(Micros::ZERO),
+                // Before a window that holds promises or debts nobody goes; a clock that stepped back alone delays
+                // nobody.
+                0 if self.max_wait == Micros::ZERO && self.ahead == 0 => return Some(Micros::ZERO),
                 wait => wait,
             },
             // Not in this window. In the next, this one is the previous.
@@ -124,11 +165,13 @@ impl SlidingWindow {
         Report { remaining, reset: self.expiry(pair).since(now), effective }
     }
 
-    /// Corrects an earlier grant; `None`: nothing counts any more. A charge stops at one quota above the quota; a refund is
-    /// taken from the current window first, then from the one before.
+    /// Corrects an earlier grant; `None`: nothing counts any more. A charge stops at one quota above the quota, or goes on in
+    /// the windows to come where grants are settled; a refund is taken from the current window first, then from the one
+    /// before.
     pub fn settle(&self, state: Option<Pair>, change: Change, now: Timestamp) -> Option<Pair> {
         let pair = self.current(state, now);
         let settled = match change {
+            Change::Charge { more } if self.ahead > 0 => self.filled(pair, more, now),
             Change::Charge { more } => {
                 Pair { current: pair.current.saturating_add(more).min(self.most.max(pair.current)), ..pair }
             }
@@ -147,6 +190,22 @@ impl SlidingWindow {
         (settled.current > 0 || settled.previous > 0).then_some(settled)
     }
 
+    /// So many more units counted, in windows filled to the quota one after the other.
+    fn filled(&self, pair: Pair, more: u64, now: Timestamp) -> Pair {
+        let (amount, period) = (self.quota.amount, self.quota.period);
+        let total = pair.current.saturating_add(more);
+        if total <= amount {
+            return Pair { current: total, ..pair };
+        }
+        let whole = (total - 1) / amount;
+        let windows = whole.min(self.ahead.saturating_sub(pair.start.since(now).0.div_ceil(period.0)));
+        if windows == 0 {
+            return Pair { current: pair.current.max(amount), ..pair };
+        }
+        let current = if windows < whole { amount } else { total - whole * amount };
+        Pair { start: pair.start.after(Micros(windows * period.0)), previous: amount, current }
+    }
+
     /// When nothing counts any more.
     pub fn expiry(&self, state: Pair) -> Timestamp {
         let end = state.start.after(self.quota.period);
@@ -158,14 +217,14 @@ impl SlidingWindow {
     }
 
     /// The state under `new`: the units left stay, clamped to the new quota, never added to. What is used counts as of
-    /// now, in one window.
+    /// now, in one window, or of the window to come that is filled already.
     pub fn rescale(&self, state: Pair, new: &Self, now: Timestamp) -> Option<Pair> {
         if self.quota.amount == new.quota.amount && self.quota.period == new.quota.period {
             return Some(state);
         }
         let remaining = self.report(Some(state), now).remaining.min(new.quota.amount);
         let used = new.quota.amount - remaining;
-        (used > 0).then(|| Pair { current: used, ..new.current(None, now) })
+        (used > 0).then(|| Pair { current: used, ..new.current(None, now.max(state.start)) })
     }
 }
 

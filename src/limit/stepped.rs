@@ -23,6 +23,8 @@ pub struct Stepped {
     max_wait: Micros,
     amount: i64,
     burst: i64,
+    floor: i64,
+    settled: u64,
 }
 
 impl Stepped {
@@ -40,37 +42,75 @@ impl Stepped {
             }
         }
         // Whole units are counted and never multiplied by the period, so the period sets no bound here.
-        let steps_ahead = i128::from(max_wait.0 / quota.period.0) + 2;
-        let reach = 2 * i128::from(quota.burst) + 2 * i128::from(debt) + steps_ahead * i128::from(quota.amount);
-        if reach >= bound {
+        if reach(&quota, debt, max_wait) >= bound {
             let field = if max_wait == Micros::ZERO { "debt" } else { "max_wait" };
             errors.push(QuotaError::new(field, "more units ahead than can be counted exactly; choose less"));
         }
         if !errors.is_empty() {
             return Err(errors);
         }
-        let made = Self { amount: signed(quota.amount), burst: signed(quota.burst), quota, align, debt, max_wait };
-        let steps = made.steps_most();
-        if shared && matches!(made.align, Align::Calendar(_)) && steps > CALENDAR_STEPS_MAX {
-            let field = if debt > made.quota.amount { "debt" } else { "max_wait" };
+        let made = Self {
+            amount: signed(quota.amount),
+            burst: signed(quota.burst),
+            floor: -signed(quota.burst.max(debt)),
+            settled: 0,
+            quota,
+            align,
+            debt,
+            max_wait,
+        };
+        let field = if debt > made.quota.amount { "debt" } else { "max_wait" };
+        made.told_whole(field, shared)
+    }
+
+    /// The same bucket, of whose grants each may turn out to cost up to `more` units above what it drew. A charge of so much
+    /// is never cut short when it comes after the bucket's last grant.
+    ///
+    /// # Errors
+    /// When units so low are not exact where they are kept.
+    pub(super) fn settling(self, more: u64, shared: bool) -> Result<Self, Vec<QuotaError>> {
+        let bound = i128::from(if shared { SHARED_BOUND } else { LOCAL_BOUND });
+        let fits = bound - 1 - reach(&self.quota, self.debt, self.max_wait);
+        if i128::from(more) > fits {
+            return Err(vec![QuotaError::too_much_to_settle(u64::try_from(fits).unwrap_or(0), shared)]);
+        }
+        let deepest = signed(self.promised().saturating_add(more));
+        let floor = self.floor.min(-deepest);
+        Self { settled: more, floor, ..self }.told_whole("settle", shared)
+    }
+
+    /// Units that a grant may turn out to cost above what it drew.
+    pub fn settled(&self) -> u64 {
+        self.settled
+    }
+
+    /// This, unless a shared store would have to be told of too many windows of its calendar.
+    fn told_whole(self, field: &'static str, shared: bool) -> Result<Self, Vec<QuotaError>> {
+        let steps = self.steps_most();
+        if shared && matches!(self.align, Align::Calendar(_)) && steps > CALENDAR_STEPS_MAX {
             let told = format!(
                 "paying it back takes up to {steps} windows, and a shared store is told of {CALENDAR_STEPS_MAX} windows of \
                  a calendar; choose less, or store = \"local\""
             );
             return Err(vec![QuotaError::new(field, told)]);
         }
-        Ok(made)
+        Ok(self)
     }
 
     /// The most steps in which a bucket is at its burst again, from the lowest that its own numbers lead to.
     pub fn steps_most(&self) -> u64 {
+        let lowest = self.promised().max(self.floor.unsigned_abs());
+        self.quota.burst.saturating_add(lowest).div_ceil(self.quota.amount)
+    }
+
+    /// So many units below zero a grant leaves it at most.
+    fn promised(&self) -> u64 {
         let ahead = match self.max_wait {
             Micros::ZERO => 0,
             // The step that goes on, and one that the wait only touches.
             wait => wait.0 / self.quota.period.0 + 2,
         };
-        let promised = ahead.saturating_mul(self.quota.amount).saturating_add(self.debt);
-        self.quota.burst.saturating_add(promised.max(self.quota.burst)).div_ceil(self.quota.amount)
+        ahead.saturating_mul(self.quota.amount).saturating_add(self.debt)
     }
 
     /// Its amount, period and burst.
@@ -93,9 +133,10 @@ impl Stepped {
         self.max_wait
     }
 
-    /// The lowest a settlement may bring about, in units: `debt`, or one burst, below zero.
+    /// The lowest a settlement may bring about, in units: `debt`, or one burst, below zero; lower, where it takes more to
+    /// charge the dearest settlement in full after the lowest grant ([`super::Algorithm::settling`]).
     pub fn floor(&self) -> i64 {
-        -self.burst.max(signed(self.debt))
+        self.floor
     }
 
     /// The state at `now`: whole steps gained, the start of the step that `now` lies in. A clock that stepped back gains
@@ -181,7 +222,7 @@ impl Stepped {
 
     /// The same steps without debt.
     pub(super) fn bare(&self, max_wait: Micros) -> Self {
-        Self { debt: 0, max_wait, ..self.clone() }
+        Self { debt: 0, max_wait, floor: -self.burst, settled: 0, ..self.clone() }
     }
 
     /// The start of the step that a full bucket first used at `now` begins.
@@ -217,6 +258,12 @@ impl Stepped {
 
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// The furthest that units are apart, settlements aside.
+fn reach(quota: &Quota, debt: u64, max_wait: Micros) -> i128 {
+    let steps_ahead = i128::from(max_wait.0 / quota.period.0) + 2;
+    2 * i128::from(quota.burst) + 2 * i128::from(debt) + steps_ahead * i128::from(quota.amount)
 }
 
 #[cfg(test)]

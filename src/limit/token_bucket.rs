@@ -24,6 +24,7 @@ pub struct TokenBucket {
     floor: i64,
     /// The lowest level there can be.
     lowest: i64,
+    settled: u64,
     health: Option<Arc<Health>>,
 }
 
@@ -82,11 +83,34 @@ impl TokenBucket {
             // A settlement may take one burst more than there is, less where that would not fit.
             floor: -whole(owed.max(full.min(i128::from(bound) - 1 - full))),
             lowest: -whole(owed + ahead),
+            settled: 0,
             health: None,
             quota,
             debt,
             max_wait,
         })
+    }
+
+    /// The same bucket, of whose grants each may turn out to cost up to `more` units above what it drew. A charge of so much
+    /// is never cut short when it comes after the bucket's last grant, however low that has left it: by what is owed and
+    /// promised, and by `below` unit-microseconds more.
+    ///
+    /// # Errors
+    /// When a level so low is not exact where it is kept.
+    pub(super) fn settling(self, more: u64, below: i64, shared: bool) -> Result<Self, Vec<QuotaError>> {
+        let bound = i128::from(if shared { SHARED_BOUND } else { LOCAL_BOUND });
+        let (p, lowest) = (i128::from(self.quota.p), i128::from(self.lowest) - i128::from(below));
+        let fits = (bound - 1 - i128::from(self.full) + lowest) / p;
+        if i128::from(more) > fits {
+            return Err(vec![QuotaError::too_much_to_settle(u64::try_from(fits).unwrap_or(0), shared)]);
+        }
+        let deepest = i64::try_from(lowest - i128::from(more) * p).expect("above the bound just checked");
+        Ok(Self { settled: more, floor: self.floor.min(deepest), ..self })
+    }
+
+    /// Units that a grant may turn out to cost above what it drew.
+    pub fn settled(&self) -> u64 {
+        self.settled
     }
 
     /// The same bucket, its rate following the upstream's health down to `amount` per `period`.
@@ -155,7 +179,8 @@ impl TokenBucket {
         self.full
     }
 
-    /// The lowest level a settlement may bring about, in unit-microseconds: `debt`, or one burst, below zero.
+    /// The lowest level a settlement may bring about, in unit-microseconds: `debt`, or one burst, below zero; lower, where
+    /// it takes more to charge the dearest settlement in full after the lowest grant ([`super::Algorithm::settling`]).
     pub fn floor(&self) -> i64 {
         self.floor
     }
@@ -301,7 +326,7 @@ impl TokenBucket {
     /// The same rate and burst in a shared store, without debt.
     pub(super) fn bare(&self, max_wait: Micros) -> Self {
         let floor = -self.full.min(SHARED_BOUND - 1 - self.full).max(0);
-        Self { debt: 0, owed: 0, max_wait, floor, lowest: floor, health: None, ..self.clone() }
+        Self { debt: 0, owed: 0, max_wait, floor, lowest: floor, settled: 0, health: None, ..self.clone() }
     }
 
     /// The least whole microseconds in which the level gains `gain` unit-microseconds.

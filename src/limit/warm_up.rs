@@ -51,6 +51,16 @@ impl WarmUp {
         Ok(Self { bucket, warm_up, coldest })
     }
 
+    /// The same bucket, of whose grants each may turn out to cost up to `more` units above what it drew.
+    ///
+    /// # Errors
+    /// When a level so low is not exact.
+    pub(super) fn settling(self, more: u64) -> Result<Self, Vec<QuotaError>> {
+        // What a cold unit costs at most above its plain price, for the dearest grant.
+        let surcharge = 2 * self.bucket.full();
+        Ok(Self { bucket: self.bucket.settling(more, surcharge, false)?, ..self })
+    }
+
     /// The bucket it is when warm.
     pub fn bucket(&self) -> &TokenBucket {
         &self.bucket

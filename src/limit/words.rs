@@ -23,7 +23,8 @@ impl Algorithm {
                 let quota = bucket.quota();
                 // What would run over the brim is lost; a debt is paid first.
                 let added = if bucket.debt() == 0 { quota.amount.min(quota.burst) } else { quota.amount };
-                let most = added.saturating_add(quota.burst).saturating_add(bucket.debt());
+                let most =
+                    added.saturating_add(quota.burst).saturating_add(bucket.debt()).saturating_add(bucket.settled());
                 format!(
                     "{} at once, then {} added every {} since first use, up to {}; at most {most} in any {}",
                     quota.burst,
@@ -31,7 +32,7 @@ impl Algorithm {
                     period(quota.period),
                     quota.burst,
                     period(quota.period)
-                ) + &leeway(bucket.debt(), bucket.max_wait())
+                ) + &leeway(bucket.debt(), bucket.max_wait(), bucket.settled())
             }
             Self::FixedWindow(window) => fixed(window),
             Self::SlidingWindow(window) => {
@@ -44,12 +45,13 @@ impl Algorithm {
                     quota.amount,
                     (2 * quota.amount).saturating_sub(1),
                     period(quota.period)
-                ) + &leeway(0, window.max_wait())
+                ) + &leeway(0, window.max_wait(), window.settled())
             }
             Self::SlidingLog(log) => {
                 let quota = log.quota();
-                format!("at most {} in any {}, exactly", quota.amount, period(quota.period))
-                    + &leeway(0, log.max_wait())
+                let most = quota.amount.saturating_add(log.settled());
+                format!("at most {most} in any {}, exactly", period(quota.period))
+                    + &leeway(0, log.max_wait(), log.settled())
             }
             Self::InFlight(limit) if limit.ceiling().is_some() => {
                 format!(
@@ -81,7 +83,7 @@ impl Algorithm {
 
 fn continuous(bucket: &TokenBucket) -> String {
     let quota = bucket.quota();
-    let most = quota.amount.saturating_add(quota.burst).saturating_add(bucket.debt());
+    let most = quota.amount.saturating_add(quota.burst).saturating_add(bucket.debt()).saturating_add(bucket.settled());
     let mut words =
         format!("{} at once, then {}; at most {most} in any {}", quota.burst, pace(quota), period(quota.period));
     if quota.burst == quota.amount {
@@ -94,7 +96,7 @@ fn continuous(bucket: &TokenBucket) -> String {
             words.push_str(", and nothing while its Retry-After or an exhausted RateLimit says so");
         }
     }
-    words + &leeway(bucket.debt(), bucket.max_wait())
+    words + &leeway(bucket.debt(), bucket.max_wait(), bucket.settled())
 }
 
 fn bucket_policy(quota: &Quota) -> (u64, Option<u64>) {
@@ -112,13 +114,18 @@ fn fixed(window: &Stepped) -> String {
         "{} per {each}, {begins}; up to {} in a moment across the edge of two windows",
         quota.amount,
         2 * quota.amount
-    ) + &leeway(window.debt(), window.max_wait())
+    ) + &leeway(window.debt(), window.max_wait(), window.settled())
 }
 
-fn leeway(debt: u64, max_wait: Micros) -> String {
+fn leeway(debt: u64, max_wait: Micros, settled: u64) -> String {
     let mut words = String::new();
     if debt > 0 {
         words.push_str(&format!("; up to {debt} more on credit, paid by the next caller's wait"));
+    }
+    if settled > 0 {
+        words.push_str(&format!(
+            "; an answer may take {settled} more than was charged at first, paid by those who come next"
+        ));
     }
     if max_wait > Micros::ZERO {
         words.push_str(&format!("; held up to {} until due", span(max_wait)));

@@ -18,7 +18,15 @@ pub(super) struct Counters {
 /// One limit's counters, in as many copies as threads are likely to count at once: they would otherwise pass one cache
 /// line back and forth on every request.
 #[derive(Debug, Default)]
-struct Stripes([LimitCounters; STRIPES]);
+struct Stripes([LimitCounters; STRIPES], Unsettled);
+
+/// Answers that did not say what their limit asked of them.
+#[derive(Debug, Default)]
+struct Unsettled {
+    answers: AtomicU64,
+    /// No line of the log before then, in microseconds.
+    quiet_until: AtomicU64,
+}
 
 /// One thread's share of a limit's counters.
 #[derive(Debug, Default)]
@@ -64,6 +72,8 @@ pub struct Count {
     pub shadow_refused: u64,
     /// Decided without the shared store, which did not answer.
     pub ungoverned: u64,
+    /// Answers that did not say what they cost, so that the estimate stayed charged.
+    pub unsettled: u64,
 }
 
 /// How a candidate's verdicts compared with the live limit's, on the same requests.
@@ -101,7 +111,9 @@ impl Counters {
             if unasked & bit(place) != 0 {
                 continue;
             }
-            let Some(Stripes(stripes)) = self.limits.get(claim.limit.index).map(|stripes| &**stripes) else { continue };
+            let Some(Stripes(stripes, _)) = self.limits.get(claim.limit.index).map(|stripes| &**stripes) else {
+                continue;
+            };
             let counters = &stripes[stripe];
             let allowed = allows(standing.verdict);
             let counter = match (allowed, claim.enforced && claim.limit.mode == Mode::Enforce) {
@@ -127,6 +139,17 @@ impl Counters {
         }
     }
 
+    /// Counts an answer that did not say what it cost; whether that is worth a line in the log.
+    pub(super) fn unsettled(&self, limit: &Limit, now: Timestamp) -> bool {
+        let Some(Stripes(_, unsettled)) = self.limits.get(limit.index).map(|stripes| &**stripes) else { return false };
+        unsettled.answers.fetch_add(1, Ordering::Relaxed);
+        let quiet_until = unsettled.quiet_until.load(Ordering::Relaxed);
+        let next = now.after(QUIET).as_micros();
+        // Whoever comes second finds it said.
+        let first = || unsettled.quiet_until.compare_exchange(quiet_until, next, Ordering::Relaxed, Ordering::Relaxed);
+        now.as_micros() >= quiet_until && first().is_ok()
+    }
+
     pub(super) fn snapshot(
         &self,
         limits: &[Arc<Limit>],
@@ -137,7 +160,7 @@ impl Counters {
             .iter()
             .zip(self.limits.iter().map(|stripes| &**stripes))
             .enumerate()
-            .map(|(index, (limit, Stripes(stripes)))| {
+            .map(|(index, (limit, Stripes(stripes, unsettled)))| {
                 let sum = |of: fn(&LimitCounters) -> &AtomicU64| {
                     stripes.iter().map(|stripe| of(stripe).load(Ordering::Relaxed)).sum()
                 };
@@ -148,6 +171,7 @@ impl Counters {
                         refused: sum(|c| &c.refused),
                         shadow_refused: sum(|c| &c.shadow_refused),
                         ungoverned: sum(|c| &c.ungoverned),
+                        unsettled: unsettled.answers.load(Ordering::Relaxed),
                     },
                     agreement: Agreement {
                         both_allow: sum(|c| &c.both_allow),
@@ -182,6 +206,9 @@ fn live_of<'s>(candidate: &Claim<'_>, claims: &[Claim<'_>], standings: &'s [Stan
         claims.iter().position(|claim| claim.limit.role == Role::Live && claim.limit.name == candidate.limit.name)?;
     standings.get(live)
 }
+
+/// A limit whose answers say nothing is complained of so often.
+const QUIET: Micros = Micros::from_secs(60);
 
 /// Copies of each counter: a power of two, beyond which threads share.
 const STRIPES: usize = 8;

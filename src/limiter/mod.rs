@@ -170,6 +170,10 @@ impl<S: Store + Send + Sync> Settle for Generation<S> {
         }
     }
 
+    fn unsettled(&self, limit: &Limit) -> bool {
+        self.counters.unsettled(limit, self.local.clock().now())
+    }
+
     fn now(&self) -> Timestamp {
         self.local.clock().now()
     }

@@ -50,6 +50,8 @@ struct Charge {
 pub(super) trait Settle: Send + Sync {
     /// Corrects one charge; `ungoverned`: it was made on the local share of a shared limit.
     fn settle(&self, settlement: Settlement<'_>, ungoverned: bool);
+    /// Counts a charge that nothing corrected; whether that is worth a line in the log.
+    fn unsettled(&self, limit: &Limit) -> bool;
     /// The present moment.
     fn now(&self) -> Timestamp;
 }
@@ -70,7 +72,7 @@ impl Permit {
                 hold = hold.max(wait);
             }
             let correctable = claim.limit.refundable || is_in_flight(claim.limit);
-            if correctable && claim.cost > 0 {
+            if correctable && (claim.cost > 0 || claim.limit.algorithm.settled() > 0) {
                 charges.push(Charge {
                     place,
                     limit: Arc::clone(&generation.limits[claim.limit.index]),
@@ -138,6 +140,16 @@ impl Permit {
     pub fn charged(&self, rule: &str) -> Option<u64> {
         let held = self.held.as_ref()?;
         held.charges.iter().find(|charge| &*charge.limit.name == rule).map(|charge| charge.cost)
+    }
+
+    /// The answer did not say what the limit named `rule` asked of it, so its estimate stays charged. Whether that is worth a
+    /// line in the log: once a minute for each limit.
+    pub fn unsettled(&self, rule: &str) -> bool {
+        let charge = |held: &Held| {
+            let charge = held.charges.iter().find(|charge| &*charge.limit.name == rule)?;
+            Some(held.settler.unsettled(&charge.limit))
+        };
+        self.held.as_deref().and_then(charge).unwrap_or(false)
     }
 
     /// Corrects the charge of the claim at `place`.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
-use http::header::HeaderValue;
+use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
 use smallvec::SmallVec;
 
 use super::identity::{Caller, Evidence, IdentityRefusal, Resolved};
@@ -186,6 +186,20 @@ impl Cost {
                 units.clamp(*least, (*most).max(*least))
             }
         }
+    }
+}
+
+/// The length of the body that a request with these headers announces (RFC 9112 section 6.3): none without a word of it,
+/// `None` where it is only known when it has come.
+pub fn body_length(headers: &HeaderMap) -> Option<u64> {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        return None;
+    }
+    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
+    match (lines.next(), lines.next()) {
+        (None, _) => Some(0),
+        (Some(line), None) => number(line),
+        _ => None,
     }
 }
 

@@ -27,6 +27,8 @@ struct Charge {
     refund_on: Arc<[StatusMatch]>,
     settle: Option<Settle>,
     reading: Reading,
+    /// Whether the answer is of a kind that says what it cost: an error seldom does.
+    priced: bool,
 }
 
 /// How the real cost is being learnt.
@@ -38,6 +40,8 @@ enum Reading {
     Bytes { per: u64 },
     /// From a field of the body.
     Field(FieldScanner),
+    /// It stands nowhere.
+    Missing,
 }
 
 impl Owed {
@@ -51,6 +55,7 @@ impl Owed {
                 refund_on: rule.refund_on.as_slice().into(),
                 settle: rule.settle.clone(),
                 reading: Reading::Nothing,
+                priced: false,
             })
             .collect();
         Self { charges }
@@ -87,12 +92,19 @@ impl Owed {
     pub(crate) fn on_end(self, permit: &mut Permit, bytes: u64) {
         for charge in self.charges {
             let told = match charge.reading {
-                Reading::Nothing => None,
+                Reading::Nothing => continue,
                 Reading::Bytes { per } => Some(bytes.div_ceil(per.max(1))),
                 Reading::Field(scanner) => scanner.finish(),
+                Reading::Missing => None,
             };
-            if let (Some(told), Some(settle)) = (told, &charge.settle) {
-                correct(permit, &charge.name, told.min(settle.most));
+            match (told, &charge.settle) {
+                (Some(told), Some(settle)) => correct(permit, &charge.name, told.min(settle.most)),
+                (None, Some(settle)) if charge.priced && permit.unsettled(&charge.name) => {
+                    let limit = &*charge.name;
+                    let estimate = settle.estimate;
+                    tracing::warn!(limit, estimate, "an answer does not say what it cost: the estimate stays charged");
+                }
+                _ => {}
             }
         }
     }
@@ -114,20 +126,23 @@ impl Charge {
             return;
         }
         let Some(settle) = &self.settle else { return };
+        self.priced = status.is_success();
         match &settle.from {
             SettleFrom::Header(name) => {
                 let told = headers.get(name).and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok());
-                if let Some(told) = told {
-                    correct(permit, &self.name, told.min(settle.most));
+                match told {
+                    Some(told) => correct(permit, &self.name, told.min(settle.most)),
+                    None => self.reading = Reading::Missing,
                 }
             }
             SettleFrom::Bytes { per } => self.reading = Reading::Bytes { per: *per },
             SettleFrom::Json(path) => {
                 let plain = headers.get(CONTENT_ENCODING).is_none_or(|coding| coding.as_bytes() == b"identity");
                 let kind = headers.get(CONTENT_TYPE).and_then(|value| Carrier::of(value.to_str().ok()?));
-                if let (true, Some(carrier)) = (plain, kind) {
-                    self.reading = Reading::Field(FieldScanner::new(carrier, path.as_slice().into()));
-                }
+                self.reading = match (plain, kind) {
+                    (true, Some(carrier)) => Reading::Field(FieldScanner::new(carrier, path.as_slice().into())),
+                    _ => Reading::Missing,
+                };
             }
         }
     }

@@ -127,11 +127,23 @@ impl Shape {
             Algorithm::Interval(bucket) | Algorithm::FixedWindow(bucket) => stepped(bucket, now),
             Algorithm::SlidingWindow(window) => {
                 let quota = window.quota();
-                [signed(quota.amount), signed(quota.period.0), signed(window.most()), 0, 0, 0, 0, 0, 0, 0]
+                [
+                    signed(quota.amount),
+                    signed(quota.period.0),
+                    signed(window.most()),
+                    signed(window.ahead()),
+                    0,
+                    0,
+                    0,
+                    0,
+                    0,
+                    0,
+                ]
             }
             Algorithm::SlidingLog(log) => {
                 let quota = log.quota();
-                [signed(quota.amount), signed(quota.period.0), signed(log.max_wait().0), 0, 0, 0, 0, 0, 0, 0]
+                let (wait, reach) = (signed(log.max_wait().0), signed(log.reach().0));
+                [signed(quota.amount), signed(quota.period.0), wait, reach, 0, 0, 0, 0, 0, 0]
             }
             Algorithm::WarmUp(_) => [0; NUMBERS - 2],
             Algorithm::InFlight(limit) => [signed(limit.most()), signed(HOLD.0), 0, 0, 0, 0, 0, 0, 0, 0],
@@ -151,6 +163,14 @@ impl Shape {
         let (position, each_way) = (calendar.position(now), each_way.unwrap_or_else(|| bucket.steps_most()));
         let places = (position + 1).saturating_sub(each_way)..=position.saturating_add(each_way);
         Some(places.map(|place| signed(calendar.boundary(place).as_micros())).collect())
+    }
+
+    /// The lowest that a settlement may bring a bucket refilled in steps to.
+    pub(crate) fn floor_of_steps(&self) -> Option<i64> {
+        match &self.algorithm {
+            Algorithm::Interval(bucket) | Algorithm::FixedWindow(bucket) => Some(bucket.floor()),
+            _ => None,
+        }
     }
 
     /// The algorithm: the specification of what a server does.

@@ -147,6 +147,62 @@ fn requests_of_a_test_are_over_at_once_unless_it_says_how_long_they_take() {
 }
 
 #[test]
+fn a_test_says_what_the_upstream_answers_and_when_it_begins() {
+    let folder = folder(
+        r#"
+        [limits.logins]
+        rate = "3/15m"
+        per = "address"
+        count = "failures"
+        [limits.monthly]
+        rate = "2/month"
+        algorithm = "fixed_window"
+        window = { align = "calendar", zone = "Europe/Berlin" }
+        per = "everyone"
+        [[routes]]
+        match = "/login"
+        upstream = "http://127.0.0.1:9"
+        limits = ["logins"]
+        [[routes]]
+        match = "/monthly"
+        upstream = "http://127.0.0.1:9"
+        limits = ["monthly"]
+
+        [[tests]]
+        send = ["9 x POST /login", "3 x POST /login answered 401", "POST /login"]
+        expect = { allowed = 12, refused = 1, retry_after = "5m" }
+        [[tests]]
+        name = "a place is held while the answer is open"
+        send = ["6 x POST /login for 1s", "3 x POST /login at 1s"]
+        expect = { allowed = 6, refused = 3 }
+        [[tests]]
+        name = "the first of January, by the clock of London"
+        send = ["2 x GET /monthly at 0s", "GET /monthly at 1s"]
+        expect = { allowed = 2, refused = 1, retry_after = "2674799s" }
+        [[tests]]
+        name = "an hour to March in Berlin"
+        at = "2026-02-28T22:00:00Z"
+        send = ["3 x GET /monthly at 0s", "2 x GET /monthly at 1h"]
+        expect = { allowed = 4, refused = 1, retry_after = "1h" }
+    "#,
+    );
+    let output = tollgate(folder.path(), &["check"]);
+    let (out, err) = texts(&output);
+    assert!(out.contains("4 tests passed, 0 failed"), "{out}{err}");
+}
+
+/// What other numbers do not say is as in the limit itself.
+#[test]
+fn a_candidate_and_a_tier_have_the_burst_of_their_limit() {
+    let folder = folder(
+        &GOOD.replace("rate = \"2/minute\"", "rate = \"2/minute\"\nburst = 7\ncandidate = { rate = \"60/minute\" }"),
+    );
+    let output = tollgate(folder.path(), &["check"]);
+    let (out, err) = texts(&output);
+    assert!(out.contains("candidate, only counted: 7 at once, then one every 1 second"), "{out}{err}");
+}
+
+#[test]
 fn a_test_of_the_file_that_fails_says_what_it_got_and_exits_1() {
     let tests = "[[tests]]\nsend = \"3 x GET /v1/a as tenant:small at 0s\"\nexpect = { allowed = 3, refused = 0 }\n";
     let folder = folder(&format!("{GOOD}{tests}"));

@@ -90,6 +90,97 @@ fn an_estimate_is_corrected_from_what_the_answer_says() {
     }
 }
 
+/// One caller, one request after the other, is forgiven nothing: 100 a second and answers of 1000 once let 6000 through in six
+/// seconds.
+#[test]
+fn answers_dearer_than_the_limit_are_paid_for_by_those_who_come_next() {
+    let upstream = Upstream::start(|_| Reply::new(200, &[("x-units", "1000")], "said"));
+    for algorithm in ["token_bucket", "interval", "fixed_window", "sliding_window", "sliding_log"] {
+        let gateway = Gateway::start(&limited(
+            &format!(
+                "rate = \"100/second\"\nalgorithm = \"{algorithm}\"\n\
+                 settle = {{ from = \"header:x-units\", estimate = 1, max = 1000 }}"
+            ),
+            &upstream.url(),
+        ));
+        let mut connection = gateway.connect();
+        let mut used = 0;
+        for _ in 0..60 {
+            if connection.request("GET", "/", &[]).status == 200 {
+                used += 1000;
+            }
+            gateway.advance(Duration::from_millis(100));
+        }
+        assert!((1000..=1000 + 100 + 600).contains(&used), "{algorithm}: {used}");
+        gateway.advance(Duration::from_secs(10));
+        assert_eq!(connection.request("GET", "/", &[]).status, 200, "{algorithm}: it is paid");
+    }
+}
+
+#[test]
+fn an_estimate_of_nothing_is_corrected_like_any_other() {
+    let upstream = Upstream::start(|_| Reply::new(200, &[("x-units", "900")], "said"));
+    let settle = "rate = \"1000/hour\"\nsettle = { from = \"header:x-units\", estimate = 0 }";
+    let gateway = Gateway::start(&limited(settle, &upstream.url()));
+    let mut connection = gateway.connect();
+    let admitted = (0..50).filter(|_| connection.request("GET", "/", &[]).status == 200).count();
+    assert_eq!(admitted, 2, "900, then 100 are left to begin on");
+}
+
+#[test]
+fn an_answer_that_does_not_say_what_it_cost_is_counted() {
+    let upstream = statuses();
+    for from in ["header:x-units", "json:usage.total"] {
+        let settle = format!("rate = \"1000/hour\"\nsettle = {{ from = \"{from}\", estimate = 10 }}");
+        let gateway = Gateway::start(&limited(&settle, &upstream.url()));
+        let mut connection = gateway.connect();
+        for path in ["/200", "/201", "/503"] {
+            connection.request("GET", path, &[]);
+        }
+        assert_eq!(left_after(&mut connection, "/500", &[]), Some(960), "{from}: the estimates stand");
+        let line = "tollgate_limit_unsettled_total{limit=\"it\"} 2";
+        let metrics = gateway.admin_get("/metrics").text();
+        assert!(metrics.contains(line), "{from}: an error seldom says what it cost: {metrics}");
+    }
+}
+
+/// What the gateway charges, what `explain` says and what a test of the file counts.
+#[test]
+fn a_length_costs_the_same_in_service_explained_and_tested() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (length, cost) in [(None, 1), (Some("0"), 1), (Some("1024"), 1), (Some("3000"), 3)] {
+        let limits = "[limits.it]\nrate = \"20/hour\"\nper = \"address\"\n\
+             cost = { content_length = true, per = \"1KiB\", max = 20 }\n\
+             [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"it\"]\n";
+        let gateway = Gateway::start(limits);
+        let mut connection = gateway.connect();
+        let field = length.map_or_else(String::new, |length| format!("Content-Length: {length}\r\n"));
+        let body = "x".repeat(length.map_or(0, |length| length.parse().expect("a length")));
+        connection.send(format!("POST / HTTP/1.1\r\nHost: x\r\n{field}\r\n{body}"));
+        let answer = connection.answer("POST");
+        let left = format!("r={}", 20 - cost);
+        assert!(answer.header("ratelimit").is_some_and(|field| field.contains(&left)), "{length:?}: {answer:?}");
+
+        let sent = length.map_or_else(String::new, |length| format!("headers = {{ content-length = \"{length}\" }}\n"));
+        let admitted = 20 / cost;
+        let test = format!(
+            "[[tests]]\nsend = \"21 x POST /\"\n{sent}expect = {{ allowed = {admitted}, refused = {} }}\n",
+            21 - admitted
+        );
+        std::fs::write(folder.path().join("gateway.toml"), format!("{limits}{test}")).expect("a writable folder");
+        let run = |words: &[&str]| {
+            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));
+            let output = command.current_dir(folder.path()).args(words).output().expect("it runs");
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        assert!(run(&["check"]).contains("1 tests passed, 0 failed"), "{length:?}: {}", run(&["check"]));
+        let header = length.map_or_else(|| "x-none: 1".to_owned(), |length| format!("content-length: {length}"));
+        let told: serde_json::Value =
+            serde_json::from_str(&run(&["explain", "POST /", "-H", &header, "--format", "json"])).expect("JSON");
+        assert_eq!(told["limits"][0]["cost"], cost, "{length:?}");
+    }
+}
+
 #[test]
 fn a_cost_comes_with_the_request_or_from_the_route() {
     let upstream = Upstream::hello();

@@ -67,7 +67,7 @@ table! {
     RawTier {
         /// Units per period.
         rate: Rate,
-        /// The most at once. Default: the rate's number.
+        /// The most at once. Default: the limit's own burst, or the rate's number where that writes none.
         burst: u64,
         /// The most requests at once, where the limit is a concurrency limit.
         in_flight: InFlight,
@@ -192,11 +192,13 @@ table! {
 table! {
     /// Charge an estimate, correct it from the response.
     RawSettle {
-        /// Where the real cost stands: `header:NAME`, `bytes`, or `json:PATH` like `json:usage.total_tokens`.
+        /// Where the real cost stands: `header:NAME`, `bytes`, or `json:PATH`, names of members joined by dots like
+        /// `json:usage.total_tokens`.
         from: Text,
         /// Units charged at first. Must be written.
         estimate: u64,
-        /// The most a response may make a request cost. Default: 100 times the estimate.
+        /// The most a response may make a request cost: what it says above that is not charged. Default: 100 times the estimate,
+        /// and no less than the burst.
         max: u64,
         /// Bytes per unit, for `bytes`. Default `1KiB`.
         per: Size,

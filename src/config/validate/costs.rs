@@ -117,8 +117,8 @@ pub(crate) fn header_name_of(name: &str, place: Place, context: &mut Context<'_>
     read
 }
 
-/// `settle`.
-pub(crate) fn settle(raw: &At<RawSettle>, context: &mut Context<'_>) -> Option<Settle> {
+/// `settle`, of a limit that holds `at_once` at most.
+pub(crate) fn settle(raw: &At<RawSettle>, at_once: u64, context: &mut Context<'_>) -> Option<Settle> {
     for (key, absent) in [("from", raw.from.is_absent()), ("estimate", raw.estimate.is_absent())] {
         if absent {
             let problem =
@@ -128,7 +128,7 @@ pub(crate) fn settle(raw: &At<RawSettle>, context: &mut Context<'_>) -> Option<S
     }
     let source = settle_from(raw, context);
     let estimate = raw.estimate.get()?;
-    let most = raw.max.or(estimate.value.saturating_mul(100).max(1));
+    let most = raw.max.or(estimate.value.saturating_mul(100).max(at_once));
     if most < estimate.value {
         let problem = Problem::error("the most a response may cost is below the estimate");
         context.push(problem.at(raw.max.place().unwrap_or(raw.place), "the most").at(estimate.place, "the estimate"));
@@ -144,11 +144,16 @@ fn settle_from(raw: &At<RawSettle>, context: &mut Context<'_>) -> Option<SettleF
     } else if written == "bytes" {
         SettleFrom::Bytes { per: bytes_per_unit(&raw.per, context) }
     } else if let Some(path) = written.strip_prefix("json:") {
-        if path.split('.').any(str::is_empty) {
-            let place = from.part("json:".len(), written.len());
+        // A name may have any character but the dot; what is meant as an index or a query would never be found.
+        let empty = path.split('.').any(str::is_empty);
+        let rooted = path.starts_with(['$', '/']).then_some(0);
+        if let Some(at) = rooted.or_else(|| path.find(['[', ']', '*', '"', '\''])).or(empty.then_some(0)) {
+            let start = "json:".len() + at;
+            let end = if empty { written.len() } else { start + 1 };
             context.push(
                 Problem::error(format!("`{path}` is not a path into JSON"))
-                    .at(place, "names joined by dots were expected, like `usage.total_tokens`"),
+                    .at(from.part(start, end), "names joined by dots were expected, like `usage.total_tokens`")
+                    .help("a path leads through objects by the names of their members; there are no lists, indices or wildcards"),
             );
             return None;
         }

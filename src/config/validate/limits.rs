@@ -172,23 +172,28 @@ impl Builder<'_> {
     fn rule(&self, scope: Scope, tiers: &[Tier<'_>], context: &mut Context<'_>) -> Option<(Rule, Vec<Amounts>)> {
         self.check_keys(context);
         let mut amounts = Vec::new();
+        let at_once = match self.raw.rate.get().map(|rate| rate.value) {
+            Some(Rate::Per { amount, .. }) => self.raw.burst.or(amount).saturating_add(self.raw.debt.or(0)),
+            Some(Rate::Unlimited) | None => 1,
+        };
+        let settle = self.raw.settle.get().and_then(|settle| costs::settle(settle, at_once, context));
+        let settled = settle.as_ref().map_or(0, |settle| settle.most.saturating_sub(settle.estimate));
         let numbers = RawTier {
             rate: self.raw.rate.clone(),
             burst: self.raw.burst.clone(),
             in_flight: self.raw.in_flight.clone(),
         };
-        let live = self.variant(None, Role::Live, &self.raw.with(numbers), context, &mut amounts);
+        let live = self.variant(None, Role::Live, &self.raw.with(numbers), settled, context, &mut amounts);
         let mut variants = Vec::new();
         for (tier, numbers) in tiers {
             let numbers = self.inherited(numbers);
-            variants.push((tier, self.variant(Some(tier), Role::Live, &numbers, context, &mut amounts)));
+            variants.push((tier, self.variant(Some(tier), Role::Live, &numbers, settled, context, &mut amounts)));
         }
         let candidate = self.raw.candidate.get().map(|numbers| {
             let numbers = self.inherited(numbers);
-            self.variant(None, Role::Candidate, &numbers, context, &mut Vec::new())
+            self.variant(None, Role::Candidate, &numbers, settled, context, &mut Vec::new())
         });
         let cost = costs::cost(&self.raw.cost, context);
-        let settle = self.raw.settle.get().and_then(|settle| costs::settle(settle, context));
         let count = costs::count(&self.raw.count, context);
         let refund_on = costs::statuses(self.raw.refund_on.get().map_or(&[], |list| list.as_slice()), context);
         let refundable = settle.is_some() || count != Count::All || !refund_on.is_empty();
@@ -229,12 +234,16 @@ impl Builder<'_> {
         Some((rule, amounts))
     }
 
-    /// Other numbers with what they leave unsaid taken from the limit; a burst only when the rate is the limit's own.
+    /// Other numbers with what they leave unsaid taken from the limit.
     fn inherited(&self, numbers: &At<RawTier>) -> At<RawTier> {
         let mut full = numbers.value.clone();
         if full.rate.is_absent() && full.in_flight.is_absent() {
             full.rate = self.raw.rate.clone();
             full.in_flight = self.raw.in_flight.clone();
+        }
+        let unlimited = full.rate.get().is_some_and(|rate| rate.value == Rate::Unlimited);
+        if full.burst.is_absent() && full.in_flight.is_absent() && !unlimited {
+            full.burst = self.raw.burst.clone();
         }
         numbers.with(full)
     }
@@ -372,12 +381,13 @@ impl Builder<'_> {
         }
     }
 
-    /// One set of numbers.
+    /// One set of numbers. `settled`: what an answer may cost above the estimate.
     fn variant(
         &self,
         tier: Option<&At<String>>,
         role: Role,
         numbers: &At<RawTier>,
+        settled: u64,
         context: &mut Context<'_>,
         amounts: &mut Vec<Amounts>,
     ) -> Option<Limit> {
@@ -442,6 +452,10 @@ impl Builder<'_> {
             });
         }
         let made = Algorithm::new(&terms);
+        let made = if unlimited { made } else { made.and_then(|made| made.settling(settled, terms.shared)) };
+        if kind == Kind::Interval && terms.debt == 0 && terms.burst.is_some_and(|burst| burst < amount) {
+            self.warn_of_lost_units(numbers, &terms, context);
+        }
         let algorithm = match (numbers.in_flight.get().map(|at| at.value), self.least_rate()) {
             // What it has no meaning for is still an error.
             (Some(InFlight::Adaptive { least, most }), _) => {
@@ -476,6 +490,18 @@ impl Builder<'_> {
         }
     }
 
+    /// An interval that adds more than there is room for.
+    fn warn_of_lost_units(&self, numbers: &At<RawTier>, terms: &Terms, context: &mut Context<'_>) {
+        let (amount, burst) = (terms.amount, terms.burst.unwrap_or(terms.amount));
+        let period = crate::limit::words::period(terms.period);
+        let problem =
+            Problem::warning(format!("limit `{}` yields {burst} per {period}, not {amount}", self.name.value));
+        let problem = problem.at(numbers.burst.place().unwrap_or(numbers.place), "what is added beyond this is lost");
+        let problem = problem.at(numbers.rate.place().unwrap_or(numbers.place), "added all at once");
+        context
+            .push(problem.help("algorithm = \"token_bucket\" adds it evenly; or write a burst of the rate's number"));
+    }
+
     /// Where the key that an error hangs on is written, or what its default came from.
     fn place_of(&self, field: &str, numbers: &At<RawTier>) -> Place {
         let raw = &self.raw.value;
@@ -487,6 +513,7 @@ impl Builder<'_> {
             "window" => raw.window.place(),
             "in_flight" => numbers.in_flight.place(),
             "follow_upstream" => raw.follow_upstream.place(),
+            "settle" => raw.settle.get().and_then(|settle| settle.max.place()).or(raw.settle.place()),
             "algorithm" => raw.algorithm.place(),
             _ => None,
         };

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use http::{HeaderName, Method, Uri};
+use http::{HeaderName, Method, StatusCode, Uri};
 
 use super::{Context, costs, list_of, names_of};
 use crate::config::problem::{Problem, nearest, suggestion};
@@ -10,7 +10,7 @@ use crate::config::quantity::{Flaw, duration};
 use crate::config::raw::{RawExpect, RawFile, RawTest};
 use crate::config::settings::{Expect, Sent, TestCaller, TestCase};
 use crate::config::source::At;
-use crate::limit::Micros;
+use crate::limit::{Micros, Timestamp};
 use crate::policy::identity::Identity;
 
 /// Compiles `[[tests]]`. `identities`: compiled, by index.
@@ -54,14 +54,41 @@ fn case(raw: &At<RawTest>, file: &RawFile, identities: &[Identity], context: &mu
             Problem::error("a test that goes back in time").at(send.place, "later entries must not be earlier");
         context.push(problem);
     }
+    let start = start(raw, context);
     let expect = self::expect(expect, &sent, file, context);
     let name = raw.name.get().map_or_else(
         || send.list.iter().map(At::as_str).collect::<Vec<_>>().join("; "),
         |name| name.as_str().to_owned(),
     );
     let (_, line, _) = context.sources.position(raw.place);
-    Some(TestCase { name, line, sent, headers, expect })
+    Some(TestCase { name, line, sent, start, headers, expect })
 }
+
+/// When a test begins.
+fn start(raw: &RawTest, context: &mut Context<'_>) -> Timestamp {
+    let Some(text) = raw.at.get() else { return START };
+    let read = text.as_str().parse::<jiff::Timestamp>().ok();
+    let micros = read.and_then(|moment| u64::try_from(moment.as_microsecond()).ok());
+    match micros.map(Timestamp::from_micros) {
+        Some(moment) if (EARLIEST..=LATEST).contains(&moment) => return moment,
+        Some(_) => {
+            let problem = Problem::error("a test begins between the years 2025 and 2050");
+            context.push(problem.at(text.place, "outside what calendar windows are worked out for"));
+        }
+        None => {
+            let problem = Problem::error(format!("`{}` is no moment", text.as_str()));
+            context.push(problem.at(text.place, "a date and a time with its zone, like `2026-03-01T00:00:00Z`"));
+        }
+    }
+    START
+}
+
+/// 2026-01-01T00:00:00Z, a Thursday: when a test begins that does not say.
+const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
+/// 2025-01-01T00:00:00Z.
+const EARLIEST: Timestamp = Timestamp::from_micros(1_735_689_600_000_000);
+/// 2051-01-01T00:00:00Z.
+const LATEST: Timestamp = Timestamp::from_micros(2_556_144_000_000_000);
 
 fn expect(raw: &At<RawExpect>, sent: &[Sent], file: &RawFile, context: &mut Context<'_>) -> Expect {
     let expect = Expect {
@@ -85,6 +112,10 @@ fn expect(raw: &At<RawExpect>, sent: &[Sent], file: &RawFile, context: &mut Cont
     if let (Some(after), Some(0)) = (raw.retry_after.place(), expect.refused) {
         let problem = Problem::error("a wait is expected, but no refusal").at(after, "only a refusal names a wait");
         context.push(problem);
+    }
+    if let Some(after) = raw.retry_after.get().filter(|after| !after.value.0.0.is_multiple_of(1_000_000)) {
+        let problem = Problem::error("`Retry-After` is whole seconds").at(after.place, "no caller is ever told this");
+        context.push(problem.help("a wait is rounded up: one of 100ms is told as \"1s\""));
     }
     let names = names_of(&file.limits);
     if let Some(limit) = raw.limit.get().filter(|limit| !names.contains(&limit.as_str())) {
@@ -118,7 +149,7 @@ fn known(caller: TestCaller, text: &str, file: &RawFile, identities: &[Identity]
     Ok(TestCaller { index, ..caller })
 }
 
-/// Parses `[N x] METHOD [HOST]/PATH [as IDENTITY:CALLER] [from ADDRESS] [at TIME] [every TIME] [for TIME]`.
+/// Parses `[N x] METHOD [HOST]/PATH [as IDENTITY:CALLER] [from ADDRESS] [at TIME] [every TIME] [for TIME] [answered STATUS]`.
 pub(crate) fn parse(text: &str) -> Result<Sent, Flaw> {
     let mut words = words(text).peekable();
     let whole = |title: String, label: &str| Flaw::new(0, text.len(), title, label).help(HELP);
@@ -178,6 +209,7 @@ pub(crate) fn parse(text: &str) -> Result<Sent, Flaw> {
         at: Micros::ZERO,
         every: Micros::ZERO,
         lasting: Micros::ZERO,
+        answered: StatusCode::OK,
     };
     while let Some((start, word)) = words.next() {
         let Some((value_start, value)) = words.next() else {
@@ -189,6 +221,15 @@ pub(crate) fn parse(text: &str) -> Result<Sent, Flaw> {
             "at" => sent.at = duration(value).map_err(|flaw| flaw.shifted(value_start))?,
             "every" => sent.every = duration(value).map_err(|flaw| flaw.shifted(value_start))?,
             "for" => sent.lasting = duration(value).map_err(|flaw| flaw.shifted(value_start))?,
+            "answered" => {
+                let status =
+                    value.parse::<u16>().ok().filter(|status| (200..=599).contains(status) && value.len() == 3);
+                let status = status.and_then(|status| StatusCode::from_u16(status).ok());
+                sent.answered = status.ok_or_else(|| {
+                    let label = "a status from 200 to 599 was expected here";
+                    Flaw::new(value_start, end, format!("an upstream does not answer `{value}`"), label)
+                })?;
+            }
             "from" => {
                 let read = value.parse::<IpAddr>();
                 sent.from = Some(read.map_err(|_| {
@@ -207,8 +248,8 @@ pub(crate) fn parse(text: &str) -> Result<Sent, Flaw> {
                 sent.caller = Some(TestCaller { identity: identity.to_owned(), index: 0, name: name.to_owned() });
             }
             other => {
-                let label = nearest(other, ["as", "from", "at", "every", "for"]).map_or_else(
-                    || "`as`, `from`, `at`, `every` or `for` was expected here".to_owned(),
+                let label = nearest(other, ["as", "from", "at", "every", "for", "answered"]).map_or_else(
+                    || "`as`, `from`, `at`, `every`, `for` or `answered` was expected here".to_owned(),
                     |near| format!("did you mean `{near}`?"),
                 );
                 return Err(
@@ -231,7 +272,7 @@ fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .filter(|(_, word)| !word.is_empty())
 }
 
-const HELP: &str = "[N x] METHOD [HOST]/PATH [as IDENTITY:CALLER] [from ADDRESS] [at TIME] [every TIME] [for TIME], like \"21 x POST /v1/search/a as tenant:acme at 0s\"";
+const HELP: &str = "[N x] METHOD [HOST]/PATH [as IDENTITY:CALLER] [from ADDRESS] [at TIME] [every TIME] [for TIME] [answered STATUS], like \"21 x POST /v1/search/a as tenant:acme at 0s\"";
 
 /// A test must end.
 const COUNT_MOST: u64 = 1_000_000;
@@ -242,12 +283,14 @@ mod tests {
 
     #[test]
     fn a_line_of_a_test_reads_as_it_is_said() {
-        let sent = parse("21 x POST a.example/v1/search/a?q=1 as tenant:acme from 192.0.2.1 at 1m every 100ms for 2s")
-            .expect("right");
+        let sent = parse(
+            "21 x POST a.example/v1/search/a?q=1 as tenant:acme from 192.0.2.1 at 1m every 100ms for 2s answered 401",
+        )
+        .expect("right");
         assert_eq!((sent.count, sent.method.as_str(), sent.host.as_deref()), (21, "POST", Some("a.example")));
         assert_eq!(sent.uri, "/v1/search/a?q=1");
         assert_eq!((sent.at, sent.every), (Micros::from_secs(60), Micros(100_000)));
-        assert_eq!(sent.lasting, Micros::from_secs(2));
+        assert_eq!((sent.lasting, sent.answered), (Micros::from_secs(2), StatusCode::UNAUTHORIZED));
         assert_eq!(
             sent.caller.map(|caller| (caller.identity, caller.name)),
             Some(("tenant".to_owned(), "acme".to_owned()))
@@ -269,6 +312,8 @@ mod tests {
             ("GET / frm 1.2.3.4", 6, 9),
             ("GET / from nowhere", 11, 18),
             ("GET / as acme", 9, 13),
+            ("GET / answered 101", 15, 18),
+            ("GET / answered no", 15, 17),
         ] {
             let flaw = parse(text).expect_err(text);
             assert_eq!((flaw.start, flaw.end), (start, end), "{text}: {flaw:?}");

@@ -10,7 +10,7 @@ use crate::config::raw::RawFile;
 use crate::config::scalar::ShortOr;
 use crate::config::settings::{Listener, Server, Store, Topology};
 use crate::config::source::{At, Place};
-use crate::limit::{Mode, Placement};
+use crate::limit::{Kind, Micros, Mode, Placement};
 use crate::policy::identity::{Source, WhenMissing, WhenUnknown};
 use crate::policy::upstream::ServerAddress;
 use crate::policy::{BuildError, Policy, Scope, ScopePart};
@@ -178,6 +178,38 @@ pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mu
     unaddressed(raw, policy, server, context);
     without_limits(raw, policy, context);
     to_itself(raw, policy, server, context);
+    held_in_places(raw, policy, context);
+}
+
+/// Requests that wait for a rate while they hold places of a concurrency limit.
+fn held_in_places(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
+    let place = |rule: usize, of: fn(&crate::config::raw::RawLimit) -> Option<Place>| {
+        let written = entries_of(&raw.limits).iter().find(|(name, _)| *name.value == *policy.rules[rule].name);
+        written.map(|(name, limit)| of(limit).unwrap_or(name.place)).unwrap_or_default()
+    };
+    let mut said = Vec::new();
+    for route in &policy.routes {
+        let on = |rule: &usize| policy.rules[*rule].live.mode == Mode::Enforce;
+        let rules: Vec<usize> = route.limits.iter().map(|limit| limit.rule).filter(on).collect();
+        let find = |wanted: fn(&crate::limit::Algorithm) -> bool| {
+            rules.iter().copied().find(|rule| wanted(&policy.rules[*rule].live.algorithm))
+        };
+        let waits = find(|algorithm| algorithm.max_wait() > Micros::ZERO);
+        let Some((waits, places)) = waits.zip(find(|algorithm| algorithm.kind() == Kind::InFlight)) else { continue };
+        if said.contains(&(waits, places)) {
+            continue;
+        }
+        said.push((waits, places));
+        let (one, other) = (&policy.rules[waits].name, &policy.rules[places].name);
+        let problem = Problem::warning(format!("requests that wait for `{one}` hold places of `{other}`"));
+        let problem = problem.at(place(waits, |limit| limit.max_wait.place()), "who is held here").at(
+            place(places, |limit| limit.in_flight.place()),
+            "has a place here already, and others are refused for it",
+        );
+        context.push(problem.help(
+            "let `in_flight` be no less than may wait and be under way together, or put the two on different gateways",
+        ));
+    }
 }
 
 /// An upstream at one of the gateway's own listeners: every request would come back until it is refused.

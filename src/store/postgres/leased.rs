@@ -46,6 +46,12 @@ impl Parts {
             return Ok((row, Self::default()));
         };
         let (bucket, mut held) = read(leased).ok_or("a row of leases that cannot be read")?;
+        // How deep a settlement may go is no part of a row: the asker's own numbers say it, where they are the row's.
+        let numbers = |bucket: &TokenBucket| (bucket.quota().n, bucket.quota().p, bucket.full());
+        let own = match batch.buckets[place as usize].1.algorithm() {
+            Algorithm::TokenBucket(own) if numbers(own) == numbers(&bucket) => Some(own),
+            _ => None,
+        };
         held.refill(&bucket, now);
         let mut parts = Self { corrected: true, ..Self::default() };
         for (_, id, left) in batch.returns.iter().filter(|(bucket, ..)| *bucket == place) {
@@ -53,7 +59,7 @@ impl Parts {
         }
         for (_, adjust) in batch.corrections.iter().filter(|(bucket, _)| *bucket == place) {
             if let Adjust::Change(change) = adjust {
-                held.settle(&bucket, *change, now);
+                held.settle(own.unwrap_or(&bucket), *change, now);
                 parts.changed = true;
             }
         }

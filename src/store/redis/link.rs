@@ -245,6 +245,10 @@ impl RedisLink {
                     // Heartbeats keep the real time; a test's clock may run ahead of them.
                     own[3] = signed(HOLD_PINNED.0);
                 }
+                if let Some(floor) = shape.floor_of_steps() {
+                    // (Where the numbers have a boundary: this script is told them apart.)
+                    (own[8], own[9]) = (0, floor);
+                }
                 if let Some(listed) = shape.boundaries(about, far.map(|_| FAR)) {
                     own[8] = count(listed.len());
                     boundaries.extend(listed);

@@ -1,4 +1,5 @@
--- The sliding log. Shape: amount, period, max_wait. Fields: amount, period, then moment and units of each grant.
+-- The sliding log. Shape: amount, period, max_wait, reach (how far after now a settlement may make units count; 0: it stops
+-- at twice the amount). Fields: amount, period, then moment and units of each grant.
 local function counted(log, period, from)
   local sum = 0
   for i = 1, #log, 2 do
@@ -29,6 +30,32 @@ local function remember(log, period, at, units)
   return kept
 end
 
+-- A full log with so many units more, each when as many before it have left as the quota has.
+local function line_up(log, own, rest, from)
+  local period, kept = own.period, {}
+  local whole, part = quotient(rest, own.amount), fmod(rest, own.amount)
+  local room = quotient(max(now + own.reach - from, 0), period)
+  if whole >= room then whole, part = room, 0 end
+  local moved = {}
+  for i = 1, #log, 2 do
+    if from - log[i] < period then
+      local at, units = log[i] + whole * period, log[i + 1]
+      local late = min(units, part)
+      part = part - late
+      if units > late then
+        kept[#kept + 1] = at
+        kept[#kept + 1] = units - late
+      end
+      if late > 0 then
+        moved[#moved + 1] = at + period
+        moved[#moved + 1] = late
+      end
+    end
+  end
+  for i = 1, #moved do kept[#kept + 1] = moved[i] end
+  return kept
+end
+
 -- When a grant of `cost` would be due; nil: not within max_wait.
 local function due_at(log, shape, cost)
   if cost > shape.amount then return nil end
@@ -44,20 +71,20 @@ local function due_at(log, shape, cost)
       end
     end
   end
-  if due == from and shape.max_wait == 0 then return due end
+  if due == from and shape.max_wait == 0 and shape.reach == 0 then return due end
   if due - now > shape.max_wait then return nil end
   return due
 end
 
 kinds[5] = {
-  shape = function(s) return { amount = s[1], period = s[2], max_wait = s[3] } end,
+  shape = function(s) return { amount = s[1], period = s[2], max_wait = s[3], reach = s[4] } end,
   load = function(bucket, shape, f)
     local log = {}
     bucket.own, bucket.beyond = shape, 0
     if f then
       local amount, period, last = f[1], f[2], #f
       if amount ~= shape.amount or period ~= shape.period then
-        bucket.own = { amount = amount, period = period, max_wait = shape.max_wait }
+        bucket.own = { amount = amount, period = period, max_wait = shape.max_wait, reach = 0 }
       end
       if last % 2 == 1 then
         if f[last] > now then bucket.beyond = f[last] end
@@ -120,7 +147,10 @@ kinds[5] = {
   settle = function(bucket, what, units)
     local log, own = bucket.log, bucket.own
     local from = from_of(log)
-    if what == 1 then
+    if what == 1 and own.reach > 0 then
+      local at_once = min(units, max(own.amount - counted(log, own.period, from), 0))
+      bucket.log = line_up(remember(log, own.period, from, at_once), own, units - at_once, from)
+    elseif what == 1 then
       local room = max(2 * own.amount - counted(log, own.period, from), 0)
       bucket.log = remember(log, own.period, from, min(units, room))
     elseif what == 2 and (from <= now or own.max_wait == 0) then

@@ -1,4 +1,5 @@
--- The two-window estimate. Shape: amount, period, most. Fields: amount, period, start, previous, current.
+-- The two-window estimate. Shape: amount, period, most, ahead (windows that a settlement may fill beyond that of now; 0: it
+-- stops at most). Fields: amount, period, start, previous, current.
 local function pair_now(period, start, previous, current)
   local passed = quotient(max(now - start, 0), period)
   if passed == 0 then return start, previous, current end
@@ -7,14 +8,15 @@ local function pair_now(period, start, previous, current)
 end
 
 kinds[4] = {
-  shape = function(s) return { amount = s[1], period = s[2], most = s[3] } end,
+  shape = function(s) return { amount = s[1], period = s[2], most = s[3], ahead = s[4] } end,
   load = function(bucket, shape, f)
     bucket.own, bucket.beyond = shape, 0
     local start, previous, current = now - fmod(now, shape.period), 0, 0
     if f then
       local amount, period = f[1], f[2]
       if amount ~= shape.amount or period ~= shape.period then
-        bucket.own = { amount = amount, period = period, most = min(2 * amount, quotient(exact - 1, period)) }
+        local most = min(2 * amount, quotient(exact - 1, period))
+        bucket.own = { amount = amount, period = period, most = most, ahead = 0 }
       end
       start, previous, current = pair_now(period, f[3], f[4], f[5])
       if (f[6] or 0) > now then bucket.beyond = f[6] end
@@ -34,10 +36,11 @@ kinds[4] = {
       bucket.beyond = max(bucket.beyond, bucket.start + from.period)
     end
     if bucket.beyond <= now then bucket.beyond = 0 end
-    -- The units left stay, clamped; what is used counts as of now, in one window.
+    -- The units left stay, clamped; what is used counts as of now, in one window, or of the one to come that is filled.
     local weighted = quotient_up(bucket.previous * (from.period - max(now - bucket.start, 0)), from.period)
     bucket.current = shape.amount - min(max(from.amount - bucket.current - weighted, 0), shape.amount)
-    bucket.start, bucket.previous = now - fmod(now, shape.period), 0
+    local at = bucket.current > 0 and max(now, bucket.start) or now
+    bucket.start, bucket.previous = at - fmod(at, shape.period), 0
     bucket.absent = bucket.current == 0 and bucket.beyond == 0
   end,
   drained = function(bucket)
@@ -47,6 +50,8 @@ kinds[4] = {
   seen = function(bucket) return { bucket.start, bucket.previous, bucket.current } end,
   afford = function(bucket, shape, cost, count)
     if cost > shape.amount then return 0 end
+    -- Debts are still to be counted.
+    if shape.ahead > 0 and bucket.start > now then return 0 end
     -- previous x left <= room x period, so the room must be this at least.
     local left = shape.period - max(now - bucket.start, 0)
     local room = shape.amount - bucket.current - quotient_up(bucket.previous * left, shape.period)
@@ -56,12 +61,25 @@ kinds[4] = {
   end,
   take = function(bucket, _, cost, count) bucket.current = bucket.current + cost * count end,
   settle = function(bucket, what, units)
-    if what == 1 then
-      bucket.current = min(bucket.current + units, max(bucket.own.most, bucket.current))
+    local own = bucket.own
+    if what == 1 and own.ahead > 0 and bucket.current + units > own.amount then
+      local total = bucket.current + units
+      local whole = quotient(total - 1, own.amount)
+      local windows = min(whole, max(own.ahead - quotient_up(max(bucket.start - now, 0), own.period), 0))
+      if windows == 0 then
+        bucket.current = max(bucket.current, own.amount)
+      else
+        bucket.start, bucket.previous = bucket.start + windows * own.period, own.amount
+        bucket.current = windows < whole and own.amount or total - whole * own.amount
+      end
+    elseif what == 1 then
+      bucket.current = min(bucket.current + units, max(own.most, bucket.current))
     elseif what == 2 then
       local rest = max(units - bucket.current, 0)
       bucket.current = max(bucket.current - units, 0)
       bucket.previous = max(bucket.previous - rest, 0)
+      -- Nothing is left to be counted, in whichever window it would have been.
+      if bucket.current == 0 and bucket.previous == 0 then bucket.start = now - fmod(now, own.period) end
     end
   end,
   store = function(bucket)

@@ -1,6 +1,6 @@
 -- Interval buckets and fixed windows. Shape: amount, burst, period, align (0 first hit, 1 clock, 2 calendar), debt,
--- max_wait, and of a calendar the boundaries around now: as many as its own numbers can need. Fields: amount, burst,
--- period, align, units, since.
+-- max_wait, of a calendar how many boundaries around now are told (as many as its own numbers can need), floor. Fields:
+-- amount, burst, period, align, units, since.
 
 -- Whether a boundary matters that was not told: then nothing is decided, and more of them are asked for.
 local short = false
@@ -57,7 +57,7 @@ local stepped = {
   shape = function(s)
     return {
       amount = s[1], burst = s[2], period = s[3], align = s[4], debt = s[5], max_wait = s[6],
-      listed = s[7], edges = {}, floor = -max(s[2], s[5]),
+      listed = s[7], edges = {}, floor = s[8],
     }
   end,
   load = function(bucket, shape, f)
