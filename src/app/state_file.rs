@@ -4,10 +4,13 @@
 //! stop and refill everybody with them; it starts as `cold_start` says. Beside it a mark lies while a gateway runs, which
 //! tells a crash (a mark and no buckets) from the first start of all (neither).
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 
 use super::{StartError, mapped};
 use crate::clock::Clock;
@@ -39,10 +42,9 @@ impl Mark {
         let path = beside(file, ".running");
         let crashed = path.exists();
         let held = File::options().write(true).create(true).truncate(false).open(&path)?;
-        match held.try_lock() {
-            Err(TryLockError::WouldBlock) => return Ok(Begun::Taken),
-            // A file system without locks: two gateways on one file are then not told apart.
-            Ok(()) | Err(TryLockError::Error(_)) => {}
+        // On a file system without locks two gateways on one file are not told apart.
+        if rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            return Ok(Begun::Taken);
         }
         let mark = Self { path, _held: Some(held) };
         Ok(if crashed { Begun::AfterCrash(mark) } else { Begun::Cleanly(mark) })
