@@ -10,7 +10,9 @@ use super::{BAD, GOOD, load, print_out};
 use crate::app;
 use crate::clock::Clock;
 use crate::config::{self, Config};
-use crate::policy::Rule;
+use crate::limit::{Mode, Placement};
+use crate::policy::{Policy, Rule, Scope};
+use crate::store::local;
 
 pub(super) fn check(args: &Check) -> ExitCode {
     let now = Clock::system().now();
@@ -58,6 +60,7 @@ fn good(args: &Check, config: &Config, notes: &[String], verdicts: &[Verdict]) -
                 eprintln!("note: {note}\n");
             }
             print_out(&config::report(config));
+            print_out(&rooms(&config.policy));
             print_out(&tests(verdicts));
             if strict {
                 eprintln!("tollgate check: {} warnings, and --strict", config.warnings.len());
@@ -68,6 +71,26 @@ fn good(args: &Check, config: &Config, notes: &[String], verdicts: &[Verdict]) -
         }
     }
     if failed > 0 || strict { BAD } else { GOOD }
+}
+
+/// How many callers each limit of the process remembers at once.
+fn rooms(policy: &Policy) -> String {
+    let mut text = String::new();
+    for rule in policy.rules.iter().filter(|rule| rule.scope != Scope::Everyone && rule.live.mode != Mode::Off) {
+        if let Some(room) = room(rule, policy) {
+            let memory = rule.live.memory >> 10;
+            text.push_str(&format!("  {}: room for {room} callers at once in {memory} KiB\n", rule.name));
+        }
+    }
+    if text.is_empty() {
+        text
+    } else {
+        format!("\nMemory, beyond which a newcomer takes the place and the debt of another\n{text}\n")
+    }
+}
+
+fn room(rule: &Rule, policy: &Policy) -> Option<u64> {
+    (rule.live.placement == Placement::Local).then(|| local::room(&rule.live, &policy.limits))
 }
 
 /// How the tests came out, for people.
@@ -95,6 +118,7 @@ fn document(config: &Config, notes: &[String], verdicts: &[Verdict], good: bool)
             "words": rule.live.algorithm.words(),
             "tiers": rule.tiers.iter().map(|(tier, limit)| json!({ "tier": &**tier, "words": limit.algorithm.words() })).collect::<Vec<_>>(),
             "candidate": rule.candidate.as_ref().map(|limit| limit.algorithm.words()),
+            "room": room(rule, &config.policy),
         })
     };
     let test = |verdict: &Verdict| json!({ "test": verdict.name, "line": verdict.line, "passed": verdict.wrong.is_empty(), "wrong": verdict.wrong });

@@ -277,6 +277,12 @@ fn epoch(now: Timestamp) -> Timestamp {
     Timestamp::from_micros(now.as_micros().saturating_sub(1 << 46))
 }
 
+/// How many callers' buckets the table of `limit`, which is one of `limits`, has room for at once.
+pub fn room(limit: &Limit, limits: &[Arc<Limit>]) -> u64 {
+    // The memory is asked for and not touched.
+    Table::new(limit, keeps_floors(limit, limits), Timestamp::default()).room()
+}
+
 /// Whether the table of `limit` must stand charges being given back: corrected, or taken back when a shared limit of
 /// the same request refuses.
 fn keeps_floors(limit: &Limit, limits: &[Arc<Limit>]) -> bool {

@@ -126,7 +126,7 @@ impl PackedTable {
 
     /// Where its keys are.
     pub(crate) fn occupancy(&self) -> Occupancy {
-        let mut occupancy = Occupancy { slots: (self.sets.len() * SLOTS) as u64, ..Occupancy::default() };
+        let mut occupancy = Occupancy { slots: self.room(), ..Occupancy::default() };
         for line in 0..self.sets.lines() {
             for tag in self.sets.line(line).tenants() {
                 occupancy.keys += 1;
@@ -134,6 +134,11 @@ impl PackedTable {
             }
         }
         occupancy
+    }
+
+    /// How many buckets it has room for.
+    pub(crate) fn room(&self) -> u64 {
+        (self.sets.len() * SLOTS) as u64
     }
 
     /// Where a known bucket is, and how it stands, read without a lock.

@@ -120,6 +120,14 @@ impl Table {
         }
     }
 
+    /// How many buckets it has room for.
+    pub(crate) fn room(&self) -> u64 {
+        match &self.form {
+            Form::Packed(packed) => packed.room(),
+            Form::Wide(wide) => wide.room(),
+        }
+    }
+
     /// Where its keys are; nothing is said of a table whose buckets are longer than a word.
     pub(crate) fn occupancy(&self) -> Occupancy {
         match &self.form {

@@ -84,6 +84,11 @@ impl WideTable {
         }
     }
 
+    /// How many buckets it has room for.
+    pub(crate) fn room(&self) -> u64 {
+        (self.chunks.len() * self.chunk * SHARD_ENTRIES) as u64
+    }
+
     pub(crate) fn algorithm(&self) -> &Algorithm {
         &self.algorithm
     }
