@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use rustix::time::{ClockId, clock_gettime};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::limit::{Micros, Timestamp};
 
@@ -20,8 +18,8 @@ pub enum Clock {
 /// Where a monotonic clock was anchored to the wall clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Anchor {
-    /// What the wall clock was ahead of the monotonic one, microseconds; it wraps.
-    ahead: u64,
+    monotonic: Instant,
+    wall_micros: u64,
 }
 
 impl Clock {
@@ -29,8 +27,10 @@ impl Clock {
     #[expect(clippy::disallowed_methods, reason = "the one place that reads time")]
     pub fn system() -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let wall = u64::try_from(wall.as_micros()).unwrap_or(u64::MAX);
-        Self::System(Anchor { ahead: wall.wrapping_sub(monotonic_micros()) })
+        Self::System(Anchor {
+            monotonic: Instant::now(),
+            wall_micros: u64::try_from(wall.as_micros()).unwrap_or(u64::MAX),
+        })
     }
 
     /// A clock that stands at `start` until [`Clock::advance`]d.
@@ -41,7 +41,10 @@ impl Clock {
     /// The present moment.
     pub fn now(&self) -> Timestamp {
         match self {
-            Self::System(anchor) => Timestamp::from_micros(anchor.ahead.wrapping_add(monotonic_micros())),
+            Self::System(anchor) => {
+                let elapsed = u64::try_from(anchor.monotonic.elapsed().as_micros()).unwrap_or(u64::MAX);
+                Timestamp::from_micros(anchor.wall_micros.saturating_add(elapsed))
+            }
             Self::Manual(hands) => Timestamp::from_micros(hands.load(Ordering::Acquire)),
         }
     }
@@ -51,7 +54,11 @@ impl Clock {
     pub fn boot(&self) -> Timestamp {
         match self {
             #[cfg(target_os = "linux")]
-            Self::System(_) => Timestamp::from_micros(micros(ClockId::Boottime)),
+            Self::System(_) => {
+                let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+                let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
+                Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(nanos / 1000))
+            }
             // Elsewhere the wall clock is the nearest there is.
             #[cfg(not(target_os = "linux"))]
             Self::System(_) => {
@@ -74,18 +81,6 @@ impl Clock {
             }
         }
     }
-}
-
-/// Of the monotonic clock, straight into the unit of everything here: a request asks several times, and `Instant` would be
-/// taken apart and put together each time.
-fn monotonic_micros() -> u64 {
-    micros(ClockId::Monotonic)
-}
-
-fn micros(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock);
-    let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
-    seconds.saturating_mul(1_000_000).saturating_add(nanos / 1000)
 }
 
 /// Seconds since 1970, for the Date of an answer, which knows nothing finer.
