@@ -14,16 +14,17 @@ struct Gateway {
     port: u16,
     admin: u16,
     said: Receiver<String>,
-    _home: tempfile::TempDir,
+    home: tempfile::TempDir,
 }
 
 impl Gateway {
     /// On this store, with one limit that says `when_down`.
     fn start(store: &str, when_down: &str) -> Self {
         let (port, admin, home) = (free_port(), free_port(), tempfile::tempdir().unwrap());
+        let log = home.path().join("access.log").display().to_string();
         let text = format!(
             "[server]\nlisten = \"127.0.0.1:{port}\"\nworkers = 1\n[admin]\nlisten = \"127.0.0.1:{admin}\"\n\
-             [log]\naccess = \"off\"\n\
+             [log]\naccess = \"{log}\"\n\
              [store]\nkey_secret_file = \"secret\"\nwhen_down = \"{when_down}\"\n{store}\n\
              [limits.total]\nper = \"everyone\"\nrate = \"1/hour\"\n\
              [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\"]\n"
@@ -42,7 +43,7 @@ impl Gateway {
         let (says, said) = std::sync::mpsc::channel();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| says.send(line)));
-        Self { child, port, admin, said, _home: home }
+        Self { child, port, admin, said, home }
     }
 
     /// The first line that it says with these words, of those to come.
@@ -55,6 +56,16 @@ impl Gateway {
                 Err(error) => panic!("no {words:?} ({error}): {all}"),
             }
         }
+    }
+
+    /// What the access log says of each request's one limit.
+    fn outcomes(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.home.path().join("access.log")).unwrap_or_default();
+        let outcome = |line: &str| {
+            let record: serde_json::Value = serde_json::from_str(line).unwrap();
+            record["limits"][0]["outcome"].as_str().unwrap_or_else(|| panic!("no outcome in {line}")).to_owned()
+        };
+        text.lines().map(outcome).collect()
     }
 
     fn admin(&self, path: &str) -> (u16, String) {
@@ -115,6 +126,25 @@ fn a_wrong_password_is_told_of_and_so_is_its_end() {
     let (_, status) = gateway.admin("/api/v1/status");
     assert!(status.contains("\"answers\": true") && status.contains("\"replicas\": 1"), "{status}");
     assert_eq!([get(gateway.port, "/").0, get(gateway.port, "/").0], [200, 429], "now the store counts");
+    wait_until("log of five requests", || gateway.outcomes().len() == 5);
+    assert_eq!(gateway.outcomes(), ["ungoverned", "ungoverned", "ungoverned", "allow", "deny"]);
+}
+
+#[test]
+fn a_socket_takes_the_user_and_password_that_stand_beside_its_url() {
+    if !available("redis-server") {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let socket = home.path().join("redis.sock").display().to_string();
+    let server = Redis::start_with(&["--unixsocket", &socket]);
+    assert!(server.ask("ACL SETUSER gate on >hunter2 ~tollgate:* &* +@all").contains("OK"));
+    assert!(server.ask("ACL SETUSER default off").contains("OK"));
+    let store = format!("kind = \"redis\"\nurl = \"unix:{socket}\"\nusername = \"gate\"\npassword_file = \"password\"");
+    let gateway = Gateway::start(&store, "refuse");
+    gateway.says("the shared store answers");
+    wait_until("a gateway that serves", || TcpStream::connect(("127.0.0.1", gateway.port)).is_ok());
+    assert_eq!([get(gateway.port, "/").0, get(gateway.port, "/").0], [200, 429]);
 }
 
 #[test]
