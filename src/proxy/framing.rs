@@ -281,6 +281,10 @@ fn settle_target<B>(request: &mut Request<B>) -> Result<Option<Absolute>, Malfor
         let path = match uri.into_parts().path_and_query {
             // `OPTIONS http://host` asks about the server as a whole (RFC 9112 3.2.4).
             _ if bare && options => PathAndQuery::from_static("*"),
+            // Of `http://host?x` the path is empty, which is `/` (RFC 9112 3.2.1): it is displayed so, and kept otherwise.
+            Some(path) if path.as_str().starts_with('?') => {
+                PathAndQuery::try_from(path.to_string()).map_err(|_| Malformed::Target)?
+            }
             Some(path) => path,
             None => PathAndQuery::from_static("/"),
         };

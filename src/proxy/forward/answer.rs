@@ -289,6 +289,10 @@ pub(super) fn sanitise(head: &mut Parts) -> Result<headers::Hop, ForwardError> {
         // The pair is a smuggler's tool, and hyper's encoder refuses it (RFC 9112 6.3).
         head.headers.remove(CONTENT_LENGTH);
     }
+    // HTTP/2 would have its body waited for, or the stream reset (RFC 9110 8.6).
+    if present.has(headers::Present::CONTENT_LENGTH) && matches!(head.status, StatusCode::NO_CONTENT | SWITCHING) {
+        head.headers.remove(CONTENT_LENGTH);
+    }
     let hop = headers::strip_present(&mut head.headers, &mut present);
     head.extensions.remove::<OnUpgrade>();
     Ok(hop)

@@ -92,11 +92,14 @@ async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
         connection = match Box::pin(server.connector.http1(outgoing.client)).await {
             Ok(fresh) => fresh,
             Err(error) => {
-                // Another server may have it: a copy would cost every request, reading back costs only this one.
-                let request = request.into_request().map(|request| request.map(|()| RequestBody::empty()));
-                // Read back with the others.
-                outgoing.origin = None;
-                outgoing.request = request.and_then(|request| unaddressed(server, request, named));
+                // Another server may have it: a copy would cost every request, reading back costs only this one. Where there
+                // is a copy all the same, it serves every attempt, and the fields behind it stay to be written.
+                if !outgoing.has_copy() {
+                    let request = request.into_request().map(|request| request.map(|()| RequestBody::empty()));
+                    // Read back with the others.
+                    outgoing.origin = None;
+                    outgoing.request = request.and_then(|request| unaddressed(server, request, named));
+                }
                 return Err(error);
             }
         };

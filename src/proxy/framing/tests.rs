@@ -71,6 +71,9 @@ fn an_authority_in_the_target_replaces_host() {
     assert_eq!(admit(&mut absolute), Ok(()));
     assert_eq!(absolute.headers()[HOST], "real.example");
     assert_eq!(absolute.uri(), "/x?y");
+    let mut rootless = request(Version::HTTP_11, "http://real.example?y", &[("host", "real.example")]);
+    assert_eq!(admit(&mut rootless), Ok(()));
+    assert_eq!(rootless.uri().path_and_query().map(PathAndQuery::as_str), Some("/?y"), "as it is written");
     assert_eq!(admit(&mut request(Version::HTTP_11, "http://real.example/", &[])), Err(Malformed::Host));
     assert_eq!(admit(&mut request(Version::HTTP_11, "http://u:p@a/", &[("host", "a")])), Err(Malformed::HostSyntax));
 }

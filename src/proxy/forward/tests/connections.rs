@@ -9,6 +9,7 @@ use crate::policy::upstream::{Balance, HostPolicy, Upstream};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
+const UNAVAILABLE: &str = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
 
 /// An upstream that answers one request per connection and then closes upon the next, having read it.
 fn closes_at_reuse() -> Origin {
@@ -180,6 +181,26 @@ fn a_get_goes_elsewhere_when_its_connection_closes_and_no_other_can_be_made() {
         let others = if request == NAMED { 3 } else { 0 };
         assert_eq!(seen.matches("\r\nx-some: thing\r\n").count(), others, "{seen}");
         assert_eq!(seen.matches("\r\nx-empty: \r\n").count(), others, "{seen}");
+    }
+}
+
+#[test]
+fn every_attempt_tells_whom_the_request_comes_from() {
+    let (leaving, ill, well) = (leaves_at_reuse(), Origin::answering(UNAVAILABLE), Origin::answering(OK));
+    let mut three = in_turn([&leaving, &ill]);
+    three.servers.push(server(well.address));
+    (three.attempts, three.retry.statuses, three.eject.failures) = (3, vec![503], 1000);
+    let gateway = gateway(three);
+    for _ in 0..6 {
+        assert_eq!(gateway.ask(GET).status, 200);
+    }
+    assert_eq!(leaving.records()[0].matches("GET / ").count(), 2, "the second time in vain");
+    for server in [&leaving, &ill, &well] {
+        let seen = server.records().concat();
+        for field in ["x-forwarded-for: 127.0.0.1", "x-forwarded-proto: http", "x-forwarded-host: a", "host: a"] {
+            let lines = seen.matches(&format!("\r\n{field}\r\n")).count();
+            assert_eq!(lines, seen.matches("GET / ").count(), "{field}: {seen}");
+        }
     }
 }
 

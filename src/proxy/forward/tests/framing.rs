@@ -89,6 +89,8 @@ fn an_absolute_target_names_the_host() {
     let seen = &origin.records()[0];
     assert!(seen.starts_with("GET /x?y HTTP/1.1\r\n"), "{seen}");
     assert!(seen.to_ascii_lowercase().contains("\r\nhost: real.example\r\n"), "{seen}");
+    assert_eq!(gateway.ask("GET http://real.example?y HTTP/1.1\r\nHost: other\r\n\r\n").status, 200);
+    assert!(origin.records().concat().contains("GET /?y HTTP/1.1\r\n"), "{:?}", origin.records());
 }
 
 #[test]

@@ -164,6 +164,20 @@ fn an_http2_client_reaches_an_http1_upstream() {
 }
 
 #[test]
+fn an_answer_without_a_body_has_no_length_that_http2_would_wait_for() {
+    let origin = Origin::answering("HTTP/1.1 204 No Content\r\nContent-Length: 2\r\nX-Some: thing\r\n\r\n");
+    let gateway = gateway(upstream(origin.address));
+    run(async {
+        let mut client = client(&gateway).await;
+        let response = client.send_request(to(&gateway, "/").body(Message::default()).expect("a request")).await;
+        let (head, body) = response.expect("a head").into_parts();
+        assert_eq!((head.status.as_u16(), head.headers.get("content-length")), (204, None));
+        assert_eq!(head.headers["x-some"], "thing");
+        assert_eq!(body.collect().await.expect("whole").to_bytes(), "");
+    });
+}
+
+#[test]
 fn a_truncated_answer_is_reset_over_http2() {
     let origin = Origin::start(|conn| {
         conn.request()?;
