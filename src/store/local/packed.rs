@@ -26,6 +26,8 @@
 mod moving;
 mod site;
 mod slot;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -156,13 +158,18 @@ impl PackedTable {
     /// What a bucket would answer, read without a lock: if that is a refusal, it is one. `None`: it has moved, or may do so.
     pub(crate) fn view(&self, tag: u64, cost: u64, now: Timestamp) -> Option<View> {
         let start = self.start(self.line(tag))?;
-        Some(self.view_from(start, tag, cost, self.packed.ticks(now)))
+        self.view_from(start, tag, cost, self.packed.ticks(now))
     }
 
-    fn view_from(&self, start: u64, tag: u64, cost: u64, ticks: u64) -> View {
-        let (word, known) = self.peek(tag).map_or((start, false), |(_, seen)| (seen.arrival(), true));
+    fn view_from(&self, start: u64, tag: u64, cost: u64, ticks: u64) -> Option<View> {
+        let (word, known) = match self.peek(tag) {
+            Some((_, seen)) => (seen.arrival(), true),
+            // It may have moved since `start` was read, and be known, and owe less than a floor.
+            None if self.sets.of_line(self.line(tag)).has_moved() => return None,
+            None => (start, false),
+        };
         let verdict = Verdict::from(&self.judge(word, cost, ticks));
-        View { word, ticks, known, verdict }
+        Some(View { word, ticks, known, verdict })
     }
 
     /// What a key that is not there would inherit at least, read without a lock and before its tag is looked for: at some
@@ -193,7 +200,7 @@ impl PackedTable {
         if self.packed.is_plain() && self.judge_plain(start, cost, ticks).is_ok() {
             return None;
         }
-        let view = self.view_from(start, tag, cost, ticks);
+        let view = self.view_from(start, tag, cost, ticks)?;
         (!view.verdict.is_allow()).then(|| self.refuse(&view))
     }
 

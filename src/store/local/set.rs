@@ -140,7 +140,8 @@ impl<'t, W: LockWord> Line<'t, W> {
         let slot = found.trailing_zeros() as usize % HERE;
         let seen = Seen { slot, word: self.0[HERE + slot].load(Ordering::Acquire) };
         let same = self.0[slot].load(Ordering::Relaxed) == tag;
-        (same, seen)
+        // Who came only after the word was read is not who it tells of.
+        (same & (found != 0), seen)
     }
 
     /// Moves the arrival time of the slot on to `next`, if nobody did since; whether that was so. Only in a table whose
@@ -223,6 +224,11 @@ impl<'t, W: LockWord> Set<'t, W> {
         // The first that is marked as moved, and read last: if it is not, none of the others was.
         let first = word(1);
         (first != MOVED).then(|| least.min(first & ARRIVAL))
+    }
+
+    /// Whether it has moved: so it is, where any of its slots was seen to have.
+    pub(crate) fn has_moved(&self) -> bool {
+        arrival_of(self.lines, 1).load(Ordering::Acquire) == MOVED
     }
 
     /// Whether nothing was ever written here: read without the lock, slot 0 before the others because its word tells of a

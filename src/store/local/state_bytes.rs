@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 
 use crate::limit::bucket::{Held, Level, Pair, State, Steps, Warming};
+use crate::limit::quota::LOCAL_BOUND;
 use crate::limit::sliding_log::{Entry, LOG_UNITS_MAX, Log};
 use crate::limit::{Micros, Timestamp};
 
@@ -77,27 +78,37 @@ fn write_state(state: &State, out: &mut impl Write) -> io::Result<()> {
 fn read_state(input: &mut impl Read, behind: Micros) -> Result<State, SnapshotError> {
     let kind = read_u8(input)?;
     let mut word = || read_u64(input);
+    let most = LOCAL_BOUND.unsigned_abs();
+    let count = |word: u64, most: u64| if word <= most { Ok(word) } else { Err(SnapshotError::Corrupt(FAR)) };
+    let level = |word: u64| count(word.cast_signed().unsigned_abs(), most).map(|_| word.cast_signed());
     let moment = |micros: u64| Timestamp::from_micros(micros.saturating_sub(behind.0));
     Ok(match kind {
-        LEVEL => State::Level(Level { level: word()?.cast_signed(), at: moment(word()?) }),
+        LEVEL => State::Level(Level { level: level(word()?)?, at: moment(word()?) }),
         WARMING => {
-            let level = Level { level: word()?.cast_signed(), at: moment(word()?) };
+            let level = Level { level: level(word()?)?, at: moment(word()?) };
             State::Warming(Warming { level, cold: word()? })
         }
-        STEPS => State::Steps(Steps { units: word()?.cast_signed(), since: moment(word()?) }),
-        PAIR => State::Pair(Pair { start: moment(word()?), previous: word()?, current: word()? }),
-        HELD => State::Held(Held { units: word()? }),
+        STEPS => State::Steps(Steps { units: level(word()?)?, since: moment(word()?) }),
+        PAIR => {
+            let start = moment(word()?);
+            State::Pair(Pair { start, previous: count(word()?, most)?, current: count(word()?, most)? })
+        }
+        HELD => State::Held(Held { units: count(word()?, most)? }),
         LOG => {
             let entries = word()?;
             if entries > 2 * LOG_UNITS_MAX {
                 return Err(SnapshotError::Corrupt("a log longer than any"));
             }
-            let entry = |_| Ok(Entry { at: moment(word()?), units: word()? });
-            State::Log(Log::from_entries((0..entries).map(entry).collect::<io::Result<Vec<_>>>()?))
+            // All of them together are counted as well.
+            let entry = |_| Ok(Entry { at: moment(word()?), units: count(word()?, most / (2 * LOG_UNITS_MAX))? });
+            State::Log(Log::from_entries((0..entries).map(entry).collect::<Result<Vec<_>, SnapshotError>>()?))
         }
         _ => return Err(SnapshotError::Corrupt("a state of no known kind")),
     })
 }
+
+/// Numbers that no limit counts to are nobody's: sums of them would overflow.
+const FAR: &str = "a number beyond those that any limit counts to";
 
 const END: u8 = 0;
 const BUCKET: u8 = 1;

@@ -585,3 +585,46 @@ fn a_damaged_snapshot_is_an_error_and_never_a_panic() {
         assert!(restore(&snapshot[..length]).is_err(), "cut at {length}");
     }
 }
+
+/// One whose sum is right and whose numbers are not: it may hold too much or too little, and nothing fails by it.
+#[test]
+fn a_forged_snapshot_is_an_error_or_a_store_that_answers() {
+    use std::hash::Hasher;
+    let limits = one_of_each();
+    let clock = Clock::manual(START);
+    let store = LocalStore::new(&limits, clock.clone(), ColdStart::Empty);
+    clock.advance(Micros::from_secs(20));
+    for number in 0..3u32 {
+        let key = number.to_be_bytes();
+        store.draw_at(&limits.iter().map(|limit| claim(limit, &key)).collect::<Vec<_>>(), clock.now());
+    }
+    let mut snapshot = Vec::new();
+    store.save(&mut snapshot).expect("memory takes everything");
+    let body = snapshot.len() - 8;
+    for at in 40..body {
+        for (width, byte) in [(1, 0xff), (1, 0x80), (1, 0x7f), (1, 2), (1, 3), (1, 0), (8, 0xff), (8, 0), (8, 0x7f)] {
+            let mut forged = snapshot.clone();
+            forged[at..(at + width).min(body)].fill(byte);
+            let mut sum = siphasher::sip::SipHasher13::new();
+            sum.write(&forged[..body]);
+            forged[body..].copy_from_slice(&sum.finish().to_le_bytes());
+            let Ok((restored, _)) = LocalStore::restored(&limits, clock.clone(), std::io::Cursor::new(&forged)) else {
+                continue;
+            };
+            let (next, _) = restored.next(&one_of_each());
+            for store in [&restored, &next] {
+                for number in 0..4u32 {
+                    let key = number.to_be_bytes();
+                    for limit in &limits {
+                        store.draw_at(&[claim(limit, &key)], clock.now());
+                        for change in [Change::Charge { more: 3 }, Change::Refund { units: 1 }] {
+                            store.settle_at(&[Settlement { limit, key: &key, change }], clock.now());
+                        }
+                        store.peek_at(&[claim(limit, &key)], clock.now());
+                    }
+                }
+                store.save(std::io::sink()).expect("nothing fails");
+            }
+        }
+    }
+}

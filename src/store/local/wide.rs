@@ -128,6 +128,10 @@ impl WideTable {
     pub(crate) fn move_to(&self, successor: &Arc<Table>, adopt: impl Fn(Moving)) {
         // Set before the first shard says "moved", so that whoever reads that finds the successor.
         let _ = self.successor.set(Arc::clone(successor));
+        // Before anybody is sent on, who might be new there.
+        if let Some(bucket) = self.birth.get() {
+            adopt(bucket.clone().moving(Whose::Birth));
+        }
         for (index, chunk) in self.chunks.iter().enumerate() {
             // An untouched chunk becomes an empty one: moved, without ever having been made.
             for (offset, shard) in chunk.get_or_init(Box::default).iter().enumerate() {
@@ -144,9 +148,6 @@ impl WideTable {
                 }
                 *moved = true;
             }
-        }
-        if let Some(bucket) = self.birth.get() {
-            adopt(bucket.clone().moving(Whose::Birth));
         }
     }
 
@@ -281,7 +282,8 @@ impl WideSlot<'_> {
     }
 
     fn adopt(&mut self, adopted: &Bucket, now: Timestamp) {
-        let Bucket { state, beyond } = match self.bucket(now) {
+        // What is handed over is known: it does not owe what a key does that nobody has seen.
+        let Bucket { state, beyond } = match self.bucket_or(None, now) {
             Some(bucket) => bucket.join(adopted, &self.table.algorithm),
             None => adopted.clone(),
         };
@@ -290,9 +292,14 @@ impl WideSlot<'_> {
 
     /// How it stands at `now`, as far as it remembers more than its state.
     fn bucket(&self, now: Timestamp) -> Option<Cow<'_, Bucket>> {
+        self.bucket_or(self.table.birth.get(), now)
+    }
+
+    /// The same, if one that nobody has seen stands at `birth`.
+    fn bucket_or<'s>(&'s self, birth: Option<&'s Bucket>, now: Timestamp) -> Option<Cow<'s, Bucket>> {
         let bucket = match self.place {
             Some(place) => self.shard.buckets[place].as_ref().map(Cow::Borrowed),
-            None => match (&self.shard.floor, self.table.birth.get()) {
+            None => match (&self.shard.floor, birth) {
                 (Some(a), Some(b)) => Some(Cow::Owned(a.join(b, &self.table.algorithm))),
                 (floor, birth) => floor.as_ref().or(birth).map(Cow::Borrowed),
             },
@@ -364,3 +371,6 @@ const SHARD_ENTRIES: usize = 16;
 
 /// The most shards made at once.
 const CHUNK_SHARDS: usize = 64;
+
+#[cfg(test)]
+mod tests;

@@ -14,12 +14,20 @@ impl PackedTable {
     /// Hands every bucket to `adopt` and sends later draws to `successor`, set by set under the set's lock.
     pub(crate) fn move_to(&self, successor: &Arc<Table>, congruent: bool, now: Timestamp, adopt: impl Fn(Moving)) {
         let _ = self.successor.set(Arc::clone(successor));
+        // Before anybody is sent on: whoever comes to an untouched set goes to the successor at once, and there owes what it
+        // would have owed here. (A floor that grows from now on is that of a set with tenants, and told again.)
+        self.hand_over_birth(now, &adopt);
+        for index in 0..self.floors.as_ref().map_or(0, |floors| floors.len()) {
+            let floor = self.floor(index).filter(|floor| *floor > 0);
+            if floor.is_some() && self.sets.of_line(index * LINES).is_untouched() {
+                self.hand_over_floor(floor, index, now, &adopt);
+            }
+        }
         self.closing.store(true, Ordering::SeqCst);
         for index in 0..self.sets.len() {
             let set = self.sets.of_line(index * LINES);
             // Untouched memory is left so: nobody is there, and whoever comes sees that the table is closing.
             if set.is_untouched() {
-                self.hand_over_floor(self.floor(index), index, now, &adopt);
                 continue;
             }
             let Some(mut set) = set.lock() else { continue };
@@ -29,7 +37,6 @@ impl PackedTable {
             self.hand_over(index, &set, congruent, now, &adopt);
             set.mark_moved();
         }
-        self.hand_over_birth(now, adopt);
     }
 
     /// Shows every bucket to `visit`, set by set under the set's lock.

@@ -210,6 +210,26 @@ fn where_debts_shrink_a_word_is_the_tags_own_even_if_it_is_locked() {
 }
 
 #[test]
+fn where_debts_shrink_who_came_only_after_a_word_was_read_is_not_told_that_word() {
+    explore(|| {
+        let words = full_from_first();
+        let shared = Arc::clone(&words);
+        let reader = loom::thread::spawn(move || {
+            let (found, seen) = Line::new(&shared[0]).scan(9);
+            found.then(|| seen.arrival())
+        });
+        // As with a floor of 0: 9 takes the slot of 1, which is the one that is looked at where nothing is found.
+        let mut set = set(&words, 9).lock().expect("never moves");
+        let (slot, _) = set.hold_for_newcomer(0);
+        set.inherit(slot, 0);
+        set.write(slot, 9, 2);
+        drop(set);
+        let newcomer = reader.join().expect("no panic");
+        assert!(matches!(newcomer, None | Some(0 | 2)), "{newcomer:?}");
+    });
+}
+
+#[test]
 fn where_debts_shrink_who_is_being_forgotten_owes_its_own_or_what_it_will_inherit() {
     explore(|| {
         let words = full();
