@@ -602,7 +602,7 @@ fn a_forged_snapshot_is_an_error_or_a_store_that_answers() {
     store.save(&mut snapshot).expect("memory takes everything");
     let body = snapshot.len() - 8;
     for at in 40..body {
-        for (width, byte) in [(1, 0xff), (1, 0x80), (1, 0x7f), (1, 2), (1, 3), (1, 0), (8, 0xff), (8, 0), (8, 0x7f)] {
+        for (width, byte) in [(1, 0xff), (1, 0x80), (1, 2), (1, 3), (8, 0xff)] {
             let mut forged = snapshot.clone();
             forged[at..(at + width).min(body)].fill(byte);
             let mut sum = siphasher::sip::SipHasher13::new();
@@ -623,8 +623,8 @@ fn a_forged_snapshot_is_an_error_or_a_store_that_answers() {
                         store.peek_at(&[claim(limit, &key)], clock.now());
                     }
                 }
-                store.save(std::io::sink()).expect("nothing fails");
             }
+            next.save(std::io::sink()).expect("nothing fails");
         }
     }
 }
