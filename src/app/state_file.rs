@@ -7,7 +7,7 @@
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -23,8 +23,12 @@ use crate::store::local::ColdStart;
 #[derive(Debug)]
 pub(super) struct Mark {
     path: PathBuf,
-    /// Locked, unless the process that had the place before still holds it.
-    _held: Option<File>,
+    /// Locked, as soon as the process that had the place before is gone.
+    _held: Arc<OnceLock<File>>,
+}
+
+fn open(mark: &Path) -> io::Result<File> {
+    File::options().write(true).create(true).truncate(false).open(mark)
 }
 
 /// What was there when a mark was set.
@@ -41,19 +45,37 @@ impl Mark {
     fn begin(file: &Path) -> io::Result<Begun> {
         let path = beside(file, ".running");
         let crashed = path.exists();
-        let held = File::options().write(true).create(true).truncate(false).open(&path)?;
+        let held = open(&path)?;
         // On a file system without locks two gateways on one file are not told apart.
         if rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
             return Ok(Begun::Taken);
         }
-        let mark = Self { path, _held: Some(held) };
+        let mark = Self { path, _held: Arc::new(OnceLock::from(held)) };
         Ok(if crashed { Begun::AfterCrash(mark) } else { Begun::Cleanly(mark) })
     }
 
-    /// For a gateway that takes the place of one that runs.
+    /// For a gateway that takes the place of one that runs, which holds the lock until it has drained: a thread waits for it.
     pub(super) fn inherit(config: &Config) -> Option<Self> {
-        let file = config.server.state_file.as_deref()?;
-        Some(Self { path: beside(file, ".running"), _held: None })
+        let path = beside(config.server.state_file.as_deref()?, ".running");
+        let held = Arc::new(OnceLock::new());
+        let (place, slot) = (path.clone(), Arc::clone(&held));
+        let waits = std::thread::Builder::new().name("state-file".to_owned()).spawn(move || {
+            let locked = open(&place).and_then(|file| {
+                rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
+                Ok(file)
+            });
+            match locked {
+                // Set once, here.
+                Ok(file) => drop(slot.set(file)),
+                Err(error) => {
+                    tracing::warn!(file = %place.display(), %error, "another gateway could take this state file")
+                }
+            }
+        });
+        if let Err(error) = waits {
+            tracing::warn!(file = %path.display(), %error, "another gateway could take this state file");
+        }
+        Some(Self { path, _held: held })
     }
 
     /// Of a clean stop.

@@ -1,7 +1,7 @@
 //! A process leaves its place to another: sockets, buckets, callers. Nothing is lost, nobody is refilled, and a new
 //! process that does not come to serve changes nothing. And: sockets that a service manager holds.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
@@ -223,6 +223,35 @@ fn upgrades_under_load_lose_no_request_and_refill_nobody() {
     let admitted = admitted.into_inner();
     assert!((BURST..=most).contains(&admitted), "{admitted} admitted, at most {most}");
     assert_eq!(service.count("cut off"), 0, "{}", service.said());
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the deadline of a test is real time")]
+fn a_third_gateway_does_not_take_the_state_file_of_one_that_took_over() {
+    let mut service = Service::start(&config(1, &limited("/tight", "1/hour", 1, "builtin:echo")));
+    service.upgrade();
+    service.await_end_of_old(1);
+    let mut third = Command::new(service.folder.path().join("tollgate"))
+        .arg("run")
+        .current_dir(service.folder.path())
+        .env_remove("TOLLGATE_CONFIG")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let ended = loop {
+        match third.try_wait().expect("waited for") {
+            Some(status) => break Some(status),
+            None if Instant::now() > deadline => break None,
+            None => std::thread::park_timeout(Duration::from_millis(5)),
+        }
+    };
+    third.kill().expect("still ours");
+    let mut said = String::new();
+    third.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+    assert!(ended.is_some_and(|status| status.code() == Some(1)), "it runs beside the other: {said}");
+    assert!(said.contains("another gateway keeps its buckets"), "{said}");
 }
 
 async fn ask_over_http2(address: SocketAddr, stop: &AtomicBool, count: &(dyn Fn(&str, u16) + Sync)) {
