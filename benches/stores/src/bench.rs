@@ -91,7 +91,14 @@ pub fn leased(amount: u64, burst: u64) -> Arc<Limit> {
 
 /// The key of this turn: one for all, or one of many.
 pub fn key(per_user: bool, task: usize, turn: usize) -> String {
-    if per_user { format!("user:{}", (task * 131 + turn) % USERS) } else { "hot".to_owned() }
+    if !per_user {
+        return "hot".to_owned();
+    }
+    // Whoever comes next is nobody's choice: SplitMix64 of what has been asked so far.
+    let mut mixed = ((task as u64) << 40 | turn as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    format!("user:{}", (mixed ^ (mixed >> 31)) % USERS as u64)
 }
 
 /// How long each process of the over-grant test asks.

@@ -123,12 +123,14 @@ impl<'a, L: Link> Turns<'a, L> {
                 let queued = self.shared.queued();
                 let all: usize = self.flying.iter().map(|flying| flying.asked).sum();
                 self.crowd = (self.crowd - self.crowd / SHRINKS).max(all + asked + queued);
-                // Nobody waits for a turn of the server that has another call.
-                if self.link.overlaps() && outcome.is_ok() && self.flying.is_empty() {
+                // Where calls keep the server busy the next leaves before anybody is told. A call for one bucket costs the
+                // same whoever is in it: it waits for those who are told.
+                let overlaps = self.link.overlaps() && self.spread;
+                if overlaps && outcome.is_ok() && self.flying.is_empty() {
                     return outcome;
                 }
                 let told = self.tell();
-                if !self.link.overlaps() && outcome.is_ok() && told.is_ok() {
+                if !overlaps && outcome.is_ok() && told.is_ok() {
                     gathering.wait(self.shared, asked, queued);
                 }
                 return outcome.and(told);
