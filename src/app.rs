@@ -6,30 +6,28 @@
 
 mod handover;
 mod mapped;
+mod observe;
+mod options;
 mod reload;
 mod run;
 mod shared_store;
 mod state_file;
 mod watch;
+mod watcher;
 
 #[cfg(test)]
 mod tests;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use crate::admin::{self, Admin, Phase, Readiness, Standing};
-use crate::clock::Clock;
-use crate::config::settings::{ColdStart, Listener};
+use crate::admin::{self, Admin, Phase, Readiness};
 use crate::config::{self, Config, ConfigError};
-use crate::limit::{Micros, Placement};
 use crate::limiter::Limiter;
 use crate::proxy::forward::Fleet;
 use crate::proxy::gateway::{self, Gateway, Snapshot};
@@ -37,124 +35,15 @@ use crate::proxy::listener::{self, Address, BindError, Inherited, Kept, Listen};
 use crate::proxy::server;
 use crate::proxy::tls::{ServerTls, TlsError};
 use crate::proxy::worker::{Drain, Workers};
-use crate::store::{Backend, Store as _};
+use crate::store::Backend;
 use crate::telemetry::{AccessLog, Metrics};
 use handover::{Predecessor, Relay};
 use reload::State;
+use watcher::Watcher;
 
 pub use handover::{Anew, Origin};
+pub use options::{Environment, Options, Source, preflight};
 pub use run::run;
-
-/// Where the configuration comes from.
-#[derive(Clone, Debug)]
-pub enum Source {
-    /// A file, with what it includes.
-    File(PathBuf),
-    /// A file, with other listeners than it names.
-    FileAt {
-        /// The file.
-        path: PathBuf,
-        /// Where the gateway listens; `None`: where the file says.
-        listen: Option<Listener>,
-        /// Where the admin listener is; `None`: where the file says; `Some(None)`: nowhere.
-        admin: Option<Option<Listener>>,
-    },
-    /// A text; `name` stands for it in messages, and its directory is where relative paths start.
-    Text {
-        /// The text.
-        text: String,
-        /// Its name.
-        name: String,
-    },
-}
-
-/// The environment, as a function: nothing here reads it.
-pub type Environment = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
-
-/// What a gateway is made of.
-#[derive(Clone)]
-pub struct Options {
-    /// Where the configuration comes from.
-    pub source: Source,
-    /// What `${…}` in it stands for.
-    pub environment: Environment,
-    /// The one clock.
-    pub clock: Clock,
-}
-
-impl Options {
-    fn load(&self) -> Result<Config, ConfigError> {
-        let now = self.clock.now();
-        let mut config = match &self.source {
-            Source::File(path) | Source::FileAt { path, .. } => config::load(path, &*self.environment, now),
-            Source::Text { text, name } => config::parse(text, name, &*self.environment, now),
-        }?;
-        if let Source::FileAt { listen, admin, .. } = &self.source {
-            if let Some(listen) = listen {
-                config.server.listen = vec![listen.clone()];
-            }
-            if let Some(admin) = admin {
-                config.admin.listen.clone_from(admin);
-            }
-        }
-        state_file::settle(&mut config, (self.environment)(STATE_DIRECTORY));
-        Ok(config)
-    }
-}
-
-/// Checks what a configuration stands on as a start would, without starting or connecting: the store's address and files,
-/// where buckets are kept. What an operator should know comes back.
-///
-/// # Errors
-/// What would keep a gateway from starting.
-pub fn preflight(config: &mut Config, environment: &dyn Fn(&str) -> Option<String>) -> Result<Vec<String>, String> {
-    if let Some(store) = &config.store {
-        shared_store::check(store).map_err(|error| StartError::Store(error).to_string())?;
-    }
-    state_file::settle(config, environment(STATE_DIRECTORY));
-    let mut notes = notes(config);
-    if let Some(file) = &config.server.state_file
-        && let Err(error) = state_file::usable(file)
-    {
-        let told = format!("`server.state_file`: {error}");
-        if !state_file::directory_is_there(file) {
-            return Err(told);
-        }
-        // It may be another user that the gateway runs as.
-        notes.push(told);
-    }
-    Ok(notes)
-}
-
-/// What is no mistake and yet a surprise to somebody: a restart that refills.
-fn notes(config: &Config) -> Vec<String> {
-    let mut notes = Vec::new();
-    if config.server.state_file.is_some() {
-        return notes;
-    }
-    let mut forgotten: Vec<&str> = config
-        .policy
-        .limits
-        .iter()
-        .filter(|limit| limit.placement == Placement::Local && shared_store::period(limit) >= WORTH_KEEPING)
-        .map(|limit| &*limit.name)
-        .collect();
-    forgotten.dedup();
-    if config.server.cold_start == ColdStart::Empty {
-        notes.push(
-            "cold_start = \"empty\" without a server.state_file takes every start for one after a crash: local buckets begin \
-             empty each time"
-                .to_owned(),
-        );
-    } else if !forgotten.is_empty() {
-        notes.push(format!(
-            "a restart refills these limits, which are counted in the process: {}; server.state_file keeps them (as does \
-             $STATE_DIRECTORY, which systemd sets)",
-            forgotten.join(", ")
-        ));
-    }
-    notes
-}
 
 /// Why a gateway did not start.
 #[derive(Debug, thiserror::Error)]
@@ -290,16 +179,7 @@ fn start_with(config: Config, options: Options, origin: Origin) -> Result<Runnin
     metrics.source("upstreams", move |samples| fleet.samples(samples));
     let server = Arc::new(server::Shared::new(mapped::server(&config)));
     let make = {
-        let shared = gateway::Shared {
-            current: Arc::clone(&gateway.current),
-            clock: gateway.clock.clone(),
-            metrics: metrics.clone(),
-            access: gateway.access.clone(),
-            requests: Arc::clone(&gateway.requests),
-            held: Arc::clone(&gateway.held),
-            fleet: gateway.fleet.clone(),
-        };
-        let shared = Arc::new(shared);
+        let shared = Arc::new(gateway.clone());
         move |_| Gateway::new(&shared)
     };
     let workers =
@@ -461,145 +341,8 @@ impl Core {
         };
         Admin::serve(door, options)
     }
-
-    /// Has the metrics ask for what is counted where it is decided.
-    fn show(&self) {
-        let current = Arc::clone(&self.gateway.current);
-        self.gateway.metrics.source("limits", move |samples| {
-            admin::limit_samples(&current.load().limiter.snapshot(), samples);
-        });
-        if let Some(access) = self.gateway.access.clone() {
-            self.gateway.metrics.source("access_log", move |samples| {
-                let help = "Records of the access log that were dropped: it could not keep up, or writing failed";
-                samples.counter("access_log_dropped", help, &[], access.dropped());
-            });
-        }
-        let current = Arc::clone(&self.gateway.current);
-        self.gateway.metrics.source("store", move |samples| {
-            let snapshot = current.load();
-            let Some(store) = snapshot.limiter.shared().remote() else { return };
-            let (health, counters) = (store.health(), store.counters());
-            samples.gauge("store_up", "Whether the shared store answers", &[], f64::from(u8::from(health.up)));
-            let help = "Gateways that share the store, as this one believes: what its local share is a part of";
-            samples.gauge("store_replicas", help, &[], f64::from(store.replicas()));
-            for (name, help, count) in counters.named() {
-                samples.counter(name, help, &[], count);
-            }
-            shared_store::lease_samples(store, &snapshot.policy.limits, samples);
-        });
-        if let Some(tls) = self.tls.clone() {
-            self.gateway.metrics.source("certificates", move |samples| {
-                for (file, expires) in &*tls.expiries() {
-                    let help = "When a certificate, or one of its chain, expires: seconds since the Unix epoch";
-                    let seconds = std::time::Duration::from_micros(expires.as_micros()).as_secs_f64();
-                    let file = file.display().to_string();
-                    samples.gauge("certificate_expiry_timestamp_seconds", help, &[("certificate", &file)], seconds);
-                }
-            });
-        }
-        let held = Arc::clone(&self.gateway.held);
-        self.gateway.metrics.source("requests_held", move |samples| {
-            let help = "Requests that wait for their turn now (max_wait)";
-            let held = u32::try_from(held.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
-            samples.gauge("requests_held", help, &[], f64::from(held));
-        });
-        let server = Arc::clone(&self.server);
-        self.gateway.metrics.source("connections", move |samples| {
-            // Those that were upgraded are among them to their end.
-            let open = u32::try_from(server.bounds.open()).unwrap_or(u32::MAX);
-            samples.gauge("connections", "Connections that are open", &[], f64::from(open));
-        });
-        let server = Arc::clone(&self.server);
-        self.gateway.metrics.source("connections_ended", move |samples| {
-            let help = "Connections that were ended by a deadline";
-            let stats = &server.stats;
-            for (why, count) in [("slow_reader", &stats.slow_reads), ("idle", &stats.idle_closed)] {
-                samples.counter("connections_ended", help, &[("why", why)], count.value());
-            }
-            let help = "HTTP/2 streams reset and connections ended by the gateway, by the error code they were told";
-            for (code, count) in server::HTTP2_ERRORS.iter().zip(&stats.http2_errors) {
-                samples.counter("http2_errors", help, &[("code", code)], count.value());
-            }
-        });
-    }
-
-    /// Where a limit refuses without its store, the gateway is ready only while the store answers.
-    fn require_store(&self) {
-        let current = Arc::clone(&self.gateway.current);
-        self.readiness.require("store", move || {
-            let snapshot = current.load();
-            match snapshot.limiter.shared().remote() {
-                None => Standing::Holds,
-                Some(store) => shared_store::standing(store, &snapshot.policy.limits),
-            }
-        });
-    }
-
-    fn status(&self) -> serde_json::Value {
-        let state = self.state.lock();
-        let source = match &self.options.source {
-            Source::File(path) | Source::FileAt { path, .. } => path.display().to_string(),
-            Source::Text { name, .. } => name.clone(),
-        };
-        serde_json::json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "phase": self.readiness.phase().label(),
-            "configuration": {
-                "source": source,
-                "generation": state.generation,
-                "last_error": state.last_error,
-                "needs_restart": state.needs_restart,
-            },
-            "connections": self.server.bounds.open(),
-            "routes": state.in_force.policy.routes.len(),
-            "limits": state.in_force.policy.limits.len(),
-            "store": state.in_force.store.as_ref().zip(state.backend.remote()).map(|(settings, store)| {
-                shared_store::status(settings, store, &state.in_force.policy.limits)
-            }),
-        })
-    }
 }
 
-/// The thread that looks after the files; it ends when this is dropped.
-#[derive(Debug)]
-struct Watcher {
-    stop: Option<std::sync::mpsc::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Watcher {
-    /// `None` where there is no file to look after.
-    fn start(core: &Arc<Core>) -> io::Result<Option<Self>> {
-        if core.state.lock().watch.is_empty() {
-            return Ok(None);
-        }
-        let core = Arc::clone(core);
-        let (stop, stopped) = std::sync::mpsc::channel();
-        let thread = std::thread::Builder::new().name("watch".to_owned()).spawn(move || {
-            while stopped.recv_timeout(WATCH_EVERY) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                core.look();
-            }
-        })?;
-        Ok(Some(Self { stop: Some(stop), thread: Some(thread) }))
-    }
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            // If it panicked it has said so; there is nothing left to do about it.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// The directory that a service manager gives the process to keep things in.
-const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
-/// A limit that gives back what it allows in less than this is as full as ever a moment after a restart.
-const WORTH_KEEPING: Micros = Micros::from_secs(60);
-/// How often files are looked at.
-const WATCH_EVERY: Duration = Duration::from_secs(1);
 /// How long an idle connection is kept in a drain, for a request that may be under way.
 const LAST_REQUEST: Duration = Duration::from_secs(1);
 /// How long the end waits for the access log to be written.

@@ -7,7 +7,8 @@ use std::time::Duration;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{Anew, Options, Origin, RunningGateway, StartError, notes, start_with};
+use super::options::notes;
+use super::{Anew, Options, Origin, RunningGateway, StartError, start_with};
 use crate::config::settings::{Log, LogLevel, OperationsFormat};
 use crate::telemetry::{AccessLog, log};
 

@@ -44,7 +44,7 @@ pub use journal::Closing;
 pub use snapshot::Snapshot;
 
 /// What the workers of a gateway share.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Shared {
     /// The snapshot in force.
     pub current: Arc<ArcSwap<Snapshot>>,

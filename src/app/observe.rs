@@ -1,0 +1,108 @@
+//! What is told of a running gateway: its metrics, whether it is ready, its status.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Core, Source, shared_store};
+use crate::admin::{self, Standing};
+use crate::proxy::server;
+use crate::store::Store as _;
+
+impl Core {
+    /// Has the metrics ask for what is counted where it is decided.
+    pub(super) fn show(&self) {
+        let current = Arc::clone(&self.gateway.current);
+        self.gateway.metrics.source("limits", move |samples| {
+            admin::limit_samples(&current.load().limiter.snapshot(), samples);
+        });
+        if let Some(access) = self.gateway.access.clone() {
+            self.gateway.metrics.source("access_log", move |samples| {
+                let help = "Records of the access log that were dropped: it could not keep up, or writing failed";
+                samples.counter("access_log_dropped", help, &[], access.dropped());
+            });
+        }
+        let current = Arc::clone(&self.gateway.current);
+        self.gateway.metrics.source("store", move |samples| {
+            let snapshot = current.load();
+            let Some(store) = snapshot.limiter.shared().remote() else { return };
+            let (health, counters) = (store.health(), store.counters());
+            samples.gauge("store_up", "Whether the shared store answers", &[], f64::from(u8::from(health.up)));
+            let help = "Gateways that share the store, as this one believes: what its local share is a part of";
+            samples.gauge("store_replicas", help, &[], f64::from(store.replicas()));
+            for (name, help, count) in counters.named() {
+                samples.counter(name, help, &[], count);
+            }
+            shared_store::lease_samples(store, &snapshot.policy.limits, samples);
+        });
+        if let Some(tls) = self.tls.clone() {
+            self.gateway.metrics.source("certificates", move |samples| {
+                for (file, expires) in &*tls.expiries() {
+                    let help = "When a certificate, or one of its chain, expires: seconds since the Unix epoch";
+                    let seconds = std::time::Duration::from_micros(expires.as_micros()).as_secs_f64();
+                    let file = file.display().to_string();
+                    samples.gauge("certificate_expiry_timestamp_seconds", help, &[("certificate", &file)], seconds);
+                }
+            });
+        }
+        let held = Arc::clone(&self.gateway.held);
+        self.gateway.metrics.source("requests_held", move |samples| {
+            let help = "Requests that wait for their turn now (max_wait)";
+            let held = u32::try_from(held.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+            samples.gauge("requests_held", help, &[], f64::from(held));
+        });
+        let server = Arc::clone(&self.server);
+        self.gateway.metrics.source("connections", move |samples| {
+            // Those that were upgraded are among them to their end.
+            let open = u32::try_from(server.bounds.open()).unwrap_or(u32::MAX);
+            samples.gauge("connections", "Connections that are open", &[], f64::from(open));
+        });
+        let server = Arc::clone(&self.server);
+        self.gateway.metrics.source("connections_ended", move |samples| {
+            let help = "Connections that were ended by a deadline";
+            let stats = &server.stats;
+            for (why, count) in [("slow_reader", &stats.slow_reads), ("idle", &stats.idle_closed)] {
+                samples.counter("connections_ended", help, &[("why", why)], count.value());
+            }
+            let help = "HTTP/2 streams reset and connections ended by the gateway, by the error code they were told";
+            for (code, count) in server::HTTP2_ERRORS.iter().zip(&stats.http2_errors) {
+                samples.counter("http2_errors", help, &[("code", code)], count.value());
+            }
+        });
+    }
+
+    /// Where a limit refuses without its store, the gateway is ready only while the store answers.
+    pub(super) fn require_store(&self) {
+        let current = Arc::clone(&self.gateway.current);
+        self.readiness.require("store", move || {
+            let snapshot = current.load();
+            match snapshot.limiter.shared().remote() {
+                None => Standing::Holds,
+                Some(store) => shared_store::standing(store, &snapshot.policy.limits),
+            }
+        });
+    }
+
+    pub(super) fn status(&self) -> serde_json::Value {
+        let state = self.state.lock();
+        let source = match &self.options.source {
+            Source::File(path) | Source::FileAt { path, .. } => path.display().to_string(),
+            Source::Text { name, .. } => name.clone(),
+        };
+        serde_json::json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "phase": self.readiness.phase().label(),
+            "configuration": {
+                "source": source,
+                "generation": state.generation,
+                "last_error": state.last_error,
+                "needs_restart": state.needs_restart,
+            },
+            "connections": self.server.bounds.open(),
+            "routes": state.in_force.policy.routes.len(),
+            "limits": state.in_force.policy.limits.len(),
+            "store": state.in_force.store.as_ref().zip(state.backend.remote()).map(|(settings, store)| {
+                shared_store::status(settings, store, &state.in_force.policy.limits)
+            }),
+        })
+    }
+}
