@@ -390,15 +390,19 @@ def report(workers, case, rounds):
         print(f"| {name:9} | {median(rows, 'cpu'):.2f} | {median(rows, 'rps'):.0f} | {median(rows, 'p50'):.2f} | {median(rows, 'p99'):.2f} | {ratio} |", flush=True)
 
 
+def served(s):
+    """The connection, after a request of 1 KiB over it."""
+    s.sendall(b"GET /1k HTTP/1.1\r\nHost: a\r\nx-api-key: idle\r\n\r\n")
+    got = b""
+    while b"\r\n\r\n" not in got or len(got.split(b"\r\n\r\n", 1)[1]) < 1024:
+        got += s.recv(65536)
+    return s
+
+
 def idle_connections(port, count):
     held = []
     for _ in range(count):
-        s = socket.create_connection(("127.0.0.1", port), 5)
-        s.sendall(b"GET /1k HTTP/1.1\r\nHost: a\r\nx-api-key: idle\r\n\r\n")
-        got = b""
-        while b"\r\n\r\n" not in got or len(got.split(b"\r\n\r\n", 1)[1]) < 1024:
-            got += s.recv(65536)
-        held.append(s)
+        held.append(served(socket.create_connection(("127.0.0.1", port), 5)))
     return held
 
 
@@ -424,12 +428,7 @@ def idle_tls(port, count):
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     held = []
     for _ in range(count):
-        s = context.wrap_socket(socket.create_connection(("127.0.0.1", port), 5))
-        s.sendall(b"GET /1k HTTP/1.1\r\nHost: a\r\nx-api-key: idle\r\n\r\n")
-        got = b""
-        while b"\r\n\r\n" not in got or len(got.split(b"\r\n\r\n", 1)[1]) < 1024:
-            got += s.recv(65536)
-        held.append(s)
+        held.append(served(context.wrap_socket(socket.create_connection(("127.0.0.1", port), 5))))
     return held
 
 

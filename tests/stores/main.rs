@@ -19,6 +19,7 @@ mod postgres_gateways;
 mod postgres_losses;
 mod postgres_rows;
 mod postgres_setup;
+mod process;
 mod redis_addresses;
 mod redis_audit;
 mod redis_encrypted;

@@ -1,12 +1,9 @@
 //! `audit = "refuse"`: a gateway does not start on a Redis that would lose its buckets, and says why.
 
-use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::Receiver;
-use std::time::{Duration, Instant};
 
 use crate::gateways::status;
+use crate::process::Outspoken;
 use crate::servers::{Redis, available, free_port};
 
 /// Starts a gateway on `server`; what it said, if it ended by itself with an error.
@@ -15,7 +12,6 @@ fn refusal(server: &Redis, audit: &str, rate: &str) -> Option<String> {
 }
 
 /// As [`refusal`], as a user of this name; empty: as the default one.
-#[expect(clippy::zombie_processes, reason = "each way out of the loop waits for it")]
 fn refusal_as(server: &Redis, user: &str, audit: &str, rate: &str) -> Option<String> {
     let home = tempfile::tempdir().unwrap();
     let login = match user {
@@ -27,37 +23,7 @@ fn refusal_as(server: &Redis, user: &str, audit: &str, rate: &str) -> Option<Str
     let file = home.path().join("gateway.toml");
     std::fs::write(&file, text).unwrap();
     std::fs::write(home.path().join("secret"), "a secret that gateways share").unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-        .arg("run")
-        .arg("--config")
-        .arg(&file)
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stderr = child.stderr.take().unwrap();
-    let (mut said, mut chunk) = (String::new(), [0; 4096]);
-    let deadline = Instant::now() + Duration::from_secs(30);
-    // It ends, or it serves: either is said.
-    loop {
-        if Instant::now() > deadline {
-            let _ = child.kill();
-            let _ = child.wait();
-            panic!("neither: {said}");
-        }
-        let read = stderr.read(&mut chunk).unwrap_or(0);
-        said.push_str(&String::from_utf8_lossy(&chunk[..read]));
-        if said.contains("listening") {
-            let _ = child.kill();
-            let _ = child.wait();
-            return None;
-        }
-        if read == 0 {
-            let status = child.wait().unwrap();
-            assert!(!status.success(), "it refused: {said}");
-            return Some(said);
-        }
-    }
+    Outspoken::run(&file).refusal()
 }
 
 fn configuration(server: &Redis, audit: &str, rate: &str, login: &str, [port, admin]: [u16; 2]) -> String {
@@ -72,12 +38,11 @@ fn configuration(server: &Redis, audit: &str, rate: &str, login: &str, [port, ad
 
 /// A gateway whose file changes under it, and what it says.
 struct Running {
-    child: Child,
+    process: Outspoken,
     home: tempfile::TempDir,
     /// Of the listener and of the pages for operators.
     ports: [u16; 2],
     login: &'static str,
-    said: Receiver<String>,
 }
 
 impl Running {
@@ -92,19 +57,8 @@ impl Running {
         std::fs::write(home.path().join("password"), "hunter2").unwrap();
         let file = home.path().join("gateway.toml");
         std::fs::write(&file, configuration(server, audit, rate, login, ports)).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-            .arg("run")
-            .arg("--config")
-            .arg(&file)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (says, said) = std::sync::mpsc::channel();
-        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| says.send(line)));
-        let running = Self { child, home, ports, login, said };
-        running.wait_for("listening");
+        let running = Self { process: Outspoken::run(&file), home, ports, login };
+        running.process.wait_for("listening");
         running
     }
 
@@ -113,33 +67,9 @@ impl Running {
         std::fs::write(self.home.path().join("gateway.toml"), text).unwrap();
     }
 
-    fn signal(&self, signal: &str) {
-        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
-        assert!(sent.success(), "it runs");
-    }
-
     /// The status of a request to the listener (0) or to the pages for operators (1).
     fn status(&self, of: usize, path: &str) -> Option<u16> {
         status(&mut TcpStream::connect(("127.0.0.1", self.ports[of])).ok()?, path)
-    }
-
-    /// What it has said until it says `words`.
-    fn wait_for(&self, words: &str) -> String {
-        let mut all = String::new();
-        while !all.contains(words) {
-            match self.said.recv_timeout(Duration::from_secs(30)) {
-                Ok(line) => all += &format!("{line}\n"),
-                Err(error) => panic!("no {words:?} ({error}): {all}"),
-            }
-        }
-        all
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -151,17 +81,17 @@ fn the_first_day_long_quota_that_a_reload_brings_is_audited_too() {
     let forgetful = Redis::start();
     let strict = Running::start(&forgetful, "refuse", "10/second");
     strict.change(&forgetful, "refuse", "1000/day");
-    let said = strict.wait_for("audit = \"refuse\"");
+    let said = strict.process.wait_for("audit = \"refuse\"");
     assert!(said.contains("configuration in force stays") && said.contains("append-only"), "{said}");
     // What the operator mends is seen by the next reload, without a new connection.
     assert!(forgetful.ask("CONFIG SET appendonly yes").contains("OK"));
     strict.change(&forgetful, "refuse", "1001/day");
-    strict.wait_for("the new configuration is in force");
+    strict.process.wait_for("the new configuration is in force");
 
     let forgetful = Redis::start();
     let lenient = Running::start(&forgetful, "warn", "10/second");
     lenient.change(&forgetful, "warn", "1000/day");
-    let said = lenient.wait_for("the new configuration is in force");
+    let said = lenient.process.wait_for("the new configuration is in force");
     assert!(said.contains("append-only") && said.contains("Refusal"), "{said}");
 }
 
@@ -186,11 +116,11 @@ fn a_reload_is_refused_when_the_server_has_become_what_the_audit_refuses_and_the
         // A change of the file, then a signal without one.
         gateway.change(&server, "refuse", &format!("{}/hour", 50 + turn));
         for _ in 0..2 {
-            let said = gateway.wait_for("(audit = \"refuse\")");
+            let said = gateway.process.wait_for("(audit = \"refuse\")");
             assert!(said.contains("configuration in force stays") && said.contains(why), "{said}");
-            gateway.signal("-HUP");
+            gateway.process.signal("-HUP");
         }
-        gateway.wait_for("(audit = \"refuse\")");
+        gateway.process.wait_for("(audit = \"refuse\")");
         assert_eq!(gateway.status(1, "/readyz"), Some(200), "it serves on");
         assert!(server.ask(mends).contains("OK"), "{mends}");
         if turn == 0 {
@@ -198,11 +128,11 @@ fn a_reload_is_refused_when_the_server_has_become_what_the_audit_refuses_and_the
             let answers = [(); 3].map(|()| gateway.status(0, "/").unwrap());
             assert_eq!(answers, [200, 200, 429]);
         }
-        gateway.signal("-HUP");
-        gateway.wait_for("the new configuration is in force");
+        gateway.process.signal("-HUP");
+        gateway.process.wait_for("the new configuration is in force");
     }
-    gateway.signal("-TERM");
-    assert!(gateway.child.wait().unwrap().success(), "told to end, it ends well");
+    gateway.process.signal("-TERM");
+    assert!(gateway.process.wait().success(), "told to end, it ends well");
 }
 
 /// With the server gone the configuration may still change: that may be what helps.
@@ -215,10 +145,10 @@ fn a_reload_goes_on_without_the_server_where_it_brings_no_first_long_quota() {
     let gateway = Running::start(&server, "refuse", "3/hour");
     server.kill();
     gateway.change(&server, "refuse", "1000/day");
-    let said = gateway.wait_for("(audit = \"refuse\")");
+    let said = gateway.process.wait_for("(audit = \"refuse\")");
     assert!(said.contains("did not answer") && said.contains("configuration in force stays"), "{said}");
     gateway.change(&server, "refuse", "4/hour");
-    gateway.wait_for("the new configuration is in force");
+    gateway.process.wait_for("the new configuration is in force");
 }
 
 #[test]
@@ -256,9 +186,9 @@ fn a_replica_is_no_store_and_is_refused_where_that_is_asked_for() {
     assert!(said.contains("is a replica") && said.contains("audit = \"refuse\""), "{said}");
     let lenient = Running::start(&replica, "warn", "10/second");
     // It has begun to serve without the store.
-    lenient.wait_for("is a replica");
+    lenient.process.wait_for("is a replica");
     assert!(replica.ask("REPLICAOF NO ONE").contains("OK"));
-    lenient.wait_for("the shared store answers");
+    lenient.process.wait_for("the shared store answers");
 }
 
 #[test]

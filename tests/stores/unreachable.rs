@@ -1,19 +1,16 @@
 //! A store that was never reached is told of: in the log, by the probes, in the status.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::Receiver;
-use std::time::Duration;
 
+use crate::process::Outspoken;
 use crate::servers::{Postgres, Redis, available, free_port, wait_until};
 
 /// A gateway, and what it says.
 struct Gateway {
-    child: Child,
+    process: Outspoken,
     port: u16,
     admin: u16,
-    said: Receiver<String>,
     home: tempfile::TempDir,
 }
 
@@ -32,30 +29,8 @@ impl Gateway {
         std::fs::write(home.path().join("gateway.toml"), text).unwrap();
         std::fs::write(home.path().join("secret"), "a secret that gateways share").unwrap();
         std::fs::write(home.path().join("password"), "hunter2").unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-            .args(["run", "--config"])
-            .arg(home.path().join("gateway.toml"))
-            .env("NO_COLOR", "1")
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (says, said) = std::sync::mpsc::channel();
-        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| says.send(line)));
-        Self { child, port, admin, said, home }
-    }
-
-    /// The first line that it says with these words, of those to come.
-    fn says(&self, words: &str) -> String {
-        let mut all = String::new();
-        loop {
-            match self.said.recv_timeout(Duration::from_secs(30)) {
-                Ok(line) if line.contains(words) => return line,
-                Ok(line) => all += &format!("{line}\n"),
-                Err(error) => panic!("no {words:?} ({error}): {all}"),
-            }
-        }
+        let process = Outspoken::run(&home.path().join("gateway.toml"));
+        Self { process, port, admin, home }
     }
 
     /// What the access log says of each request's one limit.
@@ -70,13 +45,6 @@ impl Gateway {
 
     fn admin(&self, path: &str) -> (u16, String) {
         get(self.admin, path)
-    }
-}
-
-impl Drop for Gateway {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -98,7 +66,7 @@ fn a_wrong_password_is_told_of_and_so_is_its_end() {
     assert!(server.ask("CONFIG SET requirepass another").contains("OK"));
     let store = format!("kind = \"redis\"\nurl = \"{}\"\npassword_file = \"password\"", server.url());
     let gateway = Gateway::start(&store, "allow");
-    let said = gateway.says("the shared store cannot be reached");
+    let said = gateway.process.wait_for("the shared store cannot be reached");
     assert!(said.contains("authentication failed") && !said.contains("hunter2"), "{said}");
     wait_until("a gateway that serves", || TcpStream::connect(("127.0.0.1", gateway.port)).is_ok());
     for _ in 0..3 {
@@ -120,7 +88,7 @@ fn a_wrong_password_is_told_of_and_so_is_its_end() {
     assert!(metrics.contains("\ntollgate_store_up 0") && metrics.contains("\ntollgate_store_replicas 1"), "{metrics}");
 
     assert!(crate::servers::ask_as(server.port, "another", "CONFIG SET requirepass hunter2").contains("OK"));
-    gateway.says("the shared store answers");
+    gateway.process.wait_for("the shared store answers");
     let (_, words) = gateway.admin("/readyz?verbose");
     assert!(words.contains("[+] store"), "{words}");
     let (_, status) = gateway.admin("/api/v1/status");
@@ -142,7 +110,7 @@ fn a_socket_takes_the_user_and_password_that_stand_beside_its_url() {
     assert!(server.ask("ACL SETUSER default off").contains("OK"));
     let store = format!("kind = \"redis\"\nurl = \"unix:{socket}\"\nusername = \"gate\"\npassword_file = \"password\"");
     let gateway = Gateway::start(&store, "refuse");
-    gateway.says("the shared store answers");
+    gateway.process.wait_for("the shared store answers");
     wait_until("a gateway that serves", || TcpStream::connect(("127.0.0.1", gateway.port)).is_ok());
     assert_eq!([get(gateway.port, "/").0, get(gateway.port, "/").0], [200, 429]);
 }
@@ -155,7 +123,7 @@ fn a_database_that_is_not_there_is_told_of() {
     let server = Postgres::start_with(&[]);
     let url = format!("postgres://postgres@127.0.0.1:{}/nowhere", server.port);
     let gateway = Gateway::start(&format!("kind = \"postgres\"\nurl = \"{url}\""), "refuse");
-    let said = gateway.says("the shared store cannot be reached");
+    let said = gateway.process.wait_for("the shared store cannot be reached");
     assert!(said.contains("nowhere"), "{said}");
     wait_until("an admin listener", || TcpStream::connect(("127.0.0.1", gateway.admin)).is_ok());
     let (ready, words) = gateway.admin("/readyz?verbose");
