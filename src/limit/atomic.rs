@@ -8,6 +8,8 @@ pub(crate) trait Word {
     fn new(value: u64) -> Self;
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
+    /// Replaces what is there; what it was.
+    fn swap(&self, value: u64, order: Ordering) -> u64;
     /// Replaces `old` by `new`, sequentially consistent (on x86-64 it costs no more than less does); whether it was
     /// `old`.
     fn swap_if(&self, old: u64, new: u64) -> bool;
@@ -28,6 +30,11 @@ impl Word for AtomicU64 {
     #[inline(always)]
     fn store(&self, value: u64, order: Ordering) {
         self.store(value, order);
+    }
+
+    #[inline(always)]
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.swap(value, order)
     }
 
     #[inline(always)]
@@ -57,6 +64,10 @@ impl Word for loom::sync::atomic::AtomicU64 {
 
     fn store(&self, value: u64, order: Ordering) {
         self.store(value, order);
+    }
+
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.swap(value, order)
     }
 
     fn swap_if(&self, old: u64, new: u64) -> bool {

@@ -7,50 +7,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::Clock;
 use crate::limit::Timestamp;
+use crate::limit::atomic::Word;
 
-/// An atomic word as a slot needs it: the tests' model of memory is one too.
-pub(super) trait Cell {
-    fn zero() -> Self;
-    fn load(&self, order: Ordering) -> u64;
-    fn store(&self, value: u64, order: Ordering);
-    fn swap(&self, value: u64, order: Ordering) -> u64;
+/// An atomic word as a slot needs it.
+pub(super) trait Cell: Word {
     /// Replaces `old` by `new`, acquiring and releasing; it may fail for no reason. What is there otherwise.
     fn exchange(&self, old: u64, new: u64) -> Result<u64, u64>;
 }
 
-macro_rules! cell {
-    ($word:ty) => {
-        impl Cell for $word {
-            fn zero() -> Self {
-                Self::new(0)
-            }
-
-            #[inline(always)]
-            fn load(&self, order: Ordering) -> u64 {
-                self.load(order)
-            }
-
-            #[inline(always)]
-            fn store(&self, value: u64, order: Ordering) {
-                self.store(value, order);
-            }
-
-            #[inline(always)]
-            fn swap(&self, value: u64, order: Ordering) -> u64 {
-                self.swap(value, order)
-            }
-
-            #[inline(always)]
-            fn exchange(&self, old: u64, new: u64) -> Result<u64, u64> {
-                self.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire)
-            }
-        }
-    };
+impl Cell for AtomicU64 {
+    #[inline(always)]
+    fn exchange(&self, old: u64, new: u64) -> Result<u64, u64> {
+        self.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire)
+    }
 }
 
-cell!(AtomicU64);
 #[cfg(test)]
-cell!(loom::sync::atomic::AtomicU64);
+impl Cell for loom::sync::atomic::AtomicU64 {
+    fn exchange(&self, old: u64, new: u64) -> Result<u64, u64> {
+        self.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire)
+    }
+}
 
 const LEFT_BITS: u32 = 40;
 /// The most units of one lease.
@@ -79,7 +56,7 @@ impl Default for Slot {
 
 impl<W: Cell> Slot<W> {
     pub(super) fn new() -> Self {
-        Self { word: W::zero(), deadline: W::zero(), id: W::zero() }
+        Self { word: W::new(0), deadline: W::new(0), id: W::new(0) }
     }
 
     /// Takes `cost` units of a lease that has not ended.
