@@ -9,10 +9,20 @@ use http::header::{
 };
 use http::{HeaderMap, Method, Uri};
 
-use super::Peer;
 use super::address::{AddressPolicy, parse_host_address};
 use super::path::{self, Malformed};
 use super::pattern::is_host_character;
+
+/// Where a request came from, before any header is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The peer's address; `None` on a Unix socket.
+    pub address: Option<IpAddr>,
+    /// Its port.
+    pub port: u16,
+    /// Whether the connection is encrypted.
+    pub tls: bool,
+}
 
 /// The facts of one request. Borrowed from it; the path is decoded and normalised once, here.
 #[derive(Debug)]

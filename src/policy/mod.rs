@@ -5,6 +5,7 @@ mod build;
 pub mod callers;
 pub mod claims;
 pub mod descriptor;
+mod edits;
 pub mod expiry;
 pub mod explain;
 mod forwarded;
@@ -12,36 +13,43 @@ pub mod identity;
 pub mod jwt;
 mod jwt_keys;
 pub mod keys;
+mod lookalikes;
 mod netset;
 pub mod path;
 pub mod pattern;
 mod plan;
+mod responses;
 pub mod route;
 pub mod router;
+mod rule;
 pub mod source;
 pub mod template;
 pub mod upstream;
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use http::{HeaderMap, HeaderName, Method, Uri};
 
-use crate::limit::{Limit, Micros};
+use crate::limit::Limit;
 use address::AddressPolicy;
 use identity::{Evidence, Identity, WhenMissing};
 use plan::Plan;
-use route::{HeaderEdits, Placeholder, Route, Router, Template};
+use route::{Route, Router};
 use upstream::Upstream;
 
 pub use build::{BuildError, PolicyParts};
 pub use claims::{Charge, Claims, Identified};
-pub use descriptor::Descriptor;
+pub use descriptor::{Descriptor, Peer};
+pub use edits::FilledEdits;
 pub use explain::Explanation;
 pub use identity::{IdentityReason, IdentityRefusal};
+pub use lookalikes::{drop_lookalikes, has_underscore};
 pub use path::Malformed;
+pub use responses::{Dialect, RefusalBody, Reset, Responses};
 pub use router::Match;
+pub use rule::{Cost, Count, Rule, Scope, ScopePart, Settle, SettleFrom, StatusMatch};
+pub use upstream::UpstreamTimeouts;
 
 /// Everything that decides about requests, compiled from the file.
 #[derive(Debug)]
@@ -205,62 +213,6 @@ impl Policy {
         self.plans[matched.route].claims(self, who, headers, body, claims);
     }
 
-    /// Header edits with their templates filled, to be applied when the headers are at hand.
-    pub fn edits<'p>(
-        &self,
-        edits: &'p HeaderEdits,
-        matched: &Match<'_>,
-        who: &Identified,
-        request: &Descriptor<'_>,
-    ) -> FilledEdits<'p> {
-        let fill = |(name, template): &'p (HeaderName, Template)| {
-            (name, template.header_value(|placeholder, into| self.fill(placeholder, matched, who, request, into)))
-        };
-        FilledEdits { remove: &edits.remove, set: edits.set.iter().map(fill).collect() }
-    }
-
-    /// A redirect's Location.
-    pub fn location(
-        &self,
-        template: &Template,
-        matched: &Match<'_>,
-        who: &Identified,
-        request: &Descriptor<'_>,
-    ) -> HeaderValue {
-        template.location(|placeholder, into| self.fill(placeholder, matched, who, request, into))
-    }
-
-    fn fill(
-        &self,
-        placeholder: &Placeholder,
-        matched: &Match<'_>,
-        who: &Identified,
-        request: &Descriptor<'_>,
-        into: &mut Vec<u8>,
-    ) {
-        let route = &self.routes[matched.route];
-        match placeholder {
-            Placeholder::Tier => into.extend(who.tier().map_or(&[][..], |tier| tier.as_bytes())),
-            Placeholder::Caller => into.extend(who.caller.as_ref().map_or(&[][..], |caller| caller.name.as_bytes())),
-            Placeholder::Route => into.extend_from_slice(route.name.as_bytes()),
-            Placeholder::Address => {
-                into.extend(request.client.map(|client| client.to_string()).unwrap_or_default().bytes())
-            }
-            Placeholder::Host => into.extend_from_slice(request.host.as_bytes()),
-            Placeholder::Path(name) => {
-                let capture = route.pattern.capture(name).and_then(|index| matched.captures.get(index));
-                into.extend(capture.map_or(&[][..], |text| text.as_bytes()));
-            }
-            Placeholder::Identity(index) => {
-                let resolved = who.resolved.iter().find(|one| one.identity == *index);
-                match resolved.and_then(|one| one.caller.as_ref()) {
-                    Some(caller) => into.extend_from_slice(caller.name.as_bytes()),
-                    None => into.extend(self.evidence(matched, request, who.at).text(*index)),
-                }
-            }
-        }
-    }
-
     /// The identities, by index, that a request of the route with this index may be resolved by: those its limits and
     /// templates name, and those that stand in for them.
     pub fn identities_of(&self, route: usize) -> Vec<usize> {
@@ -288,248 +240,6 @@ impl Policy {
             assumed: None,
         }
     }
-}
-
-/// Header edits with their templates filled.
-#[derive(Clone, Debug, Default)]
-pub struct FilledEdits<'p> {
-    remove: &'p [HeaderName],
-    set: Vec<(&'p HeaderName, HeaderValue)>,
-}
-
-impl FilledEdits<'_> {
-    /// Whether nothing changes.
-    pub fn is_empty(&self) -> bool {
-        self.remove.is_empty() && self.set.is_empty()
-    }
-
-    /// Changes `headers`: removals first, then settings, each in place of all lines of its name. Spellings of those
-    /// names with underscores go, too.
-    pub fn apply(self, headers: &mut HeaderMap) {
-        if self.is_empty() {
-            return;
-        }
-        drop_lookalikes(headers, |real| {
-            let removed = self.remove.iter().any(|name| name.as_str() == real);
-            removed || self.set.iter().any(|(name, _)| name.as_str() == real)
-        });
-        for name in self.remove {
-            headers.remove(name);
-        }
-        for (name, value) in self.set {
-            headers.insert(name, value);
-        }
-    }
-}
-
-/// Whether a name has an underscore. Eight bytes at a time, the last word over the one before it: every request's names
-/// are looked at.
-pub fn has_underscore(name: &[u8]) -> bool {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    // Mycroft's test for a zero byte.
-    let found = |word: &[u8; 8]| {
-        let word = u64::from_le_bytes(*word) ^ (ONES * u64::from(b'_'));
-        word.wrapping_sub(ONES) & !word & (ONES << 7) != 0
-    };
-    match name.last_chunk() {
-        Some(last) => found(last) || name.as_chunks().0.iter().any(found),
-        None => name.contains(&b'_'),
-    }
-}
-
-/// Removes every field whose name, with its underscores read as hyphens, is another's for which `guarded` holds.
-pub fn drop_lookalikes(headers: &mut HeaderMap, guarded: impl Fn(&str) -> bool) {
-    let underscored = |name: &HeaderName| has_underscore(name.as_str().as_bytes());
-    if !headers.keys().any(underscored) {
-        return;
-    }
-    let lookalike = |name: &&HeaderName| underscored(name) && guarded(&name.as_str().replace('_', "-"));
-    let found: Vec<HeaderName> = headers.keys().filter(lookalike).cloned().collect();
-    for name in found {
-        headers.remove(name);
-    }
-}
-
-/// A limit as the file names it: its variants, what splits it into buckets, what a request costs.
-#[derive(Clone, Debug)]
-pub struct Rule {
-    /// Its name.
-    pub name: Arc<str>,
-    /// The numbers for callers without a tier of their own.
-    pub live: Arc<Limit>,
-    /// The numbers per tier, sorted by tier name.
-    pub tiers: Vec<(Arc<str>, Arc<Limit>)>,
-    /// The candidate, judged beside whichever variant is live and only counted.
-    pub candidate: Option<Arc<Limit>>,
-    /// What splits it into buckets.
-    pub scope: Scope,
-    /// What one request costs.
-    pub cost: Cost,
-    /// How the cost is corrected from the response.
-    pub settle: Option<Settle>,
-    /// Which requests count.
-    pub count: Count,
-    /// Response statuses (of the upstream or our own 502/504) after which the charge is given back.
-    pub refund_on: Vec<StatusMatch>,
-}
-
-/// How a limit is split into buckets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// One bucket for all.
-    Everyone,
-    /// One bucket for each caller, told apart by these identities together.
-    Identities(Vec<ScopePart>),
-}
-
-/// One part of a scope.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScopePart {
-    /// The caller's address (IPv6 by prefix).
-    Address,
-    /// A named identity, by index in [`Policy::identities`].
-    Identity(usize),
-}
-
-/// What a request costs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cost {
-    /// The same for each.
-    Fixed(u64),
-    /// Read from a request header; unreadable or absent: `default`; then held between `least` and `most`.
-    Header {
-        /// The header.
-        name: http::HeaderName,
-        /// When it is absent or no number.
-        default: u64,
-        /// The least it may say.
-        least: u64,
-        /// The most it may say.
-        most: u64,
-    },
-    /// The request's Content-Length in steps of `per` bytes, rounded up, held between `least` and `most`;
-    /// unknown length: `most`.
-    ContentLength {
-        /// Bytes per unit.
-        per: u64,
-        /// The least.
-        least: u64,
-        /// The most.
-        most: u64,
-    },
-}
-
-/// How a charge is corrected from the response.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settle {
-    /// Where the real cost stands.
-    pub from: SettleFrom,
-    /// Units charged at admission.
-    pub estimate: u64,
-    /// The most a response may make it cost.
-    pub most: u64,
-}
-
-/// Where the real cost of a request stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SettleFrom {
-    /// A response header.
-    Header(http::HeaderName),
-    /// Bytes of response body sent, in steps of `per`, rounded up.
-    Bytes {
-        /// Bytes per unit.
-        per: u64,
-    },
-    /// A number in the JSON (or last SSE `data:`) body, by its path of member names.
-    Json(Vec<String>),
-}
-
-/// Which requests a limit counts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Count {
-    /// All of them.
-    #[default]
-    All,
-    /// Only those whose response has one of these statuses; the others are given back.
-    Statuses(Vec<StatusMatch>),
-}
-
-/// A status, or a class of them (`"5xx"`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StatusMatch {
-    /// The lowest status that matches.
-    pub from: u16,
-    /// The highest.
-    pub to: u16,
-}
-
-/// How refusals and quota fields are written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Responses {
-    /// The dialects sent, in order.
-    pub headers: Vec<Dialect>,
-    /// What `X-RateLimit-Reset` counts in.
-    pub reset: Reset,
-    /// A refusal body in place of problem+json.
-    pub body: Option<RefusalBody>,
-}
-
-/// A dialect of quota fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Dialect {
-    /// draft-ietf-httpapi-ratelimit-headers-11: `RateLimit`, `RateLimit-Policy`.
-    Draft11,
-    /// The names of the draft's open pull request: `a`, `w`, `c`, `RateLimit-Partition`.
-    DraftNext,
-    /// One `RateLimit` field as `limit=, remaining=, reset=`.
-    Draft07,
-    /// `RateLimit-Limit`, `-Remaining`, `-Reset`.
-    Draft06,
-    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
-    XRateLimit,
-}
-
-/// What a legacy reset field counts in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reset {
-    /// Seconds left.
-    #[default]
-    Seconds,
-    /// Seconds since the Unix epoch.
-    Epoch,
-    /// Milliseconds since the Unix epoch.
-    EpochMillis,
-}
-
-/// A refusal body of the file's own; `{…}` placeholders are filled from the refusal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RefusalBody {
-    /// Its content type.
-    pub content_type: http::HeaderValue,
-    /// The template.
-    pub template: String,
-}
-
-/// Where a request came from, before any header is believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// The peer's address; `None` on a Unix socket.
-    pub address: Option<IpAddr>,
-    /// Its port.
-    pub port: u16,
-    /// Whether the connection is encrypted.
-    pub tls: bool,
-}
-
-/// How long an upstream may take, each bound in microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UpstreamTimeouts {
-    /// To connect.
-    pub connect: Micros,
-    /// From the end of the request to the head of the answer.
-    pub response: Micros,
-    /// Between two pieces of a body, either way.
-    pub idle: Micros,
 }
 
 #[cfg(test)]

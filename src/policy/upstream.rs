@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::UpstreamTimeouts;
 use crate::limit::Micros;
 
 /// Where requests go.
@@ -49,6 +48,17 @@ pub struct Upstream {
     pub slow_start: Micros,
     /// The PROXY protocol header sent on new connections, which are then used for one request each.
     pub proxy_protocol: ProxyProtocol,
+}
+
+/// How long an upstream may take, each bound in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpstreamTimeouts {
+    /// To connect.
+    pub connect: Micros,
+    /// From the end of the request to the head of the answer.
+    pub response: Micros,
+    /// Between two pieces of a body, either way.
+    pub idle: Micros,
 }
 
 /// Active health checks: a server that fails them gets no requests while there are others.

@@ -1,0 +1,97 @@
+//! What a policy writes into messages: header edits and redirects, their templates filled from the request.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::lookalikes::drop_lookalikes;
+use super::route::{HeaderEdits, Placeholder, Template};
+use super::{Descriptor, Identified, Match, Policy};
+
+impl Policy {
+    /// Header edits with their templates filled, to be applied when the headers are at hand.
+    pub fn edits<'p>(
+        &self,
+        edits: &'p HeaderEdits,
+        matched: &Match<'_>,
+        who: &Identified,
+        request: &Descriptor<'_>,
+    ) -> FilledEdits<'p> {
+        let fill = |(name, template): &'p (HeaderName, Template)| {
+            (name, template.header_value(|placeholder, into| self.fill(placeholder, matched, who, request, into)))
+        };
+        FilledEdits { remove: &edits.remove, set: edits.set.iter().map(fill).collect() }
+    }
+
+    /// A redirect's Location.
+    pub fn location(
+        &self,
+        template: &Template,
+        matched: &Match<'_>,
+        who: &Identified,
+        request: &Descriptor<'_>,
+    ) -> HeaderValue {
+        template.location(|placeholder, into| self.fill(placeholder, matched, who, request, into))
+    }
+
+    fn fill(
+        &self,
+        placeholder: &Placeholder,
+        matched: &Match<'_>,
+        who: &Identified,
+        request: &Descriptor<'_>,
+        into: &mut Vec<u8>,
+    ) {
+        let route = &self.routes[matched.route];
+        match placeholder {
+            Placeholder::Tier => into.extend(who.tier().map_or(&[][..], |tier| tier.as_bytes())),
+            Placeholder::Caller => into.extend(who.caller.as_ref().map_or(&[][..], |caller| caller.name.as_bytes())),
+            Placeholder::Route => into.extend_from_slice(route.name.as_bytes()),
+            Placeholder::Address => {
+                into.extend(request.client.map(|client| client.to_string()).unwrap_or_default().bytes())
+            }
+            Placeholder::Host => into.extend_from_slice(request.host.as_bytes()),
+            Placeholder::Path(name) => {
+                let capture = route.pattern.capture(name).and_then(|index| matched.captures.get(index));
+                into.extend(capture.map_or(&[][..], |text| text.as_bytes()));
+            }
+            Placeholder::Identity(index) => {
+                let resolved = who.resolved.iter().find(|one| one.identity == *index);
+                match resolved.and_then(|one| one.caller.as_ref()) {
+                    Some(caller) => into.extend_from_slice(caller.name.as_bytes()),
+                    None => into.extend(self.evidence(matched, request, who.at).text(*index)),
+                }
+            }
+        }
+    }
+}
+
+/// Header edits with their templates filled.
+#[derive(Clone, Debug, Default)]
+pub struct FilledEdits<'p> {
+    remove: &'p [HeaderName],
+    set: Vec<(&'p HeaderName, HeaderValue)>,
+}
+
+impl FilledEdits<'_> {
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        self.remove.is_empty() && self.set.is_empty()
+    }
+
+    /// Changes `headers`: removals first, then settings, each in place of all lines of its name. Spellings of those
+    /// names with underscores go, too.
+    pub fn apply(self, headers: &mut HeaderMap) {
+        if self.is_empty() {
+            return;
+        }
+        drop_lookalikes(headers, |real| {
+            let removed = self.remove.iter().any(|name| name.as_str() == real);
+            removed || self.set.iter().any(|(name, _)| name.as_str() == real)
+        });
+        for name in self.remove {
+            headers.remove(name);
+        }
+        for (name, value) in self.set {
+            headers.insert(name, value);
+        }
+    }
+}
