@@ -1,7 +1,9 @@
 //! The queue and its calls on a server that is made up.
 
 mod heartbeats;
+mod made;
 
+use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,42 +19,9 @@ use crate::limit::fixtures::{limit, terms};
 use crate::limit::{Claim, Kind, Limit, Micros, Verdict};
 use crate::store::lease::{Errand, Leases};
 use crate::store::shape::Names;
+use made::{Made, granted, granting, turns};
 
 const START: Timestamp = Timestamp::from_micros(1_760_000_000_000_000);
-
-/// Answers that all buckets are full and everything is granted, or not at all.
-struct Made {
-    answers: bool,
-}
-
-impl Link for Made {
-    type Connection = ();
-
-    async fn connect(&self) -> Result<(), String> {
-        Ok(())
-    }
-
-    async fn call(&self, (): &(), batch: &Batch) -> Result<Answer, Trouble> {
-        if !self.answers {
-            std::future::pending::<()>().await;
-        }
-        Ok(Answer {
-            now: START,
-            before: batch.buckets.iter().map(|_| None).collect(),
-            granted: batch.groups.iter().map(|group| group.count).collect(),
-            leased: batch.wishes.iter().map(|_| 0).collect(),
-            unreadable: Vec::new(),
-        })
-    }
-
-    async fn housekeep(&self, (): &()) -> Result<(), Trouble> {
-        Ok(())
-    }
-
-    fn housekeep_every(&self) -> Duration {
-        Duration::from_secs(1)
-    }
-}
 
 /// Own calls to a server that does not answer.
 #[derive(Debug)]
@@ -61,7 +30,8 @@ struct Frozen;
 impl InPlace for Frozen {
     fn call<'c>(&'c self, shared: &'c Shared, ask: Ask) -> Result<Pin<Box<dyn Future<Output = ()> + Send + 'c>>, Ask> {
         Ok(Box::pin(async move {
-            fly_alone(shared, &Made { answers: false }, &(), ask).await;
+            let never = Made::new((), async |(), _: &Batch| std::future::pending().await);
+            fly_alone(shared, &never, &(), ask).await;
         }))
     }
 }
@@ -88,7 +58,7 @@ async fn one_own_call_that_fails_sends_the_next_ones_to_the_lane_until_one_of_it
             tokio::task::yield_now().await;
         }
         let work = shared.take().expect("a request");
-        let (landed, outcome) = flush(&shared, &Made { answers: true }, &(), work).await;
+        let (landed, outcome) = flush(&shared, &granting(), &(), work).await;
         assert!(outcome.is_ok());
         for landed in landed {
             assert!(landed.deliver(&shared).is_ok());
@@ -116,7 +86,7 @@ async fn corrections_under_another_algorithm_go_in_the_next_call_and_keep_their_
     while let Some(work) = shared.take() {
         let units: Vec<u64> = work.corrections.iter().map(|correction| correction.adjust.numbers().1).collect();
         calls.push(units);
-        let (_, outcome) = flush(&shared, &Made { answers: true }, &(), work).await;
+        let (_, outcome) = flush(&shared, &granting(), &(), work).await;
         assert!(outcome.is_ok());
     }
     // Each took one that the one before it had put back.
@@ -160,7 +130,7 @@ async fn where_no_lease_can_be_had_of_units_that_are_there_the_request_is_refuse
 async fn peeks(shared: &Shared) {
     loop {
         if let Some(work) = shared.take() {
-            let (landed, _) = flush(shared, &Made { answers: true }, &(), work).await;
+            let (landed, _) = flush(shared, &granting(), &(), work).await;
             for landed in landed {
                 assert!(landed.deliver(shared).is_ok());
             }
@@ -192,86 +162,6 @@ fn a_lane_that_gathers_goes_on_when_enough_are_queued_or_its_time_is_over() {
     assert!(start.elapsed() < Duration::from_secs(50), "it was told");
 }
 
-/// A server that is busy: while a call is out there, others come. What it has granted, the heartbeats it got with what it
-/// had granted by then, and how often it was kept house for.
-#[derive(Default)]
-struct Busy {
-    overlaps: bool,
-    granted: AtomicU64,
-    heartbeats: parking_lot::Mutex<Vec<(u64, u64)>>,
-    housekeeps: AtomicU64,
-}
-
-impl Link for Arc<Busy> {
-    type Connection = ();
-
-    async fn connect(&self) -> Result<(), String> {
-        Ok(())
-    }
-
-    async fn call(&self, (): &(), batch: &Batch) -> Result<Answer, Trouble> {
-        for _ in 0..8 {
-            tokio::task::yield_now().await;
-        }
-        for (_, adjust) in &batch.corrections {
-            if let Adjust::Hold(units) = adjust {
-                self.heartbeats.lock().push((*units, self.granted.load(Ordering::Relaxed)));
-            }
-        }
-        let granted = batch.groups.iter().map(|group| u64::from(group.count)).sum();
-        self.granted.fetch_add(granted, Ordering::Relaxed);
-        Made { answers: true }.call(&(), batch).await
-    }
-
-    fn overlaps(&self) -> bool {
-        self.overlaps
-    }
-
-    async fn housekeep(&self, (): &()) -> Result<(), Trouble> {
-        self.housekeeps.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn housekeep_every(&self) -> Duration {
-        Duration::from_millis(20)
-    }
-}
-
-#[tokio::test]
-async fn a_lane_that_always_has_work_tells_of_every_place_held_and_keeps_house() {
-    for overlaps in [false, true] {
-        let busy = Arc::new(Busy { overlaps, ..Busy::default() });
-        let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
-        let places = limit("places", &terms(Kind::InFlight, 1 << 40, Micros::ZERO));
-        let names = Names::new(b"secret");
-        let wants = names.wants(&[Claim { limit: &places, key: b"k", cost: 1, enforced: true }]);
-        let local = tokio::task::LocalSet::new();
-        local.spawn_local(lane(shared.clone(), Rc::new(busy.clone())));
-        for caller in 0..8 {
-            let (shared, wants) = (shared.clone(), wants.clone());
-            local.spawn_local(async move {
-                shared.connected().await;
-                // Half of them begin while the others' call is out: one call or the other is always asked for.
-                while caller >= 4 && shared.counters.calls.load(Ordering::Relaxed) == 0 {
-                    tokio::task::yield_now().await;
-                }
-                while shared.ask(wants.clone(), false).await.is_ok() {}
-            });
-        }
-        let beaten = local.run_until(async {
-            while busy.housekeeps.load(Ordering::Relaxed) < 5 || busy.heartbeats.lock().len() < 5 {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        });
-        let beaten = tokio::time::timeout(Duration::from_secs(10), beaten).await;
-        assert!(beaten.is_ok(), "{} turns of housekeeping", busy.housekeeps.load(Ordering::Relaxed));
-        for (told, granted) in &*busy.heartbeats.lock() {
-            // (Nobody gives a place back.)
-            assert_eq!(told, granted, "a heartbeat leaves out places that were granted");
-        }
-    }
-}
-
 #[tokio::test]
 async fn who_asks_a_store_that_is_shut_down_is_told_so() {
     let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
@@ -296,48 +186,23 @@ async fn an_audit_that_is_asked_for_stays_so_until_one_is_done() {
     assert!(!shared.is_audit_due());
 }
 
-/// A server that takes requests beside others, and how many calls it had at most at a time.
+/// How many calls a server had at most at a time, and how many requests in all.
 #[derive(Default)]
 struct Pipe {
-    calls: AtomicU64,
-    most: AtomicU64,
-    asked: AtomicU64,
+    calls: Cell<u64>,
+    most: Cell<u64>,
+    asked: Cell<u64>,
 }
 
-impl Link for Arc<Pipe> {
-    type Connection = ();
-
-    async fn connect(&self) -> Result<(), String> {
-        Ok(())
-    }
-
-    async fn call(&self, (): &(), batch: &Batch) -> Result<Answer, Trouble> {
-        let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        self.most.fetch_max(calls, Ordering::Relaxed);
-        for _ in 0..20 {
-            tokio::task::yield_now().await;
-        }
-        self.calls.fetch_sub(1, Ordering::Relaxed);
-        let asked = batch.groups.iter().map(|group| u64::from(group.count)).sum();
-        self.asked.fetch_add(asked, Ordering::Relaxed);
-        Made { answers: true }.call(&(), batch).await
-    }
-
-    fn overlaps(&self) -> bool {
-        true
-    }
-
-    fn goes_beside(&self, wants: &Wants) -> bool {
-        !wants.iter().any(|wanted| wanted.shape.holds())
-    }
-
-    async fn housekeep(&self, (): &()) -> Result<(), Trouble> {
-        Ok(())
-    }
-
-    fn housekeep_every(&self) -> Duration {
-        // A heartbeat would be a call of its own in the same turn.
-        Duration::from_secs(3600)
+impl Pipe {
+    async fn answer(&self, batch: &Batch) -> Answer {
+        self.calls.update(|calls| calls + 1);
+        self.most.update(|most| most.max(self.calls.get()));
+        turns(20).await;
+        self.calls.update(|calls| calls - 1);
+        let asked: u64 = batch.groups.iter().map(|group| u64::from(group.count)).sum();
+        self.asked.update(|sum| sum + asked);
+        granted(batch)
     }
 }
 
@@ -346,11 +211,18 @@ async fn a_second_call_goes_beside_the_first_where_many_buckets_are_asked_and_no
     let places = limit("places", &terms(Kind::InFlight, 1 << 40, Micros::ZERO));
     let units = bucket(1 << 20);
     for (limit, keys, most) in [(&units, 64, 2), (&units, 1, 1), (&places, 64, 1)] {
-        let pipe = Arc::new(Pipe::default());
+        let server = Rc::new(Made {
+            overlaps: true,
+            goes_beside: |wants| !wants.iter().any(|wanted| wanted.shape.holds()),
+            // A heartbeat would be a call of its own in the same turn.
+            housekeep_every: Duration::from_secs(3600),
+            ..Made::new(Pipe::default(), Pipe::answer)
+        });
+        let pipe = &server.kept;
         let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
         let names = Names::new(b"secret");
         let local = tokio::task::LocalSet::new();
-        local.spawn_local(lane(shared.clone(), Rc::new(pipe.clone())));
+        local.spawn_local(lane(shared.clone(), server.clone()));
         for caller in 0..64_u8 {
             let key = [caller % keys];
             let wants = names.wants(&[Claim { limit, key: &key, cost: 1, enforced: true }]);
@@ -359,21 +231,19 @@ async fn a_second_call_goes_beside_the_first_where_many_buckets_are_asked_and_no
                 shared.connected().await;
                 for turn in 0..200_u8 {
                     // They come back one after the other.
-                    for _ in 0..(caller.wrapping_add(turn) % 16) {
-                        tokio::task::yield_now().await;
-                    }
+                    turns(u32::from(caller.wrapping_add(turn) % 16)).await;
                     assert!(shared.ask(wants.clone(), false).await.expect("answered").granted);
                 }
             });
         }
         let all = async {
-            while pipe.asked.load(Ordering::Relaxed) < 64 * 200 {
+            while pipe.asked.get() < 64 * 200 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
         let all = tokio::time::timeout(Duration::from_secs(30), local.run_until(all)).await;
-        assert!(all.is_ok(), "{} answered", pipe.asked.load(Ordering::Relaxed));
-        assert_eq!(pipe.most.load(Ordering::Relaxed), most, "{keys} keys of {}", limit.name);
+        assert!(all.is_ok(), "{} answered", pipe.asked.get());
+        assert_eq!(pipe.most.get(), most, "{keys} keys of {}", limit.name);
         let calls = shared.counters.calls.load(Ordering::Relaxed);
         assert!(calls * 8 < 64 * 200, "{calls} calls");
     }

@@ -1,30 +1,30 @@
 //! What heartbeats tell of the places held, whatever else waits for a call.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
-
-use parking_lot::Mutex;
 
 use super::*;
 
-/// A server that counts places, and how many calls had heartbeats that told of another number than it had counted.
+/// The places a server has counted, how many heartbeats told of some, and those that told of another number.
 #[derive(Default)]
 struct Places {
-    overlaps: bool,
-    held: Mutex<HashMap<u128, u64>>,
-    told: AtomicU64,
-    wrong: Mutex<Vec<String>>,
+    held: RefCell<HashMap<u128, u64>>,
+    told: Cell<u64>,
+    wrong: RefCell<Vec<String>>,
 }
 
 impl Places {
-    fn decide(&self, batch: &Batch) {
-        let mut held = self.held.lock();
+    async fn answer(&self, batch: &Batch) -> Answer {
+        // Others come and go meanwhile.
+        turns(8).await;
+        let mut held = self.held.borrow_mut();
         for (bucket, adjust) in &batch.corrections {
             let count = held.entry(batch.buckets[*bucket as usize].0.hash).or_default();
             match adjust {
                 Adjust::Hold(units) => {
-                    self.told.fetch_add(1, Ordering::Relaxed);
+                    self.told.update(|told| told + 1);
                     if *units != *count {
-                        self.wrong.lock().push(format!("{units} told of {count}"));
+                        self.wrong.borrow_mut().push(format!("{units} told of {count}"));
                     }
                     *count = *units;
                 }
@@ -38,35 +38,7 @@ impl Places {
                     u64::from(group.count) * part.cost;
             }
         }
-    }
-}
-
-impl Link for Arc<Places> {
-    type Connection = ();
-
-    async fn connect(&self) -> Result<(), String> {
-        Ok(())
-    }
-
-    async fn call(&self, (): &(), batch: &Batch) -> Result<Answer, Trouble> {
-        // Others come and go meanwhile.
-        for _ in 0..8 {
-            tokio::task::yield_now().await;
-        }
-        self.decide(batch);
-        Made { answers: true }.call(&(), batch).await
-    }
-
-    fn overlaps(&self) -> bool {
-        self.overlaps
-    }
-
-    async fn housekeep(&self, (): &()) -> Result<(), Trouble> {
-        Ok(())
-    }
-
-    fn housekeep_every(&self) -> Duration {
-        Duration::from_millis(20)
+        granted(batch)
     }
 }
 
@@ -74,13 +46,13 @@ impl Link for Arc<Places> {
 #[tokio::test]
 async fn a_heartbeat_tells_of_exactly_the_places_that_stand_however_much_waits_before_it() {
     for overlaps in [false, true] {
-        let server = Arc::new(Places { overlaps, ..Places::default() });
+        let server = Rc::new(Made { overlaps, ..Made::new(Places::default(), Places::answer) });
         let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
         let places = limit("places", &terms(Kind::InFlight, 1 << 40, Micros::ZERO));
         let other = Limit { index: 1, ..bucket(1_000_000) };
         let names = Arc::new(Names::new(b"secret"));
         let local = tokio::task::LocalSet::new();
-        local.spawn_local(lane(shared.clone(), Rc::new(server.clone())));
+        local.spawn_local(lane(shared.clone(), server.clone()));
         // Each of these holds one place for good, in a bucket of its own.
         let wants = |limit: &Limit, key: &[u8]| names.wants(&[Claim { limit, key, cost: 1, enforced: true }]);
         for caller in 0..600_u32 {
@@ -116,12 +88,68 @@ async fn a_heartbeat_tells_of_exactly_the_places_that_stand_however_much_waits_b
             }
         });
         let enough = local.run_until(async {
-            while server.told.load(Ordering::Relaxed) < 3_000 {
+            while server.kept.told.get() < 3_000 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         });
         let enough = tokio::time::timeout(Duration::from_secs(60), enough).await;
-        assert!(enough.is_ok(), "{} heartbeats", server.told.load(Ordering::Relaxed));
-        assert_eq!(*server.wrong.lock(), Vec::<String>::new(), "overlaps: {overlaps}");
+        assert!(enough.is_ok(), "{} heartbeats", server.kept.told.get());
+        assert_eq!(*server.kept.wrong.borrow(), Vec::<String>::new(), "overlaps: {overlaps}");
+    }
+}
+
+/// What a busy server has granted, and the heartbeats it got with what it had granted by then.
+#[derive(Default)]
+struct Busy {
+    granted: Cell<u64>,
+    heartbeats: RefCell<Vec<(u64, u64)>>,
+}
+
+impl Busy {
+    async fn answer(&self, batch: &Batch) -> Answer {
+        turns(8).await;
+        for (_, adjust) in &batch.corrections {
+            if let Adjust::Hold(units) = adjust {
+                self.heartbeats.borrow_mut().push((*units, self.granted.get()));
+            }
+        }
+        let more: u64 = batch.groups.iter().map(|group| u64::from(group.count)).sum();
+        self.granted.update(|granted| granted + more);
+        granted(batch)
+    }
+}
+
+#[tokio::test]
+async fn a_lane_that_always_has_work_tells_of_every_place_held_and_keeps_house() {
+    for overlaps in [false, true] {
+        let server = Rc::new(Made { overlaps, ..Made::new(Busy::default(), Busy::answer) });
+        let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
+        let places = limit("places", &terms(Kind::InFlight, 1 << 40, Micros::ZERO));
+        let names = Names::new(b"secret");
+        let wants = names.wants(&[Claim { limit: &places, key: b"k", cost: 1, enforced: true }]);
+        let local = tokio::task::LocalSet::new();
+        local.spawn_local(lane(shared.clone(), server.clone()));
+        for caller in 0..8 {
+            let (shared, wants) = (shared.clone(), wants.clone());
+            local.spawn_local(async move {
+                shared.connected().await;
+                // Half of them begin while the others' call is out: one call or the other is always asked for.
+                while caller >= 4 && shared.counters.calls.load(Ordering::Relaxed) == 0 {
+                    tokio::task::yield_now().await;
+                }
+                while shared.ask(wants.clone(), false).await.is_ok() {}
+            });
+        }
+        let beaten = local.run_until(async {
+            while server.housekeeps.load(Ordering::Relaxed) < 5 || server.kept.heartbeats.borrow().len() < 5 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        let beaten = tokio::time::timeout(Duration::from_secs(10), beaten).await;
+        assert!(beaten.is_ok(), "{} turns of housekeeping", server.housekeeps.load(Ordering::Relaxed));
+        for (told, granted) in &*server.kept.heartbeats.borrow() {
+            // (Nobody gives a place back.)
+            assert_eq!(told, granted, "a heartbeat leaves out places that were granted");
+        }
     }
 }
