@@ -3,10 +3,12 @@
 mod bodies;
 mod connections;
 mod framing;
-mod harness;
 mod http2;
 mod lanes;
+mod origin;
+mod relay;
 mod upgrade;
 mod upstreams;
+mod wire;
 
-pub(in crate::proxy::forward) use harness::{route, server, upstream};
+pub(in crate::proxy::forward) use relay::{route, server, upstream};

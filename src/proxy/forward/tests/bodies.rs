@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::harness::{
-    DEADLINE, OK, Origin, conduct, gateway, gateway_on, gateway_with, read_answer, read_head, route, upstream,
-};
+use super::origin::{OK, Origin};
+use super::relay::{conduct, gateway, gateway_on, gateway_with, route, upstream};
+use super::wire::{DEADLINE, read_answer, read_head};
 use crate::limit::Micros;
 use crate::policy::route::Template;
 use crate::proxy::conduct::Conduct;

@@ -3,7 +3,9 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 
-use super::harness::{OK, Origin, gateway, read_answer, server, upstream};
+use super::origin::{OK, Origin};
+use super::relay::{gateway, server, upstream};
+use super::wire::{DEADLINE, field, read_answer, read_head};
 use crate::limit::Micros;
 use crate::policy::upstream::{Balance, HostPolicy, Upstream};
 
@@ -244,7 +246,7 @@ fn requests_beyond_the_bound_wait_and_then_are_refused() {
     let gateway = gateway(narrow);
     let mut first = gateway.connect();
     first.write_all(GET.as_bytes()).expect("sent");
-    super::harness::read_head(&mut first).expect("its head: it holds the connection");
+    read_head(&mut first).expect("its head: it holds the connection");
     let second = gateway.ask(GET);
     assert_eq!(second.status, 503);
     assert_eq!(second.field("retry-after"), Some("1"));
@@ -260,7 +262,7 @@ fn a_client_that_leaves_a_full_queue_makes_room_whether_it_sends_a_body_or_not()
         let gone = std::sync::Mutex::new(gone);
         let origin = Origin::start(move |conn| {
             conn.until("\r\n\r\n")?;
-            let _ = gone.lock().expect("no panic").recv_timeout(super::harness::DEADLINE);
+            let _ = gone.lock().expect("no panic").recv_timeout(DEADLINE);
             conn.send(OK)?;
             conn.until("\r\n\r\n")?;
             conn.send(OK)
@@ -290,9 +292,9 @@ fn a_client_that_leaves_a_full_queue_makes_room_whether_it_sends_a_body_or_not()
         });
         let mut queued = queued.expect("the place of who left is free");
         go.send(()).expect("it waits");
-        assert_eq!(super::harness::read_answer(&mut first).status, 200);
-        queued.set_read_timeout(Some(super::harness::DEADLINE)).expect("set");
-        assert_eq!(super::harness::read_answer(&mut queued).status, 200);
+        assert_eq!(read_answer(&mut first).status, 200);
+        queued.set_read_timeout(Some(DEADLINE)).expect("set");
+        assert_eq!(read_answer(&mut queued).status, 200);
         assert!(!origin.records().concat().contains("/left"), "who left is never sent on");
     }
 }
@@ -309,7 +311,7 @@ fn a_client_that_goes_takes_its_request_along() {
     let gateway = gateway(upstream(origin.address));
     let mut client = gateway.connect();
     client.write_all(GET.as_bytes()).expect("sent");
-    told.recv_timeout(super::harness::DEADLINE).expect("the request arrives");
+    told.recv_timeout(DEADLINE).expect("the request arrives");
     drop(client);
     origin.wait_closed();
 }
@@ -346,8 +348,8 @@ fn host_is_what_the_policy_says() {
         upstream.servers[0].base_path = "/base".into();
         assert_eq!(gateway(upstream).ask("GET /x HTTP/1.1\r\nHost: a\r\n\r\n").status, 200);
         let seen = &origin.records()[0];
-        assert_eq!(super::harness::field(seen, "host"), Some(expected.as_str()));
-        assert_eq!(super::harness::field(seen, "x-forwarded-host"), Some("a"));
+        assert_eq!(field(seen, "host"), Some(expected.as_str()));
+        assert_eq!(field(seen, "x-forwarded-host"), Some("a"));
         assert!(seen.starts_with("GET /base/x HTTP/1.1\r\n"), "{seen}");
     }
 }

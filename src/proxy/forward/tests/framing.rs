@@ -1,6 +1,8 @@
 //! What may not pass, in either direction, and what the upstream sees of what may.
 
-use super::harness::{OK, Origin, gateway, gateway_on, route, upstream};
+use super::origin::{OK, Origin};
+use super::relay::{gateway, gateway_on, route, upstream};
+use super::wire::{DEADLINE, field};
 
 #[test]
 fn the_upstream_sees_a_clean_request() {
@@ -185,7 +187,7 @@ fn what_comes_on_an_idle_connection_is_nobodys_answer() {
         let answer = gateway.ask(&ask);
         assert_eq!((answer.status, answer.body.as_str()), (200, "ok"), "{method}: {answer:?}");
         if method == "GET" {
-            wait.recv_timeout(super::harness::DEADLINE).expect("it was sent");
+            wait.recv_timeout(DEADLINE).expect("it was sent");
         }
     }
     assert_eq!(origin.records().len(), 2);
@@ -220,7 +222,7 @@ fn answers_without_a_body_have_none() {
         // Twice on one connection: a body that is not there must not be waited for.
         let text = gateway.talk(&format!("{ask}{request} / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
         assert_eq!(text.matches(&format!("HTTP/1.1 {status}")).count(), 2, "{text}");
-        assert_eq!(super::harness::field(&text, "content-length"), length, "{text}");
+        assert_eq!(field(&text, "content-length"), length, "{text}");
         assert_eq!(origin.records().len(), 1, "the upstream connection is kept");
     }
 }

@@ -12,7 +12,9 @@ use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-use super::harness::{DEADLINE, Gateway, OK, Origin, conduct, gateway, gateway_with, read_head, route, upstream};
+use super::origin::{OK, Origin};
+use super::relay::{Gateway, conduct, gateway, gateway_with, route, upstream};
+use super::wire::{DEADLINE, read_head};
 use crate::limit::Micros;
 use crate::proxy::conduct::Conduct;
 

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use super::harness::{Conn, Gateway, Origin, gateway, server, upstream};
+use super::origin::{Conn, Origin};
+use super::relay::{Gateway, gateway, server, upstream};
 use crate::limit::Micros;
 use crate::policy::upstream::{Balance, Upstream};
 

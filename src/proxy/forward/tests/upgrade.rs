@@ -2,7 +2,9 @@
 
 use std::io::{Read, Write};
 
-use super::harness::{OK, Origin, conduct, gateway, gateway_with, read_head, route, upstream};
+use super::origin::{OK, Origin};
+use super::relay::{conduct, gateway, gateway_with, route, upstream};
+use super::wire::{DEADLINE, read_answer, read_head};
 use crate::limit::Micros;
 use crate::proxy::conduct::Conduct;
 
@@ -122,7 +124,7 @@ fn a_farewell_stands_between_two_messages() {
     let mut rest = [0; 9];
     client.read_exact(&mut rest).expect("the end of the message, and the farewell");
     assert_eq!(rest, [b'c', b'd', 0x80, 1, b'e', 0x88, 2, 0x03, 0xe9], "nothing behind it");
-    let bytes = heard.recv_timeout(super::harness::DEADLINE).expect("told");
+    let bytes = heard.recv_timeout(DEADLINE).expect("told");
     assert_eq!(&bytes[..9], &[0x81, 0x83, 0, 0, 0, 0, b'x', b'y', b'z']);
     let farewell = &bytes[9..];
     assert_eq!(farewell[..2], [0x88, 0x82], "{farewell:?}");
@@ -161,7 +163,7 @@ fn an_upgrade_the_upstream_ignores_is_an_ordinary_answer() {
     let gateway = gateway(upstream(origin.address));
     let mut client = gateway.connect();
     client.write_all(UPGRADE).expect("sent");
-    assert_eq!(super::harness::read_answer(&mut client).body, "ok");
+    assert_eq!(read_answer(&mut client).body, "ok");
 }
 
 #[test]
@@ -183,7 +185,7 @@ fn a_switch_to_something_else_is_502() {
     let gateway = gateway(upstream(origin.address));
     let mut client = gateway.connect();
     client.write_all(UPGRADE).expect("sent");
-    assert_eq!(super::harness::read_answer(&mut client).status, 502);
+    assert_eq!(read_answer(&mut client).status, 502);
 }
 
 /// An HTTP/2 client's WebSocket (RFC 8441), which the upstream gets as HTTP/1.1.
@@ -196,7 +198,7 @@ mod over_http2 {
     use hyper_util::rt::{TokioExecutor, TokioIo};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    use super::super::harness::{DEADLINE, Gateway};
+    use super::super::relay::Gateway;
     use super::*;
 
     fn run<F: Future>(test: F) -> F::Output {

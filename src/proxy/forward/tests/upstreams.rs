@@ -4,7 +4,9 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::harness::{OK, Origin, gateway, server, upstream};
+use super::origin::{OK, Origin};
+use super::relay::{gateway, server, upstream};
+use super::wire::{read_answer, read_head};
 use crate::limit::Micros;
 use crate::policy::upstream::{Balance, Eject, Health, ProxyProtocol, ServerAddress, TlsFiles};
 
@@ -134,7 +136,7 @@ fn the_proxy_protocol_names_the_client_on_a_connection_of_its_own() {
         let mut client = gateway.connect();
         let from = client.local_addr().expect("connected");
         client.write_all(GET.as_bytes()).expect("sent");
-        assert_eq!(super::harness::read_answer(&mut client).status, 200);
+        assert_eq!(read_answer(&mut client).status, 200);
         let seen = origin.records().pop().expect("a connection");
         let expected = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {} {}\r\nGET / ", from.port(), origin.address.port());
         assert!(seen.starts_with(&expected), "{seen}");
@@ -149,7 +151,7 @@ fn a_unix_socket_is_an_upstream_too() {
     let listener = std::os::unix::net::UnixListener::bind(&path).expect("bound");
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a connection");
-        super::harness::read_head(&mut stream).expect("a head");
+        read_head(&mut stream).expect("a head");
         stream.write_all(OK.as_bytes()).expect("sent");
     });
     let mut local = upstream(([127, 0, 0, 1], 9).into());
@@ -206,7 +208,7 @@ fn tls_is_verified_against_the_files_authority_and_shows_the_clients_certificate
     let origin = Origin::start(move |conn| {
         let tls = ServerConnection::new(Arc::clone(&config)).expect("a session");
         let mut stream = StreamOwned::new(tls, conn.stream.try_clone()?);
-        super::harness::read_head(&mut stream)?;
+        read_head(&mut stream)?;
         assert!(stream.conn.peer_certificates().is_some(), "the client shows its certificate");
         stream.write_all(OK.as_bytes())?;
         stream.read(&mut [0]).map(|_| ())
