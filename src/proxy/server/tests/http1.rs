@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::time::Duration;
 
-use super::{read_answer, read_to_end, start};
+use super::running::{read_answer, read_to_end, start};
 use crate::proxy::server::Settings;
 
 /// Requests of every framing, one behind the other; the last one ends the connection.

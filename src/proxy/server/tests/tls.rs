@@ -9,7 +9,8 @@ use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use super::{Server, start_with, wait_until, whole};
+use super::draining::whole;
+use super::running::{DEADLINE, Server, start_with, wait_until};
 use crate::proxy::server::Settings;
 use crate::proxy::tls::{CertificateFiles, ServerTls, TlsSettings};
 
@@ -72,7 +73,7 @@ fn a_caller_that_asked_nothing_is_told_nothing_but_goodbye_in_a_drain_and_one_th
         (connect(&server, &config), connect(&server, &config), connect(&server, &config));
     begun.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n").expect("sent");
     answered(&mut idle);
-    server.workers.drain(whole(super::DEADLINE));
+    server.workers.drain(whole(DEADLINE));
     assert_eq!(until_goodbye(&mut silent), "", "to who asked nothing it would look like an answer");
     assert_eq!(until_goodbye(&mut idle), "");
     let said = until_goodbye(&mut begun);
@@ -93,7 +94,7 @@ fn an_encrypted_connection_that_rests_ends_with_a_goodbye() {
     let mut client = connect(&server, &config);
     answered(&mut client);
     wait_until("it rests", || server.shared.stats.rested.value() == 1);
-    server.workers.drain(whole(super::DEADLINE));
+    server.workers.drain(whole(DEADLINE));
     assert_eq!(until_goodbye(&mut client), "", "a drain");
     server.workers.join();
 }
