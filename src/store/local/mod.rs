@@ -17,7 +17,7 @@ mod together;
 mod wide;
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
 use std::sync::Arc;
 
