@@ -46,24 +46,12 @@ pub struct Descriptor<'r> {
 }
 
 impl<'r> Descriptor<'r> {
+    /// `host`: as whoever has looked at it found it, in its normal form; `None`: it is looked for here.
+    #[expect(clippy::too_many_arguments, reason = "the facts of a request, each from elsewhere")]
     pub(super) fn new(
         address: &AddressPolicy,
         keeps_slashes: bool,
-        method: &'r Method,
-        uri: &'r Uri,
-        headers: &'r HeaderMap,
-        peer: Peer,
-        client_certificate: Option<&'r str>,
-    ) -> Result<Self, Malformed> {
-        let host = requested_host(uri, headers)?;
-        Self::of_host(address, keeps_slashes, host, method, uri, headers, peer, client_certificate)
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the facts of a request, each from elsewhere")]
-    pub(super) fn of_host(
-        address: &AddressPolicy,
-        keeps_slashes: bool,
-        host: Cow<'r, str>,
+        host: Option<&'r str>,
         method: &'r Method,
         uri: &'r Uri,
         headers: &'r HeaderMap,
@@ -72,7 +60,7 @@ impl<'r> Descriptor<'r> {
     ) -> Result<Self, Malformed> {
         Ok(Self {
             method,
-            host,
+            host: host.map_or_else(|| requested_host(uri, headers), |host| Ok(host.into()))?,
             path: if keeps_slashes { path::normalise_with_slashes(uri.path())? } else { path::normalise(uri.path())? },
             query: uri.query(),
             headers,

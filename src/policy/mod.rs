@@ -26,7 +26,6 @@ pub mod source;
 pub mod template;
 pub mod upstream;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, Method, Uri};
@@ -89,23 +88,24 @@ impl Policy {
         peer: Peer,
         client_certificate: Option<&'r str>,
     ) -> Result<Descriptor<'r>, Malformed> {
-        Descriptor::new(&self.address, self.keeps_slashes, method, uri, headers, peer, client_certificate)
+        self.describe_for(None, method, uri, headers, peer, client_certificate)
     }
 
-    /// As [`Policy::describe`], for whoever has looked at the host: `host` is in lower case, without port or trailing dot.
+    /// As [`Policy::describe`], for who may have looked at the host: `host` is in lower case, without port or trailing dot;
+    /// `None`: it is looked for here.
     ///
     /// # Errors
     /// As [`Policy::describe`].
     pub fn describe_for<'r>(
         &self,
-        host: Cow<'r, str>,
+        host: Option<&'r str>,
         method: &'r Method,
         uri: &'r Uri,
         headers: &'r HeaderMap,
         peer: Peer,
         client_certificate: Option<&'r str>,
     ) -> Result<Descriptor<'r>, Malformed> {
-        Descriptor::of_host(&self.address, self.keeps_slashes, host, method, uri, headers, peer, client_certificate)
+        Descriptor::new(&self.address, self.keeps_slashes, host, method, uri, headers, peer, client_certificate)
     }
 
     /// The most specific route for a request; `None`: 404.

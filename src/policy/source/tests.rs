@@ -10,7 +10,7 @@ fn with<T>(uri: &str, headers: &[(&'static str, &str)], read: impl FnOnce(&Descr
     }
     let peer = Peer { address: None, port: 0, tls: false };
     let request =
-        Descriptor::new(&Default::default(), false, &Method::GET, &uri, &map, peer, None).expect("well formed");
+        Descriptor::new(&Default::default(), false, None, &Method::GET, &uri, &map, peer, None).expect("well formed");
     read(&request)
 }
 
