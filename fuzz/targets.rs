@@ -139,7 +139,7 @@ pub(crate) fn request(data: &[u8]) {
     }
     let peer = Peer { address: "10.0.0.1".parse().ok(), port: 1, tls: false };
     let policy = &*POLICY;
-    let Ok(request) = policy.describe(&method, &uri, &headers, peer, None) else { return };
+    let Ok(request) = policy.describe(None, &method, &uri, &headers, peer, None) else { return };
     let told = policy.explain(&request, 1_700_000_000, Some(0));
     let Some(matched) = policy.route(&request) else {
         assert!(!told.routes.iter().any(|fate| matches!(fate, RouteFate::Taken | RouteFate::LessSpecific)));

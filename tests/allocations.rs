@@ -45,7 +45,7 @@ fn allocations(method: &Method, uri: &str, headers: &[(&'static str, &'static st
         .collect();
     let peer = Peer { address: "10.0.0.1".parse().ok(), port: 1, tls: false };
     let before = ALLOCATIONS.get();
-    let request = policy.describe(method, &uri, &headers, peer, None).expect("well formed");
+    let request = policy.describe(None, method, &uri, &headers, peer, None).expect("well formed");
     let matched = policy.route(&request).expect("a route");
     let who = policy.identify(&matched, &request, 1_700_000_000).expect("identified");
     let claims = policy.claims(&matched, &who, &headers, Some(0));

@@ -24,7 +24,7 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
     let Some(config) = load::load(&args.config) else { return BAD };
     let policy = &config.policy;
     let peer = Peer { address: Some(args.ip), port: 0, tls: request.tls };
-    let described = match policy.describe(&request.method, &request.uri, &request.headers, peer, None) {
+    let described = match policy.describe(None, &request.method, &request.uri, &request.headers, peer, None) {
         Ok(described) => described,
         Err(malformed) => {
             eprintln!("tollgate explain: answered 400: {malformed}");

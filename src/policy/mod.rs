@@ -76,27 +76,12 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The facts of a request: its path normalised, its caller's address found.
+    /// The facts of a request: its path normalised, its caller's address found. `host`: the host asked for, from whoever
+    /// has looked at it: in lower case, without port or trailing dot; `None`: it is looked for here.
     ///
     /// # Errors
     /// [`Malformed`] when the request cannot be matched safely: 400.
     pub fn describe<'r>(
-        &self,
-        method: &'r Method,
-        uri: &'r Uri,
-        headers: &'r HeaderMap,
-        peer: Peer,
-        client_certificate: Option<&'r str>,
-    ) -> Result<Descriptor<'r>, Malformed> {
-        self.describe_for(None, method, uri, headers, peer, client_certificate)
-    }
-
-    /// As [`Policy::describe`], for who may have looked at the host: `host` is in lower case, without port or trailing dot;
-    /// `None`: it is looked for here.
-    ///
-    /// # Errors
-    /// As [`Policy::describe`].
-    pub fn describe_for<'r>(
         &self,
         host: Option<&'r str>,
         method: &'r Method,

@@ -374,10 +374,7 @@ fn describe<'r>(
     let subject = connection.tls.as_ref().and_then(|tls| tls.client_subject.as_deref());
     // Most hosts have been found to be in their normal form.
     let plain = form.plain_host.and_then(|length| form.host.as_ref()?.to_str().ok()?.get(..length));
-    match plain {
-        Some(host) => policy.describe_for(host.into(), method, uri, headers, peer, subject),
-        None => policy.describe(method, uri, headers, peer, subject),
-    }
+    policy.describe(plain, method, uri, headers, peer, subject)
 }
 
 /// An answer of the gateway's own.

@@ -43,7 +43,7 @@ fn templates_are_filled_from_the_request() {
     let filled = |key: &str| {
         let mut sent = send("GET http://EXAMPLE.com/a%20b", &[("x-api-key", key)]);
         let headers = sent.headers.clone();
-        let request = policy.describe(&sent.method, &sent.uri, &headers, sent.peer, None).expect("well formed");
+        let request = policy.describe(None, &sent.method, &sent.uri, &headers, sent.peer, None).expect("well formed");
         let matched = policy.route(&request).expect("a route");
         let who = policy.identify(&matched, &request, NOW).expect("identified");
         policy.edits(&policy.routes[0].request_headers, &matched, &who, &request).apply(&mut sent.headers);

@@ -157,7 +157,7 @@ impl Sent {
     }
 
     pub(super) fn describe<'r>(&'r self, policy: &Policy) -> Descriptor<'r> {
-        policy.describe(&self.method, &self.uri, &self.headers, self.peer, None).expect("well formed")
+        policy.describe(None, &self.method, &self.uri, &self.headers, self.peer, None).expect("well formed")
     }
 
     /// What it is charged on, as `limit key cost`, shadowed ones in brackets; or why it is refused.
