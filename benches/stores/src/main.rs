@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p tollgate-bench-stores [redis|postgres|over-grant]` starts its own servers and prints tables
 //! (`redis 1`: with one task only; `redis 64 Tollgate`: one way only, by its name; `postgres SERIALIZABLE,Tollgate per_user`:
-//! some ways, on one workload). `count WAY DECISIONS [URL]` makes so many decisions one after the other and prints bytes and
+//! some ways, on one workload; `postgres SERIALIZABLE,Tollgate "" 700`: on a disk whose flush takes 700 us longer). `count WAY DECISIONS [URL]` makes so many decisions one after the other and prints bytes and
 //! calls: run it under callgrind or strace at two numbers, whose difference no noise touches.
 
 #[path = "../../../tests/stores/servers.rs"]
@@ -41,7 +41,7 @@ fn main() {
         }
     }
     if all || wanted == "postgres" {
-        let words = [2, 3].map(|place| std::env::args().nth(place).unwrap_or_default());
-        sql_ways::compare(&words[0], &words[1]);
+        let [ways, workload, flush] = [2, 3, 4].map(|place| std::env::args().nth(place).unwrap_or_default());
+        sql_ways::compare(&ways, &workload, flush.parse().unwrap_or(0));
     }
 }

@@ -1,5 +1,6 @@
 //! PostgreSQL: UPDATE then INSERT in a SERIALIZABLE function, one upsert a request, and ours.
 
+use std::io::{Seek, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -74,13 +75,17 @@ struct Figures {
 }
 
 /// Decisions a second, calls a decision, errors. `only`: the names of the ways to run, or parts of them, with commas;
-/// `workload`: the one to run.
-pub fn compare(only: &str, workload: &str) {
+/// `workload`: the one to run. `flush`: microseconds that the server waits before each flush of its log, as on a disk that
+/// needs so much longer; a way that waits for the disk with its row locked depends on them.
+pub fn compare(only: &str, workload: &str, flush: u32) {
     if !Postgres::available() {
         return;
     }
-    let server = Postgres::start_with(&["max_connections=200"]);
+    let flushed = format!("commit_delay={flush}");
+    let server = Postgres::start_with(&["max_connections=200", &flushed, "commit_siblings=0"]);
     println!("\n## PostgreSQL, {TASKS} tasks, fsync on, defaults; everything allowed; middle of {ROUNDS} rounds\n");
+    let disk = flush_takes().as_micros();
+    println!("To flush 8 KiB takes this disk {disk} us; the server waits {flush} us more.\n");
     println!(
         "| workload | way | decisions/s | x | calls/req | 40001 errors | given up |\n|---|---|---|---|---|---|---|"
     );
@@ -107,6 +112,20 @@ pub fn compare(only: &str, workload: &str) {
             );
         }
     }
+}
+
+/// What one flush of a page takes where the servers have their files: the middle one of many.
+fn flush_takes() -> Duration {
+    let mut file = tempfile::tempfile().expect("a file");
+    let mut spans = std::array::from_fn::<_, 201, _>(|_| {
+        file.rewind().expect("a start");
+        let began = Instant::now();
+        file.write_all(&[1; 8192]).expect("a page is written");
+        file.sync_data().expect("a page is flushed");
+        began.elapsed()
+    });
+    spans.sort_unstable();
+    spans[spans.len() / 2]
 }
 
 fn round(url: &str, way: Way, logged: bool, per_user: bool) -> Figures {
