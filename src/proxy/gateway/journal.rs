@@ -1,6 +1,10 @@
 //! What is remembered of a request until its answer has ended, and told then: its permit settled, the request counted
 //! and logged.
 
+mod id;
+mod judged;
+mod record;
+
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,11 +13,13 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
-use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Body;
 use smallvec::SmallVec;
 
+pub(super) use self::id::DecisionId;
+use self::judged::Judged;
+use self::record::Head;
 use super::told::{self, Left};
 use super::{HeldSnapshot, Side};
 use crate::limit::{Algorithm, Micros, Role, Standing, Timestamp, Verdict};
@@ -26,7 +32,6 @@ use crate::proxy::headers::Seen;
 use crate::proxy::quota_headers::{Fact, QuotaFields, make_room};
 use crate::proxy::rejection::{self, Asked, Refused, Rejection};
 use crate::proxy::settle::Owed;
-use crate::telemetry::{access, text};
 
 /// One request from its head to the end of its answer. Dropped before [`Journal::close`], it tells that the caller
 /// left.
@@ -65,52 +70,6 @@ enum Lines {
     Quota,
     /// All fields of a refusal that says this of a retry, and the quota fields.
     Refusal(Option<Micros>),
-}
-
-/// What the limits said.
-enum Judged {
-    /// Nothing: they were not asked, or not answered for.
-    Not,
-    Permitted(Permit),
-    Denied(Denied),
-}
-
-impl Judged {
-    fn standings(&self) -> &[Standing] {
-        match self {
-            Self::Not => &[],
-            Self::Permitted(permit) => permit.standings(),
-            Self::Denied(denied) => denied.standings(),
-        }
-    }
-
-    /// Whether nobody was asked about the claim at `place`: its standing says nothing.
-    fn is_unasked(&self, place: usize) -> bool {
-        match self {
-            Self::Not => true,
-            Self::Permitted(permit) => permit.is_unasked(place),
-            Self::Denied(denied) => denied.is_unasked(place),
-        }
-    }
-
-    /// Whether the claim at `place` was granted without its store, which did not answer.
-    fn is_ungoverned(&self, place: usize) -> bool {
-        matches!(self, Self::Permitted(permit) if permit.is_ungoverned(place))
-    }
-
-    fn retry_after(&self) -> Option<Micros> {
-        if let Self::Denied(denied) = self { denied.retry_after() } else { None }
-    }
-}
-
-/// What only the access log wants.
-struct Head {
-    method: Method,
-    path: Option<PathAndQuery>,
-    version: Version,
-    host: Option<HeaderValue>,
-    user_agent: Option<HeaderValue>,
-    referer: Option<HeaderValue>,
 }
 
 impl Journal {
@@ -170,7 +129,7 @@ impl Journal {
 
     /// The decision's id, as refusals and the log write it.
     pub(super) fn id(&self) -> DecisionId {
-        decision_id(self.id)
+        DecisionId::of(self.id)
     }
 
     pub(super) fn described(&mut self, client: Option<IpAddr>) {
@@ -431,60 +390,6 @@ impl Journal {
             self.log(writer, head, [received, sent], took);
         }
     }
-
-    fn log(&self, writer: &access::AccessWriter, head: &Head, [received_bytes, sent_bytes]: [u64; 2], took: u64) {
-        let (names, standings) = (&self.snapshot.names, self.judged.standings());
-        let mut charges = SmallVec::<[access::Charge<'_>; 4]>::new();
-        for (place, charge) in self.claims.charges().iter().enumerate() {
-            charges.push(access::Charge {
-                limit: &names.limits[charge.limit],
-                key: self.claims.key(charge),
-                cost: charge.cost,
-                remaining: standings.get(place).map_or(0, |standing| standing.remaining),
-                outcome: self.outcome(place, charge),
-            });
-        }
-        let id = self.id();
-        writer.record(&access::Record {
-            at_micros: self.at.as_micros(),
-            id: id.as_str(),
-            method: head.method.as_str(),
-            path: head.path.as_ref().map_or("", PathAndQuery::path),
-            host: sent(&head.host),
-            protocol: protocol(head.version),
-            route: self.route.map(|route| &names.routes[route]).unwrap_or_default(),
-            status: self.status,
-            refused: self.turned_away,
-            reason: self.reason,
-            received_bytes,
-            sent_bytes,
-            duration_micros: took,
-            upstream_micros: self.upstream_micros,
-            store_micros: self.store_micros,
-            client: self.client,
-            caller: self.caller.as_ref().map_or("", |caller| &caller.name),
-            tier: self.caller.as_ref().and_then(|caller| caller.tier.as_deref()).unwrap_or_default(),
-            charges: &charges,
-            retry_after_micros: self.judged.retry_after().map(|wait| wait.0),
-            upstream: self.upstream.map(|upstream| &names.upstreams[upstream]).unwrap_or_default(),
-            user_agent: sent(&head.user_agent),
-            referer: sent(&head.referer),
-        });
-    }
-
-    fn outcome(&self, place: usize, charge: &Charge) -> &'static str {
-        if self.judged.is_unasked(place) && !self.judged.is_ungoverned(place) {
-            return "unasked";
-        }
-        let standing = self.judged.standings().get(place);
-        let allowed = standing.is_some_and(|standing| matches!(standing.verdict, Verdict::Allow { .. }));
-        match (allowed, charge.enforced) {
-            (true, _) if self.judged.is_ungoverned(place) => "ungoverned",
-            (true, _) => "allow",
-            (false, true) => "deny",
-            (false, false) => "shadow_deny",
-        }
-    }
 }
 
 impl Drop for Journal {
@@ -533,38 +438,6 @@ fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Micros> {
     }
     let date = httpdate::parse_http_date(text).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
     Some(Timestamp::from_micros(0).after(Micros::from_secs(date.as_secs())).since(now))
-}
-
-/// A decision's id in writing: 16 hexadecimal digits. Neighbours must not look alike, so the count is mixed first
-/// (the finalizer of Steele, Lea and Flood's SplitMix, which loses nothing).
-fn decision_id(count: u64) -> DecisionId {
-    let mut mixed = count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^= mixed >> 31;
-    DecisionId(text::hex(mixed))
-}
-
-/// A decision's id in writing.
-pub(super) struct DecisionId([u8; 16]);
-
-impl DecisionId {
-    pub(super) fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).expect("hexadecimal digits are ASCII")
-    }
-}
-
-/// A field's value as it was sent, empty where there is none.
-fn sent(value: &Option<HeaderValue>) -> &[u8] {
-    value.as_ref().map_or(&[][..], HeaderValue::as_bytes)
-}
-
-fn protocol(version: Version) -> &'static str {
-    match version {
-        Version::HTTP_10 => "HTTP/1.0",
-        Version::HTTP_2 => "HTTP/2.0",
-        _ => "HTTP/1.1",
-    }
 }
 
 /// What the log says of a caller that left before there was an answer (as NGINX does).

@@ -1,31 +1,32 @@
 //! The connection to a PostgreSQL: makes it, checks it, decides batches over it.
 
+mod fault;
+mod transaction;
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use tokio::sync::RwLock;
 use tokio_postgres::config::SslMode;
-use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use self::fault::{Fault, words};
+use self::transaction::{OpenTransaction, join};
 use super::audit::{Facts, VERSION};
 use super::columns::{Columns, DRAW};
-use super::fields::{self, Epoch, Opened};
-use super::leased::Parts;
+use super::fields::Epoch;
 use super::several::{self, DRAW_SEVERAL, Several};
 use super::{AddressError, PostgresOptions};
-use crate::limit::bucket::State;
-use crate::limit::{Change, Kept, Micros, Timestamp};
-use crate::store::batch::{Adjust, Answer, Batch, Link, Shared, Trouble, Wanted, Wants, decide};
-use crate::store::shape::{HOLD, HOLD_PINNED, Name, Shape, signed};
+use crate::limit::{Micros, Timestamp};
+use crate::store::batch::{Answer, Batch, Link, Shared, Trouble, Wanted, Wants};
+use crate::store::shape::{Name, signed};
 use crate::store::simple::{Simple, all_simple, is_simple};
 
 /// A connection is up within this or not at all; requests do not wait for it.
@@ -242,178 +243,6 @@ impl PostgresLink {
         };
         several.read(batch, &answer).map(Some).ok_or(Fault::Corrupt("not an answer of tollgate_draw_several"))
     }
-
-    /// Everything else: locks in key order, clock after the locks, decision by the pure core, one write.
-    async fn transaction(&self, session: &Session, batch: &Batch) -> Result<Answer, Fault> {
-        let client = &session.client;
-        let mut order: Vec<usize> = (0..batch.buckets.len()).collect();
-        let keys: Vec<[u8; 16]> = batch.buckets.iter().map(|(name, _)| name.hash.to_be_bytes()).collect();
-        order.sort_unstable_by_key(|&bucket| keys[bucket]);
-        let sorted: Vec<&[u8]> = order.iter().map(|&bucket| keys[bucket].as_slice()).collect();
-        let (begin, pinned) = (self.begin(), self.pinned());
-        let mut open = OpenTransaction::new(session);
-        let insert = "INSERT INTO tollgate_buckets (key, expires) SELECT key, 0 FROM unnest($1::bytea[]) AS want (key)
-                      ORDER BY key ON CONFLICT (key) DO NOTHING";
-        let lock = "SELECT key, CASE
-                        WHEN kind = 1 THEN ARRAY[1, kind, epoch, a, b, c, level - price * taken, at] || more
-                        WHEN kind <= 3 THEN ARRAY[1, kind, epoch, a, b, c, d, level, at] || more
-                        WHEN kind > 3 THEN ARRAY[1, kind, epoch] || more
-                    END FROM tollgate_buckets WHERE key = ANY ($1::bytea[]) ORDER BY key FOR UPDATE";
-        // Of this very server: a pooler may have led us to another since we connected.
-        let clock = "SELECT coalesce($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
-                            (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
-        let keys_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&sorted, Type::BYTEA_ARRAY)];
-        let clock_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&pinned, Type::INT8)];
-        // One trip: the server takes them in this order.
-        let ((begun, inserted), (rows, now)) = join(
-            join(client.batch_execute(&begin), client.execute_typed(insert, &keys_parameter)),
-            join(client.query_typed(lock, &keys_parameter), client.query_typed_one(clock, &clock_parameter)),
-        )
-        .await;
-        begun?;
-        inserted?;
-        let (rows, clock) = (rows?, now?);
-        let (now, epoch) = (moment(clock.try_get(0)?)?, Epoch::of(clock.try_get(1)?));
-        if rows.len() != order.len() {
-            return Err(Fault::Conflict("a bucket's row was swept before it was locked".into()));
-        }
-        let mut stored: Vec<Result<Option<Vec<i64>>, &str>> = vec![Ok(None); order.len()];
-        for (row, &bucket) in rows.iter().zip(&order) {
-            // A number that is missing from it.
-            stored[bucket] = row.try_get(1).map_err(|_| "a bucket's row lacks a number");
-        }
-        let mut opened = Vec::with_capacity(order.len());
-        let mut parts = Vec::with_capacity(order.len());
-        let mut unreadable = Vec::new();
-        for (place, (stored, (_, shape))) in (0..).zip(stored.into_iter().zip(&batch.buckets)) {
-            let read = stored.and_then(|stored| {
-                let (plain, held) = Parts::open(stored, batch, place, now)?;
-                Ok((fields::open(shape, plain.as_deref(), now, epoch)?, held))
-            });
-            let (bucket, held) = read.unwrap_or_else(|_| {
-                // Whatever needs it fails, and it is left as it is; the rest of the batch has nothing to do with it.
-                unreadable.push(place);
-                (Opened::unreadable(shape), Parts::default())
-            });
-            opened.push(bucket);
-            parts.push(held);
-        }
-        let (answered, written) = self.decide(batch, &unreadable, &mut opened, &mut parts, now);
-        let Answered { before, granted, leased } = answered;
-        for (place, (name, _)) in (0..).zip(&batch.buckets) {
-            self.remember(name, parts[place as usize].are_out() || unreadable.contains(&place));
-        }
-        let mut columns: (Vec<&[u8]>, Vec<Option<String>>, Vec<i64>) = Default::default();
-        for &bucket in order.iter().filter(|&&bucket| written[bucket]) {
-            let row = fields::close(&batch.buckets[bucket].1, &opened[bucket], epoch);
-            let row = row.map(|row| parts[bucket].close(row));
-            columns.0.push(&keys[bucket]);
-            // Rows differ in length, which SQL's nested arrays do not allow: each is sent as the text of an array.
-            columns.1.push(row.as_ref().map(|(row, _)| array_text(row)));
-            columns.2.push(row.map_or(0, |(_, gone)| gone.saturating_add(ROW_MARGIN)));
-        }
-        let write = "UPDATE tollgate_buckets AS bucket SET
-                         kind = want.state[2], epoch = want.state[3], price = 0, taken = 0,
-                         a = CASE WHEN want.state[2] <= 3 THEN want.state[4] END,
-                         b = CASE WHEN want.state[2] <= 3 THEN want.state[5] END,
-                         c = CASE WHEN want.state[2] <= 3 THEN want.state[6] END,
-                         d = CASE WHEN want.state[2] IN (2, 3) THEN want.state[7] END,
-                         level = CASE want.state[2] WHEN 1 THEN want.state[7] WHEN 2 THEN want.state[8]
-                                                    WHEN 3 THEN want.state[8] END,
-                         at = CASE want.state[2] WHEN 1 THEN want.state[8] WHEN 2 THEN want.state[9]
-                                                 WHEN 3 THEN want.state[9] END,
-                         more = CASE want.state[2] WHEN 1 THEN nullif(want.state[9:], '{}')
-                                                   WHEN 2 THEN nullif(want.state[10:], '{}')
-                                                   WHEN 3 THEN nullif(want.state[10:], '{}')
-                                                   ELSE want.state[4:] END,
-                         expires = want.expires
-                     FROM (SELECT key, state::bigint[] AS state, expires
-                           FROM unnest($1::bytea[], $2::text[], $3::bigint[]) AS row (key, state, expires)) AS want
-                     WHERE bucket.key = want.key";
-        let write_parameters: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&columns.0, Type::BYTEA_ARRAY), (&columns.1, Type::TEXT_ARRAY), (&columns.2, Type::INT8_ARRAY)];
-        if !columns.0.is_empty() {
-            client.execute_typed(write, &write_parameters).await?;
-        }
-        client.batch_execute("COMMIT").await.map_err(Fault::from_commit)?;
-        open.closed = true;
-        Ok(Answer { now, before, granted, leased, unreadable })
-    }
-
-    /// What is answered, and which buckets changed.
-    fn decide(
-        &self,
-        batch: &Batch,
-        unreadable: &[u32],
-        opened: &mut [Opened],
-        parts: &mut [Parts],
-        now: Timestamp,
-    ) -> (Answered, Vec<bool>) {
-        let mut written: Vec<bool> = parts.iter().map(|parts| parts.changed).collect();
-        // Heartbeats keep the real time; a test's clock may run ahead of them.
-        let span = if self.options.pinned.is_some() { HOLD_PINNED } else { HOLD };
-        let until = signed(now.after(span).as_micros());
-        for (place, adjust) in &batch.corrections {
-            let place = *place as usize;
-            if parts[place].corrected || opened[place].foreign {
-                continue;
-            }
-            let (shape, bucket) = (&batch.buckets[place].1, &mut opened[place]);
-            written[place] |= match adjust {
-                Adjust::Hold(units) => {
-                    fields::renew(shape, bucket, self.id, *units, until);
-                    true
-                }
-                Adjust::Change(Change::Release { units }) if shape.holds() => {
-                    fields::hold(shape, bucket, self.id, -signed(*units), until);
-                    true
-                }
-                Adjust::Change(change) => bucket.settle(shape, *change, now),
-            };
-        }
-        // Requests are decided in their own numbers, which the bucket takes on when something is drawn.
-        let mut costs = vec![false; opened.len()];
-        for part in batch.groups.iter().flat_map(|group| &group.parts) {
-            costs[part.bucket as usize] |= part.cost > 0;
-        }
-        let seen = |((_, shape), bucket): (&(Name, Arc<Shape>), &Opened)| bucket.kept.under(shape.algorithm(), now);
-        let found: Vec<Kept> = batch.buckets.iter().zip(&*opened).map(seen).collect();
-        let beside = |((found, parts), (_, shape)): ((&Kept, &Parts), &(Name, Arc<Shape>))| {
-            parts.beside(shape, found.state().cloned(), now)
-        };
-        let before: Vec<Option<State>> = found.iter().zip(&*parts).zip(&batch.buckets).map(beside).collect();
-        let mut states = before.clone();
-        let granted = decide(batch, unreadable, &mut states, now);
-        let mut leased = Vec::with_capacity(batch.wishes.len());
-        for (place, wish) in &batch.wishes {
-            if unreadable.contains(place) {
-                leased.push(0);
-                continue;
-            }
-            let place = *place as usize;
-            let units = parts[place].lease(&batch.buckets[place].1, *wish, &mut states[place], now);
-            costs[place] |= units > 0;
-            leased.push(units);
-        }
-        for (place, (state, found)) in states.into_iter().zip(found).enumerate() {
-            if !costs[place] || state == before[place] {
-                continue;
-            }
-            written[place] = true;
-            let shape = &batch.buckets[place].1;
-            if shape.holds() {
-                let units = |state: &Option<State>| match state {
-                    Some(State::Held(held)) => signed(held.units),
-                    _ => 0,
-                };
-                let more = units(&state) - units(&before[place]);
-                fields::hold(shape, &mut opened[place], self.id, more, until);
-            } else {
-                opened[place].kept = Kept::from_parts(found.algorithm().clone(), state, found.beyond());
-            }
-        }
-        (Answered { before, granted, leased }, written)
-    }
 }
 
 impl Link for PostgresLink {
@@ -533,140 +362,4 @@ impl Link for PostgresLink {
     fn housekeep_every(&self) -> Duration {
         HOUSEKEEPING
     }
-}
-
-/// What a batch is answered: the states that requests find, how many of each group are granted, how many units leased.
-struct Answered {
-    before: Vec<Option<State>>,
-    granted: Vec<u32>,
-    leased: Vec<u64>,
-}
-
-/// Rolls back when it is dropped before it is closed: a caller who no longer waits must not leave locks behind.
-struct OpenTransaction {
-    client: Rc<Client>,
-    closed: bool,
-}
-
-impl OpenTransaction {
-    fn new(session: &Session) -> Self {
-        Self { client: session.client.clone(), closed: false }
-    }
-}
-
-impl Drop for OpenTransaction {
-    fn drop(&mut self) {
-        if !self.closed && !self.client.is_closed() {
-            let client = self.client.clone();
-            let mut rollback = Box::pin(async move {
-                // If this cannot be sent the connection is gone, and the transaction with it.
-                let _ = client.batch_execute("ROLLBACK").await;
-            });
-            // It is sent by the first poll, which must not wait for its turn as a task: whatever the session is asked
-            // next would run, be answered, and be taken back with the transaction.
-            if rollback.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-                tokio::task::spawn_local(rollback);
-            }
-        }
-    }
-}
-
-/// Why a statement failed.
-#[derive(Debug)]
-enum Fault {
-    /// It met another's; the server took it back.
-    Conflict(String),
-    Failed(tokio_postgres::Error),
-    Corrupt(&'static str),
-    /// The functions are of another version than when we connected: connecting anew makes ours, or says what to do.
-    Replaced,
-}
-
-impl From<tokio_postgres::Error> for Fault {
-    fn from(error: tokio_postgres::Error) -> Self {
-        let conflict = [
-            SqlState::T_R_SERIALIZATION_FAILURE,
-            SqlState::T_R_DEADLOCK_DETECTED,
-            // YugabyteDB lets the race of two first inserts through.
-            SqlState::UNIQUE_VIOLATION,
-        ];
-        match error.code() {
-            Some(code) if conflict.contains(code) => Self::Conflict(words(&error)),
-            _ => Self::Failed(error),
-        }
-    }
-}
-
-impl Fault {
-    /// Of a COMMIT: refused by the server is rolled back; anything else may have charged and is not tried again.
-    fn from_commit(error: tokio_postgres::Error) -> Self {
-        error.into()
-    }
-
-    fn into_trouble(self, client: &Client) -> Trouble {
-        match self {
-            Self::Corrupt(what) => Trouble::Corrupt(what.into()),
-            Self::Conflict(error) => Trouble::Refused(error),
-            Self::Replaced => Trouble::Lost("the functions were replaced by those of another version".into()),
-            Self::Failed(error) => {
-                let elsewhere = [
-                    SqlState::READ_ONLY_SQL_TRANSACTION,
-                    SqlState::ADMIN_SHUTDOWN,
-                    SqlState::CRASH_SHUTDOWN,
-                    SqlState::CANNOT_CONNECT_NOW,
-                    SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
-                    // The table is gone, as an unlogged one's relation is after a promotion: connecting makes it anew.
-                    SqlState::UNDEFINED_TABLE,
-                    SqlState::UNDEFINED_FUNCTION,
-                ];
-                let lost =
-                    client.is_closed() || error.is_closed() || error.code().is_none_or(|code| elsewhere.contains(code));
-                if lost { Trouble::Lost(words(&error)) } else { Trouble::Refused(words(&error)) }
-            }
-        }
-    }
-}
-
-/// An error with its cause; tokio-postgres's own words stop at "db error".
-fn words(error: &tokio_postgres::Error) -> String {
-    match (error.as_db_error(), std::error::Error::source(error)) {
-        (Some(error), _) => format!("{} ({})", error.message(), error.code().code()),
-        (None, Some(source)) => format!("{error}: {source}"),
-        (None, None) => error.to_string(),
-    }
-}
-
-fn moment(micros: i64) -> Result<Timestamp, Fault> {
-    u64::try_from(micros).map(Timestamp::from_micros).map_err(|_| Fault::Corrupt("a moment before the epoch"))
-}
-
-fn array_text(row: &[i64]) -> String {
-    let numbers: Vec<String> = row.iter().map(i64::to_string).collect();
-    format!("{{{}}}", numbers.join(","))
-}
-
-/// Both futures, polled in this order: their messages leave in it.
-async fn join<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
-    let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));
-    let (mut first, mut second) = (None, None);
-    std::future::poll_fn(|context| {
-        if first.is_none()
-            && let std::task::Poll::Ready(output) = a.as_mut().poll(context)
-        {
-            first = Some(output);
-        }
-        if second.is_none()
-            && let std::task::Poll::Ready(output) = b.as_mut().poll(context)
-        {
-            second = Some(output);
-        }
-        match (first.take(), second.take()) {
-            (Some(a), Some(b)) => std::task::Poll::Ready((a, b)),
-            (a, b) => {
-                (first, second) = (a, b);
-                std::task::Poll::Pending
-            }
-        }
-    })
-    .await
 }
