@@ -2,6 +2,7 @@
 
 mod heartbeats;
 mod made;
+mod overlapping;
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -96,34 +97,66 @@ async fn corrections_under_another_algorithm_go_in_the_next_call_and_keep_their_
 
 #[tokio::test]
 async fn where_no_lease_can_be_had_of_units_that_are_there_the_request_is_refused_for_a_leases_time() {
+    // A limit that is only tried out refuses nobody, and says what it would have done.
+    for enforced in [true, false] {
+        let mut shared = Shared::new(Clock::system(), Micros::from_secs(10), true);
+        let leases = Arc::new(Leases::new(shared.clock.clone(), true));
+        shared.leases = Some(leases.clone());
+        shared.lanes_up.store(1, Ordering::Relaxed);
+        let names = Names::new(b"secret");
+        let (total, each) = (Limit { lease: true, ..bucket(1000) }, Limit { index: 1, ..bucket(10) });
+        let claims = [(&total, &b"all"[..], enforced), (&each, b"me", true)];
+        let claims = claims.map(|(limit, key, enforced)| Claim { limit, key, cost: 1, enforced });
+        let store = async {
+            loop {
+                for errand in leases.errands(10) {
+                    let Errand::Wish(held) = errand else { panic!("nothing is given back") };
+                    let (wishing, _) = held.depart(&leases);
+                    let level = State::Level(Level { level: held.shape().scaled(500), at: START });
+                    wishing.answered(0, Some(&level), START, leases.clock().boot());
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let draw = tokio::select! {
+            draw = shared.draw(None, names.wants(&claims)) => draw,
+            () = store => unreachable!("it has no end"),
+            () = peeks(&shared) => unreachable!("nor has this"),
+        };
+        let draw = draw.expect("answered");
+        assert_eq!(draw.granted, !enforced);
+        let terms = *names.shape(&total).lease().expect("leased");
+        assert_eq!(draw.standings[0].verdict, Verdict::Deny { retry_after: Some(terms.counted()) });
+    }
+}
+
+#[tokio::test]
+async fn where_all_buckets_lie_on_one_server_no_request_waits_for_a_lease() {
     let mut shared = Shared::new(Clock::system(), Micros::from_secs(10), true);
-    let leases = Arc::new(Leases::new(shared.clock.clone(), true));
-    shared.leases = Some(leases.clone());
+    shared.leases = Some(Arc::new(Leases::new(shared.clock.clone(), false)));
     shared.lanes_up.store(1, Ordering::Relaxed);
     let names = Names::new(b"secret");
     let (total, each) = (Limit { lease: true, ..bucket(1000) }, Limit { index: 1, ..bucket(10) });
     let claims = [(&total, &b"all"[..]), (&each, b"me")];
     let claims = claims.map(|(limit, key)| Claim { limit, key, cost: 1, enforced: true });
-    let store = async {
-        loop {
-            for errand in leases.errands(10) {
-                let Errand::Wish(held) = errand else { panic!("nothing is given back") };
-                let (wishing, _) = held.depart(&leases);
-                let level = State::Level(Level { level: held.shape().scaled(500), at: START });
-                wishing.answered(0, Some(&level), START, leases.clock().boot());
-            }
-            tokio::task::yield_now().await;
-        }
-    };
+    // Nobody answers wishes.
     let draw = tokio::select! {
         draw = shared.draw(None, names.wants(&claims)) => draw,
-        () = store => unreachable!("it has no end"),
-        () = peeks(&shared) => unreachable!("nor has this"),
+        () = peeks(&shared) => unreachable!("it has no end"),
     };
-    let draw = draw.expect("answered");
-    assert!(!draw.granted);
-    let terms = *names.shape(&total).lease().expect("leased");
-    assert_eq!(draw.standings[0].verdict, Verdict::Deny { retry_after: Some(terms.counted()) });
+    assert!(draw.expect("answered").granted);
+}
+
+#[tokio::test]
+async fn who_would_wait_for_a_lease_of_a_store_that_is_down_is_told_so_at_once() {
+    let mut shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
+    shared.leases = Some(Arc::new(Leases::new(shared.clock.clone(), true)));
+    let names = Names::new(b"secret");
+    let (total, each) = (Limit { lease: true, ..bucket(1000) }, Limit { index: 1, ..bucket(10) });
+    let claims = [(&total, &b"all"[..]), (&each, b"me")];
+    let claims = claims.map(|(limit, key)| Claim { limit, key, cost: 1, enforced: true });
+    let draw = tokio::time::timeout(Duration::from_secs(10), shared.draw(None, names.wants(&claims))).await;
+    assert!(matches!(draw, Ok(Err(StoreError::Unavailable(_)))), "{draw:?}");
 }
 
 /// A lane that answers what others look at.
@@ -206,18 +239,23 @@ impl Pipe {
     }
 }
 
+/// A server that takes requests beside others where they hold no places.
+fn pipe() -> Made<Pipe, impl AsyncFn(&Pipe, &Batch) -> Answer + 'static> {
+    Made {
+        overlaps: true,
+        goes_beside: |wants| !wants.iter().any(|wanted| wanted.shape.holds()),
+        // A heartbeat would be a call of its own in the same turn.
+        housekeep_every: Duration::from_secs(3600),
+        ..Made::new(Pipe::default(), Pipe::answer)
+    }
+}
+
 #[tokio::test]
 async fn a_second_call_goes_beside_the_first_where_many_buckets_are_asked_and_no_places_are_held() {
     let places = limit("places", &terms(Kind::InFlight, 1 << 40, Micros::ZERO));
     let units = bucket(1 << 20);
     for (limit, keys, most) in [(&units, 64, 2), (&units, 1, 1), (&places, 64, 1)] {
-        let server = Rc::new(Made {
-            overlaps: true,
-            goes_beside: |wants| !wants.iter().any(|wanted| wanted.shape.holds()),
-            // A heartbeat would be a call of its own in the same turn.
-            housekeep_every: Duration::from_secs(3600),
-            ..Made::new(Pipe::default(), Pipe::answer)
-        });
+        let server = Rc::new(pipe());
         let pipe = &server.kept;
         let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
         let names = Names::new(b"secret");

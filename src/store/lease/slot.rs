@@ -215,4 +215,17 @@ mod tests {
             assert_eq!(slot.left(), 1, "the second one is whole");
         });
     }
+
+    #[test]
+    fn what_is_taken_while_a_lease_comes_is_missing_from_it() {
+        loom::model(|| {
+            let slot = leased(1);
+            let other = Arc::clone(&slot);
+            let thread = spawn(move || other.take_at(1, now));
+            let (_, left) = slot.empty().expect("a lease");
+            slot.fill(8, 1, Timestamp::from_micros(20));
+            let taken = thread.join().expect("no panic");
+            assert_eq!(u64::from(taken.is_some()) + left + slot.left(), 2, "one unit of each lease");
+        });
+    }
 }
