@@ -95,6 +95,34 @@ fn oversized_heads_are_refused() {
 }
 
 #[test]
+fn a_refusal_arrives_whatever_comes_behind_the_head_it_is_of() {
+    let server = start(Settings::default());
+    let mut stream = server.connect();
+    stream.write_all(b"GET / HTTP/1.1\r\nx : y\r\n\r\n").expect("sent");
+    stream.write_all(&vec![b'x'; 8 << 20]).expect("it is listened to for a while");
+    let answer = read_answer(&mut stream, "");
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer:?}");
+}
+
+#[test]
+fn a_caller_that_leaves_while_nobody_reads_or_writes_is_seen_to_leave() {
+    let server = start(Settings::default());
+    let mut stream = server.connect();
+    stream.write_all(b"GET /hangs HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+    read_answer(&mut stream, "3\r\nabc\r\n");
+    drop(stream);
+    wait_until("it has gone", || server.shared.bounds.open() == 0);
+    let mut stream = server.connect();
+    stream.write_all(b"POST /half HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n").expect("sent");
+    for _ in 0..2 {
+        stream.write_all(b"abc").expect("sent");
+        server.await_held(1);
+    }
+    drop(stream);
+    wait_until("it has gone", || server.shared.bounds.open() == 0);
+}
+
+#[test]
 fn a_handlers_empty_answer_is_left_as_it_is() {
     let server = start(Settings::default());
     let answer = server.talk(b"GET /empty HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");

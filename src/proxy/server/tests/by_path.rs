@@ -35,6 +35,25 @@ impl Handler for ByPath {
                 *answer.status_mut() = http::StatusCode::PAYLOAD_TOO_LARGE;
                 answer
             }
+            "/hangs" => Response::new(Chunks { streams: true, hangs: true, ..Chunks::from("abc") }),
+            // Read by somebody else, who stops after two pieces.
+            "/half" => {
+                let (mut body, held) = (request.into_body(), self.held.clone());
+                tokio::task::spawn_local(async move {
+                    for _ in 0..2 {
+                        let _ = body.frame().await;
+                        held.add_permits(1);
+                    }
+                    std::future::pending::<()>().await;
+                    drop(body);
+                });
+                std::future::pending().await
+            }
+            "/aside" => {
+                // Somebody else reads on, as an upstream does that answered early.
+                tokio::task::spawn_local(request.into_body().collect());
+                Response::new("read on".into())
+            }
             "/empty" => {
                 let mut answer = Response::new(Chunks::default());
                 *answer.status_mut() = http::StatusCode::NOT_FOUND;
@@ -42,6 +61,16 @@ impl Handler for ByPath {
             }
             "/large" => Response::new(Chunks { bytes: vec![b'x'; 1 << 16].into(), left: 1 << 10, ..Chunks::default() }),
             "/stream" => Response::new(Chunks { left: 2, streams: true, ..Chunks::from("abc") }),
+            "/hollow" => Response::new(Chunks { left: 2, streams: true, ..Chunks::default() }),
+            "/unchanged" => {
+                let answer = Response::builder().status(304).header("content-length", 5);
+                answer.header("transfer-encoding", "chunked").body(Chunks::default()).expect("an answer")
+            }
+            // Six bytes, whatever is said of them.
+            path if path.starts_with("/says/") => {
+                let answer = Response::builder().header("content-length", &path["/says/".len()..]);
+                answer.body(Chunks { left: 2, streams: true, ..Chunks::from("abc") }).expect("an answer")
+            }
             "/broken" => Response::new(Chunks { streams: true, breaks: true, ..Chunks::from("abc") }),
             "/peer" => Response::new(connection.peer.map_or_else(|| "unix".into(), |peer| peer.to_string().into())),
             "/echo" => {
@@ -61,6 +90,8 @@ pub(super) struct Chunks {
     streams: bool,
     /// The last piece is followed by an error.
     breaks: bool,
+    /// The last piece is followed by nothing.
+    hangs: bool,
 }
 
 impl From<Bytes> for Chunks {
@@ -91,13 +122,14 @@ impl Body for Chunks {
                 self.left = left;
                 Poll::Ready(Some(Ok(Frame::data(self.bytes.clone()))))
             }
+            None if self.hangs => Poll::Pending,
             None if self.breaks => Poll::Ready(Some(Err(std::io::ErrorKind::Other.into()))),
             None => Poll::Ready(None),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.left == 0 && !self.breaks
+        self.left == 0 && !self.breaks && !self.hangs
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -34,6 +34,32 @@ fn a_drain_finishes_what_is_under_way_and_then_ends() {
 }
 
 #[test]
+fn a_drain_leaves_a_moment_to_who_asks_at_that_moment_and_no_longer() {
+    for awake in [Duration::from_secs(60), Duration::from_millis(20)] {
+        let rests = awake < Duration::from_secs(1);
+        let asked = |grace: Duration| {
+            let server = start(Settings { awake, ..Settings::default() });
+            let mut stream = server.connect();
+            stream.write_all(b"GET /a HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+            read_answer(&mut stream, "GET /a");
+            wait_until("it rests", || !rests || server.shared.stats.rested.value() == 1);
+            server.workers.drain(Drain { grace, ..whole(10 * DEADLINE) });
+            wait_until("nobody listens", || TcpStream::connect(server.address).is_err());
+            (server, stream)
+        };
+        let (server, mut stream) = asked(DEADLINE);
+        stream.write_all(b"GET /b HTTP/1.1\r\nhost: a\r\n\r\n").expect("it is still open");
+        let answer = read_to_end(&mut stream);
+        assert!(answer.contains("\r\nconnection: close\r\n") && answer.ends_with("GET /b"), "{answer:?}");
+        server.workers.join();
+        let (server, mut stream) = asked(Duration::from_millis(1));
+        assert_eq!(read_to_end(&mut stream), "");
+        server.workers.join();
+        assert_eq!(server.shared.stats.idle_closed.value(), 0, "a drain is no idleness");
+    }
+}
+
+#[test]
 fn what_came_behind_the_last_answer_of_a_drain_does_not_take_that_back() {
     for round in 0..20 {
         let server = start(Settings::default());

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::time::Duration;
 
-use super::running::{read_answer, read_to_end, start};
+use super::running::{DEADLINE, read_answer, read_to_end, start, wait_until};
 use crate::proxy::server::Settings;
 
 /// Requests of every framing, one behind the other; the last one ends the connection.
@@ -66,6 +66,69 @@ fn a_body_nobody_wants_is_read_over_where_it_is_there_and_ends_its_connection_wh
     let answer = server.talk(format!("{head}{last}").as_bytes());
     assert!(answer.starts_with("HTTP/1.1 413 ") && answer.ends_with("too much"), "{answer}");
     assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+}
+
+#[test]
+fn an_answer_is_as_long_as_it_says_or_the_last_on_its_connection() {
+    let server = start(Settings::default());
+    let ask = |path: &str| {
+        let last = "GET /last HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+        undated(&server.talk(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n{last}").as_bytes()))
+    };
+    let last = "HTTP/1.1 200 OK\r\ncontent-length: 9\r\nconnection: close\r\n\r\nGET /last";
+    assert_eq!(ask("/says/6"), format!("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nabcabc{last}"));
+    assert_eq!(ask("/says/9"), "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabcabc", "it looks truncated");
+    assert_eq!(ask("/says/4"), "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nabca", "the rest would be an answer");
+    // A piece without bytes is no last chunk.
+    assert_eq!(ask("/hollow"), format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{last}"));
+    assert_eq!(ask("/unchanged"), format!("HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n\r\n{last}"));
+}
+
+#[test]
+fn nobody_who_speaks_http_1_0_is_told_to_go_on() {
+    let server = start(Settings::default());
+    let mut stream = server.connect();
+    stream.write_all(b"POST /echo HTTP/1.0\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n").expect("sent");
+    stream.set_read_timeout(Some(Duration::from_millis(200))).expect("set");
+    assert!(stream.read(&mut [0]).is_err(), "nothing is said");
+    stream.set_read_timeout(Some(DEADLINE)).expect("set");
+    stream.write_all(b"two").expect("sent");
+    let answer = read_to_end(&mut stream);
+    assert!(answer.starts_with("HTTP/1.0 200 ") && answer.ends_with("\r\n\r\ntwo"), "{answer}");
+}
+
+#[test]
+fn an_early_answer_to_a_last_request_ends_before_its_body_does() {
+    // Only the body's own deadline would end it otherwise.
+    let server = start(Settings { body_idle: Duration::from_secs(600), ..Settings::default() });
+    let mut stream = server.connect();
+    let head = "POST /aside HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 6\r\n\r\n";
+    stream.write_all(format!("{head}abc").as_bytes()).expect("sent");
+    assert!(read_to_end(&mut stream).ends_with("read on"));
+    stream.write_all(b"def").expect("somebody reads it");
+    wait_until("it has ended", || server.shared.bounds.open() == 0);
+}
+
+#[test]
+fn what_somebody_reads_on_after_an_early_answer_has_time_as_long_as_it_comes() {
+    let server = start(Settings { body_idle: Duration::from_secs(1), ..Settings::default() });
+    let head = "POST /aside HTTP/1.1\r\nhost: a\r\ncontent-length: 30\r\n\r\n";
+    let mut stream = server.connect();
+    stream.write_all(head.as_bytes()).expect("sent");
+    read_answer(&mut stream, "read on");
+    // Longer in all than it may stand still.
+    stream.set_read_timeout(Some(Duration::from_millis(50))).expect("set");
+    for byte in 0..30 {
+        assert!(stream.read(&mut [0]).is_err(), "nothing is said after {byte} bytes");
+        stream.write_all(b"x").expect("it is open");
+    }
+    stream.set_read_timeout(Some(DEADLINE)).expect("set");
+    stream.write_all(b"GET /next HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+    read_answer(&mut stream, "GET /next");
+    // One that stands still is not waited for.
+    stream.write_all(format!("{head}xxx").as_bytes()).expect("sent");
+    read_answer(&mut stream, "read on");
+    assert_eq!(read_to_end(&mut stream), "");
 }
 
 #[test]

@@ -82,6 +82,19 @@ fn a_caller_that_asked_nothing_is_told_nothing_but_goodbye_in_a_drain_and_one_th
 }
 
 #[test]
+fn a_caller_that_asks_nothing_in_time_is_told_nothing_but_goodbye() {
+    let (server, config) = encrypted(Settings { header_read: Duration::from_millis(300), ..Settings::default() });
+    assert_eq!(until_goodbye(&mut connect(&server, &config)), "");
+    assert_eq!(server.shared.stats.slow_heads.value(), 1);
+    // In a drain at once, however long it would have had.
+    let (server, config) = encrypted(Settings { header_read: Duration::from_secs(600), ..Settings::default() });
+    let mut silent = connect(&server, &config);
+    server.workers.drain(whole(10 * DEADLINE));
+    assert_eq!(until_goodbye(&mut silent), "");
+    server.workers.join();
+}
+
+#[test]
 fn an_encrypted_connection_that_rests_ends_with_a_goodbye() {
     let resting = Settings { awake: Duration::from_millis(20), ..Settings::default() };
     let (server, config) = encrypted(Settings { keep_alive: Duration::from_millis(300), ..resting.clone() });

@@ -10,6 +10,23 @@ use super::*;
 use crate::proxy::server::Shared;
 use crate::proxy::server::io::Plain;
 
+fn place() -> Place {
+    Place::take(&Arc::new(Shared::new(crate::proxy::server::Settings::default())), 1).expect("free")
+}
+
+#[tokio::test]
+async fn a_socket_is_no_tunnel_before_the_body_has_been_read() {
+    let (near, mut far) = UnixStream::pair().expect("sockets");
+    let mut core = Core::new(Transport::Plain(Plain::Unix(near)), place(), ReadBuffer::new());
+    let number = core.begin(Length::Exact(3), false, true);
+    assert!(core.upgrade(number).is_none());
+    far.write_all(b"two").await.expect("sent");
+    let frame = std::future::poll_fn(|cx| core.poll_frame(number, cx));
+    assert!(tokio::time::timeout(Duration::from_secs(20), frame).await.expect("in time").is_some());
+    assert!(core.upgrade(number).is_some());
+    assert!(core.upgrade(number.wrapping_sub(1)).is_none(), "nor for another request");
+}
+
 #[tokio::test]
 async fn a_100_continue_that_the_socket_did_not_take_goes_out_before_the_body_is_waited_for() {
     let (near, mut far) = UnixStream::pair().expect("sockets");
@@ -18,8 +35,7 @@ async fn a_100_continue_that_the_socket_did_not_take_goes_out_before_the_body_is
     while let Ok(written) = near.try_write(&[b'x'; 4096]) {
         full += written;
     }
-    let place = Place::take(&Arc::new(Shared::new(crate::proxy::server::Settings::default())), 1).expect("free");
-    let mut core = Core::new(Transport::Plain(Plain::Unix(near)), place, ReadBuffer::new());
+    let mut core = Core::new(Transport::Plain(Plain::Unix(near)), place(), ReadBuffer::new());
     let number = core.begin(Length::Exact(5), true, true);
     let frame = std::future::poll_fn(|cx| core.poll_frame(number, cx));
     let caller = async {
