@@ -307,3 +307,54 @@ fn no_order_of_draws_under_changing_debts_and_waits_grants_more_than_the_largest
         }
     }
 }
+
+/// While smaller numbers go on using it a bucket fills up for the larger ones, too.
+#[test]
+fn a_bucket_in_use_under_smaller_numbers_is_full_again_for_the_larger_in_the_end() {
+    for kind in KINDS {
+        let (large, small) = (made(kind, 40, 40), made(kind, 10, 10));
+        let mut row = Row::new();
+        assert_eq!(row.drain(&large), 40, "{kind:?}");
+        for _ in 0..40 {
+            row.pass(SECOND / 4);
+            row.draw(&small, 1);
+        }
+        row.pass(SECOND * 5 / 2);
+        assert_eq!(row.drain(&large), 40, "{kind:?}");
+    }
+}
+
+/// What time has brought is taken off what is remembered once.
+#[test]
+fn to_look_twice_at_one_moment_is_to_look_once() {
+    for kind in KINDS {
+        let (large, small) = (made(kind, 40, 40), made(kind, 10, 10));
+        let mut row = Row::new();
+        assert!((0..35).all(|_| row.draw(&large, 1)));
+        for step in 0..20 {
+            row.draw(&small, 1);
+            let Some(kept) = &row.kept else { continue };
+            let later = row.now.after(Micros(SECOND * step / 7));
+            let once = kept.under(&small, later);
+            assert_eq!(once.under(&small, later), once, "{kind:?}, step {step}");
+            row.pass(SECOND * 3 / 4);
+        }
+    }
+}
+
+/// A thread may decide by a clock that was read a moment ago.
+#[test]
+fn a_log_that_has_just_become_empty_is_handed_on_with_its_entries() {
+    let log = made(Kind::SlidingLog, 1, 1);
+    let mut row = Row::new();
+    assert!(row.draw(&log, 1));
+    let kept = row.kept.expect("drawn from");
+    let expiry = kept.expiry().expect("of rate");
+    let late = Micros(1_000);
+    let (state, beyond) = kept.handed_on(&log, expiry.after(Micros(999)), late).expect("it may be read late");
+    assert_eq!(beyond, 0);
+    let before = Timestamp::from_micros(expiry.as_micros() - 1);
+    assert!(log.judge(Some(&state), 1, before).is_err(), "what was granted still counts");
+    assert!(log.judge(Some(&state), 1, expiry).is_ok());
+    assert_eq!(kept.handed_on(&log, expiry.after(late), late), None);
+}
