@@ -288,6 +288,24 @@ fn every_key_of_the_vocabulary_is_understood() {
 }
 
 #[test]
+fn what_a_candidate_or_a_tier_does_not_say_is_as_in_the_limit() {
+    let text = "[tiers.pro]\nrated = { rate = \"60/minute\" }\nburst = { burst = 5 }\n\
+                [limits.rated]\nper = \"address\"\nrate = \"10/minute\"\nburst = 77\n\
+                candidate = { rate = \"60/minute\" }\n\
+                [limits.burst]\nper = \"address\"\nrate = \"10/minute\"\nburst = 77\n\
+                candidate = { burst = 5 }\n\
+                [[routes]]\nmatch = \"/**\"\nlimits = [\"rated\", \"burst\"]\nupstream = \"builtin:echo\"\n";
+    let config = config::parse(text, "gateway.toml", &environment, NOW).unwrap_or_else(|error| panic!("{error}"));
+    for (name, numbers) in [("rated", (60, 77)), ("burst", (10, 5))] {
+        let rule = config.policy.rules.iter().find(|rule| &*rule.name == name).expect("defined");
+        let others = rule.candidate.iter().chain(rule.tiers.iter().map(|(_, limit)| limit));
+        let others: Vec<_> =
+            others.filter_map(|limit| limit.algorithm.quota()).map(|quota| (quota.amount, quota.burst)).collect();
+        assert_eq!(others, [numbers; 2], "{name}");
+    }
+}
+
+#[test]
 fn a_caller_list_is_read_again_by_itself() {
     let key = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
     let gateway = "[identities.k]\nkey = \"header:x\"\nwhen_missing = \"refuse\"\nwhen_unknown = \"refuse\"\ncallers = \"callers.toml\"\n\

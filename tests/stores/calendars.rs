@@ -22,11 +22,12 @@ fn daily(days: u64) -> Arc<Limit> {
     limit("daily", 0, &Terms { align: Align::Calendar(Arc::new(calendar)), debt: 10 * days, ..plain })
 }
 
-fn days_ahead(days: u64) -> Clock {
-    Clock::manual(Clock::system().now().after(Micros(days * DAY)))
+fn days_ahead(days: i64) -> Clock {
+    let now = Clock::system().now().as_micros();
+    Clock::manual(Timestamp::from_micros(now.saturating_add_signed(days * DAY as i64)))
 }
 
-/// `away` is a store of a gateway whose clock is days ahead, `right` one whose clock is right.
+/// `away` is a store of a gateway whose clock is days ahead or behind, `right` one whose clock is right.
 async fn share_the_server_s_day(away: RemoteStore, right: RemoteStore) {
     let daily = daily(20);
     let claim = |cost| [Claim { limit: &daily, key: b"k", cost, enforced: true }];
@@ -35,6 +36,8 @@ async fn share_the_server_s_day(away: RemoteStore, right: RemoteStore) {
             assert!(store.draw(&claim(1)).await.unwrap().granted, "turn {turn}");
         }
     }
+    let far_from_midnight = Clock::system().now().as_micros() % DAY >= DAY / 24;
+    assert!(!right.draw(&claim(205)).await.unwrap().granted || !far_from_midnight, "a day was refilled");
     // Four are left, and two hundred may be owed: what twenty days bring.
     assert!(away.draw(&claim(204)).await.unwrap().granted);
     for store in [&right, &away] {
@@ -60,7 +63,7 @@ async fn a_gateway_whose_clock_is_days_away_shares_the_windows_of_redis() {
     }
     let server = Redis::start();
     let url = server.url();
-    for days in [2, 50] {
+    for days in [2, 50, -2, -50] {
         server.ask("FLUSHALL");
         let away = redis_faults::connect_with(&url, |options| {
             (options.clock, options.local_refusals) = (days_ahead(days), false);
@@ -77,7 +80,7 @@ async fn a_gateway_whose_clock_is_days_away_shares_the_windows_of_postgres() {
     }
     let server = Postgres::start_with(&["fsync=off"]);
     let url = server.url();
-    for days in [2, 50] {
+    for days in [2, 50, -2, -50] {
         let away = postgres_faults::connect_with(&url, |options| {
             (options.clock, options.local_refusals) = (days_ahead(days), false);
         });

@@ -83,6 +83,8 @@ fn the_first_day_long_quota_that_a_reload_brings_is_audited_too() {
     strict.change(&forgetful, "refuse", "1000/day");
     let said = strict.process.wait_for("audit = \"refuse\"");
     assert!(said.contains("configuration in force stays") && said.contains("append-only"), "{said}");
+    let (refused, minded) = (said.find("weight=Refusal"), said.rfind("weight=Warning"));
+    assert!(refused.is_some() && minded > refused, "told again as the limits in force mind it: {said}");
     // What the operator mends is seen by the next reload, without a new connection.
     assert!(forgetful.ask("CONFIG SET appendonly yes").contains("OK"));
     strict.change(&forgetful, "refuse", "1001/day");

@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tollgate::clock::Clock;
@@ -312,6 +313,21 @@ async fn a_cluster_whose_slots_move_keeps_answering_and_keeps_count() {
             eventually("grant", PATIENCE, async || both(key).await.is_ok_and(|granted| granted)).await;
         }
     }
+    assert!(nodes.iter().all(|node| node.ask("DBSIZE").trim() != ":0"), "each holds its part");
+    // Many at once: what is sent together lies on one server.
+    let crowd: Vec<[u8; 4]> = (1000..1064_u32).map(u32::to_le_bytes).collect();
+    let mut asked: Vec<_> = crowd.iter().map(|key| Box::pin(both(key))).collect();
+    std::future::poll_fn(|context| {
+        asked.retain_mut(|one| match one.as_mut().poll(context) {
+            Poll::Ready(granted) => {
+                assert!(granted.expect("answered"));
+                false
+            }
+            Poll::Pending => true,
+        });
+        if asked.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
     let id = nodes[1].ask("CLUSTER MYID").lines().nth(1).unwrap().trim().to_owned();
     let moved = AtomicU64::new(0);
     cli(&[
