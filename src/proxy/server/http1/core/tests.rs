@@ -9,6 +9,7 @@ use tokio::net::UnixStream;
 use super::*;
 use crate::proxy::server::Shared;
 use crate::proxy::server::io::Plain;
+use crate::proxy::server::upgrade::Caller;
 
 fn place() -> Place {
     Place::take(&Arc::new(Shared::new(crate::proxy::server::Settings::default())), 1).expect("free")
@@ -25,6 +26,25 @@ async fn a_socket_is_no_tunnel_before_the_body_has_been_read() {
     assert!(tokio::time::timeout(Duration::from_secs(20), frame).await.expect("in time").is_some());
     assert!(core.upgrade(number).is_some());
     assert!(core.upgrade(number.wrapping_sub(1)).is_none(), "nor for another request");
+}
+
+#[tokio::test]
+async fn what_was_read_behind_a_request_is_the_first_of_its_tunnel() {
+    let (near, mut far) = UnixStream::pair().expect("sockets");
+    let mut core = Core::new(Transport::Plain(Plain::Unix(near)), place(), ReadBuffer::new());
+    far.write_all(b"ahead").await.expect("sent");
+    let filled = tokio::time::timeout(Duration::from_secs(20), std::future::poll_fn(|cx| core.poll_fill(cx, 0))).await;
+    assert_eq!(filled.expect("in time").expect("read"), 5);
+    let number = core.begin(Length::None, false, true);
+    let upgraded = core.upgrade(number).expect("nothing is in its way");
+    core.hand_over();
+    far.write_all(b" and behind").await.expect("sent");
+    far.shutdown().await.expect("ended");
+    let mut tunnel = Caller::Http1(upgraded.await.expect("handed over"));
+    let mut said = String::new();
+    let read = tokio::time::timeout(Duration::from_secs(20), tunnel.read_to_string(&mut said)).await;
+    read.expect("in time").expect("read");
+    assert_eq!(said, "ahead and behind");
 }
 
 #[tokio::test]
