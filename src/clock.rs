@@ -83,16 +83,8 @@ impl Clock {
     }
 }
 
-/// Seconds since 1970, for the Date of an answer, which knows nothing finer: read from the tick's clock where there is one,
-/// which costs a fraction of a look at the real one.
+/// Seconds since 1970, for the Date of an answer, which knows nothing finer.
+#[expect(clippy::disallowed_methods, reason = "the one place that reads time")]
 pub fn unix_seconds() -> u64 {
-    #[cfg(target_os = "linux")]
-    {
-        rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse).tv_sec.unsigned_abs()
-    }
-    #[cfg(not(target_os = "linux"))]
-    #[expect(clippy::disallowed_methods, reason = "the one place that reads time")]
-    {
-        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-    }
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
