@@ -2,8 +2,9 @@
 //!
 //! `cargo run --release -p tollgate-bench-stores [redis|postgres|over-grant]` starts its own servers and prints tables
 //! (`redis 1`: with one task only; `redis 64 Tollgate`: one way only, by its name; `postgres SERIALIZABLE,Tollgate per_user`:
-//! some ways, on one workload; `postgres SERIALIZABLE,Tollgate "" 700`: on a disk whose flush takes 700 us longer). `count WAY DECISIONS [URL]` makes so many decisions one after the other and prints bytes and
-//! calls: run it under callgrind or strace at two numbers, whose difference no noise touches.
+//! some ways, on one workload; `postgres SERIALIZABLE,Tollgate "" 700`: with flushes that take 700 us longer). `count WAY
+//! DECISIONS [URL]` makes so many decisions one after the other and prints bytes and calls: run it under callgrind or strace
+//! at two numbers, whose difference no noise touches.
 
 #[path = "../../../tests/stores/servers.rs"]
 #[allow(dead_code, reason = "shared with the tests of faults")]
@@ -11,6 +12,7 @@ mod servers;
 
 mod bench;
 mod redis_ways;
+mod slow_disk;
 mod sql_ways;
 
 fn main() {
@@ -41,7 +43,10 @@ fn main() {
         }
     }
     if all || wanted == "postgres" {
-        let [ways, workload, flush] = [2, 3, 4].map(|place| std::env::args().nth(place).unwrap_or_default());
-        sql_ways::compare(&ways, &workload, flush.parse().unwrap_or(0));
+        let [ways, workload, slower] = [2, 3, 4].map(|place| std::env::args().nth(place).unwrap_or_default());
+        if !slower.is_empty() {
+            slow_disk::slower_by(slower.parse().expect("a whole number of microseconds"));
+        }
+        sql_ways::compare(&ways, &workload);
     }
 }

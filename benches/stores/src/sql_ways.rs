@@ -75,17 +75,14 @@ struct Figures {
 }
 
 /// Decisions a second, calls a decision, errors. `only`: the names of the ways to run, or parts of them, with commas;
-/// `workload`: the one to run. `flush`: microseconds that the server waits before each flush of its log, as on a disk that
-/// needs so much longer; a way that waits for the disk with its row locked depends on them.
-pub fn compare(only: &str, workload: &str, flush: u32) {
+/// `workload`: the one to run. What a flush takes is told: a way that waits for the disk with its row locked depends on it.
+pub fn compare(only: &str, workload: &str) {
     if !Postgres::available() {
         return;
     }
-    let flushed = format!("commit_delay={flush}");
-    let server = Postgres::start_with(&["max_connections=200", &flushed, "commit_siblings=0"]);
+    let server = Postgres::start_with(&["max_connections=200"]);
     println!("\n## PostgreSQL, {TASKS} tasks, fsync on, defaults; everything allowed; middle of {ROUNDS} rounds\n");
-    let disk = flush_takes().as_micros();
-    println!("To flush 8 KiB takes this disk {disk} us; the server waits {flush} us more.\n");
+    println!("To flush 8 KiB takes {} us.\n", flush_takes().as_micros());
     println!(
         "| workload | way | decisions/s | x | calls/req | 40001 errors | given up |\n|---|---|---|---|---|---|---|"
     );
