@@ -4,7 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// It says what a test waits for within this.
+const WITHIN: Duration = Duration::from_secs(30);
 
 /// Killed when it is dropped.
 pub struct Outspoken {
@@ -30,9 +33,9 @@ impl Outspoken {
 
     /// What it says from here on, to the first line with these words.
     pub fn wait_for(&self, words: &str) -> String {
-        let mut all = String::new();
+        let (mut all, end) = (String::new(), Instant::now() + WITHIN);
         while !all.contains(words) {
-            match self.said.recv_timeout(Duration::from_secs(30)) {
+            match self.said.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(line) => all += &format!("{line}\n"),
                 Err(error) => panic!("no {words:?} ({error}): {all}"),
             }
@@ -42,9 +45,9 @@ impl Outspoken {
 
     /// What it has said, if it ends by itself with an error; `None`: it serves.
     pub fn refusal(mut self) -> Option<String> {
-        let mut all = String::new();
+        let (mut all, end) = (String::new(), Instant::now() + WITHIN);
         loop {
-            match self.said.recv_timeout(Duration::from_secs(30)) {
+            match self.said.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(line) if line.contains("listening") => return None,
                 Ok(line) => all += &format!("{line}\n"),
                 Err(RecvTimeoutError::Timeout) => panic!("it neither ends nor serves: {all}"),

@@ -1,6 +1,7 @@
 //! The calls under way, one step at a time.
 
 use std::task::Poll;
+use std::time::Duration;
 
 use super::super::gather::Gathering;
 use super::super::turns::Turns;
@@ -79,7 +80,8 @@ async fn a_call_has_one_beside_it_at_most_and_none_where_it_grants_places() {
             ask(&shared, &units, 32)
         };
         let mut gathering = Gathering::default();
-        let (gone_on, _third) = tokio::join!(turns.go_on(&mut gathering), more);
+        let both = async { tokio::join!(turns.go_on(&mut gathering), more) };
+        let (gone_on, _third) = tokio::time::timeout(Duration::from_secs(20), both).await.expect("both go on");
         assert!(gone_on.is_ok());
         assert_eq!(link.kept.most.get(), calls, "{}", first.name);
         // While another call is under way those of the one that landed need not wait for it.
