@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use super::*;
-use crate::limit::{Algorithm, Align, Change, Draw, Kind, Micros, Mode, OnFailover, Role, Standing, Terms, WhenDown};
+use crate::limit::{Change, Draw, Kind, Micros, Mode, Role, Standing, Terms, WhenDown, fixtures};
 use crate::store::StoreError;
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
@@ -39,32 +39,9 @@ impl Store for Script {
 }
 
 fn limit(index: usize, name: &str, kind: Kind, amount: u64) -> Limit {
-    let terms = Terms {
-        kind,
-        amount,
-        period: Micros::from_secs(60),
-        burst: (kind != Kind::InFlight).then_some(amount),
-        align: Align::FirstHit,
-        debt: 0,
-        max_wait: Micros::ZERO,
-        warm_up: Micros::ZERO,
-        shared: false,
-    };
-    Limit {
-        name: name.into(),
-        index,
-        tier: None,
-        role: Role::Live,
-        algorithm: Algorithm::new(&terms).expect("representable"),
-        mode: Mode::Enforce,
-        enforce_for: 10_000,
-        placement: Placement::Local,
-        when_down: WhenDown::LocalShare,
-        on_failover: OnFailover::Keep,
-        lease: false,
-        memory: 1 << 20,
-        refundable: false,
-    }
+    let burst = (kind != Kind::InFlight).then_some(amount);
+    let terms = Terms { burst, ..fixtures::terms(kind, amount, Micros::from_secs(60)) };
+    Limit { index, ..fixtures::limit(name, &terms) }
 }
 
 fn shared(index: usize, name: &str, when_down: WhenDown) -> Limit {

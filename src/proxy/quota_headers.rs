@@ -4,9 +4,14 @@
 //! draft-ietf-httpapi-ratelimit-headers-11 (`RateLimit`, `RateLimit-Policy`), the names of its open pull request, its
 //! versions 07 and 06, and the `X-RateLimit-*` fields that clients have parsed since before the draft.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+mod described;
+mod out;
 
-use crate::limit::{Algorithm, Limit, Micros, Standing, Timestamp};
+use http::{HeaderMap, HeaderName};
+
+use self::described::Described;
+use self::out::{Field, Out, Way};
+use crate::limit::{Limit, Micros, Standing, Timestamp};
 use crate::policy::{Dialect, Reset, Responses};
 
 /// How one limit of a request stands. Only live, enforced limits are told to callers.
@@ -28,21 +33,6 @@ pub struct QuotaFields {
     dialects: Vec<Dialect>,
     reset: Reset,
     limits: Vec<Described>,
-}
-
-/// What of a limit is constant.
-#[derive(Debug)]
-struct Described {
-    /// `"name"`, a structured-field string.
-    name: Box<[u8]>,
-    /// `"name";q=100;w=60`
-    policy: Box<[u8]>,
-    /// `100;w=60`
-    legacy_policy: Box<[u8]>,
-    /// Units of the quota.
-    quota: u64,
-    /// Whether it is a number at once, without a window.
-    concurrent: bool,
 }
 
 impl QuotaFields {
@@ -226,113 +216,10 @@ impl Told<'_> {
     }
 }
 
-impl Described {
-    fn new(limit: &Limit) -> Self {
-        let (quota, window, concurrent) = match limit.algorithm.quota() {
-            Some(quota) => {
-                let most = most_at_once(&limit.algorithm, quota.burst, quota.amount);
-                // The window in which the rate yields the quota: ceil(most x period / amount).
-                let micros = (u128::from(most) * u128::from(quota.period.0)).div_ceil(u128::from(quota.amount.max(1)));
-                (most, u64::try_from(micros.div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1), false)
-            }
-            None => (limit.algorithm.greatest_cost(), 0, true),
-        };
-        let name: Box<[u8]> = quoted(&limit.name).into();
-        let mut policy = name.to_vec();
-        policy.extend_from_slice(b";q=");
-        number(&mut policy, quota);
-        let mut legacy_policy = Vec::new();
-        number(&mut legacy_policy, quota);
-        if concurrent {
-            policy.extend_from_slice(b";qu=\"concurrent-requests\"");
-        } else {
-            for value in [&mut policy, &mut legacy_policy] {
-                value.extend_from_slice(b";w=");
-                number(value, window);
-            }
-        }
-        let (policy, legacy_policy) = (policy.into(), legacy_policy.into());
-        Self { name, policy, legacy_policy, quota, concurrent }
-    }
-}
-
-/// The most a caller can have at once: the burst of what has one, the amount of windows and logs.
-const fn most_at_once(algorithm: &Algorithm, burst: u64, amount: u64) -> u64 {
-    match algorithm {
-        Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => amount,
-        _ => burst,
-    }
-}
-
-/// A structured-field string (RFC 9651 3.3.3): printable ASCII, quote and backslash escaped. What else a name may hold
-/// is left out.
-fn quoted(name: &str) -> Vec<u8> {
-    let mut out = Vec::with_capacity(name.len() + 2);
-    out.push(b'"');
-    for byte in name.bytes() {
-        match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-            b' '..=b'~' => out.push(byte),
-            _ => {}
-        }
-    }
-    out.push(b'"');
-    out
-}
-
 /// Values for a table are written here, each copied off when it is whole: a worker's requests share one.
 #[derive(Debug, Default)]
 pub struct Writer {
     buffer: Vec<u8>,
-}
-
-/// Where fields go, each once: what an earlier dialect has said stays.
-struct Out<'o> {
-    way: Way<'o>,
-    /// A bit for each [`Field`] that was written.
-    written: u8,
-}
-
-enum Way<'o> {
-    /// Into a table, by way of a buffer.
-    Table(&'o mut HeaderMap, &'o mut Vec<u8>),
-    /// To the end of a head.
-    Lines(&'o mut Vec<u8>),
-}
-
-impl Out<'_> {
-    /// Adds a field whose value `write` appends; none if that is nothing.
-    #[inline]
-    fn field(&mut self, field: Field, write: impl FnOnce(&mut Vec<u8>)) {
-        let bit = 1 << field as u8;
-        if self.written & bit != 0 {
-            return;
-        }
-        match &mut self.way {
-            Way::Table(headers, buffer) => {
-                buffer.clear();
-                write(buffer);
-                if buffer.is_empty() {
-                    return;
-                }
-                if let Ok(value) = HeaderValue::from_bytes(buffer) {
-                    headers.insert(OURS[field as usize].clone(), value);
-                }
-            }
-            Way::Lines(out) => {
-                let before = out.len();
-                out.extend_from_slice(field.opening());
-                let begun = out.len();
-                write(out);
-                if out.len() == begun {
-                    out.truncate(before);
-                    return;
-                }
-                out.extend_from_slice(b"\r\n");
-            }
-        }
-        self.written |= bit;
-    }
 }
 
 /// Begins the element number `place` of a list.
@@ -363,36 +250,6 @@ fn is_ours(name: &HeaderName) -> bool {
 }
 
 const INTEGER_MAX: u64 = 999_999_999_999_999;
-
-/// The fields that are ours to write, as they stand in [`OURS`].
-#[derive(Clone, Copy)]
-enum Field {
-    RateLimit,
-    RateLimitPolicy,
-    RateLimitLimit,
-    RateLimitRemaining,
-    RateLimitReset,
-    XRateLimitLimit,
-    XRateLimitRemaining,
-    XRateLimitReset,
-}
-
-impl Field {
-    /// What its line begins with.
-    #[inline]
-    const fn opening(self) -> &'static [u8] {
-        match self {
-            Self::RateLimit => b"ratelimit: ",
-            Self::RateLimitPolicy => b"ratelimit-policy: ",
-            Self::RateLimitLimit => b"ratelimit-limit: ",
-            Self::RateLimitRemaining => b"ratelimit-remaining: ",
-            Self::RateLimitReset => b"ratelimit-reset: ",
-            Self::XRateLimitLimit => b"x-ratelimit-limit: ",
-            Self::XRateLimitRemaining => b"x-ratelimit-remaining: ",
-            Self::XRateLimitReset => b"x-ratelimit-reset: ",
-        }
-    }
-}
 
 /// An upstream's are replaced.
 const OURS: [HeaderName; 8] = [

@@ -1,8 +1,9 @@
-//! Why the gateway answers a request itself, and with what: the only file that chooses a status code.
+//! Why the gateway answers a request itself, and with what: the only place that chooses a status code (`class` has them all).
 //!
 //! A [`Rejection`] becomes a problem document (RFC 9457) or, for a gRPC call, a trailers-only answer that a gRPC
 //! client understands. Every answer can be read by a browser's script and by no cache.
 
+mod class;
 mod render;
 
 use std::sync::Arc;
@@ -11,13 +12,14 @@ use http::header::{CONTENT_TYPE, ORIGIN};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use smallvec::SmallVec;
 
-use super::body::{BodyError, ResponseBody};
+use self::class::Class;
+use super::body::ResponseBody;
 use super::forward::ForwardError;
 use super::framing::Malformed;
 use super::headers::Present;
 use crate::limit::Micros;
 use crate::policy::RefusalBody;
-use crate::policy::identity::{IdentityReason, IdentityRefusal, Source};
+use crate::policy::identity::{IdentityRefusal, Source};
 
 pub use render::{ALLOWED, Denial, REFUSAL_PLACEHOLDERS, escape_json_char, write_fields};
 
@@ -121,17 +123,6 @@ pub fn challenge(sources: &[Source]) -> Option<HeaderValue> {
     })
 }
 
-/// A rejection's fixed part.
-struct Class {
-    status: StatusCode,
-    /// The problem type.
-    kind: &'static str,
-    title: &'static str,
-    detail: &'static str,
-    /// The gRPC status (google.rpc.Code).
-    grpc: u8,
-}
-
 impl Rejection {
     /// The answer. `id` is the decision's, which the log carries too; `own` the refusal body of the route or the file,
     /// used where a limit or its store refuses. Quota fields are added by the caller.
@@ -205,24 +196,24 @@ impl Rejection {
 
     fn class(&self) -> Class {
         match self {
-            Self::Malformed(why) => malformed(*why),
-            Self::BadPath => BAD_PATH,
-            Self::NoRoute => NO_ROUTE,
-            Self::Unlisted => UNLISTED,
-            Self::Trace => TRACE,
-            Self::Loop => LOOP,
-            Self::Unidentified { refusal, .. } => unidentified(refusal.reason),
-            Self::Denied(refused) if refused.never_fits => NEVER_FITS,
-            Self::Denied(refused) if refused.retry_after.is_none() => CONCURRENT,
-            Self::Denied(_) => DENIED,
-            Self::CallerGone => CALLER_GONE,
-            Self::TooBig => TOO_BIG,
-            Self::HeadersTooLarge => HEADERS_TOO_LARGE,
-            Self::StoreDown { .. } => STORE_DOWN,
-            Self::Overloaded => OVERLOADED,
-            Self::Draining => DRAINING,
-            Self::Upstream(error) => upstream(error),
-            Self::Internal => INTERNAL,
+            Self::Malformed(why) => class::malformed(*why),
+            Self::BadPath => class::BAD_PATH,
+            Self::NoRoute => class::NO_ROUTE,
+            Self::Unlisted => class::UNLISTED,
+            Self::Trace => class::TRACE,
+            Self::Loop => class::LOOP,
+            Self::Unidentified { refusal, .. } => class::unidentified(refusal.reason),
+            Self::Denied(refused) if refused.never_fits => class::NEVER_FITS,
+            Self::Denied(refused) if refused.retry_after.is_none() => class::CONCURRENT,
+            Self::Denied(_) => class::DENIED,
+            Self::CallerGone => class::CALLER_GONE,
+            Self::TooBig => class::TOO_BIG,
+            Self::HeadersTooLarge => class::HEADERS_TOO_LARGE,
+            Self::StoreDown { .. } => class::STORE_DOWN,
+            Self::Overloaded => class::OVERLOADED,
+            Self::Draining => class::DRAINING,
+            Self::Upstream(error) => class::upstream(error),
+            Self::Internal => class::INTERNAL,
         }
     }
 }
@@ -238,220 +229,6 @@ impl From<ForwardError> for Rejection {
         Self::Upstream(error)
     }
 }
-
-fn malformed(why: Malformed) -> Class {
-    match why {
-        Malformed::TransferEncoding => {
-            Class { detail: "Transfer-Encoding must be one single `chunked`.", ..BAD_REQUEST }
-        }
-        Malformed::TransferCoding => {
-            Class { detail: "The only transfer coding understood is `chunked`.", ..NOT_IMPLEMENTED }
-        }
-        Malformed::Host => {
-            Class { detail: "There must be exactly one Host, and it must agree with the target.", ..BAD_REQUEST }
-        }
-        Malformed::HostSyntax => {
-            Class { detail: "Host must be a host name or address, with a port or without.", ..BAD_REQUEST }
-        }
-        Malformed::Target => Class { detail: "The request target must be a path or an http URL.", ..BAD_REQUEST },
-        Malformed::Connect => Class {
-            detail: "CONNECT is not served here: a tunnel would pass every limit by. Ask for http:// instead of https://; the gateway speaks TLS to the upstream.",
-            ..NOT_IMPLEMENTED
-        },
-        Malformed::Method => Class { detail: "The method is not understood.", ..NOT_IMPLEMENTED },
-        Malformed::Expectation => EXPECTATION,
-        Malformed::FieldValue => Class { detail: "A field's value must not begin or end with a blank.", ..BAD_REQUEST },
-    }
-}
-
-fn unidentified(reason: IdentityReason) -> Class {
-    match reason {
-        IdentityReason::Ambiguous => {
-            Class { detail: "The key that says who asks is given twice, or cannot be decoded.", ..BAD_REQUEST }
-        }
-        IdentityReason::Missing => {
-            Class { detail: "The request does not say who asks: its key is missing.", ..UNAUTHENTICATED }
-        }
-        IdentityReason::Unknown => Class { detail: "The key that says who asks is not known.", ..UNAUTHENTICATED },
-        IdentityReason::Token(_) => Class { detail: "The token that says who asks is not valid.", ..UNAUTHENTICATED },
-    }
-}
-
-fn upstream(error: &ForwardError) -> Class {
-    match error {
-        ForwardError::Connect(_) | ForwardError::ConnectTimeout | ForwardError::Tls(_) | ForwardError::NoServer => {
-            UNREACHABLE
-        }
-        ForwardError::Overloaded => OVERLOADED,
-        ForwardError::ResponseTimeout | ForwardError::CallerDeadline => TIMEOUT,
-        ForwardError::Closed
-        | ForwardError::Answer(_)
-        | ForwardError::Broken(_)
-        | ForwardError::Malformed(_)
-        | ForwardError::AnswerCoding
-        | ForwardError::RefusedStream
-        | ForwardError::GoingAway
-        | ForwardError::Upgrade => BAD_ANSWER,
-        ForwardError::Rewrite => BAD_PATH,
-        ForwardError::Bridge => Class { detail: "This upgrade is not passed on to this upstream.", ..NOT_IMPLEMENTED },
-        ForwardError::Body(BodyError::TooBig) => TOO_BIG,
-        ForwardError::Body(BodyError::ClientIdle) => STALLED,
-        ForwardError::Body(BodyError::ClientSlow) => {
-            Class { detail: "The body of the request came more slowly than this gateway waits for.", ..STALLED }
-        }
-        ForwardError::Body(BodyError::ClientTrailers) => {
-            Class { detail: "The request's trailers hold a pseudo-field.", ..BAD_REQUEST }
-        }
-        ForwardError::Body(_) => CALLER_GONE,
-    }
-}
-
-const BAD_REQUEST: Class = Class {
-    status: StatusCode::BAD_REQUEST,
-    kind: "urn:problem-type:tollgate:malformed-request",
-    title: "The request is malformed",
-    detail: "The request is malformed.",
-    grpc: INTERNAL_ERROR,
-};
-const BAD_PATH: Class = Class { detail: "The path of the request cannot be read safely.", ..BAD_REQUEST };
-const NOT_IMPLEMENTED: Class = Class {
-    status: StatusCode::NOT_IMPLEMENTED,
-    kind: "urn:problem-type:tollgate:not-implemented",
-    title: "This is not served here",
-    detail: "This is not served here.",
-    grpc: UNIMPLEMENTED,
-};
-const EXPECTATION: Class = Class {
-    status: StatusCode::EXPECTATION_FAILED,
-    kind: "urn:problem-type:tollgate:expectation-failed",
-    title: "The expectation is not understood",
-    detail: "The only expectation understood is `100-continue`.",
-    grpc: INTERNAL_ERROR,
-};
-const NO_ROUTE: Class = Class {
-    status: StatusCode::NOT_FOUND,
-    kind: "urn:problem-type:tollgate:no-route",
-    title: "No route matches",
-    detail: "No route of this gateway matches the request.",
-    grpc: UNIMPLEMENTED,
-};
-const UNLISTED: Class = Class {
-    status: StatusCode::MISDIRECTED_REQUEST,
-    kind: "urn:problem-type:tollgate:host-not-listed",
-    title: "This host is not forwarded to",
-    detail: "This gateway forwards only to the hosts that its routes name, by the scheme and port of their upstreams.",
-    grpc: UNIMPLEMENTED,
-};
-const TRACE: Class = Class {
-    status: StatusCode::METHOD_NOT_ALLOWED,
-    kind: "urn:problem-type:tollgate:method-not-allowed",
-    title: "The method is not allowed",
-    detail: "TRACE sends back what browsers keep from scripts: it is forwarded only where a route names it.",
-    grpc: UNIMPLEMENTED,
-};
-const LOOP: Class = Class {
-    status: StatusCode::LOOP_DETECTED,
-    kind: "urn:problem-type:tollgate:loop",
-    title: "The request goes round in a circle",
-    detail: "The request has been forwarded by this gateway before, as its Via field says.",
-    grpc: INTERNAL_ERROR,
-};
-const UNAUTHENTICATED: Class = Class {
-    status: StatusCode::UNAUTHORIZED,
-    kind: "urn:problem-type:tollgate:unidentified",
-    title: "Who asks is not known",
-    detail: "Who asks is not known.",
-    grpc: 16,
-};
-const DENIED: Class = Class {
-    status: StatusCode::TOO_MANY_REQUESTS,
-    kind: "https://iana.org/assignments/http-problem-types#quota-exceeded",
-    title: "Request cannot be satisfied as assigned quota has been exceeded",
-    detail: "The quota is used up for now. A retry after the time given is admitted.",
-    grpc: RESOURCE_EXHAUSTED,
-};
-const CONCURRENT: Class =
-    Class { detail: "As many requests as may be under way at once are under way. Retry when one has ended.", ..DENIED };
-const NEVER_FITS: Class =
-    Class { detail: "This request costs more than the quota can ever grant. A retry will not help.", ..DENIED };
-const TOO_BIG: Class = Class {
-    status: StatusCode::PAYLOAD_TOO_LARGE,
-    kind: "urn:problem-type:tollgate:body-too-large",
-    title: "The body is too large",
-    detail: "The body of the request is larger than this route admits.",
-    grpc: RESOURCE_EXHAUSTED,
-};
-const HEADERS_TOO_LARGE: Class = Class {
-    status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-    kind: "urn:problem-type:tollgate:headers-too-large",
-    title: "The header fields are too large",
-    detail: "The header fields of the request are larger than this gateway admits.",
-    grpc: RESOURCE_EXHAUSTED,
-};
-const STALLED: Class = Class {
-    status: StatusCode::REQUEST_TIMEOUT,
-    kind: "urn:problem-type:tollgate:request-timeout",
-    title: "The request took too long",
-    detail: "The body of the request stalled.",
-    grpc: DEADLINE_EXCEEDED,
-};
-/// Nobody reads it: the access log tells it as 499.
-const CALLER_GONE: Class = Class {
-    status: StatusCode::BAD_REQUEST,
-    kind: "urn:problem-type:tollgate:caller-gone",
-    title: "The caller has gone",
-    detail: "The request broke off.",
-    grpc: 1,
-};
-const STORE_DOWN: Class = Class {
-    status: StatusCode::SERVICE_UNAVAILABLE,
-    kind: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
-    title: "The quota cannot be looked up",
-    detail: "The store of a limit does not answer, and the limit says that this is a refusal.",
-    grpc: UNAVAILABLE,
-};
-const OVERLOADED: Class = Class {
-    status: StatusCode::SERVICE_UNAVAILABLE,
-    kind: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
-    title: "There is too much to do",
-    detail: "As many requests as can be taken are under way.",
-    grpc: UNAVAILABLE,
-};
-const DRAINING: Class = Class { detail: "This gateway is going away.", ..OVERLOADED };
-const UNREACHABLE: Class = Class {
-    status: StatusCode::BAD_GATEWAY,
-    kind: "urn:problem-type:tollgate:upstream-unreachable",
-    title: "The upstream cannot be reached",
-    detail: "No connection to the upstream could be made.",
-    grpc: UNAVAILABLE,
-};
-const BAD_ANSWER: Class = Class {
-    status: StatusCode::BAD_GATEWAY,
-    kind: "urn:problem-type:tollgate:upstream-answer",
-    title: "The upstream gave no usable answer",
-    detail: "The upstream closed the connection, or its answer cannot be passed on.",
-    grpc: UNAVAILABLE,
-};
-const TIMEOUT: Class = Class {
-    status: StatusCode::GATEWAY_TIMEOUT,
-    kind: "urn:problem-type:tollgate:upstream-timeout",
-    title: "The upstream is too slow",
-    detail: "The upstream did not answer in time.",
-    grpc: DEADLINE_EXCEEDED,
-};
-const INTERNAL: Class = Class {
-    status: StatusCode::INTERNAL_SERVER_ERROR,
-    kind: "urn:problem-type:tollgate:internal",
-    title: "The gateway failed",
-    detail: "The gateway failed on this request.",
-    grpc: INTERNAL_ERROR,
-};
-
-const DEADLINE_EXCEEDED: u8 = 4;
-const RESOURCE_EXHAUSTED: u8 = 8;
-const UNIMPLEMENTED: u8 = 12;
-const INTERNAL_ERROR: u8 = 13;
-const UNAVAILABLE: u8 = 14;
 
 #[cfg(test)]
 mod tests;

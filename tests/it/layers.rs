@@ -75,9 +75,11 @@ fn time_and_the_environment_enter_through_one_door() {
 fn nothing_is_unsafe_and_nothing_is_left_undone() {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("the manifest");
     assert!(manifest.contains("unsafe_code = \"deny\""), "unsafe code is denied crate-wide");
-    assert_none(sources("src"), &["unsafe ", "unsafe{", "(unsafe_code)", "todo!(", "unimplemented!(", "FIXME"]);
+    // Put together here, so that a search for what is left undone finds nothing but that.
+    let (todo, undone, mark) = (concat!("todo", "!("), concat!("unimplemented", "!("), concat!("FIX", "ME"));
+    assert_none(sources("src"), &["unsafe ", "unsafe{", "(unsafe_code)", todo, undone, mark]);
     let tests = sources("tests").into_iter().filter(|file| !file.path.ends_with("layers.rs"));
-    assert_none(tests, &["#[ignore", "todo!(", "FIXME"]);
+    assert_none(tests, &["#[ignore", todo, mark]);
 }
 
 /// A source file without its comments.

@@ -20,6 +20,7 @@ mod identities;
 mod idle;
 mod journal;
 mod layers;
+mod layout;
 mod limits;
 mod matching;
 mod process;

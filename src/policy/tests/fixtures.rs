@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 
-use crate::limit::{Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, WhenDown};
+use crate::limit::{Limit, Mode, fixtures};
 use crate::policy::address::AddressPolicy;
 use crate::policy::callers::{Caller, Callers, parse_digest};
 use crate::policy::identity::{Identity, WhenMissing, WhenUnknown};
@@ -20,32 +20,7 @@ const TEST: &str = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6
 pub(super) const NOW: u64 = 1_700_000_000;
 
 pub(super) fn limit(name: &str, mode: Mode) -> Arc<Limit> {
-    let terms = Terms {
-        kind: Kind::TokenBucket,
-        amount: 10,
-        period: Micros::from_secs(60),
-        burst: None,
-        align: Align::default(),
-        debt: 0,
-        max_wait: Micros::ZERO,
-        warm_up: Micros::ZERO,
-        shared: false,
-    };
-    Arc::new(Limit {
-        name: name.into(),
-        index: 0,
-        tier: None,
-        role: Role::Live,
-        algorithm: Algorithm::new(&terms).expect("ten a minute"),
-        mode,
-        enforce_for: 10_000,
-        placement: Placement::Local,
-        when_down: WhenDown::Allow,
-        on_failover: OnFailover::Keep,
-        lease: false,
-        memory: 1 << 20,
-        refundable: false,
-    })
+    Arc::new(Limit { mode, ..fixtures::per_minute(name, 10, 10) })
 }
 
 pub(super) fn rule(name: &str, scope: Scope) -> Rule {

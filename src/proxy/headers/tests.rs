@@ -1,4 +1,5 @@
 use super::*;
+use crate::policy::Peer;
 
 fn map(fields: &[(&str, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();

@@ -1,35 +1,13 @@
 use std::sync::Arc;
 
+use http::HeaderValue;
+
 use super::*;
-use crate::limit::{Kind, Micros, Mode, OnFailover, Placement, Role, Terms, Verdict, WhenDown};
+use crate::limit::{Kind, Micros, Terms, Verdict, fixtures};
 
 fn limit(index: usize, name: &str, kind: Kind, amount: u64, period: u64, burst: Option<u64>) -> Arc<Limit> {
-    let terms = Terms {
-        kind,
-        amount,
-        period: Micros::from_secs(period),
-        burst,
-        align: crate::limit::Align::FirstHit,
-        debt: 0,
-        max_wait: Micros::ZERO,
-        warm_up: Micros::ZERO,
-        shared: false,
-    };
-    Arc::new(Limit {
-        name: name.into(),
-        index,
-        tier: None,
-        role: Role::Live,
-        algorithm: Algorithm::new(&terms).expect("a representable limit"),
-        mode: Mode::Enforce,
-        enforce_for: 10_000,
-        placement: Placement::Local,
-        when_down: WhenDown::Allow,
-        on_failover: OnFailover::Keep,
-        lease: false,
-        memory: 1 << 20,
-        refundable: false,
-    })
+    let terms = Terms { burst, ..fixtures::terms(kind, amount, Micros::from_secs(period)) };
+    Arc::new(Limit { index, ..fixtures::limit(name, &terms) })
 }
 
 fn fields(dialects: &[Dialect], reset: Reset) -> QuotaFields {

@@ -9,7 +9,8 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
-use super::{Asked, Class, DENIED, Refused, Rejection};
+use super::class::{Class, DENIED};
+use super::{Asked, Refused, Rejection};
 use crate::limit::Micros;
 use crate::policy::RefusalBody;
 use crate::proxy::body::{BodyError, ResponseBody};

@@ -1,6 +1,7 @@
 use http_body_util::BodyExt;
 
 use super::*;
+use crate::policy::identity::IdentityReason;
 
 fn denied() -> Rejection {
     Rejection::Denied(Refused {
