@@ -12,6 +12,7 @@ mod reload;
 mod run;
 mod shared_store;
 mod state_file;
+mod upstreams;
 mod watch;
 mod watcher;
 
@@ -194,6 +195,7 @@ fn start_with(config: Config, options: Options, origin: Origin) -> Result<Runnin
     let core = Arc::new(Core { options, gateway, server, tls, readiness: Readiness::new(), state });
     core.show();
     core.require_store();
+    core.show_upstreams();
     let admin = match admin_listen.zip(admin_door) {
         None => None,
         Some((listen, door)) => {

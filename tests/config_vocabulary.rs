@@ -190,6 +190,15 @@ resolve_every = "5s"
 slow_start = "10s"
 proxy_protocol = "off"
 
+[upstreams.private]
+servers = "https://10.0.0.3"
+server_name = "app.internal"
+pinned_sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+
+[[routes]]
+match = "/private"
+upstream = "private"
+
 [[routes]]
 match = "POST /v1/search/{index}"
 upstream = "app"
@@ -258,7 +267,7 @@ fn every_key_of_the_vocabulary_is_understood() {
         ),
     ]);
     let config = load(home.path()).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(config.policy.routes.len(), 4);
+    assert_eq!(config.policy.routes.len(), 5);
     assert_eq!(config.policy.rules.len(), 12);
     let placed = |name: &str| {
         let rule = config.policy.rules.iter().find(|rule| &*rule.name == name).expect("a limit of the file");

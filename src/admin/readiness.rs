@@ -39,6 +39,8 @@ impl Phase {
 pub enum Standing {
     /// It holds.
     Holds,
+    /// It holds, and there is something to say of it.
+    HoldsWith(String),
     /// Something is wrong, with which the gateway goes on: it stays ready.
     Strained(String),
     /// It does not hold: the gateway is not ready.
@@ -51,7 +53,7 @@ pub struct Report {
     /// Where it is in its life.
     pub phase: Phase,
     /// Each condition's name, and how it stands.
-    pub conditions: Vec<(&'static str, Standing)>,
+    pub conditions: Vec<(String, Standing)>,
 }
 
 impl Report {
@@ -69,6 +71,7 @@ impl fmt::Display for Report {
         for (name, standing) in &self.conditions {
             match standing {
                 Standing::Holds => writeln!(f, "[+] {name}")?,
+                Standing::HoldsWith(what) => writeln!(f, "[+] {name}: {what}")?,
                 Standing::Strained(why) => writeln!(f, "[!] {name}: {why}")?,
                 Standing::Fails(why) => writeln!(f, "[-] {name}: {why}")?,
             }
@@ -100,6 +103,15 @@ impl Readiness {
     /// The gateway is ready only while `condition` does not fail. It is asked at every probe, so it must answer at once. A
     /// second condition of the same name replaces the first.
     pub fn require(&self, name: &'static str, condition: impl Fn() -> Standing + Send + Sync + 'static) {
+        self.require_each(name, move || vec![(name.to_owned(), condition())]);
+    }
+
+    /// As [`Readiness::require`], for several conditions, each with a name of its own, under one `name`.
+    pub fn require_each(
+        &self,
+        name: &'static str,
+        condition: impl Fn() -> Vec<(String, Standing)> + Send + Sync + 'static,
+    ) {
         let mut conditions = self.shared.conditions.lock();
         conditions.retain(|(known, _)| *known != name);
         conditions.push((name, Arc::new(condition)));
@@ -113,10 +125,7 @@ impl Readiness {
     /// How it stands now.
     pub fn report(&self) -> Report {
         let conditions = self.shared.conditions.lock().clone();
-        Report {
-            phase: self.phase(),
-            conditions: conditions.iter().map(|(name, condition)| (*name, condition())).collect(),
-        }
+        Report { phase: self.phase(), conditions: conditions.iter().flat_map(|(_, condition)| condition()).collect() }
     }
 }
 
@@ -126,7 +135,7 @@ impl fmt::Debug for Readiness {
     }
 }
 
-type Condition = Arc<dyn Fn() -> Standing + Send + Sync>;
+type Condition = Arc<dyn Fn() -> Vec<(String, Standing)> + Send + Sync>;
 
 #[derive(Default)]
 struct Shared {

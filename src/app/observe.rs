@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Core, Source, shared_store};
+use super::{Core, Source, shared_store, upstreams};
 use crate::admin::{self, Standing};
 use crate::proxy::server;
 use crate::store::Store as _;
@@ -82,6 +82,14 @@ impl Core {
         });
     }
 
+    /// Has `/readyz?verbose` tell how each server of the upstreams does.
+    pub(super) fn show_upstreams(&self) {
+        let shared = self.gateway.clone();
+        self.readiness.require_each("upstreams", move || {
+            upstreams::conditions(&shared.fleet, &shared.current.load().policy, shared.clock.now())
+        });
+    }
+
     pub(super) fn status(&self) -> serde_json::Value {
         let state = self.state.lock();
         let source = match &self.options.source {
@@ -100,6 +108,7 @@ impl Core {
             "connections": self.server.bounds.open(),
             "routes": state.in_force.policy.routes.len(),
             "limits": state.in_force.policy.limits.len(),
+            "upstreams": upstreams::status(&self.gateway.fleet, &state.in_force.policy, self.gateway.clock.now()),
             "store": state.in_force.store.as_ref().zip(state.backend.remote()).map(|(settings, store)| {
                 shared_store::status(settings, store, &state.in_force.policy.limits)
             }),

@@ -130,6 +130,8 @@ pub struct TlsFiles {
     pub certificate: Option<PathBuf>,
     /// Its key (PEM).
     pub key: Option<PathBuf>,
+    /// SHA-256 of the certificates that a server may show; empty: any that verifies.
+    pub pinned: Vec<[u8; 32]>,
 }
 
 /// One server of an upstream.

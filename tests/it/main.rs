@@ -3,6 +3,7 @@
 
 mod adaptive;
 mod admin;
+mod causes;
 mod cli;
 mod container;
 mod costs;

@@ -71,6 +71,11 @@ impl Process {
         assert!(sent.expect("kill(1) is there").success());
     }
 
+    /// The next line of its log with these words in it.
+    pub(crate) fn line(&mut self, words: &str) -> String {
+        line_with(&mut self.log, words)
+    }
+
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect_timeout(&self.address, PATIENCE).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("set");

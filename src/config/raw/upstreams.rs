@@ -37,6 +37,11 @@ table! {
         pending_timeout: Time,
         /// Certificate authorities its certificates are verified against (a PEM file). Default: the system's.
         ca_file: Text,
+        /// The name its certificates are verified for, and asked for by (SNI), in place of the host of each server's URL.
+        server_name: Text,
+        /// SHA-256 of each certificate that its servers may show, in hex digits (`openssl x509 -noout -fingerprint -sha256`).
+        /// With `ca_file` they are verified besides; without, name, authority and age of a pinned certificate are not asked.
+        pinned_sha256: OneOrMany<Text>,
         /// The certificate shown to it (a PEM file).
         client_certificate: Text,
         /// The key of that certificate (a PEM file).

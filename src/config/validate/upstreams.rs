@@ -1,5 +1,7 @@
 //! `[upstreams.*]`, and the upstreams that routes name by their URL.
 
+mod tls;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -176,6 +178,7 @@ fn build(
     egress: bool,
     context: &mut Context<'_>,
 ) -> Arc<Upstream> {
+    let servers = tls::named(servers, &raw.server_name, context);
     // A Unix socket has no name of its own.
     let named = servers.iter().all(|server| matches!(server.address, ServerAddress::Tcp(..)));
     let asked = if egress && named { HostPolicy::Upstream } else { HostPolicy::Keep };
@@ -211,6 +214,7 @@ fn build(
             ca: raw.ca_file.get().and_then(|file| context.readable(file, "authorities are read from here")),
             certificate: client.as_ref().map(|(certificate, _)| certificate.clone()),
             key: client.map(|(_, key)| key),
+            pinned: tls::pinned(&raw.pinned_sha256, context),
         },
         health: raw.health.get().and_then(|health| self::health(health, context)),
         eject: Eject {
@@ -229,7 +233,12 @@ fn build(
         servers,
     };
     let tls = upstream.servers.iter().any(|server| server.tls.is_some());
-    for (key, place) in [("ca_file", raw.ca_file.place()), ("client_certificate", raw.client_certificate.place())] {
+    for (key, place) in [
+        ("ca_file", raw.ca_file.place()),
+        ("client_certificate", raw.client_certificate.place()),
+        ("server_name", raw.server_name.place()),
+        ("pinned_sha256", raw.pinned_sha256.place()),
+    ] {
         if let (Some(place), false, false) = (place, tls, upstream.servers.is_empty()) {
             let problem = Problem::error(format!("`{key}` needs servers that speak TLS"));
             context.push(problem.at(place, "no server of this upstream has an https URL"));

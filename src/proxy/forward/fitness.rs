@@ -11,6 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::incidents::{Incidents, ServerHealth, ServerStatus};
 use crate::policy::upstream::{Eject, Health, Server, ServerAddress, Upstream};
 use crate::telemetry::metrics::Samples;
 
@@ -32,9 +33,19 @@ impl Fleet {
             return fitness;
         }
         known.retain(|_, fitness| fitness.strong_count() > 0);
-        let fitness = Arc::new(Fitness::new(upstream));
+        let fitness = Arc::new(Fitness::new(upstream, name.1.clone()));
         known.insert(name, Arc::downgrade(&fitness));
         fitness
+    }
+
+    /// How the servers of `upstream` do, in the order of the file.
+    pub fn status(&self, upstream: &Upstream) -> Vec<ServerStatus> {
+        let known = self.known.lock();
+        let status = |server| {
+            let fitness = known.get(&(Arc::clone(&upstream.name), name(server))).and_then(Weak::upgrade);
+            fitness.map_or_else(|| ServerStatus::unused(name(server)), |fitness| fitness.status())
+        };
+        upstream.servers.iter().map(status).collect()
     }
 
     /// What is to be told of every server that some worker knows.
@@ -101,11 +112,13 @@ pub(super) struct Fitness {
     ejections: AtomicU64,
     checks_good: AtomicU64,
     checks_bad: AtomicU64,
+    /// Why it failed, for the log and the status.
+    pub(super) incidents: Incidents,
 }
 
 impl Fitness {
     /// A server of `upstream`, thought well of until it fails.
-    fn new(upstream: &Upstream) -> Self {
+    fn new(upstream: &Upstream, server: String) -> Self {
         Self {
             eject: upstream.eject,
             slow_start: upstream.slow_start.into(),
@@ -120,6 +133,7 @@ impl Fitness {
             ejections: AtomicU64::new(0),
             checks_good: AtomicU64::new(0),
             checks_bad: AtomicU64::new(0),
+            incidents: Incidents::new(&upstream.name, server),
         }
     }
 
@@ -135,6 +149,8 @@ impl Fitness {
         if self.failures.load(Ordering::Relaxed) != 0 {
             self.failures.store(0, Ordering::Relaxed);
         }
+        // An upstream's only server is asked whether it is ejected or not.
+        self.notice_end_of_pause();
     }
 
     /// A request failed: after so many in a row the server is left out, longer each time.
@@ -150,6 +166,9 @@ impl Fitness {
             let pause = Duration::from(self.eject.wait).saturating_mul(1 << over.min(PAUSE_DOUBLINGS));
             self.ejected_until.store(self.moment().saturating_add(micros(pause)), Ordering::Relaxed);
             self.ejections.fetch_add(1, Ordering::Relaxed);
+            if self.healthy.load(Ordering::Relaxed) {
+                self.incidents.entered(ServerHealth::Ejected);
+            }
         }
     }
 
@@ -164,6 +183,7 @@ impl Fitness {
         if contrary >= if good { healthy_after } else { unhealthy_after } {
             self.contrary.store(0, Ordering::Relaxed);
             self.healthy.store(good, Ordering::Relaxed);
+            self.incidents.entered(if good { ServerHealth::Up } else { ServerHealth::Unhealthy });
             if good {
                 self.failures.store(0, Ordering::Relaxed);
                 self.ejected_until.store(0, Ordering::Relaxed);
@@ -186,14 +206,34 @@ impl Fitness {
             0 => self.takes_its_share(),
             until if self.moment() < until => false,
             until => {
-                // One worker tells that it came back.
-                let first = self.ejected_until.compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
-                if first.is_ok() {
-                    self.came_back();
-                }
+                self.pause_is_over(until);
                 true
             }
         }
+    }
+
+    /// One worker tells that the server came back.
+    fn pause_is_over(&self, until: u64) {
+        let first = self.ejected_until.compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
+        if first.is_ok() {
+            self.came_back();
+            if self.healthy.load(Ordering::Relaxed) {
+                self.incidents.entered(ServerHealth::Up);
+            }
+        }
+    }
+
+    fn notice_end_of_pause(&self) {
+        let until = self.ejected_until.load(Ordering::Relaxed);
+        if until != 0 && self.moment() >= until {
+            self.pause_is_over(until);
+        }
+    }
+
+    fn status(&self) -> ServerStatus {
+        // Without requests nobody else has noticed.
+        self.notice_end_of_pause();
+        self.incidents.status()
     }
 
     fn is_ejected(&self) -> bool {
@@ -258,7 +298,7 @@ mod tests {
     }
 
     fn fitness(slow_start: Duration) -> Fitness {
-        Fitness::new(&judged(slow_start))
+        Fitness::new(&judged(slow_start), "127.0.0.1:9".to_owned())
     }
 
     #[tokio::test(start_paused = true)]

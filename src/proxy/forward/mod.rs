@@ -8,6 +8,7 @@ mod connect;
 mod exchange;
 mod fitness;
 mod grpc;
+mod incidents;
 mod lanes;
 mod outgoing;
 mod pace;
@@ -32,9 +33,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::{HeaderValue, Request, Response, StatusCode, Version};
+use tokio::time::Instant;
 
 pub use answer::{UpstreamHttp1, UpstreamHttp2};
 pub use fitness::Fleet;
+pub use incidents::{ServerHealth, ServerStatus};
 pub use request_body::RequestBody;
 pub use stream::Stream;
 pub use tunnel::{Carried, Tunnel};
@@ -63,6 +66,8 @@ pub struct Forwarder {
 struct Inner {
     upstreams: Upstreams,
     swept: Cell<bool>,
+    /// When it was last logged that an upstream cannot be used.
+    unusable_logged: Cell<Option<Instant>>,
 }
 
 /// What the gateway knows of a request that is forwarded.
@@ -234,7 +239,7 @@ impl Forwarder {
 
     /// A forwarder without a connection, which shares with others how servers fare.
     pub fn of(fleet: Fleet) -> Self {
-        Self { inner: Rc::new(Inner { upstreams: Upstreams::new(fleet), swept: Cell::new(false) }) }
+        Self { inner: Rc::new(Inner { upstreams: Upstreams::new(fleet), ..Inner::default() }) }
     }
 
     /// Has the servers of `upstream` asked for their health before its first request comes.
@@ -258,7 +263,7 @@ impl Forwarder {
         upstream: &Arc<Upstream>,
         request: Request<Inbound>,
     ) -> Result<impl Future<Output = Result<Forwarded, ForwardError>> + use<'f>, ForwardError> {
-        let state = self.inner.upstreams.state(upstream)?;
+        let state = self.inner.upstreams.state(upstream).inspect_err(|error| self.log_unusable(upstream, error))?;
         self.keep_swept();
         let caller = passage.caller;
         let conduct = passage.conduct;
@@ -297,6 +302,7 @@ impl Forwarder {
                 Ok(forwarded) => {
                     let status = forwarded.response.status().as_u16();
                     if matches!(status, 502..=504) {
+                        server.fitness.incidents.failed("status", format!("it answered {status}"));
                         server.fitness.failed();
                     } else {
                         server.fitness.succeeded();
@@ -304,6 +310,10 @@ impl Forwarder {
                     retry.statuses.contains(&status) && outgoing.is_repeatable()
                 }
                 Err(error) => {
+                    // Not the failures that clients cause.
+                    if error.tells_of_load() {
+                        server.fitness.incidents.failed(error.label(), incidents::causes(error));
+                    }
                     if error.is_the_upstreams() {
                         server.fitness.failed();
                     }
@@ -326,6 +336,17 @@ impl Forwarder {
             // Its place is free before another is asked for.
             drop(outcome);
             outgoing.restore();
+        }
+    }
+
+    /// No server of `upstream` can be asked at all: logged at most once a second.
+    #[cold]
+    fn log_unusable(&self, upstream: &Upstream, error: &ForwardError) {
+        let now = Instant::now();
+        let logged = &self.inner.unusable_logged;
+        if logged.get().is_none_or(|at| now.duration_since(at) >= UNUSABLE_EVERY) {
+            logged.set(Some(now));
+            tracing::warn!(upstream = %upstream.name, %error, "an upstream cannot be used");
         }
     }
 
@@ -386,6 +407,8 @@ struct Upgrade {
     bridged: Option<Hold>,
 }
 
+/// How often a worker logs that an upstream cannot be used.
+const UNUSABLE_EVERY: Duration = Duration::from_secs(1);
 const SWITCHING: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::rc::{Rc, Weak};
 use http::header::{HOST, USER_AGENT};
 use http::{HeaderValue, Request, StatusCode, Version};
 
+use super::incidents::causes;
 use super::server::ServerState;
 use super::{ForwardError, RequestBody, outgoing};
 use crate::policy::upstream::{Health, HostPolicy};
@@ -20,8 +21,17 @@ pub(super) async fn run(server: Weak<ServerState>, health: Health) {
         let Some(held) = server.upgrade() else { return };
         watch = watch.or_else(|| held.fitness.watch());
         if watch.is_some() {
-            let good = timers::within(health.timeout.into(), ask(&held, &health.path)).await;
-            let good = matches!(good, Ok(Ok(status)) if status.is_success() || status.is_redirection());
+            let outcome = timers::within(health.timeout.into(), ask(&held, &health.path)).await;
+            let flaw = match outcome {
+                Ok(Ok(status)) if status.is_success() || status.is_redirection() => None,
+                Ok(Ok(status)) => Some(format!("health check: it answered {status} to {}", health.path)),
+                Ok(Err(error)) => Some(format!("health check: {}", causes(&error))),
+                Err(_) => Some("health check: no answer in time".to_owned()),
+            };
+            let good = flaw.is_none();
+            if let Some(flaw) = flaw {
+                held.fitness.incidents.failed("health_check", flaw);
+            }
             held.fitness.checked(good, health.healthy_after, health.unhealthy_after);
         }
         drop(held);

@@ -188,6 +188,7 @@ fn tls_is_verified_against_the_files_authority_and_shows_the_clients_certificate
         ca: Some(file("ca.pem", &root.pem())),
         certificate: Some(file("client.pem", &client)),
         key: Some(file("client.key", &client_key)),
+        pinned: Vec::new(),
     };
 
     let (certificate, key) = leaf("app.example");

@@ -1,0 +1,59 @@
+//! How the servers of the upstreams do: for the status, and for `/readyz?verbose`.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::admin::Standing;
+use crate::limit::{Micros, Timestamp};
+use crate::policy::Policy;
+use crate::proxy::forward::{Fleet, ServerHealth, ServerStatus};
+
+/// Every server of every upstream, by the upstream's name.
+pub(super) fn status(fleet: &Fleet, policy: &Policy, now: Timestamp) -> Value {
+    let server = |status: ServerStatus| {
+        json!({
+            "server": status.server,
+            "state": status.state.map_or("unused", ServerHealth::label),
+            "since": status.state.map(|_| moment(now, status.held_for)),
+            "last_error": status.last_error.map(|(ago, error)| json!({ "at": moment(now, ago), "error": error })),
+        })
+    };
+    let upstreams = policy.upstreams.iter().map(|upstream| {
+        let servers: Vec<Value> = fleet.status(upstream).into_iter().map(server).collect();
+        (upstream.name.to_string(), Value::from(servers))
+    });
+    Value::Object(upstreams.collect())
+}
+
+/// A condition for each server. None of them makes the gateway unready: it could not mend an upstream by going away.
+pub(super) fn conditions(fleet: &Fleet, policy: &Policy, now: Timestamp) -> Vec<(String, Standing)> {
+    let mut conditions = Vec::new();
+    for upstream in &policy.upstreams {
+        for status in fleet.status(upstream) {
+            let name = format!("upstream {} {}", upstream.name, status.server);
+            conditions.push((name, standing(&status, now)));
+        }
+    }
+    conditions
+}
+
+fn standing(status: &ServerStatus, now: Timestamp) -> Standing {
+    let Some(state) = status.state else { return Standing::HoldsWith("unused".to_owned()) };
+    let mut words = format!("{} since {}", state.label(), moment(now, status.held_for));
+    if let Some((ago, error)) = &status.last_error {
+        words.push_str(&format!("; last error at {}: {error}", moment(now, *ago)));
+    }
+    match state {
+        ServerHealth::Up => Standing::HoldsWith(words),
+        ServerHealth::Ejected | ServerHealth::Unhealthy => Standing::Strained(words),
+    }
+}
+
+/// The moment `ago` before `now`, as RFC 3339 writes it.
+fn moment(now: Timestamp, ago: Duration) -> String {
+    let ago = Micros(u64::try_from(ago.as_micros()).unwrap_or(u64::MAX));
+    let micros = i64::try_from(now.as_micros().saturating_sub(ago.0)).unwrap_or(i64::MAX);
+    let moment = jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

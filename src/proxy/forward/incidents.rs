@@ -1,0 +1,204 @@
+//! Why a server of an upstream fails, as an operator reads it: a line in the log for each change of the server's state, and
+//! one for each kind of failure, with its cause, at most once in [`LINE_EVERY`].
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Whether a server gets requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerHealth {
+    /// It does.
+    Up,
+    /// Not for a while: it failed requests.
+    Ejected,
+    /// Not while there are others: it fails its health checks.
+    Unhealthy,
+}
+
+impl ServerHealth {
+    /// A fixed word.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Ejected => "ejected",
+            Self::Unhealthy => "unhealthy",
+        }
+    }
+}
+
+/// How a server does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerStatus {
+    /// Its URL without `http://`.
+    pub server: String,
+    /// Whether it gets requests; `None`: no worker has had a request for it yet.
+    pub state: Option<ServerHealth>,
+    /// How long it has been in this state.
+    pub held_for: Duration,
+    /// Its last failure, and how long ago that was.
+    pub last_error: Option<(Duration, String)>,
+}
+
+impl ServerStatus {
+    /// Of a server that no worker has had a request for.
+    pub(super) fn unused(server: String) -> Self {
+        Self { server, state: None, held_for: Duration::ZERO, last_error: None }
+    }
+}
+
+/// What is logged and remembered of one server's failures.
+#[derive(Debug)]
+pub(super) struct Incidents {
+    upstream: Arc<str>,
+    server: String,
+    history: Mutex<History>,
+}
+
+#[derive(Debug)]
+struct History {
+    state: ServerHealth,
+    since: Instant,
+    last_error: Option<(Instant, String)>,
+    /// Kinds of failure are fixed words, so these are few.
+    kinds: Vec<Kind>,
+}
+
+#[derive(Debug)]
+struct Kind {
+    label: &'static str,
+    logged: Instant,
+    /// Failures since then.
+    unlogged: u64,
+}
+
+impl Incidents {
+    /// No failure so far.
+    pub(super) fn new(upstream: &Arc<str>, server: String) -> Self {
+        let history = History { state: ServerHealth::Up, since: Instant::now(), last_error: None, kinds: Vec::new() };
+        Self { upstream: Arc::clone(upstream), server, history: Mutex::new(history) }
+    }
+
+    /// The server failed: `kind` is a fixed word, `cause` says why.
+    pub(super) fn failed(&self, kind: &'static str, cause: String) {
+        let now = Instant::now();
+        let mut history = self.history.lock();
+        let known = history.kinds.iter_mut().find(|known| known.label == kind);
+        let unlogged = match known {
+            Some(known) if now.duration_since(known.logged) < LINE_EVERY => {
+                known.unlogged = known.unlogged.saturating_add(1);
+                history.last_error = Some((now, cause));
+                return;
+            }
+            Some(known) => {
+                known.logged = now;
+                std::mem::take(&mut known.unlogged)
+            }
+            None => {
+                history.kinds.push(Kind { label: kind, logged: now, unlogged: 0 });
+                0
+            }
+        };
+        history.last_error = Some((now, cause.clone()));
+        drop(history);
+        let (upstream, server) = (&*self.upstream, self.server.as_str());
+        if unlogged > 0 {
+            tracing::warn!(upstream, server, kind, error = %cause, unlogged, "an upstream's server failed");
+        } else {
+            tracing::warn!(upstream, server, kind, error = %cause, "an upstream's server failed");
+        }
+    }
+
+    /// The server is in `state` from now on; logged where that is new.
+    pub(super) fn entered(&self, state: ServerHealth) {
+        let mut history = self.history.lock();
+        let before = std::mem::replace(&mut history.state, state);
+        if before == state {
+            return;
+        }
+        history.since = Instant::now();
+        let error = history.last_error.as_ref().map(|(_, cause)| cause.clone()).unwrap_or_default();
+        drop(history);
+        let (upstream, server) = (&*self.upstream, self.server.as_str());
+        match (state, before) {
+            (ServerHealth::Unhealthy, _) => {
+                tracing::warn!(upstream, server, %error, "an upstream's server fails its health checks: it gets no requests unless it is the last");
+            }
+            (ServerHealth::Ejected, _) => {
+                tracing::warn!(upstream, server, %error, "an upstream's server is ejected: it gets no requests for a while unless it is the last");
+            }
+            (ServerHealth::Up, ServerHealth::Unhealthy) => {
+                tracing::info!(
+                    upstream,
+                    server,
+                    "an upstream's server passes its health checks again: it gets requests"
+                );
+            }
+            (ServerHealth::Up, _) => {
+                tracing::info!(upstream, server, "an upstream's server is no longer ejected");
+            }
+        }
+    }
+
+    /// How the server does now.
+    pub(super) fn status(&self) -> ServerStatus {
+        let now = Instant::now();
+        let history = self.history.lock();
+        ServerStatus {
+            server: self.server.clone(),
+            state: Some(history.state),
+            held_for: now.duration_since(history.since),
+            last_error: history.last_error.as_ref().map(|(at, cause)| (now.duration_since(*at), cause.clone())),
+        }
+    }
+}
+
+/// An error with everything that caused it, on one line.
+pub(super) fn causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        // Writing into a string does not fail.
+        let _ = write!(text, ": {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// How often a kind of failure of one server is logged.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn upstream_failures_of_a_kind_are_logged_once_in_a_while_and_counted_between() {
+        let incidents = Incidents::new(&Arc::from("app"), "10.0.0.1:80".to_owned());
+        let unlogged = || incidents.history.lock().kinds.iter().map(|kind| kind.unlogged).collect::<Vec<_>>();
+        for _ in 0..3 {
+            incidents.failed("connect", "refused".to_owned());
+        }
+        incidents.failed("tls", "expired".to_owned());
+        assert_eq!(unlogged(), [2, 0], "one line for each kind");
+        tokio::time::advance(LINE_EVERY).await;
+        incidents.failed("connect", "refused".to_owned());
+        assert_eq!(unlogged(), [0, 0], "the next line says how many there were");
+        tokio::time::advance(Duration::from_secs(5)).await;
+        incidents.entered(ServerHealth::Ejected);
+        tokio::time::advance(Duration::from_secs(2)).await;
+        let status = incidents.status();
+        assert_eq!((status.state, status.held_for), (Some(ServerHealth::Ejected), Duration::from_secs(2)));
+        assert_eq!(status.last_error, Some((Duration::from_secs(7), "refused".to_owned())));
+    }
+
+    #[test]
+    fn an_error_is_told_with_its_causes() {
+        let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "connection refused");
+        assert_eq!(causes(&super::super::ForwardError::Connect(refused)), "cannot connect: connection refused");
+    }
+}
