@@ -7,12 +7,15 @@
 //! store forgets that in its time.
 //!
 //! A request on several limits takes its leased units here first, then asks the store for the rest, and puts them back
-//! unless it is granted: all or nothing, in a cluster too, where the buckets may lie on different servers. Where there
+//! unless it is granted: all or nothing, in a cluster too, where the buckets may lie on different servers. A lease that
+//! ends meanwhile goes back once they are in it again ([`hands`]). Where there
 //! is no unit here the request asks the store for all its claims at once. In a cluster that cannot be done, and it
 //! waits for a lease instead, of as many units as requests wait for.
 
 mod counters;
+mod demand;
 mod draw;
+mod hands;
 mod held;
 mod slot;
 #[cfg(test)]
@@ -25,10 +28,12 @@ use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 
 pub use self::counters::LeaseCounters;
+use self::hands::Leaving;
 pub(crate) use self::held::{Held, Wishing};
 use super::batch::Wanted;
+use super::shape::{Name, Shape};
 use crate::clock::Clock;
-use crate::limit::Micros;
+use crate::limit::{Micros, Timestamp};
 
 /// Locks the table is spread over.
 const SHARDS: usize = 16;
@@ -51,6 +56,8 @@ pub(crate) struct Leases {
     /// Those that hold a lease.
     live: Mutex<Live>,
     errands: Mutex<Vec<Errand>>,
+    /// What was told to the store, and perhaps not heard: told again with the next sweep.
+    unheard: Mutex<Vec<Return>>,
     swept: AtomicU64,
     pub(crate) counters: LeaseCounters,
 }
@@ -67,8 +74,27 @@ struct Live {
 pub(crate) enum Errand {
     /// A lease is wished for.
     Wish(Arc<Held>),
-    /// A lease is given back: its id, and what is left of it.
-    Return(Arc<Held>, u64, u64),
+    /// A lease is given back.
+    Return(Return),
+}
+
+/// A lease that is given back. Told twice it counts once.
+#[derive(Clone, Debug)]
+pub(crate) struct Return {
+    pub(crate) name: Name,
+    pub(crate) shape: Arc<Shape>,
+    pub(crate) id: u64,
+    /// What is left of it; `None`: all of it, if there is such a lease.
+    pub(crate) left: Option<u64>,
+    /// The store counts it until then, by the clock of leases.
+    pub(crate) until: Timestamp,
+}
+
+impl Return {
+    /// What is left of it, as the store is told: no lease has more.
+    pub(crate) fn units(&self) -> u64 {
+        self.left.unwrap_or(slot::LEFT_MAX)
+    }
 }
 
 impl Leases {
@@ -80,6 +106,7 @@ impl Leases {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             live: Mutex::default(),
             errands: Mutex::default(),
+            unheard: Mutex::default(),
             swept: AtomicU64::new(0),
             counters: LeaseCounters::default(),
         }
@@ -131,15 +158,34 @@ impl Leases {
     }
 
     /// Gives back what a bucket's place holds.
-    fn retire(&self, held: &Arc<Held>) {
-        for (id, left, _) in held.empty() {
-            self.give_back(held, id, left);
+    fn retire(&self, held: &Held) {
+        for leaving in held.empty() {
+            self.give_back(held, leaving);
         }
     }
 
-    fn give_back(&self, held: &Arc<Held>, id: u64, left: u64) {
-        self.counters.given_back.fetch_add(left, Ordering::Relaxed);
-        self.errands.lock().push(Errand::Return(held.clone(), id, left));
+    /// Gives a lease back, in time.
+    fn give_back(&self, held: &Held, leaving: Leaving) {
+        if self.clock.boot() >= leaving.until {
+            self.counters.forfeited.fetch_add(leaving.left, Ordering::Relaxed);
+            return;
+        }
+        self.counters.given_back.fetch_add(leaving.left, Ordering::Relaxed);
+        self.errands.lock().push(Errand::Return(held.returning(leaving)));
+    }
+
+    /// Has what the store may not have heard told again.
+    pub(crate) fn again(&self, returns: impl IntoIterator<Item = Return>) {
+        self.unheard.lock().extend(returns);
+    }
+
+    /// Moves what is to be told again to the errands, as long as it matters.
+    fn tell_again(&self, now: Timestamp) {
+        let unheard = std::mem::take(&mut *self.unheard.lock());
+        let (in_time, late): (Vec<_>, Vec<_>) = unheard.into_iter().partition(|one| now < one.until);
+        let lost: u64 = late.iter().filter_map(|one| one.left).sum();
+        self.counters.forfeited.fetch_add(lost, Ordering::Relaxed);
+        self.errands.lock().extend(in_time.into_iter().map(Errand::Return));
     }
 
     /// Gives back everything: the gateway stops.
@@ -150,14 +196,17 @@ impl Leases {
             std::mem::take(&mut live.held)
         };
         for held in live {
-            self.retire(&held);
+            for leaving in held.empty_at_once() {
+                self.give_back(&held, leaving);
+            }
         }
+        self.tell_again(self.clock.boot());
         self.counters.out.store(0, Ordering::Relaxed);
     }
 
-    /// Whether leases are out, which have to be looked after.
+    /// Whether leases are out, which have to be looked after, or something is to be told again.
     pub(crate) fn any(&self) -> bool {
-        self.counters.out.load(Ordering::Relaxed) > 0
+        self.counters.out.load(Ordering::Relaxed) > 0 || !self.unheard.lock().is_empty()
     }
 
     /// Looks leases through that have ended: what is left of them goes back while the store still counts them. (A
@@ -165,22 +214,21 @@ impl Leases {
     fn sweep(&self) {
         let now = self.clock.boot();
         let due = self.swept.load(Ordering::Relaxed).saturating_add(SWEEP.0);
-        if !self.any() || now.as_micros() < due {
+        if now.as_micros() < due || !self.any() {
             return;
         }
         self.swept.store(now.as_micros(), Ordering::Relaxed);
-        let mut live = self.live.lock();
+        self.tell_again(now);
+        let (mut live, mut out) = (self.live.lock(), 0);
         live.held.retain(|held| {
-            for (id, left, in_time) in held.empty_ended(now) {
-                if in_time {
-                    self.give_back(held, id, left);
-                } else {
-                    self.counters.forfeited.fetch_add(left, Ordering::Relaxed);
-                }
+            for leaving in held.empty_ended(now) {
+                self.give_back(held, leaving);
             }
-            held.keeps_or_unlists()
+            let leases = held.count_or_unlist();
+            out += leases;
+            leases > 0
         });
-        self.counters.out.store(live.held.iter().map(|held| held.leases()).sum(), Ordering::Relaxed);
+        self.counters.out.store(out, Ordering::Relaxed);
     }
 
     /// Whether there is something to be told to the store.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of a test are small")]
 
+mod beside;
 mod changing;
 mod scripts;
 

@@ -15,7 +15,7 @@ use super::shared::Work;
 use super::{Answer, Ask, Batch, Correction, GROUPS_MAX, Group, Link, Part, Shared, Trouble, Wants, answer};
 use crate::limit::{Draw, Timestamp};
 use crate::store::StoreError;
-use crate::store::lease::{Errand, Wishing};
+use crate::store::lease::{Errand, Held, Leases, Return, Wishing};
 use crate::store::shape::{Name, Shape};
 
 /// Fewer requests do not tell whether those that come draw from many buckets.
@@ -29,6 +29,8 @@ pub(super) struct Flight {
     pub(super) peeks: Vec<(Ask, SmallVec<[u32; 2]>)>,
     /// Those who wish for a lease, in the order of their wishes.
     pub(super) wishing: Vec<Wishing>,
+    /// The leases that go back.
+    returned: Vec<Return>,
     buckets: HashTable<u32>,
     groups: HashTable<u32>,
 }
@@ -160,6 +162,9 @@ async fn fly<L: Link>(
     match answered {
         Ok(answer) => Ok(Landed { flight, answer, sent }),
         Err(failure) => {
+            if let Some(leases) = &shared.leases {
+                leases.again(std::mem::take(&mut flight.returned));
+            }
             let told = match &failure {
                 Failure::Late => StoreError::Timeout,
                 Failure::Trouble(Trouble::Lost(error) | Trouble::Refused(error)) => {
@@ -232,18 +237,25 @@ fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Flight> {
     }
     shared.put_corrections_back(corrections_later);
     for errand in work.errands {
-        let (Errand::Wish(held) | Errand::Return(held, ..)) = &errand;
-        // Beside the requests that share their script.
-        let flight = flight_for(&mut flights, (link.part(held.name()), link.lane_of(&Wants::new())));
-        let bucket = match &errand {
-            Errand::Wish(_) => flight.bucket(held.name(), held.shape()),
-            Errand::Return(..) => flight.bucket_of_any_numbers(held.name(), held.shape()),
+        let Some(leases) = &shared.leases else { continue };
+        let name = match &errand {
+            Errand::Wish(held) => held.name(),
+            Errand::Return(returned) => &returned.name,
         };
-        if let Some(bucket) = bucket {
-            flight.run(bucket, errand, shared);
-        } else if let (Errand::Wish(held), Some(leases)) = (&errand, &shared.leases) {
-            held.not_sent(leases);
-            shared.call_for_errands();
+        // Beside the requests that share their script.
+        let flight = flight_for(&mut flights, (link.part(name), link.lane_of(&Wants::new())));
+        match errand {
+            Errand::Wish(held) => match flight.bucket(held.name(), held.shape()) {
+                Some(bucket) => flight.wish(bucket, &held, leases),
+                None => {
+                    held.not_sent(leases);
+                    shared.call_for_errands();
+                }
+            },
+            Errand::Return(returned) => match flight.bucket_of_any_numbers(&returned.name, &returned.shape) {
+                Some(bucket) => flight.give_back(bucket, returned),
+                None => leases.again([returned]),
+            },
         }
     }
     for ask in work.asks {
@@ -313,18 +325,20 @@ impl Flight {
         }
     }
 
-    /// Puts an errand of a lease in this call.
-    fn run(&mut self, bucket: u32, errand: Errand, shared: &Shared) {
-        match (errand, &shared.leases) {
-            (Errand::Wish(held), Some(leases)) => {
-                let (wishing, used_up) = held.depart(leases);
-                self.batch.returns.extend(used_up.into_iter().map(|id| (bucket, id, 0)));
-                self.batch.wishes.push((bucket, wishing.wish()));
-                self.wishing.push(wishing);
-            }
-            (Errand::Return(_, id, left), _) => self.batch.returns.push((bucket, id, left)),
-            (Errand::Wish(_), None) => {}
+    /// Wishes for a lease in this call.
+    fn wish(&mut self, bucket: u32, held: &Arc<Held>, leases: &Arc<Leases>) {
+        let (wishing, used_up) = held.depart(leases);
+        for returned in used_up {
+            self.give_back(bucket, returned);
         }
+        self.batch.wishes.push((bucket, wishing.wish()));
+        self.wishing.push(wishing);
+    }
+
+    /// Gives a lease back in this call.
+    fn give_back(&mut self, bucket: u32, returned: Return) {
+        self.batch.returns.push((bucket, returned.id, returned.units()));
+        self.returned.push(returned);
     }
 
     /// Puts a request in this call, or hands it back for the next.

@@ -1,6 +1,7 @@
 //! The queue and its calls on a server that is made up.
 
 mod heartbeats;
+mod leased;
 mod made;
 mod overlapping;
 

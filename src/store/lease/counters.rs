@@ -11,7 +11,7 @@ pub struct LeaseCounters {
     pub units: AtomicU64,
     /// Requests whose leased units were all taken here.
     pub grants: AtomicU64,
-    /// Units that went back unused.
+    /// Units that were sent back unused. (A call that is lost until it is too late makes them forfeited as well.)
     pub given_back: AtomicU64,
     /// Units that were left of leases and went back too late, or not at all.
     pub forfeited: AtomicU64,

@@ -4,35 +4,38 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::hands::Origin;
 use super::held::{Had, Held};
-use super::slot::Turn;
 use super::{Leases, Ordering};
 use crate::limit::lease::Terms;
 use crate::limit::{Draw, Standing, Verdict};
 use crate::store::StoreError;
 use crate::store::batch::{InPlace, Shared, Wants};
 
-/// Units taken from a lease for a request. Unless it is granted they are put back.
-struct Taken {
+/// Units taken from a lease for a request that another limit may refuse. Unless it is granted they are put back.
+struct Taken<'a> {
+    shared: &'a Shared,
+    leases: &'a Leases,
     held: Arc<Held>,
-    from: (usize, Turn),
+    origin: Origin,
     cost: u64,
     kept: bool,
 }
 
 /// What a request that waited for a lease got.
 enum Waited {
-    Units((usize, Turn)),
+    Units(Origin),
     /// The bucket has not so many.
     Empty,
     /// The bucket has them, and no lease of it can be had: too many are out.
     NoLease,
 }
 
-impl Drop for Taken {
+impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        if !self.kept {
-            self.held.put_back(self.from, self.cost);
+        let back = if self.kept { 0 } else { self.cost };
+        if self.held.decided(self.origin, back, self.leases) {
+            self.shared.call_for_errands();
         }
     }
 }
@@ -55,7 +58,8 @@ impl Shared {
         wants: Wants,
     ) -> Result<Draw, StoreError> {
         let apart = leases.apart && wants.iter().any(|wanted| wanted.name.tag != wants[0].name.tag);
-        let mut taken: SmallVec<[Taken; 2]> = SmallVec::new();
+        let alone = wants.len() == 1;
+        let mut taken: SmallVec<[Taken<'_>; 2]> = SmallVec::new();
         let mut own: SmallVec<[Option<Standing>; 4]> = SmallVec::new();
         let mut granted = true;
         for wanted in &wants {
@@ -70,32 +74,37 @@ impl Shared {
                 drop(taken);
                 return self.ask_by(in_place, wants, false).await;
             };
-            let mut from = held.take(wanted.cost, &leases.clock);
+            held.count(wanted.cost, leases.clock.boot());
+            // Alone, they are granted here and now.
+            let granted_here = alone && held.take(wanted.cost, &leases.clock);
+            let mut origin =
+                if alone { None } else { held.take_in_hand(wanted.cost, self.answer_within, &leases.clock) };
             if held.is_low(leases.clock.boot(), leases.least) && held.wish(leases) {
                 self.call_for_errands();
             }
-            if from.is_none() && !apart {
+            if origin.is_none() && !granted_here && !apart {
                 // All claims in one call, as if there were no leases.
                 drop(taken);
                 return self.ask_by(in_place, wants, false).await;
             }
             let mut out_of_leases = false;
-            if from.is_none() {
+            if origin.is_none() && !granted_here {
                 match self.wait_for(leases, &held, wanted.cost).await? {
-                    Waited::Units(units) => from = Some(units),
+                    Waited::Units(units) => origin = Some(units),
                     Waited::Empty => {}
                     Waited::NoLease => out_of_leases = true,
                 }
             }
-            let mut standing = held.standing(wanted.cost, from.is_some(), leases.clock.boot());
+            let has_units = granted_here || origin.is_some();
+            let mut standing = held.standing(wanted.cost, has_units, leases.clock.boot());
             if out_of_leases {
                 // Those that are out now have ended by then.
                 standing.verdict = Verdict::Deny { retry_after: wanted.shape.lease().map(Terms::counted) };
             }
             own.push(Some(standing));
-            match from {
-                Some(from) => taken.push(Taken { held, from, cost: wanted.cost, kept: false }),
-                None => granted &= !wanted.enforced,
+            granted &= has_units || !wanted.enforced;
+            if let Some(origin) = origin {
+                taken.push(Taken { shared: self, leases, held, origin, cost: wanted.cost, kept: false });
             }
         }
         let rest: Wants = wants.into_iter().filter(|wanted| wanted.shape.lease().is_none()).collect();
@@ -135,8 +144,8 @@ impl Shared {
                 let Ok(had) = answered.await else {
                     return Err(StoreError::Unavailable("no lease could be had".into()));
                 };
-                if let Some(from) = held.take_again(cost, &leases.clock) {
-                    return Ok(Waited::Units(from));
+                if let Some(origin) = held.take_in_hand(cost, self.answer_within, &leases.clock) {
+                    return Ok(Waited::Units(origin));
                 }
                 if had == Had::Nothing {
                     return Ok(Waited::NoLease);

@@ -7,16 +7,22 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::slot::{LEFT_MAX, Slot, Turn};
-use super::{Errand, Leases};
+use super::demand::Demand;
+use super::hands::{Decided, Hands, Leaving, Origin};
+use super::slot::{LEFT_MAX, Slot};
+use super::{Errand, Leases, Return, SWEEP};
 use crate::clock::Clock;
 use crate::limit::bucket::{Level, State};
 use crate::limit::lease::{GRACE, Terms, Wish};
 use crate::limit::{Micros, Standing, Timestamp, Verdict};
 use crate::store::shape::{Name, Seen, Shape};
 
-/// What is left of leases: id, units, and whether the store still counts it.
-pub(super) type Left = SmallVec<[(u64, u64, bool); 2]>;
+/// Leases that have left their places.
+pub(super) type Left = SmallVec<[Leaving; 2]>;
+
+/// A lease goes back so long before the store stops counting it, whoever holds units of it: it is looked through every
+/// [`SWEEP`], and the call takes its time.
+const ON_ITS_WAY: Micros = Micros(2 * SWEEP.0);
 
 /// A leased bucket.
 #[derive(Debug)]
@@ -49,6 +55,8 @@ struct Asking {
     waiting: Vec<(u64, oneshot::Sender<Had>)>,
     /// Whether it is in the list of those that hold leases.
     listed: bool,
+    /// Units taken by requests that are not decided yet.
+    hands: Hands,
 }
 
 /// What came of a wish, as those who wait for units are told.
@@ -66,13 +74,15 @@ pub(crate) struct Wishing {
     held: Arc<Held>,
     leases: Arc<Leases>,
     wish: Wish,
+    /// When it left, by the clock of leases.
+    departed: Timestamp,
     waiting: Vec<(u64, oneshot::Sender<Had>)>,
     answered: Option<Had>,
 }
 
 impl Held {
     pub(super) fn new(name: Name, shape: Arc<Shape>, terms: Terms, now: Timestamp) -> Self {
-        let demand = Demand { since: AtomicU64::new(now.as_micros()), ..Demand::default() };
+        let demand = Demand::new(now);
         Self {
             name,
             shape,
@@ -97,20 +107,50 @@ impl Held {
         &self.shape
     }
 
-    /// Takes `cost` units from a lease, that which ends first before the other; where from. The demand is counted.
-    pub(super) fn take(&self, cost: u64, clock: &Clock) -> Option<(usize, Turn)> {
-        self.demand.count(cost, clock.boot(), self.terms.life);
-        self.take_again(cost, clock)
+    /// Counts the demand of a request.
+    pub(super) fn count(&self, cost: u64, now: Timestamp) {
+        self.demand.count(cost, now, self.terms.life);
     }
 
-    /// As [`Held::take`], for a request whose demand has been counted.
-    pub(super) fn take_again(&self, cost: u64, clock: &Clock) -> Option<(usize, Turn)> {
+    /// Takes `cost` units from a lease, that which ends first before the other, for a request that nothing else can refuse.
+    pub(super) fn take(&self, cost: u64, clock: &Clock) -> bool {
+        self.take_by(cost, || clock.boot().as_micros()).is_some()
+    }
+
+    /// As [`Held::take`], for a request that is decided later, `within` so long as a rule: where from. Units that come back
+    /// are of use only while the store counts their lease.
+    pub(super) fn take_in_hand(&self, cost: u64, within: Micros, clock: &Clock) -> Option<Origin> {
+        // An answer that takes as long as half a lease lives is too rare to leave that half unused.
+        let within = within.0.min(self.terms.life.0 / 2);
+        let ahead = within.saturating_sub(GRACE.0 - ON_ITS_WAY.0);
+        let mut asking = self.asking.lock();
+        let origin = self.take_by(cost, || clock.boot().as_micros().saturating_add(ahead))?;
+        asking.hands.take(origin);
+        Some(origin)
+    }
+
+    fn take_by(&self, cost: u64, now: impl Fn() -> u64) -> Option<Origin> {
         let first = usize::from(self.slots[1].is_held() && self.slots[1].deadline() < self.slots[0].deadline());
-        [first, 1 - first].into_iter().find_map(|slot| Some((slot, self.slots[slot].take(cost, clock)?)))
+        [first, 1 - first].into_iter().find_map(|slot| Some((slot, self.slots[slot].take_at(cost, &now)?)))
     }
 
-    pub(super) fn put_back(&self, (slot, turn): (usize, Turn), cost: u64) {
-        self.slots[slot].put_back(turn, cost);
+    /// A request that took units in hand is decided; those that were not granted go `back`. Whether that is to be told to the
+    /// store now.
+    pub(super) fn decided(&self, origin: Origin, back: u64, leases: &Leases) -> bool {
+        let mut asking = self.asking.lock();
+        match asking.hands.decide(origin, back) {
+            Decided::PutBack => self.slots[origin.0].put_back(origin.1, back),
+            Decided::Waits => {}
+            Decided::GiveBack(leaving) => {
+                drop(asking);
+                leases.give_back(self, leaving);
+                return true;
+            }
+            Decided::TooLate => {
+                leases.counters.forfeited.fetch_add(back, Ordering::Relaxed);
+            }
+        }
+        false
     }
 
     /// Whether the next lease should be asked for now: one of `least` units is worth it.
@@ -157,16 +197,14 @@ impl Held {
     }
 
     /// The wish, which leaves now, and the leases that are used up, which go back with it.
-    pub(crate) fn depart(self: &Arc<Self>, leases: &Arc<Leases>) -> (Wishing, SmallVec<[u64; 2]>) {
+    pub(crate) fn depart(self: &Arc<Self>, leases: &Arc<Leases>) -> (Wishing, SmallVec<[Return; 2]>) {
         let (mut asking, mut used_up) = (self.asking.lock(), SmallVec::new());
-        for slot in &self.slots {
-            if slot.is_held()
-                && slot.left() == 0
-                && let Some((id, left)) = slot.empty()
+        for place in 0..self.slots.len() {
+            if self.slots[place].left() == 0
+                && let Some(leaving) = self.vacate(&mut asking, place)
             {
-                leases.counters.given_back.fetch_add(left, Ordering::Relaxed);
-                // (Somebody may have put units back this moment: they are lost, not granted twice.)
-                used_up.push(id);
+                leases.counters.given_back.fetch_add(leaving.left, Ordering::Relaxed);
+                used_up.push(self.returning(leaving));
             }
         }
         let mut waiting = std::mem::take(&mut asking.waiting);
@@ -175,46 +213,66 @@ impl Held {
         let needed = waiting.iter().fold(0, |sum: u64, (cost, _)| sum.saturating_add(*cost)).min(LEFT_MAX);
         let units = self.demand.in_a_life().clamp(needed, LEFT_MAX.max(needed));
         let wish = Wish { id: fastrand::u64(1..1 << 52), units, needed };
-        (Wishing { held: self.clone(), leases: leases.clone(), wish, waiting, answered: None }, used_up)
+        let departed = leases.clock.boot();
+        (Wishing { held: self.clone(), leases: leases.clone(), wish, departed, waiting, answered: None }, used_up)
     }
 
-    /// Empties all leases.
+    /// Has a lease leave its place; `None`: there is none, or it waits for requests that hold units of it.
+    fn vacate(&self, asking: &mut Asking, place: usize) -> Option<Leaving> {
+        let slot = &self.slots[place];
+        let (turn, until) = (slot.turn(), slot.deadline().after(GRACE));
+        let (id, left) = slot.empty()?;
+        asking.hands.leave((place, turn), Leaving { id, left, until })
+    }
+
+    /// What is told to the store of a lease that goes back.
+    pub(super) fn returning(&self, leaving: Leaving) -> Return {
+        let Leaving { id, left, until } = leaving;
+        Return { name: self.name, shape: self.shape.clone(), id, left: Some(left), until }
+    }
+
+    /// Empties all leases; those of which units are out follow.
     pub(super) fn empty(&self) -> Left {
-        let _one_at_a_time = self.asking.lock();
-        self.slots.iter().filter_map(Slot::empty).map(|(id, left)| (id, left, true)).collect()
+        let mut asking = self.asking.lock();
+        (0..self.slots.len()).filter_map(|place| self.vacate(&mut asking, place)).collect()
     }
 
-    /// Empties the leases that have ended at `now`.
+    /// Empties all leases, and waits for nobody.
+    pub(super) fn empty_at_once(&self) -> Left {
+        let mut left = self.empty();
+        left.extend(self.asking.lock().hands.let_go(Timestamp::from_micros(u64::MAX)));
+        left
+    }
+
+    /// Empties the leases that have ended at `now`, and lets those go that can wait for nobody any more.
     pub(super) fn empty_ended(&self, now: Timestamp) -> Left {
-        let _one_at_a_time = self.asking.lock();
-        let ended = self.slots.iter().filter_map(|slot| {
-            let deadline = slot.deadline();
-            if now < deadline {
-                return None;
-            }
-            let (id, left) = slot.empty()?;
-            Some((id, left, now < deadline.after(GRACE)))
-        });
-        ended.collect()
+        let mut asking = self.asking.lock();
+        let ended = (0..self.slots.len()).filter(|place| self.slots[*place].deadline() <= now);
+        let mut left: Left = ended.filter_map(|place| self.vacate(&mut asking, place)).collect();
+        left.extend(asking.hands.let_go(now.after(ON_ITS_WAY)));
+        left
     }
 
-    /// Leases held.
+    /// Leases in their places.
     pub(super) fn leases(&self) -> u64 {
         self.slots.iter().map(|slot| u64::from(slot.is_held())).sum()
     }
 
-    /// Whether it still holds leases; if not, it is not in the list of those any more.
-    pub(super) fn keeps_or_unlists(&self) -> bool {
+    /// Leases held, with those that wait for requests. Without any it is not in the list of those that hold some any more.
+    pub(super) fn count_or_unlist(&self) -> u64 {
         let mut asking = self.asking.lock();
-        asking.listed = self.leases() > 0;
-        asking.listed
+        let held = self.leases() + asking.hands.leaving();
+        asking.listed = held > 0;
+        held
     }
 
     /// Whether nothing is held and nobody has asked for a while.
     pub(super) fn is_idle(&self, now: Timestamp) -> bool {
+        let asking = self.asking.lock();
         self.leases() == 0
             && now.since(self.demand.since()) > Micros(10 * self.terms.life.0)
-            && !self.asking.lock().busy
+            && !asking.busy
+            && asking.hands.are_empty()
     }
 
     /// How the bucket stands to a request of `cost`: what the store last said, moved on by our clock, and what is left
@@ -268,9 +326,9 @@ impl Wishing {
                 Some(free) => free,
                 None => {
                     let earlier = usize::from(held.slots[1].deadline() < held.slots[0].deadline());
-                    if let Some((id, left)) = held.slots[earlier].empty() {
+                    if let Some(leaving) = held.vacate(&mut asking, earlier) {
                         leases.counters.out.fetch_sub(1, Ordering::Relaxed);
-                        leases.give_back(&held, id, left);
+                        leases.give_back(&held, leaving);
                     }
                     earlier
                 }
@@ -293,6 +351,12 @@ impl Wishing {
 
 impl Drop for Wishing {
     fn drop(&mut self) {
+        if self.answered.is_none() {
+            // The store may have leased units that nobody here knows of: they go back, if they are there.
+            let until = self.departed.after(self.held.terms.counted());
+            let (name, shape) = (self.held.name, self.held.shape.clone());
+            self.leases.again([Return { name, shape, id: self.wish.id, left: None, until }]);
+        }
         self.held.not_sent(&self.leases);
         for (_, waiting) in self.waiting.drain(..) {
             if let Some(had) = self.answered {
@@ -300,39 +364,5 @@ impl Drop for Wishing {
                 let _ = waiting.send(had);
             }
         }
-    }
-}
-
-/// What is asked of a bucket here, in units per life of a lease.
-#[derive(Debug, Default)]
-struct Demand {
-    since: AtomicU64,
-    /// In the life that goes on, and in the last.
-    units: AtomicU64,
-    before: AtomicU64,
-}
-
-impl Demand {
-    fn count(&self, units: u64, now: Timestamp, life: Micros) {
-        self.units.fetch_add(units, Ordering::Relaxed);
-        let since = self.since();
-        let passed = now.since(since);
-        if passed < life {
-            return;
-        }
-        let mine =
-            self.since.compare_exchange(since.as_micros(), now.as_micros(), Ordering::Relaxed, Ordering::Relaxed);
-        if mine.is_ok() {
-            let units = u128::from(self.units.swap(0, Ordering::Relaxed)) * u128::from(life.0) / u128::from(passed.0);
-            self.before.store(u64::try_from(units).unwrap_or(u64::MAX), Ordering::Relaxed);
-        }
-    }
-
-    fn in_a_life(&self) -> u64 {
-        self.units.load(Ordering::Relaxed).max(self.before.load(Ordering::Relaxed))
-    }
-
-    fn since(&self) -> Timestamp {
-        Timestamp::from_micros(self.since.load(Ordering::Relaxed))
     }
 }

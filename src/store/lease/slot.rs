@@ -5,7 +5,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::clock::Clock;
 use crate::limit::Timestamp;
 use crate::limit::atomic::Word;
 
@@ -59,12 +58,7 @@ impl<W: Cell> Slot<W> {
         Self { word: W::new(0), deadline: W::new(0), id: W::new(0) }
     }
 
-    /// Takes `cost` units of a lease that has not ended.
-    pub(super) fn take(&self, cost: u64, clock: &Clock) -> Option<Turn> {
-        self.take_at(cost, || clock.boot().as_micros())
-    }
-
-    /// As [`Slot::take`], by a clock in microseconds.
+    /// Takes `cost` units of a lease that has not ended, by a clock in microseconds.
     pub(super) fn take_at(&self, cost: u64, now: impl Fn() -> u64) -> Option<Turn> {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
@@ -91,7 +85,7 @@ impl<W: Cell> Slot<W> {
         }
     }
 
-    /// Puts units back; without effect once the lease has been emptied, as they have been counted as used then.
+    /// Puts units back; without effect once the lease has been emptied: they have been counted as used then.
     pub(super) fn put_back(&self, turn: Turn, cost: u64) {
         let mut word = self.word.load(Ordering::Acquire);
         while word >> LEFT_BITS == turn.0 {
@@ -110,6 +104,11 @@ impl<W: Cell> Slot<W> {
     /// When it ends; the beginning of time when there is none.
     pub(super) fn deadline(&self) -> Timestamp {
         Timestamp::from_micros(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// The turn of the lease that is here. (Nobody else may empty or fill the slot meanwhile.)
+    pub(super) fn turn(&self) -> Turn {
+        Turn(self.word.load(Ordering::Acquire) >> LEFT_BITS)
     }
 
     /// Whether there is a lease.
