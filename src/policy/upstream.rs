@@ -91,21 +91,23 @@ impl Default for Eject {
     }
 }
 
-/// After what a request may be sent again. What may have had an effect is sent again only if its method is idempotent;
-/// a body is never sent twice.
+/// After what a request may be sent again. What a server may have read is sent again only if its method is idempotent and
+/// it has no body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
     /// No connection could be made.
     pub connect_failure: bool,
     /// HTTP/2: the stream was refused before it was looked at.
     pub refused_stream: bool,
+    /// A kept connection closed without a byte of answer.
+    pub connection_closed: bool,
     /// These statuses.
     pub statuses: Vec<u16>,
 }
 
 impl Default for Retry {
     fn default() -> Self {
-        Self { connect_failure: true, refused_stream: true, statuses: Vec::new() }
+        Self { connect_failure: true, refused_stream: true, connection_closed: true, statuses: Vec::new() }
     }
 }
 
@@ -161,12 +163,12 @@ pub enum ServerAddress {
 /// How a server is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// The less loaded of two picked at random (power of two choices, Mitzenmacher 2001).
+    /// In turn by weight, passing over those that have more than their weight's share of what is under way.
     #[default]
     LeastRequests,
     /// In turn, by weight.
     RoundRobin,
-    /// By a consistent hash of the caller's identity.
+    /// By a consistent hash of the caller's identity and the server's name, by weight.
     IdentityHash,
 }
 

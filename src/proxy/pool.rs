@@ -100,6 +100,11 @@ impl Pool {
         Ok(Slot { pool: Rc::clone(self) })
     }
 
+    /// Whether a request would be under way at once.
+    pub fn has_room(&self) -> bool {
+        self.free.get() > 0 || (self.pending.get() == 0 && self.freed.available_permits() > 0)
+    }
+
     /// Requests under way or waiting: what `least_requests` compares.
     pub fn load(&self) -> usize {
         self.in_use.get() + self.pending.get()

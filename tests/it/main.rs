@@ -3,6 +3,7 @@
 
 mod adaptive;
 mod admin;
+mod balancing;
 mod causes;
 mod cli;
 mod container;

@@ -2,11 +2,10 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-use crate::harness::{PATIENCE, eventually};
+use crate::harness::{Nginx, PATIENCE};
 use crate::process::Process;
 
 /// What passes through each way.
@@ -16,26 +15,14 @@ const GROWTH: u64 = 24 << 20;
 
 #[test]
 fn a_gibibyte_from_nginx_passes_in_constant_memory() {
-    let Some(nginx) = nginx() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     // A sparse file: its zeros take no place on the disk, and as much time on the way as any other bytes.
     File::create(folder.path().join("large")).and_then(|file| file.set_len(SIZE)).expect("a large file");
     fs::write(folder.path().join("small"), "a small file\n").expect("written");
-    let port = TcpListener::bind(("127.0.0.1", 0)).expect("a port").local_addr().expect("its address");
     let root = folder.path().display();
-    let config = format!(
-        "daemon off; master_process off; pid {root}/pid; error_log stderr;\n\
-         events {{ worker_connections 64; }}\n\
-         http {{ access_log off; client_body_temp_path {root}/t1; proxy_temp_path {root}/t2; fastcgi_temp_path {root}/t3;\n\
-         uwsgi_temp_path {root}/t4; scgi_temp_path {root}/t5;\n\
-         server {{ listen {port}; root {root}; }} }}\n"
-    );
-    fs::write(folder.path().join("nginx.conf"), config).expect("written");
-    let conf = folder.path().join("nginx.conf");
-    let mut command = Command::new(nginx);
-    command.arg("-p").arg(folder.path()).arg("-c").arg(conf).args(["-e", "stderr"]);
-    let _nginx = Server(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("nginx starts"));
-    eventually("nginx listens", || TcpStream::connect(port).is_ok());
+    let nginx = Nginx::start(|port| format!("server {{ listen 127.0.0.1:{port}; root {root}; }}"));
+    let Some(nginx) = nginx else { return };
+    let port = SocketAddr::from((Ipv4Addr::LOCALHOST, nginx.port()));
 
     let gateway = Process::with(&in_front_of(port), 1024);
     let small = answer(&mut ask(&gateway, "GET /small HTTP/1.1\r\nhost: a\r\n\r\n"));
@@ -128,12 +115,6 @@ impl Drop for Server {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn nginx() -> Option<PathBuf> {
-    let known = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"].map(Path::new);
-    let found = known.into_iter().find(|path| path.exists()).map(Path::to_path_buf);
-    found.or_else(|| missing("nginx"))
 }
 
 /// A Python server that counts what it is sent, and first says its port.

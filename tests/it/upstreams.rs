@@ -91,3 +91,44 @@ fn a_request_waits_in_the_queue_no_longer_than_its_deadline() {
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
     assert_eq!(upstream.seen().len(), 1);
 }
+
+#[test]
+fn retries_attempts_of_one_send_a_request_once() {
+    for (attempts, on, times) in
+        [(1, "", 1), (2, "", 2), (2, ", on = \"connect_failure\"", 1), (2, ", on = [\"connection_closed\"]", 2)]
+    {
+        for method in ["GET", "PUT", "DELETE", "POST"] {
+            let upstream = Upstream::start(|seen| {
+                if seen.line().contains("/closes") { Reply::Close(Vec::new()) } else { Reply::ok("kept") }
+            });
+            let gateway = Gateway::start(&format!(
+                "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\n\
+                 [upstreams.app]\nservers = [\"{}\"]\nretries = {{ attempts = {attempts}{on} }}\n\
+                 [[routes]]\nmatch = \"/**\"\nupstream = \"app\"\n",
+                upstream.url()
+            ));
+            assert_eq!(gateway.get("/").status, 200, "its connection is kept");
+            assert_eq!(gateway.request(method, "/closes", &[]).status, 502);
+            let sent = upstream.seen().iter().filter(|seen| seen.line().contains("/closes")).count();
+            assert_eq!(sent, if method == "POST" { 1 } else { times }, "{method} with {attempts} attempts{on}");
+        }
+    }
+}
+
+#[test]
+fn upstream_that_takes_no_upload_is_cut_off_by_its_idle_timeout() {
+    // It listens, and reads nothing.
+    let deaf = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let gateway = Gateway::start(&format!(
+        "[upstreams.app]\nservers = [\"http://{}\"]\ntimeouts = {{ idle = \"200ms\", response = \"1h\" }}\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"app\"\n",
+        deaf.local_addr().expect("bound")
+    ));
+    let mut connection = gateway.connect();
+    connection.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n");
+    // More than any buffer on the way holds; the end of it is the gateway's answer.
+    let piece = vec![b'x'; 1 << 20];
+    while connection.try_send(&piece).is_ok() {}
+    let answer = connection.try_answer("POST");
+    assert!(answer.is_err() || answer.is_ok_and(|answer| answer.status == 504));
+}

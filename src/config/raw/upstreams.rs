@@ -68,11 +68,11 @@ table! {
 words! {
     /// How a server is chosen.
     pub(crate) enum RawBalance {
-        /// The less loaded of two picked at random.
+        /// In turn by weight, passing over those that have more than their weight's share of the requests under way.
         LeastRequests = "least_requests",
         /// In turn, by weight.
         RoundRobin = "round_robin",
-        /// By a consistent hash of the caller's identity.
+        /// By a consistent hash of the caller's identity and the server's name, by weight.
         IdentityHash = "identity_hash",
     }
 }
@@ -122,7 +122,8 @@ table! {
         connect: Time,
         /// From the end of the request to the head of the answer. Default `30s`.
         response: Time,
-        /// Between two pieces of a body, either way; and how long an idle connection is kept. Default `60s`.
+        /// Between two pieces of a body, either way: an answer that stands still, an upload that the upstream does not take;
+        /// and how long an idle connection is kept. Default `60s`.
         idle: Time,
         /// From the first byte to the last. Default: no bound of its own.
         total: Time,
@@ -132,9 +133,10 @@ table! {
 table! {
     /// What may be sent again.
     RawRetries {
-        /// Attempts in all; 1 is no retry. Default 2.
+        /// Attempts in all; 1 is no retry. What no server can have read is no attempt: a kept connection whose socket took no
+        /// byte any more, an HTTP/2 stream that a server which closes its connection (GOAWAY) has not processed. Default 2.
         attempts: u64,
-        /// After what. Default `["connect_failure", "refused_stream"]`.
+        /// After what. Default `["connect_failure", "refused_stream", "connection_closed"]`.
         on: OneOrMany<RetryOn>,
     }
 }
@@ -146,7 +148,7 @@ words! {
         ConnectFailure = "connect_failure",
         /// HTTP/2: the stream was refused before it was looked at.
         RefusedStream = "refused_stream",
-        /// A kept connection closed without a byte of answer (idempotent methods only).
+        /// A kept connection closed without a byte of answer (idempotent methods without a body only: it may have been read).
         ConnectionClosed = "connection_closed",
         /// 503 (idempotent methods only).
         Unavailable = "503",

@@ -269,13 +269,13 @@ fn build(
 
 fn retry(on: Option<&At<OneOrMany<RetryOn>>>) -> Retry {
     let Some(on) = on else { return Retry::default() };
-    let mut retry = Retry { connect_failure: false, refused_stream: false, statuses: Vec::new() };
+    let mut retry =
+        Retry { connect_failure: false, refused_stream: false, connection_closed: false, statuses: Vec::new() };
     for at in &on.list {
         match at.value {
             RetryOn::ConnectFailure => retry.connect_failure = true,
             RetryOn::RefusedStream => retry.refused_stream = true,
-            // Always done: such a connection was closed before the request came.
-            RetryOn::ConnectionClosed => {}
+            RetryOn::ConnectionClosed => retry.connection_closed = true,
             RetryOn::BadGateway => retry.statuses.push(502),
             RetryOn::Unavailable => retry.statuses.push(503),
             RetryOn::GatewayTimeout => retry.statuses.push(504),

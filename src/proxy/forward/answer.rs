@@ -13,6 +13,7 @@ use hyper::upgrade::OnUpgrade;
 
 use super::lanes::Place;
 use super::request::Outgoing;
+use super::stall::Stall;
 use super::tunnel::Tunnel;
 use super::upload::Upload;
 use super::{ForwardError, Forwarded, SWITCHING, Upgrade};
@@ -46,13 +47,24 @@ enum Exchange {
 #[derive(Debug)]
 pub(super) struct Bounds {
     idle: Expiry,
+    /// While the request is still on its way.
+    stall: Option<Stall>,
     total: Option<Deadline>,
 }
 
 impl Bounds {
     /// What is left of the bounds of `outgoing`.
     pub(super) fn take(outgoing: &mut Outgoing) -> Self {
-        Self { idle: Expiry::after_micros(outgoing.timeouts.idle), total: outgoing.total.take() }
+        let stall = outgoing.stall().filter(Stall::is_uploading);
+        Self { idle: Expiry::after_micros(outgoing.timeouts.idle), stall, total: outgoing.total.take() }
+    }
+
+    /// Ready when the upstream has taken nothing of the rest of the request for too long, whatever it answers meanwhile.
+    fn poll_stalled(&mut self, cx: &Context<'_>) -> Poll<BodyError> {
+        match &mut self.stall {
+            Some(stall) => stall.poll(cx).map(|()| BodyError::UpstreamIdle),
+            None => Poll::Pending,
+        }
     }
 
     fn poll(&mut self, cx: &Context<'_>) -> Poll<BodyError> {
@@ -137,6 +149,10 @@ impl Body for UpstreamHttp1 {
         if let Some(error) = this.broken.0.take() {
             return Poll::Ready(Some(Err(error)));
         }
+        if let Poll::Ready(error) = this.bounds.poll_stalled(cx) {
+            this.exchange = Exchange::Over;
+            return Poll::Ready(Some(Err(error)));
+        }
         let frame = match &mut this.exchange {
             Exchange::Answering(lease) => lease.connection.poll_body(cx),
             Exchange::Uploading(upload, _) => upload.poll_body(cx),
@@ -200,6 +216,9 @@ impl Body for UpstreamHttp2 {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         if let Some(error) = this.broken.0.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        if let Poll::Ready(error) = this.bounds.poll_stalled(cx) {
             return Poll::Ready(Some(Err(error)));
         }
         match Pin::new(&mut this.incoming).poll_frame(cx) {

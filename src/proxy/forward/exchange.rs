@@ -68,8 +68,8 @@ async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
     let named = request.headers().len() == fields;
     let mut headers = std::mem::take(request.headers_mut());
     let body = outgoing.progress.is_some().then(|| std::mem::take(request.body_mut()));
-    // Only a reused connection can be stale; only what has no body and no effect of its own is sent twice.
-    let kept = connection.is_reused() && outgoing.idempotent && body.is_none();
+    // Only a reused connection can be stale, and a body is not kept.
+    let kept = connection.is_reused() && body.is_none();
     let origin = outgoing.origin.as_ref();
     let more = |out: &mut Vec<u8>| origin.into_iter().for_each(|origin| origin.write(out));
     connection.ask_with(request.method(), request.uri(), &mut headers, more, body, kept);
@@ -89,6 +89,12 @@ async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
         // Bytes of an answer that broke off are an answer: only silence is staleness.
         let stale = connection.is_reused() && matches!(failure, Failure::Silent(_));
         let Some(request) = connection.unanswered().filter(|_| stale) else { return Err(failure.into()) };
+        // The server cannot have read what its system did not take. Whatever it did take may have been read, and acted
+        // upon: to send that again is another attempt.
+        let attempted = !request.is_untouched();
+        if attempted && !(outgoing.follows_closed && outgoing.attempts > 1) {
+            return Err(failure.into());
+        }
         connection = match Box::pin(server.connector.http1(outgoing.client)).await {
             Ok(fresh) => fresh,
             Err(error) => {
@@ -103,6 +109,9 @@ async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
                 return Err(error);
             }
         };
+        if attempted {
+            outgoing.attempts -= 1;
+        }
         connection.ask_again(request);
     }
 }

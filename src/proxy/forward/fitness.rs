@@ -18,23 +18,49 @@ use crate::telemetry::metrics::Samples;
 /// The servers of all upstreams, as all workers of a gateway see them. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Fleet {
-    known: Arc<Mutex<HashMap<Name, Weak<Fitness>>>>,
+    known: Arc<Mutex<Known>>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    servers: HashMap<Name, Weak<Fitness>>,
+    /// The servers that each upstream has by its newest configuration, and whether one came to others and is yet to
+    /// begin: such a server starts slowly.
+    configured: HashMap<Arc<str>, HashMap<String, bool>>,
 }
 
 /// An upstream's name, and its server's.
 type Name = (Arc<str>, String);
 
 impl Fleet {
+    /// Takes note of the servers of `upstream`. Those of the first configuration take their shares at once; one that a
+    /// reload adds starts slowly.
+    pub(super) fn meet(&self, upstream: &Upstream) {
+        let Known { servers, configured } = &mut *self.known.lock();
+        servers.retain(|_, fitness| fitness.strong_count() > 0);
+        configured.retain(|name, _| servers.keys().any(|(upstream, _)| upstream == name));
+        let before = configured.remove(&upstream.name);
+        let now = upstream.servers.iter().map(|server| {
+            let name = name(server);
+            let comes = before.as_ref().is_some_and(|before| before.get(&name).copied().unwrap_or(true));
+            (name, comes)
+        });
+        configured.insert(Arc::clone(&upstream.name), now.collect());
+    }
+
     /// The fitness of `server` of `upstream`: the one the other workers have, unless a reload changed how it is judged.
     pub(super) fn fitness(&self, upstream: &Upstream, server: &Server) -> Arc<Fitness> {
         let name = (Arc::clone(&upstream.name), name(server));
-        let mut known = self.known.lock();
-        if let Some(fitness) = known.get(&name).and_then(Weak::upgrade).filter(|known| known.judges_as(upstream)) {
+        let Known { servers, configured } = &mut *self.known.lock();
+        if let Some(fitness) = servers.get(&name).and_then(Weak::upgrade).filter(|known| known.judges_as(upstream)) {
             return fitness;
         }
-        known.retain(|_, fitness| fitness.strong_count() > 0);
         let fitness = Arc::new(Fitness::new(upstream, name.1.clone()));
-        known.insert(name, Arc::downgrade(&fitness));
+        let comes = configured.get_mut(&upstream.name).and_then(|servers| servers.get_mut(&name.1));
+        if comes.is_some_and(std::mem::take) {
+            fitness.came_back();
+        }
+        servers.insert(name, Arc::downgrade(&fitness));
         fitness
     }
 
@@ -42,7 +68,7 @@ impl Fleet {
     pub fn status(&self, upstream: &Upstream) -> Vec<ServerStatus> {
         let known = self.known.lock();
         let status = |server| {
-            let fitness = known.get(&(Arc::clone(&upstream.name), name(server))).and_then(Weak::upgrade);
+            let fitness = known.servers.get(&(Arc::clone(&upstream.name), name(server))).and_then(Weak::upgrade);
             fitness.map_or_else(|| ServerStatus::unused(name(server)), |fitness| fitness.status())
         };
         upstream.servers.iter().map(status).collect()
@@ -52,7 +78,7 @@ impl Fleet {
     pub fn samples(&self, samples: &mut Samples) {
         let mut known: Vec<_> = {
             let known = self.known.lock();
-            known.iter().filter_map(|(name, fitness)| Some((name.clone(), fitness.upgrade()?))).collect()
+            known.servers.iter().filter_map(|(name, fitness)| Some((name.clone(), fitness.upgrade()?))).collect()
         };
         known.sort_by(|(a, _), (b, _)| a.cmp(b));
         for ((upstream, server), fitness) in known {
@@ -84,8 +110,9 @@ impl Fleet {
     }
 }
 
-/// What a server is called in metrics, no two of an upstream alike: behind one address may stand several.
-fn name(server: &Server) -> String {
+/// What a server is called, in metrics and where callers are placed by their identity. No two of an upstream are called
+/// alike: one address may serve several.
+pub(super) fn name(server: &Server) -> String {
     let scheme = if server.tls.is_some() { "https://" } else { "" };
     match &server.address {
         ServerAddress::Tcp(host, port) => format!("{scheme}{host}:{port}{}", server.base_path),

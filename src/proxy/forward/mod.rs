@@ -1,9 +1,10 @@
 //! Forwards an admitted request to its upstream, and the answer back.
 //!
-//! Bodies stream both ways and are never held. A request goes out a second time only if it was not begun, or if it
-//! is idempotent, has no body, and its reused connection closed without a byte.
+//! Bodies stream both ways and are never held. A request goes out a second time only if no server has seen any of it, or
+//! if the upstream's retries say so, which is never for what a server may have processed and must not process twice.
 
 mod answer;
+mod balance;
 mod connect;
 mod exchange;
 mod fitness;
@@ -18,6 +19,7 @@ mod proxy_header;
 mod request;
 mod request_body;
 mod server;
+mod stall;
 pub mod tls;
 mod stream;
 mod tunnel;
@@ -135,6 +137,9 @@ pub enum ForwardError {
     /// The answer's head did not come in time.
     #[error("no answer in time")]
     ResponseTimeout,
+    /// The upstream took nothing of the request's body for too long.
+    #[error("the upload was not taken in time")]
+    UploadTimeout,
     /// The answer's head did not come in the time that the caller itself gives.
     #[error("no answer within the caller's deadline")]
     CallerDeadline,
@@ -183,6 +188,7 @@ impl ForwardError {
             Self::Overloaded => "overloaded",
             Self::NoServer => "no_server",
             Self::ResponseTimeout => "response_timeout",
+            Self::UploadTimeout => "upload_timeout",
             Self::CallerDeadline => "caller_deadline",
             Self::Answer(_) | Self::Broken(_) | Self::Malformed(_) => "answer",
             Self::Closed => "closed",
@@ -290,9 +296,8 @@ impl Forwarder {
     ) -> Result<Forwarded, ForwardError> {
         let retry = &state.upstream.retry;
         let mut tried = 0;
-        let mut left = state.upstream.attempts.max(1);
         state.deposit();
-        if left > 1 {
+        if outgoing.attempts > 1 {
             outgoing.keep_copy(retry, state.upstream.http2);
         }
         loop {
@@ -328,8 +333,8 @@ impl Forwarder {
                     }
                 }
             };
-            left -= 1;
-            if !again || left == 0 || !outgoing.is_at_hand() || !state.withdraw() {
+            outgoing.attempts = outgoing.attempts.saturating_sub(1);
+            if !again || outgoing.attempts == 0 || !outgoing.is_at_hand() || !state.withdraw() {
                 return outcome;
             }
             tried |= bit(index);

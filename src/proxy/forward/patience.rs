@@ -6,29 +6,29 @@ use std::time::Duration;
 
 use super::ForwardError;
 use super::request::Outgoing;
-use super::request_body::{Gate, Progress};
+use super::request_body::Gate;
+use super::stall::Stall;
 use crate::proxy::timers::{Deadline, Expiry};
 
-/// The bounds on the head of an answer: its own, counted from the last piece of the request's body on, and the total.
+/// The bounds on the head of an answer: its own, counted from the end of the request on, that on an upload which the
+/// upstream does not take, and the total.
 pub(super) struct Patience<'o> {
     response: Expiry,
     total: Option<&'o mut Deadline>,
     total_is_callers: bool,
-    progress: Option<&'o Progress>,
+    stall: Option<Stall>,
     gate: Option<&'o Arc<Gate>>,
-    pieces: u64,
     held: Option<Deadline>,
 }
 
 impl<'o> Patience<'o> {
     pub(super) fn new(outgoing: &'o mut Outgoing) -> Self {
         Self {
+            stall: outgoing.stall(),
             response: Expiry::after_micros(outgoing.timeouts.response),
             total: outgoing.total.as_mut(),
             total_is_callers: outgoing.total_is_callers,
-            progress: outgoing.progress.as_deref(),
             gate: outgoing.gate.as_ref(),
-            pieces: 0,
             held: None,
         }
     }
@@ -50,13 +50,11 @@ impl<'o> Patience<'o> {
                 gate.open();
             }
         }
-        if let Some(progress) = self.progress {
-            let pieces = progress.pieces();
-            if pieces != self.pieces {
-                self.pieces = pieces;
-                self.response.reset();
-            } else if !progress.ended() && progress.waiting() {
-                // The client is slow, not the upstream: its own bound applies.
+        if let Some(stall) = &mut self.stall {
+            if stall.poll(cx).is_ready() {
+                return Poll::Ready(ForwardError::UploadTimeout);
+            }
+            if stall.is_uploading() {
                 self.response.reset();
                 return Poll::Pending;
             }

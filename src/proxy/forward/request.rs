@@ -9,6 +9,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Uri, Version};
 use smallvec::SmallVec;
 
 use super::request_body::{Gate, Progress, RequestBody};
+use super::stall::Stall;
 use super::{Upgrade, grpc};
 use crate::policy::UpstreamTimeouts;
 use crate::policy::upstream::{Retry, Upstream};
@@ -32,6 +33,10 @@ pub(super) struct Outgoing {
     /// Whom the request comes from.
     pub(super) client: Option<SocketAddr>,
     pub(super) idempotent: bool,
+    /// Attempts that are left, the one under way among them.
+    pub(super) attempts: u32,
+    /// Whether the end of a kept connection, without a byte of answer, may be followed by another attempt.
+    pub(super) follows_closed: bool,
     /// Takes interim answers, where they are passed on.
     pub(super) interim: Option<Interim>,
     /// Fields that are written behind the request's own.
@@ -59,6 +64,8 @@ impl Outgoing {
         let (own, callers) = (upstream.total.map(Duration::from), said.flatten());
         Self {
             idempotent: request.method().is_idempotent(),
+            attempts: upstream.attempts.max(1),
+            follows_closed: upstream.retry.connection_closed && request.method().is_idempotent(),
             request: Some(request),
             progress,
             gate,
@@ -89,6 +96,11 @@ impl Outgoing {
         if let Some(progress) = &self.progress {
             progress.answered();
         }
+    }
+
+    /// The bound on an upload that the upstream does not take; `None`: there is no body.
+    pub(super) fn stall(&self) -> Option<Stall> {
+        self.progress.as_ref().map(|progress| Stall::new(Rc::clone(progress), self.timeouts.idle))
     }
 
     /// Whether there is a copy.

@@ -39,6 +39,10 @@ pub(super) struct Progress {
     ended: Cell<bool>,
     waiting: Cell<bool>,
     answered: Cell<bool>,
+    /// It is held back until the upstream asks for it.
+    gated: Cell<bool>,
+    /// The task that has to know of its end.
+    at_end: RefCell<Option<Waker>>,
 }
 
 impl Progress {
@@ -55,6 +59,26 @@ impl Progress {
     /// The answer has begun.
     pub(super) fn answered(&self) {
         self.answered.set(true);
+    }
+
+    /// Whether it is held back until the upstream asks for it.
+    pub(super) fn gated(&self) -> bool {
+        self.gated.get()
+    }
+
+    /// Has `waker` woken when the body has gone through whole.
+    pub(super) fn wake_at_end(&self, waker: &Waker) {
+        let mut known = self.at_end.borrow_mut();
+        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *known = Some(waker.clone());
+        }
+    }
+
+    fn end(&self) {
+        self.ended.set(true);
+        if let Some(waker) = self.at_end.take() {
+            waker.wake();
+        }
     }
 
     /// Whether the body has gone through whole.
@@ -110,6 +134,8 @@ impl RequestBody {
             ended: Cell::default(),
             waiting: Cell::default(),
             answered: Cell::default(),
+            gated: Cell::new(gate.is_some()),
+            at_end: RefCell::default(),
         });
         let source =
             Source { incoming, left: most.unwrap_or(u64::MAX), progress: Rc::clone(&progress), received, gate };
@@ -126,6 +152,7 @@ impl Body for RequestBody {
         if let Some(gate) = &source.gate {
             std::task::ready!(gate.poll_open(cx));
             source.gate = None;
+            source.progress.gated.set(false);
         }
         let frame = match Pin::new(&mut source.incoming).poll_frame(cx) {
             Poll::Ready(frame) => frame,
@@ -142,7 +169,7 @@ impl Body for RequestBody {
         progress.pieces.set(progress.pieces.get().wrapping_add(1));
         let frame = match frame {
             None => {
-                progress.ended.set(true);
+                progress.end();
                 return Poll::Ready(None);
             }
             Some(Err(error)) => return Poll::Ready(Some(Err(BodyError::Client(error)))),
@@ -155,7 +182,7 @@ impl Body for RequestBody {
                 None => return Poll::Ready(Some(Err(BodyError::TooBig))),
             }
             if source.incoming.is_end_stream() {
-                progress.ended.set(true);
+                progress.end();
             }
             return Poll::Ready(Some(Ok(frame)));
         }

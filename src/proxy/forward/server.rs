@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tokio_rustls::TlsConnector;
 
-use super::ForwardError;
 use super::connect::Connector;
-use super::fitness::Fitness;
+use super::fitness::{self, Fitness};
 use super::lanes::Lanes;
+use super::{ForwardError, balance};
 use crate::policy::upstream::{HostPolicy, ProxyProtocol, Server, Upstream};
 use crate::proxy::pool::{Bounds, Pool};
 
@@ -17,6 +17,8 @@ use crate::proxy::pool::{Bounds, Pool};
 pub(super) struct ServerState {
     /// As the policy describes it.
     pub(super) server: Server,
+    /// Its name, hashed: what places callers by their identity.
+    pub(super) name_hash: u64,
     /// What is sent as Host.
     pub(super) host: HostPolicy,
     /// Its HTTP/1 connections, and the bound on requests under way.
@@ -52,6 +54,7 @@ impl ServerState {
             queue_timeout: upstream.queue_timeout.into(),
         };
         Ok(Self {
+            name_hash: balance::name_hash(&fitness::name(server)),
             server: server.clone(),
             host: upstream.host.clone(),
             pool: Rc::new(Pool::new(bounds)),

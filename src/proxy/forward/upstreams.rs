@@ -4,11 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tokio_rustls::TlsConnector;
 
 use super::fitness::Fleet;
 use super::server::ServerState;
-use super::{ForwardError, probe, tls};
+use super::{ForwardError, balance, probe, tls};
 use crate::policy::upstream::{Balance, Upstream};
 
 /// An upstream with its servers' connections on this worker.
@@ -85,6 +86,7 @@ impl UpstreamState {
         } else {
             None
         };
+        fleet.meet(upstream);
         let servers = upstream
             .servers
             .iter()
@@ -100,7 +102,7 @@ impl UpstreamState {
         }
         Ok(Self {
             upstream: Arc::clone(upstream),
-            turns: turns(&upstream.servers.iter().map(|server| server.weight).collect::<Vec<_>>()),
+            turns: balance::turns(&upstream.servers.iter().map(|server| server.weight).collect::<Vec<_>>()),
             servers,
             next: Cell::new(fastrand::usize(..)),
             budget: Cell::new(BUDGET_MAX),
@@ -120,15 +122,23 @@ impl UpstreamState {
     }
 
     /// A server for a request of the caller `hash`, none of those in `tried` (a bit each) while there are others,
-    /// and none that is left out while there are others.
+    /// and none that is left out while there are others. Where a caller's server is not fixed by its identity, one that
+    /// has room goes before one where the request would wait.
     pub(super) fn pick(&self, hash: u64, tried: u64) -> Option<(usize, &Rc<ServerState>)> {
         if let [only] = self.servers.as_slice() {
             return Some((0, only));
         }
-        let fit = |index: usize| tried & bit(index) == 0 && self.servers[index].fitness.is_fit();
+        // Each is asked once: one that starts slowly draws its share each time that it is asked.
+        let fit: SmallVec<[bool; 16]> =
+            self.servers.iter().enumerate().map(|(i, server)| tried & bit(i) == 0 && server.fitness.is_fit()).collect();
+        let bound = self.upstream.balance == Balance::IdentityHash;
+        let roomy = |index: usize| fit[index] && (bound || self.servers[index].pool.has_room());
         let untried = |index: usize| tried & bit(index) == 0;
-        let index =
-            self.choose(hash, fit).or_else(|| self.choose(hash, untried)).or_else(|| self.choose(hash, |_| true))?;
+        let index = self
+            .choose(hash, roomy)
+            .or_else(|| self.choose(hash, |index| fit[index]))
+            .or_else(|| self.choose(hash, untried))
+            .or_else(|| self.choose(hash, |_| true))?;
         Some((index, &self.servers[index]))
     }
 
@@ -136,64 +146,37 @@ impl UpstreamState {
         match self.upstream.balance {
             Balance::RoundRobin => self.in_turn(fit),
             Balance::LeastRequests => {
-                let first = self.at_random(&fit)?;
-                let second = self.at_random(&fit)?;
-                Some(if self.cost(second) < self.cost(first) { second } else { first })
+                let (mut loads, mut weights) = (0, 0);
+                for (_, server) in self.servers.iter().enumerate().filter(|(index, _)| fit(*index)) {
+                    loads += server.pool.load();
+                    weights += u64::from(server.server.weight);
+                }
+                self.in_turn(|index| {
+                    let server = &self.servers[index];
+                    fit(index) && balance::is_below_share(server.pool.load(), server.server.weight, loads, weights)
+                })
             }
-            Balance::IdentityHash => (0..self.servers.len())
-                .filter(|&index| fit(index))
-                .max_by_key(|&index| rendezvous(hash, index, self.servers[index].server.weight)),
+            Balance::IdentityHash => {
+                let place = |index: usize| {
+                    let server = &self.servers[index];
+                    (balance::distance(hash, server.name_hash), server.server.weight)
+                };
+                let fit = (0..self.servers.len()).filter(|&index| fit(index));
+                let placed = fit.map(|index| (index, place(index)));
+                placed
+                    .reduce(|best, next| if balance::is_closer(next.1, best.1) { next } else { best })
+                    .map(|best| best.0)
+            }
         }
     }
 
     fn in_turn(&self, fit: impl Fn(usize) -> bool) -> Option<usize> {
         let start = self.next.get();
-        self.next.set(start.wrapping_add(1));
-        (0..self.turns.len()).map(|step| self.turns[start.wrapping_add(step) % self.turns.len()]).find(|&i| fit(i))
+        let turn = |step: usize| self.turns[start.wrapping_add(step) % self.turns.len()];
+        let step = (0..self.turns.len()).find(|&step| fit(turn(step)))?;
+        self.next.set(start.wrapping_add(step + 1));
+        Some(turn(step))
     }
-
-    fn at_random(&self, fit: &impl Fn(usize) -> bool) -> Option<usize> {
-        if self.turns.is_empty() {
-            return None;
-        }
-        let start = fastrand::usize(..self.turns.len());
-        (0..self.turns.len()).map(|step| self.turns[(start + step) % self.turns.len()]).find(|&i| fit(i))
-    }
-
-    /// Requests under way per unit of weight, in comparable integers.
-    fn cost(&self, index: usize) -> u64 {
-        let state = &self.servers[index];
-        (state.pool.load() as u64 + 1) * 1_000_000 / u64::from(state.server.weight.max(1))
-    }
-}
-
-/// Indices repeated by weight, smoothly interleaved (nginx's smooth weighted round robin), weights reduced by their
-/// greatest common divisor and bounded.
-fn turns(weights: &[u32]) -> Vec<usize> {
-    let divisor = weights.iter().copied().fold(0, gcd).max(1);
-    let mut scaled: Vec<i64> = weights.iter().map(|weight| i64::from(weight / divisor)).collect();
-    let sum: i64 = scaled.iter().sum();
-    if sum > TURNS_MAX {
-        for weight in &mut scaled {
-            *weight = (*weight * TURNS_MAX / sum).max(i64::from(*weight > 0));
-        }
-    }
-    let sum: i64 = scaled.iter().sum();
-    let mut current = vec![0_i64; scaled.len()];
-    let mut order = Vec::new();
-    for _ in 0..sum {
-        for (level, weight) in current.iter_mut().zip(&scaled) {
-            *level += weight;
-        }
-        let Some(best) = (0..current.len()).rev().max_by_key(|&index| current[index]) else { break };
-        current[best] -= sum;
-        order.push(best);
-    }
-    order
-}
-
-const fn gcd(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// The bit of a server in a set of tried ones; beyond 64 servers they share bits, and a retry may repeat one.
@@ -201,27 +184,8 @@ pub(super) const fn bit(index: usize) -> u64 {
     1 << (index % 64)
 }
 
-/// Highest random weight (Thaler and Ravishankar 1998): a server that goes moves only its own callers. A weight is
-/// so many draws.
-fn rendezvous(hash: u64, index: usize, weight: u32) -> u64 {
-    (0..u64::from(weight.min(DRAWS_MAX))).map(|draw| mix(hash ^ mix(((index as u64) << 32) | draw))).max().unwrap_or(0)
-}
-
-/// SplitMix64's finaliser.
-const fn mix(mut x: u64) -> u64 {
-    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
 /// A hundred retries may follow each other without a first attempt.
 const BUDGET_MAX: u32 = 500;
-/// The most entries of the list of turns.
-const TURNS_MAX: i64 = 4096;
-/// The most draws a weight is worth under the identity hash.
-const DRAWS_MAX: u32 = 256;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,25 +201,5 @@ mod tests {
             state.withdraw()
         });
         assert_eq!(retried.count(), 200);
-    }
-
-    #[test]
-    fn turns_follow_the_weights_and_interleave() {
-        assert_eq!(turns(&[1, 1]), [0, 1]);
-        assert_eq!(turns(&[5, 1, 1]), [0, 0, 1, 0, 2, 0, 0]);
-        assert_eq!(turns(&[0, 3]), [1]);
-        assert!(turns(&[u32::MAX, 1]).len() <= 4100);
-    }
-
-    #[test]
-    fn a_server_that_goes_moves_only_its_own_callers() {
-        let pick =
-            |hash: u64, servers: &[usize]| *servers.iter().max_by_key(|&&i| rendezvous(hash, i, 1)).expect("some");
-        for hash in (0..1000_u64).map(mix) {
-            let all = pick(hash, &[0, 1, 2]);
-            if all != 2 {
-                assert_eq!(pick(hash, &[0, 1]), all);
-            }
-        }
     }
 }

@@ -198,6 +198,11 @@ impl WriteBuffer {
         self.left() == 0 && !self.unflushed
     }
 
+    /// Whether nothing of a message that is kept has been written.
+    pub const fn is_untouched(&self) -> bool {
+        self.kept && self.written == 0
+    }
+
     /// Everything that was written since [`WriteBuffer::begin`] is to be written once more. Only what was copied can be,
     /// and only if it was to be kept; whether that is so.
     pub fn rewind(&mut self) -> bool {

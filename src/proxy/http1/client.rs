@@ -70,9 +70,16 @@ pub enum Failure<E> {
 pub struct Unanswered {
     write: WriteBuffer,
     asks_head: bool,
+    untouched: bool,
 }
 
 impl Unanswered {
+    /// Whether the socket took no byte of it, so that nobody can have read any. A byte that went into a TLS session
+    /// counts as taken.
+    pub const fn is_untouched(&self) -> bool {
+        self.untouched
+    }
+
     /// The request as it was asked for, read back from what was written of it.
     pub fn into_request(mut self) -> Option<Request<()>> {
         let head = self.write.flat().strip_suffix(b"\r\n\r\n")?;
@@ -175,7 +182,9 @@ where
 
     /// The request, to be sent again on another connection, if it was to be kept and no byte of an answer has come.
     pub fn unanswered(mut self) -> Option<Unanswered> {
-        (!self.heard && self.write.rewind()).then_some(Unanswered { write: self.write, asks_head: self.asks_head })
+        let untouched = self.write.is_untouched();
+        let asks_head = self.asks_head;
+        (!self.heard && self.write.rewind()).then_some(Unanswered { write: self.write, asks_head, untouched })
     }
 
     fn begin(&mut self, asks_head: bool) {

@@ -62,7 +62,7 @@ pub(super) fn upstream(error: &ForwardError) -> Class {
             UNREACHABLE
         }
         ForwardError::Overloaded => OVERLOADED,
-        ForwardError::ResponseTimeout | ForwardError::CallerDeadline => TIMEOUT,
+        ForwardError::ResponseTimeout | ForwardError::UploadTimeout | ForwardError::CallerDeadline => TIMEOUT,
         ForwardError::Closed
         | ForwardError::Answer(_)
         | ForwardError::Broken(_)

@@ -4,6 +4,7 @@
 pub(crate) mod client;
 pub(crate) mod frames;
 pub(crate) mod gateway;
+pub(crate) mod nginx;
 pub(crate) mod peers;
 pub(crate) mod upstream;
 
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use client::Connection;
 pub(crate) use gateway::Gateway;
+pub(crate) use nginx::Nginx;
 pub(crate) use peers::Peers;
 pub(crate) use upstream::{Reply, Upstream};
 

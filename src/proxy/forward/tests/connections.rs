@@ -39,7 +39,9 @@ fn a_connection_is_used_again() {
 #[test]
 fn a_get_survives_a_connection_that_closes_at_reuse() {
     let origin = closes_at_reuse();
-    let gateway = gateway(upstream(origin.address));
+    let mut two = upstream(origin.address);
+    two.attempts = 2;
+    let gateway = gateway(two);
     assert_eq!(gateway.ask(GET).status, 200);
     assert_eq!(gateway.ask(GET).status, 200);
     let records = origin.records();
@@ -56,7 +58,9 @@ fn a_post_is_never_sent_twice() {
         "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi",
     ] {
         let origin = closes_at_reuse();
-        let gateway = gateway(upstream(origin.address));
+        let mut three = upstream(origin.address);
+        three.attempts = 3;
+        let gateway = gateway(three);
         assert_eq!(gateway.ask(GET).status, 200);
         assert_eq!(gateway.ask(post).status, 502, "{post:?}");
         assert_eq!(origin.records().len(), 1, "{post:?}");

@@ -389,3 +389,15 @@ fn a_body_goes_by_its_length_or_in_chunks() {
     assert!(none.poll_answer(&mut context(), |_, _| ()).is_ready());
     assert_eq!(none.socket.heard, b"POST / HTTP/1.1\r\n\r\n");
 }
+
+#[test]
+fn http1_request_of_which_the_socket_took_nothing_is_untouched() {
+    for (takes, untouched) in [(Some(0), true), (None, false)] {
+        let mut link = Client::new(Script { takes, ..Script::default() });
+        ask(&mut link, Method::POST);
+        let Poll::Ready(Err(Failure::Silent(_))) = link.poll_answer(&mut context(), |_, _| ()) else {
+            panic!("the server has gone")
+        };
+        assert_eq!(link.unanswered().expect("it is kept").is_untouched(), untouched, "{takes:?}");
+    }
+}
