@@ -1,7 +1,7 @@
 # A small image without a shell: the gateway, the libraries it is linked with, certificates and time zones.
 #
 #   docker build -t tollgate .                       trained on the proxy's own load (takes three times as long)
-#   docker build -t tollgate --build-arg PGO=0 .     an ordinary release build
+#   docker build -t tollgate --build-arg PGO=0 .     the same without the training
 #   docker run -p 8080:8080 -v ./gateway.toml:/etc/tollgate/gateway.toml:ro -v tollgate:/var/lib/tollgate tollgate
 #
 # BUILD_IMAGE may be any image with a Rust toolchain on Debian.
@@ -20,7 +20,7 @@ COPY . .
 RUN if [ "$PGO" = 1 ]; then \
       benches/proxy/build-pgo && cp target/pgo/tollgate /tollgate; \
     else \
-      cargo build --release --locked && cp target/release/tollgate /tollgate; \
+      cargo build --profile dist --locked && cp target/dist/tollgate /tollgate; \
     fi
 # The image's whole tree. What the program is linked with is what `ldd` says, the loader included.
 RUN set -eu; root=/image; \

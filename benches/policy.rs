@@ -17,6 +17,9 @@ fn main() {
             .expect("patterns");
         let router = Router::new(&patterns).expect("no conflicts");
         let paths: Vec<String> = (0..64).map(|n| format!("/service{}/v1/7/items/8", n * count / 64)).collect();
+        for path in &paths {
+            assert!(router.find(&Method::GET, "api.example.com", path, &headers).is_some(), "{path} has a route");
+        }
         let mut next = 0;
         report(&format!("find among {count} routes"), || {
             next = (next + 1) % paths.len();

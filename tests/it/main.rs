@@ -22,7 +22,6 @@ mod identities;
 mod idle;
 mod journal;
 mod layers;
-mod layout;
 mod limits;
 mod matching;
 mod process;

@@ -17,7 +17,7 @@ use peers::{
     Governor, GovernorInline, GovernorOwnClock, Limitador, Limiter, MutexedDashmap, OneMiss, ThreeLimits, Throttlecrab,
     Tollgate, TollgateOwnClock,
 };
-use runs::{beside, fenced, fill, keys, least, pair, resident, throughput};
+use runs::{Expect, beside, fenced, fill, keys, least, pair, resident, throughput};
 
 /// The rows, by the number that a process of its own is given.
 macro_rules! rows {
@@ -195,10 +195,11 @@ fn spread_table(count: usize, rows: &[usize], goals: &mut Vec<Goal>) {
 /// One key that everybody asks for.
 fn hot<L: Limiter>() {
     let keys = keys::<L>(&Stream::one());
-    for plenty in [true, false] {
+    for (plenty, expect) in [(true, Expect::Allowed), (false, Expect::Refused)] {
         let limiter = L::new(1, plenty);
-        println!("{}", least(|| throughput(&limiter, &keys)));
-        let pair = pair(&limiter, &keys);
+        assert!(limiter.check(&keys[0]), "{}: the first request is allowed", L::NAME);
+        println!("{}", least(|| throughput(&limiter, &keys, expect)));
+        let pair = pair(&limiter, &keys, expect);
         println!("{} {}", pair.each, pair.overlap);
     }
 }
@@ -211,11 +212,11 @@ fn spread<L: Limiter>(count: usize) {
     let limiter = L::new(count, true);
     let filled = fill(count, |key| limiter.check(&L::key(key)));
     let bytes = resident().saturating_sub(before) as f64 / filled as f64;
-    println!("{}", least(|| throughput(&limiter, &uniform)));
-    let pair = pair(&limiter, &uniform);
+    println!("{}", least(|| throughput(&limiter, &uniform, Expect::Allowed)));
+    let pair = pair(&limiter, &uniform, Expect::Allowed);
     println!("{} {}", pair.each, pair.overlap);
     println!("{}", least(|| fenced(&limiter, &uniform)));
-    println!("{}", least(|| throughput(&limiter, &zipf)));
+    println!("{}", least(|| throughput(&limiter, &zipf, Expect::Allowed)));
     println!("{bytes} {filled}");
 }
 

@@ -45,14 +45,38 @@ pub fn apart(arguments: &[&str]) -> Vec<f64> {
     String::from_utf8_lossy(&output.stdout).split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
+/// What a limiter must answer for its figure to count.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Expect {
+    /// Every request is allowed.
+    Allowed,
+    /// One request of a key that everybody asks for is allowed, and no other.
+    Refused,
+}
+
+impl Expect {
+    /// # Panics
+    /// When the limiter does not do the work.
+    fn verify<L: Limiter>(self, allowed: usize, asked: usize) {
+        let right = match self {
+            Self::Allowed => allowed == asked,
+            Self::Refused => allowed <= 1,
+        };
+        assert!(right, "{}: {allowed} of {asked} allowed", L::NAME);
+    }
+}
+
 /// Nanoseconds per decision.
-pub fn throughput<L: Limiter>(limiter: &L, keys: &[L::Key]) -> f64 {
+pub fn throughput<L: Limiter>(limiter: &L, keys: &[L::Key], expect: Expect) -> f64 {
     let work = keys.len().min(2_000_000 / L::PACE);
+    let mut allowed = 0;
     let start = worked();
     for key in &keys[..work] {
-        black_box(limiter.check(key));
+        allowed += usize::from(black_box(limiter.check(key)));
     }
-    (worked() - start) / work as f64
+    let each = (worked() - start) / work as f64;
+    expect.verify::<L>(allowed, work);
+    each
 }
 
 /// Two threads at once.
@@ -67,10 +91,10 @@ pub struct Pair {
 /// Two threads, each on a processor of its own, from a common start for [`WINDOW`]. Of ten such passes the quickest of
 /// those in which they ran together all but all of the time; if there is none, the one in which they did most. (The
 /// quickest of all would be the one in which they got least into each other's way.)
-pub fn pair<L: Limiter>(limiter: &L, keys: &[L::Key]) -> Pair {
-    let mut best = one_pair(limiter, keys);
+pub fn pair<L: Limiter>(limiter: &L, keys: &[L::Key], expect: Expect) -> Pair {
+    let mut best = one_pair(limiter, keys, expect);
     for _ in 1..10 {
-        let next = one_pair(limiter, keys);
+        let next = one_pair(limiter, keys, expect);
         let better = match (best.overlap >= TOGETHER, next.overlap >= TOGETHER) {
             (true, true) => next.each < best.each,
             (false, false) => next.overlap > best.overlap,
@@ -83,7 +107,7 @@ pub fn pair<L: Limiter>(limiter: &L, keys: &[L::Key]) -> Pair {
     best
 }
 
-fn one_pair<L: Limiter>(limiter: &L, keys: &[L::Key]) -> Pair {
+fn one_pair<L: Limiter>(limiter: &L, keys: &[L::Key], expect: Expect) -> Pair {
     let allowed = sched_getaffinity(None).expect("known");
     let processors: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number)).take(2).collect();
     let barrier = Barrier::new(2);
@@ -95,15 +119,17 @@ fn one_pair<L: Limiter>(limiter: &L, keys: &[L::Key]) -> Pair {
         let keys = &keys[place * half..][..half];
         let mut batches = keys.chunks(256).cycle();
         barrier.wait();
-        let (begun, start, mut done) = (Instant::now(), worked(), 0);
+        let (begun, start, mut done, mut granted) = (Instant::now(), worked(), 0, 0);
         while begun.elapsed() < WINDOW {
             let batch = batches.next().expect("it cycles");
             for key in batch {
-                black_box(limiter.check(key));
+                granted += usize::from(black_box(limiter.check(key)));
             }
             done += batch.len();
         }
-        (begun, Instant::now(), worked() - start, done as f64)
+        let (ended, spent) = (Instant::now(), worked() - start);
+        expect.verify::<L>(granted, done);
+        (begun, ended, spent, done as f64)
     };
     let (one, two) = std::thread::scope(|scope| {
         let workers = [0, 1].map(|place| scope.spawn(move || work(place)));
@@ -114,15 +140,18 @@ fn one_pair<L: Limiter>(limiter: &L, keys: &[L::Key]) -> Pair {
     Pair { each: (one.2 / one.3 + two.2 / two.3) / 2.0, overlap: ((one.2 + two.2) / wall - 1.0).clamp(0.0, 1.0) }
 }
 
-/// What one request sees that does not overlap with the next.
+/// What one request sees that does not overlap with the next; every request is allowed.
 pub fn fenced<L: Limiter>(limiter: &L, keys: &[L::Key]) -> f64 {
     let work = keys.len().min(1_000_000 / L::PACE);
+    let mut allowed = 0;
     let start = worked();
     for key in &keys[..work] {
-        black_box(limiter.check(key));
+        allowed += usize::from(black_box(limiter.check(key)));
         fence();
     }
-    (worked() - start) / work as f64
+    let each = (worked() - start) / work as f64;
+    Expect::Allowed.verify::<L>(allowed, work);
+    each
 }
 
 /// Serialises: no later load starts before this.
@@ -189,11 +218,14 @@ pub fn fill(count: usize, mut visit: impl FnMut(&[u8; KEY]) -> bool) -> usize {
 
 /// Nanoseconds per call over the whole stream.
 pub fn timed(stream: &Stream, mut call: impl FnMut(&[u8; KEY]) -> bool) -> f64 {
+    let mut allowed = 0;
     let start = worked();
     for key in stream.keys() {
-        black_box(call(key));
+        allowed += usize::from(black_box(call(key)));
     }
-    (worked() - start) / stream.keys().len() as f64
+    let each = (worked() - start) / stream.keys().len() as f64;
+    assert_eq!(allowed, stream.keys().len(), "every request is allowed");
+    each
 }
 
 /// As [`timed`], each call alone: none begins before the one before it has ended, as requests come to a gateway.

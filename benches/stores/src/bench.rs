@@ -9,6 +9,8 @@ use tollgate::limit::{Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, P
 
 /// Callers of the per_user workload.
 pub const USERS: usize = 1000;
+/// Units a second, and the burst, where everything is allowed: more than any way can use up.
+pub const PLENTY: u64 = 100_000_000;
 /// How long each figure is measured.
 pub const SPAN: Duration = Duration::from_millis(1500);
 
@@ -19,6 +21,8 @@ pub struct Tally {
     pub granted: AtomicU64,
     pub calls: AtomicU64,
     pub gave_up: AtomicU64,
+    /// Decisions that ended in an error.
+    pub failed: AtomicU64,
     pub errors: AtomicU64,
 }
 
@@ -29,6 +33,19 @@ impl Tally {
 
     pub fn read(counter: &AtomicU64) -> u64 {
         counter.load(Ordering::Relaxed)
+    }
+
+    /// Asserts that every decision was a grant, but for those given up and those the client was told an error for.
+    ///
+    /// # Panics
+    /// When `way` refused something, or decided nothing.
+    pub fn assert_all_allowed(&self, way: &str) {
+        let [granted, decisions] = [&self.granted, &self.decisions].map(Self::read);
+        let failed = Self::read(&self.gave_up) + Self::read(&self.failed);
+        assert!(
+            granted > 0 && granted + failed == decisions,
+            "{way}: {granted} of {decisions} granted, {failed} failed"
+        );
     }
 }
 

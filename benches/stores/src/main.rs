@@ -1,6 +1,6 @@
 //! The published comparison, reproduced: a token bucket in Redis and in PostgreSQL the classic ways, and ours beside them.
 //!
-//! `cargo run --release -p tollgate-bench-stores [redis|postgres|over-grant]` starts its own servers and prints tables
+//! `cargo run --profile dist -p tollgate-bench-stores [redis|postgres|over-grant]` starts its own servers and prints tables
 //! (`redis 1`: with one task only; `redis 64 Tollgate`: one way only, by its name; `postgres SERIALIZABLE,Tollgate per_user`:
 //! some ways, on one workload; `postgres SERIALIZABLE,Tollgate "" 700`: with flushes that take 700 us longer). `count WAY
 //! DECISIONS [URL]` makes so many decisions one after the other and prints bytes and calls: run it under callgrind or strace

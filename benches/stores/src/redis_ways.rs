@@ -11,7 +11,7 @@ use tollgate::limit::{Claim, Limit, Micros};
 use tollgate::store::redis::{Address, RedisOptions};
 use tollgate::store::{RemoteStore, Store};
 
-use crate::bench::{OVER_GRANT, SPAN, Tally, closed_loop, key, leased, limit, now, three, together};
+use crate::bench::{OVER_GRANT, PLENTY, SPAN, Tally, closed_loop, key, leased, limit, now, three, together};
 use crate::servers::Redis;
 
 /// The three classic ways, and ours.
@@ -149,6 +149,7 @@ impl Tools {
                     Ok(draw) => draw.granted,
                     Err(_) => {
                         Tally::count(&self.tally.errors, 1);
+                        Tally::count(&self.tally.failed, 1);
                         false
                     }
                 }
@@ -184,10 +185,10 @@ pub fn count(name: &str, decisions: u64, url: Option<String>) {
     let way = WAYS.iter().find(|(_, known)| *known == name).map_or(Way::Ours, |(way, _)| *way);
     let server = url.is_none().then(Redis::start);
     let url = url.unwrap_or_else(|| server.as_ref().map(Redis::url).unwrap_or_default());
-    let limits = vec![limit(1_000_000, 1_000_000)];
+    let limits = vec![limit(PLENTY, PLENTY)];
     runtime().block_on(async {
         let client = Client::open(url.as_str()).expect("an address");
-        let mut tools = tools(&client, &url, way, (1_000_000, 1_000_000, limits)).await;
+        let mut tools = tools(&client, &url, way, (PLENTY, PLENTY, limits)).await;
         warm(&tools, way).await;
         tools.tally = Arc::default();
         let (before, calls) = (spent(&client).await, tools.store.counters().calls.load(Ordering::Relaxed));
@@ -333,7 +334,8 @@ pub fn compare(only: Option<usize>, way: &str) {
     for per_user in [false, true] {
         for tasks in [1, 16, 64, 256].into_iter().filter(|tasks| only.is_none_or(|only| *tasks == only)) {
             for (way, name) in ways() {
-                let run = runtime().block_on(run(&server.url(), way, per_user, tasks, 1_000_000, 1_000_000, SPAN));
+                let run = runtime().block_on(run(&server.url(), way, per_user, tasks, PLENTY, PLENTY, SPAN));
+                run.tally.assert_all_allowed(name);
                 let workload = if per_user { "per_user" } else { "hot_key" };
                 println!("| {name} | {workload} | {tasks} | {:.0} | {:.4} | {:.2} |", run.nanos, run.calls, run.cpu);
                 server.ask("FLUSHALL");
@@ -345,8 +347,9 @@ pub fn compare(only: Option<usize>, way: &str) {
     for per_user in [false, true] {
         for tasks in [1, 64, 256].into_iter().filter(|tasks| only.is_none_or(|only| *tasks == only)) {
             for (way, name) in SEVERAL.into_iter().filter(|(_, name)| way.is_empty() || way == *name) {
-                let limits = (1_000_000, 1_000_000, three(1_000_000, 1_000_000));
+                let limits = (PLENTY, PLENTY, three(PLENTY, PLENTY));
                 let run = runtime().block_on(run_on(&server.url(), way, per_user, tasks, limits, SPAN));
+                run.tally.assert_all_allowed(name);
                 let workload = if per_user { "per_user" } else { "hot_key" };
                 println!("| {name} | {workload} | {tasks} | {:.0} | {:.4} | {:.2} |", run.nanos, run.calls, run.cpu);
                 server.ask("FLUSHALL");
@@ -357,6 +360,8 @@ pub fn compare(only: Option<usize>, way: &str) {
     println!("| way | ns/op | redis_calls/req | Redis CPU us/req |\n|---|---|---|---|");
     for (way, name) in ways().filter(|(way, _)| matches!(way, Way::Lua | Way::Ours)) {
         let run = runtime().block_on(run(&server.url(), way, false, 64, 1, 1, SPAN));
+        let granted = Tally::read(&run.tally.granted);
+        assert!((1..=3).contains(&granted), "{name}: {granted} granted of one a second in {SPAN:?}");
         println!("| {name} | {:.0} | {:.7} | {:.4} |", run.nanos, run.calls, run.cpu);
         server.ask("FLUSHALL");
     }

@@ -12,13 +12,15 @@ use tollgate::store::Store;
 use tollgate::store::postgres::{PostgresOptions, schema_sql};
 use tollgate::store::tls::Tls;
 
-use crate::bench::{OVER_GRANT, SPAN, Tally, closed_loop, key, leased, limit, now, together};
+use crate::bench::{OVER_GRANT, PLENTY, SPAN, Tally, closed_loop, key, leased, limit, now, together};
 use crate::servers::Postgres;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     /// The function in SERIALIZABLE transactions, tried again up to 20 times.
     Serializable,
+    /// The same, and no commit waits for the disk.
+    Asynchronous,
     /// One statement a request.
     Upsert,
     Ours,
@@ -26,8 +28,9 @@ enum Way {
 }
 
 /// Each way on a table as a plain CREATE TABLE makes it and on one as ours: unlogged, half of each page free.
-const WAYS: [(Way, bool, &str); 8] = [
+const WAYS: [(Way, bool, &str); 9] = [
     (Way::Serializable, true, "UPDATE then INSERT, SERIALIZABLE"),
+    (Way::Asynchronous, true, "UPDATE then INSERT, SERIALIZABLE, synchronous_commit off"),
     (Way::Serializable, false, "the same, unlogged"),
     (Way::Upsert, true, "one upsert a request"),
     (Way::Upsert, false, "the same, unlogged"),
@@ -38,7 +41,6 @@ const WAYS: [(Way, bool, &str); 8] = [
 ];
 
 const TASKS: usize = 64;
-const RATE: u64 = 1_000_000;
 /// Each figure is the middle one of so many rounds, which take turns: a noisy machine is noisy to all.
 const ROUNDS: usize = 3;
 
@@ -94,8 +96,8 @@ pub fn compare(only: &str, workload: &str) {
         }
         let mut rounds: Vec<Vec<Figures>> = ways.iter().map(|_| Vec::new()).collect();
         for _ in 0..ROUNDS {
-            for (figures, (way, logged, _)) in rounds.iter_mut().zip(&ways) {
-                figures.push(round(&server.url(), *way, *logged, per_user));
+            for (figures, way) in rounds.iter_mut().zip(&ways) {
+                figures.push(round(&server.url(), **way, per_user));
             }
         }
         let mut first = None;
@@ -125,10 +127,11 @@ fn flush_takes() -> Duration {
     spans[spans.len() / 2]
 }
 
-fn round(url: &str, way: Way, logged: bool, per_user: bool) -> Figures {
+fn round(url: &str, (way, logged, name): (Way, bool, &str), per_user: bool) -> Figures {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let tally = Arc::new(Tally::default());
     let nanos = runtime.expect("a runtime").block_on(run(url, way, logged, per_user, &tally));
+    tally.assert_all_allowed(name);
     Figures {
         per_second: 1e9 / nanos,
         calls: Tally::read(&tally.calls) as f64 / Tally::read(&tally.decisions).max(1) as f64,
@@ -161,8 +164,11 @@ async fn run(url: &str, way: Way, logged: bool, per_user: bool, tally: &Arc<Tall
     let mut clients = Vec::new();
     for _ in 0..TASKS {
         let client = connect(url).await;
-        if way == Way::Serializable {
+        if matches!(way, Way::Serializable | Way::Asynchronous) {
             client.batch_execute("SET default_transaction_isolation = serializable").await.expect("a setting");
+        }
+        if way == Way::Asynchronous {
+            client.batch_execute("SET synchronous_commit = off").await.expect("a setting");
         }
         let statement = if way == Way::Upsert { UPSERT } else { "SELECT classic_take($1, $2, $3)" };
         let statement = client.prepare(statement).await.expect("a statement");
@@ -171,13 +177,16 @@ async fn run(url: &str, way: Way, logged: bool, per_user: bool, tally: &Arc<Tall
     closed_loop(TASKS, SPAN, tally, |task, end| {
         let ((client, statement), tally) = (clients[task].clone(), tally.clone());
         async move {
-            let (mut turn, rate) = (0, RATE as f64);
+            let (mut turn, rate) = (0, PLENTY as f64);
             while Instant::now() < end {
                 turn += 1;
                 let key = key(per_user, task, turn);
                 for attempt in 1..=20 {
                     Tally::count(&tally.calls, 1);
-                    if client.query_opt(&statement, &[&key, &rate, &rate]).await.is_ok() {
+                    if let Ok(row) = client.query_opt(&statement, &[&key, &rate, &rate]).await {
+                        // The upsert returns no row where it refuses.
+                        let granted = row.is_some_and(|row| row.get(0));
+                        Tally::count(&tally.granted, u64::from(granted));
                         break;
                     }
                     Tally::count(&tally.errors, 1);
@@ -250,7 +259,7 @@ pub fn one_gateway(url: &str) {
 async fn ours(url: &str, lease: bool, per_user: bool, tally: &Arc<Tally>) -> f64 {
     let store = Arc::new(options(url).start().expect("a thread"));
     assert!(store.ready(Duration::from_secs(5)).await, "connected");
-    let limit = if lease { leased(RATE, RATE) } else { limit(RATE, RATE) };
+    let limit = if lease { leased(PLENTY, PLENTY) } else { limit(PLENTY, PLENTY) };
     let nanos = closed_loop(TASKS, SPAN, tally, |task, end| {
         let (store, limit, tally) = (store.clone(), limit.clone(), tally.clone());
         async move {
@@ -259,8 +268,12 @@ async fn ours(url: &str, lease: bool, per_user: bool, tally: &Arc<Tally>) -> f64
                 turn += 1;
                 let key = key(per_user, task, turn);
                 let claim = Claim { limit: &limit, key: key.as_bytes(), cost: 1, enforced: true };
-                if store.draw(&[claim]).await.is_err() {
-                    Tally::count(&tally.errors, 1);
+                match store.draw(&[claim]).await {
+                    Ok(draw) => Tally::count(&tally.granted, u64::from(draw.granted)),
+                    Err(_) => {
+                        Tally::count(&tally.errors, 1);
+                        Tally::count(&tally.failed, 1);
+                    }
                 }
                 Tally::count(&tally.decisions, 1);
             }
