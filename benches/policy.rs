@@ -4,9 +4,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use http::{HeaderMap, Method};
-use tollgate::policy::path::normalise;
-use tollgate::policy::pattern::Pattern;
-use tollgate::policy::router::Router;
+use tollgate_policy::path::normalise;
+use tollgate_policy::pattern::Pattern;
+use tollgate_policy::router::Router;
 
 fn main() {
     let headers = HeaderMap::new();

@@ -7,30 +7,30 @@ use std::task::{Context, Poll, Waker};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tollgate::limit::{
+use tollgate_gateway::framing::{admit, is_host};
+use tollgate_gateway::headers::{Seen, clean_trailers, set_forwarding, strip_hop_by_hop};
+use tollgate_gateway::http1::Client;
+use tollgate_gateway::server::http1::head::{BadHead, Head, Limits, Reader};
+use tollgate_gateway::server::proxy_protocol::read;
+use tollgate_gateway::settle::field::{Carrier, FieldScanner};
+use tollgate_limit::{
     Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, Timestamp, WhenDown,
 };
-use tollgate::policy::address::{AddressPolicy, parse_forwarded, parse_hop};
-use tollgate::policy::callers::{Callers, parse_digest};
-use tollgate::policy::descriptor::normal_host;
-use tollgate::policy::explain::RouteFate;
-use tollgate::policy::identity::{Identity, WhenMissing, WhenUnknown};
-use tollgate::policy::jwt::{Algorithm as Signature, JwtPolicy, JwtSettings, parse_algorithm};
-use tollgate::policy::pattern::{ParseError, Pattern};
-use tollgate::policy::route::{HeaderEdits, Route, RouteLimit, Target};
-use tollgate::policy::source::Source;
-use tollgate::policy::template::Template;
-use tollgate::policy::{
+use tollgate_policy::address::{AddressPolicy, parse_forwarded, parse_hop};
+use tollgate_policy::callers::{Callers, parse_digest};
+use tollgate_policy::descriptor::normal_host;
+use tollgate_policy::explain::RouteFate;
+use tollgate_policy::identity::{Identity, WhenMissing, WhenUnknown};
+use tollgate_policy::jwt::{Algorithm as Signature, JwtPolicy, JwtSettings, parse_algorithm};
+use tollgate_policy::pattern::{ParseError, Pattern};
+use tollgate_policy::route::{HeaderEdits, Route, RouteLimit, Target};
+use tollgate_policy::source::Source;
+use tollgate_policy::template::Template;
+use tollgate_policy::{
     Cost, Count, Peer, Policy, PolicyParts, Reset, Responses, Rule, Scope, ScopePart, keys as policy_keys,
     path as paths,
 };
-use tollgate::proxy::framing::{admit, is_host};
-use tollgate::proxy::headers::{Seen, clean_trailers, set_forwarding, strip_hop_by_hop};
-use tollgate::proxy::http1::Client;
-use tollgate::proxy::server::http1::head::{BadHead, Head, Limits, Reader};
-use tollgate::proxy::server::proxy_protocol::read;
-use tollgate::proxy::settle::field::{Carrier, FieldScanner};
-use tollgate::telemetry::access::{Charge, Escaped, Format, Keys, Record};
+use tollgate_telemetry::access::{Charge, Escaped, Format, Keys, Record};
 
 /// A path has one normal form, which holds nothing an upstream could read in two ways.
 pub(crate) fn path(data: &[u8]) {
@@ -418,7 +418,7 @@ pub(crate) fn config(data: &[u8]) {
         return;
     }
     let env = |name: &str| (name == "SET").then(|| "value".to_owned());
-    match tollgate::config::parse(text, "gateway.toml", &env, Timestamp::from_micros(1_700_000_000_000_000)) {
+    match tollgate_config::parse(text, "gateway.toml", &env, Timestamp::from_micros(1_700_000_000_000_000)) {
         Ok(_) => {}
         Err(error) => {
             assert!(error.errors() > 0);

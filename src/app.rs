@@ -28,18 +28,18 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use crate::admin::{self, Admin, Phase, Readiness};
-use crate::config::{self, Config, ConfigError};
-use crate::limiter::Limiter;
-use crate::proxy::forward::Fleet;
-use crate::proxy::gateway::{self, Gateway, Snapshot};
-use crate::proxy::listener::{self, Address, BindError, Inherited, Kept, Listen};
-use crate::proxy::server;
-use crate::proxy::tls::{ServerTls, TlsError};
-use crate::proxy::worker::{Drain, Workers};
-use crate::store::Backend;
-use crate::telemetry::{AccessLog, Metrics};
 use handover::{Predecessor, Relay};
 use reload::State;
+use tollgate_config::{Config, ConfigError};
+use tollgate_gateway::forward::Fleet;
+use tollgate_gateway::gateway::{self, Gateway, Snapshot};
+use tollgate_gateway::listener::{self, Address, BindError, Inherited, Kept, Listen};
+use tollgate_gateway::server;
+use tollgate_gateway::tls::{ServerTls, TlsError};
+use tollgate_gateway::worker::{Drain, Workers};
+use tollgate_limiter::Limiter;
+use tollgate_store::Backend;
+use tollgate_telemetry::{AccessLog, Metrics};
 use watcher::Watcher;
 
 pub use handover::{Anew, Origin};
@@ -331,7 +331,7 @@ impl RunningGateway {
 }
 
 impl Core {
-    fn admin(self: &Arc<Self>, listen: &config::settings::Listener, door: admin::Door) -> io::Result<Admin> {
+    fn admin(self: &Arc<Self>, listen: &tollgate_config::settings::Listener, door: admin::Door) -> io::Result<Admin> {
         let (status, reload) = (Arc::clone(self), Arc::clone(self));
         let options = admin::Options {
             listen: mapped::admin(listen),

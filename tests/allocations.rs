@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::hint::black_box;
 
 use http::{HeaderMap, HeaderValue, Method, Uri};
-use tollgate::policy::Peer;
+use tollgate_policy::Peer;
 
 struct Counting;
 

@@ -4,8 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tollgate::config;
-use tollgate::limit::Timestamp;
+use tollgate_limit::Timestamp;
 
 /// The environment of every golden file.
 fn environment(name: &str) -> Option<String> {
@@ -35,7 +34,7 @@ fn said(file: &Path) -> String {
     let name = file.file_name().expect("a file").to_string_lossy();
     // Relative paths start beside the golden files, and no message shows where the repository lies.
     let home = file.parent().expect("a directory");
-    let read = config::parse(&text, &home.join(&*name).display().to_string(), &environment, NOW);
+    let read = tollgate_config::parse(&text, &home.join(&*name).display().to_string(), &environment, NOW);
     let said = match read {
         Err(error) => error.to_string(),
         Ok(config) => config.warnings.join("\n\n"),

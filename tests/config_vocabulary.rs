@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use tollgate::config::{self, Config, ConfigError};
-use tollgate::limit::{Kind, Placement, Timestamp};
+use tollgate_config::{Config, ConfigError};
+use tollgate_limit::{Kind, Placement, Timestamp};
 
 const NOW: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
@@ -245,7 +245,7 @@ fn beside(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 fn load(home: &Path) -> Result<Config, ConfigError> {
-    config::load(&home.join("gateway.toml"), &environment, NOW)
+    tollgate_config::load(&home.join("gateway.toml"), &environment, NOW)
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn every_key_of_the_vocabulary_is_understood() {
     assert_eq!(config.caller_files.len(), 1);
     assert_eq!(config.tests[0].sent.len(), 2);
     assert_eq!(config.tests[0].sent[0].caller.as_ref().map(|caller| caller.index), Some(0));
-    let said = config::report(&config);
+    let said = tollgate_config::report(&config);
     for words in [
         "tier pro",
         "for each tenant",
@@ -304,7 +304,8 @@ fn what_a_candidate_or_a_tier_does_not_say_is_as_in_the_limit() {
                 [limits.burst]\nper = \"address\"\nrate = \"10/minute\"\nburst = 77\n\
                 candidate = { burst = 5 }\n\
                 [[routes]]\nmatch = \"/**\"\nlimits = [\"rated\", \"burst\"]\nupstream = \"builtin:echo\"\n";
-    let config = config::parse(text, "gateway.toml", &environment, NOW).unwrap_or_else(|error| panic!("{error}"));
+    let config =
+        tollgate_config::parse(text, "gateway.toml", &environment, NOW).unwrap_or_else(|error| panic!("{error}"));
     for (name, numbers) in [("rated", (60, 77)), ("burst", (10, 5))] {
         let rule = config.policy.rules.iter().find(|rule| &*rule.name == name).expect("defined");
         let others = rule.candidate.iter().chain(rule.tiers.iter().map(|(_, limit)| limit));
@@ -323,12 +324,13 @@ fn a_caller_list_is_read_again_by_itself() {
     let config = load(home.path()).unwrap_or_else(|error| panic!("{error}"));
     let (identity, file) = &config.caller_files[0];
     std::fs::write(file, format!("\"{key}\" = {{ name = \"apex\" }}\n")).expect("a writable file");
-    let callers = config::load_callers(file, &config.policy, &environment).unwrap_or_else(|error| panic!("{error}"));
+    let callers =
+        tollgate_config::load_callers(file, &config.policy, &environment).unwrap_or_else(|error| panic!("{error}"));
     config.policy.identities[*identity].replace_callers(callers);
     let found = config.policy.identities[*identity].callers.as_ref().expect("listed").load().find(b"test").cloned();
     assert_eq!(found.map(|caller| caller.name.to_string()), Some("apex".to_owned()));
     std::fs::write(file, format!("\"{key}\" = {{ nmae = \"apex\" }}\n")).expect("a writable file");
-    let error = config::load_callers(file, &config.policy, &environment).expect_err("a mistake");
+    let error = tollgate_config::load_callers(file, &config.policy, &environment).expect_err("a mistake");
     assert!(error.to_string().contains("did you mean `name`?"), "{error}");
 }
 
@@ -361,7 +363,7 @@ fn every_toml_fence_of_the_readme_is_right() {
         };
         let whole = format!("{text}\n{surroundings}");
         if let Err(error) =
-            config::parse(&whole, "README.md", &|_| Some("0123456789abcdef0123456789abcdef".to_owned()), NOW)
+            tollgate_config::parse(&whole, "README.md", &|_| Some("0123456789abcdef0123456789abcdef".to_owned()), NOW)
         {
             let only_names = error.lines().iter().all(|line| {
                 line.contains("unknown limit") || line.contains("unknown identity") || line.contains("cannot read")

@@ -1,8 +1,8 @@
 //! What the limiter counted, as metrics.
 
-use crate::limit::Role;
-use crate::limiter::Snapshot;
-use crate::telemetry::metrics::Samples;
+use tollgate_limit::Role;
+use tollgate_limiter::Snapshot;
+use tollgate_telemetry::metrics::Samples;
 
 /// Adds the limits' counters to a scrape.
 pub fn samples(limits: &[Snapshot], to: &mut Samples) {

@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 
 use tokio::sync::watch;
 
-use crate::telemetry::Metrics;
+use tollgate_telemetry::Metrics;
 
 pub use limits::samples as limit_samples;
 pub use readiness::{Phase, Readiness, Report, Standing};

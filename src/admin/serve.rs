@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::listener::Bound;
 use super::{Options, guard};
-use crate::telemetry::metrics::Format;
+use tollgate_telemetry::metrics::Format;
 
 /// Serves until `stopped` says so.
 pub(super) async fn serve(listener: Bound, options: Arc<Options>, mut stopped: watch::Receiver<bool>) {

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use crate::admin;
-use crate::config::Config;
-use crate::config::settings::{self, ClientCertificates, Listener, LogFormat, LogKeys};
-use crate::proxy::conduct::{BODY_GRACE, Conduct, Via};
-use crate::proxy::listener::{Address, Listen};
-use crate::proxy::server;
-use crate::proxy::tls::{CertificateFiles, ServerTls, TlsSettings};
-use crate::store::local::ColdStart;
-use crate::telemetry::access;
+use tollgate_config::Config;
+use tollgate_config::settings::{self, ClientCertificates, Listener, LogFormat, LogKeys};
+use tollgate_gateway::conduct::{BODY_GRACE, Conduct, Via};
+use tollgate_gateway::listener::{Address, Listen};
+use tollgate_gateway::server;
+use tollgate_gateway::tls::{CertificateFiles, ServerTls, TlsSettings};
+use tollgate_store::local::ColdStart;
+use tollgate_telemetry::access;
 
 pub(super) fn listen(listener: &Listener, tls: Option<&Arc<ServerTls>>) -> Listen {
     match listener {

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use super::{Core, Source, shared_store, upstreams};
 use crate::admin::{self, Standing};
-use crate::proxy::server;
-use crate::store::Store as _;
+use tollgate_gateway::server;
+use tollgate_store::Store as _;
 
 impl Core {
     /// Has the metrics ask for what is counted where it is decided.

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{StartError, shared_store, state_file};
-use crate::clock::Clock;
-use crate::config::settings::{ColdStart, Listener};
-use crate::config::{self, Config, ConfigError};
-use crate::limit::{Micros, Placement};
+use tollgate_config::settings::{ColdStart, Listener};
+use tollgate_config::{Config, ConfigError};
+use tollgate_limit::{Micros, Placement};
+use tollgate_store::clock::Clock;
 
 /// Where the configuration comes from.
 #[derive(Clone, Debug)]
@@ -50,8 +50,8 @@ impl Options {
     pub(super) fn load(&self) -> Result<Config, ConfigError> {
         let now = self.clock.now();
         let mut config = match &self.source {
-            Source::File(path) | Source::FileAt { path, .. } => config::load(path, &*self.environment, now),
-            Source::Text { text, name } => config::parse(text, name, &*self.environment, now),
+            Source::File(path) | Source::FileAt { path, .. } => tollgate_config::load(path, &*self.environment, now),
+            Source::Text { text, name } => tollgate_config::parse(text, name, &*self.environment, now),
         }?;
         if let Source::FileAt { listen, admin, .. } = &self.source {
             if let Some(listen) = listen {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::state_file::{self, Mark};
 use super::watch::Watch;
 use super::{Core, Source, mapped, shared_store, snapshot};
-use crate::config::{self, Config, ConfigError};
-use crate::store::Backend;
-use crate::store::local::Carry;
+use tollgate_config::{Config, ConfigError};
+use tollgate_store::Backend;
+use tollgate_store::local::Carry;
 
 /// What a reload compares with.
 pub(super) struct State {
@@ -160,7 +160,7 @@ impl Core {
 
     fn replace_callers(&self, state: &State, changed: &[PathBuf]) {
         for (identity, file) in state.in_force.caller_files.iter().filter(|(_, file)| changed.contains(file)) {
-            match config::load_callers(file, &state.in_force.policy, &*self.options.environment) {
+            match tollgate_config::load_callers(file, &state.in_force.policy, &*self.options.environment) {
                 Ok(callers) => {
                     state.in_force.policy.identities[*identity].replace_callers(callers);
                     self.gateway.metrics.reload_done(self.gateway.clock.now().as_micros());

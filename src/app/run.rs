@@ -9,8 +9,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::options::notes;
 use super::{Anew, Options, Origin, RunningGateway, StartError, start_with};
-use crate::config::settings::{Log, LogLevel, OperationsFormat};
-use crate::telemetry::{AccessLog, log};
+use tollgate_config::settings::{Log, LogLevel, OperationsFormat};
+use tollgate_telemetry::{AccessLog, log};
 
 /// Runs a gateway until SIGTERM or SIGINT, and then drains it; a second one ends it at once. SIGHUP reloads, SIGUSR1
 /// opens the access log's file anew, SIGUSR2 leaves everything to a new process. Blocks the thread.

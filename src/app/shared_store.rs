@@ -9,16 +9,16 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use crate::admin::Standing;
-use crate::clock::Clock;
-use crate::config::settings::{Audit, Secret, Store, StoreKind};
-use crate::limit::lease::Terms;
-use crate::limit::{Algorithm, Limit, Micros, Placement, Role, WhenDown};
-use crate::store::audit::{Finding, Weight};
-use crate::store::postgres::{PostgresOptions, check_address};
-use crate::store::redis::{Address, RedisOptions};
-use crate::store::tls::Tls;
-use crate::store::{Backend, RemoteStore, Store as _};
-use crate::telemetry::metrics::Samples;
+use tollgate_config::settings::{Audit, Secret, Store, StoreKind};
+use tollgate_limit::lease::Terms;
+use tollgate_limit::{Algorithm, Limit, Micros, Placement, Role, WhenDown};
+use tollgate_store::audit::{Finding, Weight};
+use tollgate_store::clock::Clock;
+use tollgate_store::postgres::{PostgresOptions, check_address};
+use tollgate_store::redis::{Address, RedisOptions};
+use tollgate_store::tls::Tls;
+use tollgate_store::{Backend, RemoteStore, Store as _};
+use tollgate_telemetry::metrics::Samples;
 
 /// How long a start waits for the audit; a store that is down then is the business of `when_down`.
 const AUDIT_WITHIN: Duration = Duration::from_secs(3);

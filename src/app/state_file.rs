@@ -13,11 +13,11 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use super::{StartError, mapped};
-use crate::clock::Clock;
-use crate::config::Config;
-use crate::limiter::Limiter;
-use crate::store::Backend;
-use crate::store::local::ColdStart;
+use tollgate_config::Config;
+use tollgate_limiter::Limiter;
+use tollgate_store::Backend;
+use tollgate_store::clock::Clock;
+use tollgate_store::local::ColdStart;
 
 /// That a gateway runs which keeps its buckets in a state file. It stays behind when the process dies.
 #[derive(Debug)]

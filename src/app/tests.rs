@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Options, RunningGateway, Source, StartError, start};
-use crate::clock::Clock;
-use crate::limit::{Micros, Timestamp};
-use crate::proxy::listener::Address;
+use tollgate_gateway::listener::Address;
+use tollgate_limit::{Micros, Timestamp};
+use tollgate_store::clock::Clock;
 
 fn two_per_minute(extra: &str) -> String {
     format!(

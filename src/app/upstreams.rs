@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::admin::Standing;
-use crate::limit::{Micros, Timestamp};
-use crate::policy::Policy;
-use crate::proxy::forward::{Fleet, ServerHealth, ServerStatus};
+use tollgate_gateway::forward::{Fleet, ServerHealth, ServerStatus};
+use tollgate_limit::{Micros, Timestamp};
+use tollgate_policy::Policy;
 
 /// Every server of every upstream, by the upstream's name.
 pub(super) fn status(fleet: &Fleet, policy: &Policy, now: Timestamp) -> Value {

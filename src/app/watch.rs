@@ -4,8 +4,6 @@
 use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
 
-use crate::config;
-
 /// Files, and what they held when they were last looked at.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
@@ -86,7 +84,7 @@ impl Watch {
         match std::fs::read(file) {
             Ok(content) => Print::Content { length: content.len() as u64, hash: self.seed.hash_one(content) },
             // No file is called so: what an include names is told by its names.
-            Err(_) if file.to_string_lossy().contains('*') => match config::matches(file) {
+            Err(_) if file.to_string_lossy().contains('*') => match tollgate_config::matches(file) {
                 Ok(files) => Print::Names { hash: self.seed.hash_one(files) },
                 Err(_) => Print::Unreadable,
             },

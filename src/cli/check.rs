@@ -8,15 +8,15 @@ use super::args::{Check, Format};
 use super::trial::{self, Verdict};
 use super::{BAD, GOOD, load, print_out};
 use crate::app;
-use crate::clock::Clock;
-use crate::config::{self, Config};
-use crate::limit::{Mode, Placement};
-use crate::policy::{Policy, Rule, Scope};
-use crate::store::local;
+use tollgate_config::Config;
+use tollgate_limit::{Mode, Placement};
+use tollgate_policy::{Policy, Rule, Scope};
+use tollgate_store::clock::Clock;
+use tollgate_store::local;
 
 pub(super) fn check(args: &Check) -> ExitCode {
     let now = Clock::system().now();
-    match config::load(&args.config.config, &load::environment, now) {
+    match tollgate_config::load(&args.config.config, &load::environment, now) {
         Ok(mut config) => {
             let notes = match app::preflight(&mut config, &load::environment) {
                 Ok(notes) => notes,
@@ -59,7 +59,7 @@ fn good(args: &Check, config: &Config, notes: &[String], verdicts: &[Verdict]) -
             for note in notes {
                 eprintln!("note: {note}\n");
             }
-            print_out(&config::report(config));
+            print_out(&tollgate_config::report(config));
             print_out(&rooms(&config.policy));
             print_out(&tests(verdicts));
             if strict {

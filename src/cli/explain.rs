@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::args::{Explain, Format};
 use super::request::Request;
 use super::{BAD, load, print_out, wrong_use};
-use crate::clock::Clock;
-use crate::policy::claims::body_length;
-use crate::policy::explain::{Explanation, IdentityStory, LimitStory, RouteFate};
-use crate::policy::{Peer, Policy};
+use tollgate_policy::claims::body_length;
+use tollgate_policy::explain::{Explanation, IdentityStory, LimitStory, RouteFate};
+use tollgate_policy::{Peer, Policy};
+use tollgate_store::clock::Clock;
 
 pub(super) fn explain(args: &Explain) -> ExitCode {
     let request = match Request::parse(&args.request, &args.headers) {

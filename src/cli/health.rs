@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::args::Health;
 use super::{BAD, GOOD, load, wrong_use};
-use crate::config::settings::Listener;
+use tollgate_config::settings::Listener;
 
 pub(super) fn health(args: &Health) -> ExitCode {
     let places = match &args.admin {

@@ -34,8 +34,8 @@ pub fn main() -> ExitCode {
         None => run::run(&cli.run),
         Some(Verb::Run(args)) => run::run(&args),
         Some(Verb::Schema(args)) => match args.sql {
-            None => print_out(&format!("{:#}", crate::config::schema())),
-            Some(Sql::Postgres) => print_out(crate::store::postgres::schema_sql()),
+            None => print_out(&format!("{:#}", tollgate_config::schema())),
+            Some(Sql::Postgres) => print_out(tollgate_store::postgres::schema_sql()),
         },
         Some(Verb::Check(args)) => check::check(&args),
         Some(Verb::Explain(args)) => explain::explain(&args),

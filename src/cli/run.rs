@@ -6,9 +6,8 @@ use std::sync::Arc;
 use super::args::Run;
 use super::{BAD, GOOD, load, origin, wrong_use};
 use crate::app::{self, Options, Source, StartError};
-use crate::clock::Clock;
-use crate::config;
-use crate::config::settings::Listener;
+use tollgate_config::settings::Listener;
+use tollgate_store::clock::Clock;
 
 pub(super) fn run(args: &Run) -> ExitCode {
     let source = match source(args) {
@@ -54,7 +53,7 @@ fn source(args: &Run) -> Result<Source, String> {
         };
         return Ok(Source::FileAt { path, listen, admin });
     };
-    let mut text = config::quick(upstream, limit, &args.per);
+    let mut text = tollgate_config::quick(upstream, limit, &args.per);
     for (section, listen) in [("server", &args.listen), ("admin", &args.admin)] {
         if let Some(listen) = listen {
             // A JSON string is a TOML string; `${` must not be read as a variable.
@@ -72,7 +71,7 @@ fn listener(option: &str, written: &str) -> Result<Listener, String> {
     }
     let listen = serde_json::Value::String(written.replace("${", "$${"));
     let text = format!("[server]\nlisten = {listen}\n[[routes]]\nmatch = \"/**\"\nrespond = {{ status = 404 }}\n");
-    let parsed = config::parse(&text, "command line", &|_| None, Clock::system().now());
+    let parsed = tollgate_config::parse(&text, "command line", &|_| None, Clock::system().now());
     let listener = parsed.ok().and_then(|config| config.server.listen.into_iter().next());
     listener.ok_or_else(|| format!("{option}: `{written}` is none: write 127.0.0.1:8081 or unix:/run/tollgate.sock"))
 }

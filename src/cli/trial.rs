@@ -12,16 +12,16 @@ use std::sync::Arc;
 use http::StatusCode;
 use http::header::{HOST, HeaderMap, HeaderValue};
 
-use crate::clock::Clock;
-use crate::config::settings::{Sent, TestCase};
-use crate::limit::{Claim, Limit, Micros, Placement};
-use crate::limiter::{Decision, Limiter, Permit};
-use crate::policy::claims::body_length;
-use crate::policy::route::Target;
-use crate::policy::{Peer, Policy};
-use crate::proxy::settle::Owed;
-use crate::store::Backend;
-use crate::store::local::ColdStart;
+use tollgate_config::settings::{Sent, TestCase};
+use tollgate_gateway::settle::Owed;
+use tollgate_limit::{Claim, Limit, Micros, Placement};
+use tollgate_limiter::{Decision, Limiter, Permit};
+use tollgate_policy::claims::body_length;
+use tollgate_policy::route::Target;
+use tollgate_policy::{Peer, Policy};
+use tollgate_store::Backend;
+use tollgate_store::clock::Clock;
+use tollgate_store::local::ColdStart;
 
 /// What came of one test.
 #[derive(Clone, Debug, PartialEq, Eq)]

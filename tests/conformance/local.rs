@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tollgate::clock::Clock;
-use tollgate::limit::{Limit, Timestamp};
-use tollgate::store::local::{ColdStart, LocalStore};
+use tollgate_limit::{Limit, Timestamp};
+use tollgate_store::clock::Clock;
+use tollgate_store::local::{ColdStart, LocalStore};
 
 use crate::subject::Subject;
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use tollgate::limit::{
+use tollgate_limit::{
     Algorithm, Align, Claim, KeyBytes, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, Timestamp,
     WhenDown, key,
 };
-use tollgate::store::Store;
+use tollgate_store::Store;
 
 /// A store under test.
 pub(crate) trait Subject: Sized {

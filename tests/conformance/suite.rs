@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use fastrand::Rng;
-use tollgate::limit::draw::peek_all;
-use tollgate::limit::{
+use tollgate_limit::draw::peek_all;
+use tollgate_limit::{
     Algorithm, Align, Calendar, Change, Claim, Draw, Kept, KeyBytes, Kind, Limit, Micros, Settlement, State, Terms,
     Timestamp, Verdict, draw_all,
 };
-use tollgate::store::Store;
+use tollgate_store::Store;
 
 use crate::random::{self, START};
 use crate::subject::{Subject, caller, claim, limit, terms};

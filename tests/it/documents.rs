@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
-use tollgate::clock::Clock;
-use tollgate::config;
+use tollgate_store::clock::Clock;
 
 use crate::harness::{Connection, Gateway, Upstream};
 
@@ -20,7 +19,7 @@ fn every_toml_block_of_the_documents_is_a_good_configuration() {
             let name = format!("{document}:{line}");
             // Secrets and addresses of the examples come from the environment.
             let env = |_: &str| Some("redis://127.0.0.1:6379/0".to_owned());
-            if let Err(error) = config::parse(&complete(&block), &name, &env, Clock::system().now()) {
+            if let Err(error) = tollgate_config::parse(&complete(&block), &name, &env, Clock::system().now()) {
                 panic!("{name} is no good configuration:\n{block}\n{error}");
             }
         }
@@ -98,7 +97,7 @@ fn the_configurations_of_the_packaging_are_good() {
             _ => Some("a secret that is long enough to be one".to_owned()),
         };
         let block = block.join("\n");
-        if let Err(error) = config::parse(&block, manifest, &env, Clock::system().now()) {
+        if let Err(error) = tollgate_config::parse(&block, manifest, &env, Clock::system().now()) {
             panic!("{manifest}:\n{error}");
         }
     }

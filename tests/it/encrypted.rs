@@ -96,9 +96,8 @@ fn a_certificate_that_ends_soon_is_told_of_and_measured() {
         at("site.key")
     );
     // 2027-01-15T08:00:00Z, the moment that a gateway of the tests starts at.
-    let now = tollgate::limit::Timestamp::from_micros(1_800_000_000_000_000);
-    let warnings =
-        || tollgate::config::parse(&config, "x.toml", &|_| None, now).expect("a good file").warnings.concat();
+    let now = tollgate_limit::Timestamp::from_micros(1_800_000_000_000_000);
+    let warnings = || tollgate_config::parse(&config, "x.toml", &|_| None, now).expect("a good file").warnings.concat();
     for (year, month, day, words) in [
         (2027, 1, 15, "has expired"),
         (2027, 1, 16, "expires within a day"),

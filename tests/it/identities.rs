@@ -97,7 +97,7 @@ fn a_caller_list_is_read_again_when_it_changes_and_a_bad_one_is_not() {
 
 #[test]
 fn a_token_is_verified_and_its_keys_are_read_again_when_they_change() {
-    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/policy/jwt/testdata");
+    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/policy/src/jwt/testdata");
     let upstream = Upstream::hello();
     let folder = tempfile::tempdir().expect("a folder");
     let keys = folder.path().join("jwks.json");

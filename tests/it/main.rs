@@ -21,7 +21,6 @@ mod hostile;
 mod identities;
 mod idle;
 mod journal;
-mod layers;
 mod limits;
 mod matching;
 mod process;

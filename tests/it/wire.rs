@@ -375,7 +375,7 @@ fn a_client_that_leaves_pipelined_requests_behind_frees_its_place() {
 fn every_test_of_the_coverage_table_exists() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut sources = String::new();
-    let mut folders = vec![root.join("src"), root.join("tests")];
+    let mut folders = vec![root.join("src"), root.join("crates"), root.join("tests")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).expect("a folder") {
             let path = entry.expect("readable").path();

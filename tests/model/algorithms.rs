@@ -1,7 +1,7 @@
 //! Each algorithm against the oracle, step by step, on random limits and random traces.
 
 use fastrand::Rng;
-use tollgate::limit::{Algorithm, Change, Kind, Micros, State, Terms, Timestamp, Verdict};
+use tollgate_limit::{Algorithm, Change, Kind, Micros, State, Terms, Timestamp, Verdict};
 
 use crate::oracle::{Event, Oracle};
 use crate::random::{self, START};

@@ -3,7 +3,7 @@
 //! leases and failing stores, are in `without_store`.)
 
 use fastrand::Rng;
-use tollgate::limit::{
+use tollgate_limit::{
     Algorithm, Align, Change, Claim, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, State, Terms, Timestamp,
     Verdict, WhenDown, draw_all,
 };

@@ -3,7 +3,7 @@
 //! It shares no formula with the core. Rates are not reduced, waits are found by searching for the first moment that
 //! fits, windows are counted by looking at every grant there has been.
 
-use tollgate::limit::{Align, Kind, Micros, Terms, Timestamp};
+use tollgate_limit::{Align, Kind, Micros, Terms, Timestamp};
 
 /// One bucket by definition.
 #[derive(Clone, Debug)]

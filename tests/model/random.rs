@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fastrand::Rng;
-use tollgate::limit::{Align, Calendar, Kind, Micros, Terms, Timestamp};
+use tollgate_limit::{Align, Calendar, Kind, Micros, Terms, Timestamp};
 
 /// Where traces begin: some moment of 2023, no multiple of anything.
 pub(crate) const START: u64 = 1_700_000_000_123_457;

@@ -6,9 +6,9 @@ use std::io::Cursor;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use tollgate::clock::Clock;
-use tollgate::limit::{Algorithm, Change, Claim, Kind, Limit, Micros, Settlement, Terms, Timestamp};
-use tollgate::store::local::{ColdStart, LocalStore};
+use tollgate_limit::{Algorithm, Change, Claim, Kind, Limit, Micros, Settlement, Terms, Timestamp};
+use tollgate_store::clock::Clock;
+use tollgate_store::local::{ColdStart, LocalStore};
 
 use crate::invariants::{bucket, limit};
 use crate::random::{self, START};

@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tollgate::clock::Clock;
-use tollgate::limit::{Algorithm, Claim, Kind, Limit, Micros, Timestamp, Verdict, key};
-use tollgate::store::local::{ColdStart, LocalStore};
+use tollgate_limit::{Algorithm, Claim, Kind, Limit, Micros, Timestamp, Verdict, key};
+use tollgate_store::clock::Clock;
+use tollgate_store::local::{ColdStart, LocalStore};
 
 use crate::algorithms::Pair;
 use crate::invariants::limit;

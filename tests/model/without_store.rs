@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use tollgate::clock::Clock;
-use tollgate::limit::{
+use tollgate_limit::{
     Algorithm, Claim, Draw, Kind, Limit, Micros, Placement, Settlement, Standing, Terms, Timestamp, WhenDown,
 };
-use tollgate::limiter::{Decision, Limiter};
-use tollgate::store::local::{ColdStart, LocalStore};
-use tollgate::store::{Store, StoreError};
+use tollgate_limiter::{Decision, Limiter};
+use tollgate_store::clock::Clock;
+use tollgate_store::local::{ColdStart, LocalStore};
+use tollgate_store::{Store, StoreError};
 
 use crate::invariants::{bucket, limit};
 use crate::random::START;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tollgate::clock::Clock;
-use tollgate::limit::{Align, Calendar, Claim, Kind, Limit, Micros, Terms, Timestamp, Verdict};
-use tollgate::store::{RemoteStore, Store};
+use tollgate_limit::{Align, Calendar, Claim, Kind, Limit, Micros, Terms, Timestamp, Verdict};
+use tollgate_store::clock::Clock;
+use tollgate_store::{RemoteStore, Store};
 
 use crate::limits::{limit, terms};
 use crate::servers::{Postgres, Redis, available};

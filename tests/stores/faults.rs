@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tollgate::clock::Clock;
-use tollgate::limit::{Claim, Limit, Micros, Timestamp};
-use tollgate::store::{Store, StoreError};
+use tollgate_limit::{Claim, Limit, Micros, Timestamp};
+use tollgate_store::clock::Clock;
+use tollgate_store::{Store, StoreError};
 
 use crate::limits::bucket;
 use crate::servers::eventually;

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tollgate::clock::Clock;
-use tollgate::limit::{Claim, Limit, Micros};
-use tollgate::store::redis::{Address, RedisOptions};
-use tollgate::store::{RemoteStore, Store};
+use tollgate_limit::{Claim, Limit, Micros};
+use tollgate_store::clock::Clock;
+use tollgate_store::redis::{Address, RedisOptions};
+use tollgate_store::{RemoteStore, Store};
 
 use crate::faults::{PATIENCE, drain, draw, storm};
 use crate::limits::bucket;

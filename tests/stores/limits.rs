@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate::limit::{Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, WhenDown};
+use tollgate_limit::{Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, WhenDown};
 
 /// The terms of a shared token bucket.
 pub fn terms(kind: Kind, amount: u64, period: Micros) -> Terms {

@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::task::LocalSet;
-use tollgate::clock::Clock;
-use tollgate::limit::{Claim, Limit, Micros, Timestamp};
-use tollgate::store::postgres::PostgresOptions;
-use tollgate::store::redis::{Address, RedisOptions};
-use tollgate::store::tls::Tls;
-use tollgate::store::{RemoteStore, Store};
+use tollgate_limit::{Claim, Limit, Micros, Timestamp};
+use tollgate_store::clock::Clock;
+use tollgate_store::postgres::PostgresOptions;
+use tollgate_store::redis::{Address, RedisOptions};
+use tollgate_store::tls::Tls;
+use tollgate_store::{RemoteStore, Store};
 
 use crate::limits::bucket;
 use crate::servers::{Postgres, Redis, available};

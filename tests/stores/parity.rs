@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tollgate::clock::Clock;
-use tollgate::limit::bucket::State;
-use tollgate::limit::calendar::Calendar;
-use tollgate::limit::draw::{draw_all, peek_all};
-use tollgate::limit::{Align, Change, Claim, Kept, Kind, Limit, Micros, Settlement, Terms, Timestamp};
-use tollgate::store::Store;
-use tollgate::store::postgres::PostgresOptions;
-use tollgate::store::redis::{Address, RedisOptions};
-use tollgate::store::tls::Tls;
+use tollgate_limit::bucket::State;
+use tollgate_limit::calendar::Calendar;
+use tollgate_limit::draw::{draw_all, peek_all};
+use tollgate_limit::{Align, Change, Claim, Kept, Kind, Limit, Micros, Settlement, Terms, Timestamp};
+use tollgate_store::Store;
+use tollgate_store::clock::Clock;
+use tollgate_store::postgres::PostgresOptions;
+use tollgate_store::redis::{Address, RedisOptions};
+use tollgate_store::tls::Tls;
 
 use crate::limits::{limit, terms};
 use crate::servers::{Postgres, Redis, available};

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use tollgate::limit::Micros;
-use tollgate::store::RemoteStore;
-use tollgate::store::postgres::PostgresOptions;
-use tollgate::store::tls::Tls;
+use tollgate_limit::Micros;
+use tollgate_store::RemoteStore;
+use tollgate_store::postgres::PostgresOptions;
+use tollgate_store::tls::Tls;
 
 use crate::faults::{PATIENCE, drain};
 use crate::gateways::Gateway;
@@ -58,7 +58,7 @@ fn open(url: String, tls: Tls) -> RemoteStore {
         url,
         answer_within: Micros::from_secs(10),
         key_secret: b"a test's secret".to_vec(),
-        clock: tollgate::clock::Clock::system(),
+        clock: tollgate_store::clock::Clock::system(),
         pinned: None,
         local_refusals: true,
         create: true,

@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tollgate::clock::Clock;
-use tollgate::limit::{Claim, Kind, Limit, Micros, OnFailover};
-use tollgate::store::postgres::PostgresOptions;
-use tollgate::store::tls::Tls;
-use tollgate::store::{RemoteStore, Store};
+use tollgate_limit::{Claim, Kind, Limit, Micros, OnFailover};
+use tollgate_store::clock::Clock;
+use tollgate_store::postgres::PostgresOptions;
+use tollgate_store::tls::Tls;
+use tollgate_store::{RemoteStore, Store};
 
 use crate::faults::{PATIENCE, drain, draw, fails_in_time, recovers, storm};
 use crate::limits::{bucket, limit, terms};

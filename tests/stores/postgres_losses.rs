@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use tollgate::limit::{Limit, Micros, OnFailover};
-use tollgate::store::postgres::PostgresOptions;
+use tollgate_limit::{Limit, Micros, OnFailover};
+use tollgate_store::postgres::PostgresOptions;
 
 use crate::faults::{
     clocks_apart, cutting_proxy, drain, draw, grant_no_more_by_clocks_apart, recovers, replies_are_lost,

@@ -1,8 +1,8 @@
 //! Rows of PostgreSQL that somebody else wrote: a limit of another algorithm under the same name, a later gateway.
 
-use tollgate::clock::Clock;
-use tollgate::limit::{Change, Claim, Kind, Limit, Micros, Settlement, Timestamp};
-use tollgate::store::{Store, StoreError};
+use tollgate_limit::{Change, Claim, Kind, Limit, Micros, Settlement, Timestamp};
+use tollgate_store::clock::Clock;
+use tollgate_store::{Store, StoreError};
 
 use crate::faults::draw;
 use crate::limits::{bucket, limit, terms};

@@ -5,12 +5,12 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tollgate::clock::Clock;
-use tollgate::limit::{Claim, Kind, Micros};
-use tollgate::store::audit::Weight;
-use tollgate::store::postgres::PostgresOptions;
-use tollgate::store::tls::Tls;
-use tollgate::store::{RemoteStore, Store};
+use tollgate_limit::{Claim, Kind, Micros};
+use tollgate_store::audit::Weight;
+use tollgate_store::clock::Clock;
+use tollgate_store::postgres::PostgresOptions;
+use tollgate_store::tls::Tls;
+use tollgate_store::{RemoteStore, Store};
 
 use crate::faults::{PATIENCE, drain, draw, recovers, storm};
 use crate::limits::{bucket, limit, terms};
@@ -258,7 +258,7 @@ async fn a_limit_of_other_numbers_is_carried_over_by_the_transaction() {
     let server = Postgres::start_with(&["fsync=off"]);
     let store = connect(&server.url()).await;
     let window = |amount| limit("b", 1, &terms(Kind::FixedWindow, amount, HOUR));
-    let draws = async |limits: [&tollgate::limit::Limit; 2]| {
+    let draws = async |limits: [&tollgate_limit::Limit; 2]| {
         let claims = limits.map(|limit| Claim { limit, key: b"k", cost: 1, enforced: true });
         store.draw(&claims).await.unwrap().granted
     };
@@ -301,8 +301,8 @@ async fn behind_a_transaction_pooler_nothing_is_lost() {
     assert!((15..=most).contains(&granted), "granted {granted}, at most {most}");
     assert_eq!(failed, []);
     // The server goes and comes back behind it: our connections to the pooler may never notice.
-    let mut draining = tollgate::limit::Limit::clone(&bucket("drain", 9, 5, HOUR, 5));
-    draining.on_failover = tollgate::limit::OnFailover::Drain;
+    let mut draining = tollgate_limit::Limit::clone(&bucket("drain", 9, 5, HOUR, 5));
+    draining.on_failover = tollgate_limit::OnFailover::Drain;
     assert!(!draw(&stores[0], &draining, b"before").await.unwrap(), "nothing is known of the time before the start");
     server.crash();
     server.run();

@@ -1,7 +1,7 @@
 //! The ways to a Redis that the other tests do not take: a socket in the file system, and all masters of a cluster.
 
-use tollgate::limit::Micros;
-use tollgate::store::audit::Weight;
+use tollgate_limit::Micros;
+use tollgate_store::audit::Weight;
 
 use crate::faults::drain;
 use crate::limits::bucket;

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use tollgate::clock::Clock;
-use tollgate::limit::Micros;
-use tollgate::store::redis::{Address, RedisOptions};
-use tollgate::store::tls::Tls;
-use tollgate::store::{RemoteStore, Store};
+use tollgate_limit::Micros;
+use tollgate_store::clock::Clock;
+use tollgate_store::redis::{Address, RedisOptions};
+use tollgate_store::tls::Tls;
+use tollgate_store::{RemoteStore, Store};
 
 use crate::faults::{PATIENCE, drain, draw};
 use crate::limits::{bucket, limit, terms};
@@ -110,7 +110,7 @@ async fn a_user_with_few_rights_is_enough_and_a_wrong_password_is_said() {
         let store = open(&url(user, "hunter2"), &Tls::default());
         assert!(store.ready(PATIENCE).await, "{:?}", store.health());
         assert_eq!(drain(&store, &bucket(user, index, 5, HOUR, 5), b"k").await, 5, "{user}");
-        let jobs = limit("jobs", 2, &terms(tollgate::limit::Kind::InFlight, 3, Micros::ZERO));
+        let jobs = limit("jobs", 2, &terms(tollgate_limit::Kind::InFlight, 3, Micros::ZERO));
         assert_eq!(drain(&store, &jobs, user.as_bytes()).await, 3, "{user}");
         assert_eq!(store.replicas(), u32::try_from(index + 1).unwrap(), "heartbeats are heard");
         let says_so = store.findings().iter().any(|finding| finding.message.contains("INFO"));

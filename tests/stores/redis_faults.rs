@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use tollgate::clock::Clock;
-use tollgate::limit::{Change, Claim, Kind, Limit, Micros, OnFailover, Settlement};
-use tollgate::store::redis::{Address, RedisOptions};
-use tollgate::store::{RemoteStore, Store};
+use tollgate_limit::{Change, Claim, Kind, Limit, Micros, OnFailover, Settlement};
+use tollgate_store::clock::Clock;
+use tollgate_store::redis::{Address, RedisOptions};
+use tollgate_store::{RemoteStore, Store};
 
 use crate::faults::{
     ANSWER_WITHIN, PATIENCE, clocks_apart, cutting_proxy, drain, draw, fails_in_time, grant_no_more_by_clocks_apart,

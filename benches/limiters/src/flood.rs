@@ -4,9 +4,9 @@
 //! thousand known callers asks. An exact bucket per known caller, fed with what the table granted, says
 //! whether a grant was one too many and whether a refusal was wrong.
 
-use tollgate::clock::Clock;
-use tollgate::limit::{Claim, Micros, Timestamp};
-use tollgate::store::local::{ColdStart, LocalStore};
+use tollgate_store::clock::Clock;
+use tollgate_limit::{Claim, Micros, Timestamp};
+use tollgate_store::local::{ColdStart, LocalStore};
 
 use crate::peers::{NOW, limit};
 use crate::runs::{resident, worked};

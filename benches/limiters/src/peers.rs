@@ -11,11 +11,11 @@ use dashmap::DashMap;
 use governor::clock::{DefaultClock, FakeRelativeClock};
 use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
-use tollgate::clock::Clock;
-use tollgate::limit::{
+use tollgate_store::clock::Clock;
+use tollgate_limit::{
     Algorithm, Align, Claim, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, Timestamp, WhenDown,
 };
-use tollgate::store::local::{ColdStart, LocalStore, Occupancy};
+use tollgate_store::local::{ColdStart, LocalStore, Occupancy};
 
 use crate::keys::KEY;
 

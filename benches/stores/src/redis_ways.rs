@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Client, RedisResult, Script};
-use tollgate::clock::Clock;
-use tollgate::limit::{Claim, Limit, Micros};
-use tollgate::store::redis::{Address, RedisOptions};
-use tollgate::store::{RemoteStore, Store};
+use tollgate_limit::{Claim, Limit, Micros};
+use tollgate_store::clock::Clock;
+use tollgate_store::redis::{Address, RedisOptions};
+use tollgate_store::{RemoteStore, Store};
 
 use crate::bench::{OVER_GRANT, PLENTY, SPAN, Tally, closed_loop, key, leased, limit, now, three, together};
 use crate::servers::Redis;

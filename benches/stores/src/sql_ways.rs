@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::{Client, NoTls};
-use tollgate::clock::Clock;
-use tollgate::limit::{Claim, Micros};
-use tollgate::store::Store;
-use tollgate::store::postgres::{PostgresOptions, schema_sql};
-use tollgate::store::tls::Tls;
+use tollgate_limit::{Claim, Micros};
+use tollgate_store::Store;
+use tollgate_store::clock::Clock;
+use tollgate_store::postgres::{PostgresOptions, schema_sql};
+use tollgate_store::tls::Tls;
 
 use crate::bench::{OVER_GRANT, PLENTY, SPAN, Tally, closed_loop, key, leased, limit, now, together};
 use crate::servers::Postgres;

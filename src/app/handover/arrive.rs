@@ -14,12 +14,12 @@ use super::relay::{self, Relay};
 use super::wire::Wire;
 use crate::app::StartError;
 use crate::app::state_file::{self, Mark};
-use crate::clock::Clock;
-use crate::config::Config;
-use crate::limiter::Limiter;
-use crate::proxy::gateway::Snapshot;
-use crate::proxy::listener::Inherited;
-use crate::store::Backend;
+use tollgate_config::Config;
+use tollgate_gateway::gateway::Snapshot;
+use tollgate_gateway::listener::Inherited;
+use tollgate_limiter::Limiter;
+use tollgate_store::Backend;
+use tollgate_store::clock::Clock;
 
 /// The gateway whose place this one takes.
 #[derive(Debug)]

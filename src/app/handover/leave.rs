@@ -50,7 +50,7 @@ impl RunningGateway {
     fn converse(
         &self,
         mut wire: Wire,
-        kept: &[crate::proxy::listener::Kept],
+        kept: &[tollgate_gateway::listener::Kept],
         pid: u32,
         announce: &dyn Fn(u32),
     ) -> io::Result<()> {

@@ -17,11 +17,11 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::wire::Wire;
-use crate::limit::{
+use tollgate_gateway::gateway::Snapshot;
+use tollgate_limit::{
     Algorithm, Change, Claim, Draw, Limit, Micros, Placement, Role, Settlement, Standing, Timestamp, Verdict,
 };
-use crate::limiter::Successor;
-use crate::proxy::gateway::Snapshot;
+use tollgate_limiter::Successor;
 
 /// A limit as both processes know it: by name, whatever its numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -291,7 +291,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 #[cfg(test)]
 mod tests {
     use super::{read_standing, write_standing};
-    use crate::limit::{Micros, Standing, Verdict};
+    use tollgate_limit::{Micros, Standing, Verdict};
 
     #[test]
     fn a_standing_survives_the_way() {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tollgate::admin::Listen;
 use tollgate::app::{self, Options, RunningGateway, Source};
-use tollgate::clock::Clock;
-use tollgate::limit::{Micros, Timestamp};
-use tollgate::proxy::listener::Address;
+use tollgate_gateway::listener::Address;
+use tollgate_limit::{Micros, Timestamp};
+use tollgate_store::clock::Clock;
 
 use super::client::{Answer, Connection};
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tollgate::limit::{Claim, Limit, Micros};
-use tollgate::store::{RemoteStore, Store};
+use tollgate_limit::{Claim, Limit, Micros};
+use tollgate_store::{RemoteStore, Store};
 
 use super::connect;
 use crate::faults::drain;

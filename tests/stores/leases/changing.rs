@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tollgate::clock::Clock;
-use tollgate::limit::lease::{Terms, Wish};
-use tollgate::limit::{Algorithm, Change, Limit, Micros, Settlement, Timestamp, TokenBucket};
-use tollgate::store::Store;
-use tollgate::store::postgres::PostgresOptions;
+use tollgate_limit::lease::{Terms, Wish};
+use tollgate_limit::{Algorithm, Change, Limit, Micros, Settlement, Timestamp, TokenBucket};
+use tollgate_store::Store;
+use tollgate_store::clock::Clock;
+use tollgate_store::postgres::PostgresOptions;
 
 use super::scripts::Scripts;
 use super::{SECOND, START, leased};

@@ -1,14 +1,14 @@
 //! Leases by Redis' scripts, called as the gateway calls them, against the pure core. (PostgreSQL's rows are decided by
 //! the core itself.)
 
-use tollgate::limit::lease::{LEASES_MOST, Leased, Terms, Wish};
-use tollgate::limit::{Algorithm, Change, Timestamp, TokenBucket};
+use tollgate_limit::lease::{LEASES_MOST, Leased, Terms, Wish};
+use tollgate_limit::{Algorithm, Change, Timestamp, TokenBucket};
 
 use super::{SECOND, START};
 use crate::limits::bucket;
 use crate::servers::{Redis, available};
 
-#[path = "../../../src/store/redis/scripts.rs"]
+#[path = "../../../crates/store/src/redis/scripts.rs"]
 mod sources;
 
 /// The scripts, called as the gateway calls them.

@@ -1,0 +1,267 @@
+//! Reads the file and what it includes, and makes one mirror of them.
+
+use std::path::{Path, PathBuf};
+
+use toml::de::DeTable;
+
+use super::env::Env;
+use super::problem::{Problem, Problems};
+use super::raw::RawFile;
+use super::reader::{Field, Reader};
+use super::scalar::Named;
+use super::source::{At, Place, Sources};
+
+/// Everything that was read, as it is written.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    /// The mirror of all files together.
+    pub(crate) raw: RawFile,
+    /// The texts.
+    pub(crate) sources: Sources,
+    /// Lines with syntax errors: what else is wrong on them is a consequence.
+    pub(crate) broken_lines: Vec<(u32, usize)>,
+}
+
+/// Reads a text and everything it includes. `base`: the directory its relative paths start from.
+pub(crate) fn read(
+    name: &str,
+    text: String,
+    base: &Path,
+    env: Env<'_>,
+    problems: &mut Problems,
+    files: &mut Vec<PathBuf>,
+) -> Tree {
+    let mut walk = Walk { env, problems, files, tree: Tree::default(), chain: vec![PathBuf::from(name)] };
+    walk.text(name, text, base);
+    walk.tree
+}
+
+struct Walk<'w> {
+    env: Env<'w>,
+    problems: &'w mut Problems,
+    files: &'w mut Vec<PathBuf>,
+    tree: Tree,
+    /// The files being read, outermost first.
+    chain: Vec<PathBuf>,
+}
+
+impl Walk<'_> {
+    fn text(&mut self, name: &str, text: String, base: &Path) {
+        let file = self.tree.sources.add(name, text, base);
+        let text = self.tree.sources.of(file).text.clone();
+        let (table, errors) = DeTable::parse_recoverable(&text);
+        self.syntax(file, &text, &errors);
+        let mut reader = Reader { file, text: &text, env: self.env, problems: self.problems, path: Vec::new() };
+        let raw = RawFile::read_table(table.get_ref(), &mut reader);
+        let includes = raw.include.get().map(|include| include.list.clone()).unwrap_or_default();
+        merge(&mut self.tree.raw, raw, self.problems);
+        for pattern in includes {
+            if pattern.as_str().contains('*') {
+                // Files that it will name one day are waited for.
+                self.files.push(base.join(pattern.as_str()));
+            }
+            match matches(&base.join(pattern.as_str())) {
+                Ok(paths) => paths.into_iter().for_each(|path| self.file(path, pattern.place)),
+                Err(problem) => self.problems.push(Problem::error(problem).at(pattern.place, "included here")),
+            }
+        }
+    }
+
+    fn file(&mut self, path: PathBuf, included: Place) {
+        let real = std::fs::canonicalize(&path).ok();
+        let same = |other: &PathBuf| real.is_some() && std::fs::canonicalize(other).ok() == real;
+        let circle = self.chain.iter().any(same);
+        if circle || self.files.iter().any(same) {
+            let (title, label) = if circle {
+                ("includes itself", "the circle closes here")
+            } else {
+                ("is included twice", "included again here")
+            };
+            self.problems.push(Problem::error(format!("`{}` {title}", path.display())).at(included, label));
+            return;
+        }
+        if self.files.len() > FILES_MAX {
+            self.problems.push(Problem::error(format!("more than {FILES_MAX} files")).at(included, "included here"));
+            return;
+        }
+        self.files.push(path.clone());
+        match std::fs::read_to_string(&path) {
+            Ok(text) => {
+                let base = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
+                self.chain.push(path.clone());
+                self.text(&path.display().to_string(), text, &base);
+                self.chain.pop();
+            }
+            Err(error) => {
+                let problem = Problem::error(format!("cannot read `{}`: {}", path.display(), plain(&error)))
+                    .at(included, "included here");
+                self.problems.push(problem);
+            }
+        }
+    }
+
+    /// Reports the first syntax error of each line: the others are its echo.
+    fn syntax(&mut self, file: u32, text: &str, errors: &[toml::de::Error]) {
+        for error in errors {
+            let span = error.span().unwrap_or(0..0);
+            let line = text.get(..span.start).unwrap_or_default().matches('\n').count();
+            if self.tree.broken_lines.contains(&(file, line)) {
+                continue;
+            }
+            self.tree.broken_lines.push((file, line));
+            let place = Place::new(file, span.clone());
+            let message = error.message();
+            if message == "duplicate key" {
+                // Keys of a table that is written twice are twice, too.
+                let header = text[..span.start].lines().enumerate().filter(|(_, line)| line.starts_with('[')).last();
+                if header.is_some_and(|(at, _)| at < line && self.tree.broken_lines.contains(&(file, at))) {
+                    continue;
+                }
+                self.problems.push(duplicate(file, text, place));
+                continue;
+            }
+            let unquoted = message.starts_with("string values must be quoted");
+            let label = match unquoted {
+                true if span.is_empty() => "a value is missing here".to_owned(),
+                true => "text stands in quotes".to_owned(),
+                false => message.replace(", expected", "; expected"),
+            };
+            let problem = Problem { syntax: true, ..Problem::error("this is not TOML").at(place, label) };
+            let bare = unquoted && !span.is_empty();
+            self.problems.push(if bare { problem.help(format!("write \"{}\"", &text[span])) } else { problem });
+        }
+    }
+}
+
+/// A key or table that is written twice, with both places when the first can be told from the text.
+fn duplicate(file: u32, text: &str, place: Place) -> Problem {
+    let name = text.get(place.range()).unwrap_or_default();
+    let problem = Problem::error(format!("`{name}` is written twice")).at(place, "written again here");
+    let problem = Problem { syntax: true, ..problem };
+    let before = &text[..place.range().start];
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    let line = text[line_start..].lines().next().unwrap_or_default();
+    let header = line.trim_start().starts_with('[');
+    let mut first = None;
+    let mut end = line_start;
+    while end > 0 && first.is_none() {
+        let start = text[..end - 1].rfind('\n').map_or(0, |at| at + 1);
+        let earlier = &text[start..end - 1];
+        let trimmed = earlier.trim_start();
+        let key = trimmed.split_once('=').map(|(key, _)| key.trim_end());
+        let same = if header { trimmed.trim_end() == line.trim() } else { key == Some(name) };
+        if same {
+            first = Some(start + (earlier.len() - trimmed.len()));
+        } else if !header && trimmed.starts_with('[') {
+            break;
+        }
+        end = start;
+    }
+    match first {
+        Some(start) => {
+            let length = if header { line.trim().len() } else { name.len() };
+            problem.at(Place::new(file, start..start + length), "first written here")
+        }
+        None => problem,
+    }
+}
+
+/// The files an include names, sorted; `*` may stand in the last part.
+pub fn matches(whole: &Path) -> Result<Vec<PathBuf>, String> {
+    let last = whole.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+    let Some((head, tail)) = last.split_once('*') else { return Ok(vec![whole.to_path_buf()]) };
+    if tail.contains('*') || whole.parent().is_some_and(|parent| parent.to_string_lossy().contains('*')) {
+        return Err(format!("`{}` has more than one `*`, or one outside its last part", whole.display()));
+    }
+    let directory = whole.parent().unwrap_or(whole);
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    let entries = std::fs::read_dir(directory)
+        .map_err(|error| format!("cannot read the directory `{}`: {}", directory.display(), plain(&error)))?;
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(Result::ok)
+        .filter(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            name.len() >= head.len() + tail.len()
+                && name.starts_with(head)
+                && name.ends_with(tail)
+                && !name.starts_with('.')
+        })
+        .map(|entry| entry.path())
+        .collect();
+    paths.sort();
+    Ok(paths)
+}
+
+/// Joins what a file says to what the files before it said.
+fn merge(into: &mut RawFile, from: RawFile, problems: &mut Problems) {
+    into.include = Field::Absent;
+    once("server", &mut into.server, from.server, problems);
+    once("admin", &mut into.admin, from.admin, problems);
+    once("log", &mut into.log, from.log, problems);
+    once("address", &mut into.address, from.address, problems);
+    once("store", &mut into.store, from.store, problems);
+    once("responses", &mut into.responses, from.responses, problems);
+    names("identities", &mut into.identities, from.identities, problems);
+    names("limits", &mut into.limits, from.limits, problems);
+    names("tiers", &mut into.tiers, from.tiers, problems);
+    names("upstreams", &mut into.upstreams, from.upstreams, problems);
+    lists(&mut into.routes, from.routes);
+    lists(&mut into.tests, from.tests);
+}
+
+fn once<T>(name: &str, into: &mut Field<T>, from: Field<T>, problems: &mut Problems) {
+    match (&*into, &from) {
+        (_, Field::Absent) => {}
+        (Field::Here(first), Field::Here(second)) => {
+            let problem = Problem::error(format!("`[{name}]` is written in two files"))
+                .at(second.place, "written again here")
+                .at(first.place, "first written here");
+            problems.push(problem.help("it belongs into one of them"));
+        }
+        (Field::Absent, _) => *into = from,
+        _ => *into = Field::Broken,
+    }
+}
+
+fn names<T>(section: &str, into: &mut Field<Named<T>>, from: Field<Named<T>>, problems: &mut Problems) {
+    let Field::Here(from) = from else {
+        if matches!((&*into, &from), (Field::Absent, Field::Broken)) {
+            *into = Field::Broken;
+        }
+        return;
+    };
+    let Field::Here(into) = into else {
+        *into = Field::Here(from);
+        return;
+    };
+    for (name, value) in from.value.entries {
+        match into.value.entries.iter().find(|(other, _)| other.value == name.value) {
+            Some((first, _)) => {
+                let problem = Problem::error(format!("`{section}.{}` is defined in two files", name.value))
+                    .at(name.place, "defined again here")
+                    .at(first.place, "first defined here");
+                problems.push(problem);
+            }
+            None => into.value.entries.push((name, value)),
+        }
+    }
+    into.value.broken.extend(from.value.broken);
+}
+
+fn lists<T>(into: &mut Field<Vec<At<T>>>, from: Field<Vec<At<T>>>) {
+    match (&mut *into, from) {
+        (_, Field::Absent) => {}
+        (Field::Here(into), Field::Here(from)) => into.value.extend(from.value),
+        (into, from) => *into = if matches!(into, Field::Absent) { from } else { Field::Broken },
+    }
+}
+
+/// An I/O error without its code: "No such file or directory".
+pub(crate) fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+/// More included files than anybody means: a bound, not a feature.
+const FILES_MAX: usize = 1_000;

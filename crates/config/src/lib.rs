@@ -1,0 +1,304 @@
+//! The file: read, checked, made into what the gateway runs on.
+//!
+//! [`load`] reads a file with everything it includes, [`parse`] a text. Both tell *every* mistake, each with its place,
+//! or give a [`Config`] that cannot be wrong. The environment comes in as a function; nothing here reads it. It does
+//! not open sockets, connect to stores, or start anything.
+//!
+//! The way of a file: syntax ([`mod@include`], which also follows `include`), structure ([`reader`] fills the mirror in
+//! [`raw`]), meaning ([`validate`], which makes settings and a [`tollgate_policy::Policy`]). A key that could not be
+//! read is [`reader::Field::Broken`], so that later steps do not call it missing.
+
+#![forbid(unsafe_code)]
+
+mod calendar;
+mod env;
+mod include;
+mod problem;
+mod quantity;
+mod quick;
+mod rate;
+mod raw;
+mod reader;
+mod render;
+mod report;
+mod scalar;
+mod schema;
+pub mod settings;
+mod source;
+mod validate;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use env::Env;
+pub use include::matches;
+use include::{Tree, plain};
+use problem::{Problem, Problems, Severity};
+pub use quick::quick;
+use raw::EncodedSlash;
+pub use report::report;
+pub use schema::schema;
+use settings::{Admin, Log, Server, Store, TestCase};
+use source::Sources;
+use validate::together::Places;
+use validate::{Context, entries_of, names_of};
+
+use tollgate_limit::Timestamp;
+use tollgate_policy::identity::Callers;
+use tollgate_policy::{Policy, PolicyParts};
+
+/// A configuration that cannot be wrong.
+#[derive(Debug)]
+pub struct Config {
+    /// Where the gateway listens, and what it takes from callers.
+    pub server: Server,
+    /// The admin listener.
+    pub admin: Admin,
+    /// Logs.
+    pub log: Log,
+    /// The store that gateways share; `None`: everything is local.
+    pub store: Option<Store>,
+    /// Everything that decides about requests.
+    pub policy: Arc<Policy>,
+    /// Tests of the file, for `tollgate check`.
+    pub tests: Vec<TestCase>,
+    /// Files of callers that are read again by themselves ([`load_callers`]), with the index of their identity.
+    pub caller_files: Vec<(usize, PathBuf)>,
+    /// What is legal and hardly meant, drawn and ready to print.
+    pub warnings: Vec<String>,
+    /// Every file that was read, and every pattern of an include: when what one of them names changes, so does the
+    /// configuration.
+    pub files_read: Vec<PathBuf>,
+}
+
+/// Everything that is wrong with a configuration.
+pub struct ConfigError {
+    problems: Vec<Problem>,
+    sources: Sources,
+    files: Vec<PathBuf>,
+}
+
+impl ConfigError {
+    /// Draws every problem; in colour for a terminal.
+    pub fn render(&self, colour: bool) -> String {
+        let mut text = render::render(&self.problems, &self.sources, colour);
+        let errors = self.problems.iter().filter(|problem| problem.severity == Severity::Error).count();
+        if errors > 1 {
+            text.push_str(&format!("\n\n{errors} errors"));
+        }
+        text
+    }
+
+    /// Every file that was read or looked for: when one of them changes, it may be right.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// How many errors there are, warnings not counted.
+    pub fn errors(&self) -> usize {
+        self.problems.iter().filter(|problem| problem.severity == Severity::Error).count()
+    }
+
+    /// One line a problem, for logs: `gateway.toml:3:1: unknown key …`.
+    pub fn lines(&self) -> Vec<String> {
+        self.problems
+            .iter()
+            .map(|problem| match problem.marks.first() {
+                Some(mark) => {
+                    let (name, line, column) = self.sources.position(mark.place);
+                    format!("{name}:{line}:{column}: {}", problem.title)
+                }
+                None => problem.title.clone(),
+            })
+            .collect()
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Reads a file and everything it includes. `now` says which years calendar windows are worked out for.
+///
+/// # Errors
+/// Everything that is wrong, all of it at once.
+pub fn load(path: &Path, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigError> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let title = format!("cannot read `{}`: {}", path.display(), plain(&error));
+        ConfigError {
+            problems: vec![Problem::error(title)],
+            sources: Sources::default(),
+            files: vec![path.to_path_buf()],
+        }
+    })?;
+    let base = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
+    compile(&path.display().to_string(), text, &base, vec![path.to_path_buf()], env, now)
+}
+
+/// Reads a text; `name` stands for it in messages, and its directory is where relative paths start.
+///
+/// # Errors
+/// Everything that is wrong, all of it at once.
+pub fn parse(text: &str, name: &str, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigError> {
+    let base = Path::new(name).parent().map_or_else(PathBuf::new, Path::to_path_buf);
+    compile(name, text.to_owned(), &base, Vec::new(), env, now)
+}
+
+/// Reads a file of callers again ([`Config::caller_files`]), for [`tollgate_policy::identity::Identity::replace_callers`].
+///
+/// # Errors
+/// Everything that is wrong with it; the callers in force stay.
+pub fn load_callers(path: &Path, policy: &Policy, env: Env<'_>) -> Result<Callers, ConfigError> {
+    let mut sources = Sources::default();
+    let mut problems = Problems::default();
+    let mut tiers: Vec<&str> =
+        policy.rules.iter().flat_map(|rule| rule.tiers.iter().map(|(tier, _)| &**tier)).collect();
+    tiers.sort_unstable();
+    tiers.dedup();
+    let callers = match std::fs::read_to_string(path) {
+        Ok(content) => validate::callers::read(path, content, &tiers, env, &mut sources, &mut problems),
+        Err(error) => {
+            problems.push(Problem::error(format!("cannot read `{}`: {}", path.display(), plain(&error))));
+            None
+        }
+    };
+    match callers {
+        Some(callers) if !problems.any_error() => Ok(callers),
+        _ => Err(ConfigError { problems: problems.into_sorted(), sources, files: vec![path.to_path_buf()] }),
+    }
+}
+
+fn compile(
+    name: &str,
+    text: String,
+    base: &Path,
+    files: Vec<PathBuf>,
+    env: Env<'_>,
+    now: Timestamp,
+) -> Result<Config, ConfigError> {
+    let mut problems = Problems::default();
+    let mut files = files;
+    let Tree { raw, mut sources, broken_lines } = include::read(name, text, base, env, &mut problems, &mut files);
+    let mut context = Context { sources: &mut sources, problems: &mut problems, files: &mut files, env };
+    let made = assemble(&raw, now, &mut context);
+    // What else is wrong on a line that is no TOML is a consequence of that.
+    let problems: Vec<Problem> = problems
+        .into_sorted()
+        .into_iter()
+        .filter(|problem| {
+            let line = |mark: &problem::Mark| (mark.place.file, sources.position(mark.place).1 - 1);
+            problem.syntax || problem.marks.first().is_none_or(|mark| !broken_lines.contains(&line(mark)))
+        })
+        .collect();
+    for problem in problems.iter().filter(|problem| problem.secret) {
+        problem.marks.iter().take(1).for_each(|mark| sources.mask(mark.place));
+    }
+    let wrong = problems.iter().any(|problem| problem.severity == Severity::Error);
+    match made {
+        Some(config) if !wrong => {
+            files.sort();
+            files.dedup();
+            let warnings =
+                problems.iter().map(|problem| render::render(std::slice::from_ref(problem), &sources, false)).collect();
+            Ok(Config { warnings, files_read: files, ..config })
+        }
+        _ => {
+            // Beside errors a warning is most often their echo: a limit is "never used" when its only route is wrong.
+            let problems = problems.into_iter().filter(|problem| problem.severity == Severity::Error).collect();
+            Err(ConfigError { problems, sources, files })
+        }
+    }
+}
+
+/// From the mirror to a configuration; `None` when something is so wrong that the parts do not make one, which has
+/// been said.
+fn assemble(raw: &raw::RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<Config> {
+    let server = validate::server::server(&raw.server, context);
+    validate::server::warn_of_expiry(&raw.server, now, context);
+    let admin = validate::server::admin(&raw.admin, &server, context);
+    let log = validate::server::log(&raw.log, context);
+    let address = validate::server::address(&raw.address, context);
+    let store = validate::store::store(&raw.store, context);
+    let names: Vec<&str> = names_of(&raw.identities);
+    let identities = validate::identities::identities(raw, &names, context);
+    let limits = validate::limits::limits(raw, &names, store.as_ref(), now, context);
+    let mut upstreams = validate::upstreams::upstreams(raw, context);
+    let known = validate::routes::Known { identities: &names, limits: &limits, body: server.bounds.body };
+    let routes = validate::routes::routes(raw, &known, &mut upstreams, context);
+    let responses = validate::responses::responses(&raw.responses, context);
+    validate::together::check_cluster(&routes, &limits, store.as_ref(), context);
+
+    // An identity that could not be made shifts the indices of those after it: their policy would be another's.
+    if identities.broken {
+        return None;
+    }
+    let route_places = routes.places.clone();
+    let route_names = routes.list.iter().map(|route| route.name.to_string()).collect();
+    let written = entries_of(&raw.identities);
+    let missing_places =
+        written.iter().map(|(name, identity)| identity.when_missing.place().unwrap_or(name.place)).collect();
+    let key_places = written.iter().map(|(name, identity)| identity.key.place().unwrap_or(name.place)).collect();
+    let caller_files = identities.caller_files.clone();
+    let cycles: Vec<_> = identities.list.iter().map(|identity| identity.when_missing).collect();
+    let places = Places {
+        written: &identities.written,
+        when_missing: &cycles,
+        missing_places,
+        key_places,
+        routes: route_places,
+        route_names,
+    };
+    let parts = PolicyParts {
+        address,
+        identities: identities.list,
+        rules: limits.rules,
+        upstreams: upstreams.list,
+        routes: routes.list,
+        responses,
+        egress: server.egress,
+        keeps_slashes: raw
+            .server
+            .get()
+            .is_some_and(|server| server.encoded_slash.or(EncodedSlash::Refuse) == EncodedSlash::Keep),
+    };
+    match Policy::build(parts) {
+        Ok(policy) => {
+            let tests = validate::tests_table::tests(raw, &policy.identities, context);
+            validate::together::warn(raw, &policy, &server, context);
+            let policy = Arc::new(policy);
+            Some(Config {
+                server,
+                admin,
+                log,
+                store,
+                policy,
+                tests,
+                caller_files,
+                warnings: Vec::new(),
+                files_read: Vec::new(),
+            })
+        }
+        Err(errors) => {
+            for error in errors {
+                validate::together::build_error(error, &places, context);
+            }
+            None
+        }
+    }
+}
+
+/// The example of the README is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

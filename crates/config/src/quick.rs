@@ -1,0 +1,49 @@
+//! A configuration without a file: `tollgate run --upstream URL --limit 100/minute --per address`.
+
+/// The file that these three words stand for; [`super::parse`] reads it, so that their mistakes are told like a file's.
+///
+/// `per` is `address`, `everyone`, or where a key stands: `header:x-api-key`, `bearer`, `cookie:sid`, `query:key`.
+pub fn quick(upstream: &str, limit: &str, per: &str) -> String {
+    let (upstream, rate) = (quoted(upstream), quoted(limit));
+    let (identity, per) = match per {
+        "address" | "everyone" => (String::new(), quoted(per)),
+        source => (
+            format!("[identities.caller]\nkey = [{}]\nwhen_missing = \"use:address\"\n\n", quoted(source)),
+            quoted("caller"),
+        ),
+    };
+    format!(
+        "{identity}[limits.per_caller]\nrate = {rate}\nper = {per}\n\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = {upstream}\nlimits = [\"per_caller\"]\n"
+    )
+}
+
+/// As a TOML string that means exactly this: a JSON string is one, and `${` must not be read as a variable.
+fn quoted(text: &str) -> String {
+    serde_json::Value::String(text.replace("${", "$${")).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+    use tollgate_limit::Timestamp;
+
+    #[test]
+    fn three_words_make_a_gateway() {
+        for per in ["address", "everyone", "header:x-api-key"] {
+            let text = quick("http://127.0.0.1:3000", "100/minute", per);
+            let config = parse(&text, "command line", &|_| None, Timestamp::default()).expect(per);
+            assert_eq!(config.policy.routes.len(), 1);
+            assert_eq!(&*config.policy.rules[0].name, "per_caller");
+        }
+    }
+
+    #[test]
+    fn a_word_cannot_become_more_than_a_word() {
+        let text = quick("http://a\"\n[server]\nlisten=\"x", "1/s", "address");
+        let error = parse(&text, "command line", &|_| None, Timestamp::default()).expect_err("no URL");
+        assert!(error.to_string().contains("is not the URL of a server"), "{error}");
+        assert!(quoted("${HOME}").contains("$${HOME}"));
+    }
+}

@@ -1,0 +1,149 @@
+//! The rate grammar: `"100/minute"`, `"10/10s"`, `"unlimited"`.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+
+use super::problem::nearest;
+use super::quantity::{Flaw, duration, parsed, unit};
+use super::reader::{Node, Read, Reader};
+use super::scalar::schema_of;
+use tollgate_limit::Micros;
+
+/// A rate as written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rate {
+    /// So many units in every period.
+    Per {
+        /// The units.
+        amount: u64,
+        /// How long the period is; a month counts as 30 days here, a calendar window knows better.
+        period: Micros,
+        /// The calendar unit, when the period is one of them.
+        unit: Unit,
+    },
+    /// No limit, said aloud.
+    Unlimited,
+}
+
+/// What a rate's period is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// A day.
+    Day,
+    /// A week.
+    Week,
+    /// A month: only in calendar windows.
+    Month,
+    /// Anything else.
+    Span,
+}
+
+impl Read for Rate {
+    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        parsed(node, reader, "a rate like \"100/minute\"", rate)
+    }
+}
+
+/// Parses a rate.
+pub(crate) fn rate(text: &str) -> Result<Rate, Flaw> {
+    const HELP: &str = "a rate is a number, `/` and a period: \"100/minute\", \"10/10s\", \"5000/day\"";
+    if text == "unlimited" {
+        return Ok(Rate::Unlimited);
+    }
+    let Some(slash) = text.find('/') else {
+        return Err(Flaw::new(0, text.len(), format!("`{text}` is not a rate"), "the period is missing").help(HELP));
+    };
+    let number = text[..slash].trim_end();
+    let digits: String = number.chars().filter(|c| *c != '_').collect();
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        let label = if number.contains('.') {
+            "fractions are not known: use a longer period"
+        } else {
+            "a whole number was expected here"
+        };
+        return Err(Flaw::new(0, slash.max(1), format!("`{text}` is not a rate"), label).help(HELP));
+    }
+    let amount = digits
+        .parse::<u64>()
+        .map_err(|_| Flaw::new(0, slash, format!("`{text}` is too high a rate"), "more than 2^64"))?;
+    if amount == 0 {
+        let flaw = Flaw::new(0, slash, "a rate of zero admits nothing, ever", "zero is never \"off\"");
+        return Err(flaw.help("to switch the limit off write mode = \"off\"; for no limit write rate = \"unlimited\""));
+    }
+    let (period, unit) = period(&text[slash + 1..]).map_err(|flaw| flaw.shifted(slash + 1))?;
+    if period == Micros::ZERO {
+        return Err(Flaw::new(slash + 1, text.len(), format!("`{text}` has no period"), "a period of zero"));
+    }
+    Ok(Rate::Per { amount, period, unit })
+}
+
+fn period(text: &str) -> Result<(Micros, Unit), Flaw> {
+    const HELP: &str = "second, minute, hour, day, week, month, or a duration like \"10s\" are periods";
+    let word = text.trim_start();
+    let indent = text.len() - word.len();
+    if word.is_empty() {
+        return Err(Flaw::new(0, 1, "a rate without a period", "a period was expected here").help(HELP));
+    }
+    if word.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+        return match (word, unit(word)) {
+            ("month" | "months", _) => Ok((Micros(30 * 86_400_000_000), Unit::Month)),
+            ("day" | "d", Some(span)) => Ok((Micros(span), Unit::Day)),
+            ("week" | "w", Some(span)) => Ok((Micros(span), Unit::Week)),
+            (_, Some(span)) => Ok((Micros(span), Unit::Span)),
+            (_, None) => {
+                let near = nearest(word, ["second", "minute", "hour", "day", "week", "month"]);
+                let label = near.map_or_else(|| "no such period".to_owned(), |near| format!("did you mean `{near}`?"));
+                Err(Flaw::new(indent, text.len(), format!("`{word}` is not a period"), label).help(HELP))
+            }
+        };
+    }
+    if word.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Flaw::new(
+            indent,
+            text.len(),
+            format!("the period `{word}` has no unit"),
+            "a number without a unit",
+        )
+        .help(format!("units are mandatory: \"{word}s\" is {word} seconds")));
+    }
+    duration(word).map(|span| (span, Unit::Span)).map_err(|flaw| flaw.shifted(indent))
+}
+
+schema_of!(Rate, "Rate", _generator => json_schema!({ "type": "string", "pattern": r"^[0-9_]+ */ *[0-9a-z]+$|^unlimited$|\$\{", "examples": ["100/minute", "10/10s", "5000/day"] }));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn per(amount: u64, seconds: u64, unit: Unit) -> Result<Rate, Flaw> {
+        Ok(Rate::Per { amount, period: Micros::from_secs(seconds), unit })
+    }
+
+    #[test]
+    fn rates_read_as_people_write_them() {
+        assert_eq!(rate("100/minute"), per(100, 60, Unit::Span));
+        assert_eq!(rate("10/10s"), per(10, 10, Unit::Span));
+        assert_eq!(rate("1_000 / hour"), per(1_000, 3_600, Unit::Span));
+        assert_eq!(rate("5000/day"), per(5_000, 86_400, Unit::Day));
+        assert_eq!(rate("1/1h30m"), per(1, 5_400, Unit::Span));
+        assert_eq!(rate("unlimited"), Ok(Rate::Unlimited));
+    }
+
+    #[test]
+    fn what_is_no_rate_is_pointed_at() {
+        for (text, start, end) in [
+            ("100", 0, 3),
+            ("100/", 4, 5),
+            ("100/minite", 4, 10),
+            ("100/60", 4, 6),
+            ("x/s", 0, 1),
+            ("1.5/s", 0, 3),
+            ("0/s", 0, 1),
+            ("1/0s", 2, 4),
+            ("1/1y", 3, 4),
+            ("-5/s", 0, 2),
+        ] {
+            let flaw = rate(text).expect_err(text);
+            assert_eq!((flaw.start, flaw.end), (start, end), "{text}: {flaw:?}");
+        }
+    }
+}

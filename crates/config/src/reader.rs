@@ -1,0 +1,243 @@
+//! Reads the parsed tree into the raw mirror, collecting every structural mistake instead of stopping at the first.
+//!
+//! serde stops at its first error and loses places behind `flatten` and `untagged`; this walk loses neither. A key
+//! that cannot be read becomes [`Field::Broken`], so that what comes after knows it was written and says nothing more.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use toml::de::{DeTable, DeValue};
+
+use super::env::Env;
+use super::problem::{Problem, Problems, listed, nearest};
+use super::source::{At, Place};
+
+/// What reading one text needs.
+pub(crate) struct Reader<'r> {
+    /// The number of the text.
+    pub(crate) file: u32,
+    /// The text.
+    pub(crate) text: &'r str,
+    /// The environment.
+    pub(crate) env: Env<'r>,
+    /// Where mistakes go.
+    pub(crate) problems: &'r mut Problems,
+    /// The dotted name of the table being read, for messages.
+    pub(crate) path: Vec<String>,
+}
+
+/// A value of the tree with its place.
+#[derive(Clone, Copy)]
+pub(crate) struct Node<'n> {
+    pub(crate) value: &'n DeValue<'n>,
+    pub(crate) place: Place,
+}
+
+/// A type that can be read from a value of the file. `None`: it could not, and the reader has been told why.
+pub(crate) trait Read: Sized {
+    /// Reads it.
+    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self>;
+}
+
+/// A key of a table.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Field<T> {
+    /// It is not written.
+    #[default]
+    Absent,
+    /// It is written, and what is written cannot be read; that has been said.
+    Broken,
+    /// It is written.
+    Here(At<T>),
+}
+
+impl<T> Field<T> {
+    /// The value, if it could be read.
+    pub(crate) fn get(&self) -> Option<&At<T>> {
+        match self {
+            Self::Here(value) => Some(value),
+            Self::Absent | Self::Broken => None,
+        }
+    }
+
+    /// Whether the file does not say it.
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self, Self::Absent)
+    }
+
+    /// The value, or `default`.
+    pub(crate) fn or(&self, default: T) -> T
+    where
+        T: Clone,
+    {
+        self.get().map_or(default, |at| at.value.clone())
+    }
+
+    /// Where it stands.
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.get().map(|at| at.place)
+    }
+}
+
+impl<'r> Reader<'r> {
+    /// Reads one key of `table`.
+    pub(crate) fn field<T: Read>(&mut self, table: &DeTable<'_>, key: &str) -> Field<T> {
+        let Some(value) = table.get(key) else { return Field::Absent };
+        self.path.push(key.to_owned());
+        let node = Node { value: value.get_ref(), place: Place::new(self.file, value.span()) };
+        let read = T::read(node, self).map(|value| At { value, place: node.place });
+        self.path.pop();
+        read.map_or(Field::Broken, Field::Here)
+    }
+
+    /// The table in `node`; complains when it is none.
+    pub(crate) fn table<'n>(&mut self, node: Node<'n>) -> Option<&'n DeTable<'n>> {
+        match node.value {
+            DeValue::Table(table) => Some(table),
+            other => {
+                self.mismatch(node, "a table", other);
+                None
+            }
+        }
+    }
+
+    /// Complains of every key of `table` that is not in `known`.
+    pub(crate) fn known_keys(&mut self, table: &DeTable<'_>, known: &[&str]) {
+        let mut unknown: Vec<_> = table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())).collect();
+        unknown.sort_by_key(|key| key.span().start);
+        for key in unknown {
+            let place = Place::new(self.file, key.span());
+            let name = key.get_ref().as_ref();
+            let inside = if self.path.is_empty() {
+                "at the top of the file".to_owned()
+            } else {
+                format!("in `{}`", self.path.join("."))
+            };
+            let problem = Problem::error(format!("unknown key `{name}` {inside}"));
+            let problem = match nearest(name, known.iter().copied()) {
+                Some(near) => problem.at(place, format!("did you mean `{near}`?")),
+                None => problem.at(place, "no such key"),
+            };
+            self.problems.push(problem.note(format!("keys known here: {}", listed(sorted(known).iter().copied()))));
+        }
+    }
+
+    /// Complains that `node` is not `wanted`.
+    pub(crate) fn mismatch(&mut self, node: Node<'_>, wanted: &str, found: &DeValue<'_>) {
+        let article = match found {
+            DeValue::Integer(_) | DeValue::Array(_) => "an",
+            _ => "a",
+        };
+        let found = match found {
+            DeValue::Boolean(_) => "boolean",
+            DeValue::Datetime(_) => "date or time",
+            other => other.type_str(),
+        };
+        let name = self.name();
+        self.problems.push(
+            Problem::error(format!("`{name}` must be {wanted}")).at(node.place, format!("this is {article} {found}")),
+        );
+    }
+
+    /// The dotted name of what is being read.
+    pub(crate) fn name(&self) -> String {
+        self.path.join(".")
+    }
+}
+
+fn sorted<'k>(known: &[&'k str]) -> Vec<&'k str> {
+    let mut known = known.to_vec();
+    known.sort_unstable();
+    known
+}
+
+// What a key's type says of itself in the schema is what its value says.
+impl<T: JsonSchema> JsonSchema for Field<T> {
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn schema_id() -> Cow<'static, str> {
+        T::schema_id()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
+}
+
+/// The key a field of the mirror stands for: `r#match` is `match`.
+pub(crate) fn key_of(field: &'static str) -> &'static str {
+    field.strip_prefix("r#").unwrap_or(field)
+}
+
+/// Declares a table of the file: the struct that mirrors it, how it is read, and (through its doc comments) what the
+/// JSON Schema says of it. One declaration, so that the three cannot disagree.
+macro_rules! table {
+    ($(#[$meta:meta])* $name:ident { $($(#[$about:meta])* $field:ident : $type:ty,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default, schemars::JsonSchema)]
+        #[schemars(deny_unknown_fields, default)]
+        pub(crate) struct $name {
+            $($(#[$about])* pub(crate) $field: $crate::reader::Field<$type>,)*
+        }
+
+        impl $name {
+            /// Reads the table's keys.
+            pub(crate) fn read_table(table: &toml::de::DeTable<'_>, reader: &mut $crate::reader::Reader<'_>) -> Self {
+                use $crate::reader::key_of;
+                reader.known_keys(table, &[$(key_of(stringify!($field))),*]);
+                Self { $($field: reader.field(table, key_of(stringify!($field))),)* }
+            }
+        }
+
+        impl $crate::reader::Read for $name {
+            fn read(node: $crate::reader::Node<'_>, reader: &mut $crate::reader::Reader<'_>) -> Option<Self> {
+                reader.table(node).map(|table| Self::read_table(table, reader))
+            }
+        }
+    };
+}
+
+/// Declares a choice between words: the enum, how it is read, and its JSON Schema.
+macro_rules! words {
+    ($(#[$meta:meta])* $visible:vis enum $name:ident { $($(#[$about:meta])* $variant:ident = $word:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        $visible enum $name { $($(#[$about])* $variant,)* }
+
+        impl $crate::reader::Read for $name {
+            fn read(node: $crate::reader::Node<'_>, reader: &mut $crate::reader::Reader<'_>) -> Option<Self> {
+                const WORDS: &[&str] = &[$($word),*];
+                let text = $crate::scalar::Text::read_as(node, reader, &$crate::scalar::choice(WORDS))?;
+                match text.value.as_str() {
+                    $($word => Some(Self::$variant),)*
+                    other => {
+                        $crate::scalar::not_a_choice(other, WORDS, node, reader);
+                        None
+                    }
+                }
+            }
+        }
+
+        impl schemars::JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({ "type": "string", "enum": [$($word),*] })
+            }
+        }
+    };
+}
+
+pub(crate) use {table, words};

@@ -1,0 +1,304 @@
+//! What `tollgate check` says of a good file: every limit back in words, what applies where.
+
+use std::fmt::Write;
+
+use super::Config;
+use super::settings::{AccessLog, StoreKind, Topology};
+use tollgate_limit::lease::Terms;
+use tollgate_limit::{Algorithm, Limit, Mode, OnFailover, Placement, WhenDown};
+use tollgate_policy::identity::{Source, WhenMissing, WhenUnknown};
+use tollgate_policy::route::Target;
+use tollgate_policy::{Cost, Count, Policy, Rule, Scope, ScopePart, SettleFrom, StatusMatch};
+
+/// A good configuration said back in words; its warnings stand in [`Config::warnings`].
+pub fn report(config: &Config) -> String {
+    let mut text = String::new();
+    let policy = &config.policy;
+    listeners(config, &mut text);
+    text.push_str("\nLimits\n");
+    if policy.rules.is_empty() {
+        text.push_str("  none: every request is admitted\n");
+    }
+    for rule in &policy.rules {
+        limit(rule, policy, &mut text);
+    }
+    if !policy.identities.is_empty() {
+        text.push_str("\nIdentities\n");
+        for index in 0..policy.identities.len() {
+            identity(index, policy, &mut text);
+        }
+    }
+    text.push_str("\nRoutes, each request on the most specific\n");
+    for index in 0..policy.routes.len() {
+        route(index, policy, &mut text);
+    }
+    text
+}
+
+// Writing to a String cannot fail, so results of `write!` say nothing here.
+
+fn listeners(config: &Config, text: &mut String) {
+    let listen: Vec<String> = config.server.listen.iter().map(ToString::to_string).collect();
+    let _ = writeln!(text, "Listens on {}", listen.join(", "));
+    match &config.admin.listen {
+        Some(listener) if config.admin.hosts.is_empty() => _ = writeln!(text, "Admin on {listener}"),
+        Some(listener) => {
+            _ = writeln!(text, "Admin on {listener}, asked by the name {}", config.admin.hosts.join(", "))
+        }
+        None => text.push_str("Admin off\n"),
+    }
+    match &config.log.access {
+        AccessLog::Off => text.push_str("No access log\n"),
+        AccessLog::Stdout => text.push_str("Access log on standard output\n"),
+        AccessLog::Stderr => text.push_str("Access log on standard error\n"),
+        AccessLog::File(path) => _ = writeln!(text, "Access log in {}", path.display()),
+    }
+    match &config.store {
+        None => text.push_str("Buckets live in this process\n"),
+        Some(store) => {
+            let kind = match (store.kind, store.topology) {
+                (StoreKind::Postgres, _) => "PostgreSQL",
+                (StoreKind::Redis, Topology::Single) => "Redis",
+                (StoreKind::Redis, Topology::Sentinel) => "Redis behind Sentinel",
+                (StoreKind::Redis, Topology::Cluster) => "a Redis Cluster",
+            };
+            let _ = writeln!(
+                text,
+                "Buckets live in {kind}, which answers within {} or else {}",
+                span(store.answer_within.0),
+                when_down(store.when_down)
+            );
+        }
+    }
+}
+
+const fn when_down(answer: WhenDown) -> &'static str {
+    match answer {
+        WhenDown::Allow => "requests are admitted",
+        WhenDown::Refuse => "requests are refused with 503",
+        WhenDown::LocalShare => "each gateway enforces its share",
+    }
+}
+
+fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
+    let _ = writeln!(text, "  {}: {}, {}", rule.name, numbers(&rule.live), per(&rule.scope, policy));
+    for (tier, limit) in &rule.tiers {
+        let _ = writeln!(text, "    tier {tier}: {}", numbers(limit));
+    }
+    if let Some(candidate) = &rule.candidate {
+        let _ = writeln!(text, "    candidate, only counted: {}", numbers(candidate));
+    }
+    match rule.live.mode {
+        Mode::Enforce if rule.live.enforce_for < 10_000 => {
+            let _ =
+                writeln!(text, "    refuses only for {} of keys, counts the others", percent(rule.live.enforce_for));
+        }
+        Mode::Shadow => text.push_str("    shadow: counted, never refusing\n"),
+        _ => {}
+    }
+    if let Some(cost) = cost(&rule.cost) {
+        let _ = writeln!(text, "    a request costs {cost}");
+    }
+    if let Some(settle) = &rule.settle {
+        let from = match &settle.from {
+            SettleFrom::Header(name) => format!("the response header {name}"),
+            SettleFrom::Bytes { per } => format!("the bytes sent, {per} to a unit"),
+            SettleFrom::Json(path) => format!("{} in the response", path.join(".")),
+        };
+        let _ = writeln!(
+            text,
+            "    a request costs {} at first, then what {from} says, at most {}",
+            settle.estimate, settle.most
+        );
+        if settle.most > settle.estimate {
+            let more = settle.most - settle.estimate;
+            let _ = writeln!(
+                text,
+                "    one request after another never uses more than that; of answers that settle at the same time each may use {more} \
+                 beyond it"
+            );
+        }
+    }
+    if let Count::Statuses(statuses) = &rule.count {
+        let _ = writeln!(
+            text,
+            "    counts only answers with {}; a request under way counts until it is answered, so a Retry-After may be longer than \
+             needed",
+            status_words(statuses)
+        );
+    }
+    if !rule.refund_on.is_empty() {
+        let _ = writeln!(text, "    given back after {}", status_words(&rule.refund_on));
+    }
+    if rule.live.placement == Placement::Shared {
+        let _ = writeln!(
+            text,
+            "    shared{}; when the store is down {}; after a fail-over {}",
+            lease(&rule.live),
+            in_an_outage(&rule.live),
+            match rule.live.on_failover {
+                OnFailover::Keep => "what the promoted server knows is kept",
+                OnFailover::Drain => "every bucket starts empty",
+            }
+        );
+    }
+}
+
+/// What a limit admits without its store.
+fn in_an_outage(limit: &Limit) -> String {
+    let most = match (&limit.algorithm, limit.algorithm.quota()) {
+        (Algorithm::InFlight(places), _) => format!("up to {} at the same time", places.most()),
+        (_, Some(quota)) => format!("up to {} more at once, then the rate", quota.burst),
+        (_, None) => return when_down(limit.when_down).to_owned(),
+    };
+    match limit.when_down {
+        WhenDown::LocalShare => {
+            format!(
+                "each gateway enforces its share, which starts full: all together {most}, on top of what the store gave"
+            )
+        }
+        other => when_down(other).to_owned(),
+    }
+}
+
+/// What a lease means for it.
+fn lease(limit: &Limit) -> String {
+    let Some(terms) = limit.lease.then(|| Terms::of(&limit.algorithm).ok()).flatten() else { return String::new() };
+    format!(
+        ", leased (at most {} units of a bucket at a time lie in gateways, each for {} ms at the longest)",
+        terms.most,
+        terms.counted().0 / 1000
+    )
+}
+
+fn numbers(limit: &Limit) -> String {
+    if limit.mode == Mode::Off { "off".to_owned() } else { limit.algorithm.words() }
+}
+
+fn per(scope: &Scope, policy: &Policy) -> String {
+    match scope {
+        Scope::Everyone => "for all callers together".to_owned(),
+        Scope::Identities(parts) => {
+            let names: Vec<&str> = parts
+                .iter()
+                .map(|part| match part {
+                    ScopePart::Address => "address",
+                    ScopePart::Identity(index) => &policy.identities[*index].name,
+                })
+                .collect();
+            format!("for each {}", names.join(" and "))
+        }
+    }
+}
+
+/// A cost worth a word.
+fn cost(cost: &Cost) -> Option<String> {
+    match cost {
+        Cost::Fixed(1) => None,
+        Cost::Fixed(units) => Some(units.to_string()),
+        Cost::Header { name, default, least, most } => {
+            Some(format!("what its header {name} says, {least} to {most}, {default} without it"))
+        }
+        Cost::ContentLength { per, least, most } => {
+            Some(format!("1 for each {per} bytes of its length, {least} to {most}"))
+        }
+    }
+}
+
+fn status_words(statuses: &[StatusMatch]) -> String {
+    let words: Vec<String> = statuses
+        .iter()
+        .map(
+            |status| {
+                if status.from == status.to { status.from.to_string() } else { format!("{}xx", status.from / 100) }
+            },
+        )
+        .collect();
+    words.join(", ")
+}
+
+fn identity(index: usize, policy: &Policy, text: &mut String) {
+    let identity = &policy.identities[index];
+    let sources: Vec<String> = identity.sources.iter().map(Source::words).collect();
+    let missing = match identity.when_missing {
+        WhenMissing::Refuse => "401".to_owned(),
+        WhenMissing::Skip => "no limit by it".to_owned(),
+        WhenMissing::UseAddress => "the address counts".to_owned(),
+        WhenMissing::Use(other) => format!("{} counts", policy.identities[other].name),
+    };
+    let _ = write!(text, "  {}: {}; missing: {missing}", identity.name, sources.join(" and "));
+    if let Some(callers) = &identity.callers {
+        let unknown = match identity.when_unknown {
+            WhenUnknown::Refuse => "401",
+            WhenUnknown::UseAddress => "the address counts",
+            WhenUnknown::Accept => "a caller like any other",
+        };
+        let _ = write!(text, "; {} known; unknown: {unknown}", callers.load().len());
+    }
+    text.push('\n');
+}
+
+fn route(index: usize, policy: &Policy, text: &mut String) {
+    let route = &policy.routes[index];
+    let target = match &route.target {
+        Target::Upstream(upstream) => policy.upstreams[*upstream].name.to_string(),
+        Target::Echo => "the built-in echo".to_owned(),
+        Target::Fixed { status, .. } => format!("a fixed {status}"),
+        Target::Redirect { status, .. } => format!("a redirect ({status})"),
+    };
+    let limits: Vec<String> = route
+        .limits
+        .iter()
+        .map(|limit| {
+            let name = &policy.rules[limit.rule].name;
+            match limit.cost.as_ref().and_then(cost) {
+                Some(cost) => format!("{name} (a request costs {cost})"),
+                None => name.to_string(),
+            }
+        })
+        .collect();
+    let limits = if limits.is_empty() { "no limit".to_owned() } else { limits.join(" + ") };
+    let pattern = route.pattern.to_string();
+    let named = if pattern == *route.name { pattern } else { format!("{pattern} ({})", route.name) };
+    let _ = writeln!(text, "  {named} -> {target}: {limits}");
+}
+
+fn percent(hundredths: u16) -> String {
+    let (whole, rest) = (hundredths / 100, hundredths % 100);
+    if rest == 0 { format!("{whole}%") } else { format!("{whole}.{rest:02}%") }
+}
+
+fn span(micros: u64) -> String {
+    [(3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms")]
+        .into_iter()
+        .find(|(unit, _)| micros >= *unit && micros.is_multiple_of(*unit))
+        .map_or_else(|| format!("{micros} us"), |(unit, name)| format!("{} {name}", micros / unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+    use tollgate_limit::Timestamp;
+
+    #[test]
+    fn a_good_file_is_said_back_in_words() {
+        let config = parse(include_str!("../../../gateway.toml"), "gateway.toml", &|_| None, Timestamp::default())
+            .expect("the shipped file is right");
+        let said = report(&config);
+        assert!(said.contains("per_caller: 5 at once, then one every 2 s"), "{said}");
+        assert!(said.contains("/** -> the built-in echo: per_caller + total"), "{said}");
+        assert!(said.contains("shadow: counted, never refusing"), "{said}");
+        assert!(config.warnings.is_empty(), "{said}");
+        assert_eq!(config.tests.len(), 2);
+    }
+
+    #[test]
+    fn shares_and_spans_read_well() {
+        assert_eq!((percent(2_500), percent(50)), ("25%".to_owned(), "0.50%".to_owned()));
+        assert_eq!(
+            (span(20_000), span(1_500_000), span(7)),
+            ("20 ms".to_owned(), "1500 ms".to_owned(), "7 us".to_owned())
+        );
+    }
+}

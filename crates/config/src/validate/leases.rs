@@ -1,0 +1,49 @@
+//! `lease`: which limits can be counted in parts by several gateways.
+
+use super::Context;
+use crate::problem::Problem;
+use crate::raw::RawLimit;
+use crate::settings::{Store, Topology};
+use crate::source::{At, Place};
+use tollgate_limit::lease::Terms;
+use tollgate_limit::{Kind, Mode, Placement, Role};
+use tollgate_policy::Rule;
+
+/// Says of a leased limit what cannot be leased.
+pub(crate) fn check(raw: &At<RawLimit>, rule: &Rule, store: Option<&Store>, context: &mut Context<'_>) {
+    let (Some(place), Some(store)) = (raw.lease.place(), store) else { return };
+    // (Of a concurrency limit it is said that a lease means nothing.)
+    if !rule.live.lease || rule.live.placement != Placement::Shared || rule.live.algorithm.kind() == Kind::InFlight {
+        return;
+    }
+    let all = [&rule.live].into_iter().chain(rule.tiers.iter().map(|(_, limit)| limit)).chain(&rule.candidate);
+    for limit in all.filter(|limit| limit.mode != Mode::Off) {
+        let Err(reason) = Terms::of(&limit.algorithm) else { continue };
+        let whose = match (&limit.tier, limit.role) {
+            (Some(tier), _) => format!("tiers.{tier}.{}", limit.name),
+            (None, Role::Candidate) => format!("limits.{}.candidate", limit.name),
+            (None, Role::Live) => format!("limits.{}", limit.name),
+        };
+        let base = limit.tier.is_none() && limit.role == Role::Live;
+        // In a cluster a request's buckets may lie on different servers only where all of them can be leased.
+        let problem = if base || store.topology == Topology::Cluster {
+            Problem::error(format!("`{whose}` cannot be leased"))
+        } else {
+            Problem::warning(format!("`{whose}` is not leased: every decision asks the store"))
+        };
+        let problem = problem.at(place, "asked for here");
+        context.push(match place_of(reason.field, &raw.value).filter(|_| base) {
+            Some(at) => problem.at(at, reason.message),
+            None => problem.note(reason.message),
+        });
+    }
+}
+
+fn place_of(field: &str, raw: &RawLimit) -> Option<Place> {
+    match field {
+        "algorithm" => raw.algorithm.place(),
+        "debt" => raw.debt.place(),
+        "max_wait" => raw.max_wait.place(),
+        _ => raw.burst.place().or(raw.rate.place()),
+    }
+}

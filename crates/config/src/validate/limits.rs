@@ -1,0 +1,247 @@
+//! `[limits.*]` and `[tiers.*]`: names with numbers become rules, every variant of every rule a limit.
+//!
+//! Here stands what a rule is put together of; `per` is read in `scope`, one set of numbers in `numbers`, and `keys` says
+//! which keys mean nothing beside one another.
+
+mod keys;
+mod numbers;
+mod scope;
+
+use std::sync::Arc;
+
+use super::costs::{self, Amounts};
+use super::{Context, entries_of, leases, names_of};
+use crate::problem::Problem;
+use crate::rate::Rate;
+use crate::raw::{self, RawLimit, RawMode, RawPlacement, RawTier};
+use crate::reader::Field;
+use crate::scalar::ShortOr;
+use crate::settings::Store;
+use crate::source::At;
+use tollgate_limit::{Algorithm, Limit, Micros, Mode, OnFailover, Placement, Role, Timestamp, WhenDown};
+use tollgate_policy::{Count, Rule, Scope};
+
+/// The limits of a file, compiled.
+#[derive(Debug, Default)]
+pub(crate) struct Limits {
+    /// The rules, in the order of the file.
+    pub(crate) rules: Vec<Rule>,
+    /// Where each rule is written, and what it can pay.
+    pub(crate) written: Vec<Written>,
+}
+
+/// What messages about a rule need.
+#[derive(Clone, Debug)]
+pub(crate) struct Written {
+    /// Its name.
+    pub(crate) name: At<String>,
+    /// `per` as it is written.
+    pub(crate) per: Vec<String>,
+    /// What each of its variants can pay at once.
+    pub(crate) amounts: Vec<Amounts>,
+}
+
+/// Compiles `[limits]`. `identities`: their names by index.
+pub(crate) fn limits(
+    raw: &raw::RawFile,
+    identities: &[&str],
+    store: Option<&Store>,
+    now: Timestamp,
+    context: &mut Context<'_>,
+) -> Limits {
+    let mut made = Limits::default();
+    check_tiers(raw, context);
+    let egress = raw.server.get().is_some_and(|server| server.egress.or(false));
+    for (name, limit) in entries_of(&raw.limits) {
+        check_name(name, "limit", context);
+        let scope = scope::scope(name, limit, identities, context);
+        let tiers = tiers_of(&name.value, raw);
+        let memory = context.bounded("memory", &limit.memory, MEMORY, 64 << 10, 1 << 40);
+        let memory = usize::try_from(memory).unwrap_or(usize::MAX);
+        let builder = Builder { name, raw: limit, store, now, memory, egress };
+        if let Some(scope) = scope
+            && let Some((rule, amounts)) = builder.rule(scope, &tiers, context)
+        {
+            made.rules.push(rule);
+            let per = limit
+                .per
+                .get()
+                .map_or_else(Vec::new, |per| per.list.iter().map(|part| part.as_str().to_owned()).collect());
+            made.written.push(Written { name: name.clone(), per, amounts });
+        }
+    }
+    made
+}
+
+/// A name must stand in a quota header: printable ASCII without quotes (RFC 9651 section 3.3.3), and be short.
+pub(crate) fn check_name(name: &At<String>, what: &str, context: &mut Context<'_>) {
+    let plain = name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\');
+    if name.is_empty() || name.len() > 64 || !plain {
+        let problem = Problem::error(format!("`{}` cannot name a {what}", name.value));
+        context
+            .push(problem.at(name.place, "1 to 64 printable ASCII characters without spaces and quotes were expected"));
+    }
+}
+
+/// Every tier's limits must exist.
+fn check_tiers(raw: &raw::RawFile, context: &mut Context<'_>) {
+    let names = names_of(&raw.limits);
+    for (tier, limits) in entries_of(&raw.tiers) {
+        check_name(tier, "tier", context);
+        for (limit, _) in limits.entries.iter().filter(|(limit, _)| !names.contains(&limit.value.as_str())) {
+            context.unknown("limit", &limit.value, limit.place, &names);
+        }
+    }
+}
+
+/// A tier's name, and its numbers for one limit.
+type Tier<'r> = (&'r At<String>, At<RawTier>);
+
+/// The tiers that say something of `limit`, sorted by name.
+fn tiers_of<'r>(limit: &str, raw: &'r raw::RawFile) -> Vec<Tier<'r>> {
+    let mut tiers: Vec<Tier<'r>> = Vec::new();
+    for (tier, limits) in entries_of(&raw.tiers) {
+        for (_, numbers) in limits.entries.iter().filter(|(name, _)| name.value == limit) {
+            let table = match &numbers.value {
+                ShortOr::Short(rate) => RawTier { rate: Field::Here(numbers.with(*rate)), ..RawTier::default() },
+                ShortOr::Table(table) => table.clone(),
+            };
+            tiers.push((tier, numbers.with(table)));
+        }
+    }
+    tiers.sort_by(|one, other| one.0.value.cmp(&other.0.value));
+    tiers
+}
+
+/// What a rule is made from.
+struct Builder<'b> {
+    name: &'b At<String>,
+    raw: &'b At<RawLimit>,
+    store: Option<&'b Store>,
+    now: Timestamp,
+    memory: usize,
+    /// Whether the gateway stands in front of services one depends on.
+    egress: bool,
+}
+
+impl Builder<'_> {
+    fn rule(&self, scope: Scope, tiers: &[Tier<'_>], context: &mut Context<'_>) -> Option<(Rule, Vec<Amounts>)> {
+        self.check_keys(context);
+        let mut amounts = Vec::new();
+        let at_once = match self.raw.rate.get().map(|rate| rate.value) {
+            Some(Rate::Per { amount, .. }) => self.raw.burst.or(amount).saturating_add(self.raw.debt.or(0)),
+            Some(Rate::Unlimited) | None => 1,
+        };
+        let settle = self.raw.settle.get().and_then(|settle| costs::settle(settle, at_once, context));
+        let settled = settle.as_ref().map_or(0, |settle| settle.most.saturating_sub(settle.estimate));
+        let numbers = RawTier {
+            rate: self.raw.rate.clone(),
+            burst: self.raw.burst.clone(),
+            in_flight: self.raw.in_flight.clone(),
+        };
+        let live = self.variant(None, Role::Live, &self.raw.with(numbers), settled, context, &mut amounts);
+        let mut variants = Vec::new();
+        for (tier, numbers) in tiers {
+            let numbers = self.inherited(numbers);
+            variants.push((tier, self.variant(Some(tier), Role::Live, &numbers, settled, context, &mut amounts)));
+        }
+        let candidate = self.raw.candidate.get().map(|numbers| {
+            let numbers = self.inherited(numbers);
+            self.variant(None, Role::Candidate, &numbers, settled, context, &mut Vec::new())
+        });
+        let cost = costs::cost(&self.raw.cost, context);
+        let count = costs::count(&self.raw.count, context);
+        let refund_on = costs::statuses(self.raw.refund_on.get().map_or(&[], |list| list.as_slice()), context);
+        let refundable = settle.is_some() || count != Count::All || !refund_on.is_empty();
+        costs::check_payable(
+            &self.name.value,
+            &cost,
+            self.raw.cost.place().unwrap_or(self.raw.place),
+            &amounts,
+            context,
+        );
+        if let Some(settle) = &settle {
+            costs::check_estimate(settle.estimate, self.raw.settle.place().unwrap_or_default(), &amounts, context);
+        }
+        // Whoever leaves while held in the process gives the place back.
+        let held = self.placement() == Placement::Local
+            && self.raw.max_wait.get().is_some_and(|wait| wait.value.0 > Micros::ZERO);
+        let keep = |limit: Limit| Arc::new(Limit { refundable: refundable || held, ..limit });
+        // Nothing is kept of a limit whose numbers are wrong: that has been said.
+        let live = keep(live?);
+        let variants: Option<Vec<_>> =
+            variants.into_iter().map(|(tier, limit)| Some((Arc::from(tier.value.as_str()), keep(limit?)))).collect();
+        let candidate = match candidate {
+            Some(limit) => Some(keep(limit?)),
+            None => None,
+        };
+        let rule = Rule {
+            name: Arc::from(self.name.value.as_str()),
+            live,
+            tiers: variants?,
+            candidate,
+            scope,
+            cost,
+            settle,
+            count,
+            refund_on,
+        };
+        leases::check(self.raw, &rule, self.store, context);
+        Some((rule, amounts))
+    }
+
+    /// Other numbers with what they leave unsaid taken from the limit.
+    fn inherited(&self, numbers: &At<RawTier>) -> At<RawTier> {
+        let mut full = numbers.value.clone();
+        if full.rate.is_absent() && full.in_flight.is_absent() {
+            full.rate = self.raw.rate.clone();
+            full.in_flight = self.raw.in_flight.clone();
+        }
+        let unlimited = full.rate.get().is_some_and(|rate| rate.value == Rate::Unlimited);
+        if full.burst.is_absent() && full.in_flight.is_absent() && !unlimited {
+            full.burst = self.raw.burst.clone();
+        }
+        numbers.with(full)
+    }
+
+    fn placement(&self) -> Placement {
+        if self.store.is_none() {
+            return Placement::Local;
+        }
+        match self.raw.store.or(RawPlacement::Shared) {
+            RawPlacement::Shared => Placement::Shared,
+            RawPlacement::Local => Placement::Local,
+        }
+    }
+
+    fn limit(&self, tier: Option<&At<String>>, role: Role, algorithm: Algorithm, unlimited: bool) -> Limit {
+        let raw = &self.raw.value;
+        let default_down = self.store.map_or(WhenDown::LocalShare, |store| store.when_down);
+        Limit {
+            name: Arc::from(self.name.value.as_str()),
+            index: 0,
+            tier: tier.map(|tier| Arc::from(tier.value.as_str())),
+            role,
+            algorithm,
+            mode: match raw.mode.or(RawMode::Enforce) {
+                _ if unlimited => Mode::Off,
+                RawMode::Enforce => Mode::Enforce,
+                RawMode::Shadow => Mode::Shadow,
+                RawMode::Off => Mode::Off,
+            },
+            enforce_for: raw.enforce_for.get().map_or(10_000, |share| share.value.0),
+            placement: self.placement(),
+            when_down: raw.when_down.get().map_or(default_down, |at| super::store::when_down(at.value)),
+            on_failover: match raw.on_failover.or(raw::OnFailover::Keep) {
+                raw::OnFailover::Keep => OnFailover::Keep,
+                raw::OnFailover::Drain => OnFailover::Drain,
+            },
+            lease: raw.lease.or(false),
+            memory: self.memory,
+            refundable: false,
+        }
+    }
+}
+
+/// What a local table takes at most when the file does not say.
+const MEMORY: u64 = 64 << 20;

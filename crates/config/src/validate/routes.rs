@@ -1,0 +1,198 @@
+//! `[[routes]]`: what is matched, where it goes, which limits it is charged on.
+//!
+//! Here a route is put together, and its `limits` are read; `matching` reads what it matches, `target` where it goes,
+//! `edits` what is changed on the way.
+
+mod edits;
+mod matching;
+mod target;
+
+use std::sync::Arc;
+
+use super::limits::Limits;
+use super::responses::refusal;
+use super::upstreams::Upstreams;
+use super::{Context, costs, list_of, names_of};
+use crate::problem::Problem;
+use crate::quantity::Size;
+use crate::raw::{self, RawRoute, RawRouteLimit};
+use crate::scalar::{ShortOr, Text};
+use crate::source::{At, Place};
+use tollgate_policy::route::{Route, RouteLimit, Target};
+
+/// The routes of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    /// In the order of the file.
+    pub(crate) list: Vec<Route>,
+    /// Where each one says what it matches.
+    pub(crate) places: Vec<Place>,
+    /// Whether one of them could not be made.
+    pub(crate) broken: bool,
+}
+
+/// What routes refer to.
+pub(crate) struct Known<'k> {
+    /// Identities by index.
+    pub(crate) identities: &'k [&'k str],
+    /// The limits.
+    pub(crate) limits: &'k Limits,
+    /// The largest body, where a route says none of its own.
+    pub(crate) body: Option<u64>,
+}
+
+/// Compiles `[[routes]]`.
+pub(crate) fn routes(
+    raw: &raw::RawFile,
+    known: &Known<'_>,
+    upstreams: &mut Upstreams,
+    context: &mut Context<'_>,
+) -> Routes {
+    let mut made = Routes::default();
+    if raw.routes.is_absent() {
+        let problem = Problem::error("there are no routes: every request would be answered with 404");
+        context.push(problem.help("add [[routes]] with match = \"/**\" and upstream = \"http://127.0.0.1:3000\""));
+    }
+    let mut named: Vec<&At<Text>> = Vec::new();
+    for at in list_of(&raw.routes) {
+        if let Some(name) = at.name.get() {
+            match named.iter().find(|other| other.as_str() == name.as_str()) {
+                Some(first) => {
+                    let problem = Problem::error(format!("two routes are called `{}`", name.as_str()));
+                    context.push(problem.at(name.place, "again here").at(first.place, "first here"));
+                }
+                None => named.push(name),
+            }
+        }
+        match route(at, raw, known, upstreams, context) {
+            Some(route) => {
+                made.list.push(route);
+                made.places.push(at.r#match.place().unwrap_or(at.place));
+            }
+            None => made.broken = true,
+        }
+    }
+    made
+}
+
+fn route(
+    at: &At<RawRoute>,
+    raw: &raw::RawFile,
+    known: &Known<'_>,
+    upstreams: &mut Upstreams,
+    context: &mut Context<'_>,
+) -> Option<Route> {
+    let pattern = matching::pattern(at, context);
+    let limits = limits(at, raw, known, context);
+    let target = target::target(at, raw, known, upstreams, context);
+    let identity = |name: &str| known.identities.iter().position(|identity| *identity == name);
+    let request_headers = edits::edits(&at.request_headers, &identity, context);
+    let response_headers = edits::edits(&at.response_headers, &identity, context);
+    let strip_prefix = edits::prefix("strip_prefix", &at.strip_prefix, context);
+    let add_prefix = edits::prefix("add_prefix", &at.add_prefix, context);
+    let refusal = refusal(&at.refusal, context);
+    if let (Some(pattern), Some(prefix)) = (&pattern, &strip_prefix) {
+        edits::check_strip(pattern, prefix, at, context);
+    }
+    if !matches!(target, Some(Target::Upstream(_) | Target::Echo)) && target.is_some() {
+        let fields = [
+            ("strip_prefix", at.strip_prefix.place()),
+            ("add_prefix", at.add_prefix.place()),
+            ("request_headers", at.request_headers.place()),
+        ];
+        for (key, place) in fields {
+            if let Some(place) = place {
+                context.push(
+                    Problem::error(format!("`{key}` means nothing where nothing is forwarded"))
+                        .at(place, "the gateway answers by itself"),
+                );
+            }
+        }
+    }
+    let pattern = pattern?;
+    let name = at.name.get().map_or_else(|| pattern.to_string(), |name| name.as_str().to_owned());
+    Some(Route {
+        name: Arc::from(name),
+        pattern,
+        target: target?,
+        limits: limits?,
+        strip_prefix,
+        add_prefix,
+        request_headers,
+        response_headers,
+        refusal,
+        body_max: match at.body.get().map(|body| body.value) {
+            None => known.body,
+            Some(Size::Unlimited) => None,
+            Some(Size::Bytes(bytes)) => Some(bytes),
+        },
+    })
+}
+
+/// `limits`.
+fn limits(
+    at: &At<RawRoute>,
+    raw: &raw::RawFile,
+    known: &Known<'_>,
+    context: &mut Context<'_>,
+) -> Option<Vec<RouteLimit>> {
+    let mut made: Vec<RouteLimit> = Vec::new();
+    let mut seen: Vec<(&str, Place)> = Vec::new();
+    let mut whole = true;
+    for entry in list_of(&at.limits) {
+        let default = RawRouteLimit::default();
+        let (name, place, table) = match &entry.value {
+            ShortOr::Short(text) => (text.value.as_str(), entry.place, &default),
+            ShortOr::Table(table) => match table.limit.get() {
+                Some(name) => (name.as_str(), name.place, table),
+                None => {
+                    if table.limit.is_absent() {
+                        let problem = Problem::error("which limit?").at(entry.place, "`limit` is missing");
+                        context.push(problem.help("{ limit = \"search\", cost = 2 }"));
+                    }
+                    whole = false;
+                    continue;
+                }
+            },
+        };
+        if let Some((_, first)) = seen.iter().find(|(other, _)| *other == name) {
+            let problem = Problem::error(format!("a route names limit `{name}` twice"));
+            context.push(
+                problem
+                    .at(place, "again here")
+                    .at(*first, "first here")
+                    .help("for a higher price write { limit = \"…\", cost = 2 }"),
+            );
+            continue;
+        }
+        seen.push((name, place));
+        let names = names_of(&raw.limits);
+        let Some(rule) = known.limits.rules.iter().position(|rule| &*rule.name == name) else {
+            whole = false;
+            if !names.contains(&name) {
+                context.unknown("limit", name, place, &names);
+            }
+            continue;
+        };
+        let cost = table.cost.get().map(|field| {
+            let cost = costs::cost(&table.cost, context);
+            costs::check_payable(name, &cost, field.place, &known.limits.written[rule].amounts, context);
+            cost
+        });
+        if let (Some(cost), true) = (table.cost.place(), known.limits.rules[rule].settle.is_some()) {
+            let problem = Problem::error(format!("limit `{name}` is settled from the response"))
+                .at(cost, "a price of its own means nothing here");
+            context.push(problem);
+        }
+        made.push(RouteLimit { rule, cost });
+    }
+    let claims: usize =
+        made.iter().map(|limit| 1 + usize::from(known.limits.rules[limit.rule].candidate.is_some())).sum();
+    if claims > tollgate_limit::CLAIMS_MAX {
+        let label = format!("{claims}, candidates among them");
+        let problem = Problem::error(format!("a route is charged on more than {} limits", tollgate_limit::CLAIMS_MAX));
+        context.push(problem.at(at.limits.place().unwrap_or(at.place), label));
+        return None;
+    }
+    whole.then_some(made)
+}

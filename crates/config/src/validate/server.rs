@@ -1,0 +1,361 @@
+//! `[server]`, `[admin]`, `[log]`, `[address]`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use ipnet::IpNet;
+
+use super::{Context, list_of, seconds};
+use crate::problem::Problem;
+use crate::quantity::{Count, Size, share};
+use crate::raw;
+use crate::reader::Field;
+use crate::scalar::Text;
+use crate::settings::{AccessLog, Admin, Bounds, Certificate, Listener, Log, Server, ServerTimeouts};
+use crate::source::{At, Place};
+use tollgate_limit::Timestamp;
+use tollgate_policy::address::{AddressPolicy, ForwardingHeader};
+use tollgate_policy::expiry::first_expiry;
+
+/// `[server]`.
+pub(crate) fn server(field: &Field<raw::Server>, context: &mut Context<'_>) -> Server {
+    let raw = &field.or(raw::Server::default());
+    let timeouts = raw.timeouts.or(raw::ServerTimeouts::default());
+    let server = Server {
+        listen: listeners(raw, context),
+        certificates: certificates(raw, context),
+        client_ca: raw.client_ca.get().and_then(|file| context.readable(file, "authorities are read from here")),
+        client_certificates: raw.client_certificates.or(raw::ClientCertificates::Required),
+        cold_start: raw.cold_start.or(raw::ColdStart::Full),
+        state_file: raw.state_file.get().map(|file| context.path(file)),
+        proxy_protocol: raw.proxy_protocol.or(false),
+        workers: workers(&raw.workers, context),
+        upgrades: raw.upgrades.get().map_or_else(|| vec!["websocket".to_owned()], |list| upgrades(list, context)),
+        egress: raw.egress.or(false),
+        via: raw.via.get().map_or_else(|| Some("tollgate".to_owned()), |name| via(name, context)),
+        timeouts: ServerTimeouts {
+            header_read: context.time("header_read", &timeouts.header_read, seconds(10)),
+            body_idle: context.time("body_idle", &timeouts.body_idle, seconds(30)),
+            keep_alive: context.time("keep_alive", &timeouts.keep_alive, seconds(75)),
+            drain: context.time("drain", &timeouts.drain, seconds(30)),
+            tls_handshake: context.time("tls_handshake", &timeouts.tls_handshake, seconds(10)),
+            upgrade_idle: context.time("upgrade_idle", &timeouts.upgrade_idle, seconds(300)),
+        },
+        bounds: bounds(&raw.bounds.or(raw::Bounds::default()), context),
+    };
+    check_tls(raw, &server, context);
+    server
+}
+
+fn bounds(raw: &raw::Bounds, context: &mut Context<'_>) -> Bounds {
+    const MANY: u64 = 10_000_000;
+    let narrow = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+    let connections = context.within("connections", &raw.connections, 10_000, 1, MANY);
+    let per_address = context.within("connections_per_address", &raw.connections_per_address, 0, 1, MANY);
+    let requests = context.within("requests", &raw.requests, 0, 1, MANY);
+    let streams = context.within("http2_streams", &raw.http2_streams, 100, 1, 10_000);
+    Bounds {
+        connections: narrow(connections),
+        connections_per_address: (per_address > 0).then_some(narrow(per_address)),
+        requests: (requests > 0).then_some(narrow(requests)),
+        header_bytes: narrow(context.bounded("header_bytes", &raw.header_bytes, 64 << 10, 8 << 10, 1 << 20)),
+        headers: narrow(context.within("headers", &raw.headers, 100, 10, 1_000)),
+        body: match raw.body.or(Size::Unlimited) {
+            Size::Bytes(bytes) => Some(bytes),
+            Size::Unlimited => None,
+        },
+        body_rate: context.within("body_rate", &raw.body_rate, 100, 0, 1 << 30),
+        http2_streams: u32::try_from(streams).unwrap_or(u32::MAX),
+    }
+}
+
+/// What no key of TLS is wrong about alone.
+fn check_tls(raw: &raw::Server, server: &Server, context: &mut Context<'_>) {
+    let tls = server.listen.iter().any(|listener| matches!(listener, Listener::Tcp { tls: true, .. }));
+    if tls && raw.certificates.is_absent() {
+        let problem = Problem::error("an https listener needs a certificate");
+        let list = raw.listen.get().map_or(&[][..], |listen| listen.list.as_slice());
+        let speaks = list.iter().find(|text| text.as_str().starts_with("https:")).map(|text| text.place);
+        let problem = problem.at(speaks.unwrap_or_default(), "TLS is spoken here");
+        context
+            .push(problem.help("add certificates = [{ certificate = \"site.pem\", key = \"site.key\" }] to [server]"));
+    }
+    if let (false, Some(place)) = (tls, raw.certificates.place()) {
+        let problem = Problem::warning("certificates that no listener shows").at(place, "no listener speaks TLS");
+        context.push(problem.help("listen on \"https://0.0.0.0:8443\""));
+    }
+    if let (false, Some(place)) = (tls, raw.client_ca.place()) {
+        let label = "no caller can show a certificate without TLS";
+        context.push(Problem::error("`client_ca` needs an https listener").at(place, label));
+    }
+    if let (true, Some(place)) = (raw.client_ca.is_absent(), raw.client_certificates.place()) {
+        let label = "no certificate could be verified";
+        context.push(Problem::error("`client_certificates` needs `client_ca`").at(place, label));
+    }
+}
+
+fn workers(field: &Field<Count>, context: &mut Context<'_>) -> Option<usize> {
+    let count = field.get()?;
+    match count.value {
+        Count::Auto => None,
+        Count::Exactly(number) if number <= 1_024 => usize::try_from(number).ok(),
+        Count::Exactly(_) => {
+            context.push(Problem::error("`workers` is out of bounds").at(count.place, "the most is 1024"));
+            None
+        }
+    }
+}
+
+fn upgrades(list: &[At<Text>], context: &mut Context<'_>) -> Vec<String> {
+    for name in list.iter().filter(|name| name.as_str().eq_ignore_ascii_case("h2c")) {
+        let problem = Problem::error("an upgrade to `h2c` is never passed on");
+        context.push(problem.at(name.place, "it would be a tunnel past every limit"));
+    }
+    for name in list.iter().filter(|name| !name.as_str().split('/').all(is_token)) {
+        let problem = Problem::error(format!("`{}` is no protocol", name.as_str()));
+        context.push(problem.at(name.place, "a token was expected, like `websocket`"));
+    }
+    list.iter().map(|name| name.as_str().to_ascii_lowercase()).collect()
+}
+
+/// `via`: a pseudonym (RFC 9110 section 7.6.3) or `off`.
+fn via(name: &At<Text>, context: &mut Context<'_>) -> Option<String> {
+    match name.as_str() {
+        "off" => None,
+        written if is_token(written) && written.len() <= 64 => Some(written.to_owned()),
+        written => {
+            let problem = Problem::error(format!("`{written}` cannot stand in Via"));
+            context.push(problem.at(name.place, "a name without spaces, or \"off\", was expected"));
+            None
+        }
+    }
+}
+
+/// A token (RFC 9110 section 5.6.2).
+fn is_token(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(fits)
+}
+
+fn listeners(raw: &raw::Server, context: &mut Context<'_>) -> Vec<Listener> {
+    let Some(listen) = raw.listen.get() else {
+        return vec![Listener::Tcp { address: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8080)), tls: false }];
+    };
+    let mut list: Vec<(Listener, Place)> = Vec::new();
+    for text in &listen.list {
+        let Some(listener) = listener(text, context) else { continue };
+        match list.iter().find(|(other, _)| same_socket(other, &listener)) {
+            Some((_, first)) => {
+                let problem = Problem::error(format!("`{}` is listened on twice", text.as_str()));
+                context.push(problem.at(text.place, "again here").at(*first, "first here"));
+            }
+            None => list.push((listener, text.place)),
+        }
+    }
+    if listen.list.is_empty() {
+        context.push(Problem::error("nothing to listen on").at(listen.place, "an empty list"));
+    }
+    list.into_iter().map(|(listener, _)| listener).collect()
+}
+
+/// Whether two listeners would bind the same socket; port 0 is a new port each time.
+fn same_socket(one: &Listener, other: &Listener) -> bool {
+    match (one, other) {
+        (Listener::Tcp { address: one, .. }, Listener::Tcp { address: other, .. }) => one == other && one.port() != 0,
+        _ => one == other,
+    }
+}
+
+/// `http://ADDRESS:PORT`, `https://ADDRESS:PORT`, `unix:/PATH`, or a bare `ADDRESS:PORT`.
+fn listener(text: &At<Text>, context: &mut Context<'_>) -> Option<Listener> {
+    const HELP: &str = "write \"http://0.0.0.0:8080\", \"https://[::]:8443\" or \"unix:/run/tollgate.sock\"";
+    let written = text.as_str();
+    if let Some(path) = written.strip_prefix("unix:") {
+        if path.is_empty() {
+            context
+                .push(Problem::error("a Unix socket without a path").at(text.place, "the path is missing").help(HELP));
+            return None;
+        }
+        return Some(Listener::Unix(context.path(&text.with(Text::plain(path)))));
+    }
+    let (tls, start) = match written.split_once("://") {
+        Some(("http", _)) => (false, "http://".len()),
+        Some(("https", _)) => (true, "https://".len()),
+        Some((scheme, _)) => {
+            let problem = Problem::error(format!("cannot listen on `{scheme}`"));
+            context.push(problem.at(text.part(0, scheme.len()), "http, https and unix are known").help(HELP));
+            return None;
+        }
+        None => (false, 0),
+    };
+    let address = written[start..].trim_end_matches('/');
+    let address = match address.strip_prefix(':').or_else(|| address.strip_prefix("*:")) {
+        Some(port) => format!("0.0.0.0:{port}"),
+        None => address.replace("localhost:", "127.0.0.1:"),
+    };
+    match address.parse() {
+        Ok(address) => Some(Listener::Tcp { address, tls }),
+        Err(_) => {
+            let bare = address.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+            let label = if bare { "the port is missing" } else { "an IP address and a port were expected" };
+            let problem = Problem::error(format!("cannot listen on `{written}`"));
+            context.push(problem.at(text.part(start, written.len()), label).help(HELP));
+            None
+        }
+    }
+}
+
+fn certificates(raw: &raw::Server, context: &mut Context<'_>) -> Vec<Certificate> {
+    let mut list = Vec::new();
+    for at in list_of(&raw.certificates) {
+        for (key, absent) in [("certificate", at.certificate.is_absent()), ("key", at.key.is_absent())] {
+            if absent {
+                let problem = Problem::error(format!("a certificate entry without `{key}`"));
+                context.push(problem.at(at.place, format!("`{key}` is missing")));
+            }
+        }
+        let certificate =
+            at.certificate.get().and_then(|file| context.readable(file, "the certificate is read from here"));
+        let key = at.key.get().and_then(|file| context.readable(file, "the private key is read from here"));
+        let hosts = list_of(&at.hosts).iter().map(|host| host.as_str().to_ascii_lowercase()).collect();
+        if let (Some(certificate), Some(key)) = (certificate, key) {
+            list.push(Certificate { certificate, key, hosts });
+        }
+    }
+    list
+}
+
+/// Warns of certificates that callers refuse, or soon will.
+pub(crate) fn warn_of_expiry(field: &Field<raw::Server>, now: Timestamp, context: &mut Context<'_>) {
+    let Some(server) = field.get() else { return };
+    for text in list_of(&server.certificates).iter().filter_map(|one| one.certificate.get()) {
+        let path = context.path(text);
+        let Some(expires) = first_expiry(&path) else { continue };
+        let left = expires.as_micros().saturating_sub(now.as_micros()) / DAY;
+        let title = match left {
+            _ if expires <= now => format!("the certificate in `{}` has expired", path.display()),
+            0 => format!("the certificate in `{}` expires within a day", path.display()),
+            1..EXPIRY_NEAR => format!("the certificate in `{}` expires in {left} days", path.display()),
+            _ => continue,
+        };
+        let problem = Problem::warning(title).at(text.place, "it, or one of its chain");
+        context.push(problem.help("callers refuse it from then on; a new file is taken up without a restart"));
+    }
+}
+
+/// Microseconds of a day.
+const DAY: u64 = 86_400_000_000;
+/// So many days before it a certificate's expiry is warned of.
+const EXPIRY_NEAR: u64 = 14;
+
+/// `[admin]`.
+pub(crate) fn admin(field: &Field<raw::Admin>, public: &Server, context: &mut Context<'_>) -> Admin {
+    let default = Listener::Tcp { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 9180)), tls: false };
+    let hosts = field.get().map(|admin| names(&admin.hosts, context)).unwrap_or_default();
+    let Some(text) = field.get().and_then(|admin| admin.listen.get()) else {
+        return Admin { listen: Some(default), hosts };
+    };
+    if text.as_str() == "off" {
+        return Admin { listen: None, hosts };
+    }
+    let Some(listen) = listener(text, context) else { return Admin { listen: None, hosts } };
+    if matches!(listen, Listener::Tcp { tls: true, .. }) {
+        let problem =
+            Problem::error("the admin listener does not speak TLS").at(text.place, "http or unix were expected");
+        context.push(problem.help("keep it on 127.0.0.1 or a Unix socket"));
+    } else if public.listen.iter().any(|other| same_socket(other, &listen)) {
+        let problem = Problem::error("the admin listener is the public one").at(text.place, "callers come in here");
+        context.push(problem.help("health, metrics and inspection belong on a port of their own"));
+    } else if matches!(listen, Listener::Tcp { address, .. } if address.ip().is_unspecified()) {
+        let problem = Problem::warning("the admin listener is open to every network").at(text.place, "every interface");
+        context.push(problem.help("127.0.0.1, or the address of an internal interface, keeps it inside"));
+    }
+    Admin { listen: Some(listen), hosts }
+}
+
+/// Host names as a Host field has them, without the port.
+fn names(field: &Field<Vec<At<Text>>>, context: &mut Context<'_>) -> Vec<String> {
+    let mut names = Vec::new();
+    for text in list_of(field) {
+        let name = text.as_str().trim_end_matches('.').to_ascii_lowercase();
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        if !name.is_empty() && name.bytes().all(plain) && !name.starts_with('.') {
+            names.push(name);
+            continue;
+        }
+        let problem = Problem::error(format!("`{}` is not a host name", text.as_str()));
+        let problem = problem.at(text.place, "a name without scheme and port was expected");
+        context.push(problem.help("\"tollgate.internal\" is one; addresses and `localhost` need not be listed"));
+    }
+    names
+}
+
+/// `[log]`.
+pub(crate) fn log(field: &Field<raw::Log>, context: &mut Context<'_>) -> Log {
+    let raw = field.or(raw::Log::default());
+    let mut sample = 10_000;
+    if let Some(text) = raw.sample.get() {
+        match share(text.as_str(), "of requests") {
+            Ok(share) => sample = share,
+            Err(flaw) => context.flaw(flaw, text),
+        }
+    }
+    Log {
+        access: raw.access.get().map_or(AccessLog::Stdout, |text| access_log(text, context)),
+        format: raw.format.or(raw::LogFormat::Json),
+        sample,
+        keys: raw.keys.or(raw::LogKeys::Hashed),
+        level: raw.level.or(raw::LogLevel::Info),
+        operations: raw.operations.or(raw::OperationsFormat::Text),
+    }
+}
+
+fn access_log(text: &At<Text>, context: &mut Context<'_>) -> AccessLog {
+    match text.as_str() {
+        "stdout" => AccessLog::Stdout,
+        "stderr" => AccessLog::Stderr,
+        "off" => AccessLog::Off,
+        path if path.contains(['/', '.']) => AccessLog::File(context.path(text)),
+        other => {
+            let problem = Problem::error(format!("`access` cannot be \"{other}\""));
+            let problem = problem.at(text.place, "\"stdout\", \"stderr\", \"off\" or a path was expected");
+            context.push(problem.help(format!("a path has a `/` or a `.` in it: \"./{other}\"")));
+            AccessLog::Stdout
+        }
+    }
+}
+
+/// `[address]`.
+pub(crate) fn address(field: &Field<raw::Address>, context: &mut Context<'_>) -> AddressPolicy {
+    let raw = field.or(raw::Address::default());
+    let prefix = context.within("ipv6_prefix", &raw.ipv6_prefix, 64, 16, 128);
+    AddressPolicy {
+        trusted_proxies: list_of(&raw.trusted_proxies).iter().filter_map(|text| network(text, context)).collect(),
+        ipv6_prefix: u8::try_from(prefix).unwrap_or(64),
+        exempt: list_of(&raw.exempt).iter().filter_map(|text| network(text, context)).collect(),
+        trust_unix: raw.trust_unix.or(false),
+        header: match raw.header.or(raw::RawForwarding::Either) {
+            raw::RawForwarding::Either => ForwardingHeader::Either,
+            raw::RawForwarding::XForwardedFor => ForwardingHeader::XForwardedFor,
+            raw::RawForwarding::Forwarded => ForwardingHeader::Forwarded,
+        },
+    }
+}
+
+/// A network, or one address.
+fn network(text: &At<Text>, context: &mut Context<'_>) -> Option<IpNet> {
+    let written = text.as_str();
+    if let Ok(address) = written.parse::<IpAddr>() {
+        return Some(IpNet::from(address));
+    }
+    let problem = match written.parse::<IpNet>() {
+        Ok(net) if net.trunc() == net => return Some(net),
+        Ok(net) => Problem::error(format!("`{written}` has bits beyond its prefix"))
+            .at(text.place, format!("did you mean `{}`?", net.trunc()))
+            .help(format!("one address is written without a prefix: \"{}\"", net.addr())),
+        Err(_) => Problem::error(format!("`{written}` is not a network"))
+            .at(text.place, "an address with a prefix was expected")
+            .help("\"10.0.0.0/8\", \"2001:db8::/32\" and \"192.0.2.7\" are networks"),
+    };
+    context.push(problem);
+    None
+}

@@ -1,0 +1,159 @@
+//! What no table is wrong about alone: routes against routes, limits against the store, names against their use.
+//!
+//! Here stands what is legal and hardly meant; `conflicts` words what a policy finds wrong with its parts, `cluster` says
+//! what a Redis Cluster cannot decide together, `unused` what is written and does nothing.
+
+mod cluster;
+mod conflicts;
+mod unused;
+
+use std::net::IpAddr;
+
+use super::{Context, entries_of, list_of};
+use crate::problem::Problem;
+use crate::raw::RawFile;
+use crate::settings::{Listener, Server};
+use crate::source::Place;
+use tollgate_limit::{Kind, Micros, Mode};
+use tollgate_policy::identity::{Source, WhenUnknown};
+use tollgate_policy::upstream::ServerAddress;
+use tollgate_policy::{Policy, Scope, ScopePart};
+
+pub(crate) use cluster::check_cluster;
+pub(crate) use conflicts::{Places, build_error};
+
+/// What is written and never used, and what is legal and hardly meant.
+pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Context<'_>) {
+    unused::names(raw, policy, context);
+    unused::tiers(raw, policy, context);
+    unverified(raw, policy, context);
+    unaddressed(raw, policy, server, context);
+    unused::limits(raw, policy, context);
+    to_itself(raw, policy, server, context);
+    held_in_places(raw, policy, context);
+}
+
+/// Requests that wait for a rate while they hold places of a concurrency limit.
+fn held_in_places(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
+    let place = |rule: usize, of: fn(&crate::raw::RawLimit) -> Option<Place>| {
+        let written = entries_of(&raw.limits).iter().find(|(name, _)| *name.value == *policy.rules[rule].name);
+        written.map(|(name, limit)| of(limit).unwrap_or(name.place)).unwrap_or_default()
+    };
+    let mut said = Vec::new();
+    for route in &policy.routes {
+        let on = |rule: &usize| policy.rules[*rule].live.mode == Mode::Enforce;
+        let rules: Vec<usize> = route.limits.iter().map(|limit| limit.rule).filter(on).collect();
+        let find = |wanted: fn(&tollgate_limit::Algorithm) -> bool| {
+            rules.iter().copied().find(|rule| wanted(&policy.rules[*rule].live.algorithm))
+        };
+        let waits = find(|algorithm| algorithm.max_wait() > Micros::ZERO);
+        let Some((waits, places)) = waits.zip(find(|algorithm| algorithm.kind() == Kind::InFlight)) else { continue };
+        if said.contains(&(waits, places)) {
+            continue;
+        }
+        said.push((waits, places));
+        let (one, other) = (&policy.rules[waits].name, &policy.rules[places].name);
+        let problem = Problem::warning(format!("requests that wait for `{one}` hold places of `{other}`"));
+        let problem = problem.at(place(waits, |limit| limit.max_wait.place()), "who is held here").at(
+            place(places, |limit| limit.in_flight.place()),
+            "has a place here already, and others are refused for it",
+        );
+        context.push(problem.help(
+            "let `in_flight` be no less than may wait and be under way together, or put the two on different gateways",
+        ));
+    }
+}
+
+/// An upstream at one of the gateway's own listeners: every request would come back until it is refused.
+fn to_itself(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Context<'_>) {
+    let own = |address: &ServerAddress| {
+        server.listen.iter().any(|listener| match (listener, address) {
+            (Listener::Unix(path), ServerAddress::Unix(other)) => path == other,
+            (Listener::Tcp { address, .. }, ServerAddress::Tcp(host, port)) if address.port() == *port => {
+                let local = |ip: IpAddr| ip == address.ip() || (address.ip().is_unspecified() && ip.is_loopback());
+                let named = host == "localhost" && (address.ip().is_loopback() || address.ip().is_unspecified());
+                named || host.parse().is_ok_and(local)
+            }
+            _ => false,
+        })
+    };
+    for upstream in &policy.upstreams {
+        if !upstream.servers.iter().any(|server| own(&server.address)) {
+            continue;
+        }
+        let written = entries_of(&raw.upstreams).iter().find(|(name, _)| *name.value == *upstream.name);
+        let route = || list_of(&raw.routes).iter().filter_map(|route| route.upstream.get());
+        let place = written
+            .map(|(name, at)| at.servers.place().unwrap_or(name.place))
+            .or_else(|| route().find(|text| text.as_str() == &*upstream.name).map(|text| text.place));
+        let problem = Problem::error(format!("upstream `{}` is this gateway itself", upstream.name));
+        context.push(problem.at(place.unwrap_or_default(), "it listens here: every request would come back to it"));
+    }
+}
+
+/// Buckets that hang on what a caller can make up: a new value is a fresh bucket.
+fn unverified(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
+    for (identity, (name, written)) in policy.identities.iter().zip(entries_of(&raw.identities)) {
+        let made_up = identity.sources.iter().all(Source::is_unverified);
+        let anyone = identity.callers.is_none() || identity.when_unknown == WhenUnknown::Accept;
+        let index = policy.identities.iter().position(|other| other.name == identity.name);
+        let alone: Vec<&str> = policy
+            .rules
+            .iter()
+            .filter(|rule| matches!(&rule.scope, Scope::Identities(parts) if parts.iter().all(|part| matches!(part, ScopePart::Identity(at) if Some(*at) == index))))
+            .map(|rule| &*rule.name)
+            .collect();
+        // A route that is also limited by address, or in all, bounds what made-up keys can get.
+        let unbounded = policy.routes.iter().any(|route| {
+            let names: Vec<&str> = route.limits.iter().map(|limit| &*policy.rules[limit.rule].name).collect();
+            names.iter().any(|name| alone.contains(name)) && names.iter().all(|name| alone.contains(name))
+        });
+        if made_up && anyone && unbounded {
+            let sources: Vec<String> = identity.sources.iter().map(Source::words).collect();
+            let problem = Problem::warning(format!("identity `{}` is whatever a caller says it is", name.value));
+            let problem = problem
+                .at(
+                    written.key.place().unwrap_or(name.place),
+                    format!("nobody verifies `{}`: a made-up key is a fresh bucket", sources.join("`, `")),
+                )
+                .help("list the callers, or verify a token (jwt), or add a limit per \"address\" to the same routes");
+            context.push(problem);
+        }
+    }
+}
+
+/// Listeners on which all callers have one address, or none.
+fn unaddressed(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Context<'_>) {
+    let by_address = policy
+        .rules
+        .iter()
+        .any(|rule| matches!(&rule.scope, Scope::Identities(parts) if parts.contains(&ScopePart::Address)));
+    let named = raw.server.get().and_then(|server| server.listen.place());
+    let trusted = !policy.address.trusted_proxies.is_empty();
+    if let (true, false, Some(place)) =
+        (server.proxy_protocol, trusted, raw.server.get().and_then(|server| server.proxy_protocol.place()))
+    {
+        let problem = Problem::warning("PROXY headers are believed from nobody").at(place, "no proxy is trusted");
+        context.push(problem.help("[address] trusted_proxies = [\"10.0.0.0/8\"] names who may send them"));
+    }
+    if !by_address || server.proxy_protocol {
+        return;
+    }
+    let Some(place) = named else { return };
+    let loopback = server
+        .listen
+        .iter()
+        .all(|listener| matches!(listener, Listener::Tcp { address, .. } if address.ip().is_loopback()));
+    let unix = server.listen.iter().any(|listener| matches!(listener, Listener::Unix(_)));
+    if unix && !policy.address.trust_unix {
+        let problem = Problem::warning("callers on a Unix socket have no address")
+            .at(place, "limits per address count them all together");
+        context.push(problem.help("if a proxy of yours is the only one to connect: [address] trust_unix = true"));
+    } else if loopback && !trusted {
+        let problem = Problem::warning("only this machine can connect, and limits count addresses")
+            .at(place, "behind a proxy all callers are 127.0.0.1");
+        context.push(
+            problem.help("if a proxy on this machine stands in front: [address] trusted_proxies = [\"127.0.0.1\"]"),
+        );
+    }
+}

@@ -1,0 +1,47 @@
+//! Limits that occur together on a Redis Cluster: one call decides on all of them, and reaches one slot.
+
+use crate::problem::Problem;
+use crate::settings::{Store, Topology};
+use crate::validate::Context;
+use crate::validate::limits::Limits;
+use crate::validate::routes::Routes;
+use tollgate_limit::{Mode, Placement};
+
+/// Redis Cluster: the buckets that one call decides on must lie in one slot, so limits that occur together need the same
+/// `per`. A leased one needs not: its units are taken in the process, and put back unless the call grants the rest.
+pub(crate) fn check_cluster(routes: &Routes, limits: &Limits, store: Option<&Store>, context: &mut Context<'_>) {
+    if store.is_none_or(|store| store.topology != Topology::Cluster) {
+        return;
+    }
+    let mut said: Vec<(usize, usize)> = Vec::new();
+    for (route, place) in routes.list.iter().zip(&routes.places) {
+        let bound: Vec<usize> = route
+            .limits
+            .iter()
+            .map(|limit| limit.rule)
+            .filter(|rule| {
+                let live = &limits.rules[*rule].live;
+                live.placement == Placement::Shared && live.mode != Mode::Off && !live.lease
+            })
+            .collect();
+        let Some((first, rest)) = bound.split_first() else { continue };
+        for other in rest.iter().filter(|other| limits.rules[**other].scope != limits.rules[*first].scope) {
+            if said.contains(&(*first, *other)) {
+                continue;
+            }
+            said.push((*first, *other));
+            let (one, two) = (&limits.written[*first], &limits.written[*other]);
+            let problem = Problem::error(format!(
+                "limits `{}` and `{}` cannot occur together on a Redis Cluster",
+                one.name.value, two.name.value
+            ));
+            let problem = problem
+                .at(*place, "this route is charged on both")
+                .at(one.name.place, format!("per {}", one.per.join(" and ")))
+                .at(two.name.place, format!("per {}", two.per.join(" and ")))
+                .note("a request is charged on all of its limits or on none, which takes one call, and a call reaches one slot");
+            context
+                .push(problem.help("give both the same `per`, or let gateways hold parts of one of them: lease = true; or keep one in each process: store = \"local\""));
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! The one body every response has: a closed enum, so that no request pays for a box or a virtual call.
+//!
+//! [`Guarded`] wraps a body with what must happen when it ends, whole or cut short: the permit settled, the access
+//! log written, the place in a concurrency limit freed. It holds its guard inline; dropping it is an ending too.
+
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+
+use super::echo::EchoBody;
+use super::forward::{UpstreamHttp1, UpstreamHttp2};
+use super::http1::{Failure, Malformed, Verbatim};
+use super::server::{InboundError, Payload};
+
+/// The body of every response. What streams is boxed: an answer is handed through many calls, and most come whole.
+#[derive(Debug, Default)]
+pub enum ResponseBody {
+    /// Nothing.
+    #[default]
+    Empty,
+    /// Bytes at hand: a refusal, a fixed answer, an upstream's that came whole.
+    Bytes(Bytes),
+    /// Streamed from an HTTP/1 upstream, whose connection it drives.
+    Http1(Box<UpstreamHttp1>),
+    /// Streamed from an HTTP/2 upstream.
+    Http2(Box<UpstreamHttp2>),
+    /// The request's own body sent back.
+    Echo(Box<EchoBody>),
+}
+
+/// Why a body was cut short. The peer sees it: HTTP/1 closes the connection, HTTP/2 resets the stream.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// HTTP/2: the upstream's answer broke off or was malformed.
+    #[error("the upstream's answer broke off")]
+    Upstream(#[source] hyper::Error),
+    /// The upstream's connection broke in the middle of its answer.
+    #[error("the upstream's answer broke off")]
+    UpstreamBroken(#[source] io::Error),
+    /// The upstream's answer is malformed behind its head.
+    #[error("the upstream's answer is malformed")]
+    UpstreamMalformed(#[source] Malformed),
+    /// The upstream closed its connection in the middle of its answer.
+    #[error("the upstream closed its connection in the middle of its answer")]
+    UpstreamClosed,
+    /// The upstream sent nothing for longer than its idle timeout.
+    #[error("the upstream sent nothing for too long")]
+    UpstreamIdle,
+    /// The upstream's answer took longer in all than it may.
+    #[error("the upstream's answer took too long in all")]
+    UpstreamSlow,
+    /// The upstream's trailers hold what trailers may not.
+    #[error("the upstream sent trailers that may not be passed on")]
+    Trailers,
+    /// The client's body broke off.
+    #[error("the request's body broke off")]
+    Client(#[source] InboundError),
+    /// The client went away in the middle of its body.
+    #[error("the client went away in the middle of its body")]
+    ClientGone,
+    /// The client's body is larger than the route admits.
+    #[error("the request's body is too large")]
+    TooBig,
+    /// The client sent nothing of its body for too long.
+    #[error("the request's body stalled")]
+    ClientIdle,
+    /// The client's body comes more slowly than it must.
+    #[error("the request's body is too slow")]
+    ClientSlow,
+    /// The client's trailers hold what trailers may not.
+    #[error("the request has trailers that may not be passed on")]
+    ClientTrailers,
+}
+
+impl BodyError {
+    /// A fixed word for metrics and logs.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Upstream(_) | Self::UpstreamBroken(_) | Self::UpstreamMalformed(_) => "upstream_broke_off",
+            Self::UpstreamClosed => "upstream_closed",
+            Self::UpstreamIdle => "upstream_idle",
+            Self::UpstreamSlow => "upstream_slow",
+            Self::Trailers => "upstream_trailers",
+            Self::Client(_) => "client_broke_off",
+            Self::ClientGone => "client_gone",
+            Self::TooBig => "too_big",
+            Self::ClientIdle => "client_idle",
+            Self::ClientSlow => "client_slow",
+            Self::ClientTrailers => "client_trailers",
+        }
+    }
+}
+
+impl BodyError {
+    /// What brought a request down whose body failed: a body that broke off has nobody left to be told.
+    pub(crate) fn of_request(self) -> Self {
+        match self {
+            Self::TooBig | Self::ClientIdle | Self::ClientSlow | Self::ClientTrailers => self,
+            _ => Self::ClientGone,
+        }
+    }
+}
+
+impl From<Failure<BodyError>> for BodyError {
+    fn from(failure: Failure<BodyError>) -> Self {
+        match failure {
+            Failure::Silent(None) => Self::UpstreamClosed,
+            Failure::Silent(Some(error)) | Failure::Broken(error) => Self::UpstreamBroken(error),
+            Failure::Malformed(error) => Self::UpstreamMalformed(error),
+            Failure::Body(error) => error.of_request(),
+        }
+    }
+}
+
+impl From<Bytes> for ResponseBody {
+    fn from(bytes: Bytes) -> Self {
+        if bytes.is_empty() { Self::Empty } else { Self::Bytes(bytes) }
+    }
+}
+
+impl From<&'static str> for ResponseBody {
+    fn from(text: &'static str) -> Self {
+        Bytes::from_static(text.as_bytes()).into()
+    }
+}
+
+impl From<String> for ResponseBody {
+    fn from(text: String) -> Self {
+        Bytes::from(text).into()
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.get_mut() {
+            Self::Empty => Poll::Ready(None),
+            Self::Bytes(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Bytes(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Http1(body) => Pin::new(&mut **body).poll_frame(cx),
+            Self::Http2(body) => Pin::new(&mut **body).poll_frame(cx),
+            Self::Echo(body) => Pin::new(&mut **body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Bytes(bytes) => bytes.is_empty(),
+            Self::Http1(body) => body.is_end_stream(),
+            Self::Http2(body) => body.is_end_stream(),
+            Self::Echo(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Http1(body) => body.size_hint(),
+            Self::Http2(body) => body.size_hint(),
+            Self::Echo(body) => body.size_hint(),
+        }
+    }
+}
+
+/// How many bytes of a request's body have come so far, told by who reads it to who tells of it. Clones share the
+/// count; the default counts nothing, for requests without a body.
+#[derive(Clone, Debug, Default)]
+pub struct Received(Option<Rc<Cell<u64>>>);
+
+impl Received {
+    /// Counts from `bytes` on.
+    pub(crate) fn from(bytes: u64) -> Self {
+        Self(Some(Rc::new(Cell::new(bytes))))
+    }
+
+    /// `more` bytes came.
+    pub(crate) fn add(&self, more: usize) {
+        if let Some(count) = &self.0 {
+            count.set(count.get().saturating_add(more as u64));
+        }
+    }
+
+    /// Bytes so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.as_ref().map_or(0, |count| count.get())
+    }
+}
+
+/// What is told about a body while it goes out, and once when it ends.
+pub trait Guard: Unpin {
+    /// HTTP/1: writes the lines of the head that are not in its table of fields.
+    fn write_fields(&self, _out: &mut Vec<u8>) {}
+    /// A piece of the body goes out.
+    fn on_data(&mut self, _piece: &Bytes) {}
+    /// The trailers go out.
+    fn on_trailers(&mut self, _trailers: &HeaderMap) {}
+    /// The body has ended, one way or another. Called exactly once.
+    fn on_end(self, end: Ended<'_>);
+}
+
+/// How a body ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended<'e> {
+    /// Bytes of body handed to the connection.
+    pub bytes: u64,
+    /// Whether all of it was.
+    pub outcome: Outcome<'e>,
+}
+
+/// Whether a body went out whole.
+#[derive(Clone, Copy, Debug)]
+pub enum Outcome<'e> {
+    /// It did.
+    Whole,
+    /// It broke off for this reason.
+    Broken(&'e BodyError),
+    /// Nobody wanted the rest: the client went away.
+    Dropped,
+}
+
+/// A body with a guard that learns of its end, even if that is a drop.
+pub struct Guarded<B: Body, G: Guard> {
+    body: B,
+    guard: Option<G>,
+    bytes: u64,
+    /// Fields of its head that were not taken apart.
+    verbatim: Option<Verbatim>,
+}
+
+impl<B: Body, G: Guard> Guarded<B, G> {
+    /// `body`, watched by `guard`.
+    pub const fn new(body: B, guard: G) -> Self {
+        Self { body, guard: Some(guard), bytes: 0, verbatim: None }
+    }
+
+    /// `body`, watched by nobody.
+    pub const fn bare(body: B) -> Self {
+        Self { body, guard: None, bytes: 0, verbatim: None }
+    }
+
+    /// It brings these fields of its head along.
+    #[must_use]
+    pub fn with(mut self, verbatim: Option<Verbatim>) -> Self {
+        self.verbatim = verbatim;
+        self
+    }
+
+    fn finish(&mut self, outcome: Outcome<'_>) {
+        if let Some(guard) = self.guard.take() {
+            guard.on_end(Ended { bytes: self.bytes, outcome });
+        }
+    }
+}
+
+impl<B: Body + From<Bytes>, G: Guard> From<Bytes> for Guarded<B, G> {
+    fn from(bytes: Bytes) -> Self {
+        Self::bare(bytes.into())
+    }
+}
+
+impl<B: Body, G: Guard> Payload for Guarded<B, G> {
+    fn take_verbatim(&mut self) -> Option<Verbatim> {
+        self.verbatim.take()
+    }
+
+    fn write_fields(&self, out: &mut Vec<u8>) {
+        if let Some(guard) = &self.guard {
+            guard.write_fields(out);
+        }
+    }
+}
+
+const _: () = assert!(size_of::<ResponseBody>() <= 40);
+
+impl<B, G> Body for Guarded<B, G>
+where
+    B: Body<Data = Bytes, Error = BodyError> + Unpin,
+    G: Guard,
+{
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        let frame = std::task::ready!(Pin::new(&mut this.body).poll_frame(cx));
+        match &frame {
+            None => this.finish(Outcome::Whole),
+            Some(Err(error)) => this.finish(Outcome::Broken(error)),
+            Some(Ok(frame)) => {
+                if let Some(piece) = frame.data_ref() {
+                    this.bytes += piece.len() as u64;
+                    if let Some(guard) = &mut this.guard {
+                        guard.on_data(piece);
+                    }
+                } else if let (Some(trailers), Some(guard)) = (frame.trailers_ref(), &mut this.guard) {
+                    guard.on_trailers(trailers);
+                }
+                // A connection does not poll again after the last piece of a body of known length.
+                if this.body.is_end_stream() {
+                    this.finish(Outcome::Whole);
+                }
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl<B: Body, G: Guard> Drop for Guarded<B, G> {
+    fn drop(&mut self) {
+        // A body without bytes is never polled, and has gone out whole all the same.
+        self.finish(if self.body.is_end_stream() { Outcome::Whole } else { Outcome::Dropped });
+    }
+}
+
+impl<B: Body + fmt::Debug, G: Guard> fmt::Debug for Guarded<B, G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guarded").field("body", &self.body).field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Diary(Rc<RefCell<Vec<String>>>);
+
+    impl Guard for Diary {
+        fn on_data(&mut self, piece: &Bytes) {
+            self.0.borrow_mut().push(format!("data {}", piece.len()));
+        }
+        fn on_end(self, end: Ended<'_>) {
+            self.0.borrow_mut().push(format!("end {} {:?}", end.bytes, end.outcome));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_sent_whole_ends_once() {
+        let diary = Diary::default();
+        let body = Guarded::new(ResponseBody::from("hello"), diary.clone());
+        assert_eq!(body.collect().await.expect("bytes at hand").to_bytes(), "hello");
+        assert_eq!(*diary.0.borrow(), ["data 5", "end 5 Whole"]);
+    }
+
+    #[test]
+    fn a_body_nobody_reads_ends_too() {
+        let diary = Diary::default();
+        drop(Guarded::new(ResponseBody::from("hello"), diary.clone()));
+        assert_eq!(*diary.0.borrow(), ["end 0 Dropped"]);
+    }
+
+    #[test]
+    fn an_empty_body_that_is_never_polled_ended_whole() {
+        let diary = Diary::default();
+        drop(Guarded::new(ResponseBody::Empty, diary.clone()));
+        assert_eq!(*diary.0.borrow(), ["end 0 Whole"]);
+    }
+}

@@ -1,0 +1,161 @@
+//! What the file says of every request alike: bounds on bodies and upgrades, the gateway's name, which side it stands on.
+
+use http::header::VIA;
+use http::{HeaderMap, HeaderValue, Version};
+
+use super::headers::tokens;
+use tollgate_limit::Micros;
+
+/// How requests are treated, whatever their route.
+#[derive(Clone, Debug)]
+pub struct Conduct {
+    /// The largest request body where a route does not say, bytes; `None`: unlimited.
+    pub body_max: Option<u64>,
+    /// How long a client may send nothing of its body.
+    pub body_idle: Micros,
+    /// Bytes a second that a body must come at; 0: no such bound.
+    pub body_rate: u64,
+    /// A body that is waited for no longer than this in all may come as slowly as it likes.
+    pub body_grace: Micros,
+    /// Requests at once; `None`: no bound of its own.
+    pub requests: Option<usize>,
+    /// Protocols a connection may be upgraded to, lower case.
+    pub upgrades: Vec<String>,
+    /// How long an upgraded connection may carry nothing.
+    pub upgrade_idle: Micros,
+    /// The gateway's name; `None`: it does not tell it.
+    pub via: Option<Via>,
+    /// Whether upstreams are services one depends on, which are told of no caller.
+    pub egress: bool,
+}
+
+/// How long a body may come as slowly as it likes.
+pub const BODY_GRACE: Micros = Micros::from_secs(10);
+
+impl Default for Conduct {
+    fn default() -> Self {
+        Self {
+            body_max: None,
+            body_idle: Micros::from_secs(30),
+            body_rate: 100,
+            body_grace: BODY_GRACE,
+            requests: None,
+            upgrades: vec!["websocket".to_owned()],
+            upgrade_idle: Micros::from_secs(300),
+            via: Some(Via::new("tollgate")),
+            egress: false,
+        }
+    }
+}
+
+impl Conduct {
+    /// Whether a connection may be upgraded to what `Upgrade` names.
+    pub fn upgrades_to(&self, named: &HeaderValue) -> bool {
+        let name = protocol_name(named);
+        self.upgrades.iter().any(|known| {
+            known.as_bytes().eq_ignore_ascii_case(named.as_bytes().trim_ascii())
+                || known.as_bytes().eq_ignore_ascii_case(name)
+        })
+    }
+}
+
+/// The name in `name["/"version]`, which is all that tells protocols apart here.
+pub fn protocol_name(named: &HeaderValue) -> &[u8] {
+    named.as_bytes().split(|byte| *byte == b'/').next().unwrap_or_default().trim_ascii()
+}
+
+/// The gateway's entries in `Via` (RFC 9110 section 7.6.3), made once.
+///
+/// Those of requests carry a mark of their own as their comment: one that comes back with it has gone in a circle.
+/// A name alone would not tell, since gateways of one name may well stand behind one another.
+#[derive(Clone, Debug)]
+pub struct Via {
+    requests: [HeaderValue; 3],
+    answers: [HeaderValue; 3],
+    own: String,
+}
+
+impl Via {
+    /// The entries of a gateway called `name`, a token.
+    ///
+    /// # Panics
+    /// When `name` cannot stand in a field.
+    pub fn new(name: &str) -> Self {
+        let own = format!("{name} ({:08x})", fastrand::u32(..));
+        let entry = |by: &str| {
+            ["1.0", "1.1", "2.0"].map(|version| {
+                HeaderValue::from_maybe_shared(bytes::Bytes::from(format!("{version} {by}")))
+                    .expect("a token and digits are visible ASCII")
+            })
+        };
+        Self { requests: entry(&own), answers: entry(name), own }
+    }
+
+    /// Adds the entry of a request that was received as `version`.
+    pub fn add_to_request(&self, headers: &mut HeaderMap, version: Version) {
+        headers.append(VIA, self.of_request(version).clone());
+    }
+
+    /// The entry of a request that was received as `version`.
+    pub fn of_request(&self, version: Version) -> &HeaderValue {
+        &self.requests[place(version)]
+    }
+
+    /// Adds the entry of an answer that was received as `version`.
+    pub fn add_to_answer(&self, headers: &mut HeaderMap, version: Version) {
+        headers.append(VIA, self.of_answer(version).clone());
+    }
+
+    /// The entry of an answer that was received as `version`.
+    pub fn of_answer(&self, version: Version) -> &HeaderValue {
+        &self.answers[place(version)]
+    }
+
+    /// Whether a request has been here before.
+    pub fn has_passed(&self, headers: &HeaderMap) -> bool {
+        let mut entries = headers.get_all(VIA).iter().flat_map(|line| tokens(line.as_bytes()));
+        entries.any(|entry| entry.ends_with(self.own.as_bytes()))
+    }
+}
+
+fn place(version: Version) -> usize {
+    match version {
+        Version::HTTP_2 => 2,
+        Version::HTTP_11 => 1,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_known_again_by_the_mark_and_not_by_the_name() {
+        let via = Via::new("edge");
+        let mut headers = HeaderMap::new();
+        headers.append(VIA, HeaderValue::from_static("1.1 edge, 1.0 edge (00)"));
+        assert!(!via.has_passed(&headers), "another gateway of that name");
+        via.add_to_request(&mut headers, Version::HTTP_2);
+        assert!(via.has_passed(&headers));
+        let joined =
+            headers.get_all(VIA).iter().map(|line| line.to_str().expect("text")).collect::<Vec<_>>().join(", ");
+        assert!(joined.starts_with("1.1 edge, 1.0 edge (00), 2.0 edge ("), "{joined}");
+        let mut through_another = HeaderMap::new();
+        through_another.insert(VIA, HeaderValue::from_str(&format!("{joined} , 1.1 other")).expect("text"));
+        assert!(via.has_passed(&through_another));
+        let mut answer = HeaderMap::new();
+        via.add_to_answer(&mut answer, Version::HTTP_11);
+        assert_eq!(answer[VIA], "1.1 edge");
+    }
+
+    #[test]
+    fn an_upgrade_is_allowed_by_its_name() {
+        let conduct = Conduct { upgrades: vec!["websocket".to_owned(), "tls/1.0".to_owned()], ..Conduct::default() };
+        for (named, allowed) in
+            [("WebSocket", true), ("websocket/13", true), ("TLS/1.0", true), ("tls", false), ("h2c", false)]
+        {
+            assert_eq!(conduct.upgrades_to(&HeaderValue::from_static(named)), allowed, "{named}");
+        }
+    }
+}

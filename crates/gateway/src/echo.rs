@@ -1,0 +1,139 @@
+//! `builtin:echo`: an upstream inside the gateway, for trying limits out.
+//!
+//! A request with a body gets it back, streamed; one without gets a description of itself as JSON.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderMap, Method, Request, Response};
+use http_body::{Body, Frame, SizeHint};
+
+use super::body::{BodyError, Received, ResponseBody};
+use super::server::Inbound;
+use super::timers::Expiry;
+use tollgate_limit::Micros;
+
+/// Answers `request` with itself: at most `most` bytes of its body, counted in `received`. More than that breaks the
+/// answer off, since its head has gone out by then; so does a caller that sends nothing for `idle`.
+pub fn answer(
+    request: Request<Inbound>,
+    most: Option<u64>,
+    idle: Micros,
+    received: Received,
+) -> Response<ResponseBody> {
+    let (head, body) = request.into_parts();
+    let with_body = !body.is_end_stream() && head.method != Method::HEAD;
+    let mut response = if with_body {
+        // The answer's head does not wait for the body, so its caller must not wait to be asked for it either.
+        body.want();
+        let left = most.unwrap_or(u64::MAX);
+        let body = EchoBody { incoming: body, left, idle: Expiry::after_micros(idle), received };
+        Response::new(ResponseBody::Echo(Box::new(body)))
+    } else {
+        let text = describe(&head.method, head.uri.path(), head.uri.query(), &head.headers);
+        let length = text.len();
+        let mut response = Response::new(if head.method == Method::HEAD { ResponseBody::Empty } else { text.into() });
+        response.headers_mut().insert(http::header::CONTENT_LENGTH, HeaderValue::from(length));
+        response
+    };
+    // What a stranger sent must not come back as a page that a browser would run.
+    let kind = if with_body { "application/octet-stream" } else { "application/json" };
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// The request's head as JSON; header values that are no text are given as Latin-1.
+fn describe(method: &Method, path: &str, query: Option<&str>, headers: &HeaderMap) -> String {
+    let mut out = String::with_capacity(256);
+    out.push_str("{\"method\":");
+    quote(&mut out, method.as_str().as_bytes());
+    out.push_str(",\"path\":");
+    quote(&mut out, path.as_bytes());
+    out.push_str(",\"query\":");
+    match query {
+        Some(query) => quote(&mut out, query.as_bytes()),
+        None => out.push_str("null"),
+    }
+    out.push_str(",\"headers\":[");
+    for (i, (name, value)) in headers.iter().enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        out.push('[');
+        quote(&mut out, name.as_str().as_bytes());
+        out.push(',');
+        quote(&mut out, value.as_bytes());
+        out.push(']');
+    }
+    out.push_str("]}\n");
+    out
+}
+
+fn quote(out: &mut String, bytes: &[u8]) {
+    out.push('"');
+    for &byte in bytes {
+        super::rejection::escape_json_char(out, char::from(byte));
+    }
+    out.push('"');
+}
+
+/// A request's body on its way back.
+#[derive(Debug)]
+pub struct EchoBody {
+    incoming: Inbound,
+    /// Bytes the route still admits.
+    left: u64,
+    idle: Expiry,
+    received: Received,
+}
+
+impl Body for EchoBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let body = self.get_mut();
+        let frame = match Pin::new(&mut body.incoming).poll_frame(cx) {
+            Poll::Ready(frame) => frame.transpose(),
+            Poll::Pending => return body.idle.poll(cx).map(|()| Some(Err(BodyError::ClientIdle))),
+        };
+        body.idle.reset();
+        if let Ok(Some(piece)) = frame.as_ref().map(|frame| frame.as_ref().and_then(Frame::data_ref)) {
+            body.received.add(piece.len());
+            match body.left.checked_sub(piece.len() as u64) {
+                Some(left) => body.left = left,
+                None => return Poll::Ready(Some(Err(BodyError::TooBig))),
+            }
+        }
+        Poll::Ready(frame.map_err(BodyError::Client).transpose())
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_described_as_json_whatever_it_holds() {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-odd", HeaderValue::from_bytes(b"a\"b\\c\xe9").expect("visible bytes"));
+        let text = describe(&Method::GET, "/a", Some("b=\"c\""), &headers);
+        let json: serde_json::Value = serde_json::from_str(&text).expect("valid JSON");
+        assert_eq!(json["method"], "GET");
+        assert_eq!(json["query"], "b=\"c\"");
+        assert_eq!(json["headers"][0][1], "a\"b\\c\u{e9}");
+    }
+}

@@ -1,0 +1,336 @@
+//! The upstream's answer on its way to the client.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, TRANSFER_ENCODING};
+use http::response::Parts;
+use http::{Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+
+use super::lanes::Place;
+use super::request::Outgoing;
+use super::stall::Stall;
+use super::tunnel::Tunnel;
+use super::upload::Upload;
+use super::{ForwardError, Forwarded, SWITCHING, Upgrade};
+use crate::body::{BodyError, ResponseBody};
+use crate::conduct::protocol_name;
+use crate::headers;
+use crate::pool::{Connection, Slot};
+use crate::timers::{Deadline, Expiry};
+
+/// A body from an HTTP/1 upstream. It drives the connection it comes from, which goes back to its pool when the
+/// exchange has ended cleanly and is closed otherwise.
+#[derive(Debug)]
+pub struct UpstreamHttp1 {
+    exchange: Exchange,
+    bounds: Bounds,
+    broken: Broken,
+}
+
+/// The exchange that a body is part of.
+#[derive(Debug)]
+enum Exchange {
+    /// The request has gone out.
+    Answering(Lease),
+    /// It is still on its way.
+    Uploading(Upload, Slot),
+    /// The body has ended.
+    Over,
+}
+
+/// How long a body may take: between two pieces, and in all.
+#[derive(Debug)]
+pub(super) struct Bounds {
+    idle: Expiry,
+    /// While the request is still on its way.
+    stall: Option<Stall>,
+    total: Option<Deadline>,
+}
+
+impl Bounds {
+    /// What is left of the bounds of `outgoing`.
+    pub(super) fn take(outgoing: &mut Outgoing) -> Self {
+        let stall = outgoing.stall().filter(Stall::is_uploading);
+        Self { idle: Expiry::after_micros(outgoing.timeouts.idle), stall, total: outgoing.total.take() }
+    }
+
+    /// Ready when the upstream has taken nothing of the rest of the request for too long, whatever it answers meanwhile.
+    fn poll_stalled(&mut self, cx: &Context<'_>) -> Poll<BodyError> {
+        match &mut self.stall {
+            Some(stall) => stall.poll(cx).map(|()| BodyError::UpstreamIdle),
+            None => Poll::Pending,
+        }
+    }
+
+    fn poll(&mut self, cx: &Context<'_>) -> Poll<BodyError> {
+        if let Some(total) = &mut self.total
+            && total.poll_passed(cx).is_ready()
+        {
+            return Poll::Ready(BodyError::UpstreamSlow);
+        }
+        self.idle.poll(cx).map(|()| BodyError::UpstreamIdle)
+    }
+}
+
+/// How a body broke off, kept back for one poll: what came before it is flushed to the client first.
+#[derive(Debug, Default)]
+struct Broken(Option<BodyError>);
+
+impl Broken {
+    fn hold(&mut self, error: BodyError, cx: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.0 = Some(error);
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+/// A connection in use and the place it takes.
+#[derive(Debug)]
+pub(super) struct Lease {
+    /// The connection.
+    pub(super) connection: Box<Connection>,
+    /// Its place among those in use.
+    pub(super) slot: Slot,
+}
+
+impl Lease {
+    /// Gives the connection back if it is ready for the next request, and closes it otherwise.
+    pub(super) fn end(mut self) {
+        if self.connection.is_reusable() {
+            self.slot.pool().put(self.connection);
+        }
+    }
+}
+
+impl UpstreamHttp1 {
+    /// The body of the answer whose head came on the leased connection.
+    pub(super) fn new(bounds: Bounds, lease: Lease) -> Self {
+        let exchange = if lease.connection.is_sent() {
+            Exchange::Answering(lease)
+        } else {
+            Exchange::Uploading(Upload::begin(lease.connection), lease.slot)
+        };
+        Self { exchange, bounds, broken: Broken(None) }
+    }
+
+    fn end(&mut self) {
+        match std::mem::replace(&mut self.exchange, Exchange::Over) {
+            Exchange::Answering(lease) => lease.end(),
+            Exchange::Uploading(upload, slot) => {
+                if let Some(connection) = upload.end() {
+                    Lease { connection, slot }.end();
+                }
+            }
+            Exchange::Over => {}
+        }
+    }
+
+    /// Bytes that are to come, if that is known.
+    fn left(&self) -> Option<u64> {
+        match &self.exchange {
+            Exchange::Answering(lease) => lease.connection.left(),
+            Exchange::Uploading(upload, _) => upload.left(),
+            Exchange::Over => Some(0),
+        }
+    }
+}
+
+impl Body for UpstreamHttp1 {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        if let Some(error) = this.broken.0.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        if let Poll::Ready(error) = this.bounds.poll_stalled(cx) {
+            this.exchange = Exchange::Over;
+            return Poll::Ready(Some(Err(error)));
+        }
+        let frame = match &mut this.exchange {
+            Exchange::Answering(lease) => lease.connection.poll_body(cx),
+            Exchange::Uploading(upload, _) => upload.poll_body(cx),
+            Exchange::Over => return Poll::Ready(None),
+        };
+        let Poll::Ready(frame) = frame else {
+            let error = std::task::ready!(this.bounds.poll(cx));
+            this.exchange = Exchange::Over;
+            return Poll::Ready(Some(Err(error)));
+        };
+        this.bounds.idle.reset();
+        let ended = this.left() == Some(0);
+        match pass(frame.map(|frame| frame.map_err(BodyError::from))) {
+            Some(Err(error)) => {
+                this.exchange = Exchange::Over;
+                this.broken.hold(error, cx)
+            }
+            frame => {
+                // A client that knows the length does not ask again after the last piece.
+                if ended {
+                    this.end();
+                }
+                Poll::Ready(frame)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.broken.0.is_none() && matches!(self.exchange, Exchange::Over)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.left() {
+            Some(left) => SizeHint::with_exact(left),
+            None => SizeHint::default(),
+        }
+    }
+}
+
+/// A body from an HTTP/2 upstream; dropping it resets its stream.
+#[derive(Debug)]
+pub struct UpstreamHttp2 {
+    incoming: Incoming,
+    bounds: Bounds,
+    broken: Broken,
+    _slot: Slot,
+    _place: Place,
+}
+
+impl UpstreamHttp2 {
+    /// The body `incoming` of an answer.
+    pub(super) const fn new(incoming: Incoming, bounds: Bounds, slot: Slot, place: Place) -> Self {
+        Self { incoming, bounds, broken: Broken(None), _slot: slot, _place: place }
+    }
+}
+
+impl Body for UpstreamHttp2 {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        if let Some(error) = this.broken.0.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        if let Poll::Ready(error) = this.bounds.poll_stalled(cx) {
+            return Poll::Ready(Some(Err(error)));
+        }
+        match Pin::new(&mut this.incoming).poll_frame(cx) {
+            Poll::Ready(frame) => {
+                this.bounds.idle.reset();
+                match pass(frame.map(|frame| frame.map_err(BodyError::Upstream))) {
+                    Some(Err(error)) => this.broken.hold(error, cx),
+                    outcome => Poll::Ready(outcome),
+                }
+            }
+            Poll::Pending => {
+                let error = std::task::ready!(this.bounds.poll(cx));
+                Poll::Ready(Some(Err(error)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.broken.0.is_none() && self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+/// Makes the client's answer out of the upstream's: its head checked and stripped, its body wrapped. A 101 becomes a
+/// tunnel.
+///
+/// # Errors
+/// When its framing is not understood, or it switches protocols unasked.
+pub(super) fn answer(head: Parts, mut lease: Lease, outgoing: &mut Outgoing) -> Result<Forwarded, ForwardError> {
+    let mut head = head;
+    let hop = sanitise(&mut head)?;
+    let bridged = outgoing.upgrade.as_ref().is_some_and(|asked| asked.bridged.is_some());
+    if bridged && head.status.is_success() {
+        // To whoever sent a CONNECT it would be a tunnel.
+        return Err(ForwardError::Upgrade);
+    }
+    if head.status == SWITCHING {
+        let asked = outgoing.upgrade.take().filter(|asked| {
+            let named = |value| protocol_name(value).to_ascii_lowercase();
+            hop.upgrade.as_ref().is_some_and(|switched| named(switched) == named(&asked.protocol))
+        });
+        let Upgrade { client, protocol, idle, bridged } = asked.ok_or(ForwardError::Upgrade)?;
+        let (socket, early) = lease.connection.into_parts();
+        let websocket = protocol_name(&protocol).eq_ignore_ascii_case(b"websocket");
+        if bridged.is_some() {
+            head.status = StatusCode::OK;
+            head.headers.remove(SEC_WEBSOCKET_ACCEPT);
+        } else {
+            headers::announce_upgrade(&mut head.headers, hop.upgrade.unwrap_or(protocol));
+        }
+        let tunnel = Tunnel { client, upstream: socket, early, idle, websocket, slot: lease.slot, hold: bridged };
+        let response = Response::from_parts(head, ResponseBody::Empty);
+        return Ok(Forwarded { response, verbatim: None, tunnel: Some(Box::new(tunnel)) });
+    }
+    let verbatim = lease.connection.take_verbatim();
+    let body = if lease.connection.left() == Some(0) {
+        lease.end();
+        ResponseBody::Empty
+    } else if let Some(whole) = lease.connection.take_whole() {
+        // All of it came with the head: the connection is free before the client has a byte.
+        lease.end();
+        ResponseBody::Bytes(whole)
+    } else {
+        ResponseBody::Http1(Box::new(UpstreamHttp1::new(Bounds::take(outgoing), lease)))
+    };
+    Ok(Forwarded { response: Response::from_parts(head, body), verbatim, tunnel: None })
+}
+
+/// Checks and strips the head of an answer.
+///
+/// # Errors
+/// When its Transfer-Encoding is anything but one `chunked`.
+pub(super) fn sanitise(head: &mut Parts) -> Result<headers::Hop, ForwardError> {
+    let mut present = headers::Present::of(&head.headers);
+    let mut codings =
+        present.has(headers::Present::TRANSFER_ENCODING).then(|| head.headers.get_all(TRANSFER_ENCODING).iter());
+    if let Some(codings) = &mut codings
+        && let Some(coding) = codings.next()
+    {
+        let alone = codings.next().is_none();
+        if !alone || !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") {
+            return Err(ForwardError::AnswerCoding);
+        }
+        // The pair is a smuggler's tool, and hyper's encoder refuses it (RFC 9112 6.3).
+        head.headers.remove(CONTENT_LENGTH);
+    }
+    // HTTP/2 would have its body waited for, or the stream reset (RFC 9110 8.6).
+    if present.has(headers::Present::CONTENT_LENGTH) && matches!(head.status, StatusCode::NO_CONTENT | SWITCHING) {
+        head.headers.remove(CONTENT_LENGTH);
+    }
+    let hop = headers::strip_present(&mut head.headers, &mut present);
+    head.extensions.remove::<OnUpgrade>();
+    Ok(hop)
+}
+
+/// A piece of an upstream's body as the client may see it.
+fn pass(frame: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
+    let frame = match frame? {
+        Ok(frame) => frame,
+        Err(error) => return Some(Err(error)),
+    };
+    if frame.is_data() {
+        return Some(Ok(frame));
+    }
+    Some(match frame.into_trailers() {
+        Ok(mut trailers) => match headers::clean_trailers(&mut trailers) {
+            Ok(()) => Ok(Frame::trailers(trailers)),
+            Err(_) => Err(BodyError::Trailers),
+        },
+        Err(frame) => Ok(frame),
+    })
+}

@@ -1,0 +1,301 @@
+//! Opens connections to a server: names resolved, sockets connected, TLS spoken, all within one bound.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::pki_types::ServerName;
+use socket2::TcpKeepalive;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
+
+use super::lanes::{Ear, Heard};
+use super::{ForwardError, LocalExecutor, RequestBody, Stream, proxy_header};
+use crate::pool::Connection;
+use crate::timers;
+use tollgate_policy::upstream::{ProxyProtocol, Server, ServerAddress, Upstream};
+
+/// Opens connections to one server.
+pub(super) struct Connector {
+    address: ServerAddress,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    timeout: Duration,
+    resolve_every: Duration,
+    proxy_protocol: ProxyProtocol,
+    http2: bool,
+    /// How often a silent HTTP/2 connection with open streams is asked whether it lives.
+    ping_every: Duration,
+    resolver: Resolver,
+    resolved: RefCell<Resolved>,
+}
+
+/// Who is asked for a name's addresses.
+enum Resolver {
+    /// The system, on a thread of its own.
+    System,
+    /// These answers, one after another.
+    #[cfg(test)]
+    Script(RefCell<std::collections::VecDeque<io::Result<Vec<SocketAddr>>>>),
+}
+
+impl Resolver {
+    async fn ask(&self, host: &str, port: u16) -> io::Result<Rc<[SocketAddr]>> {
+        match self {
+            Self::System => tokio::net::lookup_host((host, port)).await.map(Iterator::collect),
+            #[cfg(test)]
+            Self::Script(answers) => {
+                answers.borrow_mut().pop_front().expect("asked as often as scripted").map(Into::into)
+            }
+        }
+    }
+}
+
+/// An HTTP/2 connection: what sends on it, what drives it, what tells of the reads that bring something.
+pub(super) type Http2 =
+    (http2::SendRequest<RequestBody>, http2::Connection<TokioIo<Heard>, RequestBody, LocalExecutor>, Rc<Ear>);
+
+/// The last answer of the resolver that held addresses.
+#[derive(Default)]
+struct Resolved {
+    addresses: Rc<[SocketAddr]>,
+    at: Option<Instant>,
+    next: usize,
+}
+
+impl Connector {
+    /// A connector to `server`, speaking TLS by `tls` where the server does.
+    ///
+    /// # Errors
+    /// When the server's TLS name is no name.
+    pub(super) fn new(server: &Server, tls: Option<&TlsConnector>, upstream: &Upstream) -> Result<Self, ForwardError> {
+        let tls = match (&server.tls, tls) {
+            (Some(name), Some(connector)) => {
+                let bare = name.trim_start_matches('[').trim_end_matches(']').to_owned();
+                let name = ServerName::try_from(bare)
+                    .map_err(|error| ForwardError::Tls(format!("`{name}` is no server name: {error}")))?;
+                Some((connector.clone(), name))
+            }
+            _ => None,
+        };
+        Ok(Self {
+            address: server.address.clone(),
+            tls,
+            timeout: upstream.timeouts.connect.into(),
+            resolve_every: upstream.resolve_every.into(),
+            proxy_protocol: upstream.proxy_protocol,
+            http2: upstream.http2,
+            // A stream may be silent for as long as its idle timeout: in that time two questions at most, since some
+            // servers (gRPC's) close on the third.
+            ping_every: (Duration::from(upstream.timeouts.idle) / 2).max(PING_LEAST),
+            resolver: Resolver::System,
+            resolved: RefCell::default(),
+        })
+    }
+
+    /// How long connecting may take.
+    pub(super) const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// A fresh HTTP/1 connection, for a request from `client` (told by the PROXY protocol where that is spoken).
+    ///
+    /// # Errors
+    /// [`ForwardError::Connect`] and its kin.
+    pub(super) async fn http1(&self, client: Option<SocketAddr>) -> Result<Box<Connection>, ForwardError> {
+        Ok(Box::new(Connection::new(self.stream(client).await?)))
+    }
+
+    /// A fresh HTTP/2 connection, which the caller has to drive, and what tells of what is heard over it.
+    ///
+    /// # Errors
+    /// As [`Connector::http1`].
+    pub(super) async fn http2(&self) -> Result<Http2, ForwardError> {
+        let (stream, ear) = Heard::new(self.stream(None).await?);
+        let (sender, connection) = http2::Builder::new(LocalExecutor)
+            .timer(TokioTimer::new())
+            .keep_alive_interval(self.ping_every)
+            .keep_alive_timeout(self.ping_every.min(PING_WITHIN))
+            .initial_max_send_streams(UNSETTLED_STREAMS)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .handshake::<_, RequestBody>(TokioIo::new(stream))
+            .await
+            .map_err(ForwardError::Answer)?;
+        Ok((sender, connection, ear))
+    }
+
+    async fn stream(&self, client: Option<SocketAddr>) -> Result<Stream, ForwardError> {
+        match timers::within(self.timeout, self.open(client)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(ForwardError::ConnectTimeout),
+        }
+    }
+
+    async fn open(&self, client: Option<SocketAddr>) -> Result<Stream, ForwardError> {
+        match &self.address {
+            ServerAddress::Unix(path) => {
+                let mut stream = UnixStream::connect(path).await.map_err(ForwardError::Connect)?;
+                self.introduce(&mut stream, client, None).await?;
+                match &self.tls {
+                    None => Ok(Stream::Unix(stream)),
+                    Some((tls, name)) => {
+                        let stream = tls.connect(name.clone(), stream).await.map_err(tls_error)?;
+                        self.check_protocol(stream.get_ref().1)?;
+                        Ok(Stream::TlsUnix(Box::new(stream)))
+                    }
+                }
+            }
+            ServerAddress::Tcp(host, port) => {
+                let mut stream = self.tcp(host, *port).await.map_err(ForwardError::Connect)?;
+                // A request is written in one piece: nothing is gained by waiting for more.
+                stream.set_nodelay(true).map_err(ForwardError::Connect)?;
+                // A system that cannot do it is served all the same.
+                let _ = notice_death(&stream);
+                let to = stream.peer_addr().ok();
+                self.introduce(&mut stream, client, to).await?;
+                match &self.tls {
+                    None => Ok(Stream::Tcp(stream)),
+                    Some((tls, name)) => {
+                        let stream = tls.connect(name.clone(), stream).await.map_err(tls_error)?;
+                        self.check_protocol(stream.get_ref().1)?;
+                        Ok(Stream::Tls(Box::new(stream)))
+                    }
+                }
+            }
+        }
+    }
+
+    /// HTTP/2 over TLS is spoken only where ALPN agreed on it (RFC 9113 3.2).
+    fn check_protocol(&self, session: &rustls::ClientConnection) -> Result<(), ForwardError> {
+        if self.http2 && session.alpn_protocol() != Some(b"h2") {
+            return Err(ForwardError::Tls("the server does not agree on HTTP/2".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Says who the connection is for, where the upstream wants to know.
+    async fn introduce<S: AsyncWrite + Unpin>(
+        &self,
+        stream: &mut S,
+        client: Option<SocketAddr>,
+        to: Option<SocketAddr>,
+    ) -> Result<(), ForwardError> {
+        if self.proxy_protocol == ProxyProtocol::Off {
+            return Ok(());
+        }
+        let header = proxy_header::header(self.proxy_protocol, client, to);
+        stream.write_all(&header).await.map_err(ForwardError::Connect)
+    }
+
+    /// Connects to the first address that answers, beginning with another one each time.
+    async fn tcp(&self, host: &str, port: u16) -> io::Result<TcpStream> {
+        if let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+            return TcpStream::connect(SocketAddr::new(address, port)).await;
+        }
+        let addresses = self.resolve(host, port).await?;
+        let first = {
+            let mut resolved = self.resolved.borrow_mut();
+            resolved.next = resolved.next.wrapping_add(1);
+            resolved.next
+        };
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for offset in 0..addresses.len() {
+            match TcpStream::connect(addresses[first.wrapping_add(offset) % addresses.len()]).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// The addresses of `host`: asked for again after `resolve_every`; a resolver that fails leaves the last good
+    /// answer in force.
+    async fn resolve(&self, host: &str, port: u16) -> io::Result<Rc<[SocketAddr]>> {
+        {
+            let resolved = self.resolved.borrow();
+            if resolved.at.is_some_and(|at| at.elapsed() < self.resolve_every) {
+                return Ok(Rc::clone(&resolved.addresses));
+            }
+        }
+        // Half the time there is to connect: the last good answer must still be of use when the resolver hangs.
+        let answer = timers::within(self.timeout / 2, self.resolver.ask(host, port))
+            .await
+            .unwrap_or_else(|elapsed| Err(io::Error::new(io::ErrorKind::TimedOut, elapsed)));
+        let mut resolved = self.resolved.borrow_mut();
+        match answer {
+            Ok(addresses) => {
+                if !addresses.is_empty() {
+                    resolved.addresses = addresses;
+                    resolved.at = Some(Instant::now());
+                }
+            }
+            Err(error) if resolved.addresses.is_empty() => return Err(error),
+            Err(_) => {}
+        }
+        Ok(Rc::clone(&resolved.addresses))
+    }
+}
+
+impl std::fmt::Debug for Connector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connector")
+            .field("address", &self.address)
+            .field("tls", &self.tls.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Has the kernel notice that the other end is gone without a word: bytes that nobody acknowledges, and silence on an
+/// idle connection, end it.
+fn notice_death(stream: &TcpStream) -> io::Result<()> {
+    let socket = socket2::SockRef::from(stream);
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(SILENT).with_interval(ASKED_EVERY).with_retries(3))?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(SILENT))?;
+    Ok(())
+}
+
+fn tls_error(error: io::Error) -> ForwardError {
+    ForwardError::Tls(error.to_string())
+}
+
+/// Silent HTTP/2 connections are not asked more often than this whether they live; and how long the answer may take.
+const PING_LEAST: Duration = Duration::from_secs(1);
+const PING_WITHIN: Duration = Duration::from_secs(10);
+/// Bytes an upstream may send ahead of a caller per stream, and ahead of all callers over a connection. The second is wide
+/// because the library gives up a connection on which small frames wait unread, by a budget of half of it: with windows
+/// that start small, one slow reader of many small messages ended the calls of all.
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
+/// Streams of an HTTP/2 connection before the server's settings say how many it takes.
+const UNSETTLED_STREAMS: usize = 1;
+/// How long sent bytes may stay unacknowledged, and an idle connection without a sign of life.
+const SILENT: Duration = Duration::from_secs(30);
+const ASKED_EVERY: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::upstream;
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_is_looked_up_again_and_the_last_good_answer_stands() {
+        let (old, new) = (SocketAddr::from(([192, 0, 2, 1], 80)), SocketAddr::from(([192, 0, 2, 2], 80)));
+        let upstream = upstream(old);
+        let mut connector = Connector::new(&upstream.servers[0], None, &upstream).expect("no TLS");
+        let failure = || Err(io::Error::other("the resolver is down"));
+        let answers = [failure(), Ok(vec![old]), Ok(vec![new]), failure(), Ok(Vec::new()), Ok(vec![old])];
+        connector.resolver = Resolver::Script(RefCell::new(answers.into()));
+        assert!(connector.resolve("app", 80).await.is_err(), "there is nothing to fall back on");
+        for (passed, expected) in [(0, old), (4, old), (1, new), (5, new), (0, new), (5, old)] {
+            tokio::time::advance(Duration::from_secs(passed)).await;
+            assert_eq!(&*connector.resolve("app", 80).await.expect("an answer"), [expected]);
+        }
+    }
+}

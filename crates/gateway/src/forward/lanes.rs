@@ -1,0 +1,354 @@
+//! HTTP/2 connections to one server: as many as its bound on concurrent streams makes necessary, none of them stuck.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use hyper::client::conn::http2;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::connect::Connector;
+use super::{ForwardError, LocalExecutor, RequestBody, Stream};
+use crate::timers::within;
+
+/// A connection, run by a task of its own and asked for the server's bound on streams; `None`: it has ended. It is
+/// dropped then, since only that tells the senders that nobody takes requests any more.
+type Connection = Rc<RefCell<Option<Pin<Box<http2::Connection<TokioIo<Heard>, RequestBody, LocalExecutor>>>>>>;
+
+/// The HTTP/2 connections to one server, on one worker.
+///
+/// Until a server's settings are there, nobody knows how many streams it takes: the connection carries one meanwhile, and
+/// who comes next waits for them. What were put on it beyond the server's bound would wait inside the library, and not be
+/// moved.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    open: RefCell<Vec<Rc<Lane>>>,
+    /// Connections that take streams, at the most.
+    most: usize,
+    /// Held while a connection is opened: others wait for it rather than open one each.
+    opening: tokio::sync::Mutex<()>,
+    /// Failed attempts to open one.
+    failures: Cell<u64>,
+    /// Sweeps an idle connection survives.
+    age_max: u64,
+    turn: Cell<u64>,
+}
+
+/// One connection.
+struct Lane {
+    sender: http2::SendRequest<RequestBody>,
+    connection: Connection,
+    /// Streams of ours that are open.
+    streams: Cell<usize>,
+    ear: Rc<Ear>,
+    /// Takes no more streams.
+    retired: Cell<bool>,
+    /// The sweep since which it has had no stream.
+    since: Cell<u64>,
+}
+
+impl std::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lane").field("streams", &self.streams).field("retired", &self.retired).finish_non_exhaustive()
+    }
+}
+
+impl Lane {
+    fn is_open(&self) -> bool {
+        !self.retired.get() && !self.sender.is_closed()
+    }
+
+    /// Whether the server takes one more stream (RFC 9113 5.1.2).
+    fn has_room(&self) -> bool {
+        let most = self.connection.borrow().as_ref().map_or(0, |connection| connection.current_max_send_streams());
+        self.streams.get() < most
+    }
+
+    /// Whether it would only stand about: nothing is under way, and the server takes nothing.
+    fn is_useless(&self) -> bool {
+        self.streams.get() == 0 && !self.has_room()
+    }
+}
+
+impl Lanes {
+    /// No connection yet; an idle one survives `age_max` sweeps, and `most` of them take streams at once.
+    pub(super) fn new(age_max: u64, most: usize) -> Self {
+        Self {
+            open: RefCell::default(),
+            most,
+            opening: tokio::sync::Mutex::new(()),
+            failures: Cell::new(0),
+            age_max,
+            turn: Cell::new(0),
+        }
+    }
+
+    /// A place for one stream, on a connection that has room; one is opened by `connector` if there is none.
+    ///
+    /// # Errors
+    /// When none can be opened, and [`ForwardError::Overloaded`] when there are too many, or others' attempts take too
+    /// long. Who waited for another's failing attempt does not make one more.
+    pub(super) async fn place(&self, connector: &Connector) -> Result<Place, ForwardError> {
+        if let Some(place) = self.free() {
+            return Ok(place);
+        }
+        let failures = self.failures.get();
+        // Many attempts, one after another, are nothing that speaks against the server.
+        let turn = within(connector.timeout(), self.opening.lock()).await;
+        let _opening = turn.map_err(|_| ForwardError::Overloaded)?;
+        if let Some(place) = self.free() {
+            return Ok(place);
+        }
+        if self.failures.get() != failures {
+            return Err(ForwardError::Connect(io::Error::other("the attempt this request waited for failed")));
+        }
+        let failed = || self.failures.set(failures.wrapping_add(1));
+        if let Some(place) = self.settled(connector).await.inspect_err(|_| failed())? {
+            return Ok(place);
+        }
+        if self.open.borrow().len() >= self.most {
+            return Err(ForwardError::Overloaded);
+        }
+        let opened = Box::pin(connector.http2()).await;
+        let (sender, connection, ear) = opened.inspect_err(|_| failed())?;
+        let connection: Connection = Rc::new(RefCell::new(Some(Box::pin(connection))));
+        let driven = Rc::clone(&connection);
+        tokio::task::spawn_local(async move {
+            // Every stream learns of the connection's failure itself.
+            std::future::poll_fn(|cx| {
+                let connection = &mut *driven.borrow_mut();
+                connection.as_mut().map_or(Poll::Ready(()), |connection| connection.as_mut().poll(cx).map(|_| ()))
+            })
+            .await;
+            let ended = driven.take();
+            drop(ended);
+        });
+        let lane = Rc::new(Lane {
+            sender,
+            connection,
+            streams: Cell::new(0),
+            ear,
+            retired: Cell::new(false),
+            since: Cell::new(self.turn.get()),
+        });
+        self.open.borrow_mut().push(Rc::clone(&lane));
+        Ok(Place::on(lane, false))
+    }
+
+    /// A place on the connection opened last, if the server's settings are yet to come and leave room.
+    ///
+    /// # Errors
+    /// When they do not come in the time there is to connect: the connection takes no more streams then.
+    async fn settled(&self, connector: &Connector) -> Result<Option<Place>, ForwardError> {
+        let fresh = self.open.borrow().iter().find(|lane| !lane.ear.is_settled()).map(Rc::clone);
+        let Some(lane) = fresh else { return Ok(None) };
+        if within(connector.timeout(), lane.ear.settled()).await.is_err() {
+            lane.retired.set(true);
+            return Err(ForwardError::ConnectTimeout);
+        }
+        Ok(self.free())
+    }
+
+    /// The first that has room: those behind it fall idle, and are closed, when there is less to do.
+    fn free(&self) -> Option<Place> {
+        let mut open = self.open.borrow_mut();
+        open.retain(|lane| lane.is_open() && !lane.is_useless());
+        open.iter().find(|lane| lane.has_room()).map(|lane| Place::on(Rc::clone(lane), true))
+    }
+
+    /// Closes what has been idle for too long. Called once a second.
+    pub(super) fn sweep(&self) {
+        let turn = self.turn.get() + 1;
+        self.turn.set(turn);
+        self.open.borrow_mut().retain(|lane| {
+            if lane.streams.get() > 0 {
+                lane.since.set(turn);
+            }
+            lane.is_open() && !lane.is_useless() && turn - lane.since.get() <= self.age_max
+        });
+    }
+}
+
+/// A place for one stream, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    lane: Rc<Lane>,
+    /// Whether the connection was there before.
+    pub(super) reused: bool,
+    heard: u64,
+}
+
+impl Place {
+    fn on(lane: Rc<Lane>, reused: bool) -> Self {
+        lane.streams.set(lane.streams.get() + 1);
+        let heard = lane.ear.heard.get();
+        Self { lane, reused, heard }
+    }
+
+    /// A handle to send the stream's request with.
+    pub(super) fn sender(&self) -> http2::SendRequest<RequestBody> {
+        self.lane.sender.clone()
+    }
+
+    /// Whether nothing at all came over the connection since this place was taken: it is stuck, not slow.
+    pub(super) fn is_silent(&self) -> bool {
+        self.lane.ear.heard.get() == self.heard
+    }
+
+    /// Has the connection take no more streams; those it has go on.
+    pub(super) fn retire(&self) {
+        self.lane.retired.set(true);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.lane.streams.set(self.lane.streams.get() - 1);
+    }
+}
+
+/// What has come over a connection.
+#[derive(Debug, Default)]
+pub(super) struct Ear {
+    /// Reads that brought something.
+    heard: Cell<u64>,
+    /// The connection is gone.
+    gone: Cell<bool>,
+    /// Tells of the first of either.
+    first: tokio::sync::Notify,
+}
+
+impl Ear {
+    /// Waits until the server has said something, which begins with its settings (RFC 9113 3.4), or is gone.
+    async fn settled(&self) {
+        while !self.is_settled() {
+            self.first.notified().await;
+        }
+    }
+
+    const fn is_settled(&self) -> bool {
+        self.heard.get() > 0 || self.gone.get()
+    }
+}
+
+/// A stream that counts the reads that bring something.
+#[derive(Debug)]
+pub(super) struct Heard {
+    stream: Stream,
+    ear: Rc<Ear>,
+}
+
+impl Heard {
+    /// `stream`, and what is told of it.
+    pub(super) fn new(stream: Stream) -> (Self, Rc<Ear>) {
+        let ear = Rc::<Ear>::default();
+        (Self { stream, ear: Rc::clone(&ear) }, ear)
+    }
+}
+
+impl Drop for Heard {
+    fn drop(&mut self) {
+        self.ear.gone.set(true);
+        self.ear.first.notify_one();
+    }
+}
+
+impl AsyncRead for Heard {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let outcome = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if buf.filled().len() > before {
+            let heard = self.ear.heard.get();
+            self.ear.heard.set(heard.wrapping_add(1));
+            if heard == 0 {
+                self.ear.first.notify_one();
+            }
+        }
+        outcome
+    }
+}
+
+impl AsyncWrite for Heard {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use super::super::tests::upstream;
+    use super::*;
+
+    /// A server that takes three streams over a connection, and does not say so before it must.
+    async fn narrow(listener: TcpListener) {
+        let mut kept = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::task::yield_now().await;
+            // SETTINGS_MAX_CONCURRENT_STREAMS = 3
+            stream.write_all(&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 3]).await.expect("sent");
+            kept.push(stream);
+        }
+    }
+
+    #[test]
+    fn a_burst_on_no_connection_keeps_to_the_servers_bound_and_opens_no_more_than_it_may() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let test = async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+            let upstream = upstream(listener.local_addr().expect("bound"));
+            tokio::task::spawn_local(narrow(listener));
+            let connector = Connector::new(&upstream.servers[0], None, &upstream).expect("no TLS");
+            let lanes = Lanes::new(60, 2);
+            let mut places = Vec::new();
+            for _ in 0..6 {
+                places.push(lanes.place(&connector).await.expect("a place"));
+            }
+            let streams: Vec<usize> = lanes.open.borrow().iter().map(|lane| lane.streams.get()).collect();
+            assert_eq!(streams, [3, 3]);
+            assert!(matches!(lanes.place(&connector).await, Err(ForwardError::Overloaded)), "that is the third");
+            places.pop();
+            assert!(lanes.place(&connector).await.expect("there is room again").reused);
+        };
+        let in_time = async { tokio::time::timeout(Duration::from_secs(10), test).await.expect("in time") };
+        tokio::task::LocalSet::new().block_on(&runtime, in_time);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_others_attempts_for_longer_than_one_may_take() {
+        let upstream = upstream(([192, 0, 2, 1], 80).into());
+        let connector = Connector::new(&upstream.servers[0], None, &upstream).expect("no TLS");
+        let lanes = Lanes::new(60, 8);
+        let _opening = lanes.opening.lock().await;
+        let outcome = tokio::time::timeout(2 * connector.timeout(), lanes.place(&connector)).await;
+        assert!(matches!(outcome.expect("in time"), Err(ForwardError::Overloaded)));
+    }
+}

@@ -1,0 +1,419 @@
+//! Forwards an admitted request to its upstream, and the answer back.
+//!
+//! Bodies stream both ways and are never held. A request goes out a second time only if no server has seen any of it, or
+//! if the upstream's retries say so, which is never for what a server may have processed and must not process twice.
+
+mod answer;
+mod balance;
+mod connect;
+mod exchange;
+mod fitness;
+mod grpc;
+mod incidents;
+mod lanes;
+mod outgoing;
+mod pace;
+mod patience;
+mod probe;
+mod proxy_header;
+mod request;
+mod request_body;
+mod server;
+mod stall;
+pub mod tls;
+mod stream;
+mod tunnel;
+mod upload;
+mod upstreams;
+
+use std::cell::Cell;
+use std::future::Future;
+use std::io;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::{HeaderValue, Request, Response, StatusCode, Version};
+use tokio::time::Instant;
+
+pub use answer::{UpstreamHttp1, UpstreamHttp2};
+pub use fitness::Fleet;
+pub use incidents::{ServerHealth, ServerStatus};
+pub use request_body::RequestBody;
+pub use stream::Stream;
+pub use tunnel::{Carried, Tunnel};
+
+use super::body::{BodyError, Received, ResponseBody};
+use super::conduct::Conduct;
+use super::headers::Present;
+use super::http1::{Failure, Malformed, Verbatim};
+use super::pool::Slot;
+use super::server::{Hold, Inbound, Interim, OnUpgrade, Window};
+use request::Outgoing;
+use tollgate_limit::Micros;
+use tollgate_limiter::Permit;
+use tollgate_policy::route::Route;
+use tollgate_policy::upstream::Upstream;
+use tollgate_policy::{FilledEdits, Peer};
+use upstreams::{UpstreamState, Upstreams, bit};
+
+/// Forwards requests, with the connections of one worker. Not shared between threads.
+#[derive(Clone, Debug, Default)]
+pub struct Forwarder {
+    inner: Rc<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    upstreams: Upstreams,
+    swept: Cell<bool>,
+    /// When it was last logged that an upstream cannot be used.
+    unusable_logged: Cell<Option<Instant>>,
+}
+
+/// What the gateway knows of a request that is forwarded.
+pub struct Passage<'p> {
+    /// The connection's other end.
+    pub peer: Peer,
+    /// Whether the peer is a trusted proxy, whose forwarding fields are extended and not replaced.
+    pub trusted: bool,
+    /// Which fields the request has.
+    pub present: Present,
+    /// Its Host.
+    pub host: Option<HeaderValue>,
+    /// The route: its prefixes, header edits and body bound.
+    pub route: &'p Route,
+    /// The proof that the limiter admitted the request.
+    pub permit: &'p Permit,
+    /// The route's edits of the request's headers, filled.
+    pub request_edits: FilledEdits<'p>,
+    /// The caller's identity, hashed: what `balance = "identity_hash"` goes by.
+    pub caller: u64,
+    /// The largest request body, bytes.
+    pub body_max: Option<u64>,
+    /// What the file says of every request alike.
+    pub conduct: &'p Conduct,
+    /// Takes interim answers, where the client's connection does.
+    pub interim: Option<&'p Interim>,
+    /// What the client may send over its connection, if that is HTTP/2.
+    pub window: Option<&'p Window>,
+    /// Where the bytes of its body are counted.
+    pub received: Received,
+    /// Whether the answer's fields go to the client as they are, whatever they are, beside those that are added.
+    pub verbatim: bool,
+}
+
+/// An answer, and the tunnel to run when it was a 101.
+#[derive(Debug)]
+pub struct Forwarded {
+    /// The answer for the client.
+    pub response: Response<ResponseBody>,
+    /// Fields of its head that were not taken apart, where that was allowed; they come before the others.
+    pub verbatim: Option<Verbatim>,
+    /// Spawn [`Tunnel::run`] on the worker once the answer is on its way.
+    pub tunnel: Option<Box<Tunnel>>,
+}
+
+/// Why a request got no answer from its upstream.
+#[derive(Debug, thiserror::Error)]
+pub enum ForwardError {
+    /// No connection could be made.
+    #[error("cannot connect")]
+    Connect(#[source] io::Error),
+    /// Connecting took too long.
+    #[error("connecting took too long")]
+    ConnectTimeout,
+    /// TLS could not be agreed on.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// Too many requests are under way or waiting.
+    #[error("too many requests to this upstream are under way")]
+    Overloaded,
+    /// There is no server.
+    #[error("the upstream has no server")]
+    NoServer,
+    /// The answer's head did not come in time.
+    #[error("no answer in time")]
+    ResponseTimeout,
+    /// The upstream took nothing of the request's body for too long.
+    #[error("the upload was not taken in time")]
+    UploadTimeout,
+    /// The answer's head did not come in the time that the caller itself gives.
+    #[error("no answer within the caller's deadline")]
+    CallerDeadline,
+    /// HTTP/2: the connection broke, or the answer is none.
+    #[error("no usable answer")]
+    Answer(#[source] hyper::Error),
+    /// The connection broke in the middle of the answer's head.
+    #[error("the answer broke off")]
+    Broken(#[source] io::Error),
+    /// The answer is no HTTP/1.
+    #[error("no usable answer")]
+    Malformed(#[source] Malformed),
+    /// The upstream closed its connection without an answer.
+    #[error("the connection closed without an answer")]
+    Closed,
+    /// The answer's Transfer-Encoding is anything but `chunked`.
+    #[error("the answer's transfer coding is not understood")]
+    AnswerCoding,
+    /// HTTP/2: the stream was refused before it was looked at.
+    #[error("the stream was refused")]
+    RefusedStream,
+    /// HTTP/2: the server closes the connection, and has not looked at the request.
+    #[error("the server closes its connection")]
+    GoingAway,
+    /// A 101 that nobody asked for.
+    #[error("the upstream switched protocols unasked")]
+    Upgrade,
+    /// An upgrade asked for by extended CONNECT that the upstream cannot be asked for.
+    #[error("the upgrade is not passed on")]
+    Bridge,
+    /// The request's body could not be sent on.
+    #[error("the request's body could not be sent on")]
+    Body(#[source] BodyError),
+    /// The path cannot be rewritten as the route wants it.
+    #[error("the path cannot be rewritten")]
+    Rewrite,
+}
+
+impl ForwardError {
+    /// A fixed word for metrics and logs.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Connect(_) => "connect",
+            Self::ConnectTimeout => "connect_timeout",
+            Self::Tls(_) => "tls",
+            Self::Overloaded => "overloaded",
+            Self::NoServer => "no_server",
+            Self::ResponseTimeout => "response_timeout",
+            Self::UploadTimeout => "upload_timeout",
+            Self::CallerDeadline => "caller_deadline",
+            Self::Answer(_) | Self::Broken(_) | Self::Malformed(_) => "answer",
+            Self::Closed => "closed",
+            Self::AnswerCoding => "answer_coding",
+            Self::RefusedStream => "refused_stream",
+            Self::GoingAway => "going_away",
+            Self::Upgrade => "upgrade",
+            Self::Bridge => "connect_protocol",
+            Self::Body(error) => error.label(),
+            Self::Rewrite => "rewrite",
+        }
+    }
+}
+
+impl ForwardError {
+    /// Whether it speaks against the server it came from.
+    const fn is_the_upstreams(&self) -> bool {
+        // A server that goes away in order is replaced, not ill. And how little time a caller gives is the caller's choice.
+        !matches!(
+            self,
+            Self::Overloaded
+                | Self::NoServer
+                | Self::CallerDeadline
+                | Self::Bridge
+                | Self::Body(_)
+                | Self::Rewrite
+                | Self::GoingAway
+        )
+    }
+
+    /// Whether it says that the upstream has more to do than it can: what limits that follow its health learn from.
+    pub const fn tells_of_load(&self) -> bool {
+        self.is_the_upstreams() || matches!(self, Self::Overloaded)
+    }
+}
+
+impl From<Failure<BodyError>> for ForwardError {
+    fn from(failure: Failure<BodyError>) -> Self {
+        match failure {
+            Failure::Silent(None) => Self::Closed,
+            Failure::Silent(Some(error)) | Failure::Broken(error) => Self::Broken(error),
+            Failure::Malformed(Malformed::TransferEncoding) => Self::AnswerCoding,
+            Failure::Malformed(error) => Self::Malformed(error),
+            Failure::Body(error) => Self::Body(error.of_request()),
+        }
+    }
+}
+
+impl Forwarder {
+    /// A forwarder without a connection.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A forwarder without a connection, which shares with others how servers fare.
+    pub fn of(fleet: Fleet) -> Self {
+        Self { inner: Rc::new(Inner { upstreams: Upstreams::new(fleet), ..Inner::default() }) }
+    }
+
+    /// Has the servers of `upstream` asked for their health before its first request comes.
+    pub fn watch(&self, upstream: &Arc<Upstream>) {
+        if upstream.health.is_some()
+            && let Err(error) = self.inner.upstreams.state(upstream)
+        {
+            tracing::warn!(upstream = %upstream.name, %error, "its health is not asked for");
+        }
+    }
+
+    /// Sends `request` to `upstream`: the future gives its answer, as soon as its head is there. Dropping the future, or
+    /// the answer's body, cancels the request upstream. What needs no waiting is done before there is a future, which
+    /// would have to carry the request as it came through to its end.
+    ///
+    /// # Errors
+    /// Why it cannot be sent; the future says why there is no answer.
+    pub fn forward<'f>(
+        &'f self,
+        passage: Passage<'f>,
+        upstream: &Arc<Upstream>,
+        request: Request<Inbound>,
+    ) -> Result<impl Future<Output = Result<Forwarded, ForwardError>> + use<'f>, ForwardError> {
+        let state = self.inner.upstreams.state(upstream).inspect_err(|error| self.log_unusable(upstream, error))?;
+        self.keep_swept();
+        let caller = passage.caller;
+        let conduct = passage.conduct;
+        let mut outgoing = outgoing::prepare(passage, upstream, request)?;
+        Ok(async move {
+            let mut forwarded = self.attempt(&state, caller, &mut outgoing).await?;
+            // The version the upstream spoke means nothing to the client.
+            let version = std::mem::replace(forwarded.response.version_mut(), Version::HTTP_11);
+            match (&conduct.via, &mut forwarded.verbatim) {
+                (Some(via), Some(verbatim)) => verbatim.via = Some(via.of_answer(version).clone()),
+                (Some(via), None) => via.add_to_answer(forwarded.response.headers_mut(), version),
+                (None, _) => {}
+            }
+            Ok(forwarded)
+        })
+    }
+
+    /// Tries servers until one answers, as often as the upstream's retries and their budget allow.
+    async fn attempt(
+        &self,
+        state: &UpstreamState,
+        caller: u64,
+        outgoing: &mut Outgoing,
+    ) -> Result<Forwarded, ForwardError> {
+        let retry = &state.upstream.retry;
+        let mut tried = 0;
+        state.deposit();
+        if outgoing.attempts > 1 {
+            outgoing.keep_copy(retry, state.upstream.http2);
+        }
+        loop {
+            let (index, server) = state.pick(caller, tried).ok_or(ForwardError::NoServer)?;
+            let outcome = exchange::exchange(server, outgoing).await;
+            let again = match &outcome {
+                Ok(forwarded) => {
+                    let status = forwarded.response.status().as_u16();
+                    if matches!(status, 502..=504) {
+                        server.fitness.incidents.failed("status", format!("it answered {status}"));
+                        server.fitness.failed();
+                    } else {
+                        server.fitness.succeeded();
+                    }
+                    retry.statuses.contains(&status) && outgoing.is_repeatable()
+                }
+                Err(error) => {
+                    // Not the failures that clients cause.
+                    if error.tells_of_load() {
+                        server.fitness.incidents.failed(error.label(), incidents::causes(error));
+                    }
+                    if error.is_the_upstreams() {
+                        server.fitness.failed();
+                    }
+                    match error {
+                        ForwardError::Connect(_) | ForwardError::ConnectTimeout | ForwardError::Tls(_) => {
+                            retry.connect_failure
+                        }
+                        ForwardError::RefusedStream | ForwardError::GoingAway => {
+                            retry.refused_stream && outgoing.has_copy()
+                        }
+                        _ => false,
+                    }
+                }
+            };
+            outgoing.attempts = outgoing.attempts.saturating_sub(1);
+            if !again || outgoing.attempts == 0 || !outgoing.is_at_hand() || !state.withdraw() {
+                return outcome;
+            }
+            tried |= bit(index);
+            // Its place is free before another is asked for.
+            drop(outcome);
+            outgoing.restore();
+        }
+    }
+
+    /// No server of `upstream` can be asked at all: logged at most once a second.
+    #[cold]
+    fn log_unusable(&self, upstream: &Upstream, error: &ForwardError) {
+        let now = Instant::now();
+        let logged = &self.inner.unusable_logged;
+        if logged.get().is_none_or(|at| now.duration_since(at) >= UNUSABLE_EVERY) {
+            logged.set(Some(now));
+            tracing::warn!(upstream = %upstream.name, %error, "an upstream cannot be used");
+        }
+    }
+
+    /// Sees to it that idle connections are looked at once a second, while this forwarder lives.
+    fn keep_swept(&self) {
+        if !self.inner.swept.replace(true) {
+            tokio::task::spawn_local(sweep(Rc::downgrade(&self.inner)));
+        }
+    }
+
+    /// Idle connections at hand, all upstreams together.
+    pub fn idle_connections(&self) -> usize {
+        let mut sum = 0;
+        self.inner.upstreams.for_each(|server| sum += server.pool.idle());
+        sum
+    }
+}
+
+async fn sweep(forwarder: Weak<Inner>) {
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        second.tick().await;
+        let Some(inner) = forwarder.upgrade() else { return };
+        // The connections register this task's waker: one that closes while idle wakes it for nothing, at most once.
+        std::future::poll_fn(|cx| {
+            inner.upstreams.for_each(|server| {
+                server.pool.sweep(cx);
+                server.lanes.sweep();
+            });
+            Poll::Ready(())
+        })
+        .await;
+    }
+}
+
+/// Runs hyper's HTTP/2 tasks on this worker.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalExecutor;
+
+impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(async move {
+            future.await;
+        });
+    }
+}
+
+/// What an exchange needs to turn a 101 into a tunnel.
+struct Upgrade {
+    /// The client's side.
+    client: OnUpgrade,
+    /// What the client asked for.
+    protocol: HeaderValue,
+    /// How long the tunnel may carry nothing.
+    idle: Micros,
+    /// Asked for by extended CONNECT, and what keeps its connection meanwhile: a success is a 200, and nothing else is.
+    bridged: Option<Hold>,
+}
+
+/// How often a worker logs that an upstream cannot be used.
+const UNUSABLE_EVERY: Duration = Duration::from_secs(1);
+const SWITCHING: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! How fast a client must send its body: a bound on each silence, and one on the time it is waited for in all.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::body::BodyError;
+use crate::server::Window;
+use crate::timers::Expiry;
+use tollgate_limit::Micros;
+
+/// The bounds on one body. They cost nothing until it is waited for; time in which the upstream takes nothing does not
+/// count, nor does time in which other bodies, held back by us, leave this one's caller no room to send.
+#[derive(Debug)]
+pub(super) struct Pace {
+    idle: Expiry,
+    /// Bytes a second; 0: no such bound.
+    rate: u64,
+    grace: Duration,
+    slow: Expiry,
+    /// HTTP/2: what the caller may send over its connection.
+    window: Option<Window>,
+    wait: Option<Wait>,
+    waited: Duration,
+    bytes: u64,
+}
+
+/// A wait under way.
+#[derive(Debug)]
+struct Wait {
+    since: Instant,
+    /// For how long the window had been shut when it began.
+    shut: Duration,
+    /// What of such time was added to the bounds since: the silence's, the rate's.
+    added: [Duration; 2],
+}
+
+impl Pace {
+    /// A silence may last `idle`; over all the time that the body is waited for, beyond `grace`, it must come at `rate`
+    /// bytes a second. `window`: what its caller may send at all.
+    pub(super) const fn new(idle: Micros, rate: u64, grace: Micros, window: Option<Window>) -> Self {
+        Self {
+            idle: Expiry::after_micros(idle),
+            rate,
+            grace: Duration::from_micros(grace.0),
+            slow: Expiry::after_micros(Micros::ZERO),
+            window,
+            wait: None,
+            waited: Duration::ZERO,
+            bytes: 0,
+        }
+    }
+
+    /// The body is waited for: how it fails when that has lasted too long. `streams`: the answer has begun, and nobody
+    /// waits for the end of the body.
+    pub(super) fn poll(&mut self, cx: &Context<'_>, streams: bool) -> Poll<BodyError> {
+        if self.wait.is_none() {
+            self.wait = Some(Wait { since: Instant::now(), shut: self.shut(), added: [Duration::ZERO; 2] });
+            if let Some(earned) = self.bytes.saturating_mul(1_000).checked_div(self.rate) {
+                let left = (self.grace + Duration::from_millis(earned)).saturating_sub(self.waited);
+                // At least a moment, since none means no bound.
+                self.slow = Expiry::after(left.max(Duration::from_millis(1)));
+            }
+        }
+        while self.idle.poll(cx).is_ready() {
+            let Some(more) = self.more(0) else { return Poll::Ready(BodyError::ClientIdle) };
+            self.idle.put_off(more);
+        }
+        if self.rate == 0 || streams {
+            return Poll::Pending;
+        }
+        while self.slow.poll(cx).is_ready() {
+            let Some(more) = self.more(1) else { return Poll::Ready(BodyError::ClientSlow) };
+            self.slow.put_off(more);
+        }
+        Poll::Pending
+    }
+
+    /// By how much a bound that has passed is to be put off: the time of this wait in which the window was shut, as far
+    /// as it was not added before.
+    fn more(&mut self, bound: usize) -> Option<Duration> {
+        let shut = self.shut();
+        let wait = self.wait.as_mut()?;
+        let more = shut.saturating_sub(wait.shut).saturating_sub(wait.added[bound]);
+        wait.added[bound] += more;
+        (!more.is_zero()).then_some(more)
+    }
+
+    /// For how long the window has been shut in all.
+    fn shut(&self) -> Duration {
+        self.window.as_ref().map_or(Duration::ZERO, Window::shut)
+    }
+
+    /// The wait is over, with this many bytes.
+    pub(super) fn came(&mut self, bytes: usize) {
+        self.idle.reset();
+        if let Some(wait) = self.wait.take() {
+            let shut = self.shut().saturating_sub(wait.shut);
+            self.waited += wait.since.elapsed().saturating_sub(shut);
+        }
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waits until it fails or `span` has passed.
+    async fn wait(pace: &mut Pace, span: Duration) -> Option<&'static str> {
+        let failed = std::future::poll_fn(|cx| pace.poll(cx, false));
+        tokio::time::timeout(span, failed).await.ok().map(|error| error.label())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_trickle_is_given_up_and_a_slow_but_steady_body_is_not() {
+        let second = Duration::from_secs(1);
+        let (idle, grace) = (Micros::from_secs(30), Micros::from_secs(5));
+        let mut steady = Pace::new(idle, 100, grace, None);
+        let mut trickle = Pace::new(idle, 100, grace, None);
+        for passed in 0..60 {
+            assert_eq!(wait(&mut steady, second).await, None);
+            steady.came(101);
+            match wait(&mut trickle, second).await {
+                None => assert!(passed < 6, "{passed}"),
+                Some(label) => {
+                    assert_eq!((label, passed >= 5), ("client_slow", true), "{passed}");
+                    break;
+                }
+            }
+            trickle.came(1);
+        }
+        assert!(trickle.waited >= 5 * second);
+        let mut silent = Pace::new(Micros::from_secs(2), 0, grace, None);
+        assert_eq!(wait(&mut silent, 60 * second).await, Some("client_idle"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_in_which_nobody_waits_does_not_count() {
+        let mut pace = Pace::new(Micros::from_secs(30), 100, Micros::from_secs(2), None);
+        for _ in 0..20 {
+            assert_eq!(wait(&mut pace, Duration::from_millis(50)).await, None);
+            pace.came(1);
+            tokio::time::advance(Duration::from_secs(10)).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_in_which_the_caller_has_no_room_to_send_does_not_count() {
+        let second = Duration::from_secs(1);
+        for (idle, rate, label) in [(8, 0, "client_idle"), (60, 100, "client_slow")] {
+            let window = Window::new();
+            let (idle, grace) = (Micros::from_secs(idle), Micros::from_secs(8));
+            let mut pace = Pace::new(idle, rate, grace, Some(window.clone()));
+            assert_eq!(wait(&mut pace, 4 * second).await, None);
+            for _ in 0..3 {
+                window.took(65_000);
+                assert_eq!(wait(&mut pace, 20 * second).await, None);
+                window.granted(65_000);
+                assert_eq!(wait(&mut pace, second).await, None);
+            }
+            assert_eq!(wait(&mut pace, second / 2).await, None);
+            assert_eq!(wait(&mut pace, 2 * second).await, Some(label), "eight seconds are over");
+        }
+    }
+}

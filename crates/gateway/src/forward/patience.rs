@@ -1,0 +1,67 @@
+//! How long the head of an answer may take.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::ForwardError;
+use super::request::Outgoing;
+use super::request_body::Gate;
+use super::stall::Stall;
+use crate::timers::{Deadline, Expiry};
+
+/// The bounds on the head of an answer: its own, counted from the end of the request on, that on an upload which the
+/// upstream does not take, and the total.
+pub(super) struct Patience<'o> {
+    response: Expiry,
+    total: Option<&'o mut Deadline>,
+    total_is_callers: bool,
+    stall: Option<Stall>,
+    gate: Option<&'o Arc<Gate>>,
+    held: Option<Deadline>,
+}
+
+impl<'o> Patience<'o> {
+    pub(super) fn new(outgoing: &'o mut Outgoing) -> Self {
+        Self {
+            stall: outgoing.stall(),
+            response: Expiry::after_micros(outgoing.timeouts.response),
+            total: outgoing.total.as_mut(),
+            total_is_callers: outgoing.total_is_callers,
+            gate: outgoing.gate.as_ref(),
+            held: None,
+        }
+    }
+
+    /// Ready when it has come to an end: whose bound that was.
+    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<ForwardError> {
+        if let Some(total) = &mut self.total
+            && total.poll_passed(cx).is_ready()
+        {
+            return Poll::Ready(if self.total_is_callers {
+                ForwardError::CallerDeadline
+            } else {
+                ForwardError::ResponseTimeout
+            });
+        }
+        if let Some(gate) = self.gate {
+            let held = self.held.get_or_insert_with(|| Deadline::after(CONTINUE_WITHIN));
+            if held.poll_passed(cx).is_ready() {
+                gate.open();
+            }
+        }
+        if let Some(stall) = &mut self.stall {
+            if stall.poll(cx).is_ready() {
+                return Poll::Ready(ForwardError::UploadTimeout);
+            }
+            if stall.is_uploading() {
+                self.response.reset();
+                return Poll::Pending;
+            }
+        }
+        self.response.poll(cx).map(|()| ForwardError::ResponseTimeout)
+    }
+}
+
+/// How long a body waits for a `100 Continue` before it goes out unasked (RFC 9110 10.1.1 forbids to wait for ever).
+const CONTINUE_WITHIN: Duration = Duration::from_secs(1);

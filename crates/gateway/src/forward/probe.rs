@@ -1,0 +1,72 @@
+//! Active health checks: a path is asked for, and the server's fitness is told.
+//!
+//! Each worker has a task for each server; one of them asks, and when its worker lets go of the server another takes
+//! over.
+
+use std::rc::{Rc, Weak};
+
+use http::header::{HOST, USER_AGENT};
+use http::{HeaderValue, Request, StatusCode, Version};
+
+use super::incidents::causes;
+use super::server::ServerState;
+use super::{ForwardError, RequestBody, outgoing};
+use crate::timers;
+use tollgate_policy::upstream::{Health, HostPolicy};
+
+/// Checks `server` until nobody holds it any more.
+pub(super) async fn run(server: Weak<ServerState>, health: Health) {
+    let mut watch = None;
+    loop {
+        let Some(held) = server.upgrade() else { return };
+        watch = watch.or_else(|| held.fitness.watch());
+        if watch.is_some() {
+            let outcome = timers::within(health.timeout.into(), ask(&held, &health.path)).await;
+            let flaw = match outcome {
+                Ok(Ok(status)) if status.is_success() || status.is_redirection() => None,
+                Ok(Ok(status)) => Some(format!("health check: it answered {status} to {}", health.path)),
+                Ok(Err(error)) => Some(format!("health check: {}", causes(&error))),
+                Err(_) => Some("health check: no answer in time".to_owned()),
+            };
+            let good = flaw.is_none();
+            if let Some(flaw) = flaw {
+                held.fitness.incidents.failed("health_check", flaw);
+            }
+            held.fitness.checked(good, health.healthy_after, health.unhealthy_after);
+        }
+        drop(held);
+        // A random part apart: workers and gateways must not ask in step.
+        let every = std::time::Duration::from(health.every);
+        timers::pause(every.mul_f64(0.9 + fastrand::f64() * 0.2)).await;
+    }
+}
+
+/// The status of the answer to `path`, on a connection of its own: an exhausted pool is no illness.
+async fn ask(server: &Rc<ServerState>, path: &str) -> Result<StatusCode, ForwardError> {
+    let mut request = Request::new(RequestBody::empty());
+    *request.uri_mut() = path.parse().map_err(|_| ForwardError::Rewrite)?;
+    request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("tollgate-health"));
+    // Asked in its own name, whatever requests are asked in.
+    let host = match &server.host {
+        HostPolicy::Keep => &HostPolicy::Upstream,
+        other => other,
+    };
+    let (mut head, body) = request.into_parts();
+    head.uri =
+        outgoing::address(std::mem::take(&mut head.uri), &mut head.headers, host, &server.server, server.speaks_http2)?;
+    if server.speaks_http2 {
+        head.headers.remove(HOST);
+        head.version = Version::HTTP_2;
+        let (mut sender, connection, _) = server.connector.http2().await?;
+        tokio::task::spawn_local(async move {
+            // What became of it the answer tells.
+            let _ = connection.await;
+        });
+        let response = sender.send_request(Request::from_parts(head, body)).await.map_err(ForwardError::Answer)?;
+        return Ok(response.status());
+    }
+    let mut connection = server.connector.http1(None).await?;
+    connection.ask(&head.method, &head.uri, &mut head.headers, None, false);
+    let answer = std::future::poll_fn(|cx| connection.poll_answer(cx, |_, _| ())).await;
+    answer.map(|head| head.status).map_err(ForwardError::from)
+}

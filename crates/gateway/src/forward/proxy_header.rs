@@ -1,0 +1,79 @@
+//! The PROXY protocol header on connections to an upstream: who the request on it comes from.
+
+use std::net::{IpAddr, SocketAddr};
+
+use tollgate_policy::upstream::ProxyProtocol;
+
+/// The header that says that a connection to `to` carries a request from `from`; empty when none is sent.
+pub(super) fn header(version: ProxyProtocol, from: Option<SocketAddr>, to: Option<SocketAddr>) -> Vec<u8> {
+    let ends = from.zip(to).map(|(from, to)| one_family(from, to));
+    match version {
+        ProxyProtocol::Off => Vec::new(),
+        ProxyProtocol::V1 => match ends {
+            Some((from, to)) => {
+                let family = if from.is_ipv4() { "TCP4" } else { "TCP6" };
+                format!("PROXY {family} {} {} {} {}\r\n", from.ip(), to.ip(), from.port(), to.port()).into_bytes()
+            }
+            None => b"PROXY UNKNOWN\r\n".to_vec(),
+        },
+        ProxyProtocol::V2 => binary(ends),
+    }
+}
+
+fn binary(ends: Option<(SocketAddr, SocketAddr)>) -> Vec<u8> {
+    let mut out = b"\r\n\r\n\0\r\nQUIT\n".to_vec();
+    let Some((from, to)) = ends else {
+        // LOCAL: no address.
+        out.extend_from_slice(&[0x20, 0x00, 0, 0]);
+        return out;
+    };
+    let (family, length) = if from.is_ipv4() { (0x11, 12) } else { (0x21, 36) };
+    out.extend_from_slice(&[0x21, family, 0, length]);
+    for end in [from, to] {
+        match end.ip() {
+            IpAddr::V4(address) => out.extend_from_slice(&address.octets()),
+            IpAddr::V6(address) => out.extend_from_slice(&address.octets()),
+        }
+    }
+    out.extend_from_slice(&from.port().to_be_bytes());
+    out.extend_from_slice(&to.port().to_be_bytes());
+    out
+}
+
+/// Both ends in one family: the header knows no other. An IPv4 end beside an IPv6 one is written as a mapped address.
+fn one_family(from: SocketAddr, to: SocketAddr) -> (SocketAddr, SocketAddr) {
+    let plain = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
+    let mapped = |end: SocketAddr| match end.ip() {
+        IpAddr::V4(address) => SocketAddr::new(address.to_ipv6_mapped().into(), end.port()),
+        IpAddr::V6(_) => end,
+    };
+    let (from, to) = (plain(from), plain(to));
+    if from.is_ipv4() == to.is_ipv4() { (from, to) } else { (mapped(from), mapped(to)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(text: &str) -> Option<SocketAddr> {
+        Some(text.parse().expect("an address"))
+    }
+
+    #[test]
+    fn the_text_form() {
+        let text = |from, to| String::from_utf8(header(ProxyProtocol::V1, from, to)).expect("ASCII");
+        assert_eq!(text(end("192.0.2.1:5"), end("198.51.100.2:80")), "PROXY TCP4 192.0.2.1 198.51.100.2 5 80\r\n");
+        assert_eq!(text(end("[2001:db8::1]:5"), end("[::1]:80")), "PROXY TCP6 2001:db8::1 ::1 5 80\r\n");
+        assert_eq!(text(end("192.0.2.1:5"), end("[::1]:80")), "PROXY TCP6 ::ffff:192.0.2.1 ::1 5 80\r\n");
+        assert_eq!(text(None, end("[::1]:80")), "PROXY UNKNOWN\r\n");
+    }
+
+    #[test]
+    fn the_binary_form() {
+        let bytes = header(ProxyProtocol::V2, end("192.0.2.1:258"), end("198.51.100.2:80"));
+        assert_eq!(&bytes[..12], b"\r\n\r\n\0\r\nQUIT\n");
+        assert_eq!(&bytes[12..], [0x21, 0x11, 0, 12, 192, 0, 2, 1, 198, 51, 100, 2, 1, 2, 0, 80]);
+        assert_eq!(header(ProxyProtocol::V2, end("[::1]:1"), end("[::1]:2")).len(), 16 + 36);
+        assert_eq!(&header(ProxyProtocol::V2, None, None)[12..], [0x20, 0, 0, 0]);
+    }
+}

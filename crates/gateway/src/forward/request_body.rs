@@ -1,0 +1,207 @@
+//! The request's body on its way to the upstream: streamed, counted, bounded, held back until a `100 Continue`.
+
+use std::cell::{Cell, RefCell};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use super::pace::Pace;
+use crate::body::{BodyError, Received};
+use crate::headers;
+use crate::server::Inbound;
+
+/// The body of a forwarded request.
+#[derive(Debug, Default)]
+pub struct RequestBody {
+    source: Option<Source>,
+}
+
+#[derive(Debug)]
+struct Source {
+    incoming: Inbound,
+    /// Bytes the route still admits.
+    left: u64,
+    progress: Rc<Progress>,
+    received: Received,
+    gate: Option<Arc<Gate>>,
+}
+
+/// What the exchange may know of the body it has handed to the connection.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// How long the body may be waited for. Here, so that a request is no larger for it.
+    pace: RefCell<Pace>,
+    pieces: Cell<u64>,
+    ended: Cell<bool>,
+    waiting: Cell<bool>,
+    answered: Cell<bool>,
+    /// It is held back until the upstream asks for it.
+    gated: Cell<bool>,
+    /// The task that has to know of its end.
+    at_end: RefCell<Option<Waker>>,
+}
+
+impl Progress {
+    /// Pieces that went through so far: a number that stands still when the body does.
+    pub(super) fn pieces(&self) -> u64 {
+        self.pieces.get()
+    }
+
+    /// Whether the next piece is awaited from the client.
+    pub(super) fn waiting(&self) -> bool {
+        self.waiting.get()
+    }
+
+    /// The answer has begun.
+    pub(super) fn answered(&self) {
+        self.answered.set(true);
+    }
+
+    /// Whether it is held back until the upstream asks for it.
+    pub(super) fn gated(&self) -> bool {
+        self.gated.get()
+    }
+
+    /// Has `waker` woken when the body has gone through whole.
+    pub(super) fn wake_at_end(&self, waker: &Waker) {
+        let mut known = self.at_end.borrow_mut();
+        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *known = Some(waker.clone());
+        }
+    }
+
+    fn end(&self) {
+        self.ended.set(true);
+        if let Some(waker) = self.at_end.take() {
+            waker.wake();
+        }
+    }
+
+    /// Whether the body has gone through whole.
+    pub(super) fn ended(&self) -> bool {
+        self.ended.get()
+    }
+}
+
+/// Holds a body back until the upstream asks for it.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    state: Mutex<(bool, Option<Waker>)>,
+}
+
+impl Gate {
+    /// Lets the body through.
+    pub(super) fn open(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 = true;
+        if let Some(waker) = state.1.take() {
+            waker.wake();
+        }
+    }
+
+    fn poll_open(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.0 {
+            return Poll::Ready(());
+        }
+        state.1 = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl RequestBody {
+    /// No body.
+    pub const fn empty() -> Self {
+        Self { source: None }
+    }
+
+    /// `incoming`, of which at most `most` bytes go through, none of them before `gate` opens. A client that does
+    /// not keep `pace` is given up. What comes is counted in `received`.
+    pub(super) fn new(
+        incoming: Inbound,
+        most: Option<u64>,
+        pace: Pace,
+        received: Received,
+        gate: Option<Arc<Gate>>,
+    ) -> (Self, Rc<Progress>) {
+        let progress = Rc::new(Progress {
+            pace: RefCell::new(pace),
+            pieces: Cell::default(),
+            ended: Cell::default(),
+            waiting: Cell::default(),
+            answered: Cell::default(),
+            gated: Cell::new(gate.is_some()),
+            at_end: RefCell::default(),
+        });
+        let source =
+            Source { incoming, left: most.unwrap_or(u64::MAX), progress: Rc::clone(&progress), received, gate };
+        (Self { source: Some(source) }, progress)
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Some(source) = &mut self.get_mut().source else { return Poll::Ready(None) };
+        if let Some(gate) = &source.gate {
+            std::task::ready!(gate.poll_open(cx));
+            source.gate = None;
+            source.progress.gated.set(false);
+        }
+        let frame = match Pin::new(&mut source.incoming).poll_frame(cx) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => {
+                source.progress.waiting.set(true);
+                let progress = &source.progress;
+                return progress.pace.borrow_mut().poll(cx, progress.answered.get()).map(|error| Some(Err(error)));
+            }
+        };
+        let length = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len);
+        source.progress.pace.borrow_mut().came(length);
+        let progress = &source.progress;
+        progress.waiting.set(false);
+        progress.pieces.set(progress.pieces.get().wrapping_add(1));
+        let frame = match frame {
+            None => {
+                progress.end();
+                return Poll::Ready(None);
+            }
+            Some(Err(error)) => return Poll::Ready(Some(Err(BodyError::Client(error)))),
+            Some(Ok(frame)) => frame,
+        };
+        if let Some(piece) = frame.data_ref() {
+            source.received.add(piece.len());
+            match source.left.checked_sub(piece.len() as u64) {
+                Some(left) => source.left = left,
+                None => return Poll::Ready(Some(Err(BodyError::TooBig))),
+            }
+            if source.incoming.is_end_stream() {
+                progress.end();
+            }
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        match frame.into_trailers() {
+            Ok(mut trailers) => {
+                if headers::clean_trailers(&mut trailers).is_err() {
+                    return Poll::Ready(Some(Err(BodyError::ClientTrailers)));
+                }
+                Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+            }
+            Err(frame) => Poll::Ready(Some(Ok(frame))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.source.as_ref().is_none_or(|source| source.incoming.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.source.as_ref().map_or_else(|| SizeHint::with_exact(0), |source| source.incoming.size_hint())
+    }
+}

@@ -1,0 +1,67 @@
+//! One server of an upstream as this worker sees it: its pool, its connector, how it has fared lately.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio_rustls::TlsConnector;
+
+use super::connect::Connector;
+use super::fitness::{self, Fitness};
+use super::lanes::Lanes;
+use super::{ForwardError, balance};
+use crate::pool::{Bounds, Pool};
+use tollgate_policy::upstream::{HostPolicy, ProxyProtocol, Server, Upstream};
+
+/// One server of an upstream.
+#[derive(Debug)]
+pub(super) struct ServerState {
+    /// As the policy describes it.
+    pub(super) server: Server,
+    /// Its name, hashed: what places callers by their identity.
+    pub(super) name_hash: u64,
+    /// What is sent as Host.
+    pub(super) host: HostPolicy,
+    /// Its HTTP/1 connections, and the bound on requests under way.
+    pub(super) pool: Rc<Pool>,
+    /// Opens new ones.
+    pub(super) connector: Connector,
+    /// Its HTTP/2 connections.
+    pub(super) lanes: Lanes,
+    /// Whether it gets requests, as all workers know it.
+    pub(super) fitness: Arc<Fitness>,
+    /// Whether HTTP/2 is spoken to it.
+    pub(super) speaks_http2: bool,
+}
+
+impl ServerState {
+    /// `server` of `upstream`, which fares as `fitness` says, without a connection yet.
+    ///
+    /// # Errors
+    /// When its TLS name is no name.
+    pub(super) fn new(
+        server: &Server,
+        upstream: &Upstream,
+        tls: Option<&TlsConnector>,
+        fitness: Arc<Fitness>,
+    ) -> Result<Self, ForwardError> {
+        // A connection that names its client serves no other.
+        let shared = upstream.proxy_protocol == ProxyProtocol::Off;
+        let bounds = Bounds {
+            idle: if shared { upstream.idle_connections } else { 0 },
+            idle_age: upstream.timeouts.idle.ceil_secs().max(1),
+            in_use: upstream.connections,
+            pending: upstream.pending,
+            queue_timeout: upstream.queue_timeout.into(),
+        };
+        Ok(Self {
+            name_hash: balance::name_hash(&fitness::name(server)),
+            server: server.clone(),
+            host: upstream.host.clone(),
+            pool: Rc::new(Pool::new(bounds)),
+            connector: Connector::new(server, tls, upstream)?,
+            lanes: Lanes::new(bounds.idle_age, bounds.in_use),
+            fitness,
+            speaks_http2: upstream.http2,
+        })
+    }
+}

@@ -1,0 +1,14 @@
+//! The forwarder between real sockets: a raw client, the server in front, an upstream that records the very bytes.
+
+mod bodies;
+mod connections;
+mod framing;
+mod http2;
+mod lanes;
+mod origin;
+mod relay;
+mod upgrade;
+mod upstreams;
+mod wire;
+
+pub(in crate::forward) use relay::{route, server, upstream};

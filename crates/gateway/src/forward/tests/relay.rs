@@ -1,0 +1,223 @@
+//! A gateway with nothing but a forwarder in it.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::{Request, Response};
+
+use super::wire::{Answer, DEADLINE, dial, read_answer};
+use crate::body::{Ended, Guard, Guarded, Received, ResponseBody};
+use crate::conduct::Conduct;
+use crate::forward::{Forwarder, Passage};
+use crate::framing;
+use crate::headers::{Present, Seen};
+use crate::listener::{Address, Listen, bind};
+use crate::rejection::{Asked, Rejection};
+use crate::server::{ConnInfo, Handler, Inbound, Settings, Shared, serve};
+use crate::worker::Workers;
+use tollgate_limit::Micros;
+use tollgate_limiter::{Decision, Limiter};
+use tollgate_policy::route::{HeaderEdits, HostPattern, Pattern, Route, Target};
+use tollgate_policy::upstream::{
+    Balance, Eject, HostPolicy, ProxyProtocol, Retry, Server, ServerAddress, TlsFiles, Upstream,
+};
+use tollgate_policy::{FilledEdits, UpstreamTimeouts};
+use tollgate_store::Backend;
+use tollgate_store::clock::Clock;
+use tollgate_store::local::ColdStart;
+
+/// Forwards everything to one upstream.
+struct Relay {
+    forwarder: Forwarder,
+    limiter: Limiter,
+    clock: Clock,
+    upstream: Arc<Upstream>,
+    route: Arc<Route>,
+    conduct: Arc<Conduct>,
+}
+
+impl Relay {
+    async fn answer(
+        &self,
+        connection: &ConnInfo,
+        mut request: Request<Inbound>,
+    ) -> Result<Response<Guarded<ResponseBody, Nobody>>, Rejection> {
+        let seen = Seen::of(request.headers());
+        let form = framing::admit(&mut request, &seen)?;
+        // No limit claims anything: the limiter admits.
+        let Some(Decision::Allow(permit)) = self.limiter.try_check(&[], self.clock.now()) else {
+            return Err(Rejection::Internal);
+        };
+        let passage = Passage {
+            peer: connection.peer(),
+            trusted: false,
+            present: form.present,
+            host: form.host,
+            route: &self.route,
+            permit: &permit,
+            request_edits: FilledEdits::default(),
+            caller: 0,
+            body_max: self.route.body_max,
+            conduct: &self.conduct,
+            interim: connection.interim.as_ref(),
+            window: connection.window.as_ref(),
+            received: Received::default(),
+            verbatim: !connection.http2,
+        };
+        let forwarded = self.forwarder.forward(passage, &self.upstream, request)?.await?;
+        if let Some(tunnel) = forwarded.tunnel {
+            tokio::task::spawn_local(async move {
+                let task = crate::worker::Worker::current().map(|worker| worker.task());
+                tunnel.run(task.as_ref()).await
+            });
+        }
+        Ok(forwarded.response.map(|body| Guarded::bare(body).with(forwarded.verbatim)))
+    }
+}
+
+/// Nobody waits for the end of an answer.
+struct Nobody;
+
+impl Guard for Nobody {
+    fn on_end(self, _: Ended<'_>) {}
+}
+
+impl Handler for Relay {
+    type Body = Guarded<ResponseBody, Nobody>;
+
+    async fn handle(&self, connection: &Rc<ConnInfo>, request: Request<Inbound>) -> Response<Self::Body> {
+        let asked = Asked::of(&request, Present::of(request.headers()));
+        match self.answer(connection, request).await {
+            Ok(response) => response,
+            Err(rejection) => rejection.respond(&asked, None, "").map(Guarded::bare),
+        }
+    }
+}
+
+/// A running gateway; it stops when dropped.
+pub(super) struct Gateway {
+    pub(super) address: SocketAddr,
+    workers: Workers,
+}
+
+/// An upstream at `address` with short bounds.
+pub(in crate::forward) fn upstream(address: SocketAddr) -> Upstream {
+    Upstream {
+        name: "test".into(),
+        servers: vec![server(address)],
+        balance: Balance::default(),
+        timeouts: UpstreamTimeouts {
+            connect: Micros::from_secs(5),
+            response: Micros::from_secs(5),
+            idle: Micros::from_secs(5),
+        },
+        idle_connections: 8,
+        connections: 64,
+        host: HostPolicy::Keep,
+        http2: false,
+        early_hints: false,
+        attempts: 1,
+        pending: 8,
+        queue_timeout: Micros::from_secs(5),
+        tls: TlsFiles::default(),
+        health: None,
+        eject: Eject { failures: 3, wait: Micros::from_secs(1) },
+        retry: Retry::default(),
+        total: None,
+        resolve_every: Micros::from_secs(5),
+        slow_start: Micros::ZERO,
+        proxy_protocol: ProxyProtocol::Off,
+    }
+}
+
+pub(in crate::forward) fn server(address: SocketAddr) -> Server {
+    Server {
+        address: ServerAddress::Tcp(address.ip().to_string(), address.port()),
+        tls: None,
+        authority: address.to_string().parse().expect("an authority"),
+        base_path: String::new(),
+        weight: 1,
+    }
+}
+
+pub(in crate::forward) fn route() -> Route {
+    Route {
+        name: "/**".into(),
+        pattern: Pattern { methods: Vec::new(), host: HostPattern::Any, path: Vec::new(), headers: Vec::new() },
+        target: Target::Upstream(0),
+        limits: Vec::new(),
+        strip_prefix: None,
+        add_prefix: None,
+        request_headers: HeaderEdits::default(),
+        response_headers: HeaderEdits::default(),
+        refusal: None,
+        body_max: None,
+    }
+}
+
+/// A gateway in front of `upstream`.
+pub(super) fn gateway(upstream: Upstream) -> Gateway {
+    gateway_on(upstream, route())
+}
+
+/// A gateway in front of `upstream`, by `route`.
+pub(super) fn gateway_on(upstream: Upstream, route: Route) -> Gateway {
+    gateway_with(upstream, route, conduct())
+}
+
+/// What is asked of every request: silence for five seconds at most. It adds nothing to what the tests compare.
+pub(super) fn conduct() -> Conduct {
+    Conduct { body_idle: Micros::from_secs(5), upgrade_idle: Micros::from_secs(5), via: None, ..Conduct::default() }
+}
+
+/// A gateway in front of `upstream`, by `route`, that treats requests like this.
+pub(super) fn gateway_with(upstream: Upstream, route: Route, conduct: Conduct) -> Gateway {
+    let listen = Listen { address: Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()), tls: None };
+    let bound = bind(&[listen], 1).expect("a free port");
+    let Address::Tcp(address) = bound[0].address else { panic!("bound to TCP") };
+    let (upstream, route, conduct) = (Arc::new(upstream), Arc::new(route), Arc::new(conduct));
+    let workers = serve(bound, 1, Arc::new(Shared::new(Settings::default())), move |_| Relay {
+        forwarder: Forwarder::new(),
+        limiter: Limiter::new(&[], Arc::new(Backend::None), Clock::system(), ColdStart::Full),
+        clock: Clock::system(),
+        upstream: Arc::clone(&upstream),
+        route: Arc::clone(&route),
+        conduct: Arc::clone(&conduct),
+    })
+    .expect("started");
+    Gateway { address, workers }
+}
+
+impl Gateway {
+    /// Tells it to go away, and returns when its worker has heard: then it listens no more.
+    pub(super) fn drain(&self) {
+        let grace = std::time::Duration::ZERO;
+        self.workers.drain(crate::worker::Drain { span: DEADLINE, grace, handed_over: false });
+        while TcpStream::connect(self.address).is_ok() {
+            std::thread::yield_now();
+        }
+    }
+
+    pub(super) fn connect(&self) -> TcpStream {
+        dial(self.address)
+    }
+
+    /// The answer to `request`, on a connection of its own.
+    pub(super) fn ask(&self, request: &str) -> Answer {
+        let mut stream = self.connect();
+        stream.write_all(request.as_bytes()).expect("sent");
+        read_answer(&mut stream)
+    }
+
+    /// Everything sent back until the connection closes.
+    pub(super) fn talk(&self, request: &str) -> String {
+        let mut stream = self.connect();
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut out = Vec::new();
+        // A reset after the answer is an end too.
+        let _ = stream.read_to_end(&mut out);
+        String::from_utf8_lossy(&out).into_owned()
+    }
+}

@@ -1,0 +1,128 @@
+//! TLS towards upstreams: whom to trust, what to show.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls_platform_verifier::BuilderVerifierExt;
+use sha2::{Digest, Sha256};
+
+use tollgate_policy::upstream::TlsFiles;
+
+/// The TLS configuration that `files` describe: the platform's roots unless a file names others or certificates are pinned,
+/// and a client certificate where one is given. `http2` is what is offered by ALPN.
+///
+/// # Errors
+/// In words: which file cannot be read or used, and why.
+pub fn client_config(files: &TlsFiles, http2: bool) -> Result<Arc<ClientConfig>, String> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("TLS cannot be set up: {error}"))?;
+    let builder = match &files.ca {
+        _ if !files.pinned.is_empty() => {
+            let verifier = Pinned::new(files, provider)?;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+        }
+        Some(path) => builder.with_root_certificates(roots(path)?),
+        None => builder.with_platform_verifier().map_err(|error| format!("the platform's roots: {error}"))?,
+    };
+    let mut config = match (&files.certificate, &files.key) {
+        (Some(certificate), Some(key)) => builder
+            .with_client_auth_cert(certificates(certificate)?, private_key(key)?)
+            .map_err(|error| format!("{}: {error}", certificate.display()))?,
+        (None, None) => builder.with_no_client_auth(),
+        _ => return Err("a client certificate needs both `certificate` and `key`".to_owned()),
+    };
+    config.alpn_protocols = vec![if http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+    Ok(Arc::new(config))
+}
+
+/// Accepts the certificates that the file pins, and no other. Where the file names authorities too, they must have signed
+/// it for the server's name as well; otherwise the pin is all that is asked.
+#[derive(Debug)]
+struct Pinned {
+    pins: Vec<[u8; 32]>,
+    authorities: Option<Arc<WebPkiServerVerifier>>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Pinned {
+    fn new(files: &TlsFiles, provider: Arc<CryptoProvider>) -> Result<Self, String> {
+        let authorities = files.ca.as_deref().map(|path| {
+            let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(path)?), Arc::clone(&provider));
+            builder.build().map_err(|error| format!("{}: {error}", path.display()))
+        });
+        Ok(Self { pins: files.pinned.clone(), authorities: authorities.transpose()?, provider })
+    }
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let digest: [u8; 32] = Sha256::digest(end_entity).into();
+        if !self.pins.contains(&digest) {
+            let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+            return Err(rustls::Error::General(format!("its certificate is not pinned: its SHA-256 is {digest}")));
+        }
+        match &self.authorities {
+            Some(verifier) => verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now),
+            None => Ok(ServerCertVerified::assertion()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(roots)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let list: Vec<_> = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect)
+        .map_err(|error| format!("{}: {error}", path.display()))?;
+    if list.is_empty() {
+        return Err(format!("{}: there is no certificate in it", path.display()));
+    }
+    Ok(list)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| format!("{}: {error}", path.display()))
+}

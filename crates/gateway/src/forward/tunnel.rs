@@ -1,0 +1,88 @@
+//! After a 101: bytes both ways until both sides have ended, or nothing moves for too long, or the gateway goes away.
+
+mod frames;
+mod way;
+
+use bytes::Bytes;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::{Slot, Stream};
+use crate::server::{Hold, OnUpgrade};
+use crate::timers::Deadline;
+use crate::worker::Task;
+use frames::{Frames, Role};
+use tollgate_limit::Micros;
+use way::Way;
+
+/// An upgraded connection that is to be carried on, by [`Tunnel::run`].
+#[derive(Debug)]
+pub struct Tunnel {
+    pub(super) client: OnUpgrade,
+    pub(super) upstream: Stream,
+    /// What the upstream sent right behind its 101.
+    pub(super) early: Bytes,
+    pub(super) idle: Micros,
+    /// Whether what it carries are WebSocket frames (RFC 6455).
+    pub(super) websocket: bool,
+    pub(super) slot: Slot,
+    /// What the client's HTTP/2 connection has under way meanwhile.
+    pub(super) hold: Option<Hold>,
+}
+
+/// What went through a tunnel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// Bytes from the client.
+    pub up: u64,
+    /// Bytes from the upstream.
+    pub down: u64,
+}
+
+impl Tunnel {
+    /// Carries bytes both ways until both sides have ended, one fails, or nothing moves for the idle timeout.
+    /// Runs as a task of its own: the response has been sent by then.
+    ///
+    /// When `task` is told of a drain, a WebSocket's two sides are sent a close frame that says 1001, each between two
+    /// messages, and have a few seconds to answer it. What is carried by other protocols nobody here can end in order:
+    /// it goes on, and is cut off at the drain's end.
+    pub async fn run(self, task: Option<&Task>) -> Carried {
+        let _kept = (self.slot, self.hold);
+        let Some(mut client) = self.client.await else { return Carried::default() };
+        let mut upstream = self.upstream;
+        let frames = |role| self.websocket.then(|| Frames::new(role));
+        let mut up = Way::new(frames(Role::Client), Bytes::new());
+        let mut down = Way::new(frames(Role::Server), self.early);
+        let mut deadline = Deadline::never();
+        if self.idle != Micros::ZERO {
+            deadline.reset(self.idle.into());
+        }
+        let (mut seen, mut leaving) = (Carried::default(), false);
+        std::future::poll_fn(|cx| {
+            if self.websocket && !leaving && task.is_some_and(|task| task.poll_drain(cx).is_ready()) {
+                leaving = true;
+                deadline.reset(LAST_WORDS);
+            }
+            let ways =
+                (up.poll(cx, &mut client, &mut upstream, leaving), down.poll(cx, &mut upstream, &mut client, leaving));
+            if let (Poll::Ready(Err(_)), _) | (_, Poll::Ready(Err(_))) | (Poll::Ready(_), Poll::Ready(_)) = ways {
+                return Poll::Ready(());
+            }
+            while deadline.poll_passed(cx).is_ready() {
+                let now = Carried { up: up.read(), down: down.read() };
+                if leaving || now == seen {
+                    return Poll::Ready(());
+                }
+                seen = now;
+                deadline.reset(self.idle.into());
+            }
+            Poll::Pending
+        })
+        .await;
+        Carried { up: up.read(), down: down.read() }
+    }
+}
+
+/// How long the ends of a WebSocket may take over the message they are in, and over their close frames, when the gateway
+/// goes away.
+const LAST_WORDS: Duration = Duration::from_secs(5);

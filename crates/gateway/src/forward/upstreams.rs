@@ -1,0 +1,205 @@
+//! The upstreams as this worker knows them, and the choice of a server.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tokio_rustls::TlsConnector;
+
+use super::fitness::Fleet;
+use super::server::ServerState;
+use super::{ForwardError, balance, probe, tls};
+use tollgate_policy::upstream::{Balance, Upstream};
+
+/// An upstream with its servers' connections on this worker.
+#[derive(Debug)]
+pub(super) struct UpstreamState {
+    /// As the policy describes it.
+    pub(super) upstream: Arc<Upstream>,
+    /// Its servers.
+    pub(super) servers: Vec<Rc<ServerState>>,
+    /// Servers' indices by weight, for taking turns.
+    turns: Vec<usize>,
+    next: Cell<usize>,
+    /// What is left for retries: each request pays in, each retry takes out five times that.
+    budget: Cell<u32>,
+}
+
+/// Every upstream this worker has met.
+#[derive(Debug, Default)]
+pub(super) struct Upstreams {
+    /// By the address of the policy's upstream, which each state keeps alive.
+    known: RefCell<hashbrown::HashMap<usize, Rc<UpstreamState>>>,
+    /// How their servers fare, as all workers know it.
+    fleet: Fleet,
+}
+
+impl Upstreams {
+    /// None yet; how servers fare is shared with `fleet`.
+    pub(super) fn new(fleet: Fleet) -> Self {
+        Self { known: RefCell::default(), fleet }
+    }
+
+    /// The state of `upstream`, made at first sight. An upstream that a reload left unchanged keeps its connections.
+    ///
+    /// # Errors
+    /// When TLS towards it cannot be set up.
+    pub(super) fn state(&self, upstream: &Arc<Upstream>) -> Result<Rc<UpstreamState>, ForwardError> {
+        let place = Arc::as_ptr(upstream).addr();
+        if let Some(state) = self.known.borrow().get(&place) {
+            return Ok(Rc::clone(state));
+        }
+        let mut known = self.known.borrow_mut();
+        let state = match known.values().find(|state| *state.upstream == **upstream) {
+            Some(same) => Rc::new(UpstreamState {
+                upstream: Arc::clone(upstream),
+                servers: same.servers.clone(),
+                turns: same.turns.clone(),
+                next: Cell::new(0),
+                budget: Cell::new(BUDGET_MAX),
+            }),
+            None => Rc::new(UpstreamState::new(upstream, &self.fleet)?),
+        };
+        // Upstreams of policies that nobody holds any more.
+        known.retain(|_, state| Arc::strong_count(&state.upstream) > 1);
+        known.insert(place, Rc::clone(&state));
+        Ok(state)
+    }
+
+    /// Runs `each` over every server.
+    pub(super) fn for_each(&self, mut each: impl FnMut(&ServerState)) {
+        for state in self.known.borrow().values() {
+            for server in &state.servers {
+                each(server);
+            }
+        }
+    }
+}
+
+impl UpstreamState {
+    fn new(upstream: &Arc<Upstream>, fleet: &Fleet) -> Result<Self, ForwardError> {
+        let speaks_tls = upstream.servers.iter().any(|server| server.tls.is_some());
+        let connector = if speaks_tls {
+            let config = tls::client_config(&upstream.tls, upstream.http2).map_err(ForwardError::Tls)?;
+            Some(TlsConnector::from(config))
+        } else {
+            None
+        };
+        fleet.meet(upstream);
+        let servers = upstream
+            .servers
+            .iter()
+            .map(|server| {
+                let fitness = fleet.fitness(upstream, server);
+                ServerState::new(server, upstream, connector.as_ref(), fitness).map(Rc::new)
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        if let Some(health) = &upstream.health {
+            for server in &servers {
+                tokio::task::spawn_local(probe::run(Rc::downgrade(server), health.clone()));
+            }
+        }
+        Ok(Self {
+            upstream: Arc::clone(upstream),
+            turns: balance::turns(&upstream.servers.iter().map(|server| server.weight).collect::<Vec<_>>()),
+            servers,
+            next: Cell::new(fastrand::usize(..)),
+            budget: Cell::new(BUDGET_MAX),
+        })
+    }
+
+    /// A first attempt: a fifth of them may be retried, so that an upstream in trouble is not drowned in retries.
+    pub(super) fn deposit(&self) {
+        self.budget.set((self.budget.get() + 1).min(BUDGET_MAX));
+    }
+
+    /// Whether another attempt may be made.
+    pub(super) fn withdraw(&self) -> bool {
+        let left = self.budget.get().checked_sub(5);
+        self.budget.set(left.unwrap_or_else(|| self.budget.get()));
+        left.is_some()
+    }
+
+    /// A server for a request of the caller `hash`, none of those in `tried` (a bit each) while there are others,
+    /// and none that is left out while there are others. Where a caller's server is not fixed by its identity, one that
+    /// has room goes before one where the request would wait.
+    pub(super) fn pick(&self, hash: u64, tried: u64) -> Option<(usize, &Rc<ServerState>)> {
+        if let [only] = self.servers.as_slice() {
+            return Some((0, only));
+        }
+        // Each is asked once: one that starts slowly draws its share each time that it is asked.
+        let fit: SmallVec<[bool; 16]> =
+            self.servers.iter().enumerate().map(|(i, server)| tried & bit(i) == 0 && server.fitness.is_fit()).collect();
+        let bound = self.upstream.balance == Balance::IdentityHash;
+        let roomy = |index: usize| fit[index] && (bound || self.servers[index].pool.has_room());
+        let untried = |index: usize| tried & bit(index) == 0;
+        let index = self
+            .choose(hash, roomy)
+            .or_else(|| self.choose(hash, |index| fit[index]))
+            .or_else(|| self.choose(hash, untried))
+            .or_else(|| self.choose(hash, |_| true))?;
+        Some((index, &self.servers[index]))
+    }
+
+    fn choose(&self, hash: u64, fit: impl Fn(usize) -> bool) -> Option<usize> {
+        match self.upstream.balance {
+            Balance::RoundRobin => self.in_turn(fit),
+            Balance::LeastRequests => {
+                let (mut loads, mut weights) = (0, 0);
+                for (_, server) in self.servers.iter().enumerate().filter(|(index, _)| fit(*index)) {
+                    loads += server.pool.load();
+                    weights += u64::from(server.server.weight);
+                }
+                self.in_turn(|index| {
+                    let server = &self.servers[index];
+                    fit(index) && balance::is_below_share(server.pool.load(), server.server.weight, loads, weights)
+                })
+            }
+            Balance::IdentityHash => {
+                let place = |index: usize| {
+                    let server = &self.servers[index];
+                    (balance::distance(hash, server.name_hash), server.server.weight)
+                };
+                let fit = (0..self.servers.len()).filter(|&index| fit(index));
+                let placed = fit.map(|index| (index, place(index)));
+                placed
+                    .reduce(|best, next| if balance::is_closer(next.1, best.1) { next } else { best })
+                    .map(|best| best.0)
+            }
+        }
+    }
+
+    fn in_turn(&self, fit: impl Fn(usize) -> bool) -> Option<usize> {
+        let start = self.next.get();
+        let turn = |step: usize| self.turns[start.wrapping_add(step) % self.turns.len()];
+        let step = (0..self.turns.len()).find(|&step| fit(turn(step)))?;
+        self.next.set(start.wrapping_add(step + 1));
+        Some(turn(step))
+    }
+}
+
+/// The bit of a server in a set of tried ones; beyond 64 servers they share bits, and a retry may repeat one.
+pub(super) const fn bit(index: usize) -> u64 {
+    1 << (index % 64)
+}
+
+/// A hundred retries may follow each other without a first attempt.
+const BUDGET_MAX: u32 = 500;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retries_are_a_fifth_of_the_requests_in_the_long_run() {
+        let upstream = Arc::new(super::super::tests::upstream(([127, 0, 0, 1], 9).into()));
+        let state = UpstreamState::new(&upstream, &Fleet::default()).expect("no TLS");
+        let burst = (0..1000).filter(|_| state.withdraw()).count();
+        assert_eq!(burst, 100, "a hundred may follow each other");
+        let retried = (0..1000).filter(|_| {
+            state.deposit();
+            state.withdraw()
+        });
+        assert_eq!(retried.count(), 200);
+    }
+}

@@ -1,0 +1,370 @@
+//! What is remembered of a request until its answer has ended, and told then: its permit settled, the request counted
+//! and logged.
+
+mod fields;
+mod id;
+mod judged;
+mod record;
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body::Body;
+
+use self::fields::Lines;
+pub(super) use self::id::DecisionId;
+use self::judged::Judged;
+use self::record::Head;
+use super::told::{self, Left};
+use super::{HeldSnapshot, Side};
+use crate::body::{Ended, Guard, Outcome, Received};
+use crate::forward::ForwardError;
+use crate::headers::Seen;
+use crate::rejection::{Refused, Rejection};
+use crate::settle::Owed;
+use tollgate_limit::{Algorithm, Micros, Timestamp, Verdict};
+use tollgate_limiter::{Denied, Permit};
+use tollgate_policy::identity::Caller;
+use tollgate_policy::{Claims, Identified};
+
+/// One request from its head to the end of its answer. Dropped before [`Journal::close`], it tells that the caller
+/// left.
+pub(super) struct Journal {
+    side: Rc<Side>,
+    snapshot: HeldSnapshot,
+    at: Timestamp,
+    id: u64,
+    head: Option<Head>,
+    client: Option<IpAddr>,
+    route: Option<usize>,
+    caller: Option<Arc<Caller>>,
+    claims: Claims,
+    judged: Judged,
+    store_micros: Option<u64>,
+    upstream: Option<usize>,
+    upstream_micros: Option<u64>,
+    reason: &'static str,
+    turned_away: bool,
+    status: u16,
+    /// Bytes of its body that were read.
+    received: Received,
+    owed: Owed,
+    /// What of the answer's head is written with it.
+    lines: Lines,
+    /// Whether it is counted among the requests under way.
+    placed: bool,
+    closed: bool,
+}
+
+impl Journal {
+    /// `seen`: what is in the request's head; what only the log wants is taken out.
+    pub(super) fn open<B>(
+        side: &Rc<Side>,
+        snapshot: &HeldSnapshot,
+        request: &Request<B>,
+        seen: &mut Seen,
+        at: Timestamp,
+    ) -> Box<Self> {
+        let head = side.access.is_some().then(|| Head {
+            method: request.method().clone(),
+            path: request.uri().path_and_query().cloned(),
+            version: request.version(),
+            host: seen.host.clone(),
+            user_agent: seen.user_agent.take(),
+            referer: seen.referer.take(),
+        });
+        let id = side.ids.get();
+        side.ids.set(id.wrapping_add(1));
+        Box::new(Self {
+            side: Rc::clone(side),
+            snapshot: Rc::clone(snapshot),
+            at,
+            id,
+            head,
+            client: None,
+            route: None,
+            caller: None,
+            claims: Claims::default(),
+            judged: Judged::Not,
+            store_micros: None,
+            upstream: None,
+            upstream_micros: None,
+            reason: "",
+            turned_away: false,
+            status: CALLER_LEFT,
+            received: Received::default(),
+            owed: Owed::default(),
+            lines: Lines::Nothing,
+            placed: false,
+            closed: false,
+        })
+    }
+
+    /// When the request's head had arrived.
+    pub(super) fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// Counts the request among those under way, to its end; whether there are no more than `most`.
+    pub(super) fn takes_place(&mut self, most: usize) -> bool {
+        self.placed = true;
+        self.side.requests.fetch_add(1, Ordering::Relaxed) < most
+    }
+
+    /// The decision's id, as refusals and the log write it.
+    pub(super) fn id(&self) -> DecisionId {
+        DecisionId::of(self.id)
+    }
+
+    pub(super) fn described(&mut self, client: Option<IpAddr>) {
+        self.client = client;
+    }
+
+    pub(super) fn matched(&mut self, route: usize) {
+        self.route = Some(route);
+    }
+
+    /// Whoever reads the request's body adds to this count.
+    pub(super) fn receiving<B: Body>(&mut self, body: &B) -> Received {
+        if !body.is_end_stream() {
+            self.received = Received::from(0);
+        }
+        self.received.clone()
+    }
+
+    /// A tunnel carried `up` bytes from the caller.
+    pub(super) fn tunnelled(&mut self, up: u64) {
+        self.received = Received::from(up);
+    }
+
+    pub(super) fn identified(&mut self, who: &Identified) {
+        self.caller.clone_from(&who.caller);
+    }
+
+    /// Takes down what the request draws from. It stays here, since the log tells of it at the end.
+    pub(super) fn claims_mut(&mut self) -> &mut Claims {
+        &mut self.claims
+    }
+
+    pub(super) fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// The store was asked for this long.
+    pub(super) fn store_took(&mut self, span: Micros) {
+        self.store_micros = Some(span.0);
+    }
+
+    /// A limit refuses: what the answer says of it.
+    pub(super) fn denied(&mut self, denied: Denied) -> Refused {
+        let limits = &self.snapshot.policy.limits;
+        let refusing = || denied.refused().map(|place| (place, &limits[self.claims.charges()[place].limit]));
+        let refused = Refused {
+            violated: refusing().map(|(_, limit)| Arc::clone(&limit.name)).collect(),
+            retry_after: denied.retry_after(),
+            never_fits: refusing().any(|(place, limit)| {
+                // A concurrency limit knows no time either; but a place comes free some day.
+                matches!(denied.standings()[place].verdict, Verdict::Deny { retry_after: None })
+                    && !matches!(limit.algorithm, Algorithm::InFlight(_))
+            }),
+        };
+        self.judged = Judged::Denied(denied);
+        refused
+    }
+
+    /// Whether a refusal is load shed for an upstream that takes no more, and no caller's doing.
+    pub(super) fn is_overload(&self, denied: &Denied) -> bool {
+        let limits = &self.snapshot.policy.limits;
+        denied.refused().all(|place| limits[self.claims.charges()[place].limit].algorithm.sheds_load())
+    }
+
+    /// The limits admit the request. What it drew is given back if it does not go on after all.
+    pub(super) fn permitted(&mut self, permit: Permit) {
+        self.judged = Judged::Permitted(permit);
+    }
+
+    /// The request goes on; from now on the permit is settled with the answer.
+    pub(super) fn goes_on(&mut self, owed: Owed) -> Result<&Permit, Rejection> {
+        self.owed = owed;
+        match &mut self.judged {
+            Judged::Permitted(permit) => {
+                permit.forwarded();
+                Ok(permit)
+            }
+            // Nobody gets here without.
+            Judged::Not | Judged::Denied(_) => Err(Rejection::Internal),
+        }
+    }
+
+    /// The upstream was asked at `since`: its answer has begun, or will not come.
+    pub(super) fn forwarded<B>(
+        &mut self,
+        upstream: usize,
+        since: Timestamp,
+        outcome: Result<&Response<B>, &ForwardError>,
+    ) {
+        if let Ok(response) = outcome {
+            self.follow(response);
+        }
+        let outcome = outcome.map(Response::status);
+        self.upstream = Some(upstream);
+        let slot = self.snapshot.labels.upstream(upstream);
+        let took = self.side.clock.now().since(since);
+        if let Judged::Permitted(permit) = &self.judged {
+            match outcome {
+                Ok(status) => permit.answered(took, status == StatusCode::SERVICE_UNAVAILABLE),
+                Err(error) if error.tells_of_load() => permit.answered(took, true),
+                // The caller's doing, of which nothing can be learnt.
+                Err(_) => {}
+            }
+        }
+        match outcome {
+            Ok(status) => {
+                self.upstream_micros = Some(took.0);
+                self.side.metrics.upstream(slot, status.as_u16(), took.0);
+                // What of the way so far was ours and not the upstream's.
+                self.side.metrics.overhead(since.since(self.at).0);
+            }
+            Err(error) => self.side.metrics.upstream_failed(slot, error.label()),
+        }
+    }
+
+    /// An upstream that asks for less is given less by the limits that follow its health, and where they obey its quota
+    /// no more than it leaves.
+    fn follow<B>(&self, response: &Response<B>) {
+        if !self.snapshot.follows {
+            return;
+        }
+        let asks_for_less =
+            matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        let now = self.side.clock.now();
+        let limits = &self.snapshot.policy.limits;
+        let mut left = None;
+        for health in self.claims.charges().iter().filter_map(|charge| limits[charge.limit].algorithm.health()) {
+            let pause = if asks_for_less { retry_after(response.headers(), now) } else { None };
+            if asks_for_less {
+                health.troubled(now, pause);
+            }
+            if !health.obeys_quota() {
+                continue;
+            }
+            if let Some(pause) = pause {
+                health.held(now, pause);
+            }
+            match *left.get_or_insert_with(|| told::left(response.headers(), now)) {
+                Some(Left { units: 0, span }) => health.held(now, span),
+                Some(Left { units, span }) => health.bounded(now, units, span),
+                None => {}
+            }
+        }
+    }
+
+    /// The gateway itself answers.
+    pub(super) fn turned_away(&mut self, rejection: &Rejection) {
+        (self.reason, self.turned_away) = (rejection.label(), true);
+        if rejection.status() == StatusCode::BAD_REQUEST {
+            self.side.metrics.bad_request(rejection.label());
+        }
+        self.side.metrics.rejected(rejection.label());
+    }
+
+    fn refused(&self) -> Option<&Denied> {
+        if let Judged::Denied(denied) = &self.judged { Some(denied) } else { None }
+    }
+
+    /// The head of the answer is known: what it decides of the cost is settled. `meant` is what the gateway's own answer
+    /// says by its status, or would say: to a gRPC call a dead upstream is a 200 with a status of its own.
+    pub(super) fn answered<B>(&mut self, response: &Response<B>, meant: Option<StatusCode>) {
+        self.status = response.status().as_u16();
+        if let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) {
+            self.owed.on_head(permit, meant.unwrap_or(response.status()), response.headers());
+        }
+    }
+
+    /// The answer has ended after `bytes` bytes of body: everything is settled, counted and told.
+    pub(super) fn close(mut self: Box<Self>, bytes: u64, reason: Option<&'static str>) {
+        if let Some(reason) = reason {
+            self.reason = reason;
+        }
+        self.tell(bytes);
+    }
+
+    fn tell(&mut self, sent: u64) {
+        self.closed = true;
+        if self.placed {
+            self.side.requests.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) {
+            std::mem::take(&mut self.owed).on_end(permit, sent);
+        }
+        let took = self.side.clock.now().since(self.at).0;
+        self.side.metrics.finished(self.snapshot.labels.route(self.route), self.status, took);
+        let received = self.received.bytes();
+        self.side.metrics.bytes(received, sent);
+        if let (Some(writer), Some(head)) = (&self.side.access, &self.head)
+            && writer.enabled(self.turned_away)
+        {
+            self.log(writer, head, [received, sent], took);
+        }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        if !self.closed {
+            // The handler was dropped before it answered: the caller left. A panic ends here too, and is counted
+            // where it is caught.
+            self.reason = if std::thread::panicking() { "panic" } else { "caller_left" };
+            if std::thread::panicking() {
+                self.status = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
+            }
+            self.tell(0);
+        }
+    }
+}
+
+/// Tells a journal how its answer ended.
+pub struct Closing(pub(super) Box<Journal>);
+
+impl Guard for Closing {
+    fn write_fields(&self, out: &mut Vec<u8>) {
+        self.0.write_fields(out);
+    }
+
+    fn on_data(&mut self, piece: &Bytes) {
+        if !self.0.owed.is_empty() {
+            self.0.owed.on_data(piece);
+        }
+    }
+
+    fn on_end(self, end: Ended<'_>) {
+        let reason = match end.outcome {
+            Outcome::Whole => None,
+            Outcome::Broken(error) => Some(error.label()),
+            Outcome::Dropped => Some("caller_left"),
+        };
+        self.0.close(end.bytes, reason);
+    }
+}
+
+/// How long an upstream asks to be left alone: seconds, or a date (RFC 9110 section 10.2.3).
+fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Micros> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Micros::from_secs(seconds));
+    }
+    let date = httpdate::parse_http_date(text).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    Some(Timestamp::from_micros(0).after(Micros::from_secs(date.as_secs())).since(now))
+}
+
+/// What the log says of a caller that left before there was an answer (as NGINX does).
+const CALLER_LEFT: u16 = 499;
+
+// The allocator keeps freed pieces of up to 1032 bytes at hand; a larger one costs several times as much, twice a request.
+const _: () = assert!(size_of::<Journal>() <= 1032);

@@ -1,0 +1,90 @@
+//! What the gateway says itself in the head of an answer.
+
+use http::{HeaderMap, Response};
+use smallvec::SmallVec;
+
+use super::Journal;
+use crate::body::ResponseBody;
+use crate::quota_headers::{Fact, QuotaFields, make_room};
+use crate::rejection::{self, Asked, Rejection};
+use tollgate_limit::{Micros, Role, Standing};
+use tollgate_policy::Charge;
+
+/// What of an answer's head does not stand in its table of fields, but is written behind them.
+#[derive(Clone, Copy)]
+pub(super) enum Lines {
+    Nothing,
+    /// The quota fields.
+    Quota,
+    /// All fields of a refusal that says this of a retry, and the quota fields.
+    Refusal(Option<Micros>),
+}
+
+impl Journal {
+    /// The answer of the gateway itself. Where that can be, it has no table of fields: they are written with it.
+    pub(in crate::gateway) fn refusal(&mut self, rejection: &Rejection, asked: &Asked) -> Response<ResponseBody> {
+        let (snapshot, id) = (&self.snapshot, self.id());
+        let own = snapshot.refusal_body(self.route);
+        let prepared = self.refused().and_then(|denied| {
+            let mut refusing = denied.refused();
+            let only = refusing.next().filter(|_| refusing.next().is_none())?;
+            Some(&snapshot.denials[self.claims.charges()[only].limit])
+        });
+        match rejection.respond_bare(asked, own, prepared, id.as_str()) {
+            Some(response) => {
+                self.lines = Lines::Refusal(rejection.retry_after());
+                response
+            }
+            None => rejection.respond(asked, own, id.as_str()),
+        }
+    }
+
+    /// The answer has quota fields: `behind` its table of fields, when it is written ([`Self::write_fields`]), or in it.
+    pub(in crate::gateway) fn annotate(&mut self, headers: &mut HeaderMap, behind: bool) {
+        if !behind {
+            return self.with_facts(|quota, facts, refuses| {
+                let writer = &mut self.side.quota.borrow_mut();
+                quota.annotate(headers, facts, refuses, self.judged.retry_after(), self.at, writer);
+            });
+        }
+        if matches!(self.lines, Lines::Nothing) && !self.snapshot.quota.is_silent() && self.charges().next().is_some() {
+            make_room(headers);
+            self.lines = Lines::Quota;
+        }
+    }
+
+    /// The charges that are told of, with their places: on live limits that are enforced and were asked, in the order of the route.
+    fn charges(&self) -> impl Iterator<Item = (usize, &Charge, &Standing)> {
+        let limits = &self.snapshot.policy.limits;
+        let all = self.claims.charges().iter().zip(self.judged.standings()).enumerate();
+        let told = |place, charge: &Charge| {
+            charge.enforced && limits[charge.limit].role == Role::Live && !self.judged.is_unasked(place)
+        };
+        all.filter(move |(place, (charge, _))| told(*place, charge))
+            .map(|(place, (charge, standing))| (place, charge, standing))
+    }
+
+    /// What the quota fields tell, and whether limits refuse.
+    fn with_facts(&self, tell: impl FnOnce(&QuotaFields, &[Fact<'_>], bool)) {
+        // Pushed one by one: they are few, and collecting into a small vector asks for room at every turn.
+        let mut facts = SmallVec::<[Fact<'_>; 4]>::new();
+        let refused = self.refused();
+        self.charges().for_each(|(place, charge, standing)| {
+            let violated = refused.is_some_and(|denied| denied.is_refused_by(place));
+            facts.push(Fact { limit: charge.limit, standing, cost: charge.cost, violated });
+        });
+        let refuses = refused.is_some_and(|denied| denied.refused().next().is_some());
+        tell(&self.snapshot.quota, &facts, refuses);
+    }
+
+    pub(super) fn write_fields(&self, out: &mut Vec<u8>) {
+        match self.lines {
+            Lines::Nothing => return,
+            Lines::Quota => {}
+            Lines::Refusal(wait) => rejection::write_fields(out, wait),
+        }
+        self.with_facts(|quota, facts, refuses| {
+            quota.write(out, facts, refuses, self.judged.retry_after(), self.at);
+        });
+    }
+}

@@ -1,0 +1,22 @@
+//! The name that a decision goes by in refusals and in the log.
+
+use tollgate_telemetry::text;
+
+/// A decision's id in writing: 16 hexadecimal digits.
+pub(in crate::gateway) struct DecisionId([u8; 16]);
+
+impl DecisionId {
+    /// Of the decision of this number. Neighbours must not look alike, so it is mixed first (the finalizer of Steele, Lea
+    /// and Flood's SplitMix, which loses nothing).
+    pub(super) fn of(count: u64) -> Self {
+        let mut mixed = count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+        Self(text::hex(mixed))
+    }
+
+    pub(in crate::gateway) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("hexadecimal digits are ASCII")
+    }
+}

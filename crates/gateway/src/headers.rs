@@ -1,0 +1,282 @@
+//! What a proxy does to header fields: hop-by-hop fields go, forwarding fields come, the route's edits apply.
+//!
+//! Pure. Every function edits in place; values are moved, not copied.
+
+mod forwarding;
+mod trailers;
+
+use bytes::BytesMut;
+use http::HeaderMap;
+use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE};
+
+use tollgate_policy::has_underscore;
+
+pub use self::forwarding::{Origin, drop_forwarding, set_forwarding};
+pub use self::trailers::{PseudoTrailer, clean_trailers};
+
+/// `X-Forwarded-For`
+pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// `X-Forwarded-Proto`
+pub const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+/// `X-Forwarded-Host`
+pub const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+
+/// Which of the fields that the gateway deals with stand in a message: one pass over the names, as most are absent
+/// from most messages and a look-up hashes each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Present(u32);
+
+impl Present {
+    const CONNECTION: Self = Self(1);
+    const TE: Self = Self(1 << 1);
+    const KEEP_ALIVE: Self = Self(1 << 2);
+    const PROXY_CONNECTION: Self = Self(1 << 3);
+    const UPGRADE: Self = Self(1 << 4);
+    const HTTP2_SETTINGS: Self = Self(1 << 5);
+    /// `Transfer-Encoding`
+    pub const TRANSFER_ENCODING: Self = Self(1 << 6);
+    const FORWARDED: Self = Self(1 << 7);
+    const X_REAL_IP: Self = Self(1 << 8);
+    const X_FORWARDED_PORT: Self = Self(1 << 9);
+    /// `Expect`
+    pub const EXPECT: Self = Self(1 << 10);
+    /// `Content-Length`
+    pub const CONTENT_LENGTH: Self = Self(1 << 11);
+    /// `Content-Type`
+    pub const CONTENT_TYPE: Self = Self(1 << 12);
+    /// `Origin`
+    pub const ORIGIN: Self = Self(1 << 13);
+    /// `User-Agent`
+    pub const USER_AGENT: Self = Self(1 << 14);
+    /// `Referer`
+    pub const REFERER: Self = Self(1 << 15);
+    /// `Via`
+    pub const VIA: Self = Self(1 << 16);
+    /// A name with an underscore: told of a request's fields only ([`Seen`]).
+    pub const UNDERSCORED: Self = Self(1 << 17);
+    /// `Grpc-Timeout`
+    pub const GRPC_TIMEOUT: Self = Self(1 << 20);
+    /// More than one `Host`.
+    pub const HOSTS: Self = Self(1 << 18);
+    /// What [`announce_upgrade`] adds.
+    pub const UPGRADES: Self = Self(1 | 1 << 4);
+    /// `Host`
+    pub const HOST: Self = Self(1 << 19);
+    const X_FORWARDED_FOR: Self = Self(1 << 21);
+    const X_FORWARDED_PROTO: Self = Self(1 << 22);
+    const X_FORWARDED_HOST: Self = Self(1 << 23);
+    const HOP_BY_HOP: Self = Self(0b111_1111);
+    const CLAIMS: Self = Self(0b111 << 7 | 0b111 << 21);
+
+    /// Looks at the names of `headers`.
+    pub fn of(headers: &HeaderMap) -> Self {
+        headers.keys().fold(Self(0), |present, name| present.and(Self::bit(name)))
+    }
+
+    /// These, and `more`.
+    #[must_use]
+    pub const fn and(self, more: Self) -> Self {
+        Self(self.0 | more.0)
+    }
+
+    /// Whether one of `fields` is there.
+    pub const fn has(self, fields: Self) -> bool {
+        self.0 & fields.0 != 0
+    }
+
+    #[inline]
+    fn bit(name: &HeaderName) -> Self {
+        let name = name.as_str().as_bytes();
+        // By length, then by one byte that tells those of one length apart: most names need no comparison.
+        let (known, field): (&[u8], _) = match (name.len(), name) {
+            (2, _) => (b"te", Self::TE),
+            (3, _) => (b"via", Self::VIA),
+            (4, [b'h', ..]) => (b"host", Self::HOST),
+            (6, [b'e', ..]) => (b"expect", Self::EXPECT),
+            (6, [b'o', ..]) => (b"origin", Self::ORIGIN),
+            (7, [b'u', ..]) => (b"upgrade", Self::UPGRADE),
+            (7, [b'r', ..]) => (b"referer", Self::REFERER),
+            (9, [b'f', ..]) => (b"forwarded", Self::FORWARDED),
+            (9, [b'x', _, b'r', ..]) => (b"x-real-ip", Self::X_REAL_IP),
+            (10, [b'c', ..]) => (b"connection", Self::CONNECTION),
+            (10, [b'k', ..]) => (b"keep-alive", Self::KEEP_ALIVE),
+            (10, [b'u', ..]) => (b"user-agent", Self::USER_AGENT),
+            (12, [b'c', ..]) => (b"content-type", Self::CONTENT_TYPE),
+            (12, [b'g', ..]) => (b"grpc-timeout", Self::GRPC_TIMEOUT),
+            (14, [b'c', ..]) => (b"content-length", Self::CONTENT_LENGTH),
+            (14, [b'h', ..]) => (b"http2-settings", Self::HTTP2_SETTINGS),
+            (16, [b'p', ..]) => (b"proxy-connection", Self::PROXY_CONNECTION),
+            (15, [b'x', ..]) => (b"x-forwarded-for", Self::X_FORWARDED_FOR),
+            (16, [b'x', .., b'p', _, _, _]) => (b"x-forwarded-port", Self::X_FORWARDED_PORT),
+            (16, [b'x', ..]) => (b"x-forwarded-host", Self::X_FORWARDED_HOST),
+            (17, [b't', ..]) => (b"transfer-encoding", Self::TRANSFER_ENCODING),
+            (17, [b'x', ..]) => (b"x-forwarded-proto", Self::X_FORWARDED_PROTO),
+            _ => return Self(0),
+        };
+        if name == known { field } else { Self(0) }
+    }
+}
+
+/// What one pass over a request's fields finds.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Which are there.
+    pub present: Present,
+    /// The first `Host`.
+    pub host: Option<HeaderValue>,
+    /// The first `User-Agent`.
+    pub user_agent: Option<HeaderValue>,
+    /// The first `Referer`.
+    pub referer: Option<HeaderValue>,
+}
+
+impl Seen {
+    /// Looks at `headers`.
+    pub fn of(headers: &HeaderMap) -> Self {
+        let mut present = Present(0);
+        let (mut host, mut user_agent, mut referer) = (None, None, None);
+        for (name, value) in headers {
+            let field = Present::bit(name);
+            match field {
+                Present::HOST if host.is_some() => present = present.and(Present::HOSTS),
+                Present::HOST => host = Some(value),
+                Present::USER_AGENT => user_agent = user_agent.or(Some(value)),
+                Present::REFERER => referer = referer.or(Some(value)),
+                Present(0) if has_underscore(name.as_str().as_bytes()) => present = present.and(Present::UNDERSCORED),
+                _ => {}
+            }
+            present = present.and(field);
+        }
+        Self { present, host: host.cloned(), user_agent: user_agent.cloned(), referer: referer.cloned() }
+    }
+}
+
+/// What the hop-by-hop fields of a message said before they were removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hop {
+    /// The one protocol that the message asks for (or announces) an upgrade to.
+    pub upgrade: Option<HeaderValue>,
+    /// The sender takes trailers.
+    pub trailers: bool,
+}
+
+/// Removes the hop-by-hop fields of one message: first everything any Connection line lists, then the fields that
+/// are hop-by-hop by nature (RFC 9110 7.6.1). Run it before own fields are added, so that no peer can remove them.
+pub fn strip_hop_by_hop(headers: &mut HeaderMap) -> Hop {
+    let mut present = Present::of(headers);
+    strip_present(headers, &mut present)
+}
+
+/// [`strip_hop_by_hop`] for whoever knows already which fields are there, and is told if others than the hop-by-hop
+/// ones are gone.
+pub fn strip_present(headers: &mut HeaderMap, present: &mut Present) -> Hop {
+    let mut hop = Hop::default();
+    if !present.has(Present::HOP_BY_HOP) {
+        return hop;
+    }
+    let mut upgrades = false;
+    let alone = |headers: &HeaderMap| {
+        // The commonest values list nothing.
+        let mut lines = headers.get_all(CONNECTION).iter();
+        let first = lines.next().map_or(&[][..], HeaderValue::as_bytes);
+        (first == b"keep-alive" || first == b"close") && lines.next().is_none()
+    };
+    if present.has(Present::CONNECTION) && alone(headers) {
+        headers.remove(CONNECTION);
+    } else if present.has(Present::CONNECTION) {
+        // The common values name nothing that is not removed below: no list is built for them.
+        let mut listed: Vec<HeaderName> = Vec::new();
+        for line in headers.get_all(CONNECTION) {
+            for token in tokens(line.as_bytes()) {
+                if token.eq_ignore_ascii_case(b"upgrade") {
+                    upgrades = true;
+                } else if !(token.eq_ignore_ascii_case(b"close")
+                    || token.eq_ignore_ascii_case(b"keep-alive")
+                    || token.eq_ignore_ascii_case(b"te"))
+                    && let Ok(name) = HeaderName::from_bytes(token)
+                    // Framing and routing are not the peer's to take away (RFC 9110 7.6.1: a sender MUST NOT list
+                    // fields meant for all recipients).
+                    && name != HOST && name != CONTENT_LENGTH && name != TRANSFER_ENCODING
+                {
+                    listed.push(name);
+                }
+            }
+        }
+        if upgrades {
+            hop.upgrade = upgrade(headers);
+        }
+        headers.remove(CONNECTION);
+        if !listed.is_empty() {
+            for name in listed {
+                headers.remove(name);
+            }
+            *present = Present::of(headers).and(Present(present.0 & Present::UNDERSCORED.0));
+        }
+    }
+    // What a Connection line listed may be gone by now: then there is nothing to find here.
+    if present.has(Present::TE) {
+        hop.trailers = headers.get_all(TE).iter().any(|line| {
+            tokens(line.as_bytes()).any(|token| {
+                let name = token.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
+                name.eq_ignore_ascii_case(b"trailers")
+            })
+        });
+        headers.remove(TE);
+    }
+    for (field, name) in [
+        (Present::KEEP_ALIVE, KEEP_ALIVE),
+        (Present::PROXY_CONNECTION, PROXY_CONNECTION),
+        (Present::UPGRADE, UPGRADE),
+        (Present::HTTP2_SETTINGS, HTTP2_SETTINGS),
+        (Present::TRANSFER_ENCODING, TRANSFER_ENCODING),
+    ] {
+        if present.has(field) {
+            headers.remove(name);
+        }
+    }
+    hop
+}
+
+/// The one protocol named by Upgrade. A choice of several is none: Upgrade may be ignored (RFC 9110 7.8), and two parties
+/// could choose differently.
+fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    let mut lines = headers.get_all(UPGRADE).iter();
+    let only = lines.next().filter(|_| lines.next().is_none())?;
+    (!only.is_empty() && !only.as_bytes().contains(&b',')).then(|| only.clone())
+}
+
+/// The elements of a comma-separated list, trimmed, empty ones left out.
+pub fn tokens(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
+}
+
+/// Puts the fields of an upgrade back, on either side of the gateway.
+pub fn announce_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, protocol);
+}
+
+/// HTTP/2 may split Cookie into many fields; HTTP/1.1 knows one (RFC 9113 8.2.3).
+pub fn join_cookies(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(COOKIE).iter();
+    if lines.next().is_none() || lines.next().is_none() {
+        return;
+    }
+    let mut joined = BytesMut::new();
+    for line in headers.get_all(COOKIE) {
+        if !joined.is_empty() {
+            joined.extend_from_slice(b"; ");
+        }
+        joined.extend_from_slice(line.as_bytes());
+    }
+    let value = HeaderValue::from_maybe_shared(joined.freeze()).expect("joined field values are a field value");
+    headers.insert(COOKIE, value);
+}
+
+#[cfg(test)]
+mod tests;

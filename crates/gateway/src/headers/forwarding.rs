@@ -1,0 +1,195 @@
+//! The fields that say where a request came from.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use bytes::BytesMut;
+use http::HeaderMap;
+use http::header::{CONTENT_LENGTH, FORWARDED, HeaderName, HeaderValue, PROXY_AUTHORIZATION, TRANSFER_ENCODING};
+
+use super::{
+    PROXY_CONNECTION, Present, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PORT, X_FORWARDED_PROTO, X_REAL_IP,
+};
+use tollgate_policy::{Peer, drop_lookalikes};
+use tollgate_telemetry::text::Dotted;
+
+/// Says where a request came from: the peer is appended to `X-Forwarded-For`, protocol and host are set. What stood
+/// there is kept only when the peer is a trusted proxy (`trusted`); `Forwarded` then gets an element of its own, and
+/// is dropped otherwise, like every field that claims an address. `present`: what is there of `headers`.
+pub fn set_forwarding(
+    headers: &mut HeaderMap,
+    present: Present,
+    peer: &Peer,
+    host: Option<HeaderValue>,
+    trusted: bool,
+) {
+    if !trusted {
+        for (field, name) in [
+            (Present::FORWARDED, FORWARDED),
+            (Present::X_REAL_IP, X_REAL_IP),
+            (Present::X_FORWARDED_PORT, X_FORWARDED_PORT),
+        ] {
+            if present.has(field) {
+                headers.remove(name);
+            }
+        }
+    } else if present.has(Present::FORWARDED) {
+        extend_forwarded(headers, peer, host.as_ref());
+    }
+    if present.has(Present::UNDERSCORED) {
+        drop_underscored(headers);
+    }
+    match peer.address {
+        Some(address) => {
+            let value = append_for(headers, address.to_canonical(), trusted);
+            headers.insert(X_FORWARDED_FOR, value);
+        }
+        // A Unix socket has no address to add.
+        None if !trusted => {
+            headers.remove(X_FORWARDED_FOR);
+        }
+        None => {}
+    }
+    if !trusted || !headers.contains_key(X_FORWARDED_PROTO) {
+        let protocol = if peer.tls { "https" } else { "http" };
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(protocol));
+    }
+    if !trusted || !headers.contains_key(X_FORWARDED_HOST) {
+        match host {
+            Some(host) => headers.insert(X_FORWARDED_HOST, host),
+            None => headers.remove(X_FORWARDED_HOST),
+        };
+    }
+}
+
+/// What a stranger's request is said to come from: fields that are written behind its own, and in no table before that.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    address: Option<IpAddr>,
+    tls: bool,
+    host: Option<HeaderValue>,
+    via: Option<HeaderValue>,
+}
+
+impl Origin {
+    /// Of a request from `peer` for `host`, received by `via`; what its `headers` claim of that themselves goes. As
+    /// [`set_forwarding`] does where the peer is not trusted.
+    pub fn of_stranger(
+        headers: &mut HeaderMap,
+        present: Present,
+        peer: &Peer,
+        host: Option<HeaderValue>,
+        via: Option<HeaderValue>,
+    ) -> Self {
+        if present.has(Present::CLAIMS) {
+            for name in [FORWARDED, X_REAL_IP, X_FORWARDED_PORT, X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST] {
+                headers.remove(name);
+            }
+        }
+        if present.has(Present::UNDERSCORED) {
+            drop_underscored(headers);
+        }
+        Self { address: peer.address, tls: peer.tls, host, via }
+    }
+
+    /// Writes the fields, each with its line's end.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self.address.map(|address| address.to_canonical()) {
+            Some(IpAddr::V4(address)) => {
+                out.extend_from_slice(b"x-forwarded-for: ");
+                out.extend_from_slice(Dotted::new(address).as_bytes());
+                out.extend_from_slice(b"\r\n");
+            }
+            Some(IpAddr::V6(address)) => out.extend_from_slice(format!("x-forwarded-for: {address}\r\n").as_bytes()),
+            // A Unix socket has none.
+            None => {}
+        }
+        let protocol: &[u8] = if self.tls { b"x-forwarded-proto: https\r\n" } else { b"x-forwarded-proto: http\r\n" };
+        out.extend_from_slice(protocol);
+        for (name, value) in [(&b"x-forwarded-host: "[..], &self.host), (b"via: ", &self.via)] {
+            if let Some(value) = value {
+                out.extend_from_slice(name);
+                out.extend_from_slice(value.as_bytes());
+                out.extend_from_slice(b"\r\n");
+            }
+        }
+    }
+}
+
+/// Takes away all that says whom a request comes from, whoever said it.
+pub fn drop_forwarding(headers: &mut HeaderMap) {
+    for name in [FORWARDED, X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, X_FORWARDED_PORT, X_REAL_IP] {
+        headers.remove(name);
+    }
+    drop_underscored(headers);
+}
+
+/// CGI and its heirs read `x_forwarded_for` as `x-forwarded-for`, and some take `content_length` for framing: such
+/// spellings never pass, nor does any that stands beside the name it looks like.
+fn drop_underscored(headers: &mut HeaderMap) {
+    let present: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().contains('-')).cloned().collect();
+    drop_lookalikes(headers, |real| {
+        GUARDED.iter().any(|name| name.as_str() == real) || present.iter().any(|name| name.as_str() == real)
+    });
+}
+
+/// What says where a request came from, or where it ends.
+const GUARDED: [HeaderName; 9] = [
+    X_FORWARDED_FOR,
+    X_FORWARDED_PROTO,
+    X_FORWARDED_HOST,
+    X_FORWARDED_PORT,
+    X_REAL_IP,
+    CONTENT_LENGTH,
+    TRANSFER_ENCODING,
+    PROXY_CONNECTION,
+    PROXY_AUTHORIZATION,
+];
+
+/// `X-Forwarded-For` with `peer` as its rightmost element, over all lines that stood there.
+fn append_for(headers: &HeaderMap, peer: IpAddr, trusted: bool) -> HeaderValue {
+    if let (IpAddr::V4(peer), false) = (peer, trusted) {
+        return HeaderValue::from_bytes(Dotted::new(peer).as_bytes()).expect("digits and dots are visible bytes");
+    }
+    let mut value = BytesMut::with_capacity(64);
+    if trusted {
+        for line in headers.get_all(X_FORWARDED_FOR) {
+            let line = line.as_bytes().trim_ascii();
+            if !line.is_empty() {
+                value.extend_from_slice(line);
+                value.extend_from_slice(b", ");
+            }
+        }
+    }
+    // Writing to bytes that grow cannot fail.
+    let _ = write!(value, "{peer}");
+    HeaderValue::from_maybe_shared(value.freeze()).expect("field values and an address are visible bytes")
+}
+
+/// Adds an element to `Forwarded` (RFC 7239).
+fn extend_forwarded(headers: &mut HeaderMap, peer: &Peer, host: Option<&HeaderValue>) {
+    let mut value = BytesMut::with_capacity(128);
+    for line in headers.get_all(FORWARDED) {
+        let line = line.as_bytes().trim_ascii();
+        if !line.is_empty() {
+            value.extend_from_slice(line);
+            value.extend_from_slice(b", ");
+        }
+    }
+    let _ = match peer.address.map(|address| address.to_canonical()) {
+        Some(IpAddr::V4(address)) => write!(value, "for={address}"),
+        Some(IpAddr::V6(address)) => write!(value, "for=\"[{address}]\""),
+        None => write!(value, "for=unknown"),
+    };
+    value.extend_from_slice(if peer.tls { b";proto=https" } else { b";proto=http" });
+    if let Some(host) = host {
+        value.extend_from_slice(b";host=\"");
+        // A checked host holds neither quote nor backslash.
+        value.extend_from_slice(host.as_bytes());
+        value.extend_from_slice(b"\"");
+    }
+    match HeaderValue::from_maybe_shared(value.freeze()) {
+        Ok(value) => headers.insert(FORWARDED, value),
+        Err(_) => headers.remove(FORWARDED),
+    };
+}

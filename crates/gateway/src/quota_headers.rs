@@ -1,0 +1,271 @@
+//! The quota fields of a response, in the dialects that the file asks for. Pure.
+//!
+//! What is constant is prepared when a policy is compiled; the rest is written with integers into one buffer.
+//! draft-ietf-httpapi-ratelimit-headers-11 (`RateLimit`, `RateLimit-Policy`), the names of its open pull request, its
+//! versions 07 and 06, and the `X-RateLimit-*` fields that clients have parsed since before the draft.
+
+mod described;
+mod out;
+
+use http::{HeaderMap, HeaderName};
+
+use self::described::Described;
+use self::out::{Field, Out, Way};
+use tollgate_limit::{Limit, Micros, Standing, Timestamp};
+use tollgate_policy::{Dialect, Reset, Responses};
+
+/// How one limit of a request stands. Only live, enforced limits are told to callers.
+#[derive(Clone, Copy, Debug)]
+pub struct Fact<'f> {
+    /// The limit, by [`Limit::index`].
+    pub limit: usize,
+    /// Its standing.
+    pub standing: &'f Standing,
+    /// Units the request cost.
+    pub cost: u64,
+    /// Whether it refused the request.
+    pub violated: bool,
+}
+
+/// The quota fields of one policy.
+#[derive(Debug)]
+pub struct QuotaFields {
+    dialects: Vec<Dialect>,
+    reset: Reset,
+    limits: Vec<Described>,
+}
+
+impl QuotaFields {
+    /// The fields for `limits` (`limits[i].index == i`), as `responses` wants them.
+    pub fn new<L: AsRef<Limit>>(responses: &Responses, limits: &[L]) -> Self {
+        let limits = limits.iter().map(|limit| Described::new(limit.as_ref())).collect();
+        Self { dialects: responses.headers.clone(), reset: responses.reset, limits }
+    }
+
+    /// Writes the fields for `facts` into the head of a response. `refused`: it is our refusal, and `retry_after`
+    /// what it says; then only the violated limits are told. What an upstream said in the same fields is replaced.
+    /// Without facts nothing is touched. `writer` is only lent.
+    pub fn annotate(
+        &self,
+        headers: &mut HeaderMap,
+        facts: &[Fact<'_>],
+        refused: bool,
+        retry_after: Option<Micros>,
+        now: Timestamp,
+        writer: &mut Writer,
+    ) {
+        if facts.is_empty() || self.dialects.is_empty() {
+            return;
+        }
+        make_room(headers);
+        let told = Told { facts, refused, retry_after: retry_after.map(retry_after_secs) };
+        self.tell(&mut Out { way: Way::Table(headers, &mut writer.buffer), written: 0 }, &told, now);
+    }
+
+    /// The same fields as lines of a head: what [`QuotaFields::annotate`] puts into a table, without one. What an upstream
+    /// said in the same fields is the caller's to remove ([`make_room`]).
+    pub fn write(
+        &self,
+        out: &mut Vec<u8>,
+        facts: &[Fact<'_>],
+        refused: bool,
+        retry_after: Option<Micros>,
+        now: Timestamp,
+    ) {
+        if !facts.is_empty() {
+            let told = Told { facts, refused, retry_after: retry_after.map(retry_after_secs) };
+            self.tell(&mut Out { way: Way::Lines(out), written: 0 }, &told, now);
+        }
+    }
+
+    /// Whether there are any fields to write.
+    pub const fn is_silent(&self) -> bool {
+        self.dialects.is_empty()
+    }
+
+    fn tell(&self, out: &mut Out<'_>, told: &Told<'_>, now: Timestamp) {
+        for dialect in &self.dialects {
+            match dialect {
+                Dialect::Draft11 => {
+                    self.policies(out, told.facts);
+                    self.state(out, told, false);
+                }
+                Dialect::DraftNext => {
+                    self.policies(out, told.facts);
+                    self.state(out, told, true);
+                }
+                Dialect::Draft07 => self.draft_07(out, told),
+                Dialect::Draft06 => self.draft_06(out, told),
+                Dialect::XRateLimit => self.x_rate_limit(out, told, now),
+            }
+        }
+    }
+
+    /// `RateLimit-Policy`: every limit of the route.
+    fn policies(&self, out: &mut Out<'_>, facts: &[Fact<'_>]) {
+        out.field(Field::RateLimitPolicy, |value| {
+            for (place, limit) in facts.iter().filter_map(|fact| self.limits.get(fact.limit)).enumerate() {
+                element(value, place);
+                value.extend_from_slice(&limit.policy);
+            }
+        });
+    }
+
+    /// `RateLimit`: what is left, and for how long that must do; on a refusal only of the limits that refused.
+    fn state(&self, out: &mut Out<'_>, told: &Told<'_>, next: bool) {
+        out.field(Field::RateLimit, |value| {
+            let facts = told.facts.iter().filter(|fact| fact.violated || !told.refused);
+            let known = facts.filter_map(|fact| Some((fact, self.limits.get(fact.limit)?)));
+            for (place, (fact, limit)) in known.enumerate() {
+                element(value, place);
+                value.extend_from_slice(&limit.name);
+                value.extend_from_slice(if next { b";a=" } else { b";r=" });
+                number(value, fact.standing.remaining);
+                if !limit.concurrent {
+                    value.extend_from_slice(if next { b";w=" } else { b";t=" });
+                    number(value, told.window(fact));
+                }
+                if next {
+                    value.extend_from_slice(b";c=");
+                    number(value, fact.cost);
+                }
+            }
+        });
+    }
+
+    fn draft_07(&self, out: &mut Out<'_>, told: &Told<'_>) {
+        let Some((limit, fact)) = self.decisive(told) else { return };
+        out.field(Field::RateLimitPolicy, |value| value.extend_from_slice(&limit.legacy_policy));
+        out.field(Field::RateLimit, |value| {
+            value.extend_from_slice(b"limit=");
+            number(value, limit.quota);
+            value.extend_from_slice(b", remaining=");
+            number(value, fact.standing.remaining);
+            value.extend_from_slice(b", reset=");
+            number(value, told.reset(fact).ceil_secs());
+        });
+    }
+
+    fn draft_06(&self, out: &mut Out<'_>, told: &Told<'_>) {
+        let Some((limit, fact)) = self.decisive(told) else { return };
+        out.field(Field::RateLimitPolicy, |value| value.extend_from_slice(&limit.legacy_policy));
+        out.field(Field::RateLimitLimit, |value| number(value, limit.quota));
+        out.field(Field::RateLimitRemaining, |value| number(value, fact.standing.remaining));
+        out.field(Field::RateLimitReset, |value| number(value, told.reset(fact).ceil_secs()));
+    }
+
+    fn x_rate_limit(&self, out: &mut Out<'_>, told: &Told<'_>, now: Timestamp) {
+        let Some((limit, fact)) = self.decisive(told) else { return };
+        let left = told.reset(fact);
+        let at = now.after(left).as_micros();
+        let reset = match self.reset {
+            Reset::Seconds => left.ceil_secs(),
+            Reset::Epoch => at.div_ceil(1_000_000),
+            Reset::EpochMillis => at.div_ceil(1_000),
+        };
+        out.field(Field::XRateLimitLimit, |value| number(value, limit.quota));
+        out.field(Field::XRateLimitRemaining, |value| number(value, fact.standing.remaining));
+        out.field(Field::XRateLimitReset, |value| number(value, reset));
+    }
+
+    /// The limit that the legacy fields, which can tell of only one, describe: of those that refused the one with the
+    /// longest wait, else the one with the least left of its quota.
+    fn decisive<'t>(&self, told: &'t Told<'_>) -> Option<(&Described, &'t Fact<'t>)> {
+        let known = told.facts.iter().filter_map(|fact| self.limits.get(fact.limit).map(|limit| (limit, fact)));
+        if told.refused {
+            known.filter(|(_, fact)| fact.violated).max_by_key(|(_, fact)| fact.standing.effective)
+        } else {
+            // Fractions compared crosswise: nothing is divided.
+            known.min_by(|(a, left), (b, right)| {
+                let left = u128::from(left.standing.remaining) * u128::from(b.quota);
+                let right = u128::from(right.standing.remaining) * u128::from(a.quota);
+                left.cmp(&right)
+            })
+        }
+    }
+}
+
+/// What `Retry-After` says for a wait: whole seconds, rounded up, never 0.
+pub const fn retry_after_secs(wait: Micros) -> u64 {
+    let seconds = wait.ceil_secs();
+    if seconds == 0 { 1 } else { seconds }
+}
+
+struct Told<'f> {
+    facts: &'f [Fact<'f>],
+    refused: bool,
+    retry_after: Option<u64>,
+}
+
+impl Told<'_> {
+    /// The effective window, seconds. On a refusal never longer than Retry-After, which it must not contradict.
+    fn window(&self, fact: &Fact<'_>) -> u64 {
+        let window = fact.standing.effective.ceil_secs();
+        match self.retry_after {
+            Some(wait) if self.refused => window.min(wait),
+            _ => window,
+        }
+    }
+
+    /// What the legacy fields call reset: until the quota is whole again; on a refusal until a retry makes sense.
+    fn reset(&self, fact: &Fact<'_>) -> Micros {
+        match self.retry_after {
+            Some(wait) if self.refused => Micros::from_secs(wait),
+            _ => fact.standing.reset,
+        }
+    }
+}
+
+/// Values for a table are written here, each copied off when it is whole: a worker's requests share one.
+#[derive(Debug, Default)]
+pub struct Writer {
+    buffer: Vec<u8>,
+}
+
+/// Begins the element number `place` of a list.
+fn element(value: &mut Vec<u8>, place: usize) {
+    if place > 0 {
+        value.extend_from_slice(b", ");
+    }
+}
+
+/// A structured-field integer has 15 digits at most.
+fn number(value: &mut Vec<u8>, number: u64) {
+    value.extend_from_slice(itoa::Buffer::new().format(number.min(INTEGER_MAX)).as_bytes());
+}
+
+/// Removes what an upstream said in the fields that are ours to write.
+pub fn make_room(headers: &mut HeaderMap) {
+    if headers.keys().any(is_ours) {
+        for name in &OURS {
+            headers.remove(name);
+        }
+    }
+}
+
+/// Whether `name` is one of [`OURS`], or looks like one: most messages hold none, and eight look-ups are saved.
+fn is_ours(name: &HeaderName) -> bool {
+    let name = name.as_str().as_bytes();
+    name.starts_with(b"ratelimit") || name.starts_with(b"x-ratelimit")
+}
+
+const INTEGER_MAX: u64 = 999_999_999_999_999;
+
+/// An upstream's are replaced.
+const OURS: [HeaderName; 8] = [
+    HeaderName::from_static("ratelimit"),
+    HeaderName::from_static("ratelimit-policy"),
+    HeaderName::from_static("ratelimit-limit"),
+    HeaderName::from_static("ratelimit-remaining"),
+    HeaderName::from_static("ratelimit-reset"),
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
+
+/// The quota fields a browser's script may read (`Access-Control-Expose-Headers`).
+pub const EXPOSED: &str = "Retry-After, RateLimit, RateLimit-Policy, RateLimit-Limit, RateLimit-Remaining, \
+                           RateLimit-Reset, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset";
+
+#[cfg(test)]
+mod tests;

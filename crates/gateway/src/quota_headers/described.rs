@@ -1,0 +1,73 @@
+//! What of a limit the quota fields say in every answer: written when the file is read.
+
+use super::number;
+use tollgate_limit::{Algorithm, Limit};
+
+/// What of a limit is constant.
+#[derive(Debug)]
+pub(super) struct Described {
+    /// `"name"`, a structured-field string.
+    pub(super) name: Box<[u8]>,
+    /// `"name";q=100;w=60`
+    pub(super) policy: Box<[u8]>,
+    /// `100;w=60`
+    pub(super) legacy_policy: Box<[u8]>,
+    /// Units of the quota.
+    pub(super) quota: u64,
+    /// Whether it is a number at once, without a window.
+    pub(super) concurrent: bool,
+}
+
+impl Described {
+    pub(super) fn new(limit: &Limit) -> Self {
+        let (quota, window, concurrent) = match limit.algorithm.quota() {
+            Some(quota) => {
+                let most = most_at_once(&limit.algorithm, quota.burst, quota.amount);
+                // The window in which the rate yields the quota: ceil(most x period / amount).
+                let micros = (u128::from(most) * u128::from(quota.period.0)).div_ceil(u128::from(quota.amount.max(1)));
+                (most, u64::try_from(micros.div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1), false)
+            }
+            None => (limit.algorithm.greatest_cost(), 0, true),
+        };
+        let name: Box<[u8]> = quoted(&limit.name).into();
+        let mut policy = name.to_vec();
+        policy.extend_from_slice(b";q=");
+        number(&mut policy, quota);
+        let mut legacy_policy = Vec::new();
+        number(&mut legacy_policy, quota);
+        if concurrent {
+            policy.extend_from_slice(b";qu=\"concurrent-requests\"");
+        } else {
+            for value in [&mut policy, &mut legacy_policy] {
+                value.extend_from_slice(b";w=");
+                number(value, window);
+            }
+        }
+        let (policy, legacy_policy) = (policy.into(), legacy_policy.into());
+        Self { name, policy, legacy_policy, quota, concurrent }
+    }
+}
+
+/// The most a caller can have at once: the burst of what has one, the amount of windows and logs.
+const fn most_at_once(algorithm: &Algorithm, burst: u64, amount: u64) -> u64 {
+    match algorithm {
+        Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => amount,
+        _ => burst,
+    }
+}
+
+/// A structured-field string (RFC 9651 3.3.3): printable ASCII, quote and backslash escaped. What else a name may hold
+/// is left out.
+fn quoted(name: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(name.len() + 2);
+    out.push(b'"');
+    for byte in name.bytes() {
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            b' '..=b'~' => out.push(byte),
+            _ => {}
+        }
+    }
+    out.push(b'"');
+    out
+}

@@ -1,0 +1,314 @@
+//! Writes a rejection down: a problem document, a body of the file's own, or a gRPC status.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use http::header::{
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ALLOW, CACHE_CONTROL,
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, VARY, WWW_AUTHENTICATE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+
+use super::class::{Class, DENIED};
+use super::{Asked, Refused, Rejection};
+use crate::body::{BodyError, ResponseBody};
+use crate::forward::ForwardError;
+use crate::quota_headers::{EXPOSED, retry_after_secs};
+use tollgate_limit::Micros;
+use tollgate_policy::RefusalBody;
+
+pub(super) fn respond(
+    rejection: &Rejection,
+    class: &Class,
+    asked: &Asked,
+    own: Option<&RefusalBody>,
+    id: &str,
+) -> Response<ResponseBody> {
+    let mut response = match &asked.grpc {
+        Some(content_type) => grpc(rejection, class, content_type),
+        None => document(rejection, class, asked, own, id),
+    };
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(wait) = rejection.retry_after() {
+        headers.insert(RETRY_AFTER, number(retry_after_secs(wait)));
+    }
+    if let Rejection::Unidentified { challenge: Some(challenge), .. } = rejection {
+        headers.insert(WWW_AUTHENTICATE, challenge.clone());
+    }
+    if let Some(origin) = &asked.origin {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+        headers.insert(VARY, HeaderValue::from_static("Origin"));
+        // A script that sent cookies may read that it must wait; not whether its visitor is known here.
+        if !matches!(rejection, Rejection::Unidentified { .. }) {
+            headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+        }
+    }
+    if matches!(rejection, Rejection::Trace) {
+        headers.insert(ALLOW, ALLOWED);
+    }
+    // Where framing or target can be read in two ways, what follows on the connection may be no request of its own.
+    // And a body that does not come to an end in time is not waited for (RFC 9110 15.5.9).
+    let stalled = |rejection: &Rejection| {
+        matches!(rejection, Rejection::Upstream(ForwardError::Body(BodyError::ClientIdle | BodyError::ClientSlow)))
+    };
+    if asked.http1 && (matches!(rejection, Rejection::Malformed(_)) || stalled(rejection)) {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// A problem document, or the file's own body where a limit or its store refuses.
+fn document(
+    rejection: &Rejection,
+    class: &Class,
+    asked: &Asked,
+    own: Option<&RefusalBody>,
+    id: &str,
+) -> Response<ResponseBody> {
+    let refuses = matches!(rejection, Rejection::Denied(_) | Rejection::StoreDown { .. });
+    let (content_type, body) = match own.filter(|_| refuses) {
+        Some(own) => (own.content_type.clone(), fill(own, rejection, class, id)),
+        None => (PROBLEM, problem(rejection, class, id)),
+    };
+    // The encoder knows the length of a body; only of one that is kept back it must be told.
+    let length = asked.head.then(|| HeaderValue::from(body.len()));
+    let mut response = Response::new(if asked.head { ResponseBody::Empty } else { body.into() });
+    *response.status_mut() = class.status;
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    if let Some(length) = length {
+        response.headers_mut().insert(CONTENT_LENGTH, length);
+    }
+    response
+}
+
+/// A trailers-only answer (gRPC over HTTP/2, "Responses"): HTTP 200, the status in the head.
+fn grpc(rejection: &Rejection, class: &Class, content_type: &HeaderValue) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::Empty);
+    *response.status_mut() = StatusCode::OK;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, content_type.clone());
+    headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(class.grpc)));
+    let message = percent_encoded(class.detail);
+    headers.insert(GRPC_MESSAGE, HeaderValue::from_maybe_shared(bytes::Bytes::from(message)).expect("visible ASCII"));
+    pushback(rejection, headers);
+    response
+}
+
+/// When a gRPC client's own retries may come; a negative number forbids them (gRFC A6).
+fn pushback(rejection: &Rejection, headers: &mut HeaderMap) {
+    let value = match rejection {
+        Rejection::Denied(Refused { never_fits: true, .. }) => HeaderValue::from_static("-1"),
+        _ => match rejection.retry_after() {
+            Some(wait) => HeaderValue::from(wait.ceil_millis()),
+            None => return,
+        },
+    };
+    headers.insert(GRPC_RETRY_PUSHBACK, value);
+}
+
+/// RFC 9457: what is constant first.
+pub(super) fn problem(rejection: &Rejection, class: &Class, id: &str) -> String {
+    let mut out = String::with_capacity(384);
+    describe(&mut out, class);
+    match rejection {
+        Rejection::Denied(refused) => violated(&mut out, refused.violated.iter().map(|name| &**name)),
+        Rejection::StoreDown { limit } => violated(&mut out, std::iter::once(&**limit)),
+        _ => {}
+    }
+    if let (Rejection::Denied(_), Some(wait)) = (rejection, rejection.retry_after()) {
+        out.push_str(RETRY_AFTER_MS);
+        out.push_str(itoa::Buffer::new().format(wait.ceil_millis()));
+    }
+    if !id.is_empty() {
+        // Hexadecimal digits, which hold nothing to escape.
+        out.push_str(DECISION_ID);
+        out.push_str(id);
+        out.push('"');
+    }
+    out.push_str(END);
+    out
+}
+
+/// The document of a request that one limit refuses, as far as it is the same for all of them: made once.
+#[derive(Debug)]
+pub struct Denial(Box<[u8]>);
+
+impl Denial {
+    /// For the limit of this name.
+    pub fn by(limit: &str) -> Self {
+        let mut opening = String::new();
+        describe(&mut opening, &DENIED);
+        violated(&mut opening, std::iter::once(limit));
+        opening.push_str(RETRY_AFTER_MS);
+        Self(opening.into_bytes().into())
+    }
+
+    /// The document for a caller that may come again after `wait`, refused by the decision `id`.
+    pub(super) fn document(&self, wait: Micros, id: &str) -> Bytes {
+        let mut digits = itoa::Buffer::new();
+        let millis = digits.format(wait.ceil_millis()).as_bytes();
+        // As long as it will be: then it is handed on as it is.
+        let length = self.0.len() + millis.len() + DECISION_ID.len() + id.len() + 1 + END.len();
+        let mut out = Vec::with_capacity(length);
+        out.extend_from_slice(&self.0);
+        out.extend_from_slice(millis);
+        out.extend_from_slice(DECISION_ID.as_bytes());
+        out.extend_from_slice(id.as_bytes());
+        out.push(b'"');
+        out.extend_from_slice(END.as_bytes());
+        out.into()
+    }
+}
+
+/// Writes the lines of the head of a refusal that [`Rejection::respond_bare`] made, but for the quota fields. `wait`: what
+/// the rejection says of a retry.
+pub fn write_fields(out: &mut Vec<u8>, wait: Option<Micros>) {
+    out.extend_from_slice(b"content-type: application/problem+json\r\ncache-control: no-store\r\n");
+    if let Some(wait) = wait {
+        out.extend_from_slice(b"retry-after: ");
+        out.extend_from_slice(itoa::Buffer::new().format(retry_after_secs(wait)).as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+const RETRY_AFTER_MS: &str = ",\"retry_after_ms\":";
+const DECISION_ID: &str = ",\"decision_id\":\"";
+const END: &str = "}\n";
+
+/// Type, title, status, detail.
+fn describe(out: &mut String, class: &Class) {
+    // Types, titles and details are ours and hold nothing to escape.
+    for piece in [
+        "{\"type\":\"",
+        class.kind,
+        "\",\"title\":\"",
+        class.title,
+        "\",\"status\":",
+        class.status.as_str(),
+        ",\"detail\":\"",
+        class.detail,
+        "\"",
+    ] {
+        out.push_str(piece);
+    }
+}
+
+fn violated<'n>(out: &mut String, names: impl Iterator<Item = &'n str>) {
+    out.push_str(",\"violated-policies\":[");
+    for (place, name) in names.enumerate() {
+        out.push_str(if place == 0 { "\"" } else { ",\"" });
+        escape_json(out, name);
+        out.push('"');
+    }
+    out.push(']');
+}
+
+/// A body of the file's own, its placeholders filled; a brace that opens no known placeholder stays as it is.
+fn fill(own: &RefusalBody, rejection: &Rejection, class: &Class, id: &str) -> String {
+    let json = own.content_type.to_str().is_ok_and(|kind| kind.contains("json"));
+    let mut out = String::with_capacity(own.template.len() + 64);
+    let mut rest = own.template.as_str();
+    while let Some(open) = rest.find('{') {
+        out.push_str(&rest[..open]);
+        rest = &rest[open..];
+        let filled = rest.find('}').and_then(|close| {
+            let value = value(&rest[1..close], rejection, class, id)?;
+            Some((value, close + 1))
+        });
+        match filled {
+            Some((value, length)) => {
+                if json {
+                    escape_json(&mut out, &value);
+                } else {
+                    out.push_str(&value);
+                }
+                rest = &rest[length..];
+            }
+            None => {
+                out.push('{');
+                rest = &rest[1..];
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// What a placeholder of a refusal body stands for.
+fn value(name: &str, rejection: &Rejection, class: &Class, id: &str) -> Option<String> {
+    let wait = || rejection.retry_after();
+    Some(match name {
+        "status" => class.status.as_u16().to_string(),
+        "title" => class.title.to_owned(),
+        "detail" => class.detail.to_owned(),
+        "type" => class.kind.to_owned(),
+        "code" => rejection.label().to_owned(),
+        "retry_after" => wait().map(|wait| retry_after_secs(wait).to_string()).unwrap_or_default(),
+        "retry_after_ms" => wait().map(Micros::ceil_millis).map(|wait| wait.to_string()).unwrap_or_default(),
+        "decision_id" => id.to_owned(),
+        "limits" => match rejection {
+            Rejection::Denied(refused) => refused.violated.join(", "),
+            Rejection::StoreDown { limit } => limit.to_string(),
+            _ => String::new(),
+        },
+        _ => return None,
+    })
+}
+
+/// The placeholders a refusal body may hold: what a configuration is checked against.
+pub const REFUSAL_PLACEHOLDERS: [&str; 9] =
+    ["status", "title", "detail", "type", "code", "retry_after", "retry_after_ms", "decision_id", "limits"];
+
+fn escape_json(out: &mut String, text: &str) {
+    if text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_') {
+        return out.push_str(text);
+    }
+    for character in text.chars() {
+        escape_json_char(out, character);
+    }
+}
+
+/// Appends `character` as it stands inside a JSON string.
+pub fn escape_json_char(out: &mut String, character: char) {
+    match character {
+        '"' => out.push_str("\\\""),
+        '\\' => out.push_str("\\\\"),
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        control if control.is_control() => {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "\\u{:04x}", u32::from(control));
+        }
+        plain => out.push(plain),
+    }
+}
+
+/// gRPC's percent encoding: everything but printable ASCII without `%`.
+fn percent_encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'%' => out.push_str("%25"),
+            b' '..=b'~' => out.push(char::from(byte)),
+            other => {
+                let _ = write!(out, "%{other:02X}");
+            }
+        }
+    }
+    out
+}
+
+/// A number as a field value, with one allocation where `HeaderValue::from` takes two.
+fn number(number: u64) -> HeaderValue {
+    HeaderValue::from_str(itoa::Buffer::new().format(number)).expect("digits are visible ASCII")
+}
+
+/// What is served where a route lists no methods.
+pub const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");

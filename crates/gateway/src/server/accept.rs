@@ -1,0 +1,193 @@
+//! The accept loop: it outlives every error, and lets in no more than the bounds say.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use rustix::net::{SocketFlags, acceptfrom_with};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use super::attendants::Attendants;
+use super::bounds::{Full, Place};
+use super::connection;
+use super::io::Plain;
+use super::respond::OVERLOADED;
+use super::socket::Socket;
+use super::{Event, Handler, Settings, Shared};
+use crate::listener::{Address, Listener};
+use crate::timers;
+use crate::tls::ServerTls;
+use crate::worker::{Task, Worker};
+
+/// A listener and what stands behind it.
+pub(super) struct Door<H> {
+    pub(super) address: Arc<Address>,
+    pub(super) tls: Option<Arc<ServerTls>>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) handler: Rc<H>,
+    pub(super) attendants: Attendants<Caller>,
+}
+
+/// A connection that was let in.
+pub(super) struct Caller {
+    pub(super) stream: Plain,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) settings: Arc<Settings>,
+    pub(super) place: Place,
+    pub(super) task: Task,
+}
+
+/// Serves `caller`, then others as they come.
+async fn attend<H: Handler>(door: Rc<Door<H>>, mut caller: Caller) {
+    loop {
+        connection::serve(caller, &door).await;
+        match door.attendants.next().await {
+            Some(next) => caller = next,
+            None => return,
+        }
+    }
+}
+
+/// Accepts on `socket` until the worker drains.
+pub(super) fn open<H: Handler>(socket: Listener, door: Door<H>, worker: &Rc<Worker>) -> io::Result<()> {
+    let socket = match socket {
+        // The runtime's own listener would register each connection before anything is known of it. Its stream
+        // tells of a listening socket as well when there is something.
+        Listener::Tcp(socket) => Ears::Tcp(TcpStream::from_std(OwnedFd::from(socket).into())?),
+        Listener::Unix(socket) => Ears::Unix(tokio::net::UnixListener::from_std(socket)?),
+    };
+    let task = worker.task();
+    tokio::task::spawn_local(accept(socket, Rc::new(door), task));
+    Ok(())
+}
+
+enum Ears {
+    Tcp(TcpStream),
+    Unix(tokio::net::UnixListener),
+}
+
+type Accepted = (Plain, Option<SocketAddr>);
+
+impl Ears {
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
+        match self {
+            Self::Tcp(socket) => loop {
+                ready!(socket.poll_read_ready(context))?;
+                let accepted = socket.try_io(Interest::READABLE, || {
+                    Ok(acceptfrom_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?)
+                });
+                match accepted {
+                    Ok((fd, peer)) => {
+                        let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+                        return Poll::Ready(Ok((Plain::Tcp(Socket::fresh(fd)), peer)));
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Poll::Ready(Err(error)),
+                }
+            },
+            Self::Unix(socket) => socket.poll_accept(context).map_ok(|(stream, _)| (Plain::Unix(stream), None)),
+        }
+    }
+}
+
+/// What the accept loop wakes for.
+enum Turn {
+    Drain,
+    Accepted(io::Result<Accepted>),
+}
+
+async fn accept<H: Handler>(socket: Ears, door: Rc<Door<H>>, mut task: Task) {
+    let mut failing = false;
+    loop {
+        let turn = poll_fn(|context| {
+            if task.poll_drain(context).is_ready() {
+                return Poll::Ready(Turn::Drain);
+            }
+            ready!(task.worker().poll_open(context));
+            socket.poll_accept(context).map(Turn::Accepted)
+        });
+        match turn.await {
+            Turn::Drain => break,
+            Turn::Accepted(Ok(accepted)) => {
+                failing = false;
+                admit(accepted, &door, &task);
+            }
+            Turn::Accepted(Err(error)) if concerns_one_connection(&error) => {}
+            Turn::Accepted(Err(error)) => {
+                door.shared.stats.accept_failures.add();
+                door.handler.observe(Event::AcceptFailed);
+                if !failing {
+                    tracing::warn!(listener = %door.address, %error, "cannot accept connections for now");
+                    failing = true;
+                }
+                // Out of descriptors or memory: what is open must end first; asking at once again would spin.
+                tokio::select! {
+                    () = &mut task => break,
+                    () = timers::pause(PAUSE) => {}
+                }
+            }
+        }
+    }
+    if task.worker().has_handed_over() {
+        return;
+    }
+    // Closing a socket of a reuseport group resets what it has queued: take that in first.
+    while let Ok(Ok(accepted)) = timers::within(Duration::ZERO, poll_fn(|context| socket.poll_accept(context))).await {
+        admit(accepted, &door, &task);
+    }
+}
+
+fn admit<H: Handler>((stream, peer): Accepted, door: &Rc<Door<H>>, task: &Task) {
+    let stats = &door.shared.stats;
+    stats.accepted.add();
+    let settings = door.shared.settings.load_full();
+    let place = Place::take(&door.shared, settings.connections).and_then(|mut place| {
+        // Behind the PROXY protocol the address is known only after its header.
+        match peer.filter(|_| !settings.proxy_protocol) {
+            Some(peer) => place.from(peer.ip(), &settings).map(|()| place),
+            None => Ok(place),
+        }
+    });
+    match place {
+        Ok(place) => {
+            let caller = Caller { stream, peer, settings, place, task: task.worker().task() };
+            if let Some(caller) = door.attendants.hand_over(caller) {
+                tokio::task::spawn_local(attend(Rc::clone(door), caller));
+            }
+        }
+        Err(full) => {
+            match full {
+                Full::Total => stats.refused_total.add(),
+                Full::Address => stats.refused_address.add(),
+            }
+            door.handler.observe(Event::Refused(full.label()));
+            if door.tls.is_none() {
+                stream.dismiss(OVERLOADED);
+            }
+        }
+    }
+}
+
+/// Errors of the connection that was about to be accepted, not of the listener (accept(2)).
+fn concerns_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::Interrupted
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::NetworkDown
+            | io::ErrorKind::PermissionDenied
+    )
+}
+
+/// How long accepting rests after it failed.
+const PAUSE: Duration = Duration::from_millis(100);

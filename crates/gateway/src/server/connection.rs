@@ -1,0 +1,403 @@
+//! One connection from its first byte to its last.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::{HttpService, service_fn};
+use hyper_util::rt::TokioIo;
+use tokio::io::AsyncWrite;
+
+use super::accept::{Caller, Door};
+use super::bounds::Place;
+use super::gathered::{Gathered, Turns};
+use super::http1;
+use super::inbound::Inbound;
+use super::interim::Queue;
+use super::io::{Io, Plain, Transport};
+use super::proxy_protocol;
+use super::respond::{Served, respond};
+use super::state::{Hold, State, Tracked, UnderWay, Wait};
+use super::streams::Streams;
+use super::window::Window;
+use super::{ConnInfo, Event, Handler, Settings, Shared, TlsInfo};
+use crate::http1::ReadBuffer;
+use crate::timers::{Deadline, within};
+use crate::worker::Task;
+
+/// Serves one connection. Whatever happens to it stays with it.
+///
+/// A connection may stand silent for long: what its task holds inline, every idle connection pays.
+pub(super) fn serve<H: Handler>(caller: Caller, door: &Rc<Door<H>>) -> impl Future<Output = ()> + use<H> {
+    let Caller { stream, peer, settings, place, task } = caller;
+    let door = Rc::clone(door);
+    let deadline = Deadline::after(settings.header_read);
+    let connection = ConnInfo {
+        peer,
+        direct: peer,
+        listener: Arc::clone(&door.address),
+        tls: None,
+        http2: false,
+        interim: None,
+        window: None,
+    };
+    let mut setup = Setup { stream, connection, door, settings, deadline, place, task };
+    async move {
+        let _watch = Watch::begin(Rc::clone(&setup.door));
+        if setup.settings.proxy_protocol && !Box::pin(setup.told()).await {
+            return;
+        }
+        if let Some(tls) = &setup.door.tls {
+            let acceptor = tls.acceptor();
+            return Box::pin(setup.encrypted(acceptor)).await;
+        }
+        let Some((http2, mut input)) = setup.first_bytes().await else { return };
+        let Setup { stream, mut connection, door, settings, deadline, place, task } = setup;
+        let transport = Transport::Plain(stream);
+        connection.http2 = http2;
+        if http2 {
+            let ahead = input.bytes().split().freeze();
+            drop(input);
+            Box::pin(speak2((transport, place), ahead, connection, door, settings, deadline, task)).await;
+        } else {
+            speak1((transport, place), input, connection, door, settings, deadline, task).await;
+        }
+    }
+}
+
+/// A connection before its protocol is known.
+struct Setup<H> {
+    stream: Plain,
+    connection: ConnInfo,
+    door: Rc<Door<H>>,
+    settings: Arc<Settings>,
+    deadline: Deadline,
+    place: Place,
+    task: Task,
+}
+
+impl<H: Handler> Setup<H> {
+    /// Reads the PROXY protocol header; whether the connection may go on.
+    async fn told(&mut self) -> bool {
+        let (stats, handler) = (&self.door.shared.stats, &self.door.handler);
+        // A Unix socket has no address; who may open it is a matter of its file's mode.
+        if self.connection.direct.is_some_and(|direct| !self.settings.trusts(direct.ip())) {
+            stats.proxy_header_failures.add();
+            handler.observe(Event::Refused("proxy_header"));
+            return false;
+        }
+        match within(self.settings.header_read, proxy_protocol::read(&mut self.stream)).await {
+            Ok(Ok(Some(source))) => self.connection.peer = Some(source),
+            Ok(Ok(None)) => {}
+            Ok(Err(error)) => {
+                stats.proxy_header_failures.add();
+                handler.observe(Event::Refused("proxy_header"));
+                tracing::debug!(peer = ?self.connection.direct, %error, "wrong PROXY protocol header");
+                return false;
+            }
+            Err(_) => {
+                count_timeout(Wait::Head, &self.door);
+                return false;
+            }
+        }
+        let counted = self.connection.peer.map_or(Ok(()), |peer| self.place.from(peer.ip(), &self.settings));
+        if counted.is_err() {
+            stats.refused_address.add();
+            handler.observe(Event::Refused("connections_per_address"));
+        }
+        counted.is_ok()
+    }
+
+    /// What the caller says first, and whether it is HTTP/2; `None`: it has gone, or said too little in its time.
+    async fn first_bytes(&mut self) -> Option<(bool, ReadBuffer)> {
+        // Usually a request's first bytes come together, and are there already.
+        let mut input = self.stream.first().unwrap_or_default();
+        if let Some(http2) = speaks_http2(input.bytes()) {
+            return Some((http2, input));
+        }
+        // A caller that has said nothing yet costs no buffer.
+        let mut readable = false;
+        let mut forsaken = None;
+        std::future::poll_fn(|cx| {
+            if !readable && self.stream.poll_readable(cx).is_ready() {
+                readable = true;
+            }
+            if readable {
+                while let Poll::Ready(read) = input.poll_fill(cx, &mut self.stream, 0) {
+                    if matches!(read, Ok(0) | Err(_)) {
+                        return Poll::Ready(None);
+                    }
+                    if let Some(http2) = speaks_http2(input.bytes()) {
+                        return Poll::Ready(Some(http2));
+                    }
+                }
+            }
+            if self.deadline.poll_passed(cx).is_ready() {
+                count_timeout(Wait::Head, &self.door);
+                return Poll::Ready(None);
+            }
+            // In a drain it has not long to begin.
+            if self.task.poll_drain(cx).is_ready() {
+                let span = self.task.worker().grace();
+                return forsaken.get_or_insert_with(|| Deadline::after(span)).poll_passed(cx).map(|()| None);
+            }
+            Poll::Pending
+        })
+        .await
+        .map(|http2| (http2, input))
+    }
+
+    async fn encrypted(self, acceptor: tokio_rustls::TlsAcceptor) {
+        let Self { stream, mut connection, door, settings, mut deadline, place, task } = self;
+        let stats = &door.shared.stats;
+        let stream = match within(settings.tls_handshake, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                stats.handshake_failures.add();
+                door.handler.observe(Event::Refused("handshake"));
+                tracing::debug!(peer = ?connection.peer, %error, "TLS handshake failed");
+                return;
+            }
+            Err(_) => {
+                stats.handshake_failures.add();
+                door.handler.observe(Event::Refused("handshake"));
+                return;
+            }
+        };
+        let (_, session) = stream.get_ref();
+        connection.http2 = session.alpn_protocol() == Some(b"h2");
+        connection.tls = Some(TlsInfo {
+            server_name: session.server_name().map(Arc::from),
+            client_subject: crate::tls::client_subject(session),
+        });
+        let transport = Transport::Tls(Box::new(stream));
+        deadline.reset(settings.header_read);
+        if connection.http2 {
+            return speak2((transport, place), Bytes::new(), connection, door, settings, deadline, task).await;
+        }
+        speak1((transport, place), ReadBuffer::new(), connection, door, settings, deadline, task).await;
+    }
+}
+
+/// Whether a connection that begins with `bytes` speaks HTTP/2; `None`: too few to know.
+fn speaks_http2(bytes: &[u8]) -> Option<bool> {
+    let compared = bytes.len().min(PREFACE.len());
+    if bytes[..compared] != PREFACE[..compared] { Some(false) } else { (compared == PREFACE.len()).then_some(true) }
+}
+
+/// Speaks HTTP/1 to the end of the connection.
+fn speak1<H: Handler>(
+    (transport, place): (Transport, Place),
+    input: ReadBuffer,
+    connection: ConnInfo,
+    door: Rc<Door<H>>,
+    settings: Arc<Settings>,
+    deadline: Deadline,
+    task: Task,
+) -> impl Future<Output = ()> {
+    let interim = Queue::default();
+    let connection = ConnInfo { interim: Some(interim.interim()), ..connection };
+    let served = Served {
+        handler: Rc::clone(&door.handler),
+        connection: Rc::new(connection),
+        settings,
+        shared: Arc::clone(&door.shared),
+    };
+    http1::serve(http1::Opened { transport, place, input, deadline, interim }, served, task)
+}
+
+/// Speaks HTTP/2 to the end of the connection, which begins with what was read `ahead`.
+async fn speak2<H: Handler>(
+    (transport, place): (Transport, Place),
+    ahead: Bytes,
+    mut connection: ConnInfo,
+    door: Rc<Door<H>>,
+    settings: Arc<Settings>,
+    deadline: Deadline,
+    task: Task,
+) {
+    let state = Arc::new(State::default());
+    let window = Window::new();
+    connection.window = Some(window.clone());
+    let io = Gathered::new(Io::new(transport, ahead, Arc::clone(&state), place, window));
+    let served = Rc::new(Served {
+        handler: Rc::clone(&door.handler),
+        connection: Rc::new(connection),
+        settings: Arc::clone(&settings),
+        shared: Arc::clone(&door.shared),
+    });
+    let requests = Arc::clone(&state);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let under_way = UnderWay::begin(&requests);
+        if *request.method() == Method::CONNECT {
+            request.extensions_mut().insert(Hold::begin(&requests));
+        }
+        let served = Rc::clone(&served);
+        async move {
+            let request = request.map(|body| Inbound::http2(body, &under_way.0));
+            let answer = respond(&served, request).await;
+            Ok::<_, Infallible>(answer.map(|body| Tracked::new(body, under_way)))
+        }
+    });
+    let mut drive =
+        Drive { state: &state, settings: &settings, deadline, current: Wait::Head, task: &task, closing: false };
+    let connection = builder2(&settings, &door.shared).serve_connection(TokioIo::new(io.clone()), service);
+    let mut turns = Turns { connection: Box::pin(connection), io };
+    if let Err(wait) = drive.run(Pin::new(&mut turns)).await {
+        count_timeout(wait, &door);
+    }
+}
+
+/// Drives an HTTP/2 connection: its deadlines, and its part in a drain.
+struct Drive<'a> {
+    state: &'a State,
+    settings: &'a Settings,
+    deadline: Deadline,
+    /// What the deadline was set for.
+    current: Wait,
+    task: &'a Task,
+    closing: bool,
+}
+
+impl Drive<'_> {
+    /// Drives it to its end; an error: what was waited for too long.
+    async fn run<C: Graceful>(&mut self, mut connection: Pin<&mut C>) -> Result<(), Wait> {
+        std::future::poll_fn(|context| {
+            if !self.closing && self.task.poll_drain(context).is_ready() {
+                self.closing = true;
+                connection.as_mut().close();
+            }
+            // What breaks the rules was refused by the library, and counted by its frame.
+            if connection.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            self.time();
+            loop {
+                if self.deadline.poll_passed(context).is_pending() {
+                    return Poll::Pending;
+                }
+                if self.closing || !matches!(self.current, Wait::Request(_)) {
+                    return Poll::Ready(Err(self.current));
+                }
+                // An idle connection is told that it goes, and given time to hear it.
+                self.closing = true;
+                connection.as_mut().close();
+                self.deadline.reset(GOODBYE);
+                if connection.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(Ok(()));
+                }
+            }
+        })
+        .await
+    }
+
+    /// Sets the deadline anew if the connection waits for something else than before.
+    fn time(&mut self) {
+        let wait = self.state.wait();
+        if wait == self.current {
+            return;
+        }
+        self.current = wait;
+        match wait {
+            Wait::Head => self.deadline.reset(self.settings.header_read),
+            Wait::Request(_) => self.deadline.reset(self.settings.keep_alive),
+            Wait::Reader(_) => self.deadline.reset(self.settings.body_idle),
+            Wait::Handler => self.deadline.clear(),
+        }
+    }
+}
+
+/// A connection that can be told to close after what is under way.
+trait Graceful: Future<Output = hyper::Result<()>> {
+    fn close(self: Pin<&mut Self>);
+}
+
+impl<C: Graceful, T: AsyncWrite + Unpin> Graceful for Turns<C, T> {
+    fn close(mut self: Pin<&mut Self>) {
+        self.connection.as_mut().close();
+    }
+}
+
+impl<I, S, B, E> Graceful for http2::Connection<I, S, E>
+where
+    Self: Future<Output = hyper::Result<()>>,
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+    B: Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    E: hyper::rt::bounds::Http2ServerConnExec<S::Future, B>,
+{
+    fn close(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+fn builder2(settings: &Settings, shared: &Arc<Shared>) -> http2::Builder<Streams> {
+    let mut builder = http2::Builder::new(Streams::new(settings.body_idle, Arc::clone(shared)));
+    builder
+        .max_concurrent_streams(settings.streams)
+        .max_header_list_size(u32::try_from(settings.header_bytes).unwrap_or(u32::MAX))
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_local_error_reset_streams(RESETS_MAX)
+        .max_send_buf_size(SEND_BUFFER);
+    if settings.connect_protocol {
+        builder.enable_connect_protocol();
+    }
+    builder
+}
+
+fn count_timeout<H: Handler>(wait: Wait, door: &Door<H>) {
+    let stats = &door.shared.stats;
+    match wait {
+        Wait::Head => {
+            stats.slow_heads.add();
+            door.handler.observe(Event::BadHead("slow_head"));
+        }
+        Wait::Reader(_) => stats.slow_reads.add(),
+        Wait::Request(_) | Wait::Handler => stats.idle_closed.add(),
+    }
+}
+
+/// Tells that a connection was there, and whether it panicked outside a handler: then its task ends, and nothing else.
+struct Watch<H: Handler>(Rc<Door<H>>);
+
+impl<H: Handler> Watch<H> {
+    fn begin(door: Rc<Door<H>>) -> Self {
+        door.handler.observe(Event::Opened);
+        Self(door)
+    }
+}
+
+impl<H: Handler> Drop for Watch<H> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.shared.stats.panics.add();
+            self.0.handler.observe(Event::Panicked);
+        }
+    }
+}
+
+/// What an HTTP/2 connection begins with (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Bytes a caller may send ahead of the upstream per stream, and over a whole connection.
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// Bytes an answer may run ahead of its caller per stream.
+const SEND_BUFFER: usize = 256 * 1024;
+/// Streams a caller may reset before they were taken up, and errors it may make, before the connection goes
+/// (CVE-2023-44487, CVE-2025-8671).
+const RESETS_MAX: usize = 64;
+/// What an idle HTTP/2 connection gets to hear that it goes.
+const GOODBYE: Duration = Duration::from_secs(2);

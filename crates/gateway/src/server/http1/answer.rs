@@ -1,0 +1,230 @@
+//! How an answer stands on the wire: its head, and where its body ends (RFC 9112 4, 6).
+
+use std::cell::{Cell, RefCell};
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
+use http::{HeaderMap, StatusCode, Version, response};
+
+use crate::headers::tokens;
+use crate::http1::buffer::COPIED;
+use crate::http1::chunked::{CHUNK_END, write_end, write_size};
+use crate::http1::{Verbatim, WriteBuffer};
+use tollgate_store::clock::unix_seconds;
+
+/// The request that is answered, as far as that decides how.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) version: Version,
+    /// HEAD: the answer is a head.
+    pub(super) head: bool,
+    /// Whether the connection may outlive the answer.
+    pub(super) persists: bool,
+}
+
+/// How an answer's body is written.
+#[derive(Debug)]
+pub(super) struct Plan {
+    body: Coding,
+    /// Nothing more of it comes.
+    pub(super) ended: bool,
+    /// What came is not the whole of it: the caller has to see that.
+    pub(super) broken: bool,
+    /// The connection outlives it.
+    pub(super) persists: bool,
+    /// The connection changes its protocol.
+    pub(super) switches: bool,
+}
+
+/// Where a body ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coding {
+    /// After so many bytes more.
+    Length(u64),
+    Chunked,
+    /// With the connection.
+    Close,
+}
+
+impl Plan {
+    /// Writes the head of an answer with `exact` bytes of body, where that is known; `verbatim`: fields that come before
+    /// those of its table; `more` writes lines that come behind them.
+    pub(super) fn begin(
+        out: &mut Vec<u8>,
+        head: &response::Parts,
+        verbatim: Option<Verbatim>,
+        more: impl FnOnce(&mut Vec<u8>),
+        exact: Option<u64>,
+        asked: Asked,
+    ) -> Self {
+        let status = head.status;
+        // A small body follows in the same buffer.
+        let copied = exact.and_then(|length| usize::try_from(length).ok()).filter(|length| *length <= COPIED);
+        out.reserve(HEAD_ROOM + copied.unwrap_or(0));
+        out.extend_from_slice(if asked.version == Version::HTTP_10 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
+        if status == StatusCode::OK && head.extensions.is_empty() {
+            out.extend_from_slice(b"200 OK\r\n");
+        } else {
+            write_status(out, head);
+        }
+        let switches = status == StatusCode::SWITCHING_PROTOCOLS;
+        let (mut persists, mut dated, mut given) = (asked.persists, false, None);
+        if let Some(verbatim) = verbatim {
+            out.extend_from_slice(&verbatim.lines);
+            dated = verbatim.dated;
+            if let Some(via) = &verbatim.via {
+                out.extend_from_slice(b"via: ");
+                out.extend_from_slice(via.as_bytes());
+                out.extend_from_slice(b"\r\n");
+            }
+        }
+        for (name, value) in &head.headers {
+            if *name == CONTENT_LENGTH {
+                given = std::str::from_utf8(value.as_bytes()).ok().and_then(|text| text.parse::<u64>().ok());
+                continue;
+            } else if *name == CONNECTION && !switches {
+                // What ends here is ours to say.
+                persists &= !tokens(value.as_bytes()).any(|token| token.eq_ignore_ascii_case(b"close"));
+                continue;
+            } else if *name == TRANSFER_ENCODING {
+                continue;
+            } else if *name == DATE {
+                dated = true;
+            }
+            out.extend_from_slice(name.as_str().as_bytes());
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(value.as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+        more(out);
+        let bodiless = asked.head || switches || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let body = if bodiless {
+            let said = match status {
+                StatusCode::NO_CONTENT | StatusCode::SWITCHING_PROTOCOLS => None,
+                StatusCode::NOT_MODIFIED => given,
+                _ => given.or(exact.filter(|length| *length > 0)),
+            };
+            if let Some(length) = said {
+                write_length(out, length);
+            }
+            Coding::Length(0)
+        } else if let Some(length) = exact.or(given) {
+            write_length(out, length);
+            Coding::Length(length)
+        } else if asked.version == Version::HTTP_10 {
+            persists = false;
+            Coding::Close
+        } else {
+            out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+            Coding::Chunked
+        };
+        if !switches {
+            if !persists {
+                out.extend_from_slice(b"connection: close\r\n");
+            } else if asked.version == Version::HTTP_10 {
+                out.extend_from_slice(b"connection: keep-alive\r\n");
+            }
+        }
+        if !dated {
+            write_date(out);
+        }
+        out.extend_from_slice(b"\r\n");
+        Self { body, ended: body == Coding::Length(0), broken: false, persists, switches }
+    }
+
+    /// Takes a piece of the body; `last`: it is the last.
+    pub(super) fn data(&mut self, out: &mut WriteBuffer, piece: Bytes, last: bool) {
+        match &mut self.body {
+            Coding::Length(left) => {
+                let length = piece.len() as u64;
+                if length > *left {
+                    // What was promised is kept; more would be the next answer.
+                    out.push(piece.slice(..usize::try_from(*left).unwrap_or(0)));
+                    (self.ended, self.broken) = (true, true);
+                    return;
+                }
+                *left -= length;
+                // Its owner need not be asked whether there is more.
+                self.ended = *left == 0;
+                if !piece.is_empty() {
+                    out.push(piece);
+                }
+            }
+            Coding::Chunked if !piece.is_empty() => {
+                write_size(out.flat(), piece.len());
+                out.push(piece);
+                out.flat().extend_from_slice(CHUNK_END);
+            }
+            Coding::Chunked => {}
+            Coding::Close => {
+                if !piece.is_empty() {
+                    out.push(piece);
+                }
+            }
+        }
+        if last && !self.ended {
+            self.end(out, None);
+        }
+    }
+
+    /// The body has ended, with `trailers`, which only chunks can carry.
+    pub(super) fn end(&mut self, out: &mut WriteBuffer, trailers: Option<&HeaderMap>) {
+        self.ended = true;
+        match self.body {
+            Coding::Length(left) => self.broken = left > 0,
+            Coding::Chunked => write_end(out.flat(), trailers),
+            Coding::Close => {}
+        }
+    }
+
+    /// The body broke off.
+    pub(super) const fn fail(&mut self) {
+        (self.ended, self.broken) = (true, true);
+    }
+
+    /// Whether the end of the connection is all that says where the body ends.
+    pub(super) fn ends_with_connection(&self) -> bool {
+        self.body == Coding::Close
+    }
+}
+
+#[cold]
+fn write_status(out: &mut Vec<u8>, head: &response::Parts) {
+    out.extend_from_slice(head.status.as_str().as_bytes());
+    out.push(b' ');
+    match head.extensions.get::<hyper::ext::ReasonPhrase>() {
+        Some(reason) => out.extend_from_slice(reason.as_bytes()),
+        // A reason says nothing, but something stands there since ever.
+        None => out.extend_from_slice(head.status.canonical_reason().unwrap_or("<none>").as_bytes()),
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn write_length(out: &mut Vec<u8>, length: u64) {
+    out.extend_from_slice(b"content-length: ");
+    out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes the Date field, which is made once a second (RFC 9110 6.6.1).
+pub(super) fn write_date(out: &mut Vec<u8>) {
+    let now = unix_seconds();
+    DATE_LINE.with_borrow_mut(|line| {
+        if DATED.replace(now) != now {
+            let moment = std::time::UNIX_EPOCH + std::time::Duration::from_secs(now);
+            line.clear();
+            line.extend_from_slice(b"date: ");
+            line.extend_from_slice(httpdate::fmt_http_date(moment).as_bytes());
+            line.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(line);
+    });
+}
+
+thread_local! {
+    static DATED: Cell<u64> = const { Cell::new(0) };
+    static DATE_LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Enough for most heads.
+const HEAD_ROOM: usize = 512;

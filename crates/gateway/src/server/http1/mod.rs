@@ -1,0 +1,499 @@
+//! HTTP/1: one connection, its requests one after the other.
+//!
+//! Everything of a connection happens in one future: it reads a head, polls the handler, writes the answer. The body of
+//! the request under way reads from the same socket when the handler polls it, through [`Core`]; nothing is handed from
+//! task to task. Between two requests nothing is kept that could not be made anew: see [`Connection::rest`].
+
+mod answer;
+mod core;
+pub mod head;
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Method, Request, Response, Version};
+use http_body::{Body, Frame};
+
+use super::bounds::Place;
+use super::inbound::Inbound;
+use super::interim::Queue;
+use super::io::Transport;
+use super::respond::{self, Served, TOO_SLOW};
+use super::{Event, Handler, Payload};
+use crate::http1::ReadBuffer;
+use crate::timers::{Deadline, pause, within};
+use crate::worker::{Awake, Task};
+use answer::{Asked, Plan};
+use head::{BadHead, Head, Limits, Reader};
+
+pub(super) use core::Core;
+
+/// What a connection is when its protocol is known.
+pub(super) struct Opened {
+    pub(super) transport: Transport,
+    pub(super) place: Place,
+    /// What was read of it already.
+    pub(super) input: ReadBuffer,
+    /// When the first head must have come.
+    pub(super) deadline: Deadline,
+    /// Takes interim answers.
+    pub(super) interim: Queue,
+}
+
+/// Serves a connection to its end.
+pub(super) fn serve<H: Handler>(opened: Opened, served: Served<H>, task: Task) -> impl Future<Output = ()> {
+    let settings = &served.settings;
+    let limits = Limits { bytes: settings.header_bytes, fields: settings.headers, target: settings.target_bytes };
+    // Boxed, as what a future holds of its own it may hold twice.
+    let mut connection = Box::new(Connection {
+        core: Rc::new(RefCell::new(Core::new(opened.transport, opened.place, opened.input))),
+        interim: opened.interim,
+        reader: Reader::new(),
+        limits,
+        deadline: opened.deadline,
+        waits: Waits::Head,
+        fresh: true,
+        draining: false,
+        resting: false,
+        idle_left: settings.keep_alive,
+        awake: None,
+        served,
+        task,
+    });
+    async move {
+        loop {
+            // Boxed, so that a connection that rests does not pay for what it does not use.
+            let stop = Box::pin(connection.work()).await;
+            if stop != Stop::Rest {
+                return Box::pin(connection.end(stop)).await;
+            }
+            if !connection.rest().await {
+                return Box::pin(connection.end(Stop::Done)).await;
+            }
+        }
+    }
+}
+
+struct Connection<H> {
+    core: Rc<RefCell<Core>>,
+    interim: Queue,
+    reader: Reader,
+    limits: Limits,
+    deadline: Deadline,
+    /// What the deadline was set for.
+    waits: Waits,
+    /// No request has come yet.
+    fresh: bool,
+    /// It is told to end, and may answer once more.
+    draining: bool,
+    /// The deadline, when it passes, means that the connection gives its memory back, not that it ends.
+    resting: bool,
+    /// How much longer it may be idle, as of when it last woke from resting or had answered.
+    idle_left: Duration,
+    /// The leave to keep its memory while idle.
+    awake: Option<Awake>,
+    served: Served<H>,
+    task: Task,
+}
+
+/// What is waited for between two requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    /// The rest of a head.
+    Head,
+    /// A request's first byte.
+    Idle,
+    /// Nothing so far.
+    Unset,
+}
+
+/// Why a connection stops working.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// It has nothing to do for now.
+    Rest,
+    /// Its last answer is written, the caller has gone, or it was handed over.
+    Done,
+    /// Its last answer is written, and the caller may still be sending.
+    Linger,
+    /// An answer broke off whose end the connection's end would be.
+    Broken,
+    /// The head did not come in time.
+    TooSlow,
+    /// The caller did not take what was sent in time.
+    Unread,
+    /// It stood without a request for too long.
+    Idle,
+    /// The head was refused.
+    Bad(BadHead),
+}
+
+impl<H: Handler> Connection<H> {
+    /// Answers requests for as long as they come.
+    async fn work(&mut self) -> Stop {
+        loop {
+            let head = match std::future::poll_fn(|cx| self.poll_head(cx)).await {
+                Ok(head) => head,
+                Err(stop) => return stop,
+            };
+            self.awake = None;
+            self.resting = false;
+            self.fresh = false;
+            if let Err(stop) = self.exchange(head).await {
+                return stop;
+            }
+            self.waits = Waits::Unset;
+            self.idle_left = self.served.settings.keep_alive;
+        }
+    }
+
+    /// Reads until a head is whole.
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, Stop>> {
+        let mut core = self.core.borrow_mut();
+        loop {
+            if !core.input.is_empty() {
+                match self.reader.read(core.input.bytes(), self.limits) {
+                    Ok(Some(head)) => return Poll::Ready(Ok(head)),
+                    Ok(None) => {}
+                    Err(bad) => return Poll::Ready(Err(Stop::Bad(bad))),
+                }
+            }
+            match core.poll_fill(cx, 0) {
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Stop::Done)),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Pending => break,
+            }
+        }
+        let heard = !core.input.is_empty();
+        drop(core);
+        self.poll_time(cx, heard).map(Err)
+    }
+
+    /// The connection waits for a head, of which something was `heard` or not: ready when that has lasted too long.
+    fn poll_time(&mut self, cx: &mut Context<'_>, heard: bool) -> Poll<Stop> {
+        let waits = if heard || (self.fresh && !self.draining) { Waits::Head } else { Waits::Idle };
+        if waits != self.waits {
+            self.waits = waits;
+            if self.wait(waits) {
+                return Poll::Ready(Stop::Rest);
+            }
+        }
+        if !self.draining && self.task.poll_drain(cx).is_ready() {
+            self.draining = true;
+            if !heard {
+                // What is not under way yet has not long to begin.
+                self.keep_no_longer();
+                self.waits = Waits::Idle;
+                self.deadline.reset(self.task.worker().grace());
+            }
+        }
+        std::task::ready!(self.deadline.poll_passed(cx));
+        Poll::Ready(match self.waits {
+            _ if self.resting => Stop::Rest,
+            _ if self.draining && !heard => Stop::Done,
+            Waits::Head => Stop::TooSlow,
+            Waits::Idle | Waits::Unset => Stop::Idle,
+        })
+    }
+
+    /// Sets the deadline for what is waited for from now on; whether the connection is to rest at once.
+    fn wait(&mut self, waits: Waits) -> bool {
+        self.keep_no_longer();
+        let settings = &self.served.settings;
+        if waits == Waits::Head {
+            self.deadline.reset(settings.header_read);
+        } else if self.draining {
+            self.deadline.reset(self.task.worker().grace());
+        } else if self.idle_left <= settings.awake {
+            self.deadline.reset(self.idle_left);
+        } else {
+            // Many others that are idle may have kept their memory: then this one does not.
+            self.awake = self.task.worker().stay_awake();
+            self.resting = true;
+            self.deadline.reset(settings.awake);
+            return self.awake.is_none();
+        }
+        false
+    }
+
+    fn keep_no_longer(&mut self) {
+        (self.resting, self.awake) = (false, None);
+    }
+
+    /// One request and its answer; an error: the connection does not outlive it.
+    async fn exchange(&mut self, head: Head) -> Result<(), Stop> {
+        let Head { parts, body, persists, expects } = head;
+        let head = parts.method == Method::HEAD;
+        let version = parts.version;
+        self.interim.begin();
+        let number = self.core.borrow_mut().begin(body, expects, version == Version::HTTP_11);
+        let request = Request::from_parts(parts, Inbound::http1(Rc::clone(&self.core), number));
+        let response = self.answer(request).await.ok_or(Stop::Done)?;
+        let goes_on = persists && !self.task.worker().is_draining() && self.may_go_on().await;
+        let asked = Asked { version, head, persists: goes_on };
+        let plan = self.send(response, asked).await?;
+        self.finish(&plan, persists).await
+    }
+
+    /// Has the request answered; `None`: the caller has gone.
+    async fn answer(&mut self, request: Request<Inbound>) -> Option<Response<H::Body>> {
+        let Self { core, interim, limits, served, .. } = self;
+        let mut answer = pin!(respond::guarded(served, request));
+        std::future::poll_fn(|cx| {
+            let answer = answer.as_mut().poll(cx);
+            let mut core = core.borrow_mut();
+            // Those that a caller does not read wait in the queue, which is bounded.
+            if interim.waits() && (answer.is_ready() || core.output.is_done()) {
+                interim.take(core.output.flat());
+            }
+            if let Poll::Ready(answer) = answer {
+                return Poll::Ready(Some(answer));
+            }
+            if !core.output.is_done() && matches!(core.poll_flush(cx), Poll::Ready(Err(_))) {
+                return Poll::Ready(None);
+            }
+            core.poll_gone(cx, limits.bytes).map(|()| None)
+        })
+        .await
+    }
+
+    /// Whether another request can follow the one that is answered now. Where nobody is left to read its body, what is
+    /// not there of it by now is not waited for.
+    async fn may_go_on(&mut self) -> bool {
+        {
+            let core = self.core.borrow();
+            if core.is_read() || core.is_untold() {
+                // A caller that was not told to send its body may send its next request in its place.
+                return core.is_read();
+            }
+        }
+        if Rc::strong_count(&self.core) > 1 {
+            return true;
+        }
+        std::future::poll_fn(|cx| Poll::Ready(self.core.borrow_mut().drain(cx))).await
+    }
+
+    /// Writes the answer.
+    async fn send(&mut self, response: Response<H::Body>, asked: Asked) -> Result<Plan, Stop> {
+        let (mut head, mut body) = response.into_parts();
+        // Asked before the socket is borrowed: the answer may be the request's own body.
+        let exact = body.size_hint().exact();
+        let verbatim = body.take_verbatim();
+        let mut plan = {
+            let mut core = self.core.borrow_mut();
+            core.answers();
+            Plan::begin(core.output.flat(), &head, verbatim, |out| body.write_fields(out), exact, asked)
+        };
+        // The next request's fields go where these stood: no table is set up anew.
+        self.reader.reuse(std::mem::take(&mut head.headers));
+        drop(head);
+        let mut stalled = None;
+        std::future::poll_fn(|cx| self.poll_send(cx, &mut body, &mut plan, &mut stalled)).await?;
+        Ok(plan)
+    }
+
+    /// `stalled`: the caller takes nothing for now, and so many pieces of its request had come when that was found.
+    fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        body: &mut H::Body,
+        plan: &mut Plan,
+        stalled: &mut Option<u32>,
+    ) -> Poll<Result<(), Stop>> {
+        loop {
+            let mut waits = false;
+            // All that is at hand goes out in one write.
+            while !plan.ended && self.core.borrow().output.left() < GATHER {
+                let frame = Pin::new(&mut *body).poll_frame(cx);
+                let last = body.is_end_stream();
+                let output = &mut self.core.borrow_mut().output;
+                match frame.map(|frame| frame.map(|frame| frame.map(Frame::into_data))) {
+                    Poll::Ready(Some(Ok(Ok(piece)))) => plan.data(output, piece, last),
+                    Poll::Ready(Some(Ok(Err(frame)))) => plan.end(output, frame.trailers_ref()),
+                    Poll::Ready(Some(Err(_))) => plan.fail(),
+                    Poll::Ready(None) => plan.end(output, None),
+                    Poll::Pending => {
+                        waits = true;
+                        break;
+                    }
+                }
+            }
+            let mut core = self.core.borrow_mut();
+            let before = core.output.left();
+            match core.poll_flush(cx) {
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(Stop::Done)),
+                Poll::Ready(Ok(())) => *stalled = None,
+                Poll::Pending => {
+                    if stalled.is_none() || core.output.left() < before {
+                        *stalled = Some(core.pieces);
+                        self.deadline.reset(self.served.settings.body_idle);
+                    }
+                    std::task::ready!(self.deadline.poll_passed(cx));
+                    // Who may first send everything and then read is not idle while its request still comes.
+                    if stalled.replace(core.pieces) == Some(core.pieces) {
+                        return Poll::Ready(Err(Stop::Unread));
+                    }
+                    self.deadline.reset(self.served.settings.body_idle);
+                    return self.deadline.poll_passed(cx).map(|()| Err(Stop::Unread));
+                }
+            }
+            if plan.ended {
+                return Poll::Ready(Ok(()));
+            }
+            if waits {
+                return core.poll_gone(cx, self.limits.bytes).map(|()| Err(Stop::Done));
+            }
+        }
+    }
+
+    /// After an answer: whether the connection goes on, which its caller `wanted` or not.
+    async fn finish(&mut self, plan: &Plan, wanted: bool) -> Result<(), Stop> {
+        if plan.broken {
+            self.core.borrow_mut().finish();
+            return Err(if plan.ends_with_connection() { Stop::Broken } else { Stop::Done });
+        }
+        if plan.switches {
+            self.core.borrow_mut().hand_over();
+            return Err(Stop::Done);
+        }
+        let read = if self.core.borrow().is_read() {
+            true
+        } else if plan.persists {
+            self.body_ends().await
+        } else if !self.core.borrow().is_untold() && Rc::strong_count(&self.core) > 1 {
+            // Nothing more is said, and the caller may be waiting for that; what it still sends has somebody who reads it.
+            let _ = within(LINGER, std::future::poll_fn(|cx| self.core.borrow_mut().poll_shutdown(cx))).await;
+            self.body_ends().await
+        } else {
+            false
+        };
+        let mut core = self.core.borrow_mut();
+        core.finish();
+        match (plan.persists, read) {
+            (true, true) => Ok(()),
+            _ if core.ended => Err(Stop::Done),
+            // What came behind the last request is not heeded, but it is there, perhaps in the kernel only. A caller that
+            // said itself that this is its last sends nothing more.
+            (false, true) if core.input.is_empty() && !(wanted && core.has_unread()) => Err(Stop::Done),
+            _ => Err(Stop::Linger),
+        }
+    }
+
+    /// After an answer that came before the request's body was read: whether the body comes to its end. As long as
+    /// somebody else holds on to it, as an upstream does that answered early and reads on, it is theirs to read.
+    async fn body_ends(&mut self) -> bool {
+        let Self { core: shared, deadline, served, limits, .. } = self;
+        let mut seen = None;
+        std::future::poll_fn(|cx| {
+            let mut core = shared.borrow_mut();
+            if core.is_read() {
+                return Poll::Ready(true);
+            }
+            if Rc::strong_count(shared) == 1 {
+                return Poll::Ready(core.drain(cx));
+            }
+            if core.is_broken() || core.poll_gone(cx, limits.bytes).is_ready() {
+                return Poll::Ready(false);
+            }
+            if seen.replace(core.pieces) != Some(core.pieces) {
+                deadline.reset(served.settings.body_idle);
+            }
+            deadline.poll_passed(cx).map(|()| false)
+        })
+        .await
+    }
+
+    /// Waits, without memory, for the next request to begin; `false`: the connection is to be closed.
+    async fn rest(&mut self) -> bool {
+        self.resting = false;
+        let stood = self.awake.take().map_or(Duration::ZERO, |_| self.served.settings.awake);
+        {
+            let mut core = self.core.borrow_mut();
+            core.input.release();
+            core.output.release();
+        }
+        self.reader = Reader::new();
+        let stats = &self.served.shared.stats;
+        stats.rested.add();
+        self.deadline.reset(self.idle_left.saturating_sub(stood));
+        tokio::select! {
+            biased;
+            () = std::future::poll_fn(|cx| self.core.borrow_mut().poll_readable(cx)) => {
+                // TLS has records that are no part of a request: whoever sends only those stays idle.
+                self.idle_left = self.deadline.left();
+                self.waits = Waits::Unset;
+                true
+            }
+            () = forsaken(&self.task) => false,
+            () = &mut self.deadline => {
+                stats.idle_closed.add();
+                false
+            }
+        }
+    }
+
+    /// Closes the connection.
+    async fn end(&mut self, stop: Stop) {
+        let heard = !self.core.borrow().input.is_empty();
+        let ended = self.core.borrow().ended;
+        let Some((mut transport, place)) = self.core.borrow_mut().take() else { return };
+        let stats = &self.served.shared.stats;
+        match stop {
+            Stop::Rest | Stop::Done => {}
+            Stop::Linger => return linger(transport, place).await,
+            Stop::Broken => return transport.reset(),
+            Stop::TooSlow => {
+                stats.slow_heads.add();
+                self.served.handler.observe(Event::BadHead("slow_head"));
+                // Said only to a caller that began a request: to an idle one it would look like an answer.
+                return if heard { transport.dismiss(TOO_SLOW) } else { transport.close().await };
+            }
+            Stop::Unread => {
+                stats.slow_reads.add();
+                return;
+            }
+            Stop::Idle => stats.idle_closed.add(),
+            Stop::Bad(bad) => {
+                let (count, why) = match bad {
+                    BadHead::Malformed | BadHead::Version => (&stats.malformed, "malformed"),
+                    BadHead::TooLarge => (&stats.oversized_heads, "head_too_large"),
+                    BadHead::TargetTooLong => (&stats.oversized_heads, "target_too_long"),
+                };
+                count.add();
+                self.served.handler.observe(Event::BadHead(why));
+                transport.write_now(&respond::refusal(bad));
+                if !ended {
+                    return linger(transport, place).await;
+                }
+            }
+        }
+        transport.close().await;
+        drop(place);
+    }
+}
+
+/// Says that we are done, then reads and forgets what the caller still sends, until it ends or enough came: closing over
+/// unread bytes would reset the connection, and the reset could overtake our last answer.
+async fn linger(mut transport: Transport, place: Place) {
+    let _ = within(LINGER, transport.linger(LINGER_BYTES)).await;
+    drop(place);
+}
+
+/// Ready once the worker drains and the time is over in which a caller may still be sending what it asks.
+async fn forsaken(task: &Task) {
+    std::future::poll_fn(|context| task.poll_drain(context)).await;
+    pause(task.worker().grace()).await;
+}
+
+/// Bytes of an answer that are gathered before they are written.
+const GATHER: usize = 128 << 10;
+/// How long, and for how many bytes, a caller is listened to that has its answer and goes on sending.
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_BYTES: usize = 16 << 20;
+
+#[cfg(test)]
+mod tests;

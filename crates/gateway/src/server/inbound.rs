@@ -1,0 +1,117 @@
+//! The body of a request, whichever version of HTTP it came by.
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::Extensions;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::http1::Core;
+use super::state::State;
+use super::streams::Arrived;
+use super::upgrade::OnUpgrade;
+use crate::http1::Malformed;
+
+/// The body of a request. Nothing of it is read before it is polled.
+#[derive(Debug)]
+pub struct Inbound(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    /// Read from the connection by whoever polls it: the request with this number.
+    Http1(Rc<RefCell<Core>>, u32),
+    Http2(Incoming, Option<Arrived>),
+}
+
+/// Why a request's body broke off.
+#[derive(Debug, thiserror::Error)]
+pub enum InboundError {
+    /// The connection ended in the middle of it, or was closed.
+    #[error("the connection ended in the middle of the body")]
+    Closed,
+    /// The connection broke.
+    #[error("the connection broke")]
+    Io(#[source] std::io::Error),
+    /// Its chunks are malformed.
+    #[error("the body is malformed")]
+    Malformed(#[source] Malformed),
+    /// HTTP/2: its stream was reset, or its connection ended.
+    #[error("the stream broke off")]
+    Http2(#[source] hyper::Error),
+}
+
+impl Inbound {
+    pub(super) const fn http1(core: Rc<RefCell<Core>>, request: u32) -> Self {
+        Self(Kind::Http1(core, request))
+    }
+
+    /// To be made in its stream's first turn.
+    pub(super) fn http2(incoming: Incoming, state: &Arc<State>) -> Self {
+        let arrived = (!incoming.is_end_stream()).then(|| Arrived::of_stream(state));
+        Self(Kind::Http2(incoming, arrived))
+    }
+
+    /// Says that it will be read, for an answer that begins before it is: a caller of HTTP/1.1 that waits for a `100
+    /// Continue` gets it now.
+    pub fn want(&self) {
+        if let Kind::Http1(core, request) = &self.0 {
+            core.borrow_mut().want(*request);
+        }
+    }
+
+    /// The caller's side of a tunnel, should the request be answered by a 101 (over HTTP/2: an extended CONNECT by a
+    /// 200); `None` where there can be none. `extensions` are the request's.
+    pub fn upgrade(&self, extensions: &mut Extensions) -> Option<OnUpgrade> {
+        match &self.0 {
+            Kind::Http1(core, request) => core.borrow_mut().upgrade(*request).map(OnUpgrade::http1),
+            Kind::Http2(..) => extensions.remove::<hyper::upgrade::OnUpgrade>().map(OnUpgrade::http2),
+        }
+    }
+}
+
+impl Drop for Inbound {
+    fn drop(&mut self) {
+        if let Kind::Http1(core, request) = &self.0
+            && let Ok(mut core) = core.try_borrow_mut()
+        {
+            core.forsake(*request);
+        }
+    }
+}
+
+impl Body for Inbound {
+    type Data = Bytes;
+    type Error = InboundError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, InboundError>>> {
+        match &mut self.get_mut().0 {
+            Kind::Http1(core, request) => core.borrow_mut().poll_frame(*request, cx),
+            Kind::Http2(incoming, arrived) => {
+                let frame = std::task::ready!(Pin::new(incoming).poll_frame(cx));
+                if let (Some(Ok(frame)), Some(arrived)) = (&frame, arrived) {
+                    arrived.add(frame.data_ref().map_or(0, Bytes::len));
+                }
+                Poll::Ready(frame.map(|frame| frame.map_err(InboundError::Http2)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Http1(core, request) => core.borrow().is_end(*request),
+            Kind::Http2(incoming, _) => incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Http1(core, request) => core.borrow().size_hint(*request),
+            Kind::Http2(incoming, _) => incoming.size_hint(),
+        }
+    }
+}

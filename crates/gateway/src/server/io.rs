@@ -1,0 +1,354 @@
+//! The socket under a connection: plain or encrypted, TCP or Unix.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::UnixStream;
+use tokio_rustls::server::TlsStream;
+
+use super::bounds::Place;
+use super::frames::{Frames, Told};
+use super::socket::{Socket, peek};
+use super::state::State;
+use super::window::Window;
+use crate::http1::ReadBuffer;
+use crate::timers::within;
+
+/// A plain socket.
+#[derive(Debug)]
+pub(super) enum Plain {
+    Tcp(Socket),
+    Unix(UnixStream),
+}
+
+impl Plain {
+    /// What is there already of a connection just accepted.
+    pub(super) fn first(&self) -> Option<ReadBuffer> {
+        match self {
+            Self::Tcp(socket) => socket.first(),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// Waits until there is something to read, without reading it. An error is something to read, too.
+    pub(super) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::Tcp(socket) => socket.poll_readable(cx),
+            Self::Unix(stream) => stream.poll_read_ready(cx).map(drop),
+        }
+    }
+
+    /// Whether something came that was not read; asks the kernel, as the runtime may not have heard of it yet.
+    fn has_unread(&self) -> bool {
+        match self {
+            Self::Tcp(socket) => socket.has_unread(),
+            Self::Unix(stream) => peek(stream),
+        }
+    }
+
+    /// Writes `bytes` if the socket takes them at once, then closes. What the peer already sent is read first, since
+    /// closing over unread bytes would reset the connection and take the words back.
+    pub(super) fn dismiss(self, bytes: &[u8]) {
+        match self {
+            Self::Tcp(socket) => socket.dismiss(bytes),
+            Self::Unix(stream) => {
+                let _ = stream.try_read(&mut [0; 4096]);
+                let _ = stream.try_write(bytes);
+            }
+        }
+    }
+}
+
+impl AsyncRead for Plain {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Plain {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(())) // sockets have nothing to flush
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+/// What a connection is spoken over.
+#[derive(Debug)]
+pub(super) enum Transport {
+    Plain(Plain),
+    Tls(Box<TlsStream<Plain>>),
+}
+
+impl Transport {
+    fn plain(&mut self) -> &mut Plain {
+        match self {
+            Self::Plain(plain) => plain,
+            Self::Tls(stream) => stream.get_mut().0,
+        }
+    }
+
+    /// Waits until there is something to read, without reading it.
+    pub(super) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.plain().poll_readable(cx)
+    }
+
+    /// Whether something came that was not read, encrypted or not.
+    pub(super) fn has_unread(&self) -> bool {
+        match self {
+            Self::Plain(plain) => plain.has_unread(),
+            Self::Tls(stream) => stream.get_ref().0.has_unread(),
+        }
+    }
+
+    /// Ready when it is time to look whether a caller that waits for its answer is still there: where nothing else needs
+    /// the runtime to know the socket, that is a little later.
+    pub(super) fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::Plain(Plain::Tcp(socket)) => socket.poll_watch(cx),
+            _ => Poll::Ready(()),
+        }
+    }
+
+    /// Writes `bytes` if the socket takes them at once: a few hundred on a connection that ends. If it takes only some, so
+    /// be it.
+    pub(super) fn write_now(&mut self, bytes: &[u8]) {
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let _ = Pin::new(&mut *self).poll_write(&mut context, bytes);
+        let _ = Pin::new(self).poll_flush(&mut context);
+    }
+
+    /// Writes `bytes` if the socket takes them at once, then closes.
+    pub(super) fn dismiss(mut self, bytes: &[u8]) {
+        if let Self::Plain(plain) = self {
+            return plain.dismiss(bytes);
+        }
+        self.write_now(bytes);
+        let _ = Pin::new(&mut self).poll_shutdown(&mut Context::from_waker(std::task::Waker::noop()));
+    }
+
+    /// Closes. Without encryption the socket's end is the connection's, and saying so before would be one more call.
+    pub(super) async fn close(mut self) {
+        if matches!(self, Self::Tls(_)) {
+            let _ = within(GOODBYE, AsyncWriteExt::shutdown(&mut self)).await;
+        }
+    }
+
+    /// Closes so that nobody takes it for an end in order: what was sent is not whole.
+    pub(super) fn reset(mut self) {
+        if let Plain::Tcp(socket) = self.plain() {
+            socket.reset_when_closed();
+        }
+    }
+
+    /// Says that we are done, then reads and forgets what comes, until it ends or `most` bytes came.
+    pub(super) async fn linger(&mut self, most: usize) {
+        let _ = AsyncWriteExt::shutdown(self).await;
+        let mut scratch = vec![0; 4096]; // not part of the task, whose size every idle connection pays
+        let mut read = 0;
+        while read < most {
+            match AsyncReadExt::read(self, &mut scratch).await {
+                Ok(0) | Err(_) => break,
+                Ok(length) => read += length,
+            }
+        }
+    }
+}
+
+impl AsyncRead for Transport {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(plain) => Pin::new(plain).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Transport {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(plain) => Pin::new(plain).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(plain) => Pin::new(plain).poll_write_vectored(cx, slices),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(plain) => plain.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(_) => Poll::Ready(Ok(())),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(plain) => Pin::new(plain).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(cx),
+        }
+    }
+}
+
+/// The transport of an HTTP/2 connection, whose frames are followed. It tells [`State`] what it does.
+#[derive(Debug)]
+pub(super) struct Io {
+    transport: Transport,
+    /// Bytes read ahead while the protocol was made out.
+    ahead: Bytes,
+    state: Arc<State>,
+    /// Held as long as the socket is.
+    place: Place,
+    sent: Frames,
+    came: Frames,
+    window: Window,
+}
+
+impl Io {
+    /// `window` is told what its caller may still send.
+    pub(super) fn new(transport: Transport, ahead: Bytes, state: Arc<State>, place: Place, window: Window) -> Self {
+        Self { transport, ahead, state, place, sent: Frames::default(), came: Frames::of_caller(), window }
+    }
+
+    /// Follows what of `slices` went out.
+    fn follow(&mut self, slices: &[io::IoSlice<'_>], result: &Poll<io::Result<usize>>) {
+        let Poll::Ready(Ok(written)) = result else { return };
+        let mut left = *written;
+        for slice in slices {
+            let taken = left.min(slice.len());
+            self.sent.follow(&slice[..taken], |told| match told {
+                Told::Refused(code) => self.place.shared().stats.http2_error(code),
+                Told::Granted(bytes) => self.window.granted(bytes),
+                Told::Took(_) => {}
+            });
+            left -= taken;
+        }
+    }
+
+    /// Follows what came in.
+    fn heed(&mut self, bytes: &[u8]) {
+        self.came.follow(bytes, |told| {
+            if let Told::Took(bytes) = told {
+                self.window.took(bytes);
+            }
+        });
+    }
+
+    fn note(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match &result {
+            Poll::Ready(_) => self.state.wrote(),
+            Poll::Pending => self.state.stall(),
+        }
+        result
+    }
+}
+
+impl AsyncRead for Io {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.ahead.has_remaining() {
+            let length = self.ahead.len().min(buf.remaining());
+            let ahead = self.ahead.split_to(length);
+            self.heed(&ahead);
+            buf.put_slice(&ahead);
+            if self.ahead.is_empty() {
+                self.ahead = Bytes::new(); // gives the buffer back
+            }
+            return Poll::Ready(Ok(()));
+        }
+        let before = buf.filled().len();
+        let result = Pin::new(&mut self.transport).poll_read(cx, buf);
+        self.heed(&buf.filled()[before..]);
+        result
+    }
+}
+
+impl AsyncWrite for Io {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.transport).poll_write(cx, bytes);
+        self.follow(&[io::IoSlice::new(bytes)], &result);
+        self.note(result)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.transport).poll_write_vectored(cx, slices);
+        self.follow(slices, &result);
+        self.note(result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.transport.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.transport).poll_flush(cx);
+        if result.is_pending() {
+            self.state.stall();
+        }
+        result
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // The socket is closed right after this, which ends it just as well.
+        if matches!(self.transport, Transport::Plain(_)) {
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.transport).poll_shutdown(cx)
+    }
+}
+
+/// How long the end of an encrypted connection may take to be said.
+const GOODBYE: Duration = Duration::from_secs(2);

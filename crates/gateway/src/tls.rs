@@ -1,0 +1,234 @@
+//! TLS towards callers: certificates by name, reloaded while connections live on; client certificates as an identity.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig, ServerConnection};
+use x509_cert::der::Decode;
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
+
+use tollgate_limit::Timestamp;
+use tollgate_policy::expiry::first_expiry;
+
+/// TLS as configured: PEM files, read when it is loaded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// At least one; the first also serves names that none is for.
+    pub certificates: Vec<CertificateFiles>,
+    /// The authorities callers' certificates are verified against; `None`: no certificate is asked for.
+    pub client_ca: Option<PathBuf>,
+    /// Whether a caller must show a certificate; means nothing without `client_ca`.
+    pub client_required: bool,
+}
+
+/// A certificate and its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The chain, its own certificate first.
+    pub chain: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+    /// Names it is shown for, `*.example.com` for one label before it; empty: the DNS names in it.
+    pub hosts: Vec<String>,
+}
+
+impl TlsSettings {
+    /// Every file it is read from.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let certificates = self.certificates.iter().flat_map(|one| [one.chain.as_path(), one.key.as_path()]);
+        certificates.chain(self.client_ca.as_deref())
+    }
+}
+
+/// TLS that cannot be set up.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {what}", file.display())]
+pub struct TlsError {
+    /// The file it hangs on.
+    pub file: PathBuf,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// TLS towards callers. What is swapped in is used by the next handshake; connections that stand keep what they have.
+#[derive(Debug)]
+pub struct ServerTls {
+    config: ArcSwap<ServerConfig>,
+    expiries: ArcSwap<Vec<(PathBuf, Timestamp)>>,
+}
+
+impl ServerTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// The first file that is unreadable, or does not fit the others.
+    pub fn load(settings: &TlsSettings) -> Result<Self, TlsError> {
+        let config = ArcSwap::from_pointee(config(settings)?);
+        Ok(Self { config, expiries: ArcSwap::from_pointee(expiries(settings)) })
+    }
+
+    /// Reads the files again, for the handshakes to come.
+    ///
+    /// # Errors
+    /// As [`ServerTls::load`]; then what was loaded before stays in use.
+    pub fn reload(&self, settings: &TlsSettings) -> Result<(), TlsError> {
+        self.config.store(Arc::new(config(settings)?));
+        self.expiries.store(Arc::new(expiries(settings)));
+        Ok(())
+    }
+
+    /// The certificates in use, each with the time when the first of its chain expires.
+    pub fn expiries(&self) -> Arc<Vec<(PathBuf, Timestamp)>> {
+        self.expiries.load_full()
+    }
+
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.config.load_full())
+    }
+}
+
+fn expiries(settings: &TlsSettings) -> Vec<(PathBuf, Timestamp)> {
+    let certificates = settings.certificates.iter();
+    certificates.filter_map(|one| Some((one.chain.clone(), first_expiry(&one.chain)?))).collect()
+}
+
+fn config(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let by_name = Arc::new(ByName::load(&settings.certificates, &provider)?);
+    let at = |file: &Path| {
+        let file = file.to_path_buf();
+        move |error: &dyn fmt::Display| TlsError { file: file.clone(), what: error.to_string() }
+    };
+    let first = settings.certificates.first().map(|one| one.chain.clone()).unwrap_or_default();
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| at(&first)(&error))?;
+    let builder = match &settings.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(file) => {
+            let error = at(file);
+            let mut roots = RootCertStore::empty();
+            for certificate in read_chain(file)? {
+                roots.add(certificate).map_err(|e| error(&e))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            let verifier = if settings.client_required { verifier } else { verifier.allow_unauthenticated() };
+            builder.with_client_cert_verifier(verifier.build().map_err(|e| error(&e))?)
+        }
+    };
+    let mut config = builder.with_cert_resolver(by_name);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    // Resumption without memory of ours per caller; a reload forgets the key, and with it what it vouched for.
+    config.ticketer = aws_lc_rs::Ticketer::new().map_err(|error| at(&first)(&error))?;
+    Ok(config)
+}
+
+fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let error = |what: String| TlsError { file: file.to_path_buf(), what };
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
+    let chain = chain.map_err(|e| error(e.to_string()))?;
+    if chain.is_empty() { Err(error("holds no certificate".to_owned())) } else { Ok(chain) }
+}
+
+/// Certificates by the name asked for.
+#[derive(Debug, Default)]
+struct ByName {
+    exact: HashMap<String, Arc<CertifiedKey>>,
+    /// `*.example.com` under `example.com`.
+    wildcard: HashMap<String, Arc<CertifiedKey>>,
+    default: Option<Arc<CertifiedKey>>,
+}
+
+impl ByName {
+    fn load(certificates: &[CertificateFiles], provider: &CryptoProvider) -> Result<Self, TlsError> {
+        let mut by_name = Self::default();
+        for files in certificates {
+            let chain = read_chain(&files.chain)?;
+            let names = if files.hosts.is_empty() { dns_names(&chain[0]) } else { files.hosts.clone() };
+            let key = PrivateKeyDer::from_pem_file(&files.key)
+                .map_err(|error| TlsError { file: files.key.clone(), what: error.to_string() })?;
+            let certified = CertifiedKey::from_der(chain, key, provider)
+                .map_err(|error| TlsError { file: files.key.clone(), what: error.to_string() })?;
+            let certified = Arc::new(certified);
+            for name in names {
+                let name = name.trim_end_matches('.').to_ascii_lowercase();
+                // The first certificate for a name keeps it.
+                match name.strip_prefix("*.") {
+                    Some(suffix) => by_name.wildcard.entry(suffix.to_owned()),
+                    None => by_name.exact.entry(name),
+                }
+                .or_insert_with(|| Arc::clone(&certified));
+            }
+            by_name.default.get_or_insert(certified);
+        }
+        Ok(by_name)
+    }
+
+    fn find(&self, name: Option<&str>) -> Option<&Arc<CertifiedKey>> {
+        let named = name.and_then(|name| {
+            let name = name.trim_end_matches('.').to_ascii_lowercase();
+            let wildcard = || self.wildcard.get(name.split_once('.')?.1);
+            self.exact.get(&name).or_else(wildcard)
+        });
+        named.or(self.default.as_ref())
+    }
+}
+
+impl ResolvesServerCert for ByName {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.find(hello.server_name()).cloned()
+    }
+}
+
+fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok(certificate) = x509_cert::Certificate::from_der(certificate) else {
+        return Vec::new(); // rustls says what is wrong with it
+    };
+    alternative_names(&certificate)
+        .into_iter()
+        .filter_map(|name| match name {
+            GeneralName::DnsName(name) => Some(name.to_string()),
+            _ => None,
+        })
+        .collect()
+}
+
+fn alternative_names(certificate: &x509_cert::Certificate) -> Vec<GeneralName> {
+    match certificate.tbs_certificate.get::<SubjectAltName>() {
+        Ok(Some((_, names))) => names.0,
+        _ => Vec::new(),
+    }
+}
+
+/// Who the client certificate that the handshake verified was issued to: its subject (RFC 4514), or, where that is
+/// empty, its first URI, DNS name or mail address.
+pub(super) fn client_subject(session: &ServerConnection) -> Option<Arc<str>> {
+    subject(session.peer_certificates()?.first()?)
+}
+
+fn subject(certificate: &CertificateDer<'_>) -> Option<Arc<str>> {
+    let certificate = x509_cert::Certificate::from_der(certificate).ok()?;
+    let subject = certificate.tbs_certificate.subject.to_string();
+    if !subject.is_empty() {
+        return Some(subject.into());
+    }
+    alternative_names(&certificate).iter().find_map(|name| match name {
+        GeneralName::UniformResourceIdentifier(uri) => Some(Arc::from(uri.as_str())),
+        GeneralName::DnsName(name) => Some(Arc::from(name.as_str())),
+        GeneralName::Rfc822Name(address) => Some(Arc::from(address.as_str())),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

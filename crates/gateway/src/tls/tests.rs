@@ -1,0 +1,298 @@
+//! TLS on real sockets, with certificates made on the spot.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use super::{CertificateFiles, ServerTls, TlsSettings};
+use crate::listener::{Address, Listen, bind};
+use crate::server::{ConnInfo, Handler, Inbound, Payload, Settings, Shared, serve};
+use crate::worker::Workers;
+
+/// Answers with what the handshake told.
+struct Tell;
+
+impl Payload for Full<Bytes> {}
+
+impl Handler for Tell {
+    type Body = Full<Bytes>;
+
+    async fn handle(&self, connection: &Rc<ConnInfo>, _: Request<Inbound>) -> Response<Full<Bytes>> {
+        let tls = connection.tls.clone().expect("only TLS is listened for");
+        let version = if connection.http2 { "h2" } else { "h1" };
+        let told = format!(
+            "{version} {} {} {}",
+            connection.scheme(),
+            tls.server_name.as_deref().unwrap_or("-"),
+            tls.client_subject.as_deref().unwrap_or("-")
+        );
+        Response::new(told.into())
+    }
+}
+
+/// An authority, a directory for PEM files, and a server that reads them.
+struct World {
+    directory: tempfile::TempDir,
+    authority: Issuer<'static, KeyPair>,
+    root: CertificateDer<'static>,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "test authority");
+        let key = KeyPair::generate().expect("a key");
+        let root = params.self_signed(&key).expect("signed");
+        let directory = tempfile::tempdir().expect("a directory");
+        std::fs::write(directory.path().join("ca.pem"), root.pem()).expect("written");
+        let root = root.der().clone();
+        Self { directory, authority: Issuer::new(params, key), root }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn issue(&self, subject: &str, names: &[&str]) -> (rcgen::Certificate, KeyPair) {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let mut params = CertificateParams::new(names).expect("good names");
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        if !subject.is_empty() {
+            params.distinguished_name.push(DnType::OrganizationName, "tests");
+            params.distinguished_name.push(DnType::CommonName, subject);
+        }
+        let key = KeyPair::generate().expect("a key");
+        (params.signed_by(&key, &self.authority).expect("signed"), key)
+    }
+
+    /// A certificate in files called `name`.
+    fn files(&self, name: &str, names: &[&str]) -> CertificateFiles {
+        let (certificate, key) = self.issue(name, names);
+        let files =
+            CertificateFiles { chain: self.path(name), key: self.path(&format!("{name}.key")), hosts: Vec::new() };
+        std::fs::write(&files.chain, certificate.pem()).expect("written");
+        std::fs::write(&files.key, key.serialize_pem()).expect("written");
+        files
+    }
+
+    fn serve(&self, settings: &TlsSettings) -> Server {
+        self.serve_with(settings, Settings::default())
+    }
+
+    fn serve_with(&self, settings: &TlsSettings, server: Settings) -> Server {
+        let tls = Arc::new(ServerTls::load(settings).expect("good files"));
+        let listen = Listen { address: Address::Tcp(([127, 0, 0, 1], 0).into()), tls: Some(Arc::clone(&tls)) };
+        let bound = bind(&[listen], 1).expect("a free port");
+        let Address::Tcp(address) = bound[0].address else { panic!("bound to TCP") };
+        let shared = Arc::new(Shared::new(server));
+        let workers = serve(bound, 1, Arc::clone(&shared), |_| Tell).expect("started");
+        Server { tls, address, shared, _workers: workers }
+    }
+
+    /// Asks as `name`, and returns the answer's body and the certificate that was shown.
+    async fn ask(
+        &self,
+        server: &Server,
+        name: &str,
+        client: Option<&(rcgen::Certificate, KeyPair)>,
+    ) -> std::io::Result<(String, CertificateDer<'static>)> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.root.clone()).expect("a root");
+        let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("known versions")
+            .with_root_certificates(roots);
+        let config = match client {
+            None => config.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+                config.with_client_auth_cert(vec![certificate.der().clone()], key).expect("a fitting key")
+            }
+        };
+        let stream = tokio::net::TcpStream::connect(server.address).await?;
+        let name = ServerName::try_from(name.to_owned()).expect("a name");
+        let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        let shown = stream.get_ref().1.peer_certificates().expect("shown")[0].clone().into_owned();
+        let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+        body.map(|body| (body, shown)).ok_or_else(|| std::io::Error::other(answer))
+    }
+}
+
+struct Server {
+    tls: Arc<ServerTls>,
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    _workers: Workers,
+}
+
+#[tokio::test]
+async fn the_certificate_shown_is_the_one_for_the_name_asked_for() {
+    let world = World::new();
+    let certificates = vec![
+        world.files("first", &["first.test", "localhost"]),
+        world.files("exact", &["a.example.test"]),
+        world.files("wild", &["*.example.test"]),
+    ];
+    let server = world.serve(&TlsSettings { certificates: certificates.clone(), ..TlsSettings::default() });
+    for (name, file) in [("a.example.test", 1), ("B.example.test", 2), ("first.test", 0), ("localhost", 0)] {
+        let (told, shown) = world.ask(&server, name, None).await.expect("answered");
+        assert_eq!(told.to_ascii_lowercase(), format!("h1 https {} -", name.to_ascii_lowercase()));
+        assert_eq!(super::read_chain(&certificates[file].chain).expect("a chain")[0], shown, "{name}");
+    }
+    // A wildcard stands for one label; who asks for two gets the first certificate, and will not like it.
+    assert!(world.ask(&server, "a.b.example.test", None).await.is_err());
+}
+
+#[tokio::test]
+async fn http2_is_agreed_on_in_the_handshake() {
+    let world = World::new();
+    let settings = TlsSettings { certificates: vec![world.files("one", &["one.test"])], ..TlsSettings::default() };
+    let server = world.serve(&settings);
+    let mut roots = RootCertStore::empty();
+    roots.add(world.root.clone()).expect("a root");
+    let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("known versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let stream = tokio::net::TcpStream::connect(server.address).await.expect("connected");
+    let name = ServerName::try_from("one.test").expect("a name");
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("a handshake");
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(hyper_util::rt::TokioExecutor::new(), io).await.expect("HTTP/2");
+    tokio::spawn(connection);
+    let answer = sender.send_request(Request::new(Full::<Bytes>::default())).await.expect("answered");
+    let body = http_body_util::BodyExt::collect(answer.into_body()).await.expect("a body").to_bytes();
+    assert_eq!(body, "h2 https one.test -");
+}
+
+#[tokio::test]
+async fn what_is_no_part_of_a_request_keeps_no_connection() {
+    let world = World::new();
+    let settings = TlsSettings { certificates: vec![world.files("one", &["one.test"])], ..TlsSettings::default() };
+    let bounds =
+        Settings { keep_alive: Duration::from_secs(1), awake: Duration::from_millis(40), ..Settings::default() };
+    let server = world.serve_with(&settings, bounds);
+    let mut roots = RootCertStore::empty();
+    roots.add(world.root.clone()).expect("a root");
+    let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("known versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let stream = tokio::net::TcpStream::connect(server.address).await.expect("connected");
+    let name = ServerName::try_from("one.test").expect("a name");
+    let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("a handshake");
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.expect("sent");
+    let mut told = Vec::new();
+    // Five seconds of new keys: fewer than the 32 in a row after which the TLS library itself ends a connection.
+    for _ in 0..25 {
+        let read = tokio::time::timeout(Duration::from_millis(200), stream.read_buf(&mut told)).await;
+        match read {
+            Ok(Ok(0) | Err(_)) => {
+                assert!(String::from_utf8_lossy(&told).ends_with("one.test -"));
+                assert!(server.shared.stats.rested.value() > 1, "new keys wake it");
+                return;
+            }
+            Ok(Ok(_)) => {}
+            Err(_) => {
+                stream.get_mut().1.refresh_traffic_keys().expect("TLS 1.3");
+                // When it has gone the next read tells.
+                let _ = stream.flush().await;
+            }
+        }
+    }
+    panic!("never closed");
+}
+
+#[tokio::test]
+async fn new_files_are_used_after_a_reload_and_bad_ones_are_not() {
+    let world = World::new();
+    let settings = TlsSettings { certificates: vec![world.files("one", &["one.test"])], ..TlsSettings::default() };
+    let server = world.serve(&settings);
+    let (_, before) = world.ask(&server, "one.test", None).await.expect("answered");
+
+    world.files("one", &["one.test"]);
+    server.tls.reload(&settings).expect("good files");
+    let (_, renewed) = world.ask(&server, "one.test", None).await.expect("answered");
+    assert_ne!(before, renewed);
+
+    // A key that is not the certificate's: half a renewal, say.
+    let other = world.files("other", &["one.test"]);
+    std::fs::copy(&other.key, &settings.certificates[0].key).expect("copied");
+    let error = server.tls.reload(&settings).expect_err("the key does not fit");
+    assert!(error.to_string().contains("one.key"), "{error}");
+    std::fs::write(&settings.certificates[0].chain, "no PEM").expect("written");
+    assert!(server.tls.reload(&settings).is_err());
+    let (_, kept) = world.ask(&server, "one.test", None).await.expect("answered");
+    assert_eq!(renewed, kept);
+}
+
+#[tokio::test]
+async fn a_verified_client_certificate_is_an_identity() {
+    let world = World::new();
+    let certificates = vec![world.files("one", &["one.test"])];
+    let client_ca = Some(world.path("ca.pem"));
+    let mut settings = TlsSettings { certificates, client_ca, client_required: false };
+    let alice = world.issue("alice", &[]);
+    let nameless = world.issue("", &["service.test"]);
+    let mallory = World::new().issue("alice", &[]);
+
+    let server = world.serve(&settings);
+    let told = world.ask(&server, "one.test", Some(&alice)).await.expect("answered").0;
+    assert!(told.contains("CN=alice") && told.contains("O=tests"), "{told}");
+    assert_eq!(
+        world.ask(&server, "one.test", Some(&nameless)).await.expect("answered").0,
+        "h1 https one.test service.test"
+    );
+    assert_eq!(world.ask(&server, "one.test", None).await.expect("answered").0, "h1 https one.test -");
+    assert!(world.ask(&server, "one.test", Some(&mallory)).await.is_err());
+
+    settings.client_required = true;
+    let strict = world.serve(&settings);
+    assert!(world.ask(&strict, "one.test", None).await.is_err());
+    assert!(world.ask(&strict, "one.test", Some(&alice)).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_handshake_that_does_not_end_is_cut_off() {
+    let world = World::new();
+    let settings = TlsSettings { certificates: vec![world.files("one", &["one.test"])], ..TlsSettings::default() };
+    let bounds = Settings { tls_handshake: Duration::from_millis(500), ..Settings::default() };
+    let server = world.serve_with(&settings, bounds);
+    for said in [&b"\x16\x03\x01"[..], b"", b"GET / HTTP/1.1\r\n\r\n"] {
+        let mut stream = tokio::net::TcpStream::connect(server.address).await.expect("connected");
+        stream.write_all(said).await.expect("sent");
+        let mut answer = Vec::new();
+        let end = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut answer)).await;
+        let _ = end.expect("closed in time");
+    }
+    // The caller sees the end a moment before the worker has counted it.
+    let counted = async {
+        while server.shared.stats.handshake_failures.value() < 3 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), counted).await.expect("all three are counted");
+    assert_eq!(server.shared.stats.handshake_failures.value(), 3);
+}

@@ -1,0 +1,307 @@
+//! The closed set of algorithms, and `decide`: one exhaustive match.
+
+use super::bucket::{Granted, Judged, Next, Report, State};
+use super::claim::{Change, Standing, Verdict};
+use super::health::Health;
+use super::in_flight::InFlight;
+use super::quota::{Quota, QuotaError};
+use super::sliding_log::{Log, SlidingLog};
+use super::sliding_window::SlidingWindow;
+use super::stepped::Stepped;
+use super::terms::{Kind, Terms};
+use super::time::{Micros, Timestamp};
+use super::token_bucket::TokenBucket;
+use super::warm_up::WarmUp;
+use super::{fixed_window, interval};
+
+/// An algorithm with its checked parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// Continuous refill: `burst + rate x T` in every span T.
+    TokenBucket(TokenBucket),
+    /// The same, slower after a pause.
+    WarmUp(WarmUp),
+    /// The whole amount at once, each whole period since first use.
+    Interval(Stepped),
+    /// A count per window.
+    FixedWindow(Stepped),
+    /// Two-window estimate.
+    SlidingWindow(SlidingWindow),
+    /// Exact log of grants.
+    SlidingLog(SlidingLog),
+    /// At most so many at once.
+    InFlight(InFlight),
+}
+
+/// A decision about one bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// What the bucket answers.
+    pub standing: Standing,
+    /// The bucket afterwards: as it was, when refused.
+    pub state: Option<State>,
+}
+
+impl Algorithm {
+    /// Checks `terms`.
+    ///
+    /// # Errors
+    /// Every reason the limit cannot be represented exactly, and every setting this algorithm has no meaning for.
+    pub fn new(terms: &Terms) -> Result<Self, Vec<QuotaError>> {
+        let mut errors = terms.meaningless();
+        let made = Self::with(terms);
+        match made {
+            Ok(algorithm) if errors.is_empty() => Ok(algorithm),
+            Ok(_) => Err(errors),
+            Err(more) => {
+                errors.extend(more);
+                Err(errors)
+            }
+        }
+    }
+
+    fn with(terms: &Terms) -> Result<Self, Vec<QuotaError>> {
+        if terms.kind == Kind::InFlight {
+            return InFlight::new(terms.amount).map(Self::InFlight);
+        }
+        let quota = Quota::new(terms.amount, terms.period, terms.burst.unwrap_or(terms.amount))?;
+        let (align, debt, max_wait, shared) = (terms.align.clone(), terms.debt, terms.max_wait, terms.shared);
+        match terms.kind {
+            Kind::TokenBucket if terms.warm_up > Micros::ZERO => {
+                WarmUp::new(quota, max_wait, terms.warm_up).map(Self::WarmUp)
+            }
+            Kind::TokenBucket => TokenBucket::new(quota, debt, max_wait, shared).map(Self::TokenBucket),
+            Kind::Interval => interval::new(quota, debt, max_wait, shared).map(Self::Interval),
+            Kind::FixedWindow => fixed_window::new(quota, align, debt, max_wait, shared).map(Self::FixedWindow),
+            Kind::SlidingWindow => SlidingWindow::new(quota, max_wait, shared).map(Self::SlidingWindow),
+            Kind::SlidingLog => SlidingLog::new(quota, max_wait).map(Self::SlidingLog),
+            Kind::InFlight => InFlight::new(terms.amount).map(Self::InFlight),
+        }
+    }
+
+    /// The same algorithm, its rate following the upstream's health down to `amount` per `period`.
+    ///
+    /// # Errors
+    /// When it is no plain token bucket, or the least is above the rate or too low to be counted.
+    pub fn following(self, amount: u64, period: Micros) -> Result<Self, Vec<QuotaError>> {
+        match self {
+            Self::TokenBucket(bucket) => bucket.following(amount, period).map(Self::TokenBucket),
+            _ => Err(vec![QuotaError::new(
+                "follow_upstream",
+                "only token_bucket without warm_up can follow the upstream's health",
+            )]),
+        }
+    }
+
+    /// The same algorithm, obeying what the upstream says of its own quota, where it follows its health.
+    pub fn obeying_quota(self) -> Self {
+        match self {
+            Self::TokenBucket(bucket) => Self::TokenBucket(bucket.obeying_quota()),
+            other => other,
+        }
+    }
+
+    /// What lowers its rate, if it follows the upstream's health.
+    pub fn health(&self) -> Option<&Health> {
+        match self {
+            Self::TokenBucket(bucket) => bucket.health(),
+            _ => None,
+        }
+    }
+
+    /// Whether its refusals shed load for an upstream that takes no more, and are no caller's doing.
+    pub fn sheds_load(&self) -> bool {
+        matches!(self, Self::InFlight(limit) if limit.ceiling().is_some())
+    }
+
+    /// Goes on with what the same limit of the configuration before has learnt of the upstream. Before first use.
+    pub fn adopt(&self, before: &Self) {
+        match (self, before) {
+            (Self::InFlight(limit), Self::InFlight(before)) => limit.adopt(before),
+            _ => {
+                if let (Some(health), Some(before)) = (self.health(), before.health()) {
+                    health.adopt(before);
+                }
+            }
+        }
+    }
+
+    /// The algorithm's name.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::TokenBucket(_) | Self::WarmUp(_) => Kind::TokenBucket,
+            Self::Interval(_) => Kind::Interval,
+            Self::FixedWindow(_) => Kind::FixedWindow,
+            Self::SlidingWindow(_) => Kind::SlidingWindow,
+            Self::SlidingLog(_) => Kind::SlidingLog,
+            Self::InFlight(_) => Kind::InFlight,
+        }
+    }
+
+    /// Its rate; a concurrency limit has none.
+    pub fn quota(&self) -> Option<&Quota> {
+        match self {
+            Self::TokenBucket(bucket) => Some(bucket.quota()),
+            Self::WarmUp(warm_up) => Some(warm_up.bucket().quota()),
+            Self::Interval(bucket) | Self::FixedWindow(bucket) => Some(bucket.quota()),
+            Self::SlidingWindow(window) => Some(window.quota()),
+            Self::SlidingLog(log) => Some(log.quota()),
+            Self::InFlight(_) => None,
+        }
+    }
+
+    /// The greatest cost that can ever be drawn: a greater constant cost is a configuration error, a greater one that comes
+    /// with the request is refused without a time.
+    pub fn greatest_cost(&self) -> u64 {
+        match self {
+            Self::TokenBucket(bucket) => bucket.quota().burst.saturating_add(bucket.debt()),
+            Self::WarmUp(warm_up) => warm_up.bucket().quota().burst,
+            Self::Interval(bucket) | Self::FixedWindow(bucket) => bucket.quota().burst.saturating_add(bucket.debt()),
+            Self::SlidingWindow(window) => window.quota().amount,
+            Self::SlidingLog(log) => log.quota().amount,
+            Self::InFlight(limit) => limit.most(),
+        }
+    }
+
+    /// Whether `cost` can be drawn at `now` from the bucket in `state` (`None`: a full one), without drawing it. A state of
+    /// another algorithm counts as none: a changed algorithm starts afresh.
+    pub fn judge(&self, state: Option<&State>, cost: u64, now: Timestamp) -> Judged<Next> {
+        fn lift<S>(judged: Judged<S>, next: fn(S) -> Next) -> Judged<Next> {
+            judged.map(|granted| Granted { wait: granted.wait, next: next(granted.next) })
+        }
+        match self {
+            Self::TokenBucket(bucket) => lift(bucket.judge(State::level(state), cost, now), Next::Level),
+            Self::WarmUp(warm_up) => lift(warm_up.judge(State::warming(state), cost, now), Next::Warming),
+            Self::Interval(bucket) | Self::FixedWindow(bucket) => {
+                lift(bucket.judge(State::steps(state), cost, now), Next::Steps)
+            }
+            Self::SlidingWindow(window) => lift(window.judge(State::pair(state), cost, now), Next::Pair),
+            Self::SlidingLog(log) => lift(log.judge(State::log(state), cost, now), Next::Entry),
+            Self::InFlight(limit) => lift(limit.judge(State::held(state), cost), Next::Held),
+        }
+    }
+
+    /// Writes down a grant.
+    pub fn apply(&self, state: &mut Option<State>, next: Next) {
+        let before = match state.take() {
+            Some(State::Log(log)) => log,
+            _ => Log::default(),
+        };
+        *state = Some(self.written(before, next));
+    }
+
+    /// The bucket that a grant makes of `state`.
+    pub fn after(&self, state: Option<&State>, next: Next) -> State {
+        self.written(State::log(state).cloned().unwrap_or_default(), next)
+    }
+
+    fn written(&self, mut log: Log, next: Next) -> State {
+        match next {
+            Next::Level(level) => State::Level(level),
+            Next::Warming(warming) => State::Warming(warming),
+            Next::Steps(steps) => State::Steps(steps),
+            Next::Pair(pair) => State::Pair(pair),
+            Next::Held(held) => State::Held(held),
+            Next::Entry(entry) => {
+                if let Self::SlidingLog(algorithm) = self {
+                    algorithm.take(&mut log, entry);
+                }
+                State::Log(log)
+            }
+        }
+    }
+
+    /// How the bucket stands at `now`.
+    pub fn report(&self, state: Option<&State>, now: Timestamp) -> Report {
+        match self {
+            Self::TokenBucket(bucket) => bucket.report(State::level(state), now),
+            Self::WarmUp(warm_up) => warm_up.report(State::warming(state), now),
+            Self::Interval(bucket) => bucket.report(State::steps(state), now, false),
+            Self::FixedWindow(bucket) => bucket.report(State::steps(state), now, true),
+            Self::SlidingWindow(window) => window.report(State::pair(state), now),
+            Self::SlidingLog(log) => log.report(State::log(state), now),
+            Self::InFlight(limit) => limit.report(State::held(state)),
+        }
+    }
+
+    /// Decides about one bucket: the specification that every store is a translation of.
+    pub fn decide(&self, state: Option<&State>, cost: u64, now: Timestamp) -> Decided {
+        let judged = self.judge(state, cost, now);
+        let verdict = Verdict::from(&judged);
+        let mut state = state.cloned();
+        if let Ok(granted) = judged {
+            self.apply(&mut state, granted.next);
+        }
+        Decided { standing: Standing::new(verdict, self.report(state.as_ref(), now)), state }
+    }
+
+    /// Corrects an earlier grant.
+    pub fn settle(&self, state: &mut Option<State>, change: Change, now: Timestamp) {
+        *state = match self {
+            Self::TokenBucket(bucket) => bucket.settle(State::level(state.as_ref()), change, now).map(State::Level),
+            Self::WarmUp(warm_up) => warm_up.settle(State::warming(state.as_ref()), change, now).map(State::Warming),
+            Self::Interval(bucket) | Self::FixedWindow(bucket) => {
+                bucket.settle(State::steps(state.as_ref()), change, now).map(State::Steps)
+            }
+            Self::SlidingWindow(window) => window.settle(State::pair(state.as_ref()), change, now).map(State::Pair),
+            Self::InFlight(limit) => limit.settle(State::held(state.as_ref()), change).map(State::Held),
+            Self::SlidingLog(algorithm) => {
+                let mut log = match state.take() {
+                    Some(State::Log(log)) => log,
+                    _ => Log::default(),
+                };
+                algorithm.settle(&mut log, change, now);
+                (!log.is_empty()).then_some(State::Log(log))
+            }
+        };
+    }
+
+    /// The moment from which the bucket equals no bucket, if nothing more happens; a place in flight has none
+    /// (`None`).
+    pub fn expiry(&self, state: &State) -> Option<Timestamp> {
+        match (self, state) {
+            (Self::TokenBucket(bucket), State::Level(level)) => Some(bucket.expiry(*level)),
+            (Self::WarmUp(warm_up), State::Warming(warming)) => Some(warm_up.expiry(*warming)),
+            (Self::Interval(bucket) | Self::FixedWindow(bucket), State::Steps(steps)) => Some(bucket.expiry(*steps)),
+            (Self::SlidingWindow(window), State::Pair(pair)) => Some(window.expiry(*pair)),
+            (Self::SlidingLog(algorithm), State::Log(log)) => Some(algorithm.expiry(log)),
+            (Self::InFlight(_), State::Held(held)) => (held.units == 0).then(Timestamp::default),
+            // Another algorithm's state counts as none already.
+            _ => Some(Timestamp::default()),
+        }
+    }
+
+    /// The bucket of this limit under its `new` numbers: each caller's units as they stand at `now`, rounded down, clamped
+    /// to the new burst, never added to. A changed algorithm starts afresh (`None`). One that is full is full under the new
+    /// numbers too, for it may as well have been forgotten.
+    pub fn rescale(&self, state: &State, new: &Self, now: Timestamp) -> Option<State> {
+        if self.expiry(state).is_some_and(|expiry| expiry <= now) {
+            return None;
+        }
+        self.renumber(state, new, now)
+    }
+
+    /// As [`Algorithm::rescale`], of a bucket that may not be forgotten though it is full.
+    pub(super) fn renumber(&self, state: &State, new: &Self, now: Timestamp) -> Option<State> {
+        match (self, new, state) {
+            (Self::TokenBucket(old), Self::TokenBucket(new), State::Level(level)) => {
+                old.rescale(*level, new, now).map(State::Level)
+            }
+            (Self::WarmUp(old), Self::WarmUp(new), State::Warming(warming)) => {
+                old.rescale(*warming, new, now).map(State::Warming)
+            }
+            (Self::Interval(old), Self::Interval(new), State::Steps(steps))
+            | (Self::FixedWindow(old), Self::FixedWindow(new), State::Steps(steps)) => {
+                old.rescale(*steps, new, now).map(State::Steps)
+            }
+            (Self::SlidingWindow(old), Self::SlidingWindow(new), State::Pair(pair)) => {
+                old.rescale(*pair, new, now).map(State::Pair)
+            }
+            (Self::SlidingLog(old), Self::SlidingLog(new), State::Log(log)) => {
+                Some(old.rescale(log, new, now)).filter(|log| !log.is_empty()).map(State::Log)
+            }
+            (Self::InFlight(_), Self::InFlight(_), State::Held(held)) => Some(State::Held(*held)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What is asked of an atomic word by what does without a lock: the tests' model of memory implements it too.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An atomic word.
+pub trait Word {
+    /// A word that says `value`.
+    fn new(value: u64) -> Self;
+    /// The value.
+    fn load(&self, order: Ordering) -> u64;
+    /// Replaces the value.
+    fn store(&self, value: u64, order: Ordering);
+    /// Replaces what is there; what it was.
+    fn swap(&self, value: u64, order: Ordering) -> u64;
+    /// Replaces `old` by `new`, sequentially consistent (on x86-64 it costs no more than less does); whether it was
+    /// `old`.
+    fn swap_if(&self, old: u64, new: u64) -> bool;
+    /// Adds, wrapping; what it was before.
+    fn add(&self, value: u64, order: Ordering) -> u64;
+}
+
+impl Word for AtomicU64 {
+    fn new(value: u64) -> Self {
+        Self::new(value)
+    }
+
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u64 {
+        self.load(order)
+    }
+
+    #[inline(always)]
+    fn store(&self, value: u64, order: Ordering) {
+        self.store(value, order);
+    }
+
+    #[inline(always)]
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.swap(value, order)
+    }
+
+    #[inline(always)]
+    fn swap_if(&self, old: u64, new: u64) -> bool {
+        self.compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    #[inline(always)]
+    fn add(&self, value: u64, order: Ordering) -> u64 {
+        self.fetch_add(value, order)
+    }
+}
+
+// The explorer knows sequential consistency of fences only.
+#[cfg(any(test, feature = "fixtures"))]
+impl Word for loom::sync::atomic::AtomicU64 {
+    fn new(value: u64) -> Self {
+        Self::new(value)
+    }
+
+    fn load(&self, order: Ordering) -> u64 {
+        if order == Ordering::SeqCst {
+            loom::sync::atomic::fence(order);
+        }
+        self.load(order)
+    }
+
+    fn store(&self, value: u64, order: Ordering) {
+        self.store(value, order);
+    }
+
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.swap(value, order)
+    }
+
+    fn swap_if(&self, old: u64, new: u64) -> bool {
+        let swapped = self.compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+        loom::sync::atomic::fence(Ordering::SeqCst);
+        swapped
+    }
+
+    fn add(&self, value: u64, order: Ordering) -> u64 {
+        self.fetch_add(value, order)
+    }
+}

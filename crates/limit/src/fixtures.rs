@@ -1,0 +1,42 @@
+//! Limits for tests of the core.
+
+use super::{Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, WhenDown};
+
+/// `amount` per `period` by `kind`, in the process.
+pub fn terms(kind: Kind, amount: u64, period: Micros) -> Terms {
+    Terms {
+        kind,
+        amount,
+        period,
+        burst: None,
+        align: Align::FirstHit,
+        debt: 0,
+        max_wait: Micros::ZERO,
+        warm_up: Micros::ZERO,
+        shared: false,
+    }
+}
+
+/// A limit by these terms.
+pub fn limit(name: &str, terms: &Terms) -> Limit {
+    Limit {
+        name: name.into(),
+        index: 0,
+        tier: None,
+        role: Role::Live,
+        algorithm: Algorithm::new(terms).expect("representable"),
+        mode: Mode::Enforce,
+        enforce_for: 10_000,
+        placement: Placement::Local,
+        when_down: WhenDown::LocalShare,
+        on_failover: OnFailover::Keep,
+        lease: false,
+        memory: 1 << 20,
+        refundable: false,
+    }
+}
+
+/// A token bucket of `amount` a minute.
+pub fn per_minute(name: &str, amount: u64, burst: u64) -> Limit {
+    limit(name, &Terms { burst: Some(burst), ..terms(Kind::TokenBucket, amount, Micros::from_secs(60)) })
+}

@@ -1,0 +1,122 @@
+//! The bytes that select one bucket.
+//!
+//! A bucket is its limit's *name*, its role and the caller's identity, never the numbers: state outlives
+//! configuration. The identity part is encoded once per request and shared by every limit that is split the same way.
+
+use smallvec::SmallVec;
+
+use super::{Limit, Role};
+
+/// The encoded identity of a caller under one scope: each part length-prefixed, so that no two lists of parts
+/// share bytes. Empty for a limit that everyone shares.
+pub type KeyBytes = SmallVec<[u8; 48]>;
+
+/// Adds one part of an identity to `key`: its length (LEB128) and its bytes.
+pub fn push_part(key: &mut KeyBytes, part: &[u8]) {
+    push_length(key, part.len());
+    key.extend_from_slice(part);
+}
+
+/// The identity made of `parts`.
+pub fn identity<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> KeyBytes {
+    let mut key = KeyBytes::new();
+    for part in parts {
+        push_part(&mut key, part);
+    }
+    key
+}
+
+/// The canonical bytes of one bucket: version, limit name, role, identity. Shared stores keep a keyed hash of them. They
+/// are a format: buckets of another version are other buckets, and so a refill for everyone.
+pub fn canonical(limit: &Limit, identity: &[u8]) -> KeyBytes {
+    let mut key = KeyBytes::new();
+    key.push(VERSION);
+    push_part(&mut key, limit.name.as_bytes());
+    key.push(match limit.role {
+        Role::Live => 0,
+        Role::Candidate => 1,
+    });
+    key.extend_from_slice(identity);
+    key
+}
+
+/// Whether a limit that is enforced for `hundredths` of a percent of keys is enforced for this one. The same keys on every
+/// gateway, for every limit, and a greater share holds every key of a smaller: a roll-out only adds callers.
+pub fn is_within_share(identity: &[u8], hundredths: u16) -> bool {
+    hundredths >= WHOLE || stable_hash(identity) % u64::from(WHOLE) < u64::from(hundredths)
+}
+
+/// A hash that is the same in every process and release: FNV-1a (Fowler, Noll, Vo), finished as MurmurHash3 does, for its
+/// low digits are poor. No secret keys it: a caller who knows it gains no more than being among the first or the last
+/// of a roll-out.
+pub fn stable_hash(bytes: &[u8]) -> u64 {
+    let mut hash = bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^ (hash >> 33)
+}
+
+/// The version of the canonical bytes.
+pub const VERSION: u8 = 1;
+
+/// All keys, in hundredths of a percent.
+pub const WHOLE: u16 = 10_000;
+
+#[expect(clippy::cast_possible_truncation, reason = "seven bits are taken at a time")]
+fn push_length(key: &mut KeyBytes, mut length: usize) {
+    while length >= 0x80 {
+        key.push((length & 0x7f) as u8 | 0x80);
+        length >>= 7;
+    }
+    key.push(length as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+
+    /// Golden: a change here refills every bucket of every shared store.
+    #[test]
+    fn the_canonical_bytes_are_these() {
+        let limit = fixtures::per_minute("search", 100, 20);
+        let key = identity([b"acme".as_slice(), b"192.0.2.7".as_slice()]);
+        assert_eq!(key.as_slice(), b"\x04acme\x09192.0.2.7");
+        assert_eq!(canonical(&limit, &key).as_slice(), b"\x01\x06search\x00\x04acme\x09192.0.2.7");
+        let candidate = Limit { role: Role::Candidate, ..limit };
+        assert_eq!(canonical(&candidate, &key).as_slice(), b"\x01\x06search\x01\x04acme\x09192.0.2.7");
+        let long = identity([[b'x'; 300].as_slice()]);
+        assert_eq!(&long[..3], b"\xac\x02x");
+        assert_eq!(long.len(), 302);
+    }
+
+    #[test]
+    fn no_two_lists_of_parts_share_bytes() {
+        let lists: [&[&[u8]]; 6] = [&[], &[b""], &[b"", b""], &[b"ab"], &[b"a", b"b"], &[b"\x01b"]];
+        for (i, a) in lists.iter().enumerate() {
+            for b in &lists[i + 1..] {
+                assert_ne!(identity(a.iter().copied()), identity(b.iter().copied()), "{a:?} {b:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_share_of_keys_is_that_share_and_grows_without_losing_a_key() {
+        assert_eq!(stable_hash(b""), 0xefd0_1f60_ba99_2926);
+        let mut within = [0u32; 3];
+        for caller in 0..20_000u32 {
+            let key = identity([caller.to_string().as_bytes()]);
+            let shares = [100, 2_500, 10_000].map(|share| is_within_share(&key, share));
+            assert!(!shares[0] || shares[1], "a key of the 1 % is one of the 25 %");
+            for (count, inside) in within.iter_mut().zip(shares) {
+                *count += u32::from(inside);
+            }
+            assert!(!is_within_share(&key, 0));
+        }
+        assert!((140..=260).contains(&within[0]), "{within:?}");
+        assert!((4_700..=5_300).contains(&within[1]), "{within:?}");
+        assert_eq!(within[2], 20_000);
+    }
+}

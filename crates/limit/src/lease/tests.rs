@@ -1,0 +1,182 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Algorithm, Align, Kind, Quota, Terms as LimitTerms};
+
+const START: u64 = 1_760_000_000_000_000;
+
+fn bucket(amount: u64, burst: u64) -> TokenBucket {
+    let quota = Quota::new(amount, Micros::from_secs(1), burst).expect("a rate");
+    TokenBucket::new(quota, 0, Micros::ZERO, true).expect("a bucket")
+}
+
+fn at(micros: u64) -> Timestamp {
+    Timestamp::from_micros(START + micros)
+}
+
+fn terms_of(change: impl FnOnce(&mut LimitTerms)) -> Result<Terms, NoLease> {
+    let mut terms = LimitTerms {
+        kind: Kind::TokenBucket,
+        amount: 100,
+        period: Micros::from_secs(1),
+        burst: Some(100),
+        align: Align::FirstHit,
+        debt: 0,
+        max_wait: Micros::ZERO,
+        warm_up: Micros::ZERO,
+        shared: true,
+    };
+    change(&mut terms);
+    Terms::of(&Algorithm::new(&terms).expect("a limit"))
+}
+
+#[test]
+fn a_tenth_of_the_burst_may_be_out_for_a_tenth_of_a_second() {
+    assert_eq!(terms_of(|_| ()), Ok(Terms { most: 10, life: Micros(100_000) }));
+    // 90 units come back in 45 ms: no lease lives longer.
+    assert_eq!(terms_of(|terms| terms.amount = 2000), Ok(Terms { most: 10, life: Micros(45_000) }));
+}
+
+#[test]
+fn what_cannot_be_counted_in_parts_is_refused_by_the_key_that_says_so() {
+    let field = |change: fn(&mut LimitTerms)| terms_of(change).expect_err("not leased").field;
+    assert_eq!(field(|terms| terms.kind = Kind::FixedWindow), "algorithm");
+    assert_eq!(field(|terms| terms.debt = 5), "debt");
+    assert_eq!(field(|terms| terms.max_wait = Micros::from_secs(1)), "max_wait");
+    assert_eq!(field(|terms| terms.burst = Some(19)), "burst");
+    assert_eq!(field(|terms| terms.amount = 100_000), "burst");
+}
+
+#[test]
+fn leased_units_hold_the_refilling_back_until_they_end_and_no_longer() {
+    let (bucket, terms) = (bucket(100, 100), Terms { most: 10, life: Micros(100_000) });
+    let mut store = Leased::full(&bucket, at(0));
+    let wish = Wish { id: 1, units: 50, needed: 0 };
+    assert_eq!(store.lease(&bucket, &terms, wish, at(0)), 10);
+    assert!(store.draw(&bucket, 5, at(0)));
+    // 85 left: full at 90 while the lease counts, which is after 50 ms; it ends after 150.
+    store.refill(&bucket, at(149_999));
+    assert_eq!(store.level.level, 90 * 10_000, "in units of 1/10000");
+    // In one step or in two: 50 ms past the end give five more.
+    store.refill(&bucket, at(200_000));
+    let mut again = Leased::full(&bucket, at(0));
+    again.lease(&bucket, &terms, wish, at(0));
+    assert!(again.draw(&bucket, 5, at(0)));
+    again.refill(&bucket, at(200_000));
+    assert_eq!((store.level.level, &store), (95 * 10_000, &again));
+}
+
+#[test]
+fn a_return_is_taken_once_and_in_time() {
+    let (bucket, terms) = (bucket(100, 100), Terms { most: 10, life: Micros(100_000) });
+    let mut store = Leased::full(&bucket, at(0));
+    assert_eq!(store.lease(&bucket, &terms, Wish { id: 1, units: 10, needed: 0 }, at(0)), 10);
+    assert_eq!(store.lease(&bucket, &terms, Wish { id: 2, units: 10, needed: 0 }, at(0)), 0, "all that may be is out");
+    assert_eq!(store.lease(&bucket, &terms, Wish { id: 3, units: 10, needed: 3 }, at(0)), 3, "but who waits is served");
+    assert!(store.give_back(&bucket, 1, 4, at(10)));
+    assert!(!store.give_back(&bucket, 1, 4, at(10)), "twice");
+    assert!(!store.give_back(&bucket, 3, 3, at(150_000)), "late");
+}
+
+#[test]
+fn where_many_leases_are_out_who_waits_is_served_and_nobody_else() {
+    let (bucket, terms) = (bucket(100, 1_000_000), Terms { most: 100_000, life: Micros(100_000) });
+    let mut store = Leased::full(&bucket, at(0));
+    let wish = |id, needed| Wish { id, units: 10, needed };
+    for id in 0..LEASES_MAX as u64 {
+        assert_eq!(store.lease(&bucket, &terms, wish(id, 0), at(0)), 10);
+    }
+    assert_eq!(store.lease(&bucket, &terms, wish(1000, 0), at(0)), 0, "ahead");
+    for id in LEASES_MAX..LEASES_MOST {
+        assert_eq!(store.lease(&bucket, &terms, wish(id as u64, 3), at(0)), 3, "lease {id}");
+    }
+    assert_eq!(store.lease(&bucket, &terms, wish(1000, 3), at(0)), 0, "a row is no longer than that");
+    assert_eq!(store.lease(&bucket, &terms, wish(1000, 3), at(150_000)), 10, "they have ended");
+}
+
+/// What grants may be at most, seen from outside: it fills by each grant and runs out at the limit's rate.
+struct Meter {
+    n: u64,
+    held: u64,
+    at: u64,
+}
+
+impl Meter {
+    fn grant(&mut self, price: u64, now: u64) -> u64 {
+        self.held = self.held.saturating_sub((now - self.at) * self.n) + price;
+        self.at = now;
+        self.held
+    }
+}
+
+/// A lease as its gateway knows it.
+struct Held {
+    id: u64,
+    left: u64,
+    deadline: u64,
+}
+
+proptest! {
+    // Three gateways and direct draws on one bucket; calls take their time both ways; gateways crash with leases out,
+    // and grant up to the last microsecond they may.
+    #[test]
+    fn all_together_never_grant_more_than_the_burst_and_the_rate(
+        (amount, burst) in prop_oneof![Just((100, 100)), Just((1_000, 200)), Just((7, 40)), Just((3_000, 1_000))],
+        steps in proptest::collection::vec((0usize..3, 0u8..9, 0u64..60_000, 0u64..30_000, 1u64..40), 1..200),
+        drift in 0u64..2,
+    ) {
+        let bucket = bucket(amount, burst);
+        let terms = terms_of(|terms| (terms.amount, terms.burst) = (amount, Some(burst))).expect("leased");
+        let p = bucket.quota().p;
+        let most = u64::try_from(bucket.full()).expect("positive");
+        let mut meter = Meter { n: bucket.quota().n, held: 0, at: 0 };
+        let mut store = Leased::full(&bucket, at(0));
+        let mut gateways: [Vec<Held>; 3] = Default::default();
+        // A gateway's clock that is slow by what is allowed reaches its deadline that much later.
+        let slow = |span: u64| span + drift * (span / DRIFT_PER);
+        let (mut now, mut id) = (0, 0);
+        for (gateway, what, pause, way, units) in steps {
+            now += pause;
+            match what {
+                0 | 1 if store.draw(&bucket, units, at(now)) => {
+                    prop_assert!(meter.grant(units * p, now) <= most, "a direct draw at {now}");
+                }
+                2..=4 => {
+                    id += 1;
+                    let sent = now;
+                    now += way;
+                    let wish = Wish { id, units, needed: if what == 4 { units } else { 0 } };
+                    let left = store.lease(&bucket, &terms, wish, at(now));
+                    prop_assert!(left <= units.max(wish.needed));
+                    let life = terms.deadline(at(sent)).since(at(sent)).0;
+                    let deadline = sent + slow(life);
+                    prop_assert!(deadline < now + terms.counted().0);
+                    gateways[gateway].push(Held { id, left, deadline });
+                }
+                5 if !gateways[gateway].is_empty() => {
+                    let held = gateways[gateway].swap_remove(0);
+                    // Zeroed before it leaves; it may come twice, and late.
+                    now += way;
+                    store.give_back(&bucket, held.id, held.left, at(now));
+                    now += way;
+                    store.give_back(&bucket, held.id, held.left, at(now));
+                }
+                6 => gateways[gateway].clear(),
+                _ => {}
+            }
+            if what >= 5 {
+                // Everything that is still allowed is granted, at the last moment if that is near.
+                for held in gateways.iter_mut().flatten() {
+                    if held.deadline > now && held.left > 0 {
+                        let units = if what == 8 { held.left } else { held.left.min(units) };
+                        held.left -= units;
+                        prop_assert!(meter.grant(units * p, now) <= most, "a lease's grant at {now}");
+                    }
+                }
+            }
+            store.refill(&bucket, at(now));
+            let counted = u64::try_from(store.level.level).unwrap_or(0) + store.out() * p;
+            prop_assert!(counted <= most, "{counted} of {most}");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! A token bucket in one word: the moment at which it will be full again, in ticks of 1/n microsecond (n being the
+//! reduced amount) since the table's epoch. This is the theoretical arrival time of GCRA (ITU-T I.371), exact because the tick
+//! divides both the microsecond (n ticks) and the unit (p ticks).
+//!
+//! The word says the same as [`super::bucket::Level`]: `word = n x at + (full - level)`. On a clock that does not step back the verdicts are
+//! identical to [`TokenBucket`]'s, waits, debts and settlements included (a test holds them together). On one that
+//! does, the word is the stricter of the two: it waits for the clock to catch up.
+
+mod beyond;
+
+use super::bucket::{Granted, Judged, Refused, Report};
+use super::claim::Change;
+use super::time::{Micros, Timestamp};
+use super::token_bucket::TokenBucket;
+
+/// A token bucket's parameters in ticks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packed {
+    bucket: TokenBucket,
+    epoch: Timestamp,
+    n: u64,
+    p: u64,
+    /// `2^64 / p`, rounded down (one less for powers of two): what takes the place of a division.
+    inverse: u64,
+    full: u64,
+    owed: u64,
+    lowest: u64,
+    max_wait: u64,
+    most: u64,
+    /// The largest burst that is remembered.
+    widest: u64,
+    /// How long, in ticks, a bucket has to be full before it would be full of that.
+    beyond: u64,
+}
+
+/// What a cost comes to in ticks; the same for every request of a constant cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Price {
+    /// Ticks the arrival moves on by.
+    pub ticks: u64,
+    /// The furthest the arrival may lie ahead of now for the cost to be granted at once.
+    pub room: u64,
+}
+
+impl Packed {
+    /// The packed form of `bucket` in a table whose time begins at `epoch`; `None` when it does not fit one word for
+    /// 17 years.
+    pub fn new(bucket: &TokenBucket, epoch: Timestamp) -> Option<Self> {
+        let quota = bucket.quota();
+        let full = u64::try_from(bucket.full()).ok()?;
+        let owed = bucket.debt().checked_mul(quota.p)?;
+        let lowest = bucket.floor().unsigned_abs();
+        let reach = full.checked_add(bucket.lowest().unsigned_abs())?;
+        (quota.n <= N_MAX && reach <= REACH_MAX).then(|| Self {
+            bucket: bucket.clone(),
+            epoch,
+            n: quota.n,
+            p: quota.p,
+            inverse: u64::MAX / quota.p,
+            full,
+            owed,
+            lowest,
+            max_wait: bucket.max_wait().0,
+            most: quota.burst.saturating_add(bucket.debt()),
+            widest: quota.burst,
+            beyond: 0,
+        })
+    }
+
+    /// The bucket this is a packed form of.
+    pub fn bucket(&self) -> &TokenBucket {
+        &self.bucket
+    }
+
+    /// `now` in ticks since the epoch. A word at or below it is a full bucket.
+    #[inline(always)]
+    pub fn ticks(&self, now: Timestamp) -> u64 {
+        self.ticks_after(self.elapsed(now))
+    }
+
+    /// How long its time has run: the same for all of one epoch.
+    #[inline(always)]
+    pub fn elapsed(&self, now: Timestamp) -> Micros {
+        Micros(now.since(self.epoch).0.min(SPAN_MAX))
+    }
+
+    /// The ticks in what [`Packed::elapsed`] says.
+    #[inline(always)]
+    pub fn ticks_after(&self, elapsed: Micros) -> u64 {
+        elapsed.0 * self.n
+    }
+
+    /// What `cost` comes to; `None`: more than the bucket can ever pay.
+    #[inline(always)]
+    pub fn price(&self, cost: u64) -> Option<Price> {
+        if cost > self.most {
+            return None;
+        }
+        let ticks = cost * self.p;
+        Some(Price { ticks, room: self.full.min(self.full + self.owed - ticks) })
+    }
+
+    /// Whether `price` can be drawn at `now` (in ticks) from the bucket that says `word`; the grant's `next` is the new word.
+    #[inline]
+    pub fn judge(&self, word: u64, price: Price, now: u64) -> Judged<u64> {
+        if let Some(opens) = self.bucket.health().and_then(|health| health.opens(self.moment(now))) {
+            return self.judge_held(word, price, now, opens);
+        }
+        self.judge_taking(word, price, now, |price| self.taken(price, now))
+    }
+
+    /// As [`Packed::judge`], of a bucket whose rate nothing lowers.
+    #[inline(always)]
+    pub fn judge_plain(&self, word: u64, price: Price, now: u64) -> Judged<u64> {
+        self.judge_taking(word, price, now, |price| price.ticks)
+    }
+
+    #[inline(always)]
+    fn judge_taking(&self, word: u64, price: Price, now: u64, taken: impl Fn(Price) -> u64) -> Judged<u64> {
+        let arrival = word.max(now);
+        let backlog = arrival - now;
+        if backlog <= price.room {
+            return Ok(Granted { wait: Micros::ZERO, next: arrival + taken(price) });
+        }
+        let wait = self.micros(backlog - price.room);
+        if wait > self.max_wait {
+            return Err(Refused::after(Micros(wait - self.max_wait)));
+        }
+        Ok(Granted { wait: Micros(wait), next: arrival.max(now + wait * self.n) + taken(price) })
+    }
+
+    /// As [`Packed::judge`], while nothing may be granted before `opens`: a grant is one of that moment.
+    #[cold]
+    fn judge_held(&self, word: u64, price: Price, now: u64, opens: Timestamp) -> Judged<u64> {
+        let then = self.ticks(opens).max(now);
+        let arrival = word.max(then);
+        let late = (arrival - then).saturating_sub(price.room).div_ceil(self.n);
+        let wait = ((then - now) / self.n).saturating_add(late);
+        if wait > self.max_wait {
+            return Err(Refused::after(Micros(wait - self.max_wait)));
+        }
+        Ok(Granted { wait: Micros(wait), next: arrival.max(then + late * self.n) + self.taken(price, then) })
+    }
+
+    /// What a grant of this price takes at `now` (in ticks).
+    #[inline]
+    fn taken(&self, price: Price, now: u64) -> u64 {
+        match self.bucket.health() {
+            None => price.ticks,
+            Some(health) => health.raised(price.ticks, self.moment(now)),
+        }
+    }
+
+    fn moment(&self, ticks: u64) -> Timestamp {
+        self.epoch.after(Micros(ticks / self.n))
+    }
+
+    /// How it stands.
+    #[inline(always)]
+    pub fn report(&self, word: u64, now: u64) -> Report {
+        let report = self.plain_report(word, now);
+        match self.bucket.health() {
+            None => report,
+            Some(health) => health.lowered(report, self.p, self.n, self.moment(now)),
+        }
+    }
+
+    /// Whether nothing ever lowers its rate.
+    #[inline(always)]
+    pub fn is_plain(&self) -> bool {
+        self.bucket.health().is_none()
+    }
+
+    /// The report of a bucket whose rate nothing lowers. Inlined: an answer that went through memory would be read back
+    /// before its parts have arrived there.
+    #[inline(always)]
+    pub fn plain_report(&self, word: u64, now: u64) -> Report {
+        let backlog = word.saturating_sub(now);
+        let level = self.full.saturating_sub(backlog);
+        let remaining = self.units(level);
+        let effective = if remaining > 0 {
+            self.micros(remaining * self.p)
+        } else {
+            // Up to one unit: from the level, which may lie below zero.
+            self.micros((backlog + self.p).saturating_sub(self.full))
+        };
+        Report { remaining, reset: Micros(self.micros(backlog)), effective: Micros(effective) }
+    }
+
+    /// Whole units in `level`: `level / p` without a division, which would take as long as the lock.
+    ///
+    /// The product falls short of the quotient by less than one: `2^64 / p - inverse <= 1`, and so
+    /// `level x (2^64 / p - inverse) / 2^64 < 1`. Rounded down it is the quotient or one less, and the rest says which.
+    #[inline(always)]
+    fn units(&self, level: u64) -> u64 {
+        let short = ((u128::from(level) * u128::from(self.inverse)) >> 64) as u64;
+        short + u64::from(level - short * self.p >= self.p)
+    }
+
+    /// Ticks in whole microseconds, rounded up. Most rates reduce to one unit per so many microseconds: no division.
+    #[inline(always)]
+    fn micros(&self, ticks: u64) -> u64 {
+        if self.n == 1 { ticks } else { ticks.div_ceil(self.n) }
+    }
+
+    /// Corrects an earlier grant, as [`TokenBucket::settle`] does.
+    pub fn settle(&self, word: u64, change: Change, now: u64) -> u64 {
+        let arrival = word.max(now);
+        match change {
+            Change::Charge { more } => {
+                let lowest = now + self.full + self.lowest;
+                arrival.saturating_add(more.saturating_mul(self.p)).min(lowest).max(arrival)
+            }
+            Change::Refund { units } if self.max_wait == 0 || arrival - now <= self.full => {
+                let ticks = units.saturating_mul(self.p);
+                let back = self.bucket.health().map_or(ticks, |health| health.returned(ticks, self.moment(now)));
+                arrival.saturating_sub(back).max(now)
+            }
+            Change::Withdraw { units, full_at }
+                if self.max_wait == 0
+                    || arrival - now <= self.full
+                    || (self.p >= self.n && self.expiry(arrival) == full_at) =>
+            {
+                arrival.saturating_sub(units.saturating_mul(self.p)).max(now)
+            }
+            Change::Refund { .. } | Change::Withdraw { .. } | Change::Release { .. } => arrival,
+        }
+    }
+
+    /// When the bucket is full again.
+    pub fn expiry(&self, word: u64) -> Timestamp {
+        self.epoch.after(Micros(word.div_ceil(self.n)))
+    }
+}
+
+/// The greatest reduced amount that packs: with [`SPAN_MAX`] it keeps the present below 2^62 ticks.
+pub const N_MAX: u64 = 1 << 13;
+
+/// The microseconds a table can count: 17.8 years after its epoch its time stands still (and nothing is granted any more
+/// than was left), so a process restarts before.
+pub const SPAN_MAX: u64 = 1 << 49;
+
+/// The furthest a word may lie ahead of the present, in ticks: with the present below 2^62, words stay below 2^63
+/// and leave a bit to the table.
+pub const REACH_MAX: u64 = 1 << 60;
+
+#[cfg(test)]
+mod tests;

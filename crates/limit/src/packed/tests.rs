@@ -1,0 +1,226 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::quota::Quota;
+
+const EPOCH: u64 = 1_700_000_000_000_000;
+
+fn both(amount: u64, period: u64, burst: u64, debt: u64, max_wait: u64) -> Option<(TokenBucket, Packed)> {
+    let quota = Quota::new(amount, Micros(period), burst).ok()?;
+    let bucket = TokenBucket::new(quota, debt, Micros(max_wait), false).ok()?;
+    let packed = Packed::new(&bucket, Timestamp::from_micros(EPOCH))?;
+    Some((bucket, packed))
+}
+
+#[test]
+fn units_are_counted_without_a_division_and_exactly() {
+    let periods = [1, 2, 3, 7, 10, 600_000, 864_000_000, (1 << 40) - 1, 1 << 40, 86_400_000_000];
+    for period in periods {
+        let (_, packed) = both(1, period, 1, 0, 0).expect("one unit in a period fits a word");
+        let near = |units: u64| [units * packed.p, (units * packed.p).saturating_sub(1), units * packed.p + 1];
+        let far = [0, 1, u64::MAX >> 1, (u64::MAX >> 1) - 1, (u64::MAX >> 1) / packed.p * packed.p];
+        let levels = [0, 1, 2, 3, 19, 1_000, 99_999].into_iter().flat_map(near).chain(far);
+        for level in levels {
+            assert_eq!(packed.units(level), level / packed.p, "{level} / {}", packed.p);
+        }
+    }
+}
+
+proptest! {
+    /// The reason the packed form may be used at all.
+    #[test]
+    fn a_word_and_a_level_give_identical_verdicts(
+        (amount, period) in prop_oneof![
+            (1u64..50, 1u64..200),
+            (1u64..8192, Just(1_000_000u64)),
+            (1u64..5, Just(86_400_000_000u64)),
+            Just((10_000_000, 1_000_000)),
+        ],
+        burst in 1u64..60,
+        debt in prop_oneof![Just(0u64), 1u64..20],
+        max_wait in prop_oneof![Just(0u64), 1u64..3_000_000],
+        steps in proptest::collection::vec((0u64..7, prop_oneof![Just(0u64), 0u64..40, 0u64..5_000_000], 0u64..70), 1..60),
+    ) {
+        let Some((bucket, packed)) = both(amount, period, burst, debt, max_wait) else { return Ok(()) };
+        let (mut state, mut word, mut now) = (None, 0u64, EPOCH);
+        for (kind, pause, units) in steps {
+            now += pause;
+            let (at, ticks) = (Timestamp::from_micros(now), packed.ticks(Timestamp::from_micros(now)));
+            match kind {
+                0 => {
+                    let change = Change::Charge { more: units };
+                    state = bucket.settle(state, change, at);
+                    word = packed.settle(word, change, ticks);
+                }
+                1 => {
+                    let change = Change::Refund { units };
+                    state = bucket.settle(state, change, at);
+                    word = packed.settle(word, change, ticks);
+                }
+                2 => {
+                    // Sometimes of the last one, sometimes of one that is long past.
+                    let full_at = at.after(Micros(bucket.report(state, at).reset.0 + units % 2));
+                    let change = Change::Withdraw { units: units / 2, full_at };
+                    state = bucket.settle(state, change, at);
+                    word = packed.settle(word, change, ticks);
+                }
+                _ => {
+                    let wide = bucket.judge(state, units, at);
+                    let narrow = match packed.price(units) {
+                        Some(price) => packed.judge(word, price, ticks),
+                        None => Err(Refused::NEVER),
+                    };
+                    prop_assert_eq!(wide.map(|g| g.wait), narrow.map(|g| g.wait));
+                    if let (Ok(wide), Ok(narrow)) = (wide, narrow) {
+                        (state, word) = (Some(wide.next), narrow.next);
+                    }
+                }
+            }
+            prop_assert!(word < 1 << 63);
+            let unpacked = packed.unpack(word, at, Micros::ZERO).map_or(bucket.full(), |(level, _)| level.level);
+            prop_assert_eq!(bucket.level(state, at), unpacked);
+            prop_assert_eq!(bucket.report(state, at), packed.report(word, ticks));
+            if let Some(level) = state {
+                prop_assert_eq!(packed.pack(level, 0).max(ticks), word.max(ticks).max(1));
+            }
+        }
+    }
+
+    #[test]
+    fn on_a_clock_that_steps_back_a_word_is_never_the_looser(
+        burst in 1u64..20,
+        steps in proptest::collection::vec((-300_000i64..400_000, 1u64..4), 1..80),
+    ) {
+        let (bucket, packed) = both(100, 60_000_000, burst, 0, 0).expect("packs");
+        let (mut level, mut word, mut now) = (0i64, 0u64, EPOCH as i64 + 10_000_000);
+        let (mut wide_granted, mut narrow_granted) = (0, 0);
+        let mut state = None;
+        for (pause, cost) in steps {
+            now = (now + pause).max(EPOCH as i64);
+            let at = Timestamp::from_micros(now as u64);
+            if let Ok(granted) = bucket.judge(state, cost, at) {
+                state = Some(granted.next);
+                wide_granted += cost;
+            }
+            if let Ok(granted) = packed.judge(word, packed.price(cost.min(burst)).expect("fits"), packed.ticks(at)) {
+                prop_assert!(granted.next >= word, "a word never moves back");
+                word = granted.next;
+                narrow_granted += cost.min(burst);
+            }
+            level = level.max(now);
+        }
+        // Burst, and the rate over the time the clock was new.
+        let bound = burst + (level - EPOCH as i64) as u64 / 600_000;
+        prop_assert!(wide_granted <= bound && narrow_granted <= bound);
+    }
+}
+
+proptest! {
+    /// A rate that follows its upstream: never over the written one, waits exact whatever happens meanwhile, and both
+    /// forms of it alike.
+    #[test]
+    fn a_rate_that_follows_its_upstream_never_exceeds_the_written_one(
+        (amount, period) in prop_oneof![(1u64..50, 1_000u64..2_000_000), Just((10_000_000, 1_000_000)), Just((100, 60_000_000))],
+        burst in 1u64..40,
+        debt in prop_oneof![Just(0u64), 1u64..10],
+        steps in proptest::collection::vec((0u8..5, 0u64..3_000_000, 1u64..12), 1..80),
+    ) {
+        let least =
+            |bucket: TokenBucket| bucket.following(1, Micros(period * 2)).expect("counted exactly").obeying_quota();
+        let Some((bucket, _)) = both(amount, period, burst, debt, 0) else { return Ok(()) };
+        let (wide, probe) = (least(bucket.clone()), least(bucket.clone()));
+        let Some(packed) = Packed::new(&least(bucket.clone()), Timestamp::from_micros(EPOCH)) else { return Ok(()) };
+        let (mut state, mut word, mut now) = (None, 0u64, EPOCH);
+        // What the written rate has left, as an exact bucket of its own.
+        let mut written = None;
+        for (event, pause, units) in steps {
+            now += pause;
+            let at = Timestamp::from_micros(now);
+            for (bucket, health) in [&wide, packed.bucket(), &probe].into_iter().map(TokenBucket::health).enumerate() {
+                let health = health.expect("it follows");
+                match event {
+                    0 if bucket < 2 => health.troubled(at, Some(Micros(pause))),
+                    1 if bucket < 2 => health.bounded(at, units, Micros(pause)),
+                    2 => health.held(at, Micros(pause)),
+                    _ => {}
+                }
+            }
+            let units = units.min(burst + debt);
+            let one = wide.judge(state, units, at);
+            let other = packed.judge(word, packed.price(units).expect("fits"), packed.ticks(at));
+            prop_assert_eq!(one.map(|g| g.wait), other.map(|g| g.wait));
+            match (one, other) {
+                (Ok(one), Ok(other)) => {
+                    written = Some(bucket.judge(written, units, at).expect("within the written rate").next);
+                    (state, word) = (Some(one.next), other.next);
+                    prop_assert!(bucket.level(written, at) >= wide.level(state, at));
+                    prop_assert!(one.next.level >= wide.lowest());
+                }
+                (Err(refused), _) => {
+                    let wait = refused.retry_after.expect("a time");
+                    // Even if the upstream falls ill or recovers in between.
+                    probe.health().expect("it follows").troubled(at.after(Micros(wait.0 / 2)), None);
+                    prop_assert!(probe.judge(state, units, at.after(Micros(wait.0 - 1))).is_err());
+                    prop_assert!(probe.judge(state, units, at.after(wait)).is_ok());
+                }
+                _ => {}
+            }
+            let unpacked = packed.unpack(word, at, Micros::ZERO).map_or(wide.full(), |(level, _)| level.level);
+            prop_assert_eq!(wide.level(state, at), unpacked);
+            prop_assert_eq!(wide.report(state, at), packed.report(word, packed.ticks(at)));
+        }
+    }
+}
+
+/// A grant that may wait is one of the moment when the hold is over, in order, and no more wait than there is time for.
+#[test]
+fn what_may_wait_waits_for_the_end_of_a_hold() {
+    let (bucket, _) = both(10, 1_000_000, 2, 0, 500_000).expect("packs");
+    let bucket = bucket.following(1, Micros(1_000_000)).expect("a tenth").obeying_quota();
+    let packed = Packed::new(&bucket, Timestamp::from_micros(EPOCH)).expect("packs");
+    let start = Timestamp::from_micros(EPOCH + 10_000_000);
+    bucket.health().expect("it follows").held(start, Micros(300_000));
+    let (mut state, mut word) = (None, 0);
+    // Two at once when it opens, then one every tenth of a second.
+    for wait in [300_000, 300_000, 400_000, 500_000] {
+        let wide = bucket.judge(state, 1, start).expect("in time");
+        let narrow = packed.judge(word, packed.price(1).expect("fits"), packed.ticks(start)).expect("in time");
+        assert_eq!((wide.wait, narrow.wait), (Micros(wait), Micros(wait)));
+        (state, word) = (Some(wide.next), narrow.next);
+    }
+    let late = Refused::after(Micros(100_000));
+    assert_eq!(bucket.judge(state, 1, start).map(|grant| grant.wait), Err(late));
+    assert_eq!(packed.judge(word, packed.price(1).expect("fits"), packed.ticks(start)).map(|g| g.wait), Err(late));
+    let then = start.after(Micros(300_000));
+    for wait in [300_000, 400_000, 500_000] {
+        let wide = bucket.judge(state, 1, then).expect("in time");
+        let narrow = packed.judge(word, packed.price(1).expect("fits"), packed.ticks(then)).expect("in time");
+        assert_eq!((wide.wait, narrow.wait), (Micros(wait), Micros(wait)), "behind those who wait already");
+        (state, word) = (Some(wide.next), narrow.next);
+    }
+}
+
+/// 100 a second, held at a quarter, asked all the time: a quarter, to the last request.
+#[test]
+fn in_the_long_run_the_rate_is_the_factors() {
+    let (bucket, _) = both(100, 1_000_000, 10, 0, 0).expect("packs");
+    let bucket = bucket.following(25, Micros(1_000_000)).expect("a quarter");
+    let health = bucket.health().expect("it follows");
+    let (mut state, mut granted, mut now) = (None, 0u64, EPOCH);
+    for step in 0..100_000u64 {
+        now += 1_000;
+        let at = Timestamp::from_micros(now);
+        health.troubled(at, None);
+        if let Ok(grant) = bucket.judge(state, 1, at) {
+            state = Some(grant.next);
+            granted += u64::from(step >= 40_000);
+        }
+    }
+    assert!((1_499..=1_501).contains(&granted), "{granted} in 60 s at 25 a second");
+}
+
+#[test]
+fn rates_that_do_not_reduce_do_not_pack() {
+    assert!(both(999_983, 1_000_000, 10, 0, 0).is_none());
+    assert!(both(10_000_000, 1_000_000, 10, 0, 0).is_some());
+}

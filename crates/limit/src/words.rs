@@ -1,0 +1,247 @@
+//! Spans, rates and limits said in words.
+
+use super::algorithm::Algorithm;
+use super::quota::Quota;
+use super::stepped::Stepped;
+use super::terms::Align;
+use super::time::Micros;
+use super::token_bucket::TokenBucket;
+
+impl Algorithm {
+    /// The limit said back in words: "20 at once, then one every 600 ms; at most 120 in any minute".
+    pub fn words(&self) -> String {
+        match self {
+            Self::TokenBucket(bucket) => continuous(bucket),
+            Self::WarmUp(warm_up) => {
+                let warms = span(warm_up.warm_up());
+                format!(
+                    "{}; after a pause a third of that rate, climbing to all of it in {warms}",
+                    continuous(warm_up.bucket())
+                )
+            }
+            Self::Interval(bucket) => {
+                let quota = bucket.quota();
+                // What would run over the brim is lost; a debt is paid first.
+                let added = if bucket.debt() == 0 { quota.amount.min(quota.burst) } else { quota.amount };
+                let most =
+                    added.saturating_add(quota.burst).saturating_add(bucket.debt()).saturating_add(bucket.settled());
+                format!(
+                    "{} at once, then {} added every {} since first use, up to {}; at most {most} in any {}",
+                    quota.burst,
+                    quota.amount,
+                    period(quota.period),
+                    quota.burst,
+                    period(quota.period)
+                ) + &leeway(bucket.debt(), bucket.max_wait(), bucket.settled())
+            }
+            Self::FixedWindow(window) => fixed(window),
+            Self::SlidingWindow(window) => {
+                let quota = window.quota();
+                format!(
+                    "about {} in any {}, estimated from two windows: never more than {} in one window of the clock, and at \
+                     worst {} in any {} if they come all at once at a window's end",
+                    quota.amount,
+                    period(quota.period),
+                    quota.amount,
+                    (2 * quota.amount).saturating_sub(1),
+                    period(quota.period)
+                ) + &leeway(0, window.max_wait(), window.settled())
+            }
+            Self::SlidingLog(log) => {
+                let quota = log.quota();
+                let most = quota.amount.saturating_add(log.settled());
+                format!("at most {most} in any {}, exactly", period(quota.period))
+                    + &leeway(0, log.max_wait(), log.settled())
+            }
+            Self::InFlight(limit) if limit.ceiling().is_some() => {
+                format!(
+                    "as many at the same time as the upstream is found to take, at least {} and at most {}",
+                    limit.least(),
+                    limit.most()
+                )
+            }
+            Self::InFlight(limit) => format!("at most {} at the same time", limit.most()),
+        }
+    }
+
+    /// Quota and window of the `RateLimit-Policy` header: `q`, and `w` in whole seconds where there is one. For buckets the
+    /// burst and the time in which the rate yields it, so that q over w is the rate.
+    pub fn policy_quota(&self) -> (u64, Option<u64>) {
+        let window = |quota: &Quota| (quota.amount, Some(quota.period.ceil_secs().max(1)));
+        match self {
+            Self::TokenBucket(bucket) => bucket_policy(bucket.quota()),
+            Self::WarmUp(warm_up) => bucket_policy(warm_up.bucket().quota()),
+            Self::Interval(bucket) => bucket_policy(bucket.quota()),
+            Self::FixedWindow(bucket) => window(bucket.quota()),
+            Self::SlidingWindow(estimate) => window(estimate.quota()),
+            Self::SlidingLog(log) => window(log.quota()),
+            // An adaptive one may come to admit as many.
+            Self::InFlight(limit) => (limit.most(), None),
+        }
+    }
+}
+
+fn continuous(bucket: &TokenBucket) -> String {
+    let quota = bucket.quota();
+    let most = quota.amount.saturating_add(quota.burst).saturating_add(bucket.debt()).saturating_add(bucket.settled());
+    let mut words =
+        format!("{} at once, then {}; at most {most} in any {}", quota.burst, pace(quota), period(quota.period));
+    if quota.burst == quota.amount {
+        words.push_str(", because burst is the whole amount");
+    }
+    if let Some(health) = bucket.health() {
+        let (amount, each) = health.least_written();
+        words.push_str(&format!("; less while the upstream answers 429 or 503, down to {amount} per {}", period(each)));
+        if health.obeys_quota() {
+            words.push_str(", and nothing while its Retry-After or an exhausted RateLimit says so");
+        }
+    }
+    words + &leeway(bucket.debt(), bucket.max_wait(), bucket.settled())
+}
+
+fn bucket_policy(quota: &Quota) -> (u64, Option<u64>) {
+    (quota.burst, Some(quota.time_for(quota.burst).ceil_secs().max(1)))
+}
+
+fn fixed(window: &Stepped) -> String {
+    let quota = window.quota();
+    let (each, begins) = match window.align() {
+        Align::FirstHit => (period(quota.period), "counted from the first request"),
+        Align::Clock => (period(quota.period), "aligned to the clock (UTC)"),
+        Align::Calendar(calendar) => (calendar.words.clone(), "by the calendar"),
+    };
+    format!(
+        "{} per {each}, {begins}; up to {} in a moment across the edge of two windows",
+        quota.amount,
+        2 * quota.amount
+    ) + &leeway(window.debt(), window.max_wait(), window.settled())
+}
+
+fn leeway(debt: u64, max_wait: Micros, settled: u64) -> String {
+    let mut words = String::new();
+    if debt > 0 {
+        words.push_str(&format!("; up to {debt} more on credit, paid by the next caller's wait"));
+    }
+    if settled > 0 {
+        words.push_str(&format!(
+            "; an answer may take {settled} more than was charged at first, paid by those who come next"
+        ));
+    }
+    if max_wait > Micros::ZERO {
+        words.push_str(&format!("; held up to {} until due", span(max_wait)));
+    }
+    words
+}
+
+/// A span as a person writes it: "600 ms", "1 minute", "36 s", "1 day".
+pub fn span(span: Micros) -> String {
+    let micros = span.0;
+    for (unit, name) in NAMED {
+        if micros == unit {
+            return format!("1 {name}");
+        }
+    }
+    for (unit, name) in NAMED {
+        if micros >= unit && micros.is_multiple_of(unit) {
+            return format!("{} {name}s", micros / unit);
+        }
+    }
+    let (unit, name) = SHORT.into_iter().find(|(unit, _)| micros >= *unit).unwrap_or((1, "us"));
+    if micros.is_multiple_of(unit) {
+        return format!("{} {name}", micros / unit);
+    }
+    // Three decimals; cut, not rounded, and so marked.
+    let thousandths = micros % unit * 1_000 / unit;
+    let exact = (micros % unit * 1_000).is_multiple_of(unit);
+    let fraction = format!("{thousandths:03}");
+    let number = format!("{}.{}", micros / unit, fraction.trim_end_matches('0'));
+    let number = number.trim_end_matches('.');
+    if exact { format!("{number} {name}") } else { format!("about {number} {name}") }
+}
+
+/// A period after "in any": "minute", "second", "10 s".
+pub fn period(period: Micros) -> String {
+    NAMED.into_iter().find(|(unit, _)| *unit == period.0).map_or_else(|| span(period), |(_, name)| name.to_owned())
+}
+
+/// The pace of a rate: "one every 600 ms", "10 every 1 us".
+pub fn pace(quota: &Quota) -> String {
+    if quota.n == 1 {
+        return format!("one every {}", span(Micros(quota.p)));
+    }
+    let per_second = u128::from(quota.amount) * 1_000_000;
+    if per_second % u128::from(quota.period.0) == 0 {
+        return format!("{} a second, evenly", per_second / u128::from(quota.period.0));
+    }
+    format!("{} every {}, evenly", quota.amount, span(quota.period))
+}
+
+const NAMED: [(u64, &str); 5] = [
+    (7 * 86_400_000_000, "week"),
+    (86_400_000_000, "day"),
+    (3_600_000_000, "hour"),
+    (60_000_000, "minute"),
+    (1_000_000, "second"),
+];
+
+const SHORT: [(u64, &str); 6] = [
+    (86_400_000_000, "days"),
+    (3_600_000_000, "hours"),
+    (60_000_000, "minutes"),
+    (1_000_000, "s"),
+    (1_000, "ms"),
+    (1, "us"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Kind, Terms, fixtures};
+
+    #[test]
+    fn limits_read_as_the_readme_says_them() {
+        let minute = Micros::from_secs(60);
+        let terms = |kind| fixtures::terms(kind, 100, minute);
+        for (terms, words) in [
+            (
+                Terms { burst: Some(20), ..terms(Kind::TokenBucket) },
+                "20 at once, then one every 600 ms; at most 120 in any minute",
+            ),
+            (
+                terms(Kind::TokenBucket),
+                "100 at once, then one every 600 ms; at most 200 in any minute, because burst is the whole amount",
+            ),
+            (
+                Terms { burst: Some(20), ..terms(Kind::Interval) },
+                "20 at once, then 100 added every minute since first use, up to 20; at most 40 in any minute",
+            ),
+            (
+                terms(Kind::FixedWindow),
+                "100 per minute, counted from the first request; up to 200 in a moment across the edge of two windows",
+            ),
+            (terms(Kind::SlidingLog), "at most 100 in any minute, exactly"),
+            (terms(Kind::InFlight), "at most 100 at the same time"),
+        ] {
+            assert_eq!(Algorithm::new(&terms).expect("representable").words(), words);
+        }
+    }
+
+    #[test]
+    fn spans_read_as_a_person_writes_them() {
+        for (micros, words) in [
+            (1, "1 us"),
+            (1_500, "1.5 ms"),
+            (600_000, "600 ms"),
+            (1_000_000, "1 second"),
+            (1_200_000, "1.2 s"),
+            (10_000_000, "10 seconds"),
+            (60_000_000, "1 minute"),
+            (90_000_000, "90 seconds"),
+            (86_400_000_000, "1 day"),
+            (1_333_333, "about 1.333 s"),
+            (1_000_001, "about 1 s"),
+        ] {
+            assert_eq!(span(Micros(micros)), words, "{micros}");
+        }
+    }
+}

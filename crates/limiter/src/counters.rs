@@ -1,0 +1,220 @@
+//! What each limit decided, counted where it is decided. The numbers outlive reloads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use tollgate_limit::{Algorithm, Claim, Limit, Micros, Mode, Role, Standing, Timestamp};
+use tollgate_store::local::Tally;
+
+use super::allows;
+use super::decision::bit;
+
+/// Counters by a limit's index.
+#[derive(Debug)]
+pub(super) struct Counters {
+    limits: Box<[Arc<Stripes>]>,
+}
+
+/// One limit's counters, in as many copies as threads are likely to count at once: they would otherwise pass one cache
+/// line back and forth on every request.
+#[derive(Debug, Default)]
+struct Stripes([LimitCounters; STRIPES], Unsettled);
+
+/// Answers that did not say what their limit asked of them.
+#[derive(Debug, Default)]
+struct Unsettled {
+    answers: AtomicU64,
+    /// No line of the log before then, in microseconds.
+    quiet_until: AtomicU64,
+}
+
+/// One thread's share of a limit's counters.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct LimitCounters {
+    allowed: AtomicU64,
+    refused: AtomicU64,
+    shadow_refused: AtomicU64,
+    ungoverned: AtomicU64,
+    both_allow: AtomicU64,
+    both_refuse: AtomicU64,
+    only_live_refuses: AtomicU64,
+    only_candidate_refuses: AtomicU64,
+}
+
+/// What one limit has decided so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The limit.
+    pub limit: Arc<Limit>,
+    /// Its decisions.
+    pub count: Count,
+    /// For a candidate: how it compared with the live limit.
+    pub agreement: Agreement,
+    /// What its local table had to do to stay within its memory.
+    pub table: Tally,
+    /// The share of its rate that is granted, in 1/1024, if it follows the upstream's health.
+    pub factor: Option<u32>,
+    /// How long it grants nothing, if it obeys its upstream's quota.
+    pub held: Option<Micros>,
+    /// The places it admits, if it is an adaptive concurrency limit.
+    pub places: Option<u32>,
+}
+
+/// Decisions of one limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Its bucket could pay.
+    pub allowed: u64,
+    /// Its bucket could not pay, and that refused the request.
+    pub refused: u64,
+    /// Its bucket could not pay, and that was only counted.
+    pub shadow_refused: u64,
+    /// Decided without the shared store, which did not answer.
+    pub ungoverned: u64,
+    /// Answers that did not say what they cost, so that the estimate stayed charged.
+    pub unsettled: u64,
+}
+
+/// How a candidate's verdicts compared with the live limit's, on the same requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Agreement {
+    /// Both could pay.
+    pub both_allow: u64,
+    /// Neither could.
+    pub both_refuse: u64,
+    /// Only the live limit could not.
+    pub only_live_refuses: u64,
+    /// Only the candidate could not.
+    pub only_candidate_refuses: u64,
+}
+
+impl Counters {
+    pub(super) fn new(limits: &[Arc<Limit>]) -> Self {
+        Self { limits: limits.iter().map(|_| Arc::default()).collect() }
+    }
+
+    /// The counters for the limits of the next policy: those of the same name, tier and role go on.
+    pub(super) fn next(&self, before: &[Arc<Limit>], limits: &[Arc<Limit>]) -> Self {
+        let same = |limit: &Limit| {
+            before.iter().position(|old| old.name == limit.name && old.tier == limit.tier && old.role == limit.role)
+        };
+        let limits = limits.iter().map(|limit| same(limit).map(|at| Arc::clone(&self.limits[at])).unwrap_or_default());
+        Self { limits: limits.collect() }
+    }
+
+    /// Counts a decision. Bit i of `ungoverned`: claim i was decided without its store; of `unasked`: it was not
+    /// decided at all.
+    pub(super) fn count(&self, claims: &[Claim<'_>], standings: &[Standing], ungoverned: u16, unasked: u16) {
+        let stripe = STRIPE.with(|stripe| *stripe);
+        for (place, (claim, standing)) in claims.iter().zip(standings).enumerate() {
+            if unasked & bit(place) != 0 {
+                continue;
+            }
+            let Some(Stripes(stripes, _)) = self.limits.get(claim.limit.index).map(|stripes| &**stripes) else {
+                continue;
+            };
+            let counters = &stripes[stripe];
+            let allowed = allows(standing.verdict);
+            let counter = match (allowed, claim.enforced && claim.limit.mode == Mode::Enforce) {
+                (true, _) => &counters.allowed,
+                (false, true) => &counters.refused,
+                (false, false) => &counters.shadow_refused,
+            };
+            counter.fetch_add(1, Ordering::Relaxed);
+            if ungoverned & bit(place) != 0 {
+                counters.ungoverned.fetch_add(1, Ordering::Relaxed);
+            }
+            if claim.limit.role == Role::Candidate
+                && let Some(live) = live_of(claim, claims, standings)
+            {
+                let counter = match (allows(live.verdict), allowed) {
+                    (true, true) => &counters.both_allow,
+                    (false, false) => &counters.both_refuse,
+                    (false, true) => &counters.only_live_refuses,
+                    (true, false) => &counters.only_candidate_refuses,
+                };
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Counts an answer that did not say what it cost; whether that is worth a line in the log.
+    pub(super) fn unsettled(&self, limit: &Limit, now: Timestamp) -> bool {
+        let Some(Stripes(_, unsettled)) = self.limits.get(limit.index).map(|stripes| &**stripes) else { return false };
+        unsettled.answers.fetch_add(1, Ordering::Relaxed);
+        let quiet_until = unsettled.quiet_until.load(Ordering::Relaxed);
+        let next = now.after(QUIET).as_micros();
+        // Whoever comes second finds it said.
+        let first = || unsettled.quiet_until.compare_exchange(quiet_until, next, Ordering::Relaxed, Ordering::Relaxed);
+        now.as_micros() >= quiet_until && first().is_ok()
+    }
+
+    pub(super) fn snapshot(
+        &self,
+        limits: &[Arc<Limit>],
+        now: Timestamp,
+        tally: impl Fn(usize) -> Tally,
+    ) -> Vec<Snapshot> {
+        limits
+            .iter()
+            .zip(self.limits.iter().map(|stripes| &**stripes))
+            .enumerate()
+            .map(|(index, (limit, Stripes(stripes, unsettled)))| {
+                let sum = |of: fn(&LimitCounters) -> &AtomicU64| {
+                    stripes.iter().map(|stripe| of(stripe).load(Ordering::Relaxed)).sum()
+                };
+                Snapshot {
+                    limit: Arc::clone(limit),
+                    count: Count {
+                        allowed: sum(|c| &c.allowed),
+                        refused: sum(|c| &c.refused),
+                        shadow_refused: sum(|c| &c.shadow_refused),
+                        ungoverned: sum(|c| &c.ungoverned),
+                        unsettled: unsettled.answers.load(Ordering::Relaxed),
+                    },
+                    agreement: Agreement {
+                        both_allow: sum(|c| &c.both_allow),
+                        both_refuse: sum(|c| &c.both_refuse),
+                        only_live_refuses: sum(|c| &c.only_live_refuses),
+                        only_candidate_refuses: sum(|c| &c.only_candidate_refuses),
+                    },
+                    table: tally(index),
+                    factor: limit.algorithm.health().map(|health| small(health.factor(now))),
+                    held: limit
+                        .algorithm
+                        .health()
+                        .filter(|health| health.obeys_quota())
+                        .map(|health| health.opens(now).map_or(Micros::ZERO, |opens| opens.since(now))),
+                    places: match &limit.algorithm {
+                        Algorithm::InFlight(limit) => limit.ceiling().map(|_| small(limit.places())),
+                        _ => None,
+                    },
+                }
+            })
+            .collect()
+    }
+}
+
+fn small(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+/// The live limit's standing on the request a candidate was judged on.
+fn live_of<'s>(candidate: &Claim<'_>, claims: &[Claim<'_>], standings: &'s [Standing]) -> Option<&'s Standing> {
+    let live =
+        claims.iter().position(|claim| claim.limit.role == Role::Live && claim.limit.name == candidate.limit.name)?;
+    standings.get(live)
+}
+
+/// A limit whose answers say nothing is complained of so often.
+const QUIET: Micros = Micros::from_secs(60);
+
+/// Copies of each counter: a power of two, beyond which threads share.
+const STRIPES: usize = 8;
+
+static NEXT_STRIPE: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static STRIPE: usize = NEXT_STRIPE.fetch_add(1, Ordering::Relaxed) % STRIPES;
+}

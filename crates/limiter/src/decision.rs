@@ -1,0 +1,89 @@
+//! What the gateway does about a request.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use tollgate_limit::{Claim, Micros, Standing, Verdict};
+use tollgate_store::StoreError;
+
+use super::permit::Permit;
+
+/// One standing per claim, in the order of the claims.
+pub(super) type Standings = SmallVec<[Standing; 4]>;
+
+/// What the gateway does about a request.
+#[derive(Debug)]
+#[must_use]
+pub enum Decision {
+    /// It may go on, after [`Permit::hold`].
+    Allow(Permit),
+    /// It is refused with 429.
+    Deny(Denied),
+    /// Nobody knows, and the limit says that this is a refusal: 503.
+    Unavailable(Unavailable),
+}
+
+/// A refusal by the buckets; nothing was charged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denied {
+    standings: Standings,
+    unasked: u16,
+    refused: u16,
+    retry_after: Option<Micros>,
+}
+
+/// A refusal because a store did not answer and its limit says `when_down = "refuse"`; nothing was charged here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unavailable {
+    /// The first limit that insists on an answer.
+    pub limit: Arc<str>,
+    /// Why there is none.
+    pub error: StoreError,
+}
+
+impl Denied {
+    /// Bit i of `unasked`: nobody was asked about claim i.
+    pub(super) fn new(claims: &[Claim<'_>], standings: Standings, unasked: u16) -> Self {
+        let mut refused = 0;
+        let mut retry_after = Some(Micros::ZERO);
+        for (place, (claim, standing)) in claims.iter().zip(&standings).enumerate() {
+            if let (true, Verdict::Deny { retry_after: wait }) = (claim.enforced, standing.verdict) {
+                refused |= bit(place);
+                // Every refusing bucket must be able to pay: the longest wait, and none if one of them never will.
+                retry_after = retry_after.zip(wait).map(|(longest, wait)| longest.max(wait));
+            }
+        }
+        Self { standings, unasked, refused, retry_after }
+    }
+
+    /// How each bucket stands, in the order of the claims.
+    pub fn standings(&self) -> &[Standing] {
+        &self.standings
+    }
+
+    /// Whether nobody was asked about the claim at `place`: its standing says nothing.
+    pub fn is_unasked(&self, place: usize) -> bool {
+        self.unasked & bit(place) != 0
+    }
+
+    /// Whether the claim at `place` refused the request (shadow limits and candidates never do).
+    pub fn is_refused_by(&self, place: usize) -> bool {
+        self.refused & bit(place) != 0
+    }
+
+    /// The places of the claims that refused the request.
+    pub fn refused(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.standings.len()).filter(|place| self.is_refused_by(*place))
+    }
+
+    /// A lone caller that waits exactly this long is admitted; `None`: no wait is known to help.
+    pub fn retry_after(&self) -> Option<Micros> {
+        self.retry_after
+    }
+}
+
+/// The bit of the claim at `place`; there are at most [`tollgate_limit::CLAIMS_MAX`].
+pub(super) const fn bit(place: usize) -> u16 {
+    if place < 16 { 1 << place } else { 0 }
+}

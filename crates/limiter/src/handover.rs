@@ -1,0 +1,191 @@
+//! Buckets whose owner changes: frozen while they are sent to another process, and asked for there from then on.
+//!
+//! While the buckets are frozen a draw waits and a correction is kept; then both go to the successor, or, if there is
+//! none after all, to the buckets here. So every bucket has one owner at any time, and what the last requests of this
+//! process are charged and given back counts there.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tokio::sync::watch;
+
+use tollgate_limit::{Change, Claim, Draw, KeyBytes, Limit, Placement, Settlement, Standing, Timestamp};
+use tollgate_store::local::same_bucket;
+use tollgate_store::{Backend, Store};
+
+use super::mixed::{NOT_ASKED, give_back};
+use super::{Generation, Limiter};
+
+/// The process that has the buckets now.
+pub trait Successor: Send + Sync + 'static {
+    /// Whether it has the buckets of `limit`. Those that it does not know stay here.
+    fn has(&self, limit: &Limit) -> bool;
+    /// Draws every claim or none there; `None`: it is gone.
+    fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> Pin<Box<dyn Future<Output = Option<Draw>> + Send + 'a>>;
+    /// Corrects an earlier grant there.
+    fn settle(&self, settlement: &Settlement<'_>);
+}
+
+/// Whose the local buckets are; every generation of a limiter shares it.
+pub(super) struct Handover {
+    /// Not [`Owner::Here`]: the one load that a draw pays.
+    away: AtomicBool,
+    owner: watch::Sender<Owner>,
+    /// Corrections that came while the buckets were frozen.
+    kept: Mutex<Vec<Kept>>,
+}
+
+#[derive(Clone)]
+enum Owner {
+    Here,
+    Frozen,
+    There(Arc<dyn Successor>),
+}
+
+struct Kept {
+    limit: Arc<Limit>,
+    key: KeyBytes,
+    change: Change,
+}
+
+impl Default for Handover {
+    fn default() -> Self {
+        Self { away: AtomicBool::new(false), owner: watch::Sender::new(Owner::Here), kept: Mutex::default() }
+    }
+}
+
+impl std::fmt::Debug for Handover {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handover").field("away", &self.is_away()).finish_non_exhaustive()
+    }
+}
+
+impl Handover {
+    /// Whether the buckets may not be drawn from without asking.
+    #[inline(always)]
+    pub(super) fn is_away(&self) -> bool {
+        self.away.load(Ordering::Acquire)
+    }
+
+    /// Who has the buckets, once that is known; `None`: they are here.
+    async fn successor(&self) -> Option<Arc<dyn Successor>> {
+        let mut owner = self.owner.subscribe();
+        let known = owner.wait_for(|owner| !matches!(owner, Owner::Frozen)).await.map(|owner| owner.clone());
+        match known {
+            Ok(Owner::There(successor)) => Some(successor),
+            _ => None,
+        }
+    }
+}
+
+impl Limiter<Backend> {
+    /// Freezes the local buckets: from now on draws wait. One that has begun on another thread may still be writing when
+    /// this returns; whoever saves the buckets sees to it that none has.
+    pub fn freeze(&self) {
+        let handover = &self.generation.handover;
+        let _kept = handover.kept.lock();
+        handover.owner.send_replace(Owner::Frozen);
+        handover.away.store(true, Ordering::SeqCst);
+    }
+
+    /// The buckets stay here after all: what waited is decided and corrected here.
+    pub fn thaw(&self) {
+        let generation = &self.generation;
+        let mut kept = generation.handover.kept.lock();
+        let now = generation.local.clock().now();
+        for Kept { limit, key, change } in kept.drain(..) {
+            // By name: a reload may have come between.
+            if let Some(limit) = generation.limits.iter().find(|one| same_bucket(one, &limit)) {
+                generation.local.settle_at(&[Settlement { limit, key: &key, change }], now);
+            }
+        }
+        generation.handover.away.store(false, Ordering::SeqCst);
+        generation.handover.owner.send_replace(Owner::Here);
+    }
+
+    /// `successor` has the buckets from now on.
+    pub fn hand_to(&self, successor: Arc<dyn Successor>) {
+        let handover = &self.generation.handover;
+        let mut kept = handover.kept.lock();
+        for Kept { limit, key, change } in kept.drain(..) {
+            successor.settle(&Settlement { limit: &limit, key: &key, change });
+        }
+        handover.owner.send_replace(Owner::There(successor));
+    }
+}
+
+impl<S: Store + Send + Sync> Generation<S> {
+    /// Draws from local buckets, wherever they are.
+    pub(super) async fn draw_local(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
+        if !self.handover.is_away() {
+            return self.local.draw_at(claims, now);
+        }
+        let Some(successor) = self.handover.successor().await else { return self.local.draw_at(claims, now) };
+        let there: SmallVec<[bool; 4]> = claims.iter().map(|claim| successor.has(claim.limit)).collect();
+        let of = |wanted: bool| -> SmallVec<[Claim<'_>; 4]> {
+            claims.iter().zip(&there).filter(|(_, there)| **there == wanted).map(|(claim, _)| *claim).collect()
+        };
+        let (asked, own) = (of(true), of(false));
+        let mine = self.local.draw_at(&own, now);
+        if !mine.granted || asked.is_empty() {
+            return merged(&there, mine, None);
+        }
+        // Whoever took the buckets may be gone in its turn: then what was last known here is all there is.
+        let theirs = match successor.draw(&asked).await {
+            Some(theirs) => theirs,
+            None => self.local.draw_at(&asked, now),
+        };
+        if !theirs.granted {
+            give_back(self, &own, &mine.standings, now);
+        }
+        merged(&there, mine, Some(theirs))
+    }
+
+    /// Corrects a charge on a local bucket, wherever it is.
+    pub(super) fn settle_local(&self, settlement: Settlement<'_>, now: Timestamp) {
+        if self.handover.is_away() {
+            // Under the lock, so that none is kept after those that were kept went out.
+            let mut kept = self.handover.kept.lock();
+            let owner = self.handover.owner.borrow().clone();
+            match owner {
+                Owner::Here => {}
+                Owner::Frozen => {
+                    let limit = Arc::clone(&self.limits[settlement.limit.index]);
+                    let key = KeyBytes::from_slice(settlement.key);
+                    kept.push(Kept { limit, key, change: settlement.change });
+                    return;
+                }
+                Owner::There(successor) if successor.has(settlement.limit) => return successor.settle(&settlement),
+                Owner::There(_) => {}
+            }
+        }
+        self.local.settle_at(&[settlement], now);
+    }
+}
+
+/// The answers in the order of the claims; where nobody was asked, a standing that says nothing.
+fn merged(there: &[bool], mine: Draw, theirs: Option<Draw>) -> Draw {
+    let granted = mine.granted && theirs.as_ref().is_none_or(|theirs| theirs.granted);
+    let mut mine = mine.standings.into_iter();
+    let mut theirs = theirs.map(|theirs| theirs.standings).unwrap_or_default().into_iter();
+    let next = |there: &bool| -> Standing { if *there { theirs.next() } else { mine.next() }.unwrap_or(NOT_ASKED) };
+    Draw { granted, standings: there.iter().map(next).collect() }
+}
+
+impl Limiter<Backend> {
+    /// Draws for a process that has handed its buckets over: at once, and for limits of the process only.
+    pub fn draw_for(&self, claims: &[Claim<'_>]) -> Draw {
+        debug_assert!(claims.iter().all(|claim| claim.limit.placement == Placement::Local));
+        let local = &self.generation.local;
+        local.draw_at(claims, local.clock().now())
+    }
+
+    /// Corrects a charge for such a process.
+    pub fn settle_for(&self, settlement: Settlement<'_>) {
+        self.generation.settle_local(settlement, self.generation.local.clock().now());
+    }
+}

@@ -1,0 +1,210 @@
+//! Decides: what the buckets' answer, a dead store, a shadow limit or a candidate mean for a request. The only maker
+//! of a [`Permit`].
+//!
+//! A [`Limiter`] belongs to one compiled policy. [`Limiter::next`] makes the one for the policy after it and carries
+//! the buckets over, so that a reload refills nobody; requests in flight settle through the one they began with.
+
+#![forbid(unsafe_code)]
+
+mod counters;
+mod decision;
+mod handover;
+mod mixed;
+mod permit;
+mod shares;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::{Read, Seek};
+use std::sync::Arc;
+
+use tollgate_limit::{Claim, Kind, Limit, Placement, Settlement, Timestamp, Verdict, WhenDown};
+use tollgate_store::clock::Clock;
+use tollgate_store::local::{CarryReport, ColdStart, LocalStore, SnapshotError, same_bucket};
+use tollgate_store::{Backend, Store};
+
+pub use counters::{Agreement, Count, Snapshot};
+pub use decision::{Decision, Denied, Unavailable};
+pub use handover::Successor;
+pub use permit::Permit;
+
+use counters::Counters;
+use handover::Handover;
+use permit::Settle;
+use shares::Shares;
+
+/// Decides about requests under one compiled policy. Cloning shares the buckets.
+#[derive(Debug)]
+pub struct Limiter<S = Backend> {
+    generation: Arc<Generation<S>>,
+}
+
+/// What one policy's requests share.
+#[derive(Debug)]
+struct Generation<S> {
+    limits: Box<[Arc<Limit>]>,
+    local: LocalStore,
+    shared: Arc<S>,
+    shares: Shares,
+    counters: Counters,
+    handover: Arc<Handover>,
+}
+
+impl<S: Store + Send + Sync> Limiter<S> {
+    /// A limiter for `limits` (`limits[i].index == i`); those with [`Placement::Shared`] live in `shared`.
+    pub fn new(limits: &[Arc<Limit>], shared: Arc<S>, clock: Clock, cold_start: ColdStart) -> Self {
+        debug_assert!(limits.iter().enumerate().all(|(index, limit)| limit.index == index), "indices are dense");
+        Self::with(limits, shared, LocalStore::new(limits, clock, cold_start))
+    }
+
+    /// A limiter for `limits` with the local buckets that [`LocalStore::save`] wrote into a snapshot.
+    ///
+    /// # Errors
+    /// When the snapshot cannot be used; then start as `cold_start` says, with [`Limiter::new`].
+    pub fn restored(
+        limits: &[Arc<Limit>],
+        shared: Arc<S>,
+        clock: Clock,
+        snapshot: impl Read + Seek,
+    ) -> Result<(Self, CarryReport), SnapshotError> {
+        let (local, report) = LocalStore::restored(limits, clock, snapshot)?;
+        Ok((Self::with(limits, shared, local), report))
+    }
+
+    fn with(limits: &[Arc<Limit>], shared: Arc<S>, local: LocalStore) -> Self {
+        let shares = Shares::new(limits, shared.replicas(), local.clock().clone());
+        let counters = Counters::new(limits);
+        let handover = Arc::default();
+        Self { generation: Arc::new(Generation { limits: limits.into(), local, shared, shares, counters, handover }) }
+    }
+
+    /// The limiter for the policy after this one. Buckets are carried over by name, tier and role: unchanged limits
+    /// keep the very same ones, changed numbers rescale them and never add, a changed algorithm starts afresh.
+    /// Charges of requests still in flight on `self` are not lost.
+    pub fn next(&self, limits: &[Arc<Limit>], shared: Arc<S>) -> (Self, CarryReport) {
+        let before = &self.generation;
+        for limit in limits {
+            if let Some(old) = before.limits.iter().find(|old| same_bucket(old, limit)) {
+                // Before the buckets, which compare by it.
+                limit.algorithm.adopt(&old.algorithm);
+            }
+        }
+        let (local, report) = before.local.next(limits);
+        let shares = before.shares.next(limits, shared.replicas());
+        let counters = before.counters.next(&before.limits, limits);
+        let handover = Arc::clone(&before.handover);
+        let generation = Generation { limits: limits.into(), local, shared, shares, counters, handover };
+        (Self { generation: Arc::new(generation) }, report)
+    }
+
+    /// Decides about one request: all of `claims` are charged or none. `now` is the moment it arrived; shared stores
+    /// date it by their own clock.
+    pub async fn check(&self, claims: &[Claim<'_>], now: Timestamp) -> Decision {
+        match self.try_check(claims, now) {
+            Some(decision) => decision,
+            None => mixed::check(&self.generation, claims, now).await,
+        }
+    }
+
+    /// Decides at once when every bucket is in the process; `None` when [`Limiter::check`] has to ask elsewhere.
+    pub fn try_check(&self, claims: &[Claim<'_>], now: Timestamp) -> Option<Decision> {
+        if claims.iter().any(|claim| claim.limit.placement == Placement::Shared) || self.generation.handover.is_away() {
+            return None;
+        }
+        let draw = self.generation.local.draw_at(claims, now);
+        Some(self.generation.decide(claims, draw.granted, draw.standings, 0, now))
+    }
+
+    /// What each limit has decided so far; counts survive reloads.
+    pub fn snapshot(&self) -> Vec<Snapshot> {
+        let generation = &self.generation;
+        let now = generation.local.clock().now();
+        generation.counters.snapshot(&generation.limits, now, |index| generation.local.tally(index))
+    }
+
+    /// The buckets in the process: to be inspected, saved and restored.
+    pub fn local(&self) -> &LocalStore {
+        &self.generation.local
+    }
+
+    /// The shared store.
+    pub fn shared(&self) -> &Arc<S> {
+        &self.generation.shared
+    }
+
+    /// The limits, by index.
+    pub fn limits(&self) -> &[Arc<Limit>] {
+        &self.generation.limits
+    }
+}
+
+impl<S> Clone for Limiter<S> {
+    fn clone(&self) -> Self {
+        Self { generation: Arc::clone(&self.generation) }
+    }
+}
+
+impl<S: Store + Send + Sync> Generation<S> {
+    /// What the buckets' answer means for the request. Bit i of `ungoverned`: claim i was decided without its store.
+    fn decide(
+        self: &Arc<Self>,
+        claims: &[Claim<'_>],
+        granted: bool,
+        standings: decision::Standings,
+        ungoverned: u16,
+        now: Timestamp,
+    ) -> Decision {
+        self.counters.count(claims, &standings, ungoverned, 0);
+        if granted {
+            return Decision::Allow(Permit::new(self, claims, standings, ungoverned, now));
+        }
+        Decision::Deny(Denied::new(claims, standings, unasked(claims, ungoverned)))
+    }
+}
+
+impl<S: Store + Send + Sync> Settle for Generation<S> {
+    fn settle(&self, settlement: Settlement<'_>, ungoverned: bool) {
+        match (settlement.limit.placement, ungoverned) {
+            (Placement::Local, _) => self.settle_local(settlement, self.local.clock().now()),
+            (Placement::Shared, false) => self.shared.settle(&[settlement]),
+            (Placement::Shared, true) => self.shares.settle(settlement, self.local.clock().now()),
+        }
+    }
+
+    fn unsettled(&self, limit: &Limit) -> bool {
+        self.counters.unsettled(limit, self.local.clock().now())
+    }
+
+    fn now(&self) -> Timestamp {
+        self.local.clock().now()
+    }
+}
+
+/// Of the claims that were decided without their store, those whose limit asks nobody then.
+fn unasked(claims: &[Claim<'_>], ungoverned: u16) -> u16 {
+    let asks_nobody = |(place, claim): (usize, &Claim<'_>)| match claim.limit.when_down {
+        WhenDown::Allow => decision::bit(place),
+        WhenDown::LocalShare | WhenDown::Refuse => 0,
+    };
+    if ungoverned == 0 { 0 } else { claims.iter().enumerate().map(asks_nobody).sum::<u16>() & ungoverned }
+}
+
+/// Whether a limit's units are places that are held until the request ends.
+fn is_in_flight(limit: &Limit) -> bool {
+    limit.algorithm.kind() == Kind::InFlight
+}
+
+/// Whether a limit's units belong to a window that ends: a later refund would land in another one.
+fn is_windowed(limit: &Limit) -> bool {
+    matches!(limit.algorithm.kind(), Kind::Interval | Kind::FixedWindow | Kind::SlidingWindow | Kind::SlidingLog)
+}
+
+fn allows(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::Allow { .. })
+}
+
+/// The example of the README is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

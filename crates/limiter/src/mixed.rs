@@ -1,0 +1,130 @@
+//! Requests some of whose buckets are in the shared store: the local ones are drawn first, the shared ones second, and
+//! the local ones are given back exactly when the shared ones refuse, fail, or are no longer waited for.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use tollgate_limit::{Change, Claim, Micros, Placement, Settlement, Standing, Timestamp, Verdict, WhenDown};
+use tollgate_store::{Store, StoreError};
+
+use super::decision::{Standings, Unavailable, bit};
+use super::{Decision, Denied, Generation, allows, is_in_flight, is_windowed};
+
+type Claims<'a> = SmallVec<[Claim<'a>; 4]>;
+
+pub(super) async fn check<S>(generation: &Arc<Generation<S>>, claims: &[Claim<'_>], now: Timestamp) -> Decision
+where
+    S: Store + Send + Sync,
+{
+    let (shared, local): (Claims<'_>, Claims<'_>) =
+        claims.iter().copied().partition(|claim| claim.limit.placement == Placement::Shared);
+    let drawn = generation.draw_local(&local, now).await;
+    if !drawn.granted {
+        // A shared limit is never spent on a request that a local one refuses: it is not even asked.
+        let standings = merge(claims, drawn.standings, shared.iter().map(|_| NOT_ASKED).collect());
+        let unasked = places(claims, Placement::Shared);
+        generation.counters.count(claims, &standings, 0, unasked);
+        return Decision::Deny(Denied::new(claims, standings, unasked));
+    }
+    if shared.is_empty() {
+        // Here only because the buckets are elsewhere.
+        return generation.decide(claims, true, drawn.standings, 0, now);
+    }
+    let mut undo = Undo { generation, claims: &local, standings: &drawn.standings, now, armed: true };
+    let (answer, ungoverned) = match generation.shared.draw(&shared).await {
+        Ok(answer) => ((answer.granted, answer.standings), 0),
+        Err(error) => match without_store(generation, &shared, &error) {
+            Ok((granted, standings)) => ((granted, standings), places(claims, Placement::Shared)),
+            Err(unavailable) => return Decision::Unavailable(unavailable),
+        },
+    };
+    let (granted, standings) = answer;
+    undo.armed = !granted;
+    drop(undo);
+    let standings = merge(claims, drawn.standings, standings);
+    generation.decide(claims, granted, standings, ungoverned, now)
+}
+
+/// What the limits say when their store does not.
+fn without_store<S: Store + Send + Sync>(
+    generation: &Generation<S>,
+    claims: &[Claim<'_>],
+    error: &StoreError,
+) -> Result<(bool, Standings), Unavailable> {
+    if let Some(strict) = claims.iter().find(|claim| claim.enforced && claim.limit.when_down == WhenDown::Refuse) {
+        return Err(Unavailable { limit: Arc::clone(&strict.limit.name), error: error.clone() });
+    }
+    let (granted, mut standings) = generation.shares.draw(claims, generation.shared.replicas());
+    let mut answer = Standings::new();
+    let mut shared = standings.drain(..);
+    for claim in claims {
+        let own = (claim.limit.when_down == WhenDown::LocalShare).then(|| shared.next()).flatten();
+        answer.push(own.unwrap_or(NOT_ASKED));
+    }
+    Ok((granted, answer))
+}
+
+/// Gives the local part back unless the request was admitted. A guard, so that a caller who leaves while the shared
+/// store is being asked leaves no charge behind.
+struct Undo<'a, S: Store + Send + Sync> {
+    generation: &'a Generation<S>,
+    claims: &'a [Claim<'a>],
+    standings: &'a [Standing],
+    now: Timestamp,
+    armed: bool,
+}
+
+impl<S: Store + Send + Sync> Drop for Undo<'_, S> {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        give_back(self.generation, self.claims, self.standings, self.now);
+    }
+}
+
+/// Gives back what `claims` took at `drawn_at`.
+pub(super) fn give_back<S: Store + Send + Sync>(
+    generation: &Generation<S>,
+    claims: &[Claim<'_>],
+    standings: &[Standing],
+    drawn_at: Timestamp,
+) {
+    let now = generation.local.clock().now().max(drawn_at);
+    for (claim, standing) in claims.iter().zip(standings) {
+        let ended = is_windowed(claim.limit) && now.since(drawn_at) >= standing.reset;
+        if !allows(standing.verdict) || claim.cost == 0 || ended {
+            continue;
+        }
+        let change = if is_in_flight(claim.limit) {
+            Change::Release { units: claim.cost }
+        } else {
+            Change::Refund { units: claim.cost }
+        };
+        generation.settle_local(Settlement { limit: claim.limit, key: claim.key, change }, now);
+    }
+}
+
+/// Standings of the local and the shared claims in the order the claims were given.
+fn merge(claims: &[Claim<'_>], local: Standings, shared: Standings) -> Standings {
+    let (mut local, mut shared) = (local.into_iter(), shared.into_iter());
+    let next = |claim: &Claim<'_>| match claim.limit.placement {
+        Placement::Local => local.next(),
+        Placement::Shared => shared.next(),
+    };
+    claims.iter().map(next).map(|standing| standing.unwrap_or(NOT_ASKED)).collect()
+}
+
+fn places(claims: &[Claim<'_>], placement: Placement) -> u16 {
+    let of = |(place, claim): (usize, &Claim<'_>)| if claim.limit.placement == placement { bit(place) } else { 0 };
+    claims.iter().enumerate().map(of).fold(0, |bits, bit| bits | bit)
+}
+
+/// The standing of a bucket that nobody asked: it vetoes nothing and says nothing.
+pub(super) const NOT_ASKED: Standing = Standing {
+    verdict: Verdict::Allow { wait: Micros::ZERO },
+    remaining: 0,
+    reset: Micros::ZERO,
+    effective: Micros::ZERO,
+};

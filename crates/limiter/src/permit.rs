@@ -1,0 +1,240 @@
+//! The proof that a request was admitted, and what is owed when it ends.
+
+use std::fmt;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use tollgate_limit::{
+    Algorithm, Change, Claim, KeyBytes, Limit, Micros, Placement, Settlement, Standing, Timestamp, Verdict,
+};
+use tollgate_store::Store;
+
+use super::decision::{Standings, bit};
+use super::{Generation, is_in_flight, is_windowed};
+
+/// The proof that a request was admitted: only the limiter makes one, and forwarding asks for one.
+///
+/// It owns what it carries, so that a response body can hold it to its end. Dropping it releases the places it holds
+/// in concurrency limits; dropping it before [`Permit::forwarded`] also gives back what it took from limits whose
+/// charges can be corrected, for the request was never sent on.
+#[must_use]
+pub struct Permit {
+    standings: Standings,
+    ungoverned: u16,
+    unasked: u16,
+    hold: Micros,
+    held: Option<Box<Held>>,
+}
+
+/// What must be settled when the request ends.
+struct Held {
+    settler: Arc<dyn Settle>,
+    charges: SmallVec<[Charge; 2]>,
+    drawn_at: Timestamp,
+    forwarded: bool,
+}
+
+/// One charge that can be corrected.
+struct Charge {
+    place: usize,
+    limit: Arc<Limit>,
+    key: KeyBytes,
+    cost: u64,
+    ungoverned: bool,
+    /// Until the bucket was to be full, or its window over.
+    reset: Micros,
+}
+
+/// Where settlements go.
+pub(super) trait Settle: Send + Sync {
+    /// Corrects one charge; `ungoverned`: it was made on the local share of a shared limit.
+    fn settle(&self, settlement: Settlement<'_>, ungoverned: bool);
+    /// Counts a charge that nothing corrected; whether that is worth a line in the log.
+    fn unsettled(&self, limit: &Limit) -> bool;
+    /// The present moment.
+    fn now(&self) -> Timestamp;
+}
+
+impl Permit {
+    pub(super) fn new<S: Store + Send + Sync>(
+        generation: &Arc<Generation<S>>,
+        claims: &[Claim<'_>],
+        standings: Standings,
+        ungoverned: u16,
+        now: Timestamp,
+    ) -> Self {
+        let mut hold = Micros::ZERO;
+        let mut charges = SmallVec::new();
+        for (place, (claim, standing)) in claims.iter().zip(&standings).enumerate() {
+            let Verdict::Allow { wait } = standing.verdict else { continue };
+            if claim.enforced {
+                hold = hold.max(wait);
+            }
+            let correctable = claim.limit.refundable || is_in_flight(claim.limit);
+            if correctable && (claim.cost > 0 || claim.limit.algorithm.settled() > 0) {
+                charges.push(Charge {
+                    place,
+                    limit: Arc::clone(&generation.limits[claim.limit.index]),
+                    key: KeyBytes::from_slice(claim.key),
+                    cost: claim.cost,
+                    ungoverned: ungoverned & bit(place) != 0,
+                    reset: standing.reset,
+                });
+            }
+        }
+        let held = (!charges.is_empty()).then(|| {
+            let settler: Arc<dyn Settle> = Arc::clone(generation) as Arc<dyn Settle>;
+            Box::new(Held { settler, charges, drawn_at: now, forwarded: false })
+        });
+        let unasked = super::unasked(claims, ungoverned);
+        Self { standings, ungoverned, unasked, hold, held }
+    }
+
+    /// How each bucket stands after the draw, in the order of the claims.
+    pub fn standings(&self) -> &[Standing] {
+        &self.standings
+    }
+
+    /// Whether the claim at `place` was decided without its store, which did not answer. Its standing is then that of
+    /// this gateway's local share, or says nothing ([`Permit::is_unasked`]).
+    pub fn is_ungoverned(&self, place: usize) -> bool {
+        self.ungoverned & bit(place) != 0
+    }
+
+    /// Whether nobody was asked about the claim at `place`: its standing says nothing.
+    pub fn is_unasked(&self, place: usize) -> bool {
+        self.unasked & bit(place) != 0
+    }
+
+    /// How long the request must be held before it may go on (shaping); zero: not at all.
+    pub fn hold(&self) -> Micros {
+        self.hold
+    }
+
+    /// The request is on its way to the upstream: from now on only what the response says is given back.
+    pub fn forwarded(&mut self) {
+        if let Some(held) = &mut self.held {
+            held.forwarded = true;
+        }
+    }
+
+    /// The upstream has answered after `took`; `lost`: it has not, or with a 503. Adaptive limits learn from it.
+    pub fn answered(&self, took: Micros, lost: bool) {
+        let Some(held) = &self.held else { return };
+        for charge in &held.charges {
+            let Algorithm::InFlight(limit) = &charge.limit.algorithm else { continue };
+            if let Some(ceiling) = limit.ceiling() {
+                let in_flight = limit.places().saturating_sub(self.standings[charge.place].remaining);
+                ceiling.answered(held.settler.now(), took, in_flight, lost);
+            }
+        }
+    }
+
+    /// Whether anything can still be corrected: a response that cannot change a charge need not be read for it.
+    pub fn is_correctable(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.charges.iter().any(|charge| charge.limit.refundable))
+    }
+
+    /// What the limit named `rule` was charged, if that can still be corrected.
+    pub fn charged(&self, rule: &str) -> Option<u64> {
+        let held = self.held.as_ref()?;
+        held.charges.iter().find(|charge| &*charge.limit.name == rule).map(|charge| charge.cost)
+    }
+
+    /// The answer did not say what the limit named `rule` asked of it, so its estimate stays charged. Whether that is worth a
+    /// line in the log: once a minute for each limit.
+    pub fn unsettled(&self, rule: &str) -> bool {
+        let charge = |held: &Held| {
+            let charge = held.charges.iter().find(|charge| &*charge.limit.name == rule)?;
+            Some(held.settler.unsettled(&charge.limit))
+        };
+        self.held.as_deref().and_then(charge).unwrap_or(false)
+    }
+
+    /// Corrects the charge of the claim at `place`.
+    pub fn settle(&mut self, place: usize, change: Change) {
+        self.settle_where(change, |charge| charge.place == place);
+    }
+
+    /// Corrects the charges of every variant of the limit named `rule`: the live one and its candidate.
+    pub fn settle_rule(&mut self, rule: &str, change: Change) {
+        self.settle_where(change, |charge| &*charge.limit.name == rule);
+    }
+
+    fn settle_where(&mut self, change: Change, wanted: impl Fn(&Charge) -> bool) {
+        let Some(held) = &mut self.held else { return };
+        let Held { settler, charges, drawn_at, .. } = &mut **held;
+        for charge in charges.iter_mut().filter(|charge| wanted(charge)) {
+            charge.settle(&**settler, *drawn_at, change);
+        }
+    }
+}
+
+impl Charge {
+    fn settle(&mut self, settler: &dyn Settle, drawn_at: Timestamp, change: Change) {
+        let change = match change {
+            // Never more than was taken, however often it is said.
+            Change::Refund { units } | Change::Withdraw { units, .. } => {
+                let units = units.min(self.cost);
+                self.cost -= units;
+                // A window that has ended took its count with it: a refund would land in the next one.
+                if is_windowed(&self.limit) && settler.now().since(drawn_at) >= self.reset {
+                    return;
+                }
+                match change {
+                    Change::Withdraw { full_at, .. } if self.limit.placement == Placement::Local => {
+                        Change::Withdraw { units, full_at }
+                    }
+                    _ => Change::Refund { units },
+                }
+            }
+            Change::Release { units } => {
+                let units = units.min(self.cost);
+                self.cost -= units;
+                Change::Release { units }
+            }
+            Change::Charge { more } => {
+                self.cost = self.cost.saturating_add(more);
+                Change::Charge { more }
+            }
+        };
+        if !matches!(
+            change,
+            Change::Charge { more: 0 }
+                | Change::Refund { units: 0 }
+                | Change::Withdraw { units: 0, .. }
+                | Change::Release { units: 0 }
+        ) {
+            settler.settle(Settlement { limit: &self.limit, key: &self.key, change }, self.ungoverned);
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let Some(mut held) = self.held.take() else { return };
+        let Held { settler, charges, drawn_at, forwarded } = &mut *held;
+        for charge in charges {
+            let units = charge.cost;
+            if is_in_flight(&charge.limit) {
+                charge.settle(&**settler, *drawn_at, Change::Release { units });
+            } else if !*forwarded {
+                let full_at = drawn_at.after(charge.reset);
+                charge.settle(&**settler, *drawn_at, Change::Withdraw { units, full_at });
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let charges = self.held.as_ref().map_or(0, |held| held.charges.len());
+        f.debug_struct("Permit")
+            .field("standings", &self.standings)
+            .field("ungoverned", &self.ungoverned)
+            .field("hold", &self.hold)
+            .field("correctable", &charges)
+            .finish()
+    }
+}

@@ -1,0 +1,233 @@
+//! Compiles the parts of a policy, and says everything that is wrong with them at once.
+
+use std::sync::Arc;
+
+use super::address::AddressPolicy;
+use super::identity::{Identity, Source, WhenMissing};
+use super::plan::Plan;
+use super::route::{Route, Target};
+use super::router::{RouteConflict, Router};
+use super::upstream::Upstream;
+use super::{Policy, Responses, Rule};
+use tollgate_limit::Limit;
+
+/// The parts of a policy, checked one by one, not yet against one another.
+#[derive(Debug)]
+pub struct PolicyParts {
+    /// How a caller's address is known, and who is exempt.
+    pub address: AddressPolicy,
+    /// Identities by index.
+    pub identities: Vec<Identity>,
+    /// Limits as the file names them. [`Policy::build`] numbers their variants.
+    pub rules: Vec<Rule>,
+    /// Upstreams by index.
+    pub upstreams: Vec<Arc<Upstream>>,
+    /// Routes, in the order of the file.
+    pub routes: Vec<Route>,
+    /// How refusals and quota fields are written.
+    pub responses: Responses,
+    /// Whether the gateway stands in front of services one depends on.
+    pub egress: bool,
+    /// Whether an encoded slash is a character of its segment; otherwise it is refused.
+    pub keeps_slashes: bool,
+}
+
+/// Why parts make no policy. Routes, rules and identities are named by their index.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// Two routes match the same requests, neither more specifically.
+    #[error("routes {first} and {second} match the same requests, and neither is more specific")]
+    Tie {
+        /// The earlier one.
+        first: usize,
+        /// The later one.
+        second: usize,
+    },
+    /// Every request a route matches is taken by more specific ones.
+    #[error("route {route} can never match: routes {by:?} take all of its requests")]
+    Unreachable {
+        /// The route.
+        route: usize,
+        /// The routes that take its requests.
+        by: Vec<usize>,
+    },
+    /// A route names a limit twice.
+    #[error("route {route} names limit {rule} twice")]
+    LimitTwice {
+        /// The route.
+        route: usize,
+        /// The limit.
+        rule: usize,
+    },
+    /// A route has more limits than one draw takes.
+    #[error("route {route} draws from {claims} buckets, candidates included; at most 16 fit in one draw")]
+    TooManyClaims {
+        /// The route.
+        route: usize,
+        /// Its claims.
+        claims: usize,
+    },
+    /// An identity is made of a segment that a route does not capture.
+    #[error("identity {identity} is made of `path:{name}`, but route {route} has no `{{{name}}}`")]
+    UnknownCapture {
+        /// The route.
+        route: usize,
+        /// The identity.
+        identity: usize,
+        /// The segment's name.
+        name: String,
+    },
+    /// A template names a segment that its route does not capture.
+    #[error("a template says `{{path:{name}}}`, but route {route} has no `{{{name}}}`")]
+    TemplateCapture {
+        /// The route.
+        route: usize,
+        /// The segment's name.
+        name: String,
+    },
+    /// `when_missing = "use:…"` leads back to where it began.
+    #[error("identity {identity} stands in for itself")]
+    IdentityCycle {
+        /// The identity.
+        identity: usize,
+    },
+    /// An identity with listed callers has a composite key, or an address: there is no one key to hash.
+    #[error(
+        "identity {identity} lists callers by the hash of their key, so it needs exactly one source, and no address"
+    )]
+    CallersOfComposite {
+        /// The identity.
+        identity: usize,
+    },
+    /// An identity has no source, or too many.
+    #[error("identity {identity} needs at least one source and at most {SOURCES_MAX}")]
+    Sources {
+        /// The identity.
+        identity: usize,
+    },
+    /// An identity is made of claims of a token, but nothing says how tokens are verified.
+    #[error("identity {identity} is made of a token's claim, but has no `jwt` table that says how tokens are verified")]
+    UnverifiedToken {
+        /// The identity.
+        identity: usize,
+    },
+    /// An index points nowhere: a mistake of whoever put the parts together.
+    #[error("route {route} refers to {what}, which does not exist")]
+    Dangling {
+        /// The route.
+        route: usize,
+        /// What is missing.
+        what: String,
+    },
+}
+
+impl Policy {
+    /// Compiles the parts. Variants of limits are numbered here, in the order of the rules.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them together.
+    pub fn build(parts: PolicyParts) -> Result<Self, Vec<BuildError>> {
+        let PolicyParts { address, mut identities, mut rules, upstreams, routes, responses, egress, keeps_slashes } =
+            parts;
+        let mut errors = Vec::new();
+        for index in 0..identities.len() {
+            check_identity(index, &identities, &mut errors);
+        }
+        for identity in &mut identities {
+            let claims = identity.sources.iter().filter_map(|source| match source {
+                Source::JwtClaim(name) => Some(name.as_str()),
+                _ => None,
+            });
+            if let Some(jwt) = &mut identity.jwt {
+                jwt.want(claims);
+            }
+        }
+        let limits = number(&mut rules);
+        let plans = routes
+            .iter()
+            .enumerate()
+            .map(|(index, route)| {
+                if let Target::Upstream(upstream) = route.target
+                    && upstream >= upstreams.len()
+                {
+                    errors.push(BuildError::Dangling { route: index, what: format!("upstream {upstream}") });
+                }
+                Plan::new(index, route, &rules, &identities, &mut errors)
+            })
+            .collect();
+        let router = Router::new(routes.iter().map(|route| &route.pattern)).unwrap_or_else(|conflicts| {
+            errors.extend(conflicts.into_iter().map(BuildError::from));
+            Router::default()
+        });
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        Ok(Self {
+            address,
+            identities,
+            limits,
+            rules,
+            upstreams,
+            routes,
+            responses,
+            egress,
+            keeps_slashes,
+            router,
+            plans,
+        })
+    }
+}
+
+impl From<RouteConflict> for BuildError {
+    fn from(conflict: RouteConflict) -> Self {
+        match conflict {
+            RouteConflict::Tie { first, second } => Self::Tie { first, second },
+            RouteConflict::Unreachable { route, by } => Self::Unreachable { route, by },
+        }
+    }
+}
+
+fn check_identity(index: usize, identities: &[Identity], errors: &mut Vec<BuildError>) {
+    let identity = &identities[index];
+    if identity.sources.is_empty() || identity.sources.len() > SOURCES_MAX {
+        errors.push(BuildError::Sources { identity: index });
+    }
+    if identity.callers.is_some() && (identity.sources.len() != 1 || identity.sources[0] == Source::Address) {
+        errors.push(BuildError::CallersOfComposite { identity: index });
+    }
+    let by_claim = identity.sources.iter().any(|source| matches!(source, Source::JwtClaim(_)));
+    if by_claim && identity.jwt.is_none() {
+        errors.push(BuildError::UnverifiedToken { identity: index });
+    }
+    let mut at = index;
+    for _ in 0..=identities.len() {
+        let WhenMissing::Use(next) = identities[at].when_missing else { return };
+        if next >= identities.len() {
+            errors.push(BuildError::Dangling { route: 0, what: format!("identity {next}") });
+            return;
+        }
+        if next == index {
+            errors.push(BuildError::IdentityCycle { identity: index });
+            return;
+        }
+        at = next;
+    }
+    // A cycle further on is reported where it is.
+}
+
+/// Numbers every variant of every limit, densely from zero.
+fn number(rules: &mut [Rule]) -> Vec<Arc<Limit>> {
+    let mut limits: Vec<Arc<Limit>> = Vec::new();
+    for rule in rules {
+        rule.tiers.sort_by(|a, b| a.0.cmp(&b.0));
+        let tiers = rule.tiers.iter_mut().map(|(_, limit)| limit);
+        for variant in [&mut rule.live].into_iter().chain(tiers).chain(rule.candidate.as_mut()) {
+            Arc::make_mut(variant).index = limits.len();
+            limits.push(Arc::clone(variant));
+        }
+    }
+    limits
+}
+
+/// The most sources of one identity.
+const SOURCES_MAX: usize = 8;

@@ -1,0 +1,214 @@
+//! What a request draws from: one claim for each of its route's limits, on the bucket its caller has there.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
+use smallvec::SmallVec;
+
+use super::identity::{Caller, Evidence, IdentityRefusal, Resolved};
+use super::plan::Plan;
+use super::{Cost, Policy, Rule};
+use tollgate_limit::key::is_within_share;
+use tollgate_limit::{Claim, KeyBytes, Limit, Mode};
+
+/// Who a request is from, as far as its route asks.
+#[derive(Clone, Debug, Default)]
+pub struct Identified {
+    /// Whether the caller's address is exempt: it is never limited.
+    pub exempt: bool,
+    /// The known caller that gives the tier; else the first that is known.
+    pub caller: Option<Arc<Caller>>,
+    /// Every identity the route asks for, resolved, in the order of the file.
+    pub resolved: SmallVec<[Resolved; 2]>,
+    /// The key under each of the route's scopes; `None` when one of its identities skips.
+    keys: SmallVec<[Option<KeyBytes>; 2]>,
+    /// When, in seconds since the Unix epoch.
+    pub(super) at: u64,
+}
+
+impl Identified {
+    /// The caller's tier.
+    pub fn tier(&self) -> Option<&Arc<str>> {
+        self.caller.as_ref()?.tier.as_ref()
+    }
+}
+
+/// What one request draws from: owned, so that it can outlive the request and settle when the answer ends.
+#[derive(Clone, Debug, Default)]
+pub struct Claims {
+    /// By the plan's scopes; empty where an identity skips, and then no charge is drawn under it.
+    keys: SmallVec<[KeyBytes; 2]>,
+    charges: SmallVec<[Charge; 3]>,
+}
+
+/// One limit a request is charged on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charge {
+    /// The rule, by index in [`Policy::rules`].
+    pub rule: usize,
+    /// The variant, by index in [`Policy::limits`].
+    pub limit: usize,
+    /// Units.
+    pub cost: u64,
+    /// Whether its refusal refuses the request.
+    pub enforced: bool,
+    key: usize,
+}
+
+impl Claims {
+    /// Whether nothing is drawn.
+    pub fn is_empty(&self) -> bool {
+        self.charges.is_empty()
+    }
+
+    /// The charges, in the order of the route's limits, each live one before its candidate.
+    pub fn charges(&self) -> &[Charge] {
+        &self.charges
+    }
+
+    /// The key a charge is drawn under.
+    pub fn key(&self, charge: &Charge) -> &KeyBytes {
+        &self.keys[charge.key]
+    }
+
+    /// The claims for the store, in the order of [`Claims::charges`].
+    pub fn list<'a>(&'a self, policy: &'a Policy) -> SmallVec<[Claim<'a>; 4]> {
+        let claim = |charge: &Charge| Claim {
+            limit: &policy.limits[charge.limit],
+            key: &self.keys[charge.key],
+            cost: charge.cost,
+            enforced: charge.enforced,
+        };
+        let mut list = SmallVec::new();
+        self.charges.iter().for_each(|charge| list.push(claim(charge)));
+        list
+    }
+}
+
+impl Plan {
+    /// Resolves every identity the route asks for, and the key under each of its scopes, into `identified`.
+    pub(super) fn identify(
+        &self,
+        evidence: Evidence<'_, '_>,
+        identified: &mut Identified,
+    ) -> Result<(), IdentityRefusal> {
+        let client = evidence.request.client;
+        identified.exempt = client.is_some_and(|client| evidence.address.exempt.contains(client));
+        identified.at = evidence.now;
+        for &identity in &self.identities {
+            identified.resolved.push(evidence.resolve(identity)?);
+        }
+        let known = || identified.resolved.iter().filter_map(|one| one.caller.as_ref());
+        identified.caller = known().find(|caller| caller.tier.is_some()).or_else(|| known().next()).cloned();
+        for scope in &self.scopes {
+            identified.keys.push(scope.key(evidence, &identified.resolved));
+        }
+        Ok(())
+    }
+
+    /// Adds the charges of a request whose body is `body` bytes long, if that is known.
+    pub(super) fn claims(
+        &self,
+        policy: &Policy,
+        who: &Identified,
+        headers: &HeaderMap,
+        body: Option<u64>,
+        claims: &mut Claims,
+    ) {
+        if who.exempt {
+            return;
+        }
+        for key in &who.keys {
+            claims.keys.push(KeyBytes::from_slice(key.as_deref().unwrap_or_default()));
+        }
+        for charge in &self.charges {
+            let rule = &policy.rules[charge.rule];
+            let limit = rule.variant(who.tier());
+            let Some(key) = &who.keys[charge.scope] else { continue };
+            if limit.mode == Mode::Off {
+                continue;
+            }
+            let cost = rule.price(charge.cost.as_ref(), headers, body);
+            let mut push = |limit: &Limit, enforced| {
+                let (rule, key) = (charge.rule, charge.scope);
+                claims.charges.push(Charge { rule, limit: limit.index, cost, enforced, key });
+            };
+            push(limit, is_enforced(limit, key));
+            if let Some(candidate) = rule.candidate.as_ref().filter(|candidate| candidate.mode != Mode::Off) {
+                push(candidate, false);
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// The key a rule's buckets are found by; `None` when one of its identities skips, or the rule is off.
+    pub(super) fn key_of<'w>(&self, rule: usize, who: &'w Identified) -> Option<&'w KeyBytes> {
+        let charge = self.charges.iter().find(|charge| charge.rule == rule)?;
+        who.keys[charge.scope].as_ref()
+    }
+}
+
+/// Whether a refusal of `limit` counts for this key.
+pub(super) fn is_enforced(limit: &Limit, key: &[u8]) -> bool {
+    limit.mode == Mode::Enforce && is_within_share(key, limit.enforce_for)
+}
+
+impl Rule {
+    /// The numbers for a caller of this tier.
+    pub fn variant(&self, tier: Option<&Arc<str>>) -> &Arc<Limit> {
+        let place = tier.and_then(|tier| self.tiers.binary_search_by(|(name, _)| name.cmp(tier)).ok());
+        place.map_or(&self.live, |place| &self.tiers[place].1)
+    }
+
+    /// What a request costs: the estimate where the answer corrects it, else the route's price, else the limit's.
+    pub fn price(&self, of_route: Option<&Cost>, headers: &HeaderMap, body: Option<u64>) -> u64 {
+        match &self.settle {
+            Some(settle) => settle.estimate,
+            None => of_route.unwrap_or(&self.cost).units(headers, body),
+        }
+    }
+}
+
+impl Cost {
+    /// Units for a request with these headers and a body of this many bytes, if that is known.
+    pub fn units(&self, headers: &HeaderMap, body: Option<u64>) -> u64 {
+        match self {
+            Self::Fixed(units) => *units,
+            Self::Header { name, default, least, most } => {
+                // Of several values the dearest: a cheap second line must not undercut the first.
+                let given = headers.get_all(name).iter().filter_map(number).max();
+                given.unwrap_or(*default).clamp(*least, (*most).max(*least))
+            }
+            Self::ContentLength { per, least, most } => {
+                let units = body.map_or(*most, |bytes| bytes.div_ceil((*per).max(1)));
+                units.clamp(*least, (*most).max(*least))
+            }
+        }
+    }
+}
+
+/// The length of the body that a request with these headers announces (RFC 9112 section 6.3): none without a word of it,
+/// `None` where it is only known when it has come.
+pub fn body_length(headers: &HeaderMap) -> Option<u64> {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        return None;
+    }
+    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
+    match (lines.next(), lines.next()) {
+        (None, _) => Some(0),
+        (Some(line), None) => number(line),
+        _ => None,
+    }
+}
+
+/// Digits only; more than fit count as the most there can be.
+fn number(value: &HeaderValue) -> Option<u64> {
+    let digits = value.as_bytes().trim_ascii();
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let add = |sum: u64, digit: &u8| sum.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+    Some(digits.iter().fold(0, add))
+}

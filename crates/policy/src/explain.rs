@@ -1,0 +1,288 @@
+//! Why a request is treated as it is: every route's chances, every key's origin, every limit's numbers.
+//!
+//! Not on the request path: it takes the slow and telling way to the same answers, and asks the fast one for the
+//! result, so that it cannot disagree with what the gateway does.
+
+use std::sync::Arc;
+
+use http::HeaderName;
+
+use super::claims::{Identified, is_enforced};
+use super::descriptor::Descriptor;
+use super::identity::{How, IdentityReason, IdentityRefusal, WhenMissing, WhenUnknown};
+use super::pattern::{Pattern, Segment};
+use super::router::{Match, header_matches};
+use super::{Policy, keys};
+use tollgate_limit::{KeyBytes, Mode};
+
+/// Everything that decides about one request.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    /// The host matched, in its normal form.
+    pub host: String,
+    /// The path matched, in its normal form.
+    pub path: String,
+    /// The caller's address as buckets know it; `None` when there is none.
+    pub client: Option<String>,
+    /// Whether a forwarding header was believed for it.
+    pub forwarded: bool,
+    /// Every route in the order of the file, and how it fared.
+    pub routes: Vec<RouteFate>,
+    /// The route taken, with what its `{name}` segments captured.
+    pub taken: Option<(usize, Vec<(String, String)>)>,
+    /// Whether no route even names its host, where only such hosts are forwarded to.
+    pub unlisted: bool,
+    /// The identities asked for, in the order of the file.
+    pub identities: Vec<IdentityStory>,
+    /// The refusal, when an identity refuses.
+    pub refusal: Option<IdentityRefusal>,
+    /// Whether the caller's address is exempt from every limit.
+    pub exempt: bool,
+    /// The caller's tier.
+    pub tier: Option<Arc<str>>,
+    /// The route's limits in its order, each followed by its candidate.
+    pub limits: Vec<LimitStory>,
+}
+
+/// How a route fared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RouteFate {
+    /// It is the one.
+    Taken,
+    /// It matches, but a more specific one does, too.
+    LessSpecific,
+    /// Another host.
+    Host,
+    /// Another path.
+    Path,
+    /// Another method.
+    Method,
+    /// A header is missing or has another value.
+    Header(HeaderName),
+}
+
+/// How an identity came out.
+#[derive(Clone, Debug)]
+pub struct IdentityStory {
+    /// The identity asked for, by index.
+    pub identity: usize,
+    /// The identities looked at, `use:` followed, with what each source held.
+    pub steps: Vec<IdentityStep>,
+    /// How it came out; the refusal's reason otherwise.
+    pub outcome: Result<How, IdentityReason>,
+    /// The known caller's name.
+    pub caller: Option<Arc<str>>,
+    /// The part of a bucket's key it makes, for people.
+    pub key: String,
+}
+
+/// One identity looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdentityStep {
+    /// By index.
+    pub identity: usize,
+    /// Each source as the file writes it, and what it held: `None` when absent.
+    pub sources: Vec<(String, Result<Option<String>, IdentityReason>)>,
+}
+
+/// One limit, or its candidate.
+#[derive(Clone, Debug)]
+pub struct LimitStory {
+    /// The rule, by index in [`Policy::rules`].
+    pub rule: usize,
+    /// The variant, by index in [`Policy::limits`].
+    pub limit: usize,
+    /// Whether this is the candidate judged beside the live limit.
+    pub candidate: bool,
+    /// Units charged.
+    pub cost: u64,
+    /// Whether its refusal refuses the request.
+    pub enforced: bool,
+    /// Why it is not looked at.
+    pub skipped: Option<SkipReason>,
+    /// The bucket's key for people; empty when skipped for want of one.
+    pub key: String,
+    /// Its bytes.
+    pub key_bytes: KeyBytes,
+}
+
+/// Why a limit is not looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SkipReason {
+    /// Its mode is `off`.
+    Off,
+    /// One of its identities is missing, and `when_missing = "skip"`.
+    Identity,
+    /// The caller's address is exempt.
+    Exempt,
+}
+
+impl SkipReason {
+    /// In words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Off => "its mode is off",
+            Self::Identity => "an identity is missing, and says skip",
+            Self::Exempt => "the caller's address is exempt",
+        }
+    }
+}
+
+impl Policy {
+    /// Tells the whole story of one request. `now`: seconds since the Unix epoch; `body`: the length of its body.
+    pub fn explain(&self, request: &Descriptor<'_>, now: u64, body: Option<u64>) -> Explanation {
+        let matched = self.route(request);
+        let fate = |(index, route): (usize, &super::route::Route)| match fate(&route.pattern, request) {
+            _ if matched.as_ref().is_some_and(|matched| matched.route == index) => RouteFate::Taken,
+            None => RouteFate::LessSpecific,
+            Some(fate) => fate,
+        };
+        let mut told = Explanation {
+            host: request.host.to_string(),
+            path: request.path.to_string(),
+            client: request.client.map(|client| self.address.words(client)),
+            forwarded: request.client != request.peer.address.map(super::address::fold),
+            routes: self.routes.iter().enumerate().map(fate).collect(),
+            taken: None,
+            unlisted: matched.is_none() && self.is_unlisted(request),
+            identities: Vec::new(),
+            refusal: None,
+            exempt: false,
+            tier: None,
+            limits: Vec::new(),
+        };
+        let Some(matched) = matched else { return told };
+        let captures = self.routes[matched.route].pattern.captures().map(str::to_owned);
+        let captured = matched.captures.iter().map(|text| (*text).to_owned());
+        told.taken = Some((matched.route, captures.zip(captured).collect()));
+        let plan = &self.plans[matched.route];
+        told.identities =
+            plan.identities.iter().map(|&index| self.identity_story(index, &matched, request, now)).collect();
+        match self.identify(&matched, request, now) {
+            Ok(who) => {
+                told.exempt = who.exempt;
+                told.tier = who.tier().cloned();
+                told.limits = self.limit_stories(&matched, &who, request, body);
+            }
+            Err(refusal) => told.refusal = Some(refusal),
+        }
+        told
+    }
+
+    fn identity_story(&self, asked: usize, matched: &Match<'_>, request: &Descriptor<'_>, now: u64) -> IdentityStory {
+        let evidence = self.evidence(matched, request, now);
+        let mut steps = Vec::new();
+        let mut at = asked;
+        loop {
+            let identity = &self.identities[at];
+            let sources = evidence.sources(at);
+            let missing = sources.iter().any(|(_, value)| matches!(value, Ok(None)));
+            let failed = sources.iter().any(|(_, value)| value.is_err());
+            steps.push(IdentityStep { identity: at, sources });
+            match identity.when_missing {
+                WhenMissing::Use(other) if missing && !failed => at = other,
+                _ => break,
+            }
+        }
+        let (outcome, caller, key) = match evidence.resolve(asked) {
+            Ok(resolved) => {
+                let caller = resolved.caller.as_ref().map(|caller| Arc::clone(&caller.name));
+                let key = if resolved.how == How::Skipped { String::new() } else { keys::words(&resolved.key) };
+                (Ok(resolved.how), caller, key)
+            }
+            Err(refusal) => (Err(refusal.reason), None, String::new()),
+        };
+        IdentityStory { identity: asked, steps, outcome, caller, key }
+    }
+
+    fn limit_stories(
+        &self,
+        matched: &Match<'_>,
+        who: &Identified,
+        request: &Descriptor<'_>,
+        body: Option<u64>,
+    ) -> Vec<LimitStory> {
+        let mut stories = Vec::new();
+        for of_route in &self.routes[matched.route].limits {
+            let rule = &self.rules[of_route.rule];
+            let key = self.plans[matched.route].key_of(of_route.rule, who);
+            let candidate = rule.candidate.as_ref().map(|limit| (limit, true));
+            let live = rule.variant(who.tier());
+            for (limit, candidate) in [(live, false)].into_iter().chain(candidate) {
+                let skipped = if who.exempt {
+                    Some(SkipReason::Exempt)
+                } else if live.mode == Mode::Off || limit.mode == Mode::Off {
+                    Some(SkipReason::Off)
+                } else {
+                    key.is_none().then_some(SkipReason::Identity)
+                };
+                stories.push(LimitStory {
+                    rule: of_route.rule,
+                    limit: limit.index,
+                    candidate,
+                    cost: rule.price(of_route.cost.as_ref(), request.headers, body),
+                    enforced: skipped.is_none() && !candidate && key.is_some_and(|key| is_enforced(limit, key)),
+                    skipped,
+                    key: key.map(|key| keys::words(key)).unwrap_or_default(),
+                    key_bytes: key.cloned().unwrap_or_default(),
+                });
+            }
+        }
+        stories
+    }
+}
+
+impl How {
+    /// In words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Known => "a known caller",
+            Self::Key => "by its key",
+            Self::MissingAddress => "the key is missing: by its address",
+            Self::UnknownAddress => "the key is not known: by its address",
+            Self::Skipped => "the key is missing: not limited by this identity",
+        }
+    }
+}
+
+impl WhenUnknown {
+    /// As the file writes it.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Refuse => "refuse",
+            Self::UseAddress => "use:address",
+            Self::Accept => "accept",
+        }
+    }
+}
+
+/// The first condition of a pattern that a request does not meet, in the order of specificity.
+fn fate(pattern: &Pattern, request: &Descriptor<'_>) -> Option<RouteFate> {
+    if !pattern.host.matches(&request.host) {
+        return Some(RouteFate::Host);
+    }
+    if !path_meets(&pattern.path, &request.path) {
+        return Some(RouteFate::Path);
+    }
+    let implied = request.method == http::Method::HEAD && pattern.methods.contains(&http::Method::GET);
+    if !pattern.methods.is_empty() && !pattern.methods.contains(request.method) && !implied {
+        return Some(RouteFate::Method);
+    }
+    let unmet = pattern.headers.iter().find(|(name, value)| !header_matches(request.headers, name, value.as_ref()));
+    unmet.map(|(name, _)| RouteFate::Header(name.clone()))
+}
+
+fn path_meets(pattern: &[Segment], path: &str) -> bool {
+    let mut segments = path.split('/').filter(|segment| !segment.is_empty());
+    for wanted in pattern {
+        let meets = match wanted {
+            Segment::Rest => return true,
+            Segment::Literal(text) => segments.next() == Some(text),
+            Segment::Capture(_) => segments.next().is_some(),
+        };
+        if !meets {
+            return false;
+        }
+    }
+    segments.next().is_none()
+}

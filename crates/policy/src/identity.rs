@@ -1,0 +1,301 @@
+//! Who is asking: identities, their sources, and what happens when they are missing or unknown.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use smallvec::SmallVec;
+
+use super::address::AddressPolicy;
+use super::descriptor::Descriptor;
+use super::jwt::{JwtError, JwtPolicy, VerifiedClaims};
+use super::keys;
+use super::pattern::Pattern;
+use super::source::{self, Ambiguous};
+use tollgate_limit::KeyBytes;
+
+pub use super::address::{ForwardingHeader, NetSet};
+pub use super::callers::{Caller, Callers, parse_digest};
+pub use super::jwt::{JwtSettings, parse_algorithm};
+pub use super::source::Source;
+
+/// A named way to tell who is asking.
+#[derive(Debug)]
+pub struct Identity {
+    /// Its name in the file.
+    pub name: Arc<str>,
+    /// The sources of its key, all of them together.
+    pub sources: Vec<Source>,
+    /// What happens when a source is absent.
+    pub when_missing: WhenMissing,
+    /// What happens when callers are listed and the key is none of them.
+    pub when_unknown: WhenUnknown,
+    /// Known callers, if they are listed. Replaced alone when their own file changes
+    /// ([`Identity::replace_callers`]).
+    pub callers: Option<ArcSwap<Callers>>,
+    /// How its `jwt:` sources are verified.
+    pub jwt: Option<JwtPolicy>,
+}
+
+impl Identity {
+    /// Puts new known callers in force at once. Nothing happens to an identity that lists none: listing them decides
+    /// what unknown keys mean, and that is the policy's.
+    pub fn replace_callers(&self, callers: Callers) {
+        if let Some(current) = &self.callers {
+            current.store(Arc::new(callers));
+        }
+    }
+}
+
+/// What happens when an identity's key is absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenMissing {
+    /// 401.
+    Refuse,
+    /// No limit by this identity.
+    Skip,
+    /// The caller's address instead.
+    UseAddress,
+    /// Another identity instead, by index.
+    Use(usize),
+}
+
+/// What happens when callers are listed and the key is none of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenUnknown {
+    /// 401.
+    Refuse,
+    /// The caller's address instead.
+    UseAddress,
+    /// A caller like any other.
+    Accept,
+}
+
+/// Why a request is refused for who it says it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("identity `{identity}`: {reason}")]
+pub struct IdentityRefusal {
+    /// The identity's name.
+    pub identity: Arc<str>,
+    /// Why.
+    pub reason: IdentityReason,
+}
+
+/// Why an identity refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IdentityReason {
+    /// The key is absent, and `when_missing = "refuse"`: 401.
+    #[error("the key is missing")]
+    Missing,
+    /// The key is no known caller's, and `when_unknown = "refuse"`: 401.
+    #[error("the key is not known")]
+    Unknown,
+    /// The token is not valid: 401.
+    #[error("the token is refused: {0}")]
+    Token(JwtError),
+    /// The key can be read in more than one way: 400.
+    #[error("the key is ambiguous: given twice, or not decodable")]
+    Ambiguous,
+}
+
+impl IdentityReason {
+    /// Whether the request is at fault in its form (400), not in who sends it (401).
+    pub const fn is_malformed(self) -> bool {
+        matches!(self, Self::Ambiguous)
+    }
+
+    /// A fixed word for metrics.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Missing => "identity_missing",
+            Self::Unknown => "identity_unknown",
+            Self::Token(why) => why.label(),
+            Self::Ambiguous => "identity_ambiguous",
+        }
+    }
+}
+
+/// One identity of one request, resolved.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// The identity asked for, by index.
+    pub identity: usize,
+    /// How it was resolved.
+    pub how: How,
+    /// The part of a bucket's key it makes; empty when skipped.
+    pub key: KeyBytes,
+    /// The known caller.
+    pub caller: Option<Arc<Caller>>,
+}
+
+/// How an identity was resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// A known caller.
+    Known,
+    /// By its key, which no list of callers speaks of.
+    Key,
+    /// The key is missing: the address stands in.
+    MissingAddress,
+    /// The key is not known: the address stands in.
+    UnknownAddress,
+    /// The key is missing and the identity skips.
+    Skipped,
+}
+
+/// What identities are resolved from.
+#[derive(Clone, Copy)]
+pub(super) struct Evidence<'e, 'r> {
+    pub(super) address: &'e AddressPolicy,
+    pub(super) identities: &'e [Identity],
+    pub(super) request: &'e Descriptor<'r>,
+    pub(super) pattern: &'e Pattern,
+    pub(super) captures: &'e [&'e str],
+    /// Seconds since the Unix epoch.
+    pub(super) now: u64,
+    /// An identity, by index, that is taken at this word instead of being read: a known caller's name, else the key.
+    pub(super) assumed: Option<(usize, &'e str)>,
+}
+
+type Values<'v> = SmallVec<[Cow<'v, [u8]>; 2]>;
+
+fn one_value(name: &str) -> Values<'_> {
+    let mut values = Values::new();
+    values.push(Cow::Borrowed(name.as_bytes()));
+    values
+}
+
+impl<'e, 'r: 'e> Evidence<'e, 'r> {
+    /// Resolves the identity `asked` for, following `use:` from identity to identity; the policy holds no cycles.
+    pub(super) fn resolve(self, asked: usize) -> Result<Resolved, IdentityRefusal> {
+        let mut at = asked;
+        let mut resolved = Resolved { identity: asked, how: How::Key, key: KeyBytes::new(), caller: None };
+        loop {
+            let identity = &self.identities[at];
+            let refuse = |reason| Err(IdentityRefusal { identity: Arc::clone(&identity.name), reason });
+            let assumed = self.assumed.and_then(|(assumed, name)| (assumed == at).then_some(name));
+            let values = match assumed.map_or_else(|| self.values(identity), |name| Ok(Some(one_value(name)))) {
+                Ok(values) => values,
+                Err(reason) => return refuse(reason),
+            };
+            let Some(values) = values else {
+                match identity.when_missing {
+                    WhenMissing::Refuse => return refuse(IdentityReason::Missing),
+                    WhenMissing::Skip => resolved.how = How::Skipped,
+                    WhenMissing::UseAddress => {
+                        resolved.how = How::MissingAddress;
+                        self.push_address(&mut resolved.key);
+                    }
+                    WhenMissing::Use(other) => {
+                        at = other;
+                        continue;
+                    }
+                }
+                return Ok(resolved);
+            };
+            let known = identity.callers.as_ref().map(|callers| {
+                let callers = callers.load();
+                assumed.and_then(|name| callers.named(name)).or_else(|| callers.find(&values[0])).cloned()
+            });
+            match (known, identity.when_unknown) {
+                (Some(Some(caller)), _) => {
+                    resolved.how = How::Known;
+                    keys::push_caller(&mut resolved.key, &caller.name);
+                    resolved.caller = Some(caller);
+                    return Ok(resolved);
+                }
+                (Some(None), WhenUnknown::Refuse) => return refuse(IdentityReason::Unknown),
+                (Some(None), WhenUnknown::UseAddress) => {
+                    resolved.how = How::UnknownAddress;
+                    self.push_address(&mut resolved.key);
+                    return Ok(resolved);
+                }
+                (None, _) | (Some(None), WhenUnknown::Accept) => {}
+            }
+            if at != asked {
+                keys::push_fallback(&mut resolved.key, &identity.name);
+            }
+            values.iter().for_each(|value| keys::push_value(&mut resolved.key, value));
+            return Ok(resolved);
+        }
+    }
+
+    pub(super) fn push_address(self, key: &mut KeyBytes) {
+        keys::push_address(key, self.request.client.map(|client| self.address.key(client)));
+    }
+
+    /// The values of an identity's sources; `None` when one is absent.
+    fn values(self, identity: &'e Identity) -> Result<Option<Values<'e>>, IdentityReason> {
+        let mut values = Values::new();
+        let mut token = None;
+        for source in &identity.sources {
+            // All are looked at, even after one is absent: an invalid token must not pass for a missing key.
+            values.extend(self.value(identity, source, &mut token)?);
+        }
+        Ok((values.len() == identity.sources.len() && !values.is_empty()).then_some(values))
+    }
+
+    fn value(
+        self,
+        identity: &'e Identity,
+        source: &Source,
+        token: &mut Option<Arc<VerifiedClaims>>,
+    ) -> Result<Option<Cow<'e, [u8]>>, IdentityReason> {
+        let request = self.request;
+        let ambiguous = |_: Ambiguous| IdentityReason::Ambiguous;
+        match source {
+            Source::Address => {
+                // On a Unix socket that names no address there is none: an identity by address is then missing.
+                let client = request.client;
+                Ok(client.map(|client| Cow::Owned(self.address.words(client).into_bytes())))
+            }
+            Source::Header(name) => source::header(request, name).map_err(ambiguous),
+            Source::Bearer => {
+                let token = source::credentials(request, "bearer").map_err(ambiguous)?;
+                Ok(token.map(Cow::Borrowed))
+            }
+            Source::BasicUser => Ok(source::basic_user(request).map_err(ambiguous)?.map(Cow::Owned)),
+            Source::Cookie(name) => source::cookie(request, name).map_err(ambiguous),
+            Source::Query(name) => source::query(request, name).map_err(ambiguous),
+            Source::Path(name) => {
+                let capture = self.pattern.capture(name).and_then(|index| self.captures.get(index));
+                Ok(capture.map(|text| Cow::Borrowed(text.as_bytes())))
+            }
+            Source::JwtClaim(name) => {
+                let Some(jwt) = &identity.jwt else { return Ok(None) };
+                let Some(bearer) = source::credentials(request, "bearer").map_err(ambiguous)? else { return Ok(None) };
+                if token.is_none() {
+                    *token = Some(jwt.verify(bearer, self.now).map_err(IdentityReason::Token)?);
+                }
+                let claim = token.as_ref().and_then(|token| token.find(name));
+                Ok(claim.map(|claim| Cow::Owned(claim.as_bytes().to_vec())))
+            }
+            Source::ClientCertificate => {
+                let subject = request.client_certificate.filter(|subject| !subject.is_empty());
+                Ok(subject.map(|subject| Cow::Borrowed(subject.as_bytes())))
+            }
+        }
+    }
+
+    /// What each source of an identity holds, for people. Slow and complete: it looks at every one.
+    pub(super) fn sources(self, index: usize) -> Vec<(String, Result<Option<String>, IdentityReason>)> {
+        let identity = &self.identities[index];
+        let mut token = None;
+        let mut told = Vec::new();
+        for source in &identity.sources {
+            let value = self.value(identity, source, &mut token);
+            let value = value.map(|found| found.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()));
+            told.push((source.words(), value));
+        }
+        told
+    }
+
+    /// An identity's key for a person or an upstream: the caller's name, or its values joined by `,`.
+    pub(super) fn text(self, index: usize) -> Vec<u8> {
+        let identity = &self.identities[index];
+        match self.values(identity) {
+            Ok(Some(values)) => values.join(&b","[..]),
+            _ => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The identity part of a bucket's key: who the caller is under one scope, in bytes.
+//!
+//! A key is a list of pieces, each a tag and [`push_part`]'s length and bytes: every piece delimits itself, so that no
+//! two lists share bytes, and says what it is, so that a made-up key never lands in the bucket of a known caller or of
+//! an address. Nothing is cut short: a value over [`VALUE_MAX`] bytes is represented by its SHA-256. The form is
+//! stable: stores keep it across versions (golden test below).
+
+use std::fmt::Write;
+
+use sha2::{Digest, Sha256};
+
+use super::address::AddressKey;
+use tollgate_limit::KeyBytes;
+use tollgate_limit::key::push_part;
+
+/// Appends an address, or the lack of one: callers on Unix sockets that name no address share one bucket.
+pub(super) fn push_address(key: &mut KeyBytes, address: Option<AddressKey>) {
+    key.push(ADDRESS);
+    push_part(key, address.as_ref().map_or(&[][..], AddressKey::as_bytes));
+}
+
+/// Appends a known caller by its name.
+pub(super) fn push_caller(key: &mut KeyBytes, name: &str) {
+    push_text(key, CALLER, name.as_bytes());
+}
+
+/// Says that the values that follow are of this identity, which stands in for the one asked for.
+pub(super) fn push_fallback(key: &mut KeyBytes, name: &str) {
+    push_text(key, FALLBACK, name.as_bytes());
+}
+
+/// Appends one value of an identity.
+pub(super) fn push_value(key: &mut KeyBytes, value: &[u8]) {
+    push_text(key, VALUE, value);
+}
+
+fn push_text(key: &mut KeyBytes, tag: u8, text: &[u8]) {
+    if text.len() <= VALUE_MAX {
+        key.push(tag);
+        push_part(key, text);
+    } else {
+        key.push(tag | HASHED);
+        push_part(key, &Sha256::digest(text));
+    }
+}
+
+/// A key for people: `address 192.0.2.7`, `caller acme`, `"k-123"`; pieces joined by ` + `. `everyone` when empty.
+pub fn words(key: &[u8]) -> String {
+    if key.is_empty() {
+        return "everyone".into();
+    }
+    let mut text = String::new();
+    let mut rest = key;
+    while !rest.is_empty() {
+        match piece_words(rest, &mut text) {
+            Some((after, joint)) => {
+                rest = after;
+                text.push_str(if rest.is_empty() { "" } else { joint });
+            }
+            None => {
+                text.push('?');
+                break;
+            }
+        }
+    }
+    text
+}
+
+/// Words the first piece; says what follows it, and what to put between.
+fn piece_words<'k>(key: &'k [u8], text: &mut String) -> Option<(&'k [u8], &'static str)> {
+    let (&tag, rest) = key.split_first()?;
+    let (bytes, rest) = split_part(rest)?;
+    match tag {
+        ADDRESS => match (<[u8; 4]>::try_from(bytes), <[u8; 16]>::try_from(bytes)) {
+            (Ok(v4), _) => write!(text, "address {}", std::net::Ipv4Addr::from(v4)),
+            (_, Ok(v6)) => write!(text, "address {}", std::net::Ipv6Addr::from(v6)),
+            _ => write!(text, "no address"),
+        },
+        CALLER => write!(text, "caller {}", String::from_utf8_lossy(bytes)),
+        FALLBACK => write!(text, "{}", String::from_utf8_lossy(bytes)),
+        VALUE => write!(text, "{:?}", String::from_utf8_lossy(bytes)),
+        _ if tag & HASHED != 0 => {
+            text.push_str("sha256:");
+            bytes.iter().try_for_each(|byte| write!(text, "{byte:02x}"))
+        }
+        _ => return None,
+    }
+    .ok()?;
+    Some((rest, if tag & !HASHED == FALLBACK { " " } else { " + " }))
+}
+
+/// Undoes [`push_part`].
+fn split_part(key: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = key.iter().position(|byte| byte & 0x80 == 0)?;
+    let mut digits = key[..=end].iter().rev();
+    let length = digits.try_fold(0_usize, |sum, byte| sum.checked_mul(128)?.checked_add(usize::from(byte & 0x7f)))?;
+    key[end + 1..].split_at_checked(length)
+}
+
+const ADDRESS: u8 = 0;
+const VALUE: u8 = 1;
+const CALLER: u8 = 2;
+const FALLBACK: u8 = 3;
+/// Added to a tag: the SHA-256 of the text stands in its place.
+const HASHED: u8 = 0x80;
+/// The longest value that stands in a key as it is; keys stay small, whatever callers send.
+pub const VALUE_MAX: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_bytes_stay_as_they_are() {
+        let mut key = KeyBytes::new();
+        push_address(&mut key, Some(AddressKey::V4([192, 0, 2, 7])));
+        push_caller(&mut key, "acme");
+        push_fallback(&mut key, "anon");
+        push_value(&mut key, b"k\"1");
+        push_value(&mut key, b"");
+        assert_eq!(&key[..], b"\x00\x04\xc0\x00\x02\x07\x02\x04acme\x03\x04anon\x01\x03k\"1\x01\x00");
+        assert_eq!(words(&key), r#"address 192.0.2.7 + caller acme + anon "k\"1" + """#);
+        assert_eq!(words(&[]), "everyone");
+        assert_eq!(words(&[9, 9]), "?");
+        assert_eq!(words(&[0, 0]), "no address");
+    }
+
+    #[test]
+    fn a_long_value_is_hashed_whole() {
+        let key = |value: &[u8]| {
+            let mut key = KeyBytes::new();
+            push_value(&mut key, value);
+            key
+        };
+        let (long, other) = ([b'a'; 5000], [&[b'a'; 4999][..], b"b"].concat());
+        assert_eq!(key(&long).len(), 34);
+        assert_ne!(key(&long), key(&other));
+        assert!(words(&key(&long)).starts_with("sha256:"));
+        assert_eq!(words(&key(&[b'a'; VALUE_MAX])).len(), VALUE_MAX + 2);
+        // The digest itself, sent as a key, is another key.
+        assert_ne!(key(&long), key(&Sha256::digest(long)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_lists_of_values_share_bytes(a in prop::collection::vec(".{0,3}", 0..4), b in prop::collection::vec(".{0,3}", 0..4)) {
+            let key = |values: &[String]| {
+                let mut key = KeyBytes::new();
+                values.iter().for_each(|value| push_value(&mut key, value.as_bytes()));
+                key
+            };
+            prop_assert_eq!(a == b, key(&a) == key(&b));
+        }
+
+        #[test]
+        fn any_bytes_can_be_worded(key in prop::collection::vec(any::<u8>(), 0..20)) {
+            let _ = words(&key);
+        }
+    }
+}

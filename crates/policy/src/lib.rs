@@ -1,0 +1,238 @@
+//! What applies to a request. A [`Policy`] is an immutable compiled snapshot; requests hold one from start to end.
+
+#![forbid(unsafe_code)]
+
+pub mod address;
+mod build;
+pub mod callers;
+pub mod claims;
+pub mod descriptor;
+mod edits;
+pub mod expiry;
+pub mod explain;
+mod forwarded;
+pub mod identity;
+pub mod jwt;
+mod jwt_keys;
+pub mod keys;
+mod lookalikes;
+mod netset;
+pub mod path;
+pub mod pattern;
+mod plan;
+mod responses;
+pub mod route;
+pub mod router;
+mod rule;
+pub mod source;
+pub mod template;
+pub mod upstream;
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName, Method, Uri};
+
+use address::AddressPolicy;
+use identity::{Evidence, Identity, WhenMissing};
+use plan::Plan;
+use route::{Route, Router};
+use tollgate_limit::Limit;
+use upstream::Upstream;
+
+pub use build::{BuildError, PolicyParts};
+pub use claims::{Charge, Claims, Identified};
+pub use descriptor::{Descriptor, Peer};
+pub use edits::FilledEdits;
+pub use explain::Explanation;
+pub use identity::{IdentityReason, IdentityRefusal};
+pub use lookalikes::{drop_lookalikes, has_underscore};
+pub use path::Malformed;
+pub use responses::{Dialect, RefusalBody, Reset, Responses};
+pub use router::Match;
+pub use rule::{Cost, Count, Rule, Scope, ScopePart, Settle, SettleFrom, StatusMatch};
+pub use upstream::UpstreamTimeouts;
+
+/// Everything that decides about requests, compiled from the file.
+#[derive(Debug)]
+pub struct Policy {
+    /// How a caller's address is known, and who is exempt.
+    pub address: AddressPolicy,
+    /// Identities by index ([`Scope::Identities`] refers to them).
+    pub identities: Vec<Identity>,
+    /// Every variant of every limit; `limits[i].index == i`.
+    pub limits: Vec<Arc<Limit>>,
+    /// Limits as the file names them.
+    pub rules: Vec<Rule>,
+    /// Upstreams by index.
+    pub upstreams: Vec<Arc<Upstream>>,
+    /// Routes, in the order of the file.
+    pub routes: Vec<Route>,
+    /// How refusals and quota fields are written.
+    pub responses: Responses,
+    /// Whether the gateway stands in front of services one depends on: it forwards only to hosts that routes name.
+    pub egress: bool,
+    /// Whether an encoded slash is a character of its segment; otherwise it is refused.
+    pub keeps_slashes: bool,
+    router: Router,
+    plans: Vec<Plan>,
+}
+
+impl Policy {
+    /// The facts of a request: its path normalised, its caller's address found. `host`: the host asked for, from whoever
+    /// has looked at it: in lower case, without port or trailing dot; `None`: it is looked for here.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the request cannot be matched safely: 400.
+    pub fn describe<'r>(
+        &self,
+        host: Option<&'r str>,
+        method: &'r Method,
+        uri: &'r Uri,
+        headers: &'r HeaderMap,
+        peer: Peer,
+        client_certificate: Option<&'r str>,
+    ) -> Result<Descriptor<'r>, Malformed> {
+        Descriptor::new(&self.address, self.keeps_slashes, host, method, uri, headers, peer, client_certificate)
+    }
+
+    /// The most specific route for a request; `None`: 404.
+    ///
+    /// A CORS preflight asks about another request, so it takes that one's route, unless a route lists `OPTIONS`.
+    pub fn route<'d>(&self, request: &'d Descriptor<'_>) -> Option<Match<'d>> {
+        let find = |method| self.router.find(method, &request.host, &request.path, request.headers);
+        let Some(asked) = self.preflight(request) else { return find(request.method) };
+        let own = find(request.method);
+        match own {
+            Some(own) if self.routes[own.route].pattern.methods.contains(request.method) => Some(own),
+            own => find(&asked).or(own),
+        }
+    }
+
+    /// Whether a request that no route takes asks for a host that none names, where only such hosts are forwarded to.
+    pub fn is_unlisted(&self, request: &Descriptor<'_>) -> bool {
+        self.egress && !self.routes.iter().any(|route| route.pattern.host.matches(&request.host))
+    }
+
+    /// The method a CORS preflight asks about; `None` for any other request, and for one that says who asks: a browser
+    /// sends no key with its question.
+    pub fn preflight(&self, request: &Descriptor<'_>) -> Option<Method> {
+        let asked = request.preflight()?;
+        let keyed = self.key_headers().any(|name| request.headers.contains_key(name));
+        if keyed { None } else { Some(asked) }
+    }
+
+    /// The header fields that identities are read from by name.
+    fn key_headers(&self) -> impl Iterator<Item = &HeaderName> {
+        self.identities.iter().flat_map(|identity| &identity.sources).filter_map(|source| match source {
+            source::Source::Header(name) => Some(name),
+            _ => None,
+        })
+    }
+
+    /// Removes fields that some upstreams cannot tell from a key: CGI and its heirs read `x_api_key` as `x-api-key`, so
+    /// a caller could be limited by one key and served by another.
+    pub fn drop_lookalikes(&self, headers: &mut HeaderMap) {
+        drop_lookalikes(headers, |real| self.key_headers().any(|name| name.as_str() == real));
+    }
+
+    /// Who is asking, as far as the limits and templates of the route want to know. `now`: seconds since the Unix
+    /// epoch, for the times of tokens.
+    ///
+    /// # Errors
+    /// When an identity refuses: 401, or 400 when [`IdentityReason::is_malformed`].
+    pub fn identify(
+        &self,
+        matched: &Match<'_>,
+        request: &Descriptor<'_>,
+        now: u64,
+    ) -> Result<Identified, IdentityRefusal> {
+        let mut who = Identified::default();
+        self.identify_into(&mut who, matched, request, now).map(|()| who)
+    }
+
+    /// As [`Policy::identify`], in place: who asks is a few hundred bytes, too many to be handed back and forth.
+    ///
+    /// # Errors
+    /// As [`Policy::identify`].
+    pub fn identify_into(
+        &self,
+        who: &mut Identified,
+        matched: &Match<'_>,
+        request: &Descriptor<'_>,
+        now: u64,
+    ) -> Result<(), IdentityRefusal> {
+        self.plans[matched.route].identify(self.evidence(matched, request, now), who)
+    }
+
+    /// As [`Policy::identify`], but the identity with this index is taken at its word: the known caller of this name,
+    /// else whoever has this key. For tests of a file, whose known callers' keys nobody has; never for a request.
+    ///
+    /// # Errors
+    /// As [`Policy::identify`].
+    pub fn identify_as(
+        &self,
+        matched: &Match<'_>,
+        request: &Descriptor<'_>,
+        now: u64,
+        assumed: (usize, &str),
+    ) -> Result<Identified, IdentityRefusal> {
+        let evidence = Evidence { assumed: Some(assumed), ..self.evidence(matched, request, now) };
+        let mut who = Identified::default();
+        self.plans[matched.route].identify(evidence, &mut who).map(|()| who)
+    }
+
+    /// What the request draws from. `body`: the length of its body in bytes, if that is known.
+    pub fn claims(&self, matched: &Match<'_>, who: &Identified, headers: &HeaderMap, body: Option<u64>) -> Claims {
+        let mut claims = Claims::default();
+        self.claims_into(&mut claims, matched, who, headers, body);
+        claims
+    }
+
+    /// As [`Policy::claims`], added to `claims`, in place for the same reason.
+    pub fn claims_into(
+        &self,
+        claims: &mut Claims,
+        matched: &Match<'_>,
+        who: &Identified,
+        headers: &HeaderMap,
+        body: Option<u64>,
+    ) {
+        self.plans[matched.route].claims(self, who, headers, body, claims);
+    }
+
+    /// The identities, by index, that a request of the route with this index may be resolved by: those its limits and
+    /// templates name, and those that stand in for them.
+    pub fn identities_of(&self, route: usize) -> Vec<usize> {
+        let mut reached = self.plans[route].identities.clone();
+        let mut next = 0;
+        while let Some(&index) = reached.get(next) {
+            if let WhenMissing::Use(other) = self.identities[index].when_missing
+                && !reached.contains(&other)
+            {
+                reached.push(other);
+            }
+            next += 1;
+        }
+        reached
+    }
+
+    fn evidence<'e, 'r>(&'e self, matched: &'e Match<'_>, request: &'e Descriptor<'r>, now: u64) -> Evidence<'e, 'r> {
+        Evidence {
+            address: &self.address,
+            identities: &self.identities,
+            request,
+            pattern: &self.routes[matched.route].pattern,
+            captures: &matched.captures,
+            now,
+            assumed: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
+
+/// The example of the README is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,163 @@
+//! What a route asks of every request, worked out once: its identities, its distinct scopes, its charges.
+
+use smallvec::SmallVec;
+
+use super::identity::{Evidence, How, Identity, Resolved, Source, WhenMissing};
+use super::route::{Route, Target};
+use super::template::{Placeholder, Template};
+use super::{BuildError, Cost, Rule, Scope, ScopePart};
+use tollgate_limit::{CLAIMS_MAX, KeyBytes, Mode};
+
+/// The compiled half of a route.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// Identities to resolve, by index, ascending: the order in which limits are listed changes nothing.
+    pub(super) identities: Vec<usize>,
+    /// The distinct scopes of its limits.
+    pub(super) scopes: Vec<PlannedScope>,
+    /// Its limits.
+    pub(super) charges: Vec<PlannedCharge>,
+}
+
+/// One scope: the parts of its key.
+#[derive(Debug)]
+pub(super) struct PlannedScope(pub(super) Vec<ScopePart>);
+
+/// One limit.
+#[derive(Debug)]
+pub(super) struct PlannedCharge {
+    pub(super) rule: usize,
+    pub(super) scope: usize,
+    pub(super) cost: Option<Cost>,
+}
+
+impl PlannedScope {
+    /// The key of a caller under this scope; `None` when one of its identities skips.
+    pub(super) fn key(&self, evidence: Evidence<'_, '_>, resolved: &[Resolved]) -> Option<KeyBytes> {
+        let mut key = KeyBytes::new();
+        for part in &self.0 {
+            match part {
+                ScopePart::Address => evidence.push_address(&mut key),
+                ScopePart::Identity(index) => {
+                    let one = resolved.iter().find(|one| one.identity == *index)?;
+                    if one.how == How::Skipped {
+                        return None;
+                    }
+                    if key.is_empty() {
+                        // One part, the common case: copied, where appending asks for room.
+                        key = KeyBytes::from_slice(&one.key);
+                    } else {
+                        key.extend_from_slice(&one.key);
+                    }
+                }
+            }
+        }
+        Some(key)
+    }
+}
+
+impl Plan {
+    /// Works the plan of route `index` out; what is wrong with it goes to `errors`.
+    pub(super) fn new(
+        index: usize,
+        route: &Route,
+        rules: &[Rule],
+        identities: &[Identity],
+        errors: &mut Vec<BuildError>,
+    ) -> Self {
+        let mut plan = Self { identities: Vec::new(), scopes: Vec::new(), charges: Vec::new() };
+        let mut claims = 0;
+        for limit in &route.limits {
+            let Some(rule) = rules.get(limit.rule) else {
+                errors.push(BuildError::Dangling { route: index, what: format!("limit {}", limit.rule) });
+                continue;
+            };
+            if plan.charges.iter().any(|charge| charge.rule == limit.rule) {
+                errors.push(BuildError::LimitTwice { route: index, rule: limit.rule });
+                continue;
+            }
+            if rule.is_off() {
+                continue;
+            }
+            claims += 1 + usize::from(rule.candidate.is_some());
+            let scope = plan.scope(&rule.scope);
+            plan.charges.push(PlannedCharge { rule: limit.rule, scope, cost: limit.cost.clone() });
+        }
+        if claims > CLAIMS_MAX {
+            errors.push(BuildError::TooManyClaims { route: index, claims });
+        }
+        for placeholder in templates(route).flat_map(Template::placeholders) {
+            match placeholder {
+                Placeholder::Identity(identity) => plan.identities.push(*identity),
+                Placeholder::Path(name) if route.pattern.capture(name).is_none() => {
+                    errors.push(BuildError::TemplateCapture { route: index, name: name.clone() });
+                }
+                _ => {}
+            }
+        }
+        plan.identities.sort_unstable();
+        plan.identities.dedup();
+        if let Some(bad) = plan.identities.iter().find(|identity| **identity >= identities.len()) {
+            errors.push(BuildError::Dangling { route: index, what: format!("identity {bad}") });
+            plan.identities.clear();
+        }
+        plan.check_captures(index, route, identities, errors);
+        plan
+    }
+
+    fn scope(&mut self, scope: &Scope) -> usize {
+        let parts = match scope {
+            Scope::Everyone => &[][..],
+            Scope::Identities(parts) => parts,
+        };
+        self.identities.extend(parts.iter().filter_map(|part| match part {
+            ScopePart::Identity(identity) => Some(*identity),
+            ScopePart::Address => None,
+        }));
+        self.scopes.iter().position(|known| known.0 == parts).unwrap_or_else(|| {
+            self.scopes.push(PlannedScope(parts.to_vec()));
+            self.scopes.len() - 1
+        })
+    }
+
+    /// An identity by `path:NAME` on a route that captures no such segment would be missing in every request.
+    fn check_captures(&self, index: usize, route: &Route, identities: &[Identity], errors: &mut Vec<BuildError>) {
+        let mut reached: SmallVec<[usize; 8]> = self.identities.iter().copied().collect();
+        let mut next = 0;
+        while let Some(identity) = reached.get(next).and_then(|at| identities.get(*at)) {
+            if let WhenMissing::Use(other) = identity.when_missing
+                && !reached.contains(&other)
+            {
+                reached.push(other);
+            }
+            for source in &identity.sources {
+                if let Source::Path(name) = source
+                    && route.pattern.capture(name).is_none()
+                {
+                    errors.push(BuildError::UnknownCapture {
+                        route: index,
+                        identity: reached[next],
+                        name: name.clone(),
+                    });
+                }
+            }
+            next += 1;
+        }
+    }
+}
+
+impl Rule {
+    /// Whether no variant of it is looked at.
+    pub(super) fn is_off(&self) -> bool {
+        self.live.mode == Mode::Off && self.tiers.iter().all(|(_, limit)| limit.mode == Mode::Off)
+    }
+}
+
+fn templates(route: &Route) -> impl Iterator<Item = &Template> {
+    let edits = route.request_headers.set.iter().chain(&route.response_headers.set).map(|(_, template)| template);
+    let location = match &route.target {
+        Target::Redirect { location, .. } => Some(location),
+        _ => None,
+    };
+    edits.chain(location)
+}

@@ -1,0 +1,119 @@
+//! A limit as the file names it: what splits it into buckets, what a request costs there, what counts. What a request
+//! draws by it is worked out in `claims`.
+
+use std::sync::Arc;
+
+use tollgate_limit::Limit;
+
+/// A limit as the file names it: its variants, what splits it into buckets, what a request costs.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The numbers for callers without a tier of their own.
+    pub live: Arc<Limit>,
+    /// The numbers per tier, sorted by tier name.
+    pub tiers: Vec<(Arc<str>, Arc<Limit>)>,
+    /// The candidate, judged beside whichever variant is live and only counted.
+    pub candidate: Option<Arc<Limit>>,
+    /// What splits it into buckets.
+    pub scope: Scope,
+    /// What one request costs.
+    pub cost: Cost,
+    /// How the cost is corrected from the response.
+    pub settle: Option<Settle>,
+    /// Which requests count.
+    pub count: Count,
+    /// Response statuses (of the upstream or our own 502/504) after which the charge is given back.
+    pub refund_on: Vec<StatusMatch>,
+}
+
+/// How a limit is split into buckets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// One bucket for all.
+    Everyone,
+    /// One bucket for each caller, told apart by these identities together.
+    Identities(Vec<ScopePart>),
+}
+
+/// One part of a scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScopePart {
+    /// The caller's address (IPv6 by prefix).
+    Address,
+    /// A named identity, by index in [`Policy::identities`](super::Policy::identities).
+    Identity(usize),
+}
+
+/// What a request costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cost {
+    /// The same for each.
+    Fixed(u64),
+    /// Read from a request header; unreadable or absent: `default`; then held between `least` and `most`.
+    Header {
+        /// The header.
+        name: http::HeaderName,
+        /// When it is absent or no number.
+        default: u64,
+        /// The least it may say.
+        least: u64,
+        /// The most it may say.
+        most: u64,
+    },
+    /// The request's Content-Length in steps of `per` bytes, rounded up, held between `least` and `most`;
+    /// unknown length: `most`.
+    ContentLength {
+        /// Bytes per unit.
+        per: u64,
+        /// The least.
+        least: u64,
+        /// The most.
+        most: u64,
+    },
+}
+
+/// How a charge is corrected from the response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settle {
+    /// Where the real cost stands.
+    pub from: SettleFrom,
+    /// Units charged at admission.
+    pub estimate: u64,
+    /// The most a response may make it cost.
+    pub most: u64,
+}
+
+/// Where the real cost of a request stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettleFrom {
+    /// A response header.
+    Header(http::HeaderName),
+    /// Bytes of response body sent, in steps of `per`, rounded up.
+    Bytes {
+        /// Bytes per unit.
+        per: u64,
+    },
+    /// A number in the JSON (or last SSE `data:`) body, by its path of member names.
+    Json(Vec<String>),
+}
+
+/// Which requests a limit counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Count {
+    /// All of them.
+    #[default]
+    All,
+    /// Only those whose response has one of these statuses; the others are given back.
+    Statuses(Vec<StatusMatch>),
+}
+
+/// A status, or a class of them (`"5xx"`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusMatch {
+    /// The lowest status that matches.
+    pub from: u16,
+    /// The highest.
+    pub to: u16,
+}

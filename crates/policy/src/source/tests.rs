@@ -1,0 +1,117 @@
+use super::*;
+use crate::Peer;
+use http::{HeaderMap, HeaderValue, Method, Uri};
+
+fn with<T>(uri: &str, headers: &[(&'static str, &str)], read: impl FnOnce(&Descriptor<'_>) -> T) -> T {
+    let uri: Uri = uri.parse().expect("a URI");
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        map.append(*name, HeaderValue::from_str(value).expect("a value"));
+    }
+    let peer = Peer { address: None, port: 0, tls: false };
+    let request =
+        Descriptor::new(&Default::default(), false, None, &Method::GET, &uri, &map, peer, None).expect("well formed");
+    read(&request)
+}
+
+fn text(value: Result<Option<Cow<'_, [u8]>>, Ambiguous>) -> String {
+    match value {
+        Ok(Some(value)) => String::from_utf8_lossy(&value).into_owned(),
+        Ok(None) => "(none)".into(),
+        Err(Ambiguous) => "(ambiguous)".into(),
+    }
+}
+
+#[test]
+fn a_header_is_read_whole_and_once() {
+    let name = HeaderName::from_static("x-api-key");
+    let read = |values: &[&str]| {
+        let headers: Vec<_> = values.iter().map(|value| ("x-api-key", *value)).collect();
+        with("/", &headers, |request| text(header(request, &name)))
+    };
+    assert_eq!(read(&[]), "(none)");
+    assert_eq!(read(&[" "]), "(none)");
+    assert_eq!(read(&[" a, b "]), "a, b");
+    assert_eq!(read(&["a", "a"]), "a");
+    assert_eq!(read(&["a", "b"]), "(ambiguous)");
+    assert_eq!(read(&["", "b"]), "(ambiguous)");
+}
+
+#[test]
+fn credentials_are_read_by_their_scheme() {
+    let read = |value: &str, scheme| {
+        with("/", &[("authorization", value)], |request| {
+            text(credentials(request, scheme).map(|found| found.map(Cow::Borrowed)))
+        })
+    };
+    assert_eq!(read("Bearer abc", "bearer"), "abc");
+    assert_eq!(read("bEARER   abc ", "bearer"), "abc");
+    for other in ["Bearer", "Bearer ", "Bearerabc", "Basic abc", "abc", ""] {
+        assert_eq!(read(other, "bearer"), "(none)", "{other}");
+    }
+    let user = |value: &str| {
+        with("/", &[("authorization", value)], |request| text(basic_user(request).map(|user| user.map(Cow::Owned))))
+    };
+    assert_eq!(user("Basic YWxhZGRpbjpvcGVuc2VzYW1l"), "aladdin");
+    assert_eq!(user("Basic YTpiYw=="), "a");
+    assert_eq!(user("Basic YTpiYw"), "a");
+    assert_eq!(user("Basic OmI="), "(none)");
+    assert_eq!(user("Basic YWI="), "(ambiguous)");
+    assert_eq!(user("Basic !!"), "(ambiguous)");
+}
+
+#[test]
+fn a_cookie_has_one_value_however_it_is_spelt() {
+    let read = |lines: &[&str]| {
+        let headers: Vec<_> = lines.iter().map(|line| ("cookie", *line)).collect();
+        with("/", &headers, |request| text(cookie(request, "sid")))
+    };
+    assert_eq!(read(&["a=1; sid=x=y"]), "x=y");
+    assert_eq!(read(&["a=1", "sid=\"x\"; b"]), "x");
+    assert_eq!(read(&["sid=%78; s%69d=x"]), "x");
+    assert_eq!(read(&["xsid=1; SID=2; sid"]), "(none)");
+    assert_eq!(read(&["sid=x", "sid=y"]), "(ambiguous)");
+}
+
+#[test]
+fn a_query_parameter_is_decoded_and_unambiguous() {
+    let read = |uri: &str| with(uri, &[], |request| text(query(request, "key")));
+    assert_eq!(read("/"), "(none)");
+    assert_eq!(read("/?a=1&key=x%20y+z"), "x y z");
+    assert_eq!(read("/?k%65y=%78"), "x");
+    assert_eq!(read("/?key=100%"), "100%");
+    assert_eq!(read("/?key"), "(none)");
+    assert_eq!(read("/?key=x&key=x"), "x");
+    assert_eq!(read("/?key=x&key=y"), "(ambiguous)");
+    assert_eq!(read("/?a=1;key=x"), "(ambiguous)");
+    assert_eq!(read("/?key=x;b=1"), "(ambiguous)");
+    assert_eq!(read("/?a=1;b&key=x"), "x");
+}
+
+#[test]
+fn a_source_says_itself_back() {
+    for text in [
+        "address",
+        "header:x-api-key",
+        "bearer",
+        "basic",
+        "cookie:sid",
+        "query:key",
+        "path:id",
+        "jwt:sub",
+        "client_certificate",
+    ] {
+        assert_eq!(Source::parse(text).map(|source| source.words()).as_deref(), Ok(text));
+    }
+    for (text, wrong) in [
+        ("adress", "adress"),
+        ("header:", "header:"),
+        ("jwt", "jwt"),
+        ("bearer:x", ":x"),
+        ("header:a b", "a b"),
+        ("cookie:a;b", "a;b"),
+    ] {
+        let error = Source::parse(text).expect_err(text);
+        assert_eq!(text.get(error.at.clone()), Some(wrong), "{text}: {error}");
+    }
+}

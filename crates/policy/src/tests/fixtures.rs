@@ -1,0 +1,151 @@
+//! Policies built by hand, and requests to them.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+
+use crate::address::AddressPolicy;
+use crate::callers::{Caller, Callers, parse_digest};
+use crate::identity::{Identity, WhenMissing, WhenUnknown};
+use crate::pattern::Pattern;
+use crate::route::{HeaderEdits, Route, RouteLimit, Target};
+use crate::source::Source;
+use crate::{Cost, Count, Descriptor, Peer, Policy, PolicyParts, Reset, Responses, Rule, Scope, ScopePart, keys};
+use tollgate_limit::{Limit, Mode, fixtures};
+
+/// SHA-256 of `test`.
+const TEST: &str = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+pub(super) const NOW: u64 = 1_700_000_000;
+
+pub(super) fn limit(name: &str, mode: Mode) -> Arc<Limit> {
+    Arc::new(Limit { mode, ..fixtures::per_minute(name, 10, 10) })
+}
+
+pub(super) fn rule(name: &str, scope: Scope) -> Rule {
+    Rule {
+        name: name.into(),
+        live: limit(name, Mode::Enforce),
+        tiers: Vec::new(),
+        candidate: None,
+        scope,
+        cost: Cost::Fixed(1),
+        settle: None,
+        count: Count::All,
+        refund_on: Vec::new(),
+    }
+}
+
+pub(super) fn by(identity: usize) -> Scope {
+    Scope::Identities(vec![ScopePart::Identity(identity)])
+}
+
+pub(super) fn by_address() -> Scope {
+    Scope::Identities(vec![ScopePart::Address])
+}
+
+pub(super) fn identity(name: &str, sources: &[&str], when_missing: WhenMissing) -> Identity {
+    Identity {
+        name: name.into(),
+        sources: sources.iter().map(|text| Source::parse(text).expect("a source")).collect(),
+        when_missing,
+        when_unknown: WhenUnknown::Accept,
+        callers: None,
+        jwt: None,
+    }
+}
+
+pub(super) fn with_callers(mut identity: Identity, when_unknown: WhenUnknown) -> Identity {
+    identity.when_unknown = when_unknown;
+    identity.callers = Some(arc_swap::ArcSwap::from_pointee(acme()));
+    identity
+}
+
+fn acme() -> Callers {
+    let acme = Caller { name: "acme".into(), tier: Some("pro".into()) };
+    Callers::new([(parse_digest(TEST).expect("a digest"), acme)]).expect("one caller")
+}
+
+pub(super) fn route(pattern: &str, limits: &[usize]) -> Route {
+    Route {
+        name: pattern.into(),
+        pattern: Pattern::parse(pattern).expect("a pattern"),
+        target: Target::Echo,
+        limits: limits.iter().map(|&rule| RouteLimit { rule, cost: None }).collect(),
+        strip_prefix: None,
+        add_prefix: None,
+        request_headers: HeaderEdits::default(),
+        response_headers: HeaderEdits::default(),
+        refusal: None,
+        body_max: None,
+    }
+}
+
+pub(super) fn parts(identities: Vec<Identity>, rules: Vec<Rule>, routes: Vec<Route>) -> PolicyParts {
+    let nets = |text: &str| text.parse::<ipnet::IpNet>().into_iter().collect();
+    PolicyParts {
+        address: AddressPolicy {
+            trusted_proxies: nets("10.0.0.0/8"),
+            exempt: nets("203.0.113.0/24"),
+            ..AddressPolicy::default()
+        },
+        identities,
+        rules,
+        upstreams: Vec::new(),
+        routes,
+        responses: Responses { headers: Vec::new(), reset: Reset::Seconds, body: None },
+        egress: false,
+        keeps_slashes: false,
+    }
+}
+
+pub(super) fn policy(identities: Vec<Identity>, rules: Vec<Rule>, routes: Vec<Route>) -> Policy {
+    Policy::build(parts(identities, rules, routes)).expect("a policy")
+}
+
+pub(super) struct Sent {
+    pub(super) method: Method,
+    pub(super) uri: Uri,
+    pub(super) headers: HeaderMap,
+    pub(super) peer: Peer,
+}
+
+/// A request from 192.0.2.1: `GET /x` and headers.
+pub(super) fn send(line: &str, headers: &[(&'static str, &str)]) -> Sent {
+    let (method, uri) = line.split_once(' ').expect("METHOD URI");
+    let headers = headers
+        .iter()
+        .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).expect("a value")));
+    Sent {
+        method: method.parse().expect("a method"),
+        uri: uri.parse().expect("a URI"),
+        headers: headers.collect(),
+        peer: Peer { address: "192.0.2.1".parse().ok(), port: 1, tls: false },
+    }
+}
+
+impl Sent {
+    pub(super) fn from(mut self, address: &str) -> Self {
+        self.peer.address = address.parse().ok();
+        self
+    }
+
+    pub(super) fn describe<'r>(&'r self, policy: &Policy) -> Descriptor<'r> {
+        policy.describe(None, &self.method, &self.uri, &self.headers, self.peer, None).expect("well formed")
+    }
+
+    /// What it is charged on, as `limit key cost`, shadowed ones in brackets; or why it is refused.
+    pub(super) fn claims(&self, policy: &Policy) -> Vec<String> {
+        let request = self.describe(policy);
+        let Some(matched) = policy.route(&request) else { return vec!["no route".into()] };
+        let who = match policy.identify(&matched, &request, NOW) {
+            Ok(who) => who,
+            Err(refusal) => return vec![refusal.to_string()],
+        };
+        let claims = policy.claims(&matched, &who, &self.headers, Some(0));
+        let words = claims.list(policy).into_iter().map(|claim| {
+            let words = format!("{} {} {}", claim.limit.name, keys::words(claim.key), claim.cost);
+            if claim.enforced { words } else { format!("[{words}]") }
+        });
+        words.collect()
+    }
+}

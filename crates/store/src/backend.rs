@@ -1,0 +1,56 @@
+//! The shared store of one gateway, or none. An enum and not `dyn`: the trait's futures stay unboxed.
+
+use tollgate_limit::{Claim, Draw, Settlement, Standing};
+
+use super::remote::RemoteStore;
+use super::{Store, StoreError};
+
+/// The shared store of one gateway, or none.
+#[derive(Debug, Default)]
+pub enum Backend {
+    /// No `[store]` is configured: every limit is local, and a draw here is an error of whoever compiled the policy.
+    #[default]
+    None,
+    /// Redis, Valkey, PostgreSQL, or what speaks as one of them.
+    Remote(RemoteStore),
+}
+
+impl Backend {
+    /// The store, where there is one.
+    pub fn remote(&self) -> Option<&RemoteStore> {
+        match self {
+            Self::None => None,
+            Self::Remote(store) => Some(store),
+        }
+    }
+}
+
+impl Store for Backend {
+    async fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
+        match self {
+            Self::None => Err(none()),
+            Self::Remote(store) => store.draw(claims).await,
+        }
+    }
+
+    fn settle(&self, settlements: &[Settlement<'_>]) {
+        if let Self::Remote(store) = self {
+            store.settle(settlements);
+        }
+    }
+
+    async fn peek<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
+        match self {
+            Self::None => Err(none()),
+            Self::Remote(store) => store.peek(claims).await,
+        }
+    }
+
+    fn replicas(&self) -> u32 {
+        self.remote().map_or(1, Store::replicas)
+    }
+}
+
+fn none() -> StoreError {
+    StoreError::Unavailable("no shared store is configured".to_owned())
+}

@@ -1,0 +1,154 @@
+//! From a server's answer to everybody's: the pure core replayed on the states that the server decided on.
+
+use std::sync::atomic::Ordering;
+
+use smallvec::SmallVec;
+
+use super::flight::{Flight, Sent};
+use super::{Answer, Ask, Batch, Group, Shared, answer};
+use crate::StoreError;
+use crate::shape::Seen;
+use tollgate_limit::{Draw, Standing, Timestamp, Verdict};
+
+/// What is told of a bucket that cannot be read.
+const UNREADABLE: &str = "a bucket's row cannot be read, or is of a kind that this gateway does not know";
+
+/// Replays the pure core on the states the server decided on and tells everybody.
+pub(super) fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Sent) -> Result<(), String> {
+    let Flight { batch, members, peeks, wishing, .. } = flight;
+    let Answer { now, before: mut states, granted, leased, unreadable } = answer_;
+    if states.len() != batch.buckets.len() || granted.len() != batch.groups.len() || leased.len() != batch.wishes.len()
+    {
+        for ask in members.into_iter().flatten().chain(peeks.into_iter().map(|(ask, _)| ask)) {
+            fail(shared, ask, StoreError::Corrupt("an answer of another length than the question".into()));
+        }
+        return Err("an answer of another length than the question".into());
+    }
+    let received = shared.clock.now();
+    let mut answers: Vec<(Ask, Result<Draw, StoreError>)> = Vec::with_capacity(members.len() + peeks.len());
+    for ((group, asks), granted) in batch.groups.iter().zip(members).zip(granted) {
+        if group.needs_any(&unreadable) {
+            answers.extend(asks.into_iter().map(|ask| (ask, Err(StoreError::Corrupt(UNREADABLE.into())))));
+            continue;
+        }
+        let mut server_grants = granted;
+        let mut core_grants = 0;
+        for ask in asks {
+            let draw = replay(&batch, group, &mut states, now);
+            core_grants += u32::from(draw.granted);
+            if draw.granted && server_grants == 0 {
+                answers.push((ask, Err(StoreError::Corrupt("the server refused what it could grant".into()))));
+                continue;
+            }
+            server_grants -= u32::from(draw.granted);
+            answers.push((ask, Ok(draw)));
+        }
+        if core_grants != granted {
+            shared.counters.diverged.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    for (ask, buckets) in peeks {
+        if buckets.iter().any(|bucket| unreadable.contains(bucket)) {
+            answers.push((ask, Err(StoreError::Corrupt(UNREADABLE.into()))));
+            continue;
+        }
+        let standings = buckets
+            .iter()
+            .zip(&ask.wants)
+            .map(|(&bucket, wanted)| wanted.shape.standing(states[bucket as usize].as_ref(), wanted.cost, now));
+        let draw = Draw { granted: false, standings: standings.collect() };
+        answers.push((ask, Ok(draw)));
+    }
+    if !unreadable.is_empty() {
+        // Told here and not counted against the server: it serves everybody else.
+        *shared.last_error.lock() = UNREADABLE.into();
+    }
+    // Before anybody is told: who asks again at once must find what this call has taught.
+    shared.bounds.learn(&batch, &states, now, sent.clock, received);
+    for ((wishing, units), (bucket, _)) in wishing.into_iter().zip(leased).zip(&batch.wishes) {
+        if unreadable.contains(bucket) {
+            // Failed, as it is when it is dropped.
+            continue;
+        }
+        wishing.answered(units, states[*bucket as usize].as_ref(), now, sent.boot);
+    }
+    for (ask, answer) in answers {
+        match answer {
+            Ok(draw) => grant(shared, ask, draw),
+            Err(error) => fail(shared, ask, error),
+        }
+    }
+    Ok(())
+}
+
+/// Decides all groups as the specification does, moving `states` on; how many of each were granted. Of those that need an
+/// unreadable bucket none is.
+pub(crate) fn decide(batch: &Batch, unreadable: &[u32], states: &mut [Option<Seen>], now: Timestamp) -> Vec<u32> {
+    let granted = |group: &Group| {
+        let count = if group.needs_any(unreadable) { 0 } else { group.count };
+        (0..count).map(|_| u32::from(replay(batch, group, states, now).granted)).sum()
+    };
+    batch.groups.iter().map(granted).collect()
+}
+
+impl Group {
+    /// Whether one of these buckets is a part of it.
+    fn needs_any(&self, buckets: &[u32]) -> bool {
+        !buckets.is_empty() && self.parts.iter().any(|part| buckets.contains(&part.bucket))
+    }
+}
+
+/// Decides one request of `group` as the specification does ([`tollgate_limit::draw`]) and moves `states` on.
+fn replay(batch: &Batch, group: &Group, states: &mut [Option<Seen>], now: Timestamp) -> Draw {
+    let mut granted = true;
+    let mut judged: SmallVec<[_; 4]> = SmallVec::new();
+    for part in &group.parts {
+        let bucket = part.bucket as usize;
+        let answer = batch.buckets[bucket].1.algorithm().judge(states[bucket].as_ref(), part.cost, now);
+        granted &= answer.is_ok() || !part.enforced;
+        judged.push((Verdict::from(&answer), answer.ok().map(|grant| grant.next)));
+    }
+    let mut standings = SmallVec::new();
+    for (part, (verdict, next)) in group.parts.iter().zip(judged) {
+        let bucket = part.bucket as usize;
+        let algorithm = batch.buckets[bucket].1.algorithm();
+        if let (true, Some(next)) = (granted, next) {
+            algorithm.apply(&mut states[bucket], next);
+        }
+        standings.push(Standing::new(verdict, algorithm.report(states[bucket].as_ref(), now)));
+    }
+    Draw { granted, standings }
+}
+
+/// Tells a decision. The places a request holds are booked before it can give them back.
+fn grant(shared: &Shared, ask: Ask, draw: Draw) {
+    if !draw.granted || !ask.wants.iter().any(|wanted| wanted.shape.holds()) {
+        answer(ask, Ok(draw));
+        return;
+    }
+    let Ask { wants, reply, .. } = ask;
+    let told = reply.as_ref().is_some_and(|reply| !reply.is_closed());
+    shared.hold(&wants, &draw, told);
+    if let Some(reply) = reply
+        && let Err(Ok(draw)) = reply.send(Ok(draw))
+        && told
+    {
+        // Gone between the two looks.
+        for (wanted, standing) in wants.iter().zip(&draw.standings) {
+            if wanted.shape.holds() && matches!(standing.verdict, Verdict::Allow { .. }) {
+                shared.release(wanted.name, wanted.shape.clone(), wanted.cost);
+            }
+        }
+    }
+}
+
+pub(super) fn fail(shared: &Shared, ask: Ask, error: StoreError) {
+    if ask.reply.is_some() {
+        let counter = match &error {
+            StoreError::Timeout => &shared.counters.timeouts,
+            StoreError::Unavailable(_) | StoreError::Corrupt(_) => &shared.counters.unavailable,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+    answer(ask, Err(error));
+}

@@ -1,0 +1,217 @@
+//! A lane: one connection with its calls under way, and what it does when there is none.
+
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::flight::Failure;
+use super::gather::Gathering;
+use super::outages::Outages;
+use super::turns::Turns;
+use super::{Link, Shared, Trouble};
+use crate::breaker::{Breaker, Circuit};
+use crate::lease::SWEEP;
+
+/// How often a lane without a connection answers what is queued.
+const DOWN_TICK: Duration = Duration::from_millis(5);
+
+/// Starts the store's thread with `lanes` connections made by `link`.
+///
+/// # Errors
+/// When the thread or its runtime cannot be made.
+pub(crate) fn start<L: Link + Send>(
+    name: &str,
+    lanes: usize,
+    shared: Arc<Shared>,
+    link: L,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let link = Rc::new(link);
+        let local = tokio::task::LocalSet::new();
+        for _ in 0..lanes {
+            local.spawn_local(lane(shared.clone(), link.clone()));
+        }
+        runtime.block_on(local);
+        shared.fail_queued();
+    })
+}
+
+/// One connection: connects, works, connects again.
+pub(super) async fn lane<L: Link>(shared: Arc<Shared>, link: Rc<L>) {
+    let mut breaker = Breaker::new(shared.clock.now());
+    let mut outages = Outages::default();
+    while !shared.closed.load(Ordering::Acquire) {
+        let Some(connection) = connect(&shared, &*link, &mut breaker, &mut outages).await else { return };
+        shared.lanes_up.fetch_add(1, Ordering::AcqRel);
+        shared.counters.connects.fetch_add(1, Ordering::Relaxed);
+        shared.connected.notify_waiters();
+        outages.up();
+        let last_words = work(&shared, &link, connection, &mut breaker).await;
+        if let Some(error) = last_words {
+            shared.last_error.lock().clone_from(&error);
+            outages.down(&error, shared.clock.now());
+        }
+        if shared.lanes_up.fetch_sub(1, Ordering::AcqRel) == 1 {
+            shared.fail_queued();
+        }
+    }
+}
+
+/// Probes until a connection stands. Meanwhile, when no other lane works, queued requests are told so.
+async fn connect<L: Link>(
+    shared: &Shared,
+    link: &L,
+    breaker: &mut Breaker,
+    outages: &mut Outages,
+) -> Option<L::Connection> {
+    loop {
+        let wait = breaker.until_probe(shared.clock.now());
+        let mut attempt = pin!(async {
+            tokio::time::sleep(wait.into()).await;
+            link.connect().await
+        });
+        let outcome = loop {
+            tokio::select! {
+                outcome = &mut attempt => break outcome,
+                () = tokio::time::sleep(DOWN_TICK) => {
+                    if shared.closed.load(Ordering::Acquire) {
+                        return None;
+                    }
+                    if shared.lanes_up.load(Ordering::Acquire) == 0 {
+                        shared.fail_queued();
+                    }
+                }
+            }
+        };
+        match outcome {
+            Ok(connection) => {
+                breaker.probe_succeeded();
+                return Some(connection);
+            }
+            Err(error) => {
+                shared.last_error.lock().clone_from(&error);
+                outages.down(&error, shared.clock.now());
+                breaker.probe_failed(shared.clock.now(), fastrand::u8(..));
+            }
+        }
+    }
+}
+
+/// Sends batch after batch until the circuit opens; returns why it did. Chores go on beside: no request waits for one.
+async fn work<L: Link>(
+    shared: &Arc<Shared>,
+    link: &Rc<L>,
+    connection: L::Connection,
+    breaker: &mut Breaker,
+) -> Option<String> {
+    let connection = Rc::new(connection);
+    let mut housekeeping = pin!(tokio::time::sleep(Duration::ZERO));
+    let mut chore = Chore(None);
+    let mut sweeping = tokio::time::interval(SWEEP.into());
+    sweeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let (mut turns, mut gathering) = (Turns::new(shared, &**link, &connection), Gathering::default());
+    while breaker.circuit() == Circuit::Closed {
+        // Looked at in every turn: a lane that always has work never waits. (What holds places is never under way here.)
+        let outcome = if housekeeping.deadline() <= Instant::now() {
+            housekeeping.as_mut().reset(Instant::now() + link.housekeep_every());
+            // A heartbeat tells of the places that are booked, and those of a call that has landed are booked by telling.
+            let told = turns.tell();
+            shared.heartbeat();
+            let begun = {
+                let (link, connection) = (link.clone(), connection.clone());
+                chore.begin(async move { link.housekeep(&connection).await }).await
+            };
+            match told.and(begun) {
+                // That it has begun says nothing of the server.
+                Ok(()) => continue,
+                failed => failed,
+            }
+        } else if turns.is_flying() {
+            turns.go_on(&mut gathering).await
+        } else if turns.has_landed() && shared.has_heartbeats() {
+            turns.tell()
+        } else if let Some(work) = shared.take() {
+            shared.busy.store(true, Ordering::Release);
+            turns.begin(work).await.and(turns.go_on(&mut gathering).await)
+        } else if turns.has_landed() {
+            turns.tell()
+        } else if shared.closed.load(Ordering::Acquire) {
+            return None;
+        } else {
+            tokio::select! {
+                () = shared.arrived.notified() => continue,
+                _ = sweeping.tick(), if shared.leases.as_ref().is_some_and(|leases| leases.any()) => continue,
+                outcome = chore.done() => outcome,
+                () = housekeeping.as_mut() => continue,
+            }
+        };
+        if !turns.is_flying() {
+            shared.busy.store(false, Ordering::Release);
+        }
+        let last_words = match outcome {
+            Ok(()) => {
+                breaker.succeeded();
+                shared.suspect.store(false, Ordering::Release);
+                continue;
+            }
+            Err(Failure::Late) => {
+                breaker.failed(shared.clock.now()).then(|| "no answer in time, several times in a row".into())
+            }
+            Err(Failure::Trouble(Trouble::Lost(error))) => {
+                breaker.trip(shared.clock.now());
+                Some(error)
+            }
+            Err(Failure::Trouble(Trouble::Refused(error) | Trouble::Corrupt(error))) => {
+                shared.last_error.lock().clone_from(&error);
+                breaker.failed(shared.clock.now()).then_some(error)
+            }
+        };
+        if last_words.is_some() {
+            turns.end().await;
+            shared.busy.store(false, Ordering::Release);
+            return last_words;
+        }
+    }
+    None
+}
+
+/// A chore that goes on beside the requests, at most one at a time; given up with its connection.
+struct Chore(Option<tokio::task::JoinHandle<Result<(), Trouble>>>);
+
+impl Chore {
+    /// Begins one; what came of the last, if nobody has asked yet. When that is not done the server is late.
+    async fn begin(&mut self, chore: impl Future<Output = Result<(), Trouble>> + 'static) -> Result<(), Failure> {
+        let last = match &self.0 {
+            None => Ok(()),
+            Some(running) if !running.is_finished() => return Err(Failure::Late),
+            Some(_) => self.done().await,
+        };
+        self.0 = Some(tokio::task::spawn_local(chore));
+        last
+    }
+
+    /// Waits for the chore under way; for ever when there is none.
+    async fn done(&mut self) -> Result<(), Failure> {
+        let Some(running) = &mut self.0 else { return std::future::pending().await };
+        let outcome = running.await;
+        self.0 = None;
+        match outcome {
+            Ok(outcome) => outcome.map_err(Failure::Trouble),
+            Err(_) => Err(Failure::Trouble(Trouble::Corrupt("a chore did not end well".into()))),
+        }
+    }
+}
+
+impl Drop for Chore {
+    fn drop(&mut self) {
+        if let Some(running) = &self.0 {
+            running.abort();
+        }
+    }
+}

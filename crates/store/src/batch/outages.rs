@@ -1,0 +1,86 @@
+//! What the operations log says of a store that comes and goes: each outage with its reason, a long one again now and
+//! then, and its end.
+
+use tollgate_limit::{Micros, Timestamp};
+
+/// Two lines are this far apart, however often the store goes.
+const APART: Micros = Micros::from_secs(5);
+/// An outage that goes on for the same reason is told of this often.
+const AGAIN: Micros = Micros::from_secs(300);
+
+/// What was said so far. A reason is the server's or the system's own words: no address and no password.
+#[derive(Debug, Default)]
+pub(super) struct Outages {
+    last: Option<(String, Timestamp)>,
+    /// Whether the outage under way has been told of.
+    told: bool,
+    /// Whether there has ever been a connection.
+    ever: bool,
+}
+
+impl Outages {
+    /// The store does not answer, for this reason.
+    pub(super) fn down(&mut self, error: &str, now: Timestamp) {
+        if !self.is_news(error, now) {
+            return;
+        }
+        if self.ever {
+            tracing::warn!(%error, "the shared store does not answer: limits do what `when_down` says");
+        } else {
+            tracing::warn!(%error, "the shared store cannot be reached: limits do what `when_down` says");
+        }
+    }
+
+    /// A connection stands.
+    pub(super) fn up(&mut self) {
+        if self.is_worth_telling() {
+            tracing::info!("the shared store answers");
+        }
+    }
+
+    fn is_news(&mut self, error: &str, now: Timestamp) -> bool {
+        let due = self.last.as_ref().is_none_or(|(said, at)| {
+            let quiet = if self.told && said == error { AGAIN } else { APART };
+            now.since(*at) >= quiet
+        });
+        if due {
+            self.last = Some((error.to_owned(), now));
+            self.told = true;
+        }
+        due
+    }
+
+    /// Of an end: nothing is said of the end of what nothing was said of, but the first connection is.
+    fn is_worth_telling(&mut self) -> bool {
+        let first = !std::mem::replace(&mut self.ever, true);
+        std::mem::take(&mut self.told) || first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_is_told_once_then_now_and_then_and_a_flapping_server_does_not_fill_the_log() {
+        let mut outages = Outages::default();
+        let at = |millis: u64| Timestamp::from_micros(1_760_000_000_000_000 + millis * 1_000);
+        assert!(outages.is_news("refused", at(0)), "the first failure, before any connection");
+        assert!(!outages.is_news("refused", at(50)) && !outages.is_news("refused", at(299_000)));
+        assert!(outages.is_news("refused", at(300_000)), "it goes on");
+        assert!(!outages.is_news("wrong password", at(301_000)) && outages.is_news("wrong password", at(305_000)));
+        assert!(outages.is_worth_telling(), "the first connection");
+        assert!(!outages.is_worth_telling(), "nothing was said of an outage");
+        // It goes soon after: that is told when the last line is old enough, whatever the reason.
+        assert!(!outages.is_news("wrong password", at(306_000)));
+        assert!(!outages.is_worth_telling());
+        assert!(outages.is_news("wrong password", at(310_000)));
+        assert!(outages.is_worth_telling(), "what was told of has an end");
+        let said = (311_000..411_000).step_by(100).filter(|millis| {
+            let said = outages.is_news("closed", at(*millis));
+            outages.is_worth_telling();
+            said
+        });
+        assert_eq!(said.count(), 20, "in 100 s of going and coming");
+    }
+}

@@ -1,0 +1,443 @@
+//! What workers and the store's thread share: the queue between them, the bounds, the places held.
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::{Notify, oneshot};
+
+use super::counters::{Counters, Health};
+use super::{ASKS_MAX, Adjust, Ask, CORRECTIONS_MAX, Correction, InPlace, QUEUE_MAX, Wants, answer};
+use crate::StoreError;
+use crate::audit::Finding;
+use crate::bounds::Bounds;
+use crate::clock::Clock;
+use crate::lease::{Errand, Leases};
+use crate::shape::{Name, Names, Shape};
+use tollgate_limit::{Change, Draw, Micros, Settlement, Verdict};
+
+/// What workers and the store's thread share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) clock: Clock,
+    pub(crate) answer_within: Micros,
+    pub(crate) bounds: Bounds,
+    /// `None`: this store leases nothing.
+    pub(crate) leases: Option<Arc<Leases>>,
+    pub(crate) counters: Counters,
+    /// Places of concurrency limits that requests of this gateway hold now.
+    held: Mutex<HashMap<u128, Places, RandomState>>,
+    /// Gateways that use the store, by their heartbeats; zero: not yet known.
+    pub(crate) replicas: AtomicU32,
+    queue: Mutex<Queue>,
+    pub(super) arrived: Notify,
+    /// As many requests are queued as a lane gathers, or sends a second call for.
+    gathered: Condvar,
+    pub(super) enough: Notify,
+    pub(super) lanes_up: AtomicUsize,
+    pub(super) closed: AtomicBool,
+    /// Whether a lane has a call under way.
+    pub(super) busy: AtomicBool,
+    /// Whether a request's own call failed and the lane has had no answer since.
+    pub(super) suspect: AtomicBool,
+    pub(super) last_error: Mutex<String>,
+    pub(super) connected: Notify,
+    /// What the last audit of the server found.
+    findings: Mutex<Vec<Finding>>,
+    /// Whether limits of a day or longer live here, which the audit minds.
+    long_quotas: AtomicBool,
+    /// Whether the next turn of housekeeping is to audit the server again.
+    audit_again: AtomicBool,
+    audited: Notify,
+}
+
+/// A concurrency limit's bucket and the places held in it.
+type Places = (Name, Arc<Shape>, u64);
+
+#[derive(Debug, Default)]
+struct Queue {
+    asks: VecDeque<Ask>,
+    corrections: VecDeque<Correction>,
+    /// Buckets of which a heartbeat is to tell the places held. How many those are is looked up when it leaves.
+    heartbeats: VecDeque<(Name, Arc<Shape>)>,
+    /// With so many requests queued a lane goes on that waits for them; zero: none does.
+    awaited: usize,
+}
+
+impl Shared {
+    pub(crate) fn new(clock: Clock, answer_within: Micros, local_refusals: bool) -> Self {
+        Self {
+            clock,
+            answer_within,
+            bounds: Bounds::new(local_refusals),
+            leases: None,
+            counters: Counters::default(),
+            held: Mutex::default(),
+            replicas: AtomicU32::new(0),
+            queue: Mutex::default(),
+            arrived: Notify::new(),
+            gathered: Condvar::new(),
+            enough: Notify::new(),
+            lanes_up: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+            busy: AtomicBool::new(false),
+            suspect: AtomicBool::new(false),
+            last_error: Mutex::default(),
+            connected: Notify::new(),
+            findings: Mutex::default(),
+            long_quotas: AtomicBool::new(false),
+            audit_again: AtomicBool::new(false),
+            audited: Notify::new(),
+        }
+    }
+
+    /// Asks for `wants` and waits for the answer, which comes within the deadline.
+    pub(crate) async fn ask(&self, wants: Wants, peek: bool) -> Result<Draw, StoreError> {
+        self.ask_by(None, wants, peek).await
+    }
+
+    /// As [`Shared::ask`], by a call of the request's own where it is alone.
+    pub(crate) async fn ask_by(
+        &self,
+        in_place: Option<&dyn InPlace>,
+        wants: Wants,
+        peek: bool,
+    ) -> Result<Draw, StoreError> {
+        let now = self.clock.now();
+        if !peek && let Some(draw) = self.bounds.refuse(&wants, now) {
+            self.counters.refused_locally.fetch_add(1, Ordering::Relaxed);
+            return Ok(draw);
+        }
+        if self.lanes_up.load(Ordering::Acquire) == 0 {
+            return Err(self.unavailable());
+        }
+        let (reply, answer) = oneshot::channel();
+        let deadline = now.after(self.answer_within);
+        let in_lane = || self.busy.load(Ordering::Acquire) || self.suspect.load(Ordering::Acquire);
+        let own = in_place.filter(|_| !peek && !in_lane());
+        let own = own.filter(|_| !wants.iter().any(|wanted| wanted.shape.holds()) && self.is_quiet());
+        let mut ask = Ask { wants, peek, deadline, reply: Some(reply) };
+        if let Some(own) = own {
+            match own.call(self, ask) {
+                Ok(call) => {
+                    call.await;
+                    return answer.await.unwrap_or_else(|_| Err(StoreError::Timeout));
+                }
+                Err(back) => ask = back,
+            }
+        }
+        {
+            let mut queue = self.queue.lock();
+            // Under the lock, as nobody looks into the queue after that of the store's end.
+            if self.closed.load(Ordering::Relaxed) {
+                drop(queue);
+                self.counters.unavailable.fetch_add(1, Ordering::Relaxed);
+                return Err(StoreError::Unavailable("the store is shut down".into()));
+            }
+            if queue.asks.len() >= QUEUE_MAX {
+                drop(queue);
+                self.counters.unavailable.fetch_add(1, Ordering::Relaxed);
+                return Err(StoreError::Unavailable("too many requests wait for the store".into()));
+            }
+            queue.asks.push_back(ask);
+            if queue.asks.len() == 1 {
+                self.arrived.notify_one();
+            }
+            if queue.asks.len() == queue.awaited {
+                self.gathered.notify_one();
+                self.enough.notify_one();
+            }
+        }
+        answer.await.unwrap_or_else(|_| Err(StoreError::Unavailable("the store is shut down".into())))
+    }
+
+    /// Whether nothing waits for a call.
+    fn is_quiet(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.asks.is_empty() && queue.corrections.is_empty()
+    }
+
+    /// Queues a correction; drops and counts it when too many wait.
+    pub(crate) fn correct(&self, correction: Correction) {
+        let mut queue = self.queue.lock();
+        if queue.corrections.len() >= QUEUE_MAX || self.closed.load(Ordering::Relaxed) {
+            self.counters.corrections_dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        queue.corrections.push_back(correction);
+        if queue.corrections.len() == 1 {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Frees places of a concurrency limit. The lock spans both steps: a heartbeat tells what is held and what still waits
+    /// to be freed.
+    pub(crate) fn release(&self, name: Name, shape: Arc<Shape>, units: u64) {
+        let mut held = self.held.lock();
+        if let Some((_, _, count)) = held.get_mut(&name.hash) {
+            *count = count.saturating_sub(units);
+            if *count == 0 {
+                held.remove(&name.hash);
+            }
+        }
+        self.correct(Correction { name, shape, adjust: Adjust::Change(Change::Release { units }) });
+    }
+
+    /// Queues corrections of earlier grants.
+    pub(crate) fn settle(&self, names: &Names, settlements: &[Settlement<'_>]) {
+        for settlement in settlements {
+            let (name, shape) = (names.name(settlement.limit, settlement.key), names.shape(settlement.limit));
+            match settlement.change {
+                Change::Release { units } if shape.holds() => self.release(name, shape, units),
+                change => self.correct(Correction { name, shape, adjust: Adjust::Change(change) }),
+            }
+        }
+    }
+
+    /// Has every place held told again, once those told of last time have been.
+    pub(crate) fn heartbeat(&self) {
+        let held = self.held.lock();
+        let mut queue = self.queue.lock();
+        if queue.heartbeats.is_empty() {
+            queue.heartbeats.extend(held.values().map(|(name, shape, _)| (*name, shape.clone())));
+        }
+    }
+
+    /// Whether heartbeats are to leave: whoever takes them must have told of every place granted before.
+    pub(super) fn has_heartbeats(&self) -> bool {
+        !self.queue.lock().heartbeats.is_empty()
+    }
+
+    /// The heartbeats of the next call. They go before everything else that waits, so that nothing granted by a call is
+    /// missing in one of a later call; so what waits to be freed still stands at the server, and is told as held.
+    fn take_heartbeats(&self) -> Vec<Correction> {
+        if !self.has_heartbeats() {
+            return Vec::new();
+        }
+        let held = self.held.lock();
+        let mut queue = self.queue.lock();
+        let mut waiting: HashMap<u128, u64, RandomState> = HashMap::default();
+        for correction in &queue.corrections {
+            if let Adjust::Change(Change::Release { units }) = correction.adjust {
+                *waiting.entry(correction.name.hash).or_default() += units;
+            }
+        }
+        let mut beats = Vec::new();
+        while beats.len() < CORRECTIONS_MAX
+            && let Some((name, shape)) = queue.heartbeats.pop_front()
+        {
+            // All of its places may have been given back meanwhile; what frees them is on its way.
+            let Some((_, _, units)) = held.get(&name.hash) else { continue };
+            let units = units.saturating_add(waiting.get(&name.hash).copied().unwrap_or(0));
+            beats.push(Correction { name, shape, adjust: Adjust::Hold(units) });
+        }
+        beats
+    }
+
+    /// A caller has been told that it holds the places `draw` gave it; one that has gone gives them back.
+    pub(super) fn hold(&self, wants: &Wants, draw: &Draw, told: bool) {
+        for (wanted, standing) in wants.iter().zip(&draw.standings) {
+            if !wanted.shape.holds() || !matches!(standing.verdict, Verdict::Allow { .. }) {
+                continue;
+            }
+            if told {
+                let mut held = self.held.lock();
+                held.entry(wanted.name.hash).or_insert_with(|| (wanted.name, wanted.shape.clone(), 0)).2 += wanted.cost;
+            } else {
+                let adjust = Adjust::Change(Change::Release { units: wanted.cost });
+                self.correct(Correction { name: wanted.name, shape: wanted.shape.clone(), adjust });
+            }
+        }
+    }
+
+    /// Keeps what an audit found, and says what is new in it.
+    pub(crate) fn audited(&self, findings: Vec<Finding>) {
+        let known = std::mem::replace(&mut *self.findings.lock(), findings.clone());
+        for finding in findings.iter().filter(|finding| !known.contains(finding)) {
+            tracing::warn!(weight = ?finding.weight, "the shared store: {}", finding.message);
+        }
+        self.audit_again.store(false, Ordering::Release);
+        self.audited.notify_waiters();
+    }
+
+    /// Whether limits of a day or longer live here.
+    pub(crate) fn has_long_quotas(&self) -> bool {
+        self.long_quotas.load(Ordering::Relaxed)
+    }
+
+    /// Says whether limits of a day or longer live here, as of the next audit.
+    pub(crate) fn mind_long_quotas(&self, long: bool) {
+        self.long_quotas.store(long, Ordering::Relaxed);
+    }
+
+    /// Has the server audited again by the next turn of housekeeping, and waits for it; the caller puts a bound around it.
+    pub(crate) async fn audit_again(&self) {
+        let mut audited = pin!(self.audited.notified());
+        audited.as_mut().enable();
+        self.audit_again.store(true, Ordering::Release);
+        audited.await;
+    }
+
+    /// Whether this turn of housekeeping is to audit the server; so is the next one, unless this one can.
+    pub(crate) fn is_audit_due(&self) -> bool {
+        self.audit_again.load(Ordering::Acquire)
+    }
+
+    /// What the last audit found; empty before the first connection.
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        self.findings.lock().clone()
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        Health { up: self.lanes_up.load(Ordering::Acquire) > 0, last_error: self.last_error.lock().clone() }
+    }
+
+    /// Waits until a connection stands; the caller puts its own bound around it.
+    pub(crate) async fn connected(&self) {
+        let mut connected = pin!(self.connected.notified());
+        loop {
+            connected.as_mut().enable();
+            if self.lanes_up.load(Ordering::Acquire) > 0 {
+                return;
+            }
+            connected.as_mut().await;
+            connected.set(self.connected.notified());
+        }
+    }
+
+    /// Stops the lanes once what is queued is answered.
+    pub(crate) fn close(&self) {
+        if let Some(leases) = &self.leases {
+            leases.give_all_back();
+        }
+        self.closed.store(true, Ordering::Release);
+        self.arrived.notify_waiters();
+        self.arrived.notify_one();
+    }
+
+    /// Errands of leases wait for a call.
+    pub(crate) fn call_for_errands(&self) {
+        self.arrived.notify_one();
+    }
+
+    /// # Errors
+    /// When nobody is there to be asked.
+    pub(crate) fn check_up(&self) -> Result<(), StoreError> {
+        if self.lanes_up.load(Ordering::Acquire) == 0 { Err(self.unavailable()) } else { Ok(()) }
+    }
+
+    fn unavailable(&self) -> StoreError {
+        self.counters.unavailable.fetch_add(1, Ordering::Relaxed);
+        StoreError::Unavailable(self.last_error.lock().clone())
+    }
+
+    /// Answers everything queued with failure: nobody is there to send it. Corrections stay.
+    pub(super) fn fail_queued(&self) {
+        let asks = std::mem::take(&mut self.queue.lock().asks);
+        for ask in asks {
+            answer(ask, Err(self.unavailable()));
+        }
+    }
+
+    /// What goes in the next call. Requests whose caller has gone are dropped, those too late are told so.
+    pub(super) fn take(&self) -> Option<Work> {
+        let errands = self.leases.as_ref().map_or_else(Vec::new, |leases| leases.errands(CORRECTIONS_MAX));
+        let mut corrections = self.take_heartbeats();
+        let mut queue = self.queue.lock();
+        if queue.asks.is_empty() && queue.corrections.is_empty() && corrections.is_empty() && errands.is_empty() {
+            return None;
+        }
+        let corrections_taken = queue.corrections.len().min(CORRECTIONS_MAX - corrections.len());
+        corrections.extend(queue.corrections.drain(..corrections_taken));
+        let asks_taken = queue.asks.len().min(ASKS_MAX);
+        let work = Work { corrections, asks: queue.asks.drain(..asks_taken).collect(), errands };
+        if !queue.asks.is_empty() || !queue.corrections.is_empty() || !queue.heartbeats.is_empty() {
+            self.arrived.notify_one();
+        }
+        Some(work)
+    }
+
+    /// Corrections that wait for a call.
+    #[cfg(test)]
+    pub(super) fn corrections_queued(&self) -> usize {
+        self.queue.lock().corrections.len()
+    }
+
+    /// What goes in a call beside the one under way: requests that all `fit`, at least so many of them, and nothing else.
+    /// Where there are fewer, [`Shared::enough`] tells when there are as many.
+    pub(super) fn take_beside(&self, least: usize, fits: impl Fn(&Ask) -> bool) -> Option<Work> {
+        if self.leases.as_ref().is_some_and(|leases| leases.has_errands()) {
+            return None;
+        }
+        let mut queue = self.queue.lock();
+        queue.awaited = 0;
+        if queue.asks.len() < least {
+            queue.awaited = least;
+            return None;
+        }
+        let taken = queue.asks.len().min(ASKS_MAX);
+        if !queue.corrections.is_empty() || !queue.heartbeats.is_empty() || !queue.asks.iter().take(taken).all(fits) {
+            return None;
+        }
+        let asks = queue.asks.drain(..taken).collect();
+        if !queue.asks.is_empty() {
+            self.arrived.notify_one();
+        }
+        Some(Work { corrections: Vec::new(), asks, errands: Vec::new() })
+    }
+
+    /// Requests that wait for a call.
+    pub(super) fn queued(&self) -> usize {
+        self.queue.lock().asks.len()
+    }
+
+    /// Waits until so many requests are queued or `slice` has passed; how many are. It keeps its thread waiting.
+    pub(super) fn gather(&self, enough: usize, slice: Duration) -> usize {
+        let mut queue = self.queue.lock();
+        if queue.asks.len() < enough {
+            queue.awaited = enough;
+            // Woken early or for nothing: whoever asked looks at the number.
+            let _ = self.gathered.wait_for(&mut queue, slice);
+            queue.awaited = 0;
+        }
+        queue.asks.len()
+    }
+
+    /// Puts corrections back at the front that did not fit.
+    pub(super) fn put_corrections_back(&self, corrections: Vec<Correction>) {
+        if corrections.is_empty() {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        for correction in corrections.into_iter().rev() {
+            match correction.adjust {
+                // How many it tells of is looked up anew.
+                Adjust::Hold(_) => queue.heartbeats.push_front((correction.name, correction.shape)),
+                Adjust::Change(_) => queue.corrections.push_front(correction),
+            }
+        }
+        self.arrived.notify_one();
+    }
+
+    /// Puts requests back at the front that did not fit.
+    pub(super) fn put_back(&self, asks: Vec<Ask>) {
+        if asks.is_empty() {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        for ask in asks.into_iter().rev() {
+            queue.asks.push_front(ask);
+        }
+        self.arrived.notify_one();
+    }
+}
+
+pub(super) struct Work {
+    pub(super) asks: Vec<Ask>,
+    pub(super) corrections: Vec<Correction>,
+    pub(super) errands: Vec<Errand>,
+}

@@ -1,0 +1,168 @@
+//! Gateways that lease a total beside limits of each caller, on one server that is made up of the pure core.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use super::*;
+use crate::shape::{Name, Seen, Shape};
+use tollgate_limit::lease::Leased;
+use tollgate_limit::{Algorithm, Terms, TokenBucket};
+
+const TOTAL: u64 = 3000;
+
+/// The total's bucket, and those of callers.
+struct Buckets {
+    clock: Clock,
+    bucket: TokenBucket,
+    total: Leased,
+    others: HashMap<u128, Option<Seen>>,
+    random: fastrand::Rng,
+}
+
+type Server = Rc<RefCell<Buckets>>;
+
+async fn call(server: &Server, batch: &Batch) -> Answer {
+    let pause = server.borrow_mut().random.u32(..20);
+    turns(pause).await;
+    let answer = server.borrow_mut().answer(batch);
+    turns(pause).await;
+    answer
+}
+
+impl Buckets {
+    fn answer(&mut self, batch: &Batch) -> Answer {
+        let now = self.clock.now();
+        for (_, id, left) in &batch.returns {
+            self.total.give_back(&self.bucket, *id, *left, now);
+        }
+        self.total.refill(&self.bucket, now);
+        let state = |(name, shape): &(Name, Arc<Shape>)| match shape.lease() {
+            Some(_) => Some(State::Level(self.total.level)),
+            None => self.others.get(&name.hash).cloned().flatten(),
+        };
+        let before: Vec<Option<Seen>> = batch.buckets.iter().map(state).collect();
+        let mut after = before.clone();
+        let granted = decide(batch, &[], &mut after, now);
+        for ((name, shape), state) in batch.buckets.iter().zip(after) {
+            match (shape.lease(), state) {
+                (Some(_), Some(State::Level(level))) => self.total.level = level,
+                (Some(_), _) => {}
+                (None, state) => drop(self.others.insert(name.hash, state)),
+            }
+        }
+        let lease = |(bucket, wish): &(u32, Wish)| {
+            let terms = batch.buckets[*bucket as usize].1.lease().expect("only the total is leased");
+            self.total.lease(&self.bucket, terms, *wish, now)
+        };
+        let leased = batch.wishes.iter().map(lease).collect();
+        Answer { now, before, granted, leased, unreadable: Vec::new() }
+    }
+
+    /// Whole units in the server, once nothing is leased.
+    fn left(&mut self) -> u64 {
+        self.total.refill(&self.bucket, self.clock.now());
+        assert_eq!(self.total.out(), 0);
+        u64::try_from(self.total.level.level).expect("no debt") / self.bucket.quota().p
+    }
+}
+
+/// Two gateways, requests on the total alone and beside a limit that refuses half of them, in random order and at random
+/// moments of the leases' lives: what was granted and what is left in the end are all units there are.
+#[tokio::test]
+async fn units_of_a_lease_beside_a_limit_that_refuses_come_back_to_the_last_one() {
+    for seed in 0..40 {
+        let clock = Clock::manual(START);
+        let day = Micros::from_secs(86_400);
+        let total =
+            Limit { lease: true, ..limit("total", &Terms { burst: Some(TOTAL), ..terms(Kind::TokenBucket, 1, day) }) };
+        let each = Limit { index: 1, ..limit("each", &Terms { burst: Some(1), ..terms(Kind::TokenBucket, 1, day) }) };
+        let Algorithm::TokenBucket(bucket) = &total.algorithm else { unreachable!("a token bucket") };
+        let random = fastrand::Rng::with_seed(seed);
+        let total_of = Leased::full(bucket, START);
+        let buckets =
+            Buckets { clock: clock.clone(), bucket: bucket.clone(), total: total_of, others: HashMap::new(), random };
+        let server: Server = Rc::new(RefCell::new(buckets));
+        let (local, names) = (tokio::task::LocalSet::new(), Rc::new(Names::new(b"secret")));
+        let granted = Rc::new(Cell::new(0));
+        let mut gateways = Vec::new();
+        for _ in 0..2 {
+            let mut shared = Shared::new(clock.clone(), Micros::from_secs(60), true);
+            // A bucket that is in demand is leased from the first request on.
+            shared.leases = Some(Arc::new(Leases::new(clock.clone(), false).with_least(1)));
+            let shared = Arc::new(shared);
+            local.spawn_local(lane(shared.clone(), Rc::new(Made::new(server.clone(), call))));
+            gateways.push(shared);
+        }
+        let (total, each) = (Rc::new(total), Rc::new(each));
+        let mut tasks = Vec::new();
+        for task in 0..16_u64 {
+            let (shared, names, clock) = (gateways[usize::from(task % 2 == 0)].clone(), names.clone(), clock.clone());
+            let (granted, total, each) = (granted.clone(), total.clone(), each.clone());
+            tasks.push(local.spawn_local(async move {
+                let mut random = fastrand::Rng::with_seed(seed * 100 + task);
+                shared.connected().await;
+                for _ in 0..120 {
+                    let caller = random.u64(..400).to_le_bytes();
+                    let claims = [(&total, &b""[..]), (&each, &caller[..])];
+                    let claims = claims.map(|(limit, key)| Claim { limit, key, cost: 1, enforced: true });
+                    let claims = &claims[..random.usize(1..3)];
+                    let drawn = shared.draw(None, names.wants(claims)).await.expect("answered");
+                    granted.update(|granted| granted + u64::from(drawn.granted));
+                    turns(random.u32(..10)).await;
+                    // All of them let some four lives of a lease pass.
+                    clock.advance(Micros(random.u64(..400)));
+                }
+            }));
+        }
+        let gone = local.run_until(async {
+            for task in tasks {
+                task.await.expect("no panic");
+            }
+            let mut forfeited = 0;
+            for shared in &gateways {
+                shared.close();
+                let leases = shared.leases.as_ref().expect("it leases");
+                forfeited += leases.counters.forfeited.load(Ordering::Relaxed);
+            }
+            forfeited
+        });
+        let forfeited = tokio::time::timeout(Duration::from_secs(30), gone).await.expect("answered");
+        tokio::time::timeout(Duration::from_secs(30), local).await.expect("what is left goes back");
+        clock.advance(Micros::from_secs(1));
+        let left = server.borrow_mut().left();
+        assert_eq!(granted.get() + left + forfeited, TOTAL, "SEED={seed}: {forfeited} forfeited");
+        assert!(granted.get() > 100);
+    }
+}
+
+#[tokio::test]
+async fn leases_whose_return_is_lost_with_its_call_are_returned_again() {
+    let clock = Clock::manual(START);
+    let mut shared = Shared::new(Clock::system(), Micros(1_000), true);
+    shared.leases = Some(Arc::new(Leases::new(clock.clone(), false)));
+    let leases = shared.leases.clone().expect("just made");
+    let (names, total) = (Names::new(b"secret"), Limit { lease: true, ..bucket(1000) });
+    let claim = Claim { limit: &total, key: b"k", cost: 1, enforced: true };
+    shared.lanes_up.store(1, Ordering::Relaxed);
+    // It is not leased yet, and left: the demand is known.
+    for _ in 0..2 {
+        let mut asked = pin!(shared.draw(None, names.wants(&[claim])));
+        assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    let errands = leases.errands(10);
+    let Some(Errand::Wish(held)) = errands.first() else { panic!("a lease is wished for: {errands:?}") };
+    let (wishing, _) = held.depart(&leases);
+    let id = wishing.wish().id;
+    wishing.answered(5, None, START, clock.boot());
+    clock.advance(Micros(100_000));
+    let never = Made::new((), async |(), _: &Batch| std::future::pending().await);
+    for _ in 0..2 {
+        clock.advance(Micros(10_000));
+        let errands = leases.errands(10);
+        let [Errand::Return(returned)] = errands.as_slice() else { panic!("one that goes back: {errands:?}") };
+        assert_eq!((returned.id, returned.units()), (id, 5));
+        let work = super::super::shared::Work { asks: Vec::new(), corrections: Vec::new(), errands };
+        let (_, outcome) = flush(&shared, &never, &(), work).await;
+        assert!(outcome.is_err() && leases.any());
+    }
+}

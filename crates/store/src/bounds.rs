@@ -1,0 +1,149 @@
+//! Refusing here what the server would refuse: an upper bound of each exhausted bucket.
+//!
+//! After a refusal the bucket's state is kept, with the server's clock and the moment *before* the call left. Since
+//! then others can only have taken more, and the server's clock can have moved on by no more than ours, plus its
+//! drift: so the state, judged at that latest possible moment, is an upper bound, and what it refuses the server
+//! would refuse. The wait that is told counts from when the reply *came*: it may be a round trip late, never early.
+//!
+//! What would break the bound: a refund by another gateway (buckets that can be refunded are believed for 50 ms), a
+//! reload (the bound belongs to one set of numbers), an operator's reset (at most one wait).
+
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use super::batch::{Batch, Wants};
+use super::shape::{Seen, Shape};
+use tollgate_limit::{Draw, Micros, Standing, Timestamp, Verdict};
+
+/// Locks the bounds are spread over.
+const SHARDS: usize = 16;
+/// Bounds a shard keeps; beyond, the server is asked. 16 x 4096 x about 100 bytes: 6 MiB.
+const SHARD_MAX: usize = 4096;
+/// The most a server's clock gains on ours: one part in a thousand.
+const DRIFT_PER: u64 = 1000;
+/// How long the bound of a bucket that can be refunded is believed.
+const REFUNDABLE_AGE: Micros = Micros(50_000);
+
+type Shard = std::collections::HashMap<u128, Bound, RandomState>;
+
+#[derive(Debug)]
+pub(crate) struct Bounds {
+    on: bool,
+    shards: Vec<Mutex<Shard>>,
+}
+
+#[derive(Clone, Debug)]
+struct Bound {
+    shape: Arc<Shape>,
+    state: Option<Seen>,
+    /// The server's clock when it decided.
+    server: Timestamp,
+    /// Ours before the call left.
+    sent: Timestamp,
+    /// Ours when the reply had come.
+    received: Timestamp,
+}
+
+impl Bounds {
+    pub(crate) fn new(on: bool) -> Self {
+        Self { on, shards: (0..SHARDS).map(|_| Mutex::new(Shard::default())).collect() }
+    }
+
+    /// The refusal of `wants`, when it is certain; `None`: the server must be asked. Certain means that every bucket
+    /// of the request is known here and one that is enforced cannot pay.
+    pub(crate) fn refuse(&self, wants: &Wants, now: Timestamp) -> Option<Draw> {
+        if !self.on {
+            return None;
+        }
+        let mut refused = false;
+        let mut standings: SmallVec<[Standing; 4]> = SmallVec::new();
+        for wanted in wants {
+            let shard = self.shard(wanted.name.hash).lock();
+            let bound = shard.get(&wanted.name.hash)?;
+            if !Arc::ptr_eq(&bound.shape, &wanted.shape) {
+                return None;
+            }
+            let age = now.since(bound.sent);
+            if wanted.shape.refundable() && age > REFUNDABLE_AGE {
+                return None;
+            }
+            let latest = bound.server.after(Micros(age.0 + age.0 / DRIFT_PER + 1));
+            let at_most = wanted.shape.standing(bound.state.as_ref(), wanted.cost, latest);
+            if matches!(at_most.verdict, Verdict::Deny { .. }) && wanted.enforced {
+                refused = true;
+                // The wait is counted from the earliest moment the server's clock can show.
+                let waited = now.since(bound.received);
+                let earliest = bound.server.after(Micros(waited.0 - waited.0 / DRIFT_PER));
+                standings.push(wanted.shape.standing(bound.state.as_ref(), wanted.cost, earliest));
+            } else {
+                standings.push(at_most);
+            }
+        }
+        refused.then_some(Draw { granted: false, standings })
+    }
+
+    /// Keeps what a call taught: the buckets of requests that were, or whose like would next be, refused.
+    pub(crate) fn learn(
+        &self,
+        batch: &Batch,
+        states: &[Option<Seen>],
+        server: Timestamp,
+        sent: Timestamp,
+        received: Timestamp,
+    ) {
+        if !self.on {
+            return;
+        }
+        for group in &batch.groups {
+            let exhausted = group.parts.iter().any(|part| {
+                let bucket = part.bucket as usize;
+                part.enforced && !pays(&batch.buckets[bucket].1, states[bucket].as_ref(), part.cost, server)
+            });
+            for part in &group.parts {
+                let (name, shape) = &batch.buckets[part.bucket as usize];
+                let mut shard = self.shard(name.hash).lock();
+                if !exhausted {
+                    // A bound that refuses nothing only costs a look: forget it, unless another request needs it.
+                    if group.parts.len() == 1 && !shard.is_empty() {
+                        shard.remove(&name.hash);
+                    }
+                    continue;
+                }
+                if !shape.boundable() {
+                    continue;
+                }
+                if shard.len() >= SHARD_MAX && !shard.contains_key(&name.hash) {
+                    shard.retain(|_, bound| !pays(&bound.shape, bound.state.as_ref(), 1, latest(bound, received)));
+                    if shard.len() >= SHARD_MAX {
+                        continue;
+                    }
+                }
+                let state = states[part.bucket as usize].clone();
+                shard.insert(name.hash, Bound { shape: shape.clone(), state, server, sent, received });
+            }
+        }
+    }
+
+    /// Forgets everything: the limits have changed, or an operator has reset buckets.
+    pub(crate) fn forget(&self) {
+        for shard in &self.shards {
+            shard.lock().clear();
+        }
+    }
+
+    fn shard(&self, hash: u128) -> &Mutex<Shard> {
+        &self.shards[(hash as usize >> 7) % SHARDS]
+    }
+}
+
+fn latest(bound: &Bound, now: Timestamp) -> Timestamp {
+    let age = now.since(bound.sent);
+    bound.server.after(Micros(age.0 + age.0 / DRIFT_PER + 1))
+}
+
+fn pays(shape: &Shape, state: Option<&Seen>, cost: u64, now: Timestamp) -> bool {
+    matches!(shape.standing(state, cost, now).verdict, Verdict::Allow { .. })
+}

@@ -1,0 +1,90 @@
+//! The one door through which time enters.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use tollgate_limit::{Micros, Timestamp};
+
+/// A source of time: the system's, or a test's.
+#[derive(Clone, Debug)]
+pub enum Clock {
+    /// Anchored once to the wall clock, monotonic from then on.
+    System(Anchor),
+    /// Stands still until it is advanced. Clones share their hands.
+    Manual(Arc<AtomicU64>),
+}
+
+/// Where a monotonic clock was anchored to the wall clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Anchor {
+    monotonic: Instant,
+    wall_micros: u64,
+}
+
+impl Clock {
+    /// The system's clock, anchored now.
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads time")]
+    pub fn system() -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self::System(Anchor {
+            monotonic: Instant::now(),
+            wall_micros: u64::try_from(wall.as_micros()).unwrap_or(u64::MAX),
+        })
+    }
+
+    /// A clock that stands at `start` until [`Clock::advance`]d.
+    pub fn manual(start: Timestamp) -> Self {
+        Self::Manual(Arc::new(AtomicU64::new(start.as_micros())))
+    }
+
+    /// The present moment.
+    pub fn now(&self) -> Timestamp {
+        match self {
+            Self::System(anchor) => {
+                let elapsed = u64::try_from(anchor.monotonic.elapsed().as_micros()).unwrap_or(u64::MAX);
+                Timestamp::from_micros(anchor.wall_micros.saturating_add(elapsed))
+            }
+            Self::Manual(hands) => Timestamp::from_micros(hands.load(Ordering::Acquire)),
+        }
+    }
+
+    /// A moment of a clock that goes on while the machine sleeps, which the monotonic one does not: for deadlines that a
+    /// server keeps as well. Comparable with its like only.
+    pub fn boot(&self) -> Timestamp {
+        match self {
+            #[cfg(target_os = "linux")]
+            Self::System(_) => {
+                let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+                let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
+                Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(nanos / 1000))
+            }
+            // Elsewhere the wall clock is the nearest there is.
+            #[cfg(not(target_os = "linux"))]
+            Self::System(_) => {
+                let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                Timestamp::from_micros(u64::try_from(wall.as_micros()).unwrap_or(u64::MAX))
+            }
+            Self::Manual(_) => self.now(),
+        }
+    }
+
+    /// Moves a manual clock on; the system's cannot be moved.
+    ///
+    /// # Panics
+    /// On the system's clock: only tests advance clocks.
+    pub fn advance(&self, span: Micros) {
+        match self {
+            Self::System(_) => panic!("only a manual clock can be advanced"),
+            Self::Manual(hands) => {
+                hands.fetch_add(span.0, Ordering::AcqRel);
+            }
+        }
+    }
+}
+
+/// Seconds since 1970, for the Date of an answer, which knows nothing finer.
+#[expect(clippy::disallowed_methods, reason = "the one place that reads time")]
+pub fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}

@@ -1,0 +1,163 @@
+//! Drawing where some of a request's limits are leased.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::hands::Origin;
+use super::held::{Had, Held};
+use super::{Leases, Ordering};
+use crate::StoreError;
+use crate::batch::{InPlace, Shared, Wants};
+use tollgate_limit::lease::Terms;
+use tollgate_limit::{Draw, Standing, Verdict};
+
+/// Units taken from a lease for a request that another limit may refuse. Unless it is granted they are put back.
+struct Taken<'a> {
+    shared: &'a Shared,
+    leases: &'a Leases,
+    held: Arc<Held>,
+    origin: Origin,
+    cost: u64,
+    kept: bool,
+}
+
+/// What a request that waited for a lease got.
+enum Waited {
+    Units(Origin),
+    /// The bucket has not so many.
+    Empty,
+    /// The bucket has them, and no lease of it can be had: too many are out.
+    NoLease,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let back = if self.kept { 0 } else { self.cost };
+        if self.held.decided(self.origin, back, self.leases) {
+            self.shared.call_for_errands();
+        }
+    }
+}
+
+impl Shared {
+    /// Draws every claim or none; those that are leased from what is held here, if it is.
+    pub(crate) async fn draw(&self, in_place: Option<&dyn InPlace>, wants: Wants) -> Result<Draw, StoreError> {
+        match &self.leases {
+            Some(leases) if wants.iter().any(|wanted| wanted.shape.lease().is_some()) => {
+                self.draw_leased(leases, in_place, wants).await
+            }
+            _ => self.ask_by(in_place, wants, false).await,
+        }
+    }
+
+    async fn draw_leased(
+        &self,
+        leases: &Arc<Leases>,
+        in_place: Option<&dyn InPlace>,
+        wants: Wants,
+    ) -> Result<Draw, StoreError> {
+        let apart = leases.apart && wants.iter().any(|wanted| wanted.name.tag != wants[0].name.tag);
+        let alone = wants.len() == 1;
+        let mut taken: SmallVec<[Taken<'_>; 2]> = SmallVec::new();
+        let mut own: SmallVec<[Option<Standing>; 4]> = SmallVec::new();
+        let mut granted = true;
+        for wanted in &wants {
+            if wanted.shape.lease().is_none() {
+                own.push(None);
+                continue;
+            }
+            let Some(held) = leases.held(wanted) else {
+                if apart {
+                    return Err(StoreError::Unavailable("too many buckets are leased".into()));
+                }
+                drop(taken);
+                return self.ask_by(in_place, wants, false).await;
+            };
+            held.count(wanted.cost, leases.clock.boot());
+            // Alone, they are granted here and now.
+            let granted_here = alone && held.take(wanted.cost, &leases.clock);
+            let mut origin =
+                if alone { None } else { held.take_in_hand(wanted.cost, self.answer_within, &leases.clock) };
+            if held.is_low(leases.clock.boot(), leases.least) && held.wish(leases) {
+                self.call_for_errands();
+            }
+            if origin.is_none() && !granted_here && !apart {
+                // All claims in one call, as if there were no leases.
+                drop(taken);
+                return self.ask_by(in_place, wants, false).await;
+            }
+            let mut out_of_leases = false;
+            if origin.is_none() && !granted_here {
+                match self.wait_for(leases, &held, wanted.cost).await? {
+                    Waited::Units(units) => origin = Some(units),
+                    Waited::Empty => {}
+                    Waited::NoLease => out_of_leases = true,
+                }
+            }
+            let has_units = granted_here || origin.is_some();
+            let mut standing = held.standing(wanted.cost, has_units, leases.clock.boot());
+            if out_of_leases {
+                // Those that are out now have ended by then.
+                standing.verdict = Verdict::Deny { retry_after: wanted.shape.lease().map(Terms::counted) };
+            }
+            own.push(Some(standing));
+            granted &= has_units || !wanted.enforced;
+            if let Some(origin) = origin {
+                taken.push(Taken { shared: self, leases, held, origin, cost: wanted.cost, kept: false });
+            }
+        }
+        let rest: Wants = wants.into_iter().filter(|wanted| wanted.shape.lease().is_none()).collect();
+        if !granted {
+            taken.clear();
+        }
+        let mut asked = match (rest.is_empty(), granted) {
+            (true, _) => Draw { granted, ..Draw::default() },
+            (false, true) => self.ask_by(in_place, rest, false).await?,
+            // The others are told of too, and not charged.
+            (false, false) => self.ask(rest, true).await?,
+        };
+        granted &= asked.granted;
+        for one in &mut taken {
+            one.kept = granted;
+        }
+        if granted {
+            leases.counters.grants.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut others = asked.standings.drain(..);
+        let standings = own.into_iter().filter_map(|own| own.or_else(|| others.next())).collect();
+        Ok(Draw { granted, standings })
+    }
+
+    /// Units of a bucket that no other claim of the request may lie beside: waits until a lease has brought them, or
+    /// there are none.
+    async fn wait_for(&self, leases: &Arc<Leases>, held: &Arc<Held>, cost: u64) -> Result<Waited, StoreError> {
+        let waited = async {
+            // Others may be quicker; each turn serves as many as there are units.
+            loop {
+                if held.is_known_empty(cost, leases.clock.boot()) {
+                    return Ok(Waited::Empty);
+                }
+                self.check_up()?;
+                let answered = held.wait(cost, leases);
+                self.call_for_errands();
+                let Ok(had) = answered.await else {
+                    return Err(StoreError::Unavailable("no lease could be had".into()));
+                };
+                if let Some(origin) = held.take_in_hand(cost, self.answer_within, &leases.clock) {
+                    return Ok(Waited::Units(origin));
+                }
+                if had == Had::Nothing {
+                    return Ok(Waited::NoLease);
+                }
+            }
+        };
+        match tokio::time::timeout(self.answer_within.into(), waited).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                self.counters.timeouts.fetch_add(1, Ordering::Relaxed);
+                Err(StoreError::Timeout)
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! One lease in the process: how many units are left, until when.
+//!
+//! Units left and the lease's turn stand in one word, so that taking, putting back and emptying cannot mix up two
+//! leases; the clock is read again after units were taken, so that none is taken after the deadline.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tollgate_limit::Timestamp;
+use tollgate_limit::atomic::Word;
+
+/// An atomic word as a slot needs it.
+pub(super) trait Cell: Word {
+    /// Replaces `old` by `new`, acquiring and releasing; it may fail for no reason. What is there otherwise.
+    fn exchange(&self, old: u64, new: u64) -> Result<u64, u64>;
+}
+
+impl Cell for AtomicU64 {
+    #[inline(always)]
+    fn exchange(&self, old: u64, new: u64) -> Result<u64, u64> {
+        self.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+impl Cell for loom::sync::atomic::AtomicU64 {
+    fn exchange(&self, old: u64, new: u64) -> Result<u64, u64> {
+        self.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire)
+    }
+}
+
+const LEFT_BITS: u32 = 40;
+/// The most units of one lease.
+pub(super) const LEFT_MAX: u64 = (1 << LEFT_BITS) - 1;
+
+/// A place for a lease.
+#[derive(Debug)]
+pub(super) struct Slot<W = AtomicU64> {
+    /// The turn in the high bits, which no two leases here share, and the units left in the low ones.
+    word: W,
+    /// By the clock that counts the time a machine sleeps. Zero: there is none.
+    deadline: W,
+    /// Zero: there is none.
+    id: W,
+}
+
+/// Which lease units were taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Turn(u64);
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<W: Cell> Slot<W> {
+    pub(super) fn new() -> Self {
+        Self { word: W::new(0), deadline: W::new(0), id: W::new(0) }
+    }
+
+    /// Takes `cost` units of a lease that has not ended, by a clock in microseconds.
+    pub(super) fn take_at(&self, cost: u64, now: impl Fn() -> u64) -> Option<Turn> {
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            if word & LEFT_MAX < cost {
+                return None;
+            }
+            let deadline = self.deadline.load(Ordering::Acquire);
+            if now() >= deadline {
+                return None;
+            }
+            match self.word.exchange(word, word - cost) {
+                // The word was the same all the while, so the deadline was this lease's.
+                Ok(_) => {
+                    let turn = Turn(word >> LEFT_BITS);
+                    if now() < deadline {
+                        return Some(turn);
+                    }
+                    // This thread was held up on the way.
+                    self.put_back(turn, cost);
+                    return None;
+                }
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    /// Puts units back; without effect once the lease has been emptied: they have been counted as used then.
+    pub(super) fn put_back(&self, turn: Turn, cost: u64) {
+        let mut word = self.word.load(Ordering::Acquire);
+        while word >> LEFT_BITS == turn.0 {
+            match self.word.exchange(word, word + cost) {
+                Ok(_) => return,
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    /// Units left, whether or not they may still be taken.
+    pub(super) fn left(&self) -> u64 {
+        self.word.load(Ordering::Acquire) & LEFT_MAX
+    }
+
+    /// When it ends; the beginning of time when there is none.
+    pub(super) fn deadline(&self) -> Timestamp {
+        Timestamp::from_micros(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// The turn of the lease that is here. (Nobody else may empty or fill the slot meanwhile.)
+    pub(super) fn turn(&self) -> Turn {
+        Turn(self.word.load(Ordering::Acquire) >> LEFT_BITS)
+    }
+
+    /// Whether there is a lease.
+    pub(super) fn is_held(&self) -> bool {
+        self.id.load(Ordering::Acquire) != 0
+    }
+
+    /// Puts a lease here, where there is none. One caller at a time, and not beside [`Slot::empty`].
+    pub(super) fn fill(&self, id: u64, units: u64, deadline: Timestamp) {
+        let turn = self.next_turn();
+        self.word.store(turn, Ordering::Release);
+        self.id.store(id, Ordering::Release);
+        self.deadline.store(deadline.as_micros(), Ordering::Release);
+        self.word.store(turn | units.min(LEFT_MAX), Ordering::Release);
+    }
+
+    /// Takes all that is left; from then on nothing of this lease can be taken or put back. Its id and the units; `None`:
+    /// there is none. One caller at a time.
+    pub(super) fn empty(&self) -> Option<(u64, u64)> {
+        let id = self.id.swap(0, Ordering::AcqRel);
+        if id == 0 {
+            return None;
+        }
+        let left = self.word.swap(self.next_turn(), Ordering::AcqRel) & LEFT_MAX;
+        self.deadline.store(0, Ordering::Release);
+        Some((id, left))
+    }
+
+    fn next_turn(&self) -> u64 {
+        ((self.word.load(Ordering::Acquire) >> LEFT_BITS) + 1) << LEFT_BITS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicU64 as Modelled;
+    use loom::thread::spawn;
+
+    use super::*;
+
+    /// A slot with a first lease of so many units that ends at 20; it is 10 now.
+    fn leased(units: u64) -> Arc<Slot<Modelled>> {
+        let slot = Slot::new();
+        slot.fill(7, units, Timestamp::from_micros(20));
+        Arc::new(slot)
+    }
+
+    const fn now() -> u64 {
+        10
+    }
+
+    #[test]
+    fn two_that_take_at_once_take_no_unit_twice() {
+        loom::model(|| {
+            let slot = leased(3);
+            let other = Arc::clone(&slot);
+            let thread = spawn(move || other.take_at(2, now).is_some());
+            let taken = slot.take_at(2, now).is_some();
+            assert!(taken ^ thread.join().expect("no panic"), "one of the two");
+            assert_eq!(slot.left(), 1);
+        });
+    }
+
+    #[test]
+    fn what_is_emptied_and_what_was_taken_is_the_lease() {
+        loom::model(|| {
+            let slot = leased(2);
+            let other = Arc::clone(&slot);
+            let thread = spawn(move || u64::from(other.take_at(1, now).is_some()));
+            let (id, left) = slot.empty().expect("a lease");
+            assert_eq!((id, left + thread.join().expect("no panic")), (7, 2));
+            assert_eq!((slot.empty(), slot.left()), (None, 0));
+        });
+    }
+
+    #[test]
+    fn what_is_put_back_goes_to_its_own_lease_or_nowhere() {
+        loom::model(|| {
+            let slot = leased(2);
+            let turn = slot.take_at(1, now).expect("one of two");
+            let other = Arc::clone(&slot);
+            let thread = spawn(move || other.put_back(turn, 1));
+            let (_, left) = slot.empty().expect("a lease");
+            slot.fill(8, 5, Timestamp::from_micros(30));
+            thread.join().expect("no panic");
+            assert!(matches!(left, 1 | 2), "{left}");
+            assert_eq!(slot.left(), 5, "none of the first lease");
+        });
+    }
+
+    /// The second lease has ended before it is here: by the first one's deadline it could be taken from.
+    #[test]
+    fn nothing_is_taken_from_a_lease_by_the_deadline_of_another() {
+        loom::model(|| {
+            let slot = leased(1);
+            let other = Arc::clone(&slot);
+            let thread = spawn(move || other.take_at(1, now));
+            let (_, left) = slot.empty().expect("a lease");
+            slot.fill(8, 1, Timestamp::from_micros(5));
+            let taken = thread.join().expect("no panic");
+            assert_eq!(u64::from(taken.is_some()) + left, 1, "taken of the first lease or not at all");
+            assert_eq!(slot.left(), 1, "the second one is whole");
+        });
+    }
+
+    #[test]
+    fn what_is_taken_while_a_lease_comes_is_missing_from_it() {
+        loom::model(|| {
+            let slot = leased(1);
+            let other = Arc::clone(&slot);
+            let thread = spawn(move || other.take_at(1, now));
+            let (_, left) = slot.empty().expect("a lease");
+            slot.fill(8, 1, Timestamp::from_micros(20));
+            let taken = thread.join().expect("no panic");
+            assert_eq!(u64::from(taken.is_some()) + left + slot.left(), 2, "one unit of each lease");
+        });
+    }
+}

@@ -1,0 +1,454 @@
+mod hands;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::held::Had;
+use super::slot::{Slot, Turn};
+use super::*;
+use crate::batch::Wanted;
+use crate::clock::Clock;
+use crate::shape::Names;
+use tollgate_limit::bucket::{Level, State};
+use tollgate_limit::fixtures::limit;
+use tollgate_limit::{Align, Kind, Limit, Terms, Timestamp};
+
+const START: Timestamp = Timestamp::from_micros(1_760_000_000_000_000);
+
+fn leased(amount: u64, burst: u64) -> Limit {
+    let terms = Terms {
+        kind: Kind::TokenBucket,
+        amount,
+        period: Micros::from_secs(1),
+        burst: Some(burst),
+        align: Align::FirstHit,
+        debt: 0,
+        max_wait: Micros::ZERO,
+        warm_up: Micros::ZERO,
+        shared: true,
+    };
+    Limit { lease: true, ..limit("total", &terms) }
+}
+
+fn wanted(names: &Names, limit: &Limit) -> Wanted {
+    Wanted { name: names.name(limit, b"k"), shape: names.shape(limit), cost: 1, enforced: true }
+}
+
+fn take(slot: &Slot, cost: u64, clock: &Clock) -> Option<Turn> {
+    slot.take_at(cost, || clock.boot().as_micros())
+}
+
+/// A request on this limit alone.
+fn ask(held: &Held, cost: u64, clock: &Clock) -> bool {
+    held.count(cost, clock.boot());
+    held.take(cost, clock)
+}
+
+#[test]
+fn nothing_is_taken_at_the_deadline_or_after() {
+    let (clock, slot) = (Clock::manual(START), Slot::default());
+    assert_eq!(take(&slot, 0, &clock), None, "no lease");
+    slot.fill(7, 2, START.after(Micros(100)));
+    clock.advance(Micros(99));
+    assert!(take(&slot, 1, &clock).is_some());
+    clock.advance(Micros(1));
+    assert_eq!(take(&slot, 1, &clock), None);
+    assert_eq!(slot.empty(), Some((7, 1)), "what is left goes back");
+    assert_eq!(slot.empty(), None, "once");
+}
+
+#[test]
+fn who_is_held_up_past_the_deadline_while_it_takes_has_taken_nothing() {
+    let (slot, reads) = (Slot::default(), AtomicU64::new(0));
+    slot.fill(7, 2, Timestamp::from_micros(20));
+    // In time at the first look at the clock, and no more at the next.
+    let taken = slot.take_at(1, || 15 + 10 * reads.fetch_add(1, Ordering::Relaxed));
+    assert_eq!((taken, slot.left()), (None, 2));
+    assert!(slot.take_at(1, || 15).is_some(), "the units are still there for who is in time");
+}
+
+#[test]
+fn units_put_back_after_the_lease_was_emptied_are_lost() {
+    let (clock, slot) = (Clock::manual(START), Slot::default());
+    slot.fill(7, 3, START.after(Micros(100)));
+    let turn = take(&slot, 2, &clock).expect("two of three");
+    assert_eq!(slot.empty(), Some((7, 1)));
+    slot.put_back(turn, 2);
+    assert_eq!(slot.left(), 0);
+    assert_eq!(take(&slot, 0, &clock), None, "not even nothing");
+    slot.fill(8, 5, START.after(Micros(100)));
+    slot.put_back(turn, 2);
+    assert_eq!(slot.left(), 5, "nor do they come to the next one");
+}
+
+#[test]
+fn threads_that_take_put_back_and_empty_never_make_a_unit() {
+    let (clock, slot, gone) = (Clock::manual(START), Slot::default(), AtomicU64::new(0));
+    const LEASES: u64 = 2_000;
+    std::thread::scope(|scope| {
+        for thread in 0..3_u64 {
+            let (clock, slot, gone) = (&clock, &slot, &gone);
+            scope.spawn(move || {
+                let mut turn = thread;
+                while gone.load(Ordering::Relaxed) >> 63 == 0 {
+                    turn += 1;
+                    match take(slot, 1 + turn % 3, clock) {
+                        Some(taken) if turn.is_multiple_of(2) => slot.put_back(taken, 1 + turn % 3),
+                        Some(_) => drop(gone.fetch_add(1 + turn % 3, Ordering::Relaxed)),
+                        None => std::thread::yield_now(),
+                    }
+                }
+            });
+        }
+        let (mut left, mut leases) = (0, 0);
+        // On a busy machine the others may not have begun by the end of it.
+        while leases < LEASES || (gone.load(Ordering::Relaxed) == 0 && leases < 1_000 * LEASES) {
+            leases += 1;
+            slot.fill(leases, 100, START.after(Micros(1)));
+            std::thread::yield_now();
+            left += slot.empty().expect("a lease").1;
+        }
+        let gone = gone.fetch_or(1 << 63, Ordering::Relaxed);
+        assert!(gone + left <= leases * 100, "{gone} and {left}");
+        assert!(gone > 0);
+    });
+}
+
+#[test]
+fn a_wish_is_as_large_as_the_demand_and_is_made_once() {
+    let clock = Clock::manual(START);
+    let (leases, names, total) =
+        (Arc::new(Leases::new(clock.clone(), false)), Names::new(b"secret"), leased(100, 1000));
+    let held = leases.held(&wanted(&names, &total)).expect("leased");
+    assert!(!ask(&held, 1, &clock));
+    assert!(!held.is_low(clock.boot(), 2), "one request a life is not worth a lease");
+    for _ in 0..29 {
+        assert!(!ask(&held, 1, &clock));
+    }
+    assert!(held.is_low(clock.boot(), 2));
+    assert!(held.wish(&leases));
+    assert!(!held.wish(&leases), "one is queued");
+    let errands = leases.errands(10);
+    assert!(matches!(errands.as_slice(), [Errand::Wish(_)]));
+    let (wishing, used_up) = held.depart(&leases);
+    assert_eq!((wishing.wish().units, wishing.wish().needed, used_up.len()), (30, 0, 0));
+    assert!(!held.wish(&leases), "one is under way");
+    wishing.answered(30, None, START, clock.boot());
+    // Its quarter is left: time for the next.
+    for taken in 1..=30 {
+        assert!(ask(&held, 1, &clock));
+        assert_eq!(held.is_low(clock.boot(), 2), taken >= 23, "{taken} taken");
+    }
+    let (_, used_up) = held.depart(&leases);
+    assert_eq!(used_up.len(), 1, "a lease that is used up makes room for the next");
+}
+
+#[test]
+fn what_is_left_goes_back_at_the_end_and_is_lost_when_that_is_late() {
+    let clock = Clock::manual(START);
+    let (leases, names, total) =
+        (Arc::new(Leases::new(clock.clone(), false)), Names::new(b"secret"), leased(100, 1000));
+    let held = leases.held(&wanted(&names, &total)).expect("leased");
+    let lease = |units| {
+        let (wishing, _) = held.depart(&leases);
+        let id = wishing.wish().id;
+        wishing.answered(units, None, clock.now(), clock.boot());
+        id
+    };
+    let id = lease(10);
+    assert!(ask(&held, 3, &clock));
+    clock.advance(Micros(99_000));
+    assert!(leases.errands(10).is_empty(), "it has not ended");
+    clock.advance(Micros(11_000));
+    assert!(returned(&leases) == [(id, 7)]);
+    assert!(!leases.any());
+    lease(10);
+    clock.advance(Micros::from_secs(1));
+    assert!(leases.errands(10).is_empty(), "the store has forgotten it");
+    assert_eq!(leases.counters.forfeited.load(Ordering::Relaxed), 10);
+    lease(10);
+    leases.give_all_back();
+    assert!(matches!(returned(&leases)[..], [(_, 10)]), "the gateway stops");
+    assert!(!ask(&held, 1, &clock));
+    // One that was on its way then.
+    let id = lease(10);
+    assert!(returned(&leases) == [(id, 10)]);
+}
+
+#[test]
+fn a_wish_that_is_not_answered_lets_the_next_one_go_and_tells_who_waits() {
+    let clock = Clock::manual(START);
+    let (leases, names, total) = (Arc::new(Leases::new(clock.clone(), true)), Names::new(b"secret"), leased(100, 1000));
+    let held = leases.held(&wanted(&names, &total)).expect("leased");
+    let mut waits = held.wait(5, &leases);
+    let (wishing, _) = held.depart(&leases);
+    assert_eq!(wishing.wish().needed, 5);
+    assert_eq!(leases.errands(10).len(), 1);
+    let mut comes_later = held.wait(2, &leases);
+    assert!(leases.errands(10).is_empty());
+    drop(wishing);
+    let wishes = leases.errands(10).into_iter().filter(|errand| matches!(errand, Errand::Wish(_)));
+    assert_eq!(wishes.count(), 1, "for who came later");
+    assert!(waits.try_recv().is_err_and(|error| error == tokio::sync::oneshot::error::TryRecvError::Closed));
+    assert!(comes_later.try_recv().is_err_and(|error| error == tokio::sync::oneshot::error::TryRecvError::Empty));
+    let (wishing, _) = held.depart(&leases);
+    assert_eq!(wishing.wish().needed, 2);
+    wishing.answered(2, None, START, clock.boot());
+    assert_eq!(comes_later.try_recv(), Ok(Had::Answer));
+}
+
+#[test]
+fn units_are_wished_for_those_who_still_wait() {
+    let clock = Clock::manual(START);
+    let (leases, names, total) = (Arc::new(Leases::new(clock.clone(), true)), Names::new(b"secret"), leased(100, 1000));
+    let held = leases.held(&wanted(&names, &total)).expect("leased");
+    // The store hangs: caller after caller gives up, and one stays.
+    for _ in 0..500 {
+        drop(held.wait(1, &leases));
+    }
+    let stays = held.wait(3, &leases);
+    let (wishing, _) = held.depart(&leases);
+    assert_eq!(wishing.wish().needed, 3);
+    drop((wishing, stays));
+    let (wishing, _) = held.depart(&leases);
+    assert_eq!(wishing.wish().needed, 0);
+}
+
+#[test]
+fn who_waits_is_told_when_there_are_units_and_no_lease_of_them() {
+    let clock = Clock::manual(START);
+    let (leases, names, total) = (Arc::new(Leases::new(clock.clone(), true)), Names::new(b"secret"), leased(100, 1000));
+    let held = leases.held(&wanted(&names, &total)).expect("leased");
+    let answer = |level: Option<i64>| {
+        let mut waits = held.wait(5, &leases);
+        let (wishing, _) = held.depart(&leases);
+        let state = level.map(|level| State::Level(Level { level, at: START }));
+        wishing.answered(0, state.as_ref(), START, clock.boot());
+        waits.try_recv()
+    };
+    assert_eq!(answer(None), Ok(Had::Nothing), "a full bucket");
+    assert_eq!(answer(Some(0)), Ok(Had::Answer), "an empty one");
+}
+
+#[test]
+fn an_answer_that_took_long_is_believed_as_long_as_a_quick_one() {
+    let clock = Clock::manual(START);
+    let (leases, names, total) = (Arc::new(Leases::new(clock.clone(), false)), Names::new(b"secret"), leased(1, 1000));
+    let held = leases.held(&wanted(&names, &total)).expect("leased");
+    assert!(held.wish(&leases));
+    let (wishing, _) = held.depart(&leases);
+    let sent = clock.boot();
+    clock.advance(Micros(60_000));
+    let empty = State::Level(Level { level: 0, at: START });
+    wishing.answered(0, Some(&empty), START, sent);
+    assert!(held.is_known_empty(1, clock.boot()));
+    clock.advance(Micros(49_999));
+    assert!(held.is_known_empty(1, clock.boot()));
+    clock.advance(Micros(1));
+    assert!(!held.is_known_empty(1, clock.boot()), "others may have given units back");
+}
+
+/// A place for leases of a thousand units at a hundred a second, and what gives it one that was asked for just now.
+fn place(clock: &Clock) -> (Arc<Leases>, Arc<Held>, impl Fn(u64, Option<u64>) -> u64) {
+    let (leases, names, total) =
+        (Arc::new(Leases::new(clock.clone(), false)), Names::new(b"secret"), leased(100, 1000));
+    let held = leases.held(&wanted(&names, &total)).expect("leased");
+    let (of, by, clock) = (held.clone(), leases.clone(), clock.clone());
+    let answer = move |units, level: Option<u64>| {
+        let (wishing, _) = of.depart(&by);
+        let id = wishing.wish().id;
+        let state = level.map(|units| State::Level(Level { level: of.shape().scaled(units), at: clock.now() }));
+        wishing.answered(units, state.as_ref(), clock.now(), clock.boot());
+        id
+    };
+    (leases, held, answer)
+}
+
+/// What goes back: which leases, and what was left of them.
+fn returned(leases: &Leases) -> Vec<(u64, u64)> {
+    let errands = leases.errands(usize::MAX).into_iter();
+    errands
+        .filter_map(|errand| if let Errand::Return(one) = errand { Some((one.id, one.units())) } else { None })
+        .collect()
+}
+
+#[test]
+fn the_lease_that_ends_first_is_used_first_and_makes_room_for_a_third() {
+    let clock = Clock::manual(START);
+    let (leases, held, lease) = place(&clock);
+    let first = lease(2, None);
+    clock.advance(Micros(1_000));
+    let second = lease(5, None);
+    assert!(ask(&held, 2, &clock), "of the first");
+    clock.advance(Micros(1_000));
+    // The first is used up and leaves its place to the third, which ends after the second.
+    let third = lease(7, None);
+    assert!(ask(&held, 1, &clock));
+    assert!(returned(&leases).is_empty());
+    // No place is free: what ends first goes back, with what is left of it.
+    let fourth = lease(9, None);
+    assert_eq!(returned(&leases), [(second, 4)]);
+    assert_eq!(leases.counters.given_back.load(Ordering::Relaxed), 4);
+    leases.give_all_back();
+    let mut all = returned(&leases);
+    all.sort_by_key(|(_, left)| *left);
+    assert_eq!(all, [(third, 7), (fourth, 9)]);
+    assert!(!leases.any() && first != second);
+}
+
+#[test]
+fn leases_out_are_counted_as_they_come_and_make_room() {
+    let clock = Clock::manual(START);
+    let (leases, _held, lease) = place(&clock);
+    for (turn, out) in [1, 2, 2, 2].into_iter().enumerate() {
+        lease(5, None);
+        assert_eq!(leases.counters.out.load(Ordering::Relaxed), out, "turn {turn}");
+    }
+}
+
+#[test]
+fn a_lease_ends_by_when_it_was_asked_for_and_the_next_is_asked_for_before() {
+    let clock = Clock::manual(START);
+    let (leases, held, _) = place(&clock);
+    for _ in 0..40 {
+        assert!(!ask(&held, 1, &clock));
+    }
+    let (wishing, _) = held.depart(&leases);
+    let sent = clock.boot();
+    clock.advance(Micros(30_000));
+    wishing.answered(40, None, clock.now(), sent);
+    assert!(!held.is_low(clock.boot(), 2), "forty units for a while");
+    clock.advance(Micros(44_000));
+    assert!(!held.is_low(clock.boot(), 2));
+    clock.advance(Micros(2_000));
+    assert!(held.is_low(clock.boot(), 2), "its last quarter has begun: what it holds is as good as gone");
+    assert!(ask(&held, 1, &clock));
+    clock.advance(Micros(24_000));
+    assert!(!ask(&held, 1, &clock), "a life after it was asked for, whenever it came");
+}
+
+#[test]
+fn a_store_that_leased_nothing_is_left_alone_for_a_quarter_of_a_life() {
+    let clock = Clock::manual(START);
+    let (_leases, held, lease) = place(&clock);
+    for _ in 0..40 {
+        assert!(!ask(&held, 1, &clock));
+    }
+    assert!(held.is_low(clock.boot(), 2));
+    lease(0, Some(0));
+    assert!(!held.is_low(clock.boot(), 2));
+    clock.advance(Micros(24_999));
+    assert!(!held.is_low(clock.boot(), 2));
+    clock.advance(Micros(1));
+    assert!(held.is_low(clock.boot(), 2));
+}
+
+#[test]
+fn a_wish_is_for_what_was_asked_in_a_life_however_long_ago_it_began() {
+    let clock = Clock::manual(START);
+    let (leases, held, _) = place(&clock);
+    for _ in 0..39 {
+        assert!(!ask(&held, 1, &clock));
+    }
+    // Two lives of a hundred milliseconds.
+    clock.advance(Micros(200_000));
+    assert!(!ask(&held, 1, &clock));
+    assert_eq!(held.depart(&leases).0.wish().units, 20);
+    let waits = held.wait(300, &leases);
+    assert_eq!(held.depart(&leases).0.wish().units, 300, "and for those who wait, all they need");
+    drop(waits);
+}
+
+#[test]
+fn callers_are_told_of_the_stores_units_and_of_those_that_are_held() {
+    let clock = Clock::manual(START);
+    let (_leases, held, lease) = place(&clock);
+    let told = || held.standing(1, true, clock.boot()).remaining;
+    lease(10, Some(500));
+    assert_eq!(told(), 500, "the lease is of these");
+    assert!(ask(&held, 4, &clock));
+    assert_eq!(told(), 496);
+    clock.advance(Micros(50_000));
+    assert_eq!(told(), 501, "five came since");
+    lease(10, None);
+    clock.advance(Micros(90_000));
+    assert_eq!(told(), 1000, "never more than the burst");
+}
+
+#[test]
+fn who_could_be_served_alone_is_told_that_there_is_no_lease() {
+    let clock = Clock::manual(START);
+    let (leases, held, _) = place(&clock);
+    let mut waits = [900, 5].map(|cost| held.wait(cost, &leases));
+    let (wishing, _) = held.depart(&leases);
+    let state = State::Level(Level { level: held.shape().scaled(500), at: START });
+    wishing.answered(0, Some(&state), START, clock.boot());
+    assert_eq!(waits.each_mut().map(|one| one.try_recv()), [Ok(Had::Nothing), Ok(Had::Nothing)]);
+}
+
+#[test]
+fn what_is_held_under_other_numbers_goes_back_when_they_change() {
+    let clock = Clock::manual(START);
+    let (leases, names, total) =
+        (Arc::new(Leases::new(clock.clone(), false)), Names::new(b"secret"), leased(100, 1000));
+    let held = leases.held(&wanted(&names, &total)).expect("leased");
+    let (wishing, _) = held.depart(&leases);
+    let id = wishing.wish().id;
+    wishing.answered(10, None, START, clock.boot());
+    let changed = leases.held(&wanted(&names, &leased(100, 2000))).expect("leased");
+    assert_eq!(returned(&leases), [(id, 10)]);
+    assert!(!ask(&held, 1, &clock) && !ask(&changed, 1, &clock));
+}
+
+#[test]
+fn a_full_table_leases_no_more_until_some_buckets_have_stood_idle() {
+    let clock = Clock::manual(START);
+    let (leases, names, total) =
+        (Arc::new(Leases::new(clock.clone(), false)), Names::new(b"secret"), leased(100, 1000));
+    let shape = names.shape(&total);
+    let wanted = |key: usize| Wanted {
+        name: names.name(&total, &key.to_be_bytes()),
+        shape: shape.clone(),
+        cost: 1,
+        enforced: true,
+    };
+    let many = SHARDS * SHARD_MAX * 3 / 2;
+    let kept = (0..many).filter(|key| leases.held(&wanted(*key)).is_some()).count();
+    assert_eq!(kept, SHARDS * SHARD_MAX);
+    assert!(leases.held(&wanted(many)).is_none());
+    clock.advance(Micros(1_000_000));
+    assert!(leases.held(&wanted(many)).is_none(), "asked for within ten lives of a lease");
+    // One bucket holds a lease and one wishes for it: both stay.
+    let shard = |key: usize| (wanted(key).name.hash as usize >> 7) % SHARDS;
+    let beside: Vec<_> = (0..many).filter(|key| shard(*key) == shard(many)).take(2).collect();
+    let [leasing, wishing] = [beside[0], beside[1]].map(|key| leases.held(&wanted(key)).expect("known"));
+    assert!(wishing.wish(&leases));
+    leasing.depart(&leases).0.answered(5, None, START, clock.boot());
+    clock.advance(Micros(1));
+    assert!(leases.held(&wanted(many)).is_some());
+    for (key, held) in beside.iter().zip([leasing, wishing]) {
+        assert!(Arc::ptr_eq(&held, &leases.held(&wanted(*key)).expect("known")));
+    }
+}
+
+#[test]
+fn errands_beyond_what_a_call_takes_wait_for_the_next() {
+    let clock = Clock::manual(START);
+    let (leases, _held, lease) = place(&clock);
+    for _ in 0..5 {
+        lease(5, None);
+    }
+    assert_eq!(leases.errands(2).len(), 2);
+    assert_eq!((leases.errands(2).len(), leases.has_errands()), (1, false));
+}
+
+#[test]
+fn a_lease_that_requests_wait_for_is_theirs_when_the_gateway_stops() {
+    let clock = Clock::manual(START);
+    let (leases, held, lease) = place(&clock);
+    leases.give_all_back();
+    let mut waits = held.wait(3, &leases);
+    lease(3, None);
+    assert_eq!(waits.try_recv(), Ok(Had::Answer));
+    assert!(ask(&held, 3, &clock));
+}

@@ -1,0 +1,85 @@
+//! Where buckets live. A [`Store`] remembers and serialises; it does not decide what a refusal means.
+
+#![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod audit;
+pub mod backend;
+mod batch;
+mod bounds;
+pub mod breaker;
+pub mod lease;
+pub mod local;
+pub mod postgres;
+pub mod redis;
+pub mod remote;
+mod shape;
+mod simple;
+pub mod tls;
+
+use std::future::Future;
+
+use tollgate_limit::{Claim, Draw, Settlement, Standing};
+
+pub use backend::Backend;
+pub use batch::{Counters, Health};
+pub use local::LocalStore;
+pub use remote::RemoteStore;
+
+/// A place where buckets live.
+///
+/// Time is the store's own: the process's clock, or the server's. Answers carry durations, never instants. The
+/// request path runs on per-core runtimes, so futures need not be `Send`. How calls are batched is a store's affair.
+pub trait Store: 'static {
+    /// Draws every claim, or none of them: all are charged when every enforced claim can pay, otherwise no bucket
+    /// changes. No two claims share a limit. The order of claims never matters.
+    ///
+    /// # Errors
+    /// When the store did not answer, and so nobody knows; it is the caller's to say what that means.
+    fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> impl Future<Output = Result<Draw, StoreError>> + 'a;
+
+    /// Corrects earlier grants: charges more, refunds, releases. It never waits and cannot fail towards the caller:
+    /// a remote store queues it for its next call and counts what it had to drop.
+    fn settle(&self, settlements: &[Settlement<'_>]);
+
+    /// How the buckets stand, charging nothing.
+    ///
+    /// # Errors
+    /// As [`Store::draw`].
+    fn peek<'a>(&'a self, claims: &'a [Claim<'a>]) -> impl Future<Output = Result<Vec<Standing>, StoreError>> + 'a;
+
+    /// How many gateways share this store, this one included: what a local share is a part of.
+    fn replicas(&self) -> u32 {
+        1
+    }
+}
+
+/// Why a store did not answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// It took longer than `answer_within`.
+    #[error("no answer in time")]
+    Timeout,
+    /// It cannot be reached, or its circuit is open.
+    #[error("not available: {0}")]
+    Unavailable(String),
+    /// It answered what cannot be.
+    #[error("corrupt answer: {0}")]
+    Corrupt(String),
+}
+
+impl StoreError {
+    /// A fixed word for metrics.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Unavailable(_) => "unavailable",
+            Self::Corrupt(_) => "corrupt",
+        }
+    }
+}
+
+/// The example of the README is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

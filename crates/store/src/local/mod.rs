@@ -1,0 +1,299 @@
+//! The local store: buckets in the process, bounded, all or nothing over several limits.
+//!
+//! Each limit has a table of its own with a fixed budget of memory. A draw locks the buckets it needs in one global
+//! order, judges them all, and writes all or none: there are no refunds to go wrong and no order of limits that
+//! matters. A table that runs over never hands out a free reset; see [`wide`].
+
+mod carry;
+mod hash;
+mod learnt;
+mod memory;
+mod packed;
+mod set;
+mod snapshot;
+mod state_bytes;
+mod table;
+mod together;
+mod wide;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::clock::Clock;
+use tollgate_limit::{Claim, Draw, Limit, Placement, Settlement, Standing, Timestamp, Verdict};
+
+use super::{Store, StoreError};
+pub use carry::same_bucket;
+pub use carry::{Carried, Carry, CarryReport};
+pub use snapshot::SnapshotError;
+
+use hash::Seed;
+use packed::View;
+use table::{Moving, Slot, Table, Whose};
+
+/// Buckets in the process, for the limits of one compiled policy.
+#[derive(Debug)]
+pub struct LocalStore {
+    limits: Box<[Arc<Limit>]>,
+    tables: Box<[Arc<Table>]>,
+    seed: Seed,
+    clock: Clock,
+    /// Where packed time begins.
+    epoch: Timestamp,
+}
+
+/// What the buckets of a process without a memory hold: what `cold_start` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ColdStart {
+    /// Every bucket is full: a crash gives each key at most one burst.
+    #[default]
+    Full,
+    /// Every bucket is empty and fills at its rate: a crash gives nobody anything.
+    Empty,
+}
+
+/// What a table had to do to stay within its memory, since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Buckets forgotten while they still remembered a debt; the debt was kept.
+    pub evictions: u64,
+    /// Refusals of keys that stood at an inherited debt, which may be more than their own.
+    pub inherited_refusals: u64,
+}
+
+/// Where the keys of a table are whose buckets are one word each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Occupancy {
+    /// Buckets it has room for.
+    pub slots: u64,
+    /// Slots that keys have.
+    pub keys: u64,
+    /// Keys that live in the line beside their own, which had no room for them: a decision about them touches both.
+    pub beside: u64,
+}
+
+impl LocalStore {
+    /// A store for `limits`, where `limits[i].index == i`.
+    pub fn new(limits: &[Arc<Limit>], clock: Clock, cold_start: ColdStart) -> Self {
+        let now = clock.now();
+        let epoch = epoch(now);
+        let tables = limits.iter().map(|limit| {
+            let table = Table::new(limit, keeps_floors(limit, limits), epoch);
+            if cold_start == ColdStart::Empty
+                && let Some(state) = limit.algorithm.drained(now)
+            {
+                table.adopt(Moving { whose: Whose::Birth, state, beyond: 0 }, now);
+            }
+            Arc::new(table)
+        });
+        Self { tables: tables.collect(), limits: limits.into(), seed: Seed::random(), clock, epoch }
+    }
+
+    /// Draws every claim or none, at `now`.
+    // Each way in a function of its own, so that the shortest is short enough to become part of its caller: what a call
+    // leaves in memory (claims, saved registers, an answer to be copied) a locked instruction waits for.
+    #[inline(always)]
+    pub fn draw_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
+        match *claims {
+            [claim] => self.draw_alone(claim, now),
+            [] => self.draw_any(claims, now),
+            [first, ..] => self.draw_several(self.seed.tag(first.key), claims, now),
+        }
+    }
+
+    #[inline(always)]
+    fn draw_alone(&self, claim: Claim<'_>, now: Timestamp) -> Draw {
+        let Claim { limit, key, cost, enforced } = claim;
+        let tag = self.seed.tag(key);
+        match self.tables[limit.index].draw_known(tag, cost, now) {
+            Some(standing) => alone(enforced, standing),
+            None => self.draw_one(limit, key, cost, enforced, now),
+        }
+    }
+
+    /// In parts, so that the claim is put together only here.
+    #[inline(never)]
+    fn draw_one(&self, limit: &Limit, key: &[u8], cost: u64, enforced: bool, now: Timestamp) -> Draw {
+        match self.tables[limit.index].draw(self.seed.tag(key), cost, now) {
+            Some(standing) => alone(enforced, standing),
+            None => self.draw_any(&[Claim { limit, key, cost, enforced }], now),
+        }
+    }
+
+    /// Draws from several, `tag` being that of the first one's key.
+    #[inline(never)]
+    fn draw_several(&self, tag: u64, claims: &[Claim<'_>], now: Timestamp) -> Draw {
+        if let Ok(three) = <&[Claim<'_>; 3]>::try_from(claims) {
+            self.draw_together(tag, three, now)
+        } else if let Ok(two) = <&[Claim<'_>; 2]>::try_from(claims) {
+            self.draw_together(tag, two, now)
+        } else if let Ok(four) = <&[Claim<'_>; 4]>::try_from(claims) {
+            self.draw_together(tag, four, now)
+        } else {
+            self.draw_any(claims, now)
+        }
+    }
+
+    /// Draws from buckets of which nothing is known.
+    #[inline(never)]
+    fn draw_any(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
+        if let Some(refusal) = self.refused(claims, now) {
+            return refusal;
+        }
+        let mut bound = self.bind(claims.iter().map(|claim| (claim.limit.index, claim.key)));
+        draw_locked(&mut bound, claims, now)
+    }
+
+    /// The refusal, if that is what it is and can be told without a lock: of buckets of one word each.
+    fn refused(&self, claims: &[Claim<'_>], now: Timestamp) -> Option<Draw> {
+        let mut views: SmallVec<[View; 4]> = SmallVec::with_capacity(claims.len());
+        let mut granted = true;
+        for Claim { limit, key, cost, enforced } in claims {
+            let view = self.tables[limit.index].view(self.seed.tag(key), *cost, now)?;
+            granted &= !enforced || view.verdict.is_allow();
+            views.push(view);
+        }
+        if granted {
+            return None;
+        }
+        let refuse = |(claim, view): (&Claim<'_>, &View)| self.tables[claim.limit.index].refuse(view);
+        Some(Draw { granted, standings: claims.iter().zip(&views).map(refuse).collect::<Option<_>>()? })
+    }
+
+    /// Corrects earlier grants, at `now`.
+    pub fn settle_at(&self, settlements: &[Settlement<'_>], now: Timestamp) {
+        for settlement in settlements {
+            let mut bound = self.bind([(settlement.limit.index, settlement.key)].into_iter());
+            for slot in &mut lock_all(&mut bound, now) {
+                slot.settle(settlement.change, now);
+            }
+        }
+    }
+
+    /// How the buckets stand at `now`, charging nothing.
+    pub fn peek_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Vec<Standing> {
+        let mut bound = self.bind(claims.iter().map(|claim| (claim.limit.index, claim.key)));
+        let mut slots = lock_all(&mut bound, now);
+        let standing =
+            |(claim, slot): (&Claim<'_>, &mut Slot<'_>)| Standing::new(slot.judge(claim.cost, now), slot.report(now));
+        claims.iter().zip(&mut slots).map(standing).collect()
+    }
+
+    /// What the table of the limit at `index` had to do to stay within its memory.
+    pub fn tally(&self, index: usize) -> Tally {
+        self.tables.get(index).map(|table| table.tally()).unwrap_or_default()
+    }
+
+    /// Where the keys of the limit at `index` are. Looks at the whole table.
+    pub fn occupancy(&self, index: usize) -> Occupancy {
+        self.tables.get(index).map(|table| table.latest().occupancy()).unwrap_or_default()
+    }
+
+    /// The clock that draws without a moment of their own are dated by.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn bind<'a>(&self, keys: impl Iterator<Item = (usize, &'a [u8])>) -> SmallVec<[Bound<'_>; 4]> {
+        keys.map(|(index, key)| Bound { table: &self.tables[index], tag: self.seed.tag(key) }).collect()
+    }
+}
+
+impl Store for LocalStore {
+    async fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
+        Ok(self.draw_at(claims, self.clock.now()))
+    }
+
+    fn settle(&self, settlements: &[Settlement<'_>]) {
+        self.settle_at(settlements, self.clock.now());
+    }
+
+    async fn peek<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
+        Ok(self.peek_at(claims, self.clock.now()))
+    }
+}
+
+/// A claim's place: its table, perhaps a predecessor's successor, and its tag there.
+#[derive(Clone, Copy)]
+struct Bound<'s> {
+    table: &'s Table,
+    tag: u64,
+}
+
+fn draw_locked(bound: &mut [Bound<'_>], claims: &[Claim<'_>], now: Timestamp) -> Draw {
+    let mut slots = lock_all(bound, now);
+    let mut granted = true;
+    let mut verdicts: SmallVec<[Verdict; 4]> = SmallVec::with_capacity(claims.len());
+    for (claim, slot) in claims.iter().zip(&mut slots) {
+        let verdict = slot.judge(claim.cost, now);
+        granted &= !claim.enforced || verdict.is_allow();
+        verdicts.push(verdict);
+    }
+    let answer = |(slot, verdict): (&mut Slot<'_>, Verdict)| {
+        if granted {
+            slot.commit(now);
+        }
+        Standing::new(verdict, slot.report(now))
+    };
+    Draw { granted, standings: slots.iter_mut().zip(verdicts).map(answer).collect() }
+}
+
+/// Locks every bucket in the order of the tables, following those that have moved; the answer is in the order given.
+fn lock_all<'s>(bound: &mut [Bound<'s>], now: Timestamp) -> SmallVec<[Slot<'s>; 4]> {
+    loop {
+        match try_lock_all(bound, now) {
+            Ok(slots) => return slots,
+            // The successor's place in the order is another one: everything was let go of; begin again.
+            Err((place, successor)) => bound[place].table = successor,
+        }
+    }
+}
+
+fn try_lock_all<'s>(bound: &[Bound<'s>], now: Timestamp) -> Result<SmallVec<[Slot<'s>; 4]>, (usize, &'s Table)> {
+    let lock = |place: usize| {
+        let Bound { table, tag } = bound[place];
+        let moved = || (place, &**table.successor().expect("a table names its successor before a bucket moves"));
+        table.lock(tag, now).ok_or_else(moved)
+    };
+    if bound.is_sorted_by_key(|bound| bound.table.order) {
+        return (0..bound.len()).map(lock).collect();
+    }
+    let mut order: SmallVec<[usize; 8]> = (0..bound.len()).collect();
+    order.sort_unstable_by_key(|place| bound[*place].table.order);
+    let mut slots: SmallVec<[(usize, Slot<'s>); 4]> = SmallVec::with_capacity(bound.len());
+    for place in order {
+        slots.push((place, lock(place)?));
+    }
+    slots.sort_unstable_by_key(|(place, _)| *place);
+    Ok(slots.into_iter().map(|(_, slot)| slot).collect())
+}
+
+/// Where packed time begins: two years before the process, for a bucket may be said to be full since then.
+fn epoch(now: Timestamp) -> Timestamp {
+    Timestamp::from_micros(now.as_micros().saturating_sub(1 << 46))
+}
+
+/// How many callers' buckets the table of `limit`, which is one of `limits`, has room for at once.
+pub fn room(limit: &Limit, limits: &[Arc<Limit>]) -> u64 {
+    // The memory is asked for and not touched.
+    Table::new(limit, keeps_floors(limit, limits), Timestamp::default()).room()
+}
+
+/// Whether the table of `limit` must stand charges being given back: corrected, or taken back when a shared limit of
+/// the same request refuses.
+fn keeps_floors(limit: &Limit, limits: &[Arc<Limit>]) -> bool {
+    limit.refundable || limits.iter().any(|other| other.placement == Placement::Shared)
+}
+
+/// The answer to a single claim, written where it is wanted: a copy would read it before it is there.
+#[inline(always)]
+fn alone(enforced: bool, standing: Standing) -> Draw {
+    let granted = !enforced || standing.verdict.is_allow();
+    let mut standings = SmallVec::new();
+    standings.push(standing);
+    Draw { granted, standings }
+}

@@ -1,0 +1,321 @@
+//! Token buckets in one word each: sixteen bytes a key, one cache line a decision, fixed memory.
+//!
+//! A key belongs to one set of eight slots, in two lines of which one is its own ([`super::set`]). A bucket that is full again
+//! is a free slot, so nothing is swept and no list is kept. When all eight slots still owe something, a newcomer takes the
+//! one that owes least **and inherits its debt** (Space-Saving; Metwally, Agrawal, El Abbadi 2005).
+//!
+//! *Nobody gains by being forgotten.* Without refunds a slot's arrival time only grows: a draw moves it on, and a
+//! newcomer starts from it. So the smallest arrival time of a set never decreases. A key forgotten with debt m was
+//! the smallest then; when it comes back it finds either a slot that is free, so that m is past, or eight that
+//! owe at least m, of which it inherits the least. (A full bucket that is forgotten need not be the smallest: it owes
+//! nothing.) This needs one set per key: with a choice of two it fails.
+//!
+//! *Time goes back between threads*: a request is drawn for at the moment it arrived, and its thread may have been held up
+//! since. So a bucket counts as full for as good as forgotten only [`LATE`] after it is; until then it is given away as one
+//! that owes.
+//!
+//! *One step.* Because it only grows, a grant to a known key is one compare-and-exchange of its arrival time, lock and
+//! write in one ([`super::set`]).
+//!
+//! *A burst that was lowered* is remembered: until a bucket would be full of the widest burst its limit has had
+//! ([`tollgate_limit::packed`] says why), it is given away as one that owes. What it owes then lies in the past, and refuses nobody.
+//!
+//! *Refunds* make an arrival time shrink. Tables that can see one keep a floor per set: the largest debt
+//! ever forgotten there, at which an unknown key is taken to stand.
+
+mod moving;
+mod site;
+mod slot;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use tollgate_limit::bucket::{Granted, Judged, Refused};
+use tollgate_limit::packed::Packed;
+use tollgate_limit::{Algorithm, Micros, Standing, Timestamp, Verdict};
+
+use super::memory::{Sets, zeroed};
+use super::set::{LINES, Line, SLOTS, Seen};
+use super::table::Table;
+use super::{Occupancy, Tally};
+pub(crate) use site::Site;
+pub(crate) use slot::PackedSlot;
+
+/// The buckets of one limit.
+#[derive(Debug)]
+pub(crate) struct PackedTable {
+    algorithm: Algorithm,
+    packed: Packed,
+    sets: Sets,
+    floors: Option<Box<[AtomicU64]>>,
+    /// At what arrival time a key nobody has seen stands (`cold_start = "empty"`).
+    birth: AtomicU64,
+    closing: AtomicBool,
+    successor: OnceLock<Arc<Table>>,
+    evictions: AtomicU64,
+    inherited_refusals: AtomicU64,
+}
+
+impl PackedTable {
+    /// A table of at most `memory` bytes for the buckets that `packed` counts.
+    pub(crate) fn new(algorithm: Algorithm, packed: Packed, memory: usize, floors: bool) -> Self {
+        let set = size_of::<u64>() * 2 * SLOTS + if floors { size_of::<u64>() } else { 0 };
+        let sets = Sets::new((memory / set).max(1));
+        Self {
+            floors: floors.then(|| zeroed(sets.len())),
+            algorithm,
+            packed,
+            sets,
+            birth: AtomicU64::new(0),
+            closing: AtomicBool::new(false),
+            successor: OnceLock::new(),
+            evictions: AtomicU64::new(0),
+            inherited_refusals: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn algorithm(&self) -> &Algorithm {
+        &self.algorithm
+    }
+
+    pub(crate) fn successor(&self) -> Option<&Arc<Table>> {
+        self.successor.get()
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        Tally {
+            evictions: self.evictions.load(Ordering::Relaxed),
+            inherited_refusals: self.inherited_refusals.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Draws from one bucket that is known, that nobody else is drawing from, and whose rate nothing lowers; `None`:
+    /// nothing was drawn.
+    #[inline(always)]
+    pub(crate) fn draw_known(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
+        if !self.packed.is_plain() {
+            return None;
+        }
+        let ticks = self.packed.ticks(now);
+        let (line, seen) = self.peek(tag)?;
+        match self.judge_plain(seen.arrival(), cost, ticks) {
+            Err(Refused { retry_after }) => {
+                let report = self.packed.plain_report(seen.arrival(), ticks);
+                Some(Standing::new(Verdict::Deny { retry_after }, report))
+            }
+            // The common case: nobody came in between, and what was worked out is written in the same step that finds it so.
+            Ok(Granted { wait, next }) if cost > 0 && self.advance(line, tag, seen, next) => {
+                Some(Standing::new(Verdict::Allow { wait }, self.packed.plain_report(next, ticks)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Moves a bucket on if it is still as it was seen; whether it was.
+    #[inline(always)]
+    fn advance(&self, line: Line<'_, AtomicU64>, tag: u64, seen: Seen, next: u64) -> bool {
+        if self.floors.is_none() {
+            return line.advance(seen, next);
+        }
+        let held = line.hold(tag, seen);
+        if held {
+            line.release(seen, next);
+        }
+        held
+    }
+
+    /// Where its keys are.
+    pub(crate) fn occupancy(&self) -> Occupancy {
+        let mut occupancy = Occupancy { slots: self.room(), ..Occupancy::default() };
+        for line in 0..self.sets.lines() {
+            for tag in self.sets.line(line).tenants() {
+                occupancy.keys += 1;
+                occupancy.beside += u64::from(self.line(tag) != line);
+            }
+        }
+        occupancy
+    }
+
+    /// How many buckets it has room for.
+    pub(crate) fn room(&self) -> u64 {
+        (self.sets.len() * SLOTS) as u64
+    }
+
+    /// Where a known bucket is, and how it stands, read without a lock.
+    #[inline(always)]
+    fn peek(&self, tag: u64) -> Option<(Line<'_, AtomicU64>, Seen)> {
+        let home = self.line(tag);
+        let line = self.sets.line(home);
+        if let Some(seen) = line.peek(tag) {
+            return Some((line, seen));
+        }
+        let beyond = self.sets.line(beside(home));
+        beyond.peek(tag).map(|seen| (beyond, seen))
+    }
+
+    /// What a bucket would answer, read without a lock: if that is a refusal, it is one. `None`: it has moved, or may do so.
+    pub(crate) fn view(&self, tag: u64, cost: u64, now: Timestamp) -> Option<View> {
+        let start = self.start(self.line(tag))?;
+        self.view_from(start, tag, cost, self.packed.ticks(now))
+    }
+
+    fn view_from(&self, start: u64, tag: u64, cost: u64, ticks: u64) -> Option<View> {
+        let (word, known) = match self.peek(tag) {
+            Some((_, seen)) => (seen.arrival(), true),
+            // It may have moved since `start` was read, and be known, and owe less than a floor.
+            None if self.sets.of_line(self.line(tag)).has_moved() => return None,
+            None => (start, false),
+        };
+        let verdict = Verdict::from(&self.judge(word, cost, ticks));
+        Some(View { word, ticks, known, verdict })
+    }
+
+    /// What a key that is not there would inherit at least, read without a lock and before its tag is looked for: at some
+    /// moment between, it was not there and this no less. `None`: it has moved, or may do so.
+    fn start(&self, line: usize) -> Option<u64> {
+        // A set that was never touched is not marked as moved before somebody comes who locks it.
+        if self.closing.load(Ordering::SeqCst) {
+            return None;
+        }
+        let least = self.sets.of_line(line).least()?;
+        let floor = self.floors.as_ref().map(|floors| floors[line / LINES].load(Ordering::Acquire));
+        Some(floor.unwrap_or(least).max(self.birth.load(Ordering::Relaxed)))
+    }
+
+    /// How it stood when it was looked at, the request being refused; counted, if that was for a debt it would have inherited.
+    pub(crate) fn refuse(&self, view: &View) -> Standing {
+        if !view.known && !view.verdict.is_allow() && view.word > view.ticks {
+            self.inherited_refusals.fetch_add(1, Ordering::Relaxed);
+        }
+        Standing::new(view.verdict, self.packed.report(view.word, view.ticks))
+    }
+
+    /// The refusal, if it is one and can be told without a lock.
+    #[inline]
+    fn refused(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
+        let (start, ticks) = (self.start(self.line(tag))?, self.packed.ticks(now));
+        // Whoever is known and cannot pay was refused before, unless an upstream's health counts.
+        if self.packed.is_plain() && self.judge_plain(start, cost, ticks).is_ok() {
+            return None;
+        }
+        let view = self.view_from(start, tag, cost, ticks)?;
+        (!view.verdict.is_allow()).then(|| self.refuse(&view))
+    }
+
+    /// Draws from one bucket; `None`: it has moved.
+    pub(crate) fn draw(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
+        if let Some(standing) = self.refused(tag, cost, now) {
+            return Some(standing);
+        }
+        let mut slot = self.lock(tag, now)?;
+        let verdict = slot.judge(cost);
+        slot.commit();
+        Some(slot.standing(verdict))
+    }
+
+    /// Whether nothing ever lowers the rate of its buckets.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.packed.is_plain()
+    }
+
+    /// Where `tag` belongs.
+    #[inline(always)]
+    pub(crate) fn site(&self, tag: u64, elapsed: Micros) -> Site<'_> {
+        Site { table: self, line: self.sets.line(self.line(tag)), tag, ticks: self.packed.ticks_after(elapsed) }
+    }
+
+    /// How long its time has run, see [`Packed::elapsed`].
+    #[inline(always)]
+    pub(crate) fn elapsed(&self, now: Timestamp) -> Micros {
+        self.packed.elapsed(now)
+    }
+
+    /// The locked bucket of `tag`; `None`: it has moved.
+    #[inline]
+    pub(crate) fn lock(&self, tag: u64, now: Timestamp) -> Option<PackedSlot<'_>> {
+        let line = self.line(tag);
+        let index = line / LINES;
+        let mut set = self.sets.of_line(line).enter(|| self.closing.load(Ordering::SeqCst))?;
+        let ticks = self.packed.ticks(now);
+        let (place, known, word) = match set.find(tag) {
+            Some(place) => (place, true, set.hold(place)),
+            None => {
+                let (place, debt) = set.hold_for_newcomer(self.long_since(ticks));
+                let inherited = match &self.floors {
+                    None => debt,
+                    Some(floors) => floors[index].load(Ordering::Relaxed),
+                };
+                (place, false, inherited.max(self.birth.load(Ordering::Relaxed)))
+            }
+        };
+        Some(PackedSlot { table: self, set, index, tag, place, known, word, ticks, next: None })
+    }
+
+    #[inline(always)]
+    fn judge_plain(&self, word: u64, cost: u64, ticks: u64) -> Judged<u64> {
+        match self.packed.price(cost) {
+            Some(price) => self.packed.judge_plain(word, price, ticks),
+            None => Err(Refused::NEVER),
+        }
+    }
+
+    #[inline]
+    fn judge(&self, word: u64, cost: u64, ticks: u64) -> Judged<u64> {
+        match self.packed.price(cost) {
+            Some(price) => self.packed.judge(word, price, ticks),
+            None => Err(Refused::NEVER),
+        }
+    }
+
+    /// What is full since then is so for everybody who still draws, and was so in every burst the limit has had.
+    #[inline]
+    fn long_since(&self, ticks: u64) -> u64 {
+        ticks.saturating_sub(self.packed.ticks_after(LATE) + self.packed.beyond())
+    }
+
+    /// How many sets there are, if what they forgot is implied by their slots.
+    pub(crate) fn geometry(&self) -> Option<usize> {
+        self.floors.is_none().then(|| self.sets.len())
+    }
+
+    /// The line that `tag` belongs to.
+    #[inline(always)]
+    fn line(&self, tag: u64) -> usize {
+        place(tag, self.sets.lines())
+    }
+}
+
+/// How late a request may be drawn for, counted from its arrival.
+pub(crate) const LATE: Micros = Micros::from_secs(1);
+
+/// The other line of the set.
+#[inline(always)]
+fn beside(line: usize) -> usize {
+    line ^ 1
+}
+
+/// The place of `tag` among `places`: the high bits, by multiplication.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "less than the number of places")]
+pub(crate) fn place(tag: u64, places: usize) -> usize {
+    ((u128::from(tag) * places as u128) >> 64) as usize
+}
+
+/// The first and last tag that [`place`] puts at `index`.
+#[expect(clippy::cast_possible_truncation, reason = "below 2^64 for an index below the number of places")]
+pub(crate) fn span(index: usize, places: usize) -> (u64, u64) {
+    let (index, places) = (index as u128, places as u128);
+    ((index << 64).div_ceil(places) as u64, (((index + 1) << 64).div_ceil(places) - 1) as u64)
+}
+
+/// A bucket as it was seen without a lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View {
+    pub(crate) verdict: Verdict,
+    word: u64,
+    ticks: u64,
+    known: bool,
+}

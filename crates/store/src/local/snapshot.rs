@@ -1,0 +1,336 @@
+//! The buckets in a file, so that a clean restart refills nobody.
+//!
+//! Layout, all integers little-endian: magic, version, hash seed and a probe of the hash, wall time; per limit its name,
+//! tier, role, algorithm and numbers, the largest burst it has had, the number of its sets (0: what they forgot is told in floors), then
+//! records (bucket, floor, birth) up to an end mark; then what limits have learnt of
+//! their upstreams ([`super::learnt`]); last a SipHash of all that precedes. Places in flight are not kept: their requests ended with the process.
+//!
+//! A snapshot says what was true when it was written. Whoever restores one must not restore it a second time: after
+//! a crash it would forget what was charged since.
+
+use std::cell::RefCell;
+use std::hash::Hasher;
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::sync::Arc;
+
+use siphasher::sip::SipHasher13;
+
+use crate::clock::Clock;
+use tollgate_limit::{Algorithm, Align, Limit, Micros, Role, Terms, Timestamp};
+
+use super::hash::Seed;
+use super::state_bytes::{read_moving, write_end, write_moving};
+use super::table::Table;
+use super::{Carried, Carry, CarryReport, LocalStore, epoch, keeps_floors, learnt};
+
+/// Why a snapshot cannot be used. The process then starts as `cold_start` says.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// It could not be read or written.
+    #[error("cannot be read or written: {0}")]
+    Io(#[from] io::Error),
+    /// It is no snapshot, or one of another version.
+    #[error("not a snapshot of this version")]
+    Version,
+    /// It is damaged.
+    #[error("damaged: {0}")]
+    Corrupt(&'static str),
+}
+
+impl LocalStore {
+    /// Writes every bucket that still remembers something. Draws may go on meanwhile; what they take afterwards is
+    /// missing from the snapshot, so a shutdown drains first.
+    ///
+    /// # Errors
+    /// When `writer` fails.
+    pub fn save(&self, writer: impl Write) -> Result<(), SnapshotError> {
+        let now = self.clock.now();
+        let mut out = Summed { inner: BufWriter::new(writer), sum: SipHasher13::new() };
+        out.write_all(MAGIC)?;
+        out.write_all(&VERSION.to_le_bytes())?;
+        for word in [self.seed.raw(), self.seed.tag(MAGIC), now.as_micros()] {
+            out.write_all(&word.to_le_bytes())?;
+        }
+        let kept = || self.limits.iter().zip(&self.tables).filter(|(limit, _)| is_kept(&limit.algorithm));
+        out.write_all(&u32::try_from(kept().count()).unwrap_or(u32::MAX).to_le_bytes())?;
+        for (limit, table) in kept() {
+            Name::write(limit, &mut out)?;
+            Numbers::of(&limit.algorithm).write(&mut out)?;
+            let table = table.latest();
+            for word in [table.widest(), table.geometry().unwrap_or(0) as u64] {
+                out.write_all(&word.to_le_bytes())?;
+            }
+            let cell = RefCell::new((&mut out, Ok(())));
+            table.visit(now, &|moving| {
+                let (out, result) = &mut *cell.borrow_mut();
+                if result.is_ok() && moving.expiry(&limit.algorithm).is_some_and(|expiry| expiry > now) {
+                    *result = write_moving(&moving, *out);
+                }
+            });
+            cell.into_inner().1?;
+            write_end(&mut out)?;
+        }
+        learnt::write(&self.limits, &mut out)?;
+        let sum = out.sum.finish();
+        out.inner.write_all(&sum.to_le_bytes())?;
+        out.inner.flush()?;
+        Ok(())
+    }
+
+    /// A store for `limits` with the buckets that [`LocalStore::save`] wrote. Limits are matched by name, tier and role;
+    /// changed numbers rescale as on a reload, and a limit the snapshot does not know starts full.
+    ///
+    /// # Errors
+    /// When it cannot be read, is of another version, or is damaged: then nothing of it is used.
+    pub fn restored(
+        limits: &[Arc<Limit>],
+        clock: Clock,
+        reader: impl Read + Seek,
+    ) -> Result<(Self, CarryReport), SnapshotError> {
+        let now = clock.now();
+        let mut input = BufReader::new(reader);
+        // Summed up before anything is believed.
+        verify(&mut input)?;
+        let mut magic = [0; MAGIC.len()];
+        input.read_exact(&mut magic)?;
+        if magic != *MAGIC || read_u32(&mut input)? != VERSION {
+            return Err(SnapshotError::Version);
+        }
+        let seed = Seed::from_raw(read_u64(&mut input)?);
+        if read_u64(&mut input)? != seed.tag(MAGIC) {
+            // Another release of the hash: its tags would find nothing.
+            return Err(SnapshotError::Version);
+        }
+        // A wall clock that has stepped back since would leave every bucket waiting for it to catch up.
+        let behind = Timestamp::from_micros(read_u64(&mut input)?).since(now);
+        let epoch = epoch(now);
+        let mut tables: Vec<Option<Table>> = limits.iter().map(|_| None).collect();
+        let mut carries = vec![Carry::New; limits.len()];
+        let mut gone = Vec::new();
+        for _ in 0..read_u32(&mut input)? {
+            let (name, numbers) = (Name::read(&mut input)?, Numbers::read(&mut input)?);
+            let (widest, sets) = (read_u64(&mut input)?, read_u64(&mut input)?);
+            let place = limits.iter().position(|limit| name.is_of(limit));
+            let to = place.map(|place| (place, numbers.carry(&limits[place].algorithm)));
+            match &to {
+                Some((place, (carry, _))) => {
+                    carries[*place] = *carry;
+                    let limit = &limits[*place];
+                    if *carry != Carry::Afresh {
+                        let before = usize::try_from(sets).ok().filter(|sets| *sets > 0);
+                        let (table, _) = Table::fitting(limit, keeps_floors(limit, limits), epoch, widest, before);
+                        tables[*place] = Some(table);
+                    }
+                }
+                None => gone.push(name.gone()),
+            }
+            while let Some(moving) = read_moving(&mut input, behind, numbers.remembers_a_moment())? {
+                let Some((place, (carry, from))) = &to else { continue };
+                let Some(table) = &tables[*place] else { continue };
+                let moving = match (carry, from) {
+                    (Carry::Kept, _) => Some(moving),
+                    (Carry::Rescaled, Some(from)) => moving.rescaled(from, table.algorithm(), now),
+                    _ => None,
+                };
+                if let Some(moving) = moving {
+                    table.adopt(moving, now);
+                }
+            }
+        }
+        let new = |(limit, table): (&Arc<Limit>, Option<Table>)| {
+            Arc::new(table.unwrap_or_else(|| Table::new(limit, keeps_floors(limit, limits), epoch)))
+        };
+        let tables = limits.iter().zip(tables).map(new).collect();
+        learnt::read(limits, &mut input, behind, now)?;
+        let mut report: Vec<_> = limits.iter().zip(carries).map(|(limit, carry)| Carried::of(limit, carry)).collect();
+        report.extend(gone);
+        let store = Self { limits: limits.into(), tables, seed, clock, epoch };
+        Ok((store, CarryReport { limits: report }))
+    }
+}
+
+/// Passes bytes through and sums them up.
+struct Summed<T> {
+    inner: T,
+    sum: SipHasher13,
+}
+
+impl<T: Write> Write for Summed<T> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.sum.write(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// Reads everything once, compares its sum with the one at its end, and goes back to its beginning.
+fn verify(input: &mut (impl Read + Seek)) -> Result<(), SnapshotError> {
+    let length = input.seek(SeekFrom::End(0))?;
+    input.rewind()?;
+    let Some(body) = length.checked_sub(size_of::<u64>() as u64) else {
+        return Err(SnapshotError::Corrupt("it is too short"));
+    };
+    let mut sum = Summed { inner: io::sink(), sum: SipHasher13::new() };
+    io::copy(&mut input.by_ref().take(body), &mut sum)?;
+    if read_u64(input)? != sum.sum.finish() {
+        return Err(SnapshotError::Corrupt("its checksum does not match"));
+    }
+    input.rewind()?;
+    Ok(())
+}
+
+/// A limit as a snapshot names it.
+pub(super) struct Name {
+    name: String,
+    tier: Option<String>,
+    role: Role,
+}
+
+impl Name {
+    pub(super) fn write(limit: &Limit, out: &mut impl Write) -> io::Result<()> {
+        write_text(&limit.name, out)?;
+        match &limit.tier {
+            Some(tier) => {
+                out.write_all(&[1])?;
+                write_text(tier, out)?;
+            }
+            None => out.write_all(&[0])?,
+        }
+        out.write_all(&[u8::from(limit.role == Role::Candidate)])
+    }
+
+    pub(super) fn read(input: &mut impl Read) -> Result<Self, SnapshotError> {
+        let name = read_text(input)?;
+        let tier = match read_u8(input)? {
+            0 => None,
+            _ => Some(read_text(input)?),
+        };
+        let role = if read_u8(input)? == 0 { Role::Live } else { Role::Candidate };
+        Ok(Self { name, tier, role })
+    }
+
+    pub(super) fn is_of(&self, limit: &Limit) -> bool {
+        *limit.name == *self.name && limit.tier.as_deref() == self.tier.as_deref() && limit.role == self.role
+    }
+
+    fn gone(&self) -> Carried {
+        let (name, tier) = (self.name.as_str().into(), self.tier.as_deref().map(Into::into));
+        Carried { name, tier, role: self.role, carry: Carry::Gone }
+    }
+}
+
+/// The numbers that states are scaled by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Numbers {
+    form: u8,
+    amount: u64,
+    period: u64,
+    burst: u64,
+}
+
+impl Numbers {
+    fn of(algorithm: &Algorithm) -> Self {
+        let form = match algorithm {
+            Algorithm::TokenBucket(_) => 0,
+            Algorithm::WarmUp(_) => 1,
+            Algorithm::Interval(_) => 2,
+            Algorithm::FixedWindow(_) => 3,
+            Algorithm::SlidingWindow(_) => 4,
+            Algorithm::SlidingLog(_) => 5,
+            Algorithm::InFlight(_) => 6,
+        };
+        let (amount, period, burst) = algorithm.quota().map_or((0, 0, 0), |q| (q.amount, q.period.0, q.burst));
+        Self { form, amount, period, burst }
+    }
+
+    /// What becomes of states of these numbers under `algorithm`, and the algorithm they were counted by.
+    fn carry(self, algorithm: &Algorithm) -> (Carry, Option<Algorithm>) {
+        let new = Self::of(algorithm);
+        if self == new {
+            return (Carry::Kept, None);
+        }
+        let bursts = matches!(algorithm, Algorithm::TokenBucket(_) | Algorithm::WarmUp(_) | Algorithm::Interval(_));
+        let terms = Terms {
+            kind: algorithm.kind(),
+            amount: self.amount,
+            period: Micros(self.period),
+            burst: bursts.then_some(self.burst),
+            align: match algorithm {
+                Algorithm::FixedWindow(window) => window.align().clone(),
+                _ => Align::FirstHit,
+            },
+            debt: 0,
+            max_wait: Micros::ZERO,
+            warm_up: match algorithm {
+                Algorithm::WarmUp(warm_up) => warm_up.warm_up(),
+                _ => Micros::ZERO,
+            },
+            shared: false,
+        };
+        match Algorithm::new(&terms) {
+            Ok(old) if self.form == new.form => (Carry::Rescaled, Some(old)),
+            _ => (Carry::Afresh, None),
+        }
+    }
+
+    /// Whether what its buckets remember of other numbers is a moment, not a burst ([`tollgate_limit::Kept::beyond`]).
+    fn remembers_a_moment(self) -> bool {
+        matches!(self.form, 3..=5)
+    }
+
+    fn write(self, out: &mut impl Write) -> io::Result<()> {
+        out.write_all(&[self.form])?;
+        for number in [self.amount, self.period, self.burst] {
+            out.write_all(&number.to_le_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn read(input: &mut impl Read) -> io::Result<Self> {
+        let form = read_u8(input)?;
+        Ok(Self { form, amount: read_u64(input)?, period: read_u64(input)?, burst: read_u64(input)? })
+    }
+}
+
+fn is_kept(algorithm: &Algorithm) -> bool {
+    !matches!(algorithm, Algorithm::InFlight(_))
+}
+
+fn write_text(text: &str, out: &mut impl Write) -> io::Result<()> {
+    let text = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
+    out.write_all(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes())?;
+    out.write_all(text)
+}
+
+fn read_text(input: &mut impl Read) -> Result<String, SnapshotError> {
+    let mut length = [0; 2];
+    input.read_exact(&mut length)?;
+    let mut text = vec![0; usize::from(u16::from_le_bytes(length))];
+    input.read_exact(&mut text)?;
+    String::from_utf8(text).map_err(|_| SnapshotError::Corrupt("a name is not text"))
+}
+
+pub(super) fn read_u8(input: &mut impl Read) -> io::Result<u8> {
+    let mut byte = [0; 1];
+    input.read_exact(&mut byte)?;
+    Ok(byte[0])
+}
+
+pub(super) fn read_u32(input: &mut impl Read) -> io::Result<u32> {
+    let mut bytes = [0; 4];
+    input.read_exact(&mut bytes)?;
+    Ok(u32::from_le_bytes(bytes))
+}
+
+pub(super) fn read_u64(input: &mut impl Read) -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    input.read_exact(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+const MAGIC: &[u8; 16] = b"tollgate buckets";
+const VERSION: u32 = 3;

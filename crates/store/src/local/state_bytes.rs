@@ -1,0 +1,123 @@
+//! One bucket's state as bytes.
+
+use std::io::{self, Read, Write};
+
+use tollgate_limit::bucket::{Held, Level, Pair, State, Steps, Warming};
+use tollgate_limit::quota::LOCAL_BOUND;
+use tollgate_limit::sliding_log::{Entry, LOG_UNITS_MAX, Log};
+use tollgate_limit::{Micros, Timestamp};
+
+use super::snapshot::{SnapshotError, read_u8, read_u64};
+use super::table::{Moving, Whose};
+
+pub(super) fn write_moving(moving: &Moving, out: &mut impl Write) -> io::Result<()> {
+    match moving.whose {
+        Whose::Bucket { tag } => {
+            out.write_all(&[BUCKET])?;
+            out.write_all(&tag.to_le_bytes())?;
+        }
+        Whose::Floor { first, last } => {
+            out.write_all(&[FLOOR])?;
+            out.write_all(&first.to_le_bytes())?;
+            out.write_all(&last.to_le_bytes())?;
+        }
+        Whose::Birth => out.write_all(&[BIRTH])?,
+    }
+    write_state(&moving.state, out)?;
+    out.write_all(&moving.beyond.to_le_bytes())
+}
+
+pub(super) fn write_end(out: &mut impl Write) -> io::Result<()> {
+    out.write_all(&[END])
+}
+
+/// The next record; `None`: the end mark. Moments are moved back by `behind`; `until`: what is remembered of other numbers is one.
+pub(super) fn read_moving(input: &mut impl Read, behind: Micros, until: bool) -> Result<Option<Moving>, SnapshotError> {
+    let whose = match read_u8(input)? {
+        END => return Ok(None),
+        BUCKET => Whose::Bucket { tag: read_u64(input)? },
+        FLOOR => {
+            let (first, last) = (read_u64(input)?, read_u64(input)?);
+            if first > last {
+                return Err(SnapshotError::Corrupt("a floor ends before it begins"));
+            }
+            Whose::Floor { first, last }
+        }
+        BIRTH => Whose::Birth,
+        _ => return Err(SnapshotError::Corrupt("a record of no known kind")),
+    };
+    let state = read_state(input, behind)?;
+    let beyond = read_u64(input)?;
+    Ok(Some(Moving { whose, state, beyond: if until { beyond.saturating_sub(behind.0) } else { beyond } }))
+}
+
+fn write_state(state: &State, out: &mut impl Write) -> io::Result<()> {
+    let mut words = |kind: u8, words: &[u64]| {
+        out.write_all(&[kind])?;
+        words.iter().try_for_each(|word| out.write_all(&word.to_le_bytes()))
+    };
+    match state {
+        State::Level(Level { level, at }) => words(LEVEL, &[level.cast_unsigned(), at.as_micros()]),
+        State::Warming(Warming { level, cold }) => {
+            words(WARMING, &[level.level.cast_unsigned(), level.at.as_micros(), *cold])
+        }
+        State::Steps(Steps { units, since }) => words(STEPS, &[units.cast_unsigned(), since.as_micros()]),
+        State::Pair(Pair { start, previous, current }) => words(PAIR, &[start.as_micros(), *previous, *current]),
+        State::Held(Held { units }) => words(HELD, &[*units]),
+        State::Log(log) => {
+            words(LOG, &[log.entries().len() as u64])?;
+            for Entry { at, units } in log.entries() {
+                out.write_all(&at.as_micros().to_le_bytes())?;
+                out.write_all(&units.to_le_bytes())?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn read_state(input: &mut impl Read, behind: Micros) -> Result<State, SnapshotError> {
+    let kind = read_u8(input)?;
+    let mut word = || read_u64(input);
+    let most = LOCAL_BOUND.unsigned_abs();
+    let count = |word: u64, most: u64| if word <= most { Ok(word) } else { Err(SnapshotError::Corrupt(FAR)) };
+    let level = |word: u64| count(word.cast_signed().unsigned_abs(), most).map(|_| word.cast_signed());
+    let moment = |micros: u64| Timestamp::from_micros(micros.saturating_sub(behind.0));
+    Ok(match kind {
+        LEVEL => State::Level(Level { level: level(word()?)?, at: moment(word()?) }),
+        WARMING => {
+            let level = Level { level: level(word()?)?, at: moment(word()?) };
+            State::Warming(Warming { level, cold: word()? })
+        }
+        STEPS => State::Steps(Steps { units: level(word()?)?, since: moment(word()?) }),
+        PAIR => {
+            let start = moment(word()?);
+            State::Pair(Pair { start, previous: count(word()?, most)?, current: count(word()?, most)? })
+        }
+        HELD => State::Held(Held { units: count(word()?, most)? }),
+        LOG => {
+            let entries = word()?;
+            if entries > 2 * LOG_UNITS_MAX {
+                return Err(SnapshotError::Corrupt("a log longer than any"));
+            }
+            // All of them together are counted as well.
+            let entry = |_| Ok(Entry { at: moment(word()?), units: count(word()?, most / (2 * LOG_UNITS_MAX))? });
+            State::Log(Log::from_entries((0..entries).map(entry).collect::<Result<Vec<_>, SnapshotError>>()?))
+        }
+        _ => return Err(SnapshotError::Corrupt("a state of no known kind")),
+    })
+}
+
+/// Numbers that no limit counts to are nobody's: sums of them would overflow.
+const FAR: &str = "a number beyond those that any limit counts to";
+
+const END: u8 = 0;
+const BUCKET: u8 = 1;
+const FLOOR: u8 = 2;
+const BIRTH: u8 = 3;
+
+const LEVEL: u8 = 1;
+const WARMING: u8 = 2;
+const STEPS: u8 = 3;
+const PAIR: u8 = 4;
+const HELD: u8 = 5;
+const LOG: u8 = 6;

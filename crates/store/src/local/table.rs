@@ -1,0 +1,321 @@
+//! One limit's buckets, in whichever form its algorithm allows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tollgate_limit::bucket::{Report, State};
+use tollgate_limit::packed::Packed;
+use tollgate_limit::{Algorithm, Change, Kept, Limit, Standing, Timestamp, Verdict};
+
+use super::packed::{LATE, PackedSlot, PackedTable, View};
+use super::wide::{WideSlot, WideTable};
+use super::{Occupancy, Tally};
+
+/// The buckets of one limit.
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// Locks are taken in the order of these, so that draws cannot wait for each other in a circle.
+    pub(crate) order: u64,
+    form: Form,
+    floors: bool,
+    /// The largest burst the limit has had: where it is lowered, buckets remember that.
+    widest: u64,
+}
+
+#[derive(Debug)]
+enum Form {
+    Packed(PackedTable),
+    Wide(WideTable),
+}
+
+/// What a table hands to its successor, or to a snapshot.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Moving {
+    pub(crate) whose: Whose,
+    /// How it stands.
+    pub(crate) state: State,
+    /// What it remembers of other numbers ([`Kept::beyond`]).
+    pub(crate) beyond: u64,
+}
+
+/// Whose bucket it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// One key's.
+    Bucket {
+        /// Its tag.
+        tag: u64,
+    },
+    /// What forgotten keys with tags from `first` to `last` may owe.
+    Floor {
+        /// The lowest tag.
+        first: u64,
+        /// The highest tag.
+        last: u64,
+    },
+    /// What a key nobody has seen may owe.
+    Birth,
+}
+
+impl Moving {
+    /// The same under changed numbers; `None`: full there.
+    pub(crate) fn rescaled(self, from: &Algorithm, to: &Algorithm, now: Timestamp) -> Option<Self> {
+        let kept = Kept::from_parts(from.clone(), Some(self.state), self.beyond);
+        let (state, beyond) = kept.handed_on(to, now, LATE)?;
+        Some(Self { whose: self.whose, state, beyond })
+    }
+
+    /// The moment from which it equals no bucket, whatever the numbers; `None`: there is none.
+    pub(crate) fn expiry(&self, algorithm: &Algorithm) -> Option<Timestamp> {
+        algorithm.expiry_beyond(&self.state, self.beyond)
+    }
+}
+
+impl Table {
+    /// A table for `limit` in which every bucket is full. `floors`: its charges may be given back. `epoch` is where
+    /// its packed time begins.
+    pub(crate) fn new(limit: &Limit, floors: bool, epoch: Timestamp) -> Self {
+        Self::remembering(limit, floors, epoch, 0)
+    }
+
+    /// The same for a limit that has had a burst of `widest`.
+    pub(crate) fn remembering(limit: &Limit, floors: bool, epoch: Timestamp, widest: u64) -> Self {
+        let packed = match &limit.algorithm {
+            Algorithm::TokenBucket(bucket) => Packed::new(bucket, epoch).map(|packed| packed.remembering(widest)),
+            _ => None,
+        };
+        let algorithm = limit.algorithm.clone();
+        let form = match packed {
+            Some(packed) => Form::Packed(PackedTable::new(algorithm, packed, limit.memory, floors)),
+            None => Form::Wide(WideTable::new(algorithm, limit.memory)),
+        };
+        let widest = widest.max(limit.algorithm.burst());
+        Self { order: NEXT_ORDER.fetch_add(1, Ordering::Relaxed), form, floors, widest }
+    }
+
+    /// The largest burst the limit has had.
+    pub(crate) fn widest(&self) -> u64 {
+        self.widest
+    }
+
+    /// How many sets it has, if what they forgot is implied by their slots: then a table of as many needs not be told.
+    pub(crate) fn geometry(&self) -> Option<usize> {
+        match &self.form {
+            Form::Packed(packed) => packed.geometry(),
+            Form::Wide(_) => None,
+        }
+    }
+
+    pub(crate) fn algorithm(&self) -> &Algorithm {
+        match &self.form {
+            Form::Packed(packed) => packed.algorithm(),
+            Form::Wide(wide) => wide.algorithm(),
+        }
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        match &self.form {
+            Form::Packed(packed) => packed.tally(),
+            Form::Wide(wide) => wide.tally(),
+        }
+    }
+
+    /// How many buckets it has room for.
+    pub(crate) fn room(&self) -> u64 {
+        match &self.form {
+            Form::Packed(packed) => packed.room(),
+            Form::Wide(wide) => wide.room(),
+        }
+    }
+
+    /// Where its keys are; nothing is said of a table whose buckets are longer than a word.
+    pub(crate) fn occupancy(&self) -> Occupancy {
+        match &self.form {
+            Form::Packed(packed) => packed.occupancy(),
+            Form::Wide(_) => Occupancy::default(),
+        }
+    }
+
+    /// Whether charges can be given back here.
+    pub(crate) fn keeps_floors(&self) -> bool {
+        self.floors || matches!(self.form, Form::Wide(_))
+    }
+
+    /// The table that took over, once buckets have moved.
+    pub(crate) fn successor(&self) -> Option<&Arc<Self>> {
+        match &self.form {
+            Form::Packed(packed) => packed.successor(),
+            Form::Wide(wide) => wide.successor(),
+        }
+    }
+
+    /// The table that has the buckets now.
+    pub(crate) fn latest(self: &Arc<Self>) -> &Arc<Self> {
+        let mut table = self;
+        while let Some(successor) = table.successor() {
+            table = successor;
+        }
+        table
+    }
+
+    /// Draws from one bucket that is known and that nobody else is drawing from; `None`: nothing was drawn, see
+    /// [`Table::draw`].
+    #[inline]
+    pub(crate) fn draw_known(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
+        match &self.form {
+            Form::Packed(packed) => packed.draw_known(tag, cost, now),
+            Form::Wide(_) => None,
+        }
+    }
+
+    /// What a bucket would answer, read without a lock, see [`PackedTable::view`]; `None`: that takes one.
+    pub(crate) fn view(&self, tag: u64, cost: u64, now: Timestamp) -> Option<View> {
+        match &self.form {
+            Form::Packed(packed) => packed.view(tag, cost, now),
+            Form::Wide(_) => None,
+        }
+    }
+
+    /// How a bucket stands in a request that is refused by what [`Table::view`] showed.
+    pub(crate) fn refuse(&self, view: &View) -> Option<Standing> {
+        match &self.form {
+            Form::Packed(packed) => Some(packed.refuse(view)),
+            Form::Wide(_) => None,
+        }
+    }
+
+    /// Draws from one bucket by itself; `None`: it has moved to the successor.
+    pub(crate) fn draw(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
+        match &self.form {
+            Form::Packed(packed) => packed.draw(tag, cost, now),
+            Form::Wide(wide) => wide.draw(tag, cost, now),
+        }
+    }
+
+    /// The same, if its buckets are one word long each and nothing lowers their rate.
+    #[inline(always)]
+    pub(crate) fn plain(&self) -> Option<&PackedTable> {
+        match &self.form {
+            Form::Packed(packed) if packed.is_plain() => Some(packed),
+            _ => None,
+        }
+    }
+
+    /// The locked bucket of `tag`; `None` when it has moved to the successor.
+    pub(crate) fn lock(&self, tag: u64, now: Timestamp) -> Option<Slot<'_>> {
+        match &self.form {
+            Form::Packed(packed) => packed.lock(tag, now).map(Slot::Packed),
+            Form::Wide(wide) => wide.lock(tag).map(Slot::Wide),
+        }
+    }
+
+    /// A table for `limit`, changed numbers of the same algorithm, with every bucket of this one moved into it, and
+    /// room for those of tables that have had a burst of `widest`.
+    pub(crate) fn succeeded_by(
+        &self,
+        limit: &Limit,
+        floors: bool,
+        epoch: Timestamp,
+        now: Timestamp,
+        widest: u64,
+    ) -> Arc<Self> {
+        let widest = widest.max(self.widest);
+        let (plain, congruent) = Self::fitting(limit, floors, epoch, widest, self.geometry());
+        let successor = Arc::new(plain);
+        let adopt = |moving: Moving| {
+            if let Some(moving) = moving.rescaled(self.algorithm(), successor.algorithm(), now) {
+                successor.adopt(moving, now);
+            }
+        };
+        match &self.form {
+            Form::Packed(packed) => packed.move_to(&successor, congruent, now, adopt),
+            Form::Wide(wide) => wide.move_to(&successor, adopt),
+        }
+        successor
+    }
+
+    /// A table that takes over from one of that [geometry](Table::geometry), and whether it has the same: where sets do not
+    /// correspond, what they forgot must be kept in so many words.
+    pub(crate) fn fitting(
+        limit: &Limit,
+        floors: bool,
+        epoch: Timestamp,
+        widest: u64,
+        before: Option<usize>,
+    ) -> (Self, bool) {
+        let plain = Self::remembering(limit, floors, epoch, widest);
+        let congruent = before.is_some() && plain.geometry() == before;
+        let fits = congruent || floors;
+        (if fits { plain } else { Self::remembering(limit, true, epoch, widest) }, congruent)
+    }
+
+    /// Shows every bucket to `visit`, under its lock.
+    pub(crate) fn visit(&self, now: Timestamp, visit: &dyn Fn(Moving)) {
+        match &self.form {
+            Form::Packed(packed) => packed.visit(now, visit),
+            Form::Wide(wide) => wide.visit(visit),
+        }
+    }
+
+    /// Takes over what `other`, a table of the same algorithm, remembers; `other` keeps it too.
+    pub(crate) fn adopt_all(&self, other: &Self, now: Timestamp) {
+        other.visit(now, &|moving| {
+            if let Some(moving) = moving.rescaled(other.algorithm(), self.algorithm(), now) {
+                self.adopt(moving, now);
+            }
+        });
+    }
+
+    /// Takes over what a predecessor or a snapshot remembered.
+    pub(crate) fn adopt(&self, moving: Moving, now: Timestamp) {
+        match &self.form {
+            Form::Packed(packed) => packed.adopt(moving, now),
+            Form::Wide(wide) => wide.adopt(moving, now),
+        }
+    }
+}
+
+/// One locked bucket.
+pub(crate) enum Slot<'t> {
+    Packed(PackedSlot<'t>),
+    Wide(WideSlot<'t>),
+}
+
+impl Slot<'_> {
+    /// The bucket's verdict; nothing is written before [`Slot::commit`].
+    #[inline]
+    pub(crate) fn judge(&mut self, cost: u64, now: Timestamp) -> Verdict {
+        match self {
+            Self::Packed(slot) => slot.judge(cost),
+            Self::Wide(slot) => slot.judge(cost, now),
+        }
+    }
+
+    /// How the bucket stands.
+    #[inline]
+    pub(crate) fn report(&self, now: Timestamp) -> Report {
+        match self {
+            Self::Packed(slot) => slot.report(),
+            Self::Wide(slot) => slot.report(now),
+        }
+    }
+
+    /// Writes what [`Slot::judge`] worked out.
+    #[inline]
+    pub(crate) fn commit(&mut self, now: Timestamp) {
+        match self {
+            Self::Packed(slot) => slot.commit(),
+            Self::Wide(slot) => slot.commit(now),
+        }
+    }
+
+    /// Corrects an earlier grant.
+    pub(crate) fn settle(&mut self, change: Change, now: Timestamp) {
+        match self {
+            Self::Packed(slot) => slot.settle(change),
+            Self::Wide(slot) => slot.settle(change, now),
+        }
+    }
+}
+
+static NEXT_ORDER: AtomicU64 = AtomicU64::new(0);

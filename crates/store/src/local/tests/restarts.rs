@@ -1,0 +1,158 @@
+//! What a restart leaves of the buckets: after a crash, from a snapshot, from one that is damaged or forged.
+
+use std::sync::Arc;
+
+use super::fixtures::{START, bucket, claim, limit, terms};
+use crate::clock::Clock;
+use crate::local::{Carry, ColdStart, LocalStore};
+use tollgate_limit::{Change, Kind, Limit, Micros, Settlement, Verdict};
+
+#[test]
+fn after_a_crash_an_empty_start_gives_nobody_anything() {
+    let limits = [bucket(0, "a", 100, 60, 20), bucket(1, "wide", 999_983, 60, 20)];
+    let store = LocalStore::new(&limits, Clock::manual(START), ColdStart::Empty);
+    for limit in &limits {
+        let refused = store.draw_at(&[claim(limit, b"k")], START);
+        let Verdict::Deny { retry_after: Some(wait) } = refused.standings[0].verdict else { panic!("{refused:?}") };
+        assert!(store.draw_at(&[claim(limit, b"k")], START.after(wait)).granted);
+        assert!(!store.draw_at(&[claim(limit, b"k")], START.after(wait)).granted);
+        let later = START.after(Micros::from_secs(60));
+        assert_eq!(
+            store.peek_at(&[claim(limit, b"new")], later)[0].remaining,
+            20,
+            "one burst's time later all is normal"
+        );
+    }
+}
+
+/// One limit of each algorithm.
+fn one_of_each() -> Vec<Arc<Limit>> {
+    let kinds = [
+        Kind::TokenBucket,
+        Kind::Interval,
+        Kind::FixedWindow,
+        Kind::SlidingWindow,
+        Kind::SlidingLog,
+        Kind::TokenBucket,
+    ];
+    let make = |(index, kind)| {
+        let amount = if index == 5 { 999_983 } else { 10 };
+        Arc::new(limit(
+            index,
+            &format!("{kind:?} {index}"),
+            &terms(kind, amount, Micros::from_secs(3600), amount),
+            1 << 20,
+        ))
+    };
+    kinds.into_iter().enumerate().map(make).collect()
+}
+
+#[test]
+fn a_clean_restart_refills_nobody_whatever_the_algorithm() {
+    let limits = one_of_each();
+    let clock = Clock::manual(START);
+    let before = LocalStore::new(&limits, clock.clone(), ColdStart::Full);
+    let keys: Vec<_> = (0..200u32).map(u32::to_be_bytes).collect();
+    let claims = |key| limits.iter().map(|limit| claim(limit, key)).collect::<Vec<_>>();
+    for (number, key) in keys.iter().enumerate() {
+        for _ in 0..number % 8 {
+            assert!(before.draw_at(&claims(key), START).granted);
+        }
+    }
+    let mut snapshot = Vec::new();
+    before.save(&mut snapshot).expect("memory takes everything");
+    clock.advance(Micros::from_secs(60));
+    let later = clock.now();
+    let (after, report) = LocalStore::restored(&limits, clock.clone(), std::io::Cursor::new(&snapshot)).expect("sound");
+    assert!(report.limits.iter().all(|carried| carried.carry == Carry::Kept));
+    for key in &keys {
+        assert_eq!(after.peek_at(&claims(key), later), before.peek_at(&claims(key), later));
+    }
+
+    // Changed numbers: nobody has more units than before. (The last one's kind changes and starts afresh.)
+    let mut changed: Vec<_> = limits
+        .iter()
+        .map(|old| {
+            let terms = terms(old.algorithm.kind(), 20, Micros::from_secs(60), 20);
+            Arc::new(limit(old.index, &old.name, &terms, 1 << 15))
+        })
+        .collect();
+    changed[5] = Arc::new(limit(5, &limits[5].name, &terms(Kind::Interval, 20, Micros::from_secs(60), 20), 1 << 15));
+    let (after, report) = LocalStore::restored(&changed, clock, std::io::Cursor::new(&snapshot)).expect("sound");
+    assert!(report.limits[..5].iter().all(|carried| carried.carry == Carry::Rescaled), "{report:?}");
+    assert_eq!(report.limits[5].carry, Carry::Afresh);
+    for key in &keys {
+        for (old, new) in before.peek_at(&claims(key), later)[..5]
+            .iter()
+            .zip(after.peek_at(&changed.iter().map(|limit| claim(limit, key)).collect::<Vec<_>>(), later))
+        {
+            assert!(new.remaining <= old.remaining || old.remaining == 10, "{old:?} {new:?}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_snapshot_is_an_error_and_never_a_panic() {
+    let limits = one_of_each();
+    let store = LocalStore::new(&limits, Clock::manual(START), ColdStart::Full);
+    for number in 0..20u32 {
+        let key = number.to_be_bytes();
+        store.draw_at(&limits.iter().map(|limit| claim(limit, &key)).collect::<Vec<_>>(), START);
+    }
+    let mut snapshot = Vec::new();
+    store.save(&mut snapshot).expect("memory takes everything");
+    let restore =
+        |bytes: &[u8]| LocalStore::restored(&limits, Clock::manual(START), std::io::Cursor::new(bytes)).map(|_| ());
+    restore(&snapshot).expect("sound");
+    for at in 0..snapshot.len() {
+        let mut damaged = snapshot.clone();
+        damaged[at] ^= 1 << (at % 8);
+        assert!(restore(&damaged).is_err(), "byte {at}");
+    }
+    for length in 0..snapshot.len() {
+        assert!(restore(&snapshot[..length]).is_err(), "cut at {length}");
+    }
+}
+
+/// One whose sum is right and whose numbers are not: it may hold too much or too little, and nothing fails by it.
+#[test]
+fn a_forged_snapshot_is_an_error_or_a_store_that_answers() {
+    use std::hash::Hasher;
+    let limits = one_of_each();
+    let clock = Clock::manual(START);
+    let store = LocalStore::new(&limits, clock.clone(), ColdStart::Empty);
+    clock.advance(Micros::from_secs(20));
+    for number in 0..3u32 {
+        let key = number.to_be_bytes();
+        store.draw_at(&limits.iter().map(|limit| claim(limit, &key)).collect::<Vec<_>>(), clock.now());
+    }
+    let mut snapshot = Vec::new();
+    store.save(&mut snapshot).expect("memory takes everything");
+    let body = snapshot.len() - 8;
+    for at in 40..body {
+        for (width, byte) in [(1, 0xff), (1, 0x80), (1, 2), (1, 3), (8, 0xff)] {
+            let mut forged = snapshot.clone();
+            forged[at..(at + width).min(body)].fill(byte);
+            let mut sum = siphasher::sip::SipHasher13::new();
+            sum.write(&forged[..body]);
+            forged[body..].copy_from_slice(&sum.finish().to_le_bytes());
+            let Ok((restored, _)) = LocalStore::restored(&limits, clock.clone(), std::io::Cursor::new(&forged)) else {
+                continue;
+            };
+            let (next, _) = restored.next(&one_of_each());
+            for store in [&restored, &next] {
+                for number in 0..4u32 {
+                    let key = number.to_be_bytes();
+                    for limit in &limits {
+                        store.draw_at(&[claim(limit, &key)], clock.now());
+                        for change in [Change::Charge { more: 3 }, Change::Refund { units: 1 }] {
+                            store.settle_at(&[Settlement { limit, key: &key, change }], clock.now());
+                        }
+                        store.peek_at(&[claim(limit, &key)], clock.now());
+                    }
+                }
+            }
+            next.save(std::io::sink()).expect("nothing fails");
+        }
+    }
+}

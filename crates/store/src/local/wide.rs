@@ -1,0 +1,376 @@
+//! Buckets whose state does not pack into a word: small shards under locks, bounded, with a floor per shard.
+//!
+//! A shard holds at most [`SHARD_ENTRIES`] buckets. A bucket that is full again is a free place. When none is free the
+//! bucket soonest full is forgotten, and what it owed is joined into the shard's *floor*: from then on a key the shard
+//! does not know is taken to stand at the floor. The join is pessimistic in every component, so the floor owes at
+//! least as much as any bucket the shard ever forgot; a key that comes back never has more than it left with. The
+//! price is rare early refusals while a shard overflows, and it is counted.
+//!
+//! A bucket that a reload has clamped to a smaller burst or window remembers the larger one until it would be full of that
+//! ([`tollgate_limit::Kept`]); only then is its place free.
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use tollgate_limit::bucket::{Next, Report, State};
+use tollgate_limit::sliding_log::Entry;
+use tollgate_limit::{Algorithm, Change, Kept, Standing, Timestamp, Verdict};
+
+use super::Tally;
+use super::packed::{LATE, place, span};
+use super::table::{Moving, Table, Whose};
+
+/// Shards made together.
+type Chunk = Box<[Mutex<Shard>]>;
+
+/// The buckets of one limit.
+#[derive(Debug)]
+pub(crate) struct WideTable {
+    algorithm: Algorithm,
+    /// Made when first touched, so that an idle limit costs next to nothing.
+    chunks: Box<[OnceLock<Chunk>]>,
+    /// Shards in each.
+    chunk: usize,
+    /// What a key nobody has seen stands at (`cold_start = "empty"`).
+    birth: OnceLock<Bucket>,
+    successor: OnceLock<Arc<Table>>,
+    evictions: AtomicU64,
+    inherited_refusals: AtomicU64,
+}
+
+/// A few buckets under one lock.
+#[derive(Debug, Default)]
+pub(crate) struct Shard {
+    tags: Vec<u64>,
+    buckets: Vec<Option<Bucket>>,
+    floor: Option<Bucket>,
+    moved: bool,
+}
+
+/// How a bucket stands, and what it remembers of other numbers ([`Kept::beyond`]).
+#[derive(Clone, Debug)]
+pub(crate) struct Bucket {
+    state: State,
+    beyond: u64,
+}
+
+impl Bucket {
+    /// One that owes and remembers at least as much as either.
+    fn join(&self, other: &Self, algorithm: &Algorithm) -> Self {
+        Self { state: algorithm.join(&self.state, &other.state), beyond: self.beyond.max(other.beyond) }
+    }
+
+    fn moving(self, whose: Whose) -> Moving {
+        Moving { whose, state: self.state, beyond: self.beyond }
+    }
+}
+
+impl WideTable {
+    pub(crate) fn new(algorithm: Algorithm, memory: usize) -> Self {
+        let shard = size_of::<Mutex<Shard>>().saturating_add(SHARD_ENTRIES.saturating_mul(entry_size(&algorithm)));
+        let shards = (memory / shard).max(1);
+        let chunk = shards.min(CHUNK_SHARDS);
+        Self {
+            algorithm,
+            chunks: (0..shards / chunk).map(|_| OnceLock::new()).collect(),
+            chunk,
+            birth: OnceLock::new(),
+            successor: OnceLock::new(),
+            evictions: AtomicU64::new(0),
+            inherited_refusals: AtomicU64::new(0),
+        }
+    }
+
+    /// How many buckets it has room for.
+    pub(crate) fn room(&self) -> u64 {
+        (self.chunks.len() * self.chunk * SHARD_ENTRIES) as u64
+    }
+
+    pub(crate) fn algorithm(&self) -> &Algorithm {
+        &self.algorithm
+    }
+
+    pub(crate) fn successor(&self) -> Option<&Arc<Table>> {
+        self.successor.get()
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        Tally {
+            evictions: self.evictions.load(Ordering::Relaxed),
+            inherited_refusals: self.inherited_refusals.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Draws from one bucket; `None`: it has moved.
+    #[inline(never)]
+    pub(crate) fn draw(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
+        let mut slot = self.lock(tag)?;
+        let verdict = slot.judge(cost, now);
+        slot.commit(now);
+        Some(Standing::new(verdict, slot.report(now)))
+    }
+
+    /// The locked bucket of `tag`, or `None` when it has moved to the successor.
+    pub(crate) fn lock(&self, tag: u64) -> Option<WideSlot<'_>> {
+        let shard = self.shard(self.index(tag))?.lock();
+        if shard.moved {
+            return None;
+        }
+        let place = shard.tags.iter().position(|known| *known == tag);
+        Some(WideSlot { table: self, tag, place, shard, next: None })
+    }
+
+    /// Hands every bucket to `adopt` and sends later draws to `successor`, shard by shard under the shard's lock. Until
+    /// a shard has moved, draws through this table still count; afterwards they find their buckets at the successor.
+    pub(crate) fn move_to(&self, successor: &Arc<Table>, adopt: impl Fn(Moving)) {
+        // Set before the first shard says "moved", so that whoever reads that finds the successor.
+        let _ = self.successor.set(Arc::clone(successor));
+        // Before anybody is sent on, who might be new there.
+        if let Some(bucket) = self.birth.get() {
+            adopt(bucket.clone().moving(Whose::Birth));
+        }
+        for (index, chunk) in self.chunks.iter().enumerate() {
+            // An untouched chunk becomes an empty one: moved, without ever having been made.
+            for (offset, shard) in chunk.get_or_init(Box::default).iter().enumerate() {
+                let mut shard = shard.lock();
+                let Shard { tags, buckets, floor, moved } = &mut *shard;
+                for (tag, bucket) in tags.drain(..).zip(buckets.drain(..)) {
+                    if let Some(bucket) = bucket {
+                        adopt(bucket.moving(Whose::Bucket { tag }));
+                    }
+                }
+                if let Some(bucket) = floor.take() {
+                    let (first, last) = span(index * self.chunk + offset, self.shards());
+                    adopt(bucket.moving(Whose::Floor { first, last }));
+                }
+                *moved = true;
+            }
+        }
+    }
+
+    /// Shows every bucket to `visit`, under its lock.
+    pub(crate) fn visit(&self, visit: impl Fn(Moving)) {
+        for (index, shards) in self.chunks.iter().enumerate().filter_map(|(index, chunk)| Some((index, chunk.get()?))) {
+            for (offset, shard) in shards.iter().enumerate() {
+                let shard = shard.lock();
+                for (tag, bucket) in shard.tags.iter().zip(&shard.buckets) {
+                    if let Some(bucket) = bucket {
+                        visit(bucket.clone().moving(Whose::Bucket { tag: *tag }));
+                    }
+                }
+                if let Some(bucket) = &shard.floor {
+                    let (first, last) = span(index * self.chunk + offset, self.shards());
+                    visit(bucket.clone().moving(Whose::Floor { first, last }));
+                }
+            }
+        }
+        if let Some(bucket) = self.birth.get() {
+            visit(bucket.clone().moving(Whose::Birth));
+        }
+    }
+
+    /// Takes over what a predecessor remembered.
+    pub(crate) fn adopt(&self, moving: Moving, now: Timestamp) {
+        let Moving { whose, state, beyond } = moving;
+        let bucket = Bucket { state, beyond };
+        match whose {
+            Whose::Bucket { tag } => {
+                if let Some(mut slot) = self.lock(tag) {
+                    slot.adopt(&bucket, now);
+                }
+            }
+            Whose::Floor { first, last } => {
+                for index in self.index(first)..=self.index(last) {
+                    if let Some(shard) = self.shard(index) {
+                        shard.lock().lift_floor(&self.algorithm, bucket.clone());
+                    }
+                }
+            }
+            Whose::Birth => {
+                let _ = self.birth.set(bucket);
+            }
+        }
+    }
+
+    /// The shard at `index`; `None` when it has moved.
+    fn shard(&self, index: usize) -> Option<&Mutex<Shard>> {
+        self.chunks[index / self.chunk].get_or_init(|| new_chunk(self.chunk)).get(index % self.chunk)
+    }
+
+    fn shards(&self) -> usize {
+        self.chunks.len() * self.chunk
+    }
+
+    fn index(&self, tag: u64) -> usize {
+        place(tag, self.shards())
+    }
+}
+
+impl Shard {
+    /// The bucket that is full again soonest. A place held in a concurrency limit is never given up, so there may be
+    /// none: then the shard grows, by no more than there are requests in flight.
+    fn soonest_full(&self, algorithm: &Algorithm) -> Option<(usize, Timestamp)> {
+        let expiry = |bucket: &Option<Bucket>| match bucket {
+            Some(bucket) => algorithm.expiry_beyond(&bucket.state, bucket.beyond),
+            None => Some(Timestamp::default()),
+        };
+        let expiries = self.buckets.iter().map(expiry).enumerate();
+        expiries.filter_map(|(place, expiry)| Some((place, expiry?))).min_by_key(|(_, expiry)| *expiry)
+    }
+
+    fn lift_floor(&mut self, algorithm: &Algorithm, bucket: Bucket) {
+        self.floor = Some(match self.floor.take() {
+            Some(floor) => floor.join(&bucket, algorithm),
+            None => bucket,
+        });
+    }
+}
+
+fn new_chunk(shards: usize) -> Box<[Mutex<Shard>]> {
+    (0..shards).map(|_| Mutex::default()).collect()
+}
+
+/// One bucket with its shard locked.
+pub(crate) struct WideSlot<'t> {
+    table: &'t WideTable,
+    tag: u64,
+    place: Option<usize>,
+    shard: MutexGuard<'t, Shard>,
+    next: Option<Next>,
+}
+
+impl WideSlot<'_> {
+    /// The bucket's verdict; nothing is written before [`WideSlot::commit`].
+    pub(crate) fn judge(&mut self, cost: u64, now: Timestamp) -> Verdict {
+        let judged = self.table.algorithm.judge(self.bucket(now).as_deref().map(|bucket| &bucket.state), cost, now);
+        if self.place.is_none() && self.shard.floor.is_some() && judged.is_err() {
+            self.table.inherited_refusals.fetch_add(1, Ordering::Relaxed);
+        }
+        let verdict = Verdict::from(&judged);
+        self.next = judged.ok().map(|granted| granted.next).filter(|_| cost > 0);
+        verdict
+    }
+
+    /// How the bucket stands.
+    pub(crate) fn report(&self, now: Timestamp) -> Report {
+        self.table.algorithm.report(self.bucket(now).as_deref().map(|bucket| &bucket.state), now)
+    }
+
+    /// Writes what [`WideSlot::judge`] worked out.
+    pub(crate) fn commit(&mut self, now: Timestamp) {
+        let Some(next) = self.next.take() else { return };
+        let (mut state, beyond) = self.take(now);
+        self.table.algorithm.apply(&mut state, next);
+        self.put(state, beyond, now);
+    }
+
+    /// Corrects an earlier grant.
+    pub(crate) fn settle(&mut self, change: Change, now: Timestamp) {
+        let (mut state, mut beyond) = self.take(now);
+        let algorithm = &self.table.algorithm;
+        if beyond == 0 {
+            algorithm.settle(&mut state, change, now);
+        } else {
+            let mut kept = Kept::from_parts(algorithm.clone(), state, beyond);
+            kept.settle(algorithm, change, now);
+            (state, beyond) = (kept.state().cloned(), kept.beyond());
+        }
+        self.put(state, beyond, now);
+    }
+
+    fn adopt(&mut self, adopted: &Bucket, now: Timestamp) {
+        // What is handed over is known: it does not owe what a key does that nobody has seen.
+        let Bucket { state, beyond } = match self.bucket_or(None, now) {
+            Some(bucket) => bucket.join(adopted, &self.table.algorithm),
+            None => adopted.clone(),
+        };
+        self.put(Some(state), beyond, now);
+    }
+
+    /// How it stands at `now`, as far as it remembers more than its state.
+    fn bucket(&self, now: Timestamp) -> Option<Cow<'_, Bucket>> {
+        self.bucket_or(self.table.birth.get(), now)
+    }
+
+    /// The same, if one that nobody has seen stands at `birth`.
+    fn bucket_or<'s>(&'s self, birth: Option<&'s Bucket>, now: Timestamp) -> Option<Cow<'s, Bucket>> {
+        let bucket = match self.place {
+            Some(place) => self.shard.buckets[place].as_ref().map(Cow::Borrowed),
+            None => match (&self.shard.floor, birth) {
+                (Some(a), Some(b)) => Some(Cow::Owned(a.join(b, &self.table.algorithm))),
+                (floor, birth) => floor.as_ref().or(birth).map(Cow::Borrowed),
+            },
+        }?;
+        if bucket.beyond == 0 {
+            return Some(bucket);
+        }
+        let algorithm = &self.table.algorithm;
+        let kept = Kept::from_parts(algorithm.clone(), Some(bucket.state.clone()), bucket.beyond).under(algorithm, now);
+        Some(Cow::Owned(Bucket { state: kept.state()?.clone(), beyond: kept.beyond() }))
+    }
+
+    /// The state and what it remembers, to be changed and [`WideSlot::put`] back.
+    fn take(&mut self, now: Timestamp) -> (Option<State>, u64) {
+        let plain = |bucket: &mut Bucket| bucket.beyond == 0;
+        let bucket = match self.place.and_then(|place| self.shard.buckets[place].take_if(plain)) {
+            Some(bucket) => Some(bucket),
+            None => self.bucket(now).map(Cow::into_owned),
+        };
+        bucket.map_or((None, 0), |Bucket { state, beyond }| (Some(state), beyond))
+    }
+
+    fn put(&mut self, state: Option<State>, beyond: u64, now: Timestamp) {
+        let bucket = state.map(|state| Bucket { state, beyond });
+        if let Some(place) = self.place {
+            self.shard.buckets[place] = bucket;
+            return;
+        }
+        if bucket.is_none() {
+            return;
+        }
+        let table = self.table;
+        let shard = &mut *self.shard;
+        if shard.tags.len() >= SHARD_ENTRIES
+            && let Some((victim, expiry)) = shard.soonest_full(&table.algorithm)
+        {
+            // Another thread may still draw for a moment when it was not.
+            if expiry.after(LATE) > now
+                && let Some(forgotten) = shard.buckets[victim].take()
+            {
+                let owes = table.algorithm.expiry(&forgotten.state).is_some_and(|expiry| expiry > now);
+                table.evictions.fetch_add(u64::from(owes), Ordering::Relaxed);
+                shard.lift_floor(&table.algorithm, forgotten);
+            }
+            shard.tags[victim] = self.tag;
+            shard.buckets[victim] = bucket;
+            self.place = Some(victim);
+            return;
+        }
+        shard.tags.push(self.tag);
+        shard.buckets.push(bucket);
+        self.place = Some(shard.tags.len() - 1);
+    }
+}
+
+/// What one bucket may occupy: its tag, its state, and for a log the grants it can come to hold.
+fn entry_size(algorithm: &Algorithm) -> usize {
+    let log = match algorithm {
+        // Its own quota, and with `max_wait` as much again that is promised.
+        Algorithm::SlidingLog(log) => usize::try_from(log.quota().amount.saturating_mul(2)).unwrap_or(usize::MAX),
+        _ => 0,
+    };
+    (size_of::<u64>() + size_of::<Option<Bucket>>()).saturating_add(log.saturating_mul(size_of::<Entry>()))
+}
+
+/// Buckets under one lock: few enough to be searched in a line or two, enough that a shard overflows long after the
+/// table is full on average.
+const SHARD_ENTRIES: usize = 16;
+
+/// The most shards made at once.
+const CHUNK_SHARDS: usize = 64;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! The start-up audit of a PostgreSQL: what would keep the store from working or lose buckets, said before it does.
+
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::columns::DRAW_OF;
+use super::several::DRAW_SEVERAL_OF;
+use crate::audit::{Finding, Weight, distant_clock};
+
+/// What a server says of itself and of what is ours in it.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    /// When its process started, and its clock: microseconds since the epoch.
+    pub(super) start: i64,
+    pub(super) now: i64,
+    pub(super) isolation: String,
+    pub(super) read_only: bool,
+    pub(super) standby: bool,
+    fsync: bool,
+    full_page_writes: bool,
+    pub(super) table: bool,
+    pub(super) functions: bool,
+    /// The version that the functions say they are of; zero: they say none, or nobody may ask.
+    version: i64,
+    /// Whether the table has this version's columns.
+    columns: bool,
+    unlogged: bool,
+    /// Rights that the user lacks on the tables and functions.
+    lacks: Vec<String>,
+}
+
+/// The version of `schema.sql`, which its `tollgate_version` answers, and of the rows: a gateway that knows fewer kinds of
+/// them keeps away.
+pub(super) const VERSION: i64 = 5;
+
+/// Answers one row, whatever is there; names are looked up in the session's own search path.
+const ASK: &str = "
+SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
+       (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+       current_setting('default_transaction_isolation'),
+       current_setting('default_transaction_read_only') = 'on',
+       pg_is_in_recovery(),
+       coalesce(current_setting('fsync', true), 'on') <> 'off',
+       coalesce(current_setting('full_page_writes', true), 'on') <> 'off',
+       to_regclass('tollgate_buckets') IS NOT NULL AND to_regclass('tollgate_gateways') IS NOT NULL,
+       to_regprocedure($1) IS NOT NULL AND to_regprocedure($2) IS NOT NULL,
+       EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('tollgate_buckets') AND attname = 'taken'),
+       coalesce((SELECT relpersistence = 'u' FROM pg_class WHERE oid = to_regclass('tollgate_buckets')), true),
+       ARRAY(SELECT word || ' ON ' || name
+             FROM unnest(ARRAY['tollgate_buckets', 'tollgate_gateways']) AS name,
+                  unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS word
+             WHERE NOT coalesce(has_table_privilege(to_regclass(name), word), true)
+             UNION ALL
+             SELECT 'EXECUTE ON FUNCTION ' || name
+             FROM unnest(ARRAY[$1, $2, 'tollgate_elsewhere()', 'tollgate_version()',
+                               'tollgate_beyond(bigint,bigint,bigint,bigint,bigint,bigint,bigint)']) AS name
+             WHERE NOT coalesce(has_function_privilege(to_regprocedure(name), 'EXECUTE'), true)),
+       coalesce(has_function_privilege(to_regprocedure('tollgate_version()'), 'EXECUTE'), false)";
+
+impl Facts {
+    pub(super) async fn ask(client: &tokio_postgres::Client) -> Result<Self, tokio_postgres::Error> {
+        let parameters: [(&(dyn ToSql + Sync), Type); 2] = [(&DRAW_OF, Type::TEXT), (&DRAW_SEVERAL_OF, Type::TEXT)];
+        let row = client.query_typed_one(ASK, &parameters).await?;
+        let mut facts = Self::of(&row)?;
+        // Once it is known to be there: a statement that names what is not fails as a whole.
+        if row.try_get(12)? {
+            facts.version = client.query_typed_one("SELECT tollgate_version()", &[]).await?.try_get(0)?;
+        }
+        Ok(facts)
+    }
+
+    fn of(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Self {
+            start: row.try_get(0)?,
+            now: row.try_get(1)?,
+            isolation: row.try_get(2)?,
+            read_only: row.try_get(3)?,
+            standby: row.try_get(4)?,
+            fsync: row.try_get(5)?,
+            full_page_writes: row.try_get(6)?,
+            table: row.try_get(7)?,
+            functions: row.try_get(8)?,
+            version: 0,
+            columns: row.try_get(9)?,
+            unlogged: row.try_get(10)?,
+            lacks: row.try_get(11)?,
+        })
+    }
+
+    /// Whether what is ours there can be used as it is.
+    pub(super) fn complete(&self) -> bool {
+        self.table && self.functions && (self.version >= VERSION || !self.lacks.is_empty())
+    }
+
+    /// Whether the table waits for the disk.
+    pub(super) fn logged(&self) -> bool {
+        self.table && !self.unlogged
+    }
+
+    /// What keeps the store from working at all, with what to do.
+    pub(super) fn obstacle(&self) -> Option<String> {
+        if self.standby {
+            Some("the server is a standby, which cannot be written to: the URL must lead to the primary (host=a,b with target_session_attrs=read-write finds it)".into())
+        } else if self.table && !self.columns {
+            Some(
+                "the table tollgate_buckets is of another version: drop it and apply `tollgate schema --sql postgres`"
+                    .into(),
+            )
+        } else if !self.complete() {
+            let what = if self.table { "functions of this version" } else { "table tollgate_buckets" };
+            Some(format!("there is no {what} in the user's search path: apply `tollgate schema --sql postgres`"))
+        } else if !self.lacks.is_empty() {
+            Some(format!("the user may not {}: GRANT it", self.lacks.join(", ")))
+        } else if self.version > VERSION {
+            Some(format!(
+                "the functions are of version {}, made by a later gateway than this one, which speaks version {VERSION}: upgrade it, or DROP them and apply `tollgate schema --sql postgres` of this one",
+                self.version
+            ))
+        } else {
+            None
+        }
+    }
+
+    /// The audit. `ours` is our clock, `synchronous` whether a charge waits for the disk, `long_quotas` whether limits of a
+    /// day or longer live there.
+    pub(super) fn audit(&self, ours: u64, synchronous: bool, long_quotas: bool) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let mut find = |weight, message: &str| findings.push(Finding { weight, message: message.into() });
+        if let Some(obstacle) = self.obstacle() {
+            find(Weight::Refusal, &obstacle);
+        }
+        if !self.fsync {
+            let weight = if self.logged() { Weight::Refusal } else { Weight::Warning };
+            find(
+                weight,
+                "fsync is off: a crash of its machine may leave the database unusable, buckets with it; set fsync = on",
+            );
+        }
+        if !self.full_page_writes && self.logged() {
+            find(
+                Weight::Warning,
+                "full_page_writes is off: a crash of its machine may leave torn pages in the table of buckets",
+            );
+        }
+        if long_quotas && self.table && self.unlogged {
+            find(
+                Weight::Warning,
+                "quotas of a day or longer live in an unlogged table, which a crash or a fail-over empties: ALTER TABLE tollgate_buckets SET LOGGED, or on_failover = \"drain\"",
+            );
+        }
+        if long_quotas && self.logged() && !synchronous {
+            find(
+                Weight::Warning,
+                "quotas of a day or longer are charged with synchronous_commit off: a crash may forget the last fraction of a second; set synchronous_commit = true in [store]",
+            );
+        }
+        if self.isolation != "read committed" {
+            let message = format!(
+                "default_transaction_isolation is {}: every call opens a READ COMMITTED transaction of its own, which costs time; ALTER ROLE … SET default_transaction_isolation = 'read committed' saves it",
+                self.isolation
+            );
+            find(Weight::Warning, &message);
+        }
+        if self.read_only {
+            find(
+                Weight::Warning,
+                "default_transaction_read_only is on: every call opens a READ WRITE transaction of its own, which costs time",
+            );
+        }
+        findings.extend(distant_clock(u64::try_from(self.now).unwrap_or(0), ours));
+        findings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fine() -> Facts {
+        Facts {
+            start: 1,
+            now: 2,
+            isolation: "read committed".into(),
+            read_only: false,
+            standby: false,
+            fsync: true,
+            full_page_writes: true,
+            table: true,
+            functions: true,
+            version: VERSION,
+            columns: true,
+            unlogged: true,
+            lacks: Vec::new(),
+        }
+    }
+
+    fn weights(facts: &Facts, synchronous: bool, long_quotas: bool) -> Vec<Weight> {
+        facts.audit(3, synchronous, long_quotas).into_iter().map(|finding| finding.weight).collect()
+    }
+
+    #[test]
+    fn the_version_is_that_of_the_schema() {
+        assert!(super::super::schema_sql().contains(&format!("'SELECT {VERSION}::bigint'")));
+    }
+
+    #[test]
+    fn a_server_as_it_comes_is_fine_for_short_limits() {
+        assert_eq!(fine().audit(3, false, false), []);
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused() {
+        for broken in [
+            Facts { standby: true, ..fine() },
+            Facts { columns: false, ..fine() },
+            Facts { functions: false, ..fine() },
+            Facts { version: VERSION - 1, ..fine() },
+            Facts { version: VERSION + 1, ..fine() },
+            Facts { lacks: vec!["EXECUTE ON FUNCTION tollgate_draw".into()], version: 0, ..fine() },
+            Facts { table: false, ..fine() },
+            Facts { lacks: vec!["UPDATE ON tollgate_buckets".into()], ..fine() },
+            Facts { fsync: false, unlogged: false, ..fine() },
+        ] {
+            assert!(weights(&broken, true, false).contains(&Weight::Refusal), "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_crash_would_lose_is_warned_of() {
+        for (facts, synchronous, long) in [
+            (fine(), true, true),
+            (Facts { unlogged: false, ..fine() }, false, true),
+            (Facts { fsync: false, ..fine() }, true, false),
+            (Facts { unlogged: false, full_page_writes: false, ..fine() }, true, false),
+            (Facts { isolation: "serializable".into(), ..fine() }, true, false),
+            (Facts { read_only: true, ..fine() }, true, false),
+            (Facts { now: 60_000_000, ..fine() }, true, false),
+        ] {
+            assert_eq!(weights(&facts, synchronous, long), [Weight::Warning], "{facts:?}");
+        }
+        assert_eq!(weights(&Facts { unlogged: false, ..fine() }, true, true), [], "what is on disk is kept");
+    }
+}

@@ -1,0 +1,98 @@
+//! The parameters and the answer of `tollgate_draw` (schema.sql), which decides the common case in one statement.
+
+use tokio_postgres::types::{ToSql, Type};
+
+use super::link::ROW_MARGIN;
+use crate::batch::{Answer, Batch};
+use crate::simple::Simple;
+use tollgate_limit::Timestamp;
+use tollgate_limit::bucket::{Level, State};
+use tollgate_limit::quota::SHARED_BOUND;
+
+/// A row for each group, which is for each bucket; sorted by key. All are of one limit and one cost.
+#[derive(Debug)]
+pub(super) struct Columns {
+    keys: Vec<Vec<u8>>,
+    counts: Vec<i64>,
+    /// n, p, brim, fill, price, need, how many a full bucket grants, how long its row stands.
+    term: [i64; 8],
+    /// Which group a row is.
+    order: Vec<usize>,
+}
+
+/// The statement that calls the function.
+pub(super) const DRAW: &str = "SELECT tollgate_draw($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+/// Its parameters' types.
+pub(super) const DRAW_OF: &str =
+    "tollgate_draw(bytea[],bigint[],bigint,bigint,bigint,bigint,bigint,bigint,bigint,bigint,bigint,bigint)";
+
+impl Columns {
+    /// `None`: they are of several limits or costs.
+    pub(super) fn of(batch: &Batch, wanted: &[Simple]) -> Option<Self> {
+        let (first, others) = wanted.split_first()?;
+        if others.iter().any(|other| other != first) {
+            return None;
+        }
+        let Simple { n, p, brim, price, need, lowest, .. } = *first;
+        let lasts = (brim - lowest) / n + 1 + ROW_MARGIN;
+        let fresh = (brim - need + price) / price;
+        let mut order: Vec<usize> = (0..wanted.len()).collect();
+        order.sort_unstable_by_key(|&group| batch.buckets[group].0.hash);
+        Some(Self {
+            keys: order.iter().map(|&group| batch.buckets[group].0.hash.to_be_bytes().to_vec()).collect(),
+            counts: order.iter().map(|&group| i64::from(batch.groups[group].count)).collect(),
+            term: [n, p, brim, span(n), price, need, fresh, lasts],
+            order,
+        })
+    }
+
+    /// What [`DRAW`] is given.
+    pub(super) fn parameters<'a>(
+        &'a self,
+        fingerprint: &'a i64,
+        pinned: &'a Option<i64>,
+    ) -> [(&'a (dyn ToSql + Sync), Type); 12] {
+        let [n, p, brim, fill, price, need, fresh, lasts] = &self.term;
+        [
+            (&self.keys, Type::BYTEA_ARRAY),
+            (&self.counts, Type::INT8_ARRAY),
+            (n, Type::INT8),
+            (p, Type::INT8),
+            (brim, Type::INT8),
+            (fill, Type::INT8),
+            (price, Type::INT8),
+            (need, Type::INT8),
+            (fresh, Type::INT8),
+            (lasts, Type::INT8),
+            (fingerprint, Type::INT8),
+            (pinned, Type::INT8),
+        ]
+    }
+
+    /// Its answer. `None`: it is none.
+    pub(super) fn read(&self, batch: &Batch, answer: &[i64]) -> Option<Answer> {
+        let rows = self.order.len();
+        let (now, answer) = answer.split_first()?;
+        if answer.len() != rows * 3 {
+            return None;
+        }
+        let (levels, rest) = answer.split_at(rows);
+        let (moments, taken) = rest.split_at(rows);
+        let mut before = vec![None; batch.buckets.len()];
+        let mut granted = vec![0; batch.groups.len()];
+        for (row, &group) in self.order.iter().enumerate() {
+            before[group] = Some(State::Level(Level { level: levels[row], at: moment(moments[row])? }));
+            granted[group] = u32::try_from(taken[row]).ok()?;
+        }
+        Some(Answer { now: moment(*now)?, before, granted, leased: Vec::new(), unreadable: Vec::new() })
+    }
+}
+
+/// The microseconds in which any level comes to any brim: another generation's debt may be the deeper.
+pub(super) fn span(n: i64) -> i64 {
+    2 * SHARED_BOUND / n + 1
+}
+
+fn moment(micros: i64) -> Option<Timestamp> {
+    u64::try_from(micros).ok().map(Timestamp::from_micros)
+}

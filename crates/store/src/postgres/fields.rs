@@ -1,0 +1,234 @@
+//! A bucket as the integers of its row, and back: version, kind, fingerprint, then the kind's own numbers, and what the
+//! bucket remembers of others ([`Kept::beyond`]). The pure core decides what was stored under other numbers; another
+//! algorithm's counts as none. What cannot be read does not: it may be a later gateway's, with units of it out.
+
+use super::leased;
+use crate::shape::{Shape, TOKEN_BUCKET, signed};
+use tollgate_limit::bucket::{Held, Level, Pair, State, Steps};
+use tollgate_limit::sliding_log::{Entry, Log};
+use tollgate_limit::{Algorithm, Align, Change, Kept, Kind, Micros, Terms, Timestamp};
+
+const VERSION: i64 = 1;
+
+/// The places of a concurrency limit: holder, units, until when.
+pub(super) type Holders = Vec<(i64, i64, i64)>;
+
+/// A bucket while its row is locked.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) kept: Kept,
+    pub(super) holders: Holders,
+    /// The row is another algorithm's: no correction is about it, and nothing is written there until something is drawn.
+    pub(super) foreign: bool,
+}
+
+impl Opened {
+    /// One whose row cannot be read: nothing is drawn from it, and nothing about it is written.
+    pub(super) fn unreadable(shape: &Shape) -> Self {
+        Self { kept: Kept::full(shape.algorithm().clone()), holders: Vec::new(), foreign: true }
+    }
+
+    /// Corrects it in its own numbers; whether it is one to correct.
+    pub(super) fn settle(&mut self, shape: &Shape, change: Change, now: Timestamp) -> bool {
+        if !self.foreign {
+            self.kept.settle(shape.algorithm(), change, now);
+        }
+        !self.foreign
+    }
+}
+
+/// The server's process, and since when it runs: what came before may be lost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Epoch {
+    pub(super) fingerprint: i64,
+    pub(super) start: i64,
+}
+
+impl Epoch {
+    /// Of the server whose process started then.
+    pub(super) fn of(start: i64) -> Self {
+        Self { fingerprint: start & ((1 << 52) - 1), start }
+    }
+}
+
+/// The bucket that `row` keeps; none is a full one of `shape`.
+///
+/// # Errors
+/// When the row is of no known kind, or not what a row of `shape`'s kind is.
+pub(super) fn open(shape: &Shape, row: Option<&[i64]>, now: Timestamp, epoch: Epoch) -> Result<Opened, &'static str> {
+    let stored = match row {
+        None => None,
+        Some([VERSION, kind, fingerprint, own @ ..]) if *kind == shape.kind() => Some((*fingerprint, own)),
+        Some([VERSION, TOKEN_BUCKET..=leased::KIND, ..]) => None,
+        Some(_) => return Err("a bucket's row is of a kind that this gateway does not know"),
+    };
+    let foreign = row.is_some() && stored.is_none();
+    if shape.holds() {
+        let alive = |place: &&[i64]| u64::try_from(place[2]).is_ok_and(|until| until > now.as_micros());
+        let holders: Holders = stored
+            .map(|(_, own)| own.chunks_exact(3).filter(alive).map(|place| (place[0], place[1], place[2])).collect())
+            .unwrap_or_default();
+        let units: i64 = holders.iter().map(|place| place.1).sum();
+        return Ok(Opened { kept: held(shape, units), holders, foreign });
+    }
+    let mut kept = match stored {
+        Some((_, own)) => kept(shape, own).ok_or("a bucket's row cannot be read")?,
+        None => Kept::full(shape.algorithm().clone()),
+    };
+    if shape.drains() {
+        match stored {
+            Some((fingerprint, _)) if fingerprint != epoch.fingerprint => kept.drain(now),
+            Some(_) => {}
+            None => {
+                // Nothing is known of the time before the epoch: what has come back since is there, and no more.
+                kept.drain(Timestamp::from_micros(u64::try_from(epoch.start).unwrap_or(0)).min(now));
+            }
+        }
+    }
+    Ok(Opened { kept, holders: Vec::new(), foreign })
+}
+
+/// The row that keeps a bucket, and when it may go; `None`: it is full.
+pub(super) fn close(shape: &Shape, bucket: &Opened, epoch: Epoch) -> Option<(Vec<i64>, i64)> {
+    let mut row = vec![VERSION, shape.kind(), epoch.fingerprint];
+    if shape.holds() {
+        let places = bucket.holders.iter().filter(|place| place.1 > 0);
+        let gone = places.clone().map(|place| place.2).max()?;
+        row.extend(places.flat_map(|place| [place.0, place.1, place.2]));
+        return Some((row, gone));
+    }
+    let state = bucket.kept.state()?;
+    let gone = bucket.kept.expiry()?;
+    match (bucket.kept.algorithm(), state) {
+        (Algorithm::TokenBucket(limit), State::Level(level)) => {
+            let quota = limit.quota();
+            row.extend([signed(quota.n), signed(quota.p), limit.full(), level.level, moment(level.at)]);
+        }
+        (Algorithm::Interval(limit) | Algorithm::FixedWindow(limit), State::Steps(steps)) => {
+            let quota = limit.quota();
+            let align = align_number(limit.align());
+            row.extend([signed(quota.amount), signed(quota.burst), signed(quota.period.0), align]);
+            row.extend([steps.units, moment(steps.since)]);
+        }
+        (Algorithm::SlidingWindow(limit), State::Pair(pair)) => {
+            row.extend([signed(limit.quota().amount), signed(limit.quota().period.0)]);
+            row.extend([moment(pair.start), signed(pair.previous), signed(pair.current)]);
+        }
+        (Algorithm::SlidingLog(limit), State::Log(log)) => {
+            row.extend([signed(limit.quota().amount), signed(limit.quota().period.0)]);
+            row.extend(log.entries().flat_map(|entry| [moment(entry.at), signed(entry.units)]));
+        }
+        _ => return None,
+    }
+    if bucket.kept.beyond() > 0 {
+        row.push(signed(bucket.kept.beyond()));
+    }
+    Some((row, moment(gone)))
+}
+
+/// Adds `units` (which may be negative) to the places that gateway `me` holds; those added stand `until` then.
+pub(super) fn hold(shape: &Shape, bucket: &mut Opened, me: i64, units: i64, until: i64) {
+    match bucket.holders.iter_mut().find(|place| place.0 == me) {
+        Some(place) => {
+            place.1 = place.1.saturating_add(units).max(0);
+            if units > 0 {
+                place.2 = until;
+            }
+        }
+        None if units > 0 => bucket.holders.push((me, units, until)),
+        None => {}
+    }
+    bucket.kept = held(shape, bucket.holders.iter().map(|place| place.1).sum());
+}
+
+/// A heartbeat: gateway `me` holds exactly `units`.
+pub(super) fn renew(shape: &Shape, bucket: &mut Opened, me: i64, units: u64, until: i64) {
+    bucket.holders.retain(|place| place.0 != me);
+    hold(shape, bucket, me, signed(units), until);
+}
+
+fn held(shape: &Shape, units: i64) -> Kept {
+    let units = u64::try_from(units).ok().filter(|units| *units > 0);
+    Kept::from_parts(shape.algorithm().clone(), units.map(|units| State::Held(Held { units })), 0)
+}
+
+/// The bucket in the numbers it was stored under; those of `shape`, where they are the same.
+fn kept(shape: &Shape, own: &[i64]) -> Option<Kept> {
+    let new = shape.algorithm();
+    let (old, state, beyond) = match (new, own) {
+        (Algorithm::TokenBucket(limit), &[n, p, full, level, at, ref beyond @ ..]) => {
+            let (n, p, full) = (units(n)?, units(p)?, units(full)?);
+            let same = limit.quota().n == n && limit.quota().p == p && limit.full() == signed(full);
+            let burst = full.checked_div(p)?;
+            let old = (!same).then(|| terms(Kind::TokenBucket, n, p, Some(burst), Align::FirstHit));
+            (old, State::Level(Level { level, at: at_moment(at)? }), beyond)
+        }
+        (
+            Algorithm::Interval(limit) | Algorithm::FixedWindow(limit),
+            &[amount, burst, period, align, left, since, ref beyond @ ..],
+        ) => {
+            let quota = limit.quota();
+            let (amount, burst, period) = (units(amount)?, units(burst)?, units(period)?);
+            let same = (quota.amount, quota.burst, quota.period.0) == (amount, burst, period)
+                && align == align_number(limit.align());
+            let align = match (align, limit.align()) {
+                (1, _) => Align::Clock,
+                // The calendar of then is not kept; the present one stands in for it.
+                (2, Align::Calendar(calendar)) => Align::Calendar(calendar.clone()),
+                _ => Align::FirstHit,
+            };
+            let kind = new.kind();
+            let old = (!same).then(|| terms(kind, amount, period, (kind == Kind::Interval).then_some(burst), align));
+            (old, State::Steps(Steps { units: left, since: at_moment(since)? }), beyond)
+        }
+        (Algorithm::SlidingWindow(limit), &[amount, period, start, previous, current, ref beyond @ ..]) => {
+            let (amount, period) = (units(amount)?, units(period)?);
+            let same = (limit.quota().amount, limit.quota().period.0) == (amount, period);
+            let old = (!same).then(|| terms(Kind::SlidingWindow, amount, period, None, Align::FirstHit));
+            let pair = Pair { start: at_moment(start)?, previous: units(previous)?, current: units(current)? };
+            (old, State::Pair(pair), beyond)
+        }
+        (Algorithm::SlidingLog(limit), [amount, period, entries @ ..]) => {
+            let (amount, period) = (units(*amount)?, units(*period)?);
+            let same = (limit.quota().amount, limit.quota().period.0) == (amount, period);
+            let old = (!same).then(|| terms(Kind::SlidingLog, amount, period, None, Align::FirstHit));
+            let entry = |pair: &[i64]| Some(Entry { at: at_moment(pair[0])?, units: units(pair[1])? });
+            let entries = entries.chunks_exact(2);
+            let beyond = entries.remainder();
+            (old, State::Log(Log::from_entries(entries.map(entry).collect::<Option<Vec<_>>>()?)), beyond)
+        }
+        _ => return None,
+    };
+    let algorithm = match old {
+        None => new.clone(),
+        Some(old) => Algorithm::new(&old).ok()?,
+    };
+    let beyond = beyond.first().copied().map_or(Some(0), units)?;
+    Some(Kept::from_parts(algorithm, Some(state), beyond))
+}
+
+fn terms(kind: Kind, amount: u64, period: u64, burst: Option<u64>, align: Align) -> Terms {
+    let period = Micros(period);
+    let (debt, max_wait, warm_up, shared) = (0, Micros::ZERO, Micros::ZERO, true);
+    Terms { kind, amount, period, burst, align, debt, max_wait, warm_up, shared }
+}
+
+fn align_number(align: &Align) -> i64 {
+    match align {
+        Align::FirstHit => 0,
+        Align::Clock => 1,
+        Align::Calendar(_) => 2,
+    }
+}
+
+fn units(value: i64) -> Option<u64> {
+    u64::try_from(value).ok()
+}
+
+fn at_moment(value: i64) -> Option<Timestamp> {
+    Some(Timestamp::from_micros(units(value)?))
+}
+
+fn moment(at: Timestamp) -> i64 {
+    signed(at.as_micros())
+}

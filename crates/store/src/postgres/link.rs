@@ -1,0 +1,365 @@
+//! The connection to a PostgreSQL: makes it, checks it, decides batches over it.
+
+mod fault;
+mod transaction;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use tokio::sync::RwLock;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Config, Row};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use self::fault::{Fault, words};
+use self::transaction::{OpenTransaction, join};
+use super::audit::{Facts, VERSION};
+use super::columns::{Columns, DRAW};
+use super::fields::Epoch;
+use super::several::{self, DRAW_SEVERAL, Several};
+use super::{AddressError, PostgresOptions};
+use crate::batch::{Answer, Batch, Link, Shared, Trouble, Wanted, Wants};
+use crate::shape::{Name, signed};
+use crate::simple::{Simple, all_simple, is_simple};
+use tollgate_limit::{Micros, Timestamp};
+
+/// A connection is up within this or not at all; requests do not wait for it.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+/// Heartbeats and sweeps happen this often.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// Conflicts of one call that are tried again before it fails.
+const ATTEMPTS_MAX: u32 = 8;
+/// The rows of a page that is swept: requests wait for no more than one page.
+const PAGE: i64 = 500;
+/// Pages swept at a time: so many, and more while it pays, for no longer than this.
+const SWEEPS: usize = 10;
+const SWEEPS_MAX: usize = 40;
+const SWEEP_WITHIN: Micros = Micros(250_000);
+/// What the functions raise for a bucket that the transaction must decide.
+const ELSEWHERE: &str = "TG001";
+/// So long a bucket that the functions left to the transaction is believed to be one for it: asking them first would be a
+/// call in vain, and one that the server takes back.
+const ELSEWHERE_FOR: Micros = Micros(250_000);
+/// Of so many buckets at most that is remembered.
+const ELSEWHERE_MAX: usize = 4096;
+/// A token bucket's row outlives its fullness by this.
+pub(super) const ROW_MARGIN: i64 = 1_000_000;
+
+pub(super) struct PostgresLink {
+    config: Config,
+    tls: MakeRustlsConnect,
+    options: PostgresOptions,
+    shared: Arc<Shared>,
+    /// This gateway among others: 52 random bits.
+    id: i64,
+    /// Buckets that the functions leave to the transaction, as parts of them are leased or they cannot be read, and until
+    /// when that is believed.
+    elsewhere: RefCell<HashMap<u128, Timestamp, RandomState>>,
+}
+
+/// A session, and which server it leads to.
+pub(super) struct Session {
+    client: Rc<Client>,
+    /// Of statements that stand alone the server has any number, one after the other; a transaction of several trips has it
+    /// for itself: another statement would slip into it.
+    turn: RwLock<()>,
+    epoch: Epoch,
+    /// Where the last sweep ended.
+    swept: Cell<Vec<u8>>,
+    /// What must stand before a statement of its own, where the session's defaults are not ours.
+    begin: Option<String>,
+}
+
+/// Reads an address.
+pub(super) fn address(url: &str) -> Result<Config, AddressError> {
+    // Whoever asks for encryption gets the certificate and the name checked: libpq's other words for it mean less.
+    let url = url.replace("sslmode=verify-full", "sslmode=require").replace("sslmode=verify-ca", "sslmode=require");
+    let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+        // The error's own words may repeat the address.
+        AddressError(if error.code().is_some() { "refused".into() } else { "malformed".into() })
+    })?;
+    if config.get_hosts().is_empty() {
+        return Err(AddressError("no host".into()));
+    }
+    config.connect_timeout(CONNECT_WITHIN).application_name("tollgate");
+    Ok(config)
+}
+
+impl PostgresLink {
+    pub(super) fn new(options: PostgresOptions, shared: Arc<Shared>) -> Result<Self, String> {
+        let mut config = address(&options.url).map_err(|error| error.to_string())?;
+        if options.tls.is_said() {
+            config.ssl_mode(SslMode::Require);
+        }
+        let tls = options.tls.config()?;
+        let id = signed(fastrand::u64(1..1 << 52));
+        let elsewhere = RefCell::default();
+        Ok(Self { config, tls: MakeRustlsConnect::new(tls), options, shared, id, elsewhere })
+    }
+
+    async fn session(&self) -> Result<Session, String> {
+        let told = |error: tokio_postgres::Error| words(&error);
+        let (client, connection) = self.config.connect(self.tls.clone()).await.map_err(told)?;
+        tokio::task::spawn_local(async move {
+            // How it ended is seen by whoever uses the client.
+            let _ = connection.await;
+        });
+        let client = Rc::new(client);
+        let mut facts = Facts::ask(&client).await.map_err(told)?;
+        if self.options.create && !facts.complete() && !facts.standby {
+            // In a transaction that writes, whatever the defaults. A connection on which it fails is given up, and it with it.
+            let schema = super::schema_sql();
+            let create = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {schema}; COMMIT");
+            let created = client.batch_execute(&create).await;
+            created.map_err(|error| format!("the table and functions cannot be made: {}", words(&error)))?;
+            facts = Facts::ask(&client).await.map_err(told)?;
+        }
+        self.audited(&facts);
+        if let Some(obstacle) = facts.obstacle() {
+            return Err(obstacle);
+        }
+        let synchronous = self.options.synchronous_commit;
+        // What is not logged waits for no disk.
+        let plain = facts.isolation == "read committed" && !facts.read_only && (synchronous || !facts.logged());
+        Ok(Session {
+            client,
+            turn: RwLock::new(()),
+            epoch: Epoch::of(facts.start),
+            swept: Cell::default(),
+            begin: (!plain).then(|| self.begin()),
+        })
+    }
+
+    fn audited(&self, facts: &Facts) {
+        let (ours, synchronous) = (self.options.clock.now().as_micros(), self.options.synchronous_commit);
+        self.shared.audited(facts.audit(ours, synchronous, self.shared.has_long_quotas()));
+    }
+
+    /// Opens a transaction with what we need of it, whatever the database's defaults. A gateway that stops in the middle
+    /// holds its locks no longer than a second.
+    fn begin(&self) -> String {
+        let commit = if self.options.synchronous_commit { "on" } else { "off" };
+        format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = {commit};
+             SET LOCAL idle_in_transaction_session_timeout = '1s'"
+        )
+    }
+
+    fn pinned(&self) -> Option<i64> {
+        self.options.pinned.as_ref().map(|clock| signed(clock.now().as_micros()))
+    }
+
+    /// One statement that answers a row, in a transaction of its own where the session's defaults are not ours.
+    async fn one(
+        &self,
+        session: &Session,
+        statement: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Row, tokio_postgres::Error> {
+        let Some(begin) = &session.begin else { return session.client.query_typed_one(statement, parameters).await };
+        let mut open = OpenTransaction::new(session);
+        // One trip. After an error COMMIT takes all of it back, and the error is what is told.
+        let ((begun, row), committed) = join(
+            join(session.client.batch_execute(begin), session.client.query_typed_one(statement, parameters)),
+            session.client.batch_execute("COMMIT"),
+        )
+        .await;
+        open.closed = committed.is_ok();
+        begun?;
+        let row = row?;
+        committed?;
+        Ok(row)
+    }
+
+    /// A statement that no request waits for: requests go between two of them.
+    async fn chore(
+        &self,
+        session: &Session,
+        statement: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Row, tokio_postgres::Error> {
+        let _turn = session.turn.read().await;
+        self.one(session, statement, parameters).await
+    }
+
+    /// Calls a function that decides the whole batch; `None`: it leaves that to the transaction.
+    async fn draw(
+        &self,
+        session: &Session,
+        statement: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Option<Vec<i64>>, Fault> {
+        match self.one(session, statement, parameters).await {
+            Ok(row) => Ok(row.try_get(0)?),
+            Err(error) if error.code().is_some_and(|code| code.code() == ELSEWHERE) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether the functions are known to leave a bucket to the transaction.
+    fn is_elsewhere(&self, name: &Name) -> bool {
+        let elsewhere = self.elsewhere.borrow();
+        !elsewhere.is_empty() && elsewhere.get(&name.hash).is_some_and(|until| self.options.clock.now() < *until)
+    }
+
+    /// Keeps what a transaction has seen of a bucket.
+    fn remember(&self, name: &Name, is_elsewhere: bool) {
+        let mut elsewhere = self.elsewhere.borrow_mut();
+        if !is_elsewhere {
+            elsewhere.remove(&name.hash);
+            return;
+        }
+        let now = self.options.clock.now();
+        if elsewhere.len() >= ELSEWHERE_MAX {
+            elsewhere.retain(|_, until| now < *until);
+        }
+        if elsewhere.len() < ELSEWHERE_MAX {
+            elsewhere.insert(name.hash, now.after(ELSEWHERE_FOR));
+        }
+    }
+
+    /// The functions first, where they carry the batch.
+    async fn decided_there(&self, session: &Session, batch: &Batch) -> Result<Option<Answer>, Fault> {
+        if batch.buckets.iter().any(|(name, _)| self.is_elsewhere(name)) {
+            return Ok(None);
+        }
+        let (fingerprint, pinned) = (&session.epoch.fingerprint, self.pinned());
+        if let Some(columns) = all_simple(batch, Simple::even_leased).and_then(|wanted| Columns::of(batch, &wanted)) {
+            let Some(answer) = self.draw(session, DRAW, &columns.parameters(fingerprint, &pinned)).await? else {
+                return Ok(None);
+            };
+            return columns.read(batch, &answer).map(Some).ok_or(Fault::Corrupt("not an answer of tollgate_draw"));
+        }
+        let about = self.options.pinned.as_ref().unwrap_or(&self.options.clock).now();
+        let Some(several) = Several::of(batch, about) else { return Ok(None) };
+        let Some(answer) = self.draw(session, DRAW_SEVERAL, &several.parameters(fingerprint, &pinned)).await? else {
+            return Ok(None);
+        };
+        several.read(batch, &answer).map(Some).ok_or(Fault::Corrupt("not an answer of tollgate_draw_several"))
+    }
+}
+
+impl Link for PostgresLink {
+    type Connection = Session;
+
+    async fn connect(&self) -> Result<Session, String> {
+        let attempt = async {
+            let session = self.session().await?;
+            self.housekeep(&session).await.map_err(Trouble::into_words)?;
+            Ok(session)
+        };
+        tokio::time::timeout(CONNECT_WITHIN, attempt).await.unwrap_or_else(|_| Err("no connection in time".into()))
+    }
+
+    async fn call(&self, session: &Session, batch: &Batch) -> Result<Answer, Trouble> {
+        let mut attempts = 0;
+        loop {
+            let there = {
+                let _turn = session.turn.read().await;
+                self.decided_there(session, batch).await
+            };
+            let outcome = match there {
+                Ok(None) => {
+                    let _turn = session.turn.write().await;
+                    self.transaction(session, batch).await
+                }
+                Ok(Some(answer)) => Ok(answer),
+                Err(fault) => Err(fault),
+            };
+            match outcome {
+                Ok(answer) => return Ok(answer),
+                // Rolled back by the server: nothing was charged, so trying again charges once.
+                Err(Fault::Conflict(_)) if attempts < ATTEMPTS_MAX => {
+                    attempts += 1;
+                    let jitter = fastrand::u64(200..1_000 << attempts.min(4));
+                    tokio::time::sleep(Duration::from_micros(jitter)).await;
+                }
+                Err(fault) => return Err(fault.into_trouble(&session.client)),
+            }
+        }
+    }
+
+    fn overlaps(&self) -> bool {
+        true
+    }
+
+    fn goes_beside(&self, wants: &Wants) -> bool {
+        // The transaction has the session for itself.
+        self.lane_of(wants) < 2
+    }
+
+    fn lane_of(&self, wants: &Wants) -> u32 {
+        let leased = |wanted: &Wanted| {
+            wanted.shape.lease().is_some() && self.shared.leases.as_ref().is_some_and(|leases| leases.holds(wanted))
+        };
+        if wants.is_empty() || wants.iter().any(|wanted| leased(wanted) || self.is_elsewhere(&wanted.name)) {
+            // Errands of leases, and requests that would find some: the functions leave these to the transaction.
+            2
+        } else if is_simple(wants) {
+            0
+        } else if several::carries_wants(wants) {
+            1
+        } else {
+            2
+        }
+    }
+
+    async fn housekeep(&self, session: &Session) -> Result<(), Trouble> {
+        let housekeeping = async {
+            let beat = "WITH beat AS (
+                            INSERT INTO tollgate_gateways VALUES ($1, clock_timestamp())
+                            ON CONFLICT (id) DO UPDATE SET seen = excluded.seen
+                        ), gone AS (
+                            DELETE FROM tollgate_gateways WHERE seen < clock_timestamp() - interval '1 minute'
+                        )
+                        SELECT count(*) + 1, tollgate_version() FROM tollgate_gateways
+                        WHERE id <> $1 AND seen > clock_timestamp() - interval '10 seconds'";
+            let row = self.chore(session, beat, &[(&self.id, Type::INT8)]).await?;
+            if row.try_get::<_, i64>(1)? != VERSION {
+                return Err(Fault::Replaced);
+            }
+            let replicas: i64 = row.try_get(0)?;
+            self.shared.replicas.store(u32::try_from(replicas).unwrap_or(u32::MAX), Ordering::Relaxed);
+            if self.shared.is_audit_due() {
+                let _turn = session.turn.write().await;
+                self.audited(&Facts::ask(&session.client).await?);
+            }
+            if self.options.pinned.is_some() {
+                // The server's clock says nothing of rows that were dated by another.
+                return Ok(());
+            }
+            let enough = self.options.clock.now().after(SWEEP_WITHIN);
+            for turn in 1..=SWEEPS_MAX {
+                let from = session.swept.take();
+                let sweep = include_str!("sweep.sql");
+                let row = self.chore(session, sweep, &[(&from.as_slice(), Type::BYTEA)]).await?;
+                let (page, gone): (i64, i64) = (row.try_get(1)?, row.try_get(2)?);
+                if page < PAGE {
+                    // The end of the table.
+                    break;
+                }
+                session.swept.set(row.try_get::<_, Option<Vec<u8>>>(0)?.unwrap_or_default());
+                // A flood of callers that came once leaves pages full of them: go on while it pays.
+                if (turn >= SWEEPS && gone < PAGE / 2) || self.options.clock.now() >= enough {
+                    break;
+                }
+            }
+            Ok::<_, Fault>(())
+        };
+        match housekeeping.await {
+            // Another gateway swept there; there is a next time.
+            Ok(()) | Err(Fault::Conflict(_)) => Ok(()),
+            Err(fault) => Err(fault.into_trouble(&session.client)),
+        }
+    }
+
+    fn housekeep_every(&self) -> Duration {
+        HOUSEKEEPING
+    }
+}

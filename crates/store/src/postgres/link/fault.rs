@@ -1,0 +1,71 @@
+//! Why a statement failed, and what that means for those who wait for it.
+
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+
+use crate::batch::Trouble;
+
+/// Why a statement failed.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// It met another's; the server took it back.
+    Conflict(String),
+    Failed(tokio_postgres::Error),
+    Corrupt(&'static str),
+    /// The functions are of another version than when we connected: connecting anew makes ours, or says what to do.
+    Replaced,
+}
+
+impl From<tokio_postgres::Error> for Fault {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let conflict = [
+            SqlState::T_R_SERIALIZATION_FAILURE,
+            SqlState::T_R_DEADLOCK_DETECTED,
+            // YugabyteDB lets the race of two first inserts through.
+            SqlState::UNIQUE_VIOLATION,
+        ];
+        match error.code() {
+            Some(code) if conflict.contains(code) => Self::Conflict(words(&error)),
+            _ => Self::Failed(error),
+        }
+    }
+}
+
+impl Fault {
+    /// Of a COMMIT: refused by the server is rolled back; anything else may have charged and is not tried again.
+    pub(super) fn from_commit(error: tokio_postgres::Error) -> Self {
+        error.into()
+    }
+
+    pub(super) fn into_trouble(self, client: &Client) -> Trouble {
+        match self {
+            Self::Corrupt(what) => Trouble::Corrupt(what.into()),
+            Self::Conflict(error) => Trouble::Refused(error),
+            Self::Replaced => Trouble::Lost("the functions were replaced by those of another version".into()),
+            Self::Failed(error) => {
+                let elsewhere = [
+                    SqlState::READ_ONLY_SQL_TRANSACTION,
+                    SqlState::ADMIN_SHUTDOWN,
+                    SqlState::CRASH_SHUTDOWN,
+                    SqlState::CANNOT_CONNECT_NOW,
+                    SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+                    // The table is gone, as an unlogged one's relation is after a promotion: connecting makes it anew.
+                    SqlState::UNDEFINED_TABLE,
+                    SqlState::UNDEFINED_FUNCTION,
+                ];
+                let lost =
+                    client.is_closed() || error.is_closed() || error.code().is_none_or(|code| elsewhere.contains(code));
+                if lost { Trouble::Lost(words(&error)) } else { Trouble::Refused(words(&error)) }
+            }
+        }
+    }
+}
+
+/// An error with its cause; tokio-postgres's own words stop at "db error".
+pub(super) fn words(error: &tokio_postgres::Error) -> String {
+    match (error.as_db_error(), std::error::Error::source(error)) {
+        (Some(error), _) => format!("{} ({})", error.message(), error.code().code()),
+        (None, Some(source)) => format!("{error}: {source}"),
+        (None, None) => error.to_string(),
+    }
+}

@@ -1,0 +1,263 @@
+//! The transaction that decides what the functions leave: every algorithm of the core, leases, corrections.
+
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::fault::Fault;
+use super::{PostgresLink, ROW_MARGIN, Session};
+use crate::batch::{Adjust, Answer, Batch, decide};
+use crate::postgres::fields::{self, Epoch, Opened};
+use crate::postgres::leased::Parts;
+use crate::shape::{HOLD, HOLD_PINNED, Name, Shape, signed};
+use tollgate_limit::bucket::State;
+use tollgate_limit::{Change, Kept, Timestamp};
+
+impl PostgresLink {
+    /// Everything else: locks in key order, clock after the locks, decision by the pure core, one write.
+    pub(super) async fn transaction(&self, session: &Session, batch: &Batch) -> Result<Answer, Fault> {
+        let client = &session.client;
+        let mut order: Vec<usize> = (0..batch.buckets.len()).collect();
+        let keys: Vec<[u8; 16]> = batch.buckets.iter().map(|(name, _)| name.hash.to_be_bytes()).collect();
+        order.sort_unstable_by_key(|&bucket| keys[bucket]);
+        let sorted: Vec<&[u8]> = order.iter().map(|&bucket| keys[bucket].as_slice()).collect();
+        let (begin, pinned) = (self.begin(), self.pinned());
+        let mut open = OpenTransaction::new(session);
+        let insert = "INSERT INTO tollgate_buckets (key, expires) SELECT key, 0 FROM unnest($1::bytea[]) AS want (key)
+                      ORDER BY key ON CONFLICT (key) DO NOTHING";
+        let lock = "SELECT key, CASE
+                        WHEN kind = 1 THEN ARRAY[1, kind, epoch, a, b, c, level - price * taken, at] || more
+                        WHEN kind <= 3 THEN ARRAY[1, kind, epoch, a, b, c, d, level, at] || more
+                        WHEN kind > 3 THEN ARRAY[1, kind, epoch] || more
+                    END FROM tollgate_buckets WHERE key = ANY ($1::bytea[]) ORDER BY key FOR UPDATE";
+        // Of this very server: a pooler may have led us to another since we connected.
+        let clock = "SELECT coalesce($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
+                            (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
+        let keys_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&sorted, Type::BYTEA_ARRAY)];
+        let clock_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&pinned, Type::INT8)];
+        // One trip: the server takes them in this order.
+        let ((begun, inserted), (rows, now)) = join(
+            join(client.batch_execute(&begin), client.execute_typed(insert, &keys_parameter)),
+            join(client.query_typed(lock, &keys_parameter), client.query_typed_one(clock, &clock_parameter)),
+        )
+        .await;
+        begun?;
+        inserted?;
+        let (rows, clock) = (rows?, now?);
+        let (now, epoch) = (moment(clock.try_get(0)?)?, Epoch::of(clock.try_get(1)?));
+        if rows.len() != order.len() {
+            return Err(Fault::Conflict("a bucket's row was swept before it was locked".into()));
+        }
+        let mut stored: Vec<Result<Option<Vec<i64>>, &str>> = vec![Ok(None); order.len()];
+        for (row, &bucket) in rows.iter().zip(&order) {
+            // A number that is missing from it.
+            stored[bucket] = row.try_get(1).map_err(|_| "a bucket's row lacks a number");
+        }
+        let mut opened = Vec::with_capacity(order.len());
+        let mut parts = Vec::with_capacity(order.len());
+        let mut unreadable = Vec::new();
+        for (place, (stored, (_, shape))) in (0..).zip(stored.into_iter().zip(&batch.buckets)) {
+            let read = stored.and_then(|stored| {
+                let (plain, held) = Parts::open(stored, batch, place, now)?;
+                Ok((fields::open(shape, plain.as_deref(), now, epoch)?, held))
+            });
+            let (bucket, held) = read.unwrap_or_else(|_| {
+                // Whatever needs it fails, and it is left as it is; the rest of the batch has nothing to do with it.
+                unreadable.push(place);
+                (Opened::unreadable(shape), Parts::default())
+            });
+            opened.push(bucket);
+            parts.push(held);
+        }
+        let (answered, written) = self.decide(batch, &unreadable, &mut opened, &mut parts, now);
+        let Answered { before, granted, leased } = answered;
+        for (place, (name, _)) in (0..).zip(&batch.buckets) {
+            self.remember(name, parts[place as usize].are_out() || unreadable.contains(&place));
+        }
+        let mut columns: (Vec<&[u8]>, Vec<Option<String>>, Vec<i64>) = Default::default();
+        for &bucket in order.iter().filter(|&&bucket| written[bucket]) {
+            let row = fields::close(&batch.buckets[bucket].1, &opened[bucket], epoch);
+            let row = row.map(|row| parts[bucket].close(row));
+            columns.0.push(&keys[bucket]);
+            // Rows differ in length, which SQL's nested arrays do not allow: each is sent as the text of an array.
+            columns.1.push(row.as_ref().map(|(row, _)| array_text(row)));
+            columns.2.push(row.map_or(0, |(_, gone)| gone.saturating_add(ROW_MARGIN)));
+        }
+        let write = "UPDATE tollgate_buckets AS bucket SET
+                         kind = want.state[2], epoch = want.state[3], price = 0, taken = 0,
+                         a = CASE WHEN want.state[2] <= 3 THEN want.state[4] END,
+                         b = CASE WHEN want.state[2] <= 3 THEN want.state[5] END,
+                         c = CASE WHEN want.state[2] <= 3 THEN want.state[6] END,
+                         d = CASE WHEN want.state[2] IN (2, 3) THEN want.state[7] END,
+                         level = CASE want.state[2] WHEN 1 THEN want.state[7] WHEN 2 THEN want.state[8]
+                                                    WHEN 3 THEN want.state[8] END,
+                         at = CASE want.state[2] WHEN 1 THEN want.state[8] WHEN 2 THEN want.state[9]
+                                                 WHEN 3 THEN want.state[9] END,
+                         more = CASE want.state[2] WHEN 1 THEN nullif(want.state[9:], '{}')
+                                                   WHEN 2 THEN nullif(want.state[10:], '{}')
+                                                   WHEN 3 THEN nullif(want.state[10:], '{}')
+                                                   ELSE want.state[4:] END,
+                         expires = want.expires
+                     FROM (SELECT key, state::bigint[] AS state, expires
+                           FROM unnest($1::bytea[], $2::text[], $3::bigint[]) AS row (key, state, expires)) AS want
+                     WHERE bucket.key = want.key";
+        let write_parameters: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&columns.0, Type::BYTEA_ARRAY), (&columns.1, Type::TEXT_ARRAY), (&columns.2, Type::INT8_ARRAY)];
+        if !columns.0.is_empty() {
+            client.execute_typed(write, &write_parameters).await?;
+        }
+        client.batch_execute("COMMIT").await.map_err(Fault::from_commit)?;
+        open.closed = true;
+        Ok(Answer { now, before, granted, leased, unreadable })
+    }
+
+    /// What is answered, and which buckets changed.
+    fn decide(
+        &self,
+        batch: &Batch,
+        unreadable: &[u32],
+        opened: &mut [Opened],
+        parts: &mut [Parts],
+        now: Timestamp,
+    ) -> (Answered, Vec<bool>) {
+        let mut written: Vec<bool> = parts.iter().map(|parts| parts.changed).collect();
+        // Heartbeats keep the real time; a test's clock may run ahead of them.
+        let span = if self.options.pinned.is_some() { HOLD_PINNED } else { HOLD };
+        let until = signed(now.after(span).as_micros());
+        for (place, adjust) in &batch.corrections {
+            let place = *place as usize;
+            if parts[place].corrected || opened[place].foreign {
+                continue;
+            }
+            let (shape, bucket) = (&batch.buckets[place].1, &mut opened[place]);
+            written[place] |= match adjust {
+                Adjust::Hold(units) => {
+                    fields::renew(shape, bucket, self.id, *units, until);
+                    true
+                }
+                Adjust::Change(Change::Release { units }) if shape.holds() => {
+                    fields::hold(shape, bucket, self.id, -signed(*units), until);
+                    true
+                }
+                Adjust::Change(change) => bucket.settle(shape, *change, now),
+            };
+        }
+        // Requests are decided in their own numbers, which the bucket takes on when something is drawn.
+        let mut costs = vec![false; opened.len()];
+        for part in batch.groups.iter().flat_map(|group| &group.parts) {
+            costs[part.bucket as usize] |= part.cost > 0;
+        }
+        let seen = |((_, shape), bucket): (&(Name, Arc<Shape>), &Opened)| bucket.kept.under(shape.algorithm(), now);
+        let found: Vec<Kept> = batch.buckets.iter().zip(&*opened).map(seen).collect();
+        let beside = |((found, parts), (_, shape)): ((&Kept, &Parts), &(Name, Arc<Shape>))| {
+            parts.beside(shape, found.state().cloned(), now)
+        };
+        let before: Vec<Option<State>> = found.iter().zip(&*parts).zip(&batch.buckets).map(beside).collect();
+        let mut states = before.clone();
+        let granted = decide(batch, unreadable, &mut states, now);
+        let mut leased = Vec::with_capacity(batch.wishes.len());
+        for (place, wish) in &batch.wishes {
+            if unreadable.contains(place) {
+                leased.push(0);
+                continue;
+            }
+            let place = *place as usize;
+            let units = parts[place].lease(&batch.buckets[place].1, *wish, &mut states[place], now);
+            costs[place] |= units > 0;
+            leased.push(units);
+        }
+        for (place, (state, found)) in states.into_iter().zip(found).enumerate() {
+            if !costs[place] || state == before[place] {
+                continue;
+            }
+            written[place] = true;
+            let shape = &batch.buckets[place].1;
+            if shape.holds() {
+                let units = |state: &Option<State>| match state {
+                    Some(State::Held(held)) => signed(held.units),
+                    _ => 0,
+                };
+                let more = units(&state) - units(&before[place]);
+                fields::hold(shape, &mut opened[place], self.id, more, until);
+            } else {
+                opened[place].kept = Kept::from_parts(found.algorithm().clone(), state, found.beyond());
+            }
+        }
+        (Answered { before, granted, leased }, written)
+    }
+}
+
+/// What a batch is answered: the states that requests find, how many of each group are granted, how many units leased.
+struct Answered {
+    before: Vec<Option<State>>,
+    granted: Vec<u32>,
+    leased: Vec<u64>,
+}
+
+/// Rolls back when it is dropped before it is closed: a caller who no longer waits must not leave locks behind.
+pub(super) struct OpenTransaction {
+    client: Rc<Client>,
+    pub(super) closed: bool,
+}
+
+impl OpenTransaction {
+    pub(super) fn new(session: &Session) -> Self {
+        Self { client: session.client.clone(), closed: false }
+    }
+}
+
+impl Drop for OpenTransaction {
+    fn drop(&mut self) {
+        if !self.closed && !self.client.is_closed() {
+            let client = self.client.clone();
+            let mut rollback = Box::pin(async move {
+                // If this cannot be sent the connection is gone, and the transaction with it.
+                let _ = client.batch_execute("ROLLBACK").await;
+            });
+            // It is sent by the first poll, which must not wait for its turn as a task: whatever the session is asked
+            // next would run, be answered, and be taken back with the transaction.
+            if rollback.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+                tokio::task::spawn_local(rollback);
+            }
+        }
+    }
+}
+
+fn moment(micros: i64) -> Result<Timestamp, Fault> {
+    u64::try_from(micros).map(Timestamp::from_micros).map_err(|_| Fault::Corrupt("a moment before the epoch"))
+}
+
+fn array_text(row: &[i64]) -> String {
+    let numbers: Vec<String> = row.iter().map(i64::to_string).collect();
+    format!("{{{}}}", numbers.join(","))
+}
+
+/// Both futures, polled in this order: their messages leave in it.
+pub(super) async fn join<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
+    let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));
+    let (mut first, mut second) = (None, None);
+    std::future::poll_fn(|context| {
+        if first.is_none()
+            && let std::task::Poll::Ready(output) = a.as_mut().poll(context)
+        {
+            first = Some(output);
+        }
+        if second.is_none()
+            && let std::task::Poll::Ready(output) = b.as_mut().poll(context)
+        {
+            second = Some(output);
+        }
+        match (first.take(), second.take()) {
+            (Some(a), Some(b)) => std::task::Poll::Ready((a, b)),
+            (a, b) => {
+                (first, second) = (a, b);
+                std::task::Poll::Pending
+            }
+        }
+    })
+    .await
+}

@@ -1,0 +1,149 @@
+//! The parameters and the answer of `tollgate_draw_several` (schema.sql): all-or-nothing over several limits, in one
+//! statement.
+
+use std::sync::Arc;
+
+use tokio_postgres::types::{ToSql, Type};
+
+use super::columns::span;
+use crate::batch::{Answer, Batch, Wants};
+use crate::shape::{NUMBERS, Shape, signed};
+use tollgate_limit::bucket::{Level, State, Steps};
+use tollgate_limit::{Algorithm, Micros, Timestamp};
+
+/// The statement that calls the function.
+pub(super) const DRAW_SEVERAL: &str = "SELECT tollgate_draw_several($1, $2, $3, $4, $5, $6)";
+/// Its parameters' types.
+pub(super) const DRAW_SEVERAL_OF: &str = "tollgate_draw_several(bytea[],smallint[],bigint[],bigint[],bigint,bigint)";
+
+/// Whether the function carries a limit: the rest is decided in a transaction, by the core itself.
+fn carries(shape: &Shape) -> bool {
+    let nobody_waits = match shape.algorithm() {
+        // Beyond, a product in the function may leave 63 bits.
+        Algorithm::TokenBucket(bucket) => bucket.max_wait() == Micros::ZERO && bucket.quota().n < 1 << 40,
+        Algorithm::Interval(bucket) | Algorithm::FixedWindow(bucket) => bucket.max_wait() == Micros::ZERO,
+        _ => false,
+    };
+    nobody_waits && !shape.drains()
+}
+
+/// Whether the function carries a request.
+pub(super) fn carries_wants(wants: &Wants) -> bool {
+    wants.iter().all(|wanted| carries(&wanted.shape) && wanted.cost < COST_MAX)
+}
+
+/// No limit of a shared store has as many units; a cost above is refused by the core.
+const COST_MAX: u64 = 1 << 52;
+
+/// A batch in the function's terms.
+#[derive(Debug)]
+pub(super) struct Several {
+    keys: Vec<Vec<u8>>,
+    shape_of: Vec<i16>,
+    shapes: Vec<i64>,
+    groups: Vec<i64>,
+    /// Which bucket each key is.
+    order: Vec<usize>,
+}
+
+impl Several {
+    /// `None`: the function does not carry all of it. `about` is about the server's time.
+    pub(super) fn of(batch: &Batch, about: Timestamp) -> Option<Self> {
+        if batch.groups.is_empty()
+            || !batch.corrections.is_empty()
+            || !batch.wishes.is_empty()
+            || !batch.returns.is_empty()
+        {
+            return None;
+        }
+        let mut order: Vec<usize> = (0..batch.buckets.len()).collect();
+        order.sort_unstable_by_key(|&bucket| batch.buckets[bucket].0.hash);
+        let mut place_of = vec![0; order.len()];
+        let mut known: Vec<*const Shape> = Vec::new();
+        let mut several = Self {
+            keys: Vec::with_capacity(order.len()),
+            shape_of: Vec::with_capacity(order.len()),
+            shapes: Vec::new(),
+            groups: Vec::with_capacity(batch.groups.len() * 5),
+            order: Vec::new(),
+        };
+        for (place, &bucket) in order.iter().enumerate() {
+            let (name, shape) = &batch.buckets[bucket];
+            if !carries(shape) {
+                return None;
+            }
+            place_of[bucket] = count(place);
+            let this = Arc::as_ptr(shape);
+            let shape_place = known.iter().position(|one| *one == this).unwrap_or_else(|| {
+                known.push(this);
+                several.shapes.extend(numbers(shape, about));
+                known.len() - 1
+            });
+            several.keys.push(name.hash.to_be_bytes().to_vec());
+            several.shape_of.push(i16::try_from(shape_place).ok()?);
+        }
+        for group in &batch.groups {
+            several.groups.extend([i64::from(group.count), count(group.parts.len())]);
+            for part in &group.parts {
+                let cost = signed(part.cost.min(COST_MAX));
+                several.groups.extend([place_of[part.bucket as usize], cost, i64::from(part.enforced)]);
+            }
+        }
+        several.order = order;
+        Some(several)
+    }
+
+    /// What [`DRAW_SEVERAL`] is given.
+    pub(super) fn parameters<'a>(
+        &'a self,
+        fingerprint: &'a i64,
+        pinned: &'a Option<i64>,
+    ) -> [(&'a (dyn ToSql + Sync), Type); 6] {
+        [
+            (&self.keys, Type::BYTEA_ARRAY),
+            (&self.shape_of, Type::INT2_ARRAY),
+            (&self.shapes, Type::INT8_ARRAY),
+            (&self.groups, Type::INT8_ARRAY),
+            (fingerprint, Type::INT8),
+            (pinned, Type::INT8),
+        ]
+    }
+
+    /// Its answer. `None`: it is none.
+    pub(super) fn read(&self, batch: &Batch, answer: &[i64]) -> Option<Answer> {
+        let rows = self.order.len();
+        let (now, answer) = answer.split_first()?;
+        if answer.len() != rows * 2 + batch.groups.len() {
+            return None;
+        }
+        let (levels, rest) = answer.split_at(rows);
+        let (moments, granted) = rest.split_at(rows);
+        let mut before = vec![None; rows];
+        for (row, &bucket) in self.order.iter().enumerate() {
+            let at = moment(moments[row])?;
+            before[bucket] = Some(match batch.buckets[bucket].1.algorithm() {
+                Algorithm::TokenBucket(_) => State::Level(Level { level: levels[row], at }),
+                _ => State::Steps(Steps { units: levels[row], since: at }),
+            });
+        }
+        let granted = granted.iter().map(|granted| u32::try_from(*granted).ok()).collect::<Option<Vec<_>>>()?;
+        Some(Answer { now: moment(*now)?, before, granted, leased: Vec::new(), unreadable: Vec::new() })
+    }
+}
+
+/// The shape's own numbers, and of a token bucket the time from any level to the brim.
+fn numbers(shape: &Shape, about: Timestamp) -> [i64; NUMBERS] {
+    let mut numbers = shape.numbers(about);
+    if let Algorithm::TokenBucket(bucket) = shape.algorithm() {
+        numbers[9] = span(signed(bucket.quota().n));
+    }
+    numbers
+}
+
+fn moment(micros: i64) -> Option<Timestamp> {
+    u64::try_from(micros).ok().map(Timestamp::from_micros)
+}
+
+fn count(value: usize) -> i64 {
+    i64::try_from(value).expect("a batch is bounded")
+}

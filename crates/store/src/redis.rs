@@ -1,0 +1,60 @@
+//! The Redis store (Redis, Valkey; single, Sentinel, Cluster): one script decides a whole batch at the server's time.
+//!
+//! Batching, deadlines and answers are [`super::batch`]'s; here is what is Redis: the address, the connection, the
+//! scripts and their arguments: `redis/draw_bucket.lua` for the common case, `redis/draw/*.lua`, sent as one, for all of them.
+
+mod address;
+mod audit;
+mod bucket;
+mod in_place;
+mod link;
+mod pack;
+mod scripts;
+
+use std::sync::Arc;
+
+pub use address::{Address, AddressError};
+
+use self::in_place::Connections;
+use self::link::RedisLink;
+use super::batch::Shared;
+use super::lease::Leases;
+use super::remote::RemoteStore;
+use crate::clock::Clock;
+use tollgate_limit::Micros;
+
+/// What a [`RemoteStore`] in Redis is made of.
+#[derive(Clone, Debug)]
+pub struct RedisOptions {
+    /// Where it is.
+    pub address: Address,
+    /// The longest a request waits for an answer.
+    pub answer_within: Micros,
+    /// Keys the names of buckets; the same for all gateways of one store.
+    pub key_secret: Vec<u8>,
+    /// Our own clock: deadlines and bounds.
+    pub clock: Clock,
+    /// Tests only: decide at this clock's time instead of the server's.
+    pub pinned: Option<Clock>,
+    /// Whether requests that the server would certainly refuse are refused without asking it.
+    pub local_refusals: bool,
+    /// Whether limits of a day and longer live here, which a restart of a server without an append-only file forgets.
+    pub long_quotas: bool,
+}
+
+impl RedisOptions {
+    /// Starts the store's thread, which connects and keeps connecting; does not wait for it.
+    ///
+    /// # Errors
+    /// When the thread or its runtime cannot be made.
+    pub fn start(self) -> std::io::Result<RemoteStore> {
+        let mut shared = Shared::new(self.clock.clone(), self.answer_within, self.local_refusals);
+        shared.leases = Some(Arc::new(Leases::new(self.clock.clone(), self.address.is_cluster())));
+        shared.mind_long_quotas(self.long_quotas);
+        let shared = Arc::new(shared);
+        let link = RedisLink::new(self.address, self.clock, self.pinned, shared.clone());
+        let own = Connections::new(link.clone());
+        let store = RemoteStore::start("store-redis", &self.key_secret, shared, link)?;
+        Ok(store.with_calls_in_place(Box::new(own)))
+    }
+}

@@ -1,0 +1,165 @@
+//! The arguments and the answer of `draw_bucket.lua`, which decides the common case: see its head.
+
+use crate::batch::{Answer, Batch};
+use crate::shape::{Seen, Shape};
+use crate::simple::{Simple, all_simple};
+use tollgate_limit::Timestamp;
+use tollgate_limit::bucket::{Level, State};
+
+/// A term is this many doubles.
+const TERM: usize = 7;
+/// Level and moment.
+const BUCKET: usize = 8 + 8;
+/// With how many were granted.
+const ANSWER: usize = BUCKET + 2;
+/// Claims and buckets of one call, so that Lua's stack holds what it is told and answers: 8000 values.
+const CLAIMS_MAX: usize = 2000;
+const BUCKETS_MAX: usize = 1024;
+
+/// The argument for `batch`; `None`: it is for the general script.
+pub(super) fn arguments(batch: &Batch, pinned: i64, fingerprint: i64) -> Option<Vec<u8>> {
+    let wanted = all_simple(batch, Simple::of)?;
+    let mut terms = Terms::default();
+    let mut asked = Vec::with_capacity(wanted.len() * 3);
+    for (simple, group) in wanted.into_iter().zip(&batch.groups) {
+        asked.push(terms.place(simple)?);
+        asked.extend_from_slice(&u16::try_from(group.count).ok()?.to_le_bytes());
+    }
+    terms.argument(pinned, fingerprint, &asked)
+}
+
+/// The arguments for a `batch` of requests with several claims, or of several groups on one bucket; `None`: it is for the
+/// general script.
+pub(super) fn several_arguments(batch: &Batch, pinned: i64, fingerprint: i64) -> Option<[Vec<u8>; 2]> {
+    let claims: usize = batch.groups.iter().map(|group| group.parts.len()).sum();
+    let others = batch.corrections.len() + batch.wishes.len() + batch.returns.len();
+    // (What Lua's stack holds at once.)
+    if others > 0 || batch.groups.is_empty() || claims > CLAIMS_MAX || batch.buckets.len() > BUCKETS_MAX {
+        return None;
+    }
+    let (mut terms, mut of_bucket) = (Terms::default(), vec![None; batch.buckets.len()]);
+    let mut groups = Vec::with_capacity(3 * (batch.groups.len() + claims));
+    for group in &batch.groups {
+        groups.extend_from_slice(&u16::try_from(group.count).ok()?.to_le_bytes());
+        groups.push(u8::try_from(group.parts.len()).ok()?);
+        for (place, part) in group.parts.iter().enumerate() {
+            let twice = group.parts[..place].iter().any(|other| other.bucket == part.bucket);
+            if !part.enforced || twice {
+                return None;
+            }
+            let term = terms.place(Simple::of(&batch.buckets[part.bucket as usize].1, part.cost)?)?;
+            of_bucket[part.bucket as usize] = Some(term);
+            groups.push(term);
+            groups.extend_from_slice(&u16::try_from(part.bucket).ok()?.to_le_bytes());
+        }
+    }
+    // A bucket that only somebody looks at has no term.
+    let asked = of_bucket.into_iter().map(|term| Some([term?, 0, 0])).collect::<Option<Vec<_>>>()?;
+    Some([terms.argument(pinned, fingerprint, asked.as_flattened())?, groups])
+}
+
+/// Numbers of claims, each once.
+#[derive(Default)]
+struct Terms(Vec<[i64; TERM]>);
+
+impl Terms {
+    fn place(&mut self, Simple { n, p, brim, price, need, lowest, most }: Simple) -> Option<u8> {
+        let term = [n, p, brim, price, need, most, lowest];
+        // Neighbours are mostly alike.
+        let place = self.0.iter().rposition(|known| *known == term).unwrap_or_else(|| {
+            self.0.push(term);
+            self.0.len() - 1
+        });
+        u8::try_from(place).ok()
+    }
+
+    fn argument(self, pinned: i64, fingerprint: i64, asked: &[u8]) -> Option<Vec<u8>> {
+        let mut out = Vec::with_capacity(17 + self.0.len() * TERM * 8 + asked.len());
+        double(&mut out, pinned);
+        double(&mut out, fingerprint);
+        out.push(u8::try_from(self.0.len()).ok()?);
+        for number in self.0.into_iter().flatten() {
+            double(&mut out, number);
+        }
+        out.extend_from_slice(asked);
+        Some(out)
+    }
+}
+
+/// The answer for `batch`; `None`: it is none.
+pub(super) fn read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
+    let (now, each) = reply.split_first_chunk::<8>()?;
+    if each.len() != ANSWER * batch.buckets.len() {
+        return None;
+    }
+    let mut before = Vec::with_capacity(batch.buckets.len());
+    let mut granted = Vec::with_capacity(batch.groups.len());
+    for (bytes, group) in each.chunks_exact(ANSWER).zip(&batch.groups) {
+        let (bucket, taken) = bytes.split_first_chunk::<BUCKET>()?;
+        before.push(state(&batch.buckets[group.parts[0].bucket as usize].1, bucket)?);
+        granted.push(u32::from(u16::from_le_bytes(taken.try_into().ok()?)));
+    }
+    Some(Answer { now: moment(*now)?, before, granted, leased: Vec::new(), unreadable: Vec::new() })
+}
+
+/// The answer to [`several_arguments`]; `None`: it is none.
+pub(super) fn several_read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
+    let (now, rest) = reply.split_first_chunk::<8>()?;
+    let (buckets, taken) = rest.split_at_checked(BUCKET * batch.buckets.len())?;
+    if taken.len() != 2 * batch.groups.len() {
+        return None;
+    }
+    let states = buckets.as_chunks::<BUCKET>().0.iter().zip(&batch.buckets);
+    let before = states.map(|(bytes, (_, shape))| state(shape, bytes)).collect::<Option<Vec<_>>>()?;
+    let granted = taken.as_chunks::<2>().0.iter().map(|bytes| u32::from(u16::from_le_bytes(*bytes))).collect();
+    Some(Answer { now: moment(*now)?, before, granted, leased: Vec::new(), unreadable: Vec::new() })
+}
+
+/// A bucket as it stood: `Some(None)` full, which equals none.
+fn state(shape: &Shape, bytes: &[u8; BUCKET]) -> Option<Option<Seen>> {
+    let (level, at) = bytes.split_first_chunk::<8>()?;
+    let (level, at) = (integer(*level)?, moment(at.try_into().ok()?)?);
+    Some((level < shape.full_level()).then_some(State::Level(Level { level, at })))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "limits of a shared store keep their numbers below 2^53")]
+fn double(out: &mut Vec<u8>, number: i64) {
+    out.extend_from_slice(&(number as f64).to_le_bytes());
+}
+
+/// A whole number that a double holds exactly.
+fn integer(bytes: [u8; 8]) -> Option<i64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let number = f64::from_le_bytes(bytes);
+    #[expect(clippy::cast_possible_truncation, reason = "whole and within 53 bits")]
+    let whole = (number.fract() == 0.0 && number.abs() <= EXACT).then_some(number as i64);
+    whole
+}
+
+fn moment(bytes: [u8; 8]) -> Option<Timestamp> {
+    Some(Timestamp::from_micros(u64::try_from(integer(bytes)?).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_numbers_that_doubles_hold_are_read() {
+        for number in [0, 1, -1, 1_760_000_000_000_000, -9_007_199_254_740_991] {
+            let mut out = Vec::new();
+            double(&mut out, number);
+            assert_eq!(integer(out.try_into().expect("eight bytes")), Some(number));
+        }
+        for wrong in [f64::NAN, f64::INFINITY, 0.5, 1e300, -1e300] {
+            assert_eq!(integer(wrong.to_le_bytes()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_answer_of_another_length_is_none() {
+        for reply in [&b""[..], b"1234567", b"\0\0\0\0\0\0\0\0\0"] {
+            assert!(read(&Batch::default(), reply).is_none(), "{reply:?}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The arguments and the answer of the general script, `draw/*.lua`: see its head.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Connection, RedisLink};
+use crate::batch::{Answer, Batch};
+use crate::redis::pack;
+use crate::shape::{HOLD_PINNED, NUMBERS, signed};
+use tollgate_limit::Timestamp;
+use tollgate_limit::stepped::CALENDAR_STEPS_MAX;
+
+/// The version of the script's arguments.
+const VERSION: i64 = 3;
+/// Boundaries of a calendar either way, where those that a limit's own numbers need did not suffice: a bucket was left in a
+/// deeper debt by other numbers of it, or the server's clock and ours are windows apart.
+pub(super) const FAR: u64 = 4 * CALENDAR_STEPS_MAX;
+/// No limit has more units; above, a cost never fits, as it should not.
+const UNITS_MAX: i64 = 1 << 52;
+
+impl RedisLink {
+    /// The arguments of the general script; see its head. `far`: the server's time, when it has asked for more boundaries
+    /// of calendars than are told at first.
+    pub(super) fn arguments(&self, connection: &Connection, batch: &Batch, far: Option<Timestamp>) -> Vec<u8> {
+        let mut shapes: Vec<*const crate::shape::Shape> = Vec::new();
+        let mut numbers: Vec<i64> = Vec::with_capacity(64);
+        let mut boundaries = Vec::new();
+        let pinned = self.pinned_now();
+        let about = far.unwrap_or_else(|| self.pinned.as_ref().unwrap_or(&self.clock).now());
+        numbers.extend([VERSION, pinned, self.id, connection.fingerprint, connection.epoch.load(Ordering::Relaxed), 0]);
+        let mut places = Vec::with_capacity(batch.buckets.len());
+        for (_, shape) in &batch.buckets {
+            let this = Arc::as_ptr(shape);
+            let place = shapes.iter().position(|known| *known == this).unwrap_or_else(|| {
+                shapes.push(this);
+                let mut own = shape.numbers(about);
+                if pinned != 0 && shape.holds() {
+                    // Heartbeats keep the real time; a test's clock may run ahead of them.
+                    own[3] = signed(HOLD_PINNED.0);
+                }
+                if let Some(floor) = shape.floor_of_steps() {
+                    // (Where the numbers have a boundary: this script is told them apart.)
+                    (own[8], own[9]) = (0, floor);
+                }
+                if let Some(listed) = shape.boundaries(about, far.map(|_| FAR)) {
+                    own[8] = count(listed.len());
+                    boundaries.extend(listed);
+                }
+                numbers.extend_from_slice(&own);
+                shapes.len() - 1
+            });
+            places.push(count(place));
+        }
+        numbers[5] = count(shapes.len());
+        debug_assert_eq!(numbers.len(), 6 + NUMBERS * shapes.len(), "each shape once");
+        numbers.extend(boundaries);
+        numbers.extend(places);
+        numbers.push(count(batch.returns.len()));
+        for (bucket, id, left) in &batch.returns {
+            numbers.extend([i64::from(*bucket), signed(*id), signed(*left).min(UNITS_MAX)]);
+        }
+        numbers.push(count(batch.corrections.len()));
+        for (bucket, adjust) in &batch.corrections {
+            let (what, units) = adjust.numbers();
+            numbers.extend([i64::from(*bucket), what, signed(units).min(UNITS_MAX)]);
+        }
+        numbers.push(count(batch.groups.len()));
+        for group in &batch.groups {
+            numbers.extend([i64::from(group.count), count(group.parts.len())]);
+            for part in &group.parts {
+                let cost = signed(part.cost).min(UNITS_MAX);
+                numbers.extend([i64::from(part.bucket), cost, i64::from(part.enforced)]);
+            }
+        }
+        numbers.push(count(batch.wishes.len()));
+        for (bucket, wish) in &batch.wishes {
+            let units = [wish.units, wish.needed].map(|units| signed(units).min(UNITS_MAX));
+            numbers.extend([i64::from(*bucket), signed(wish.id), units[0], units[1]]);
+        }
+        let mut out = Vec::with_capacity(numbers.len() * 3 + 8);
+        pack::array(&mut out, u32::try_from(numbers.len()).expect("a batch is bounded"));
+        for number in numbers {
+            pack::integer(&mut out, number);
+        }
+        out
+    }
+}
+
+pub(super) fn read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
+    let numbers = pack::integers(reply)?;
+    let mut numbers = numbers.as_slice();
+    let now = Timestamp::from_micros(u64::try_from(*numbers.split_off_first()?).ok()?);
+    let mut before = Vec::with_capacity(batch.buckets.len());
+    for (_, shape) in &batch.buckets {
+        let count = usize::try_from(*numbers.split_off_first()?).ok()?;
+        let state = numbers.split_off(..count)?;
+        before.push(if count == 0 { None } else { Some(shape.seen(state)?) });
+    }
+    let (granted, leased) = numbers.split_at_checked(batch.groups.len())?;
+    let granted = granted.iter().map(|granted| u32::try_from(*granted).ok()).collect::<Option<Vec<_>>>()?;
+    let leased = leased.iter().map(|units| u64::try_from(*units).ok()).collect::<Option<Vec<_>>>()?;
+    Some(Answer { now, before, granted, leased, unreadable: Vec::new() })
+}
+
+/// The server's time, when the general script needs more boundaries of a calendar than it was told: minus one, then that.
+pub(super) fn asks_for_more(reply: &[u8]) -> Option<Timestamp> {
+    // (Looked at first: every answer passes here.)
+    if !reply.starts_with(&[0x92, 0xff]) {
+        return None;
+    }
+    match pack::integers(reply)?.as_slice() {
+        [-1, now] => Some(Timestamp::from_micros(u64::try_from(*now).ok()?)),
+        _ => None,
+    }
+}
+
+fn count(value: usize) -> i64 {
+    i64::try_from(value).expect("a batch is bounded")
+}

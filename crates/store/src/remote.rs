@@ -1,0 +1,138 @@
+//! A store on a server: what Redis and PostgreSQL have in common, which is all but the server's language.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::audit::Finding;
+use super::batch::{Counters, Health, InPlace, Link, Shared};
+use super::lease::LeaseCounters;
+use super::shape::Names;
+use super::{Store, StoreError};
+use tollgate_limit::{Claim, Draw, Settlement, Standing};
+
+/// Buckets on a server that gateways share. Made by [`RedisOptions::start`] or [`PostgresOptions::start`].
+///
+/// [`RedisOptions::start`]: super::redis::RedisOptions::start
+/// [`PostgresOptions::start`]: super::postgres::PostgresOptions::start
+#[derive(Debug)]
+pub struct RemoteStore {
+    shared: Arc<Shared>,
+    names: Names,
+    /// How a request that is alone calls by itself.
+    in_place: Option<Box<dyn InPlace>>,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+    /// How many gateways share the store, where that is said instead of counted.
+    replicas: Option<u32>,
+}
+
+impl RemoteStore {
+    /// Starts the store's thread, which connects and keeps connecting; does not wait for it.
+    ///
+    /// # Errors
+    /// When the thread or its runtime cannot be made.
+    pub(super) fn start<L: Link + Send>(
+        thread: &str,
+        key_secret: &[u8],
+        shared: Arc<Shared>,
+        link: L,
+    ) -> std::io::Result<Self> {
+        // One call in flight: a second halves what is merged into each (measured), and heartbeats of places held rely
+        // on the order of calls.
+        let thread = super::batch::start(thread, 1, shared.clone(), link)?;
+        Ok(Self {
+            shared,
+            names: Names::new(key_secret),
+            in_place: None,
+            thread: Mutex::new(Some(thread)),
+            replicas: None,
+        })
+    }
+
+    /// Lets requests that are alone call by themselves.
+    pub(super) fn with_calls_in_place(mut self, in_place: Box<dyn InPlace>) -> Self {
+        self.in_place = Some(in_place);
+        self
+    }
+
+    /// Says how many gateways share the store, instead of counting them; `None`: they are counted.
+    #[must_use]
+    pub fn with_replicas(mut self, replicas: Option<u32>) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// Waits until it is connected, at most `bound`; whether it is.
+    pub async fn ready(&self, bound: Duration) -> bool {
+        tokio::time::timeout(bound, self.shared.connected()).await.is_ok()
+    }
+
+    /// How it does.
+    pub fn health(&self) -> Health {
+        self.shared.health()
+    }
+
+    /// Its counters.
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// What the last audit of the server found; empty before the first connection.
+    pub fn findings(&self) -> Vec<Finding> {
+        self.shared.findings()
+    }
+
+    /// Audits the server again, as limits have changed: from now on some of a day or longer live there, or none do.
+    /// Waits for it, at most `bound`; whether it was done. What is found is warned of, if it was not before.
+    pub async fn audit_again(&self, long_quotas: bool, bound: Duration) -> bool {
+        self.shared.mind_long_quotas(long_quotas);
+        tokio::time::timeout(bound, self.shared.audit_again()).await.is_ok()
+    }
+
+    /// What leases have brought and cost; `None`: this store leases nothing.
+    pub fn lease_counters(&self) -> Option<&LeaseCounters> {
+        self.shared.leases.as_ref().map(|leases| &leases.counters)
+    }
+
+    /// Gives leases back, answers what is queued and stops the thread. Requests after that are told that the store is
+    /// not available.
+    pub fn close(&self) {
+        self.shared.close();
+        if let Some(thread) = self.thread.lock().take() {
+            // A panic there has been reported there; here nothing is left to do.
+            let _ = thread.join();
+        }
+    }
+
+    /// Forgets what is known of exhausted buckets: limits have changed or buckets were reset.
+    pub fn forget_bounds(&self) {
+        self.shared.bounds.forget();
+    }
+}
+
+impl Drop for RemoteStore {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Store for RemoteStore {
+    async fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
+        self.shared.draw(self.in_place.as_deref(), self.names.wants(claims)).await
+    }
+
+    fn settle(&self, settlements: &[Settlement<'_>]) {
+        self.shared.settle(&self.names, settlements);
+    }
+
+    async fn peek<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
+        let draw = self.shared.ask(self.names.wants(claims), true).await?;
+        Ok(draw.standings.into_vec())
+    }
+
+    fn replicas(&self) -> u32 {
+        self.replicas.unwrap_or_else(|| self.shared.replicas.load(Ordering::Relaxed).max(1))
+    }
+}

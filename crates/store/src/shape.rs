@@ -1,0 +1,351 @@
+//! How limits and buckets look to a shared store: names, numbers, states.
+//!
+//! The pure core stays the specification: a [`Shape`] carries the algorithm, to replay what a server decided, and the
+//! same algorithm as integers, for the scripts and statements that decide there.
+
+use std::hash::Hasher;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use siphasher::sip128::{Hasher128, SipHasher13};
+use smallvec::SmallVec;
+
+use super::batch::{Wanted, Wants};
+use tollgate_limit::bucket::{Held, Level, Pair, State, Steps};
+use tollgate_limit::key;
+use tollgate_limit::lease::Terms;
+use tollgate_limit::sliding_log::{Entry, Log};
+use tollgate_limit::stepped::Stepped;
+use tollgate_limit::{Algorithm, Align, Claim, Limit, Micros, OnFailover, Role, Standing, Timestamp, Verdict};
+
+/// A bucket's state as a server returned it, in the numbers of its present limit.
+pub(crate) type Seen = State;
+
+/// The kinds as scripts and statements number them; stored with every bucket, so never renumbered.
+pub(crate) const TOKEN_BUCKET: i64 = 1;
+/// Warming up is kept in the process: [`Algorithm::new`] refuses it for a shared store, and a script knows no such kind.
+const LOCAL_ONLY: i64 = 0;
+const INTERVAL: i64 = 2;
+const FIXED_WINDOW: i64 = 3;
+const SLIDING_WINDOW: i64 = 4;
+const SLIDING_LOG: i64 = 5;
+const IN_FLIGHT: i64 = 8;
+
+/// How long a gateway's places in a concurrency limit stand without a heartbeat: a dead gateway's are free by then.
+pub(crate) const HOLD: Micros = Micros(5_000_000);
+/// How long they stand on a test's clock, which heartbeats do not follow.
+pub(crate) const HOLD_PINNED: Micros = Micros::from_secs(86_400);
+/// Numbers a shape sends: kind, drain, and ten of its own.
+pub(crate) const NUMBERS: usize = 12;
+
+/// A bucket's name in a shared store: a keyed hash, as no caller's secret may stand there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    /// Of the caller's identity alone: in a cluster, buckets of one caller share a slot by it.
+    pub(crate) tag: u32,
+    /// Of version, limit, role and identity.
+    pub(crate) hash: u128,
+}
+
+/// One limit as a shared store is told of it.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    algorithm: Algorithm,
+    drain: bool,
+    refundable: bool,
+    lease: Option<Terms>,
+}
+
+impl Shape {
+    fn new(limit: &Limit) -> Self {
+        Self {
+            algorithm: limit.algorithm.clone(),
+            drain: limit.on_failover == OnFailover::Drain,
+            // What others give back raises the bucket too.
+            refundable: limit.refundable || limit.lease,
+            lease: if limit.lease { Terms::of(&limit.algorithm).ok() } else { None },
+        }
+    }
+
+    /// How its units are leased; `None`: they are not.
+    pub(crate) fn lease(&self) -> Option<&Terms> {
+        self.lease.as_ref()
+    }
+
+    /// The burst of a token bucket.
+    pub(crate) fn most_units(&self) -> u64 {
+        match &self.algorithm {
+            Algorithm::TokenBucket(bucket) => bucket.quota().burst,
+            _ => u64::MAX,
+        }
+    }
+
+    /// The full level of a token bucket.
+    pub(crate) fn full_level(&self) -> i64 {
+        match &self.algorithm {
+            Algorithm::TokenBucket(bucket) => bucket.full(),
+            _ => 0,
+        }
+    }
+
+    /// So many units of a token bucket as a part of its level.
+    pub(crate) fn scaled(&self, units: u64) -> i64 {
+        match &self.algorithm {
+            Algorithm::TokenBucket(bucket) => signed(units).saturating_mul(signed(bucket.quota().p)),
+            _ => 0,
+        }
+    }
+
+    /// The kind's number.
+    pub(crate) fn kind(&self) -> i64 {
+        match &self.algorithm {
+            Algorithm::TokenBucket(_) => TOKEN_BUCKET,
+            Algorithm::Interval(_) => INTERVAL,
+            Algorithm::FixedWindow(_) => FIXED_WINDOW,
+            Algorithm::SlidingWindow(_) => SLIDING_WINDOW,
+            Algorithm::SlidingLog(_) => SLIDING_LOG,
+            Algorithm::InFlight(_) => IN_FLIGHT,
+            Algorithm::WarmUp(_) => LOCAL_ONLY,
+        }
+    }
+
+    /// What scripts and statements are told: kind, whether a fail-over drains, and the kind's own numbers. `now` is
+    /// about the server's time: of a calendar only four boundaries around it are told. That is all there is to know of one
+    /// without debt; where they do not suffice whoever was told must say so and do nothing: the function of PostgreSQL
+    /// leaves it to the transaction, Redis's script has [`Shape::boundaries`] and asks for more.
+    pub(crate) fn numbers(&self, now: Timestamp) -> [i64; NUMBERS] {
+        let own = match &self.algorithm {
+            Algorithm::TokenBucket(bucket) => {
+                let (quota, debt) = (bucket.quota(), bucket.debt());
+                let p = signed(quota.p);
+                let (owed, most) = (signed(debt).saturating_mul(p), signed(quota.burst.saturating_add(debt)));
+                let (n, wait) = (signed(quota.n), signed(bucket.max_wait().0));
+                let (leasable, counted) =
+                    self.lease.map_or((0, 0), |terms| (signed(terms.most), signed(terms.counted().0)));
+                [n, p, bucket.full(), owed, wait, bucket.floor(), most, leasable, counted, 0]
+            }
+            Algorithm::Interval(bucket) | Algorithm::FixedWindow(bucket) => stepped(bucket, now),
+            Algorithm::SlidingWindow(window) => {
+                let quota = window.quota();
+                [
+                    signed(quota.amount),
+                    signed(quota.period.0),
+                    signed(window.most()),
+                    signed(window.ahead()),
+                    0,
+                    0,
+                    0,
+                    0,
+                    0,
+                    0,
+                ]
+            }
+            Algorithm::SlidingLog(log) => {
+                let quota = log.quota();
+                let (wait, reach) = (signed(log.max_wait().0), signed(log.reach().0));
+                [signed(quota.amount), signed(quota.period.0), wait, reach, 0, 0, 0, 0, 0, 0]
+            }
+            Algorithm::WarmUp(_) => [0; NUMBERS - 2],
+            Algorithm::InFlight(limit) => [signed(limit.most()), signed(HOLD.0), 0, 0, 0, 0, 0, 0, 0, 0],
+        };
+        let mut numbers = [0; NUMBERS];
+        numbers[0] = self.kind();
+        numbers[1] = i64::from(self.drain);
+        numbers[2..].copy_from_slice(&own);
+        numbers
+    }
+
+    /// Of a limit that a calendar rules, the boundaries around `now`: as many as buckets in its own numbers can need,
+    /// `each_way` where others have left one deeper in debt. `None`: no calendar rules it.
+    pub(crate) fn boundaries(&self, now: Timestamp, each_way: Option<u64>) -> Option<Vec<i64>> {
+        let Algorithm::FixedWindow(bucket) = &self.algorithm else { return None };
+        let Align::Calendar(calendar) = bucket.align() else { return None };
+        let (position, each_way) = (calendar.position(now), each_way.unwrap_or_else(|| bucket.steps_most()));
+        let places = (position + 1).saturating_sub(each_way)..=position.saturating_add(each_way);
+        Some(places.map(|place| signed(calendar.boundary(place).as_micros())).collect())
+    }
+
+    /// The lowest that a settlement may bring a bucket refilled in steps to.
+    pub(crate) fn floor_of_steps(&self) -> Option<i64> {
+        match &self.algorithm {
+            Algorithm::Interval(bucket) | Algorithm::FixedWindow(bucket) => Some(bucket.floor()),
+            _ => None,
+        }
+    }
+
+    /// The algorithm: the specification of what a server does.
+    pub(crate) fn algorithm(&self) -> &Algorithm {
+        &self.algorithm
+    }
+
+    /// Whether a fail-over empties its buckets.
+    pub(crate) fn drains(&self) -> bool {
+        self.drain
+    }
+
+    /// Whether its charges may be given back.
+    pub(crate) fn refundable(&self) -> bool {
+        self.refundable
+    }
+
+    /// Whether an upper bound of it can be kept: others only take from it, and time alone gives back.
+    pub(crate) fn boundable(&self) -> bool {
+        !matches!(self.algorithm, Algorithm::InFlight(_))
+    }
+
+    /// Whether its places must be told again and again, or are lost.
+    pub(crate) fn holds(&self) -> bool {
+        matches!(self.algorithm, Algorithm::InFlight(_))
+    }
+
+    /// How the bucket stands, and what it would say to `cost`, nothing taken.
+    pub(crate) fn standing(&self, state: Option<&Seen>, cost: u64, now: Timestamp) -> Standing {
+        let verdict = Verdict::from(&self.algorithm.judge(state, cost, now));
+        Standing::new(verdict, self.algorithm.report(state, now))
+    }
+
+    /// The state behind the integers a server sent; `None` when they cannot be one.
+    pub(crate) fn seen(&self, numbers: &[i64]) -> Option<Seen> {
+        Some(match (self.kind(), numbers) {
+            (TOKEN_BUCKET, &[level, at]) => State::Level(Level { level, at: moment(at)? }),
+            (INTERVAL | FIXED_WINDOW, &[units, since]) => State::Steps(Steps { units, since: moment(since)? }),
+            (SLIDING_WINDOW, &[start, previous, current]) => State::Pair(Pair {
+                start: moment(start)?,
+                previous: u64::try_from(previous).ok()?,
+                current: u64::try_from(current).ok()?,
+            }),
+            (SLIDING_LOG, entries) if entries.len() % 2 == 0 => {
+                let entry = |pair: &[i64]| Some(Entry { at: moment(pair[0])?, units: u64::try_from(pair[1]).ok()? });
+                State::Log(Log::from_entries(entries.chunks_exact(2).map(entry).collect::<Option<Vec<_>>>()?))
+            }
+            (IN_FLIGHT, &[units]) => State::Held(Held { units: u64::try_from(units).ok()? }),
+            _ => return None,
+        })
+    }
+}
+
+fn stepped(bucket: &Stepped, now: Timestamp) -> [i64; NUMBERS - 2] {
+    let quota = bucket.quota();
+    let (align, edges) = match bucket.align() {
+        Align::FirstHit => (0, [0; 4]),
+        Align::Clock => (1, [0; 4]),
+        Align::Calendar(calendar) => {
+            let position = calendar.position(now);
+            let edge = |place: u64| signed(calendar.boundary(place).as_micros());
+            (2, [edge(position.saturating_sub(1)), edge(position), edge(position + 1), edge(position + 2)])
+        }
+    };
+    let [before, start, end, after] = edges;
+    let (amount, burst, period) = (signed(quota.amount), signed(quota.burst), signed(quota.period.0));
+    let (debt, max_wait) = (signed(bucket.debt()), signed(bucket.max_wait().0));
+    [amount, burst, period, align, debt, max_wait, before, start, end, after]
+}
+
+fn moment(micros: i64) -> Option<Timestamp> {
+    Some(Timestamp::from_micros(u64::try_from(micros).ok()?))
+}
+
+/// For numbers that a limit of a shared store keeps below 2^53.
+pub(crate) fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Names buckets and keeps the shapes of the limits seen.
+#[derive(Debug)]
+pub(crate) struct Names {
+    secret: (u64, u64),
+    /// By a limit's place, what is newest first: after a reload old requests are still settled in the numbers
+    /// they were admitted with, and the same numbers must stay the same shape.
+    shapes: RwLock<Vec<SmallVec<[Known; 1]>>>,
+}
+
+/// Sets of numbers kept of each limit's place.
+const KNOWN_MAX: usize = 4;
+
+#[derive(Debug)]
+struct Known {
+    name: Arc<str>,
+    role: Role,
+    algorithm: Algorithm,
+    refundable: bool,
+    lease: bool,
+    on_failover: OnFailover,
+    shape: Arc<Shape>,
+}
+
+impl Known {
+    fn is(&self, limit: &Limit) -> bool {
+        self.role == limit.role
+            && self.refundable == limit.refundable
+            && self.lease == limit.lease
+            && self.on_failover == limit.on_failover
+            && (Arc::ptr_eq(&self.name, &limit.name) || self.name == limit.name)
+            && self.algorithm == limit.algorithm
+    }
+}
+
+impl Names {
+    /// Names keyed by `secret`, which all gateways of one store must share.
+    pub(crate) fn new(secret: &[u8]) -> Self {
+        // Any length of secret makes a key: hashed under two fixed keys.
+        let word = |key| {
+            let mut hasher = siphasher::sip::SipHasher13::new_with_keys(key, !key);
+            hasher.write(secret);
+            hasher.finish()
+        };
+        Self { secret: (word(0x746f_6c6c_6761_7465), word(0x6b65_7920_7365_6372)), shapes: RwLock::default() }
+    }
+
+    /// The name of the bucket of `limit` that `identity` selects.
+    pub(crate) fn name(&self, limit: &Limit, identity: &[u8]) -> Name {
+        let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
+        hasher.write(identity);
+        #[expect(clippy::cast_possible_truncation, reason = "a tag is 32 bits of a hash")]
+        let tag = hasher.finish128().h1 as u32;
+        let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
+        hasher.write(&key::canonical(limit, identity));
+        Name { tag, hash: hasher.finish128().as_u128() }
+    }
+
+    /// The claims of a request in a shared store's terms.
+    pub(crate) fn wants(&self, claims: &[Claim<'_>]) -> Wants {
+        let wanted = |claim: &Claim<'_>| {
+            let name = self.name(claim.limit, claim.key);
+            Wanted { name, shape: self.shape(claim.limit), cost: claim.cost, enforced: claim.enforced }
+        };
+        claims.iter().map(wanted).collect()
+    }
+
+    /// The shape of `limit`, made once per set of numbers.
+    pub(crate) fn shape(&self, limit: &Limit) -> Arc<Shape> {
+        let of = |known: &[Known]| known.iter().find(|known| known.is(limit)).map(|known| known.shape.clone());
+        if let Some(shape) = self.shapes.read().get(limit.index).and_then(|known| of(known)) {
+            return shape;
+        }
+        let mut shapes = self.shapes.write();
+        if limit.index >= shapes.len() {
+            shapes.resize_with(limit.index + 1, SmallVec::new);
+        }
+        let known = &mut shapes[limit.index];
+        // Somebody may have been quicker.
+        if let Some(shape) = of(known) {
+            return shape;
+        }
+        let shape = Arc::new(Shape::new(limit));
+        known.truncate(KNOWN_MAX - 1);
+        let new = Known {
+            name: limit.name.clone(),
+            role: limit.role,
+            algorithm: limit.algorithm.clone(),
+            refundable: limit.refundable,
+            lease: limit.lease,
+            on_failover: limit.on_failover,
+            shape: shape.clone(),
+        };
+        known.insert(0, new);
+        shape
+    }
+}
+
+#[cfg(test)]
+mod tests;

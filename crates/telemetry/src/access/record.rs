@@ -1,0 +1,307 @@
+//! One request as the access log tells it.
+
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::io::Write;
+use std::net::IpAddr;
+
+use siphasher::sip::SipHasher13;
+
+use super::{Format, Keys, escape};
+use crate::text::{Dotted, hex};
+
+/// A name of the file's, as it stands inside a JSON string: escaped once, when the file is read.
+#[derive(Clone, Debug)]
+pub struct Escaped(Cow<'static, [u8]>);
+
+impl From<&str> for Escaped {
+    fn from(name: &str) -> Self {
+        let mut escaped = Vec::new();
+        escape::json(&mut escaped, name.as_bytes());
+        Self(escaped.into())
+    }
+}
+
+impl Default for &Escaped {
+    fn default() -> Self {
+        static NONE: Escaped = Escaped(Cow::Borrowed(b""));
+        &NONE
+    }
+}
+
+/// One answered request. Borrowed: nothing is copied until it is written down.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Record<'r> {
+    /// When its head had arrived, microseconds since the Unix epoch.
+    pub at_micros: u64,
+    /// The decision's id, which a refusal's body also carries.
+    pub id: &'r str,
+    /// Its method.
+    pub method: &'r str,
+    /// The path as it was asked for, without the query: queries carry secrets.
+    pub path: &'r str,
+    /// The host asked for, as sent.
+    pub host: &'r [u8],
+    /// `HTTP/1.1`, `HTTP/2.0`.
+    pub protocol: &'r str,
+    /// The route's name; empty: none matched.
+    pub route: &'r Escaped,
+    /// The status of the answer; 499 when the caller left before there was one.
+    pub status: u16,
+    /// Whether the gateway itself turned it away: such records survive sampling and crowding.
+    pub refused: bool,
+    /// Why it was turned away, or failed: a fixed word; empty: neither.
+    pub reason: &'r str,
+    /// Bytes of its body.
+    pub received_bytes: u64,
+    /// Bytes of the answer's body.
+    pub sent_bytes: u64,
+    /// From its head to the end of its answer, microseconds.
+    pub duration_micros: u64,
+    /// The part of it spent by the upstream until the head of its answer, microseconds; `None`: no upstream was asked.
+    pub upstream_micros: Option<u64>,
+    /// The part of it spent by the store, microseconds; `None`: every bucket was local.
+    pub store_micros: Option<u64>,
+    /// The caller's address.
+    pub client: Option<IpAddr>,
+    /// The known caller's name; empty: not a listed one.
+    pub caller: &'r str,
+    /// Its tier; empty: none.
+    pub tier: &'r str,
+    /// The limits it was judged by.
+    pub charges: &'r [Charge<'r>],
+    /// When it may come again, microseconds; `None`: it was not told to wait.
+    pub retry_after_micros: Option<u64>,
+    /// The upstream it was sent to; empty: none.
+    pub upstream: &'r Escaped,
+    /// Its `User-Agent`, as sent.
+    pub user_agent: &'r [u8],
+    /// Its `Referer`, as sent.
+    pub referer: &'r [u8],
+}
+
+/// What one limit said of a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Charge<'r> {
+    /// The limit's name.
+    pub limit: &'r Escaped,
+    /// The bytes that select the bucket.
+    pub key: &'r [u8],
+    /// Units asked for.
+    pub cost: u64,
+    /// Units left in the bucket.
+    pub remaining: u64,
+    /// What came of it: `allow`, `deny`, `shadow_deny`; `ungoverned`: granted without its store, which did not answer;
+    /// `unasked`: nobody was asked.
+    pub outcome: &'static str,
+}
+
+impl Record<'_> {
+    /// The record as a line of the log.
+    pub fn line(&self, format: Format, keys: &Keys) -> Vec<u8> {
+        let (mut line, stamp) = (Vec::new(), Stamp::default());
+        match format {
+            Format::Json => self.json(&mut line, &stamp, keys),
+            Format::Combined => self.combined(&mut line, &stamp),
+        }
+        line
+    }
+
+    /// Appends the record as a line of JSON. Empty fields are left out.
+    pub(super) fn json(&self, into: &mut Vec<u8>, stamp: &Stamp, keys: &Keys) {
+        into.reserve(TYPICAL);
+        into.extend_from_slice(b"{\"time\":\"");
+        stamp.rfc3339(into, self.at_micros);
+        into.extend_from_slice(b"\",\"id\":\"");
+        into.extend_from_slice(self.id.as_bytes());
+        into.extend_from_slice(b"\",\"status\":");
+        number(into, u64::from(self.status));
+        word(into, b",\"method\":\"", self.method);
+        text(into, b",\"host\":\"", self.host);
+        text(into, b",\"path\":\"", self.path.as_bytes());
+        word(into, b",\"protocol\":\"", self.protocol);
+        name(into, b",\"route\":\"", self.route);
+        if let Some(client) = self.client {
+            into.extend_from_slice(b",\"client\":\"");
+            address(into, client);
+            into.push(b'"');
+        }
+        text(into, b",\"caller\":\"", self.caller.as_bytes());
+        text(into, b",\"tier\":\"", self.tier.as_bytes());
+        if self.refused {
+            into.extend_from_slice(b",\"refused\":true");
+        }
+        word(into, b",\"reason\":\"", self.reason);
+        self.limits(into, keys);
+        if let Some(micros) = self.retry_after_micros {
+            field(into, b",\"retry_after_ms\":", micros.div_ceil(1_000));
+        }
+        field(into, b",\"received_bytes\":", self.received_bytes);
+        field(into, b",\"sent_bytes\":", self.sent_bytes);
+        field(into, b",\"duration_us\":", self.duration_micros);
+        name(into, b",\"upstream\":\"", self.upstream);
+        if let Some(micros) = self.upstream_micros {
+            field(into, b",\"upstream_us\":", micros);
+        }
+        if let Some(micros) = self.store_micros {
+            field(into, b",\"store_us\":", micros);
+        }
+        text(into, b",\"user_agent\":\"", self.user_agent);
+        text(into, b",\"referer\":\"", self.referer);
+        into.extend_from_slice(b"}\n");
+    }
+
+    fn limits(&self, into: &mut Vec<u8>, keys: &Keys) {
+        for (place, charge) in self.charges.iter().enumerate() {
+            into.extend_from_slice(if place == 0 { b",\"limits\":[{\"name\":\"" } else { b",{\"name\":\"" });
+            into.extend_from_slice(&charge.limit.0);
+            into.push(b'"');
+            if !charge.key.is_empty() {
+                into.extend_from_slice(b",\"key\":\"");
+                match keys {
+                    Keys::Hashed(secret) => into.extend_from_slice(&hex(keyed_hash(secret, charge.key))),
+                    Keys::Plain => escape::json(into, charge.key),
+                }
+                into.push(b'"');
+            }
+            field(into, b",\"cost\":", charge.cost);
+            field(into, b",\"remaining\":", charge.remaining);
+            word(into, b",\"outcome\":\"", charge.outcome);
+            into.push(b'}');
+        }
+        if !self.charges.is_empty() {
+            into.push(b']');
+        }
+    }
+
+    /// Appends the record in the combined log format.
+    pub(super) fn combined(&self, into: &mut Vec<u8>, stamp: &Stamp) {
+        match self.client {
+            Some(client) => address(into, client),
+            None => into.push(b'-'),
+        }
+        into.extend_from_slice(b" - ");
+        if self.caller.is_empty() {
+            into.push(b'-');
+        } else {
+            // The field has no quotes: a space would shift all that follow, and so would a quote.
+            for byte in self.caller.bytes() {
+                into.push(if byte.is_ascii_graphic() && byte != b'"' { byte } else { b'_' });
+            }
+        }
+        into.extend_from_slice(b" [");
+        stamp.combined(into, self.at_micros);
+        into.extend_from_slice(b"] \"");
+        escape::combined(into, self.method.as_bytes());
+        into.push(b' ');
+        escape::combined(into, self.path.as_bytes());
+        into.push(b' ');
+        escape::combined(into, self.protocol.as_bytes());
+        into.extend_from_slice(b"\" ");
+        number(into, u64::from(self.status));
+        into.push(b' ');
+        number(into, self.sent_bytes);
+        for quoted in [self.referer, self.user_agent] {
+            into.extend_from_slice(b" \"");
+            escape::combined(into, if quoted.is_empty() { b"-" } else { quoted });
+            into.push(b'"');
+        }
+        into.push(b'\n');
+    }
+}
+
+/// `opening` is the comma, the name and what stands before the value, so that it is one copy.
+fn text(into: &mut Vec<u8>, opening: &[u8], value: &[u8]) {
+    if value.is_empty() {
+        return;
+    }
+    into.extend_from_slice(opening);
+    escape::json(into, value);
+    into.push(b'"');
+}
+
+/// As [`text`], for names of the file's.
+fn name(into: &mut Vec<u8>, opening: &[u8], value: &Escaped) {
+    if value.0.is_empty() {
+        return;
+    }
+    into.extend_from_slice(opening);
+    into.extend_from_slice(&value.0);
+    into.push(b'"');
+}
+
+/// As [`text`], for what cannot hold a byte that wants escaping: words of our own, and methods, which are tokens.
+fn word(into: &mut Vec<u8>, opening: &[u8], value: &str) {
+    debug_assert!(value.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\'), "{value:?}");
+    if value.is_empty() {
+        return;
+    }
+    into.extend_from_slice(opening);
+    into.extend_from_slice(value.as_bytes());
+    into.push(b'"');
+}
+
+fn field(into: &mut Vec<u8>, opening: &[u8], value: u64) {
+    into.extend_from_slice(opening);
+    number(into, value);
+}
+
+fn number(into: &mut Vec<u8>, value: u64) {
+    into.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+}
+
+fn address(into: &mut Vec<u8>, address: IpAddr) {
+    match address {
+        IpAddr::V4(v4) => into.extend_from_slice(Dotted::new(v4).as_bytes()),
+        IpAddr::V6(v6) => write!(into, "{v6}").unwrap_or_default(),
+    }
+}
+
+fn keyed_hash(secret: &[u8; 16], key: &[u8]) -> u64 {
+    SipHasher13::new_with_key(secret).hash(key)
+}
+
+/// Bytes of an ordinary record.
+const TYPICAL: usize = 768;
+
+/// The calendar part of a moment, worked out once a second.
+#[derive(Debug)]
+pub(super) struct Stamp {
+    second: Cell<u64>,
+    rfc3339: RefCell<String>,
+    combined: RefCell<String>,
+}
+
+impl Default for Stamp {
+    fn default() -> Self {
+        Self { second: Cell::new(u64::MAX), rfc3339: RefCell::default(), combined: RefCell::default() }
+    }
+}
+
+impl Stamp {
+    fn rfc3339(&self, into: &mut Vec<u8>, micros: u64) {
+        self.turn(micros / 1_000_000);
+        into.extend_from_slice(self.rfc3339.borrow().as_bytes());
+        // A seventh digit keeps the zeros in front of the others.
+        let mut digits = itoa::Buffer::new();
+        let behind = digits.format(1_000_000 + micros % 1_000_000).as_bytes().last_chunk::<6>();
+        into.push(b'.');
+        into.extend_from_slice(behind.expect("seven digits"));
+        into.push(b'Z');
+    }
+
+    fn combined(&self, into: &mut Vec<u8>, micros: u64) {
+        self.turn(micros / 1_000_000);
+        into.extend_from_slice(self.combined.borrow().as_bytes());
+    }
+
+    fn turn(&self, second: u64) {
+        if self.second.replace(second) == second {
+            return;
+        }
+        let moment = i64::try_from(second).ok().and_then(|second| jiff::Timestamp::from_second(second).ok());
+        let moment = moment.unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+        *self.rfc3339.borrow_mut() = moment.strftime("%Y-%m-%dT%H:%M:%S").to_string();
+        *self.combined.borrow_mut() = moment.strftime("%d/%b/%Y:%H:%M:%S +0000").to_string();
+    }
+}
