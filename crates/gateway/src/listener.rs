@@ -1,7 +1,9 @@
 //! Listening sockets: bound before anything starts, one per worker, so that a bind that fails fails the start.
 //!
 //! TCP: every worker gets a socket of its own on the same port (`SO_REUSEPORT`), and the kernel deals the connections
-//! out. Unix sockets and sockets handed over by a service manager are one socket whose descriptor is duplicated.
+//! out. The first of them is bound and listens before it takes others beside it: a port that anybody listens on is taken,
+//! were it another gateway, whose limits would count apart. Unix sockets and sockets handed over by a service manager are
+//! one socket whose descriptor is duplicated.
 //!
 //! A gateway that is replaced leaves all of its sockets to the next one: were one of them closed, the kernel would reset
 //! the connections that wait on it.
@@ -150,12 +152,15 @@ pub fn bind_or_adopt(
 fn bound(address: &Address, workers: usize) -> io::Result<(Address, Vec<Listener>)> {
     match address {
         Address::Tcp(wanted) => {
-            let first = tcp(*wanted)?;
+            let first = tcp(*wanted, false)?;
+            // Of several gateways that come to this at once, the kernel has let one listen. It alone lets others in: its own.
+            first.set_reuse_port(true)?;
+            let first: TcpListener = first.into();
             // Port 0: the first socket chooses, the others must follow it.
             let actual = first.local_addr()?;
             let mut sockets = vec![Listener::Tcp(first)];
             for _ in 1..workers {
-                sockets.push(Listener::Tcp(tcp(actual)?));
+                sockets.push(Listener::Tcp(tcp(actual, true)?.into()));
             }
             Ok((Address::Tcp(actual), sockets))
         }
@@ -207,10 +212,12 @@ impl Listener {
     }
 }
 
-fn tcp(address: SocketAddr) -> io::Result<TcpListener> {
+/// A socket that listens; `beside` others of this process, or alone.
+fn tcp(address: SocketAddr, beside: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // What is left of connections that have ended does not keep a port taken, a socket that listens does.
     socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
+    socket.set_reuse_port(beside)?;
     if address.is_ipv6() {
         // `[::]` does not shadow a listener on 0.0.0.0: each is listed in the file, or it does not listen.
         socket.set_only_v6(true)?;
@@ -222,7 +229,7 @@ fn tcp(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_nonblocking(true)?;
     socket.bind(&SockAddr::from(address))?;
     socket.listen(BACKLOG)?;
-    Ok(socket.into())
+    Ok(socket)
 }
 
 /// Has the kernel hold a connection until its caller has said something, for a second at most: whatever is spoken here,
