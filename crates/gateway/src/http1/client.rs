@@ -39,6 +39,8 @@ pub struct Client<S, B> {
     /// Bytes of an answer have come.
     heard: bool,
     interim: u16,
+    /// An interim answer said that it has a body: whatever comes, nobody knows where it ends.
+    interim_body: bool,
     /// The server takes no more of the request. What it had to say may be there.
     refused: Option<io::Error>,
     /// The task is woken as soon as something comes.
@@ -115,6 +117,7 @@ where
             persists: true,
             heard: false,
             interim: 0,
+            interim_body: false,
             refused: None,
             listening: false,
             reused: false,
@@ -194,7 +197,7 @@ where
         self.lines.reset();
         (self.verbatim, self.kept) = (false, None);
         self.heard = false;
-        self.interim = 0;
+        (self.interim, self.interim_body) = (0, false);
     }
 
     /// Waits for the head of the answer; `on_interim` is told of those before it (1xx). Behind a 101 the connection is
@@ -224,6 +227,7 @@ where
                     return Poll::Ready(Ok(head));
                 }
                 on_interim(head.status, &head.headers);
+                self.interim_body |= Framing::of(&head.headers).map_or(true, Framing::announces_body);
                 self.spare = head.headers;
                 self.spare.clear();
                 self.interim += 1;
@@ -295,6 +299,11 @@ where
         // Both is a smuggler's pair: the chunks count, and nothing after them is believed.
         self.persists = framing.persists(head.version) && !(framing.chunked && framing.length.is_some());
         self.persists &= head.status != StatusCode::SWITCHING_PROTOCOLS;
+        // A body that there must not be may come all the same, and late: the next answer would begin with it.
+        let bodiless = self.asks_head || is_bodiless(head.status);
+        if self.interim_body || (bodiless && framing.announces_body()) {
+            self.persists = false;
+        }
         self.receiving = Receiving::behind(head, framing, self.asks_head)?;
         Ok(())
     }

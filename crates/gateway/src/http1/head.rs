@@ -318,6 +318,11 @@ impl Framing {
         Ok(framing)
     }
 
+    /// Whether a body follows, as far as its sender says.
+    pub const fn announces_body(self) -> bool {
+        self.chunked || matches!(self.length, Some(1..))
+    }
+
     /// Whether the connection outlives the message, as far as its sender says (RFC 9112 9.3).
     pub fn persists(&self, version: Version) -> bool {
         !self.close && (version >= Version::HTTP_11 || self.keep_alive)
