@@ -4,8 +4,9 @@
 //! stop and refill everybody with them; it starts as `cold_start` says. Beside it a mark lies while a gateway runs, which
 //! tells a crash (a mark and no buckets) from the first start of all (neither).
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -28,7 +29,14 @@ pub(super) struct Mark {
 }
 
 fn open(mark: &Path) -> io::Result<File> {
-    File::options().write(true).create(true).truncate(false).open(mark)
+    private().write(true).create(true).truncate(false).open(mark)
+}
+
+/// A file for nobody else: it says who called how often. A link in its place, which anybody may have put there, is an error.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    options
 }
 
 /// What was there when a mark was set.
@@ -44,7 +52,7 @@ enum Begun {
 impl Mark {
     fn begin(file: &Path) -> io::Result<Begun> {
         let path = beside(file, ".running");
-        let crashed = path.exists();
+        let crashed = fs::symlink_metadata(&path).is_ok();
         let held = open(&path)?;
         // On a file system without locks two gateways on one file are not told apart.
         if rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
@@ -185,7 +193,7 @@ fn cold(file: &Path, error: &dyn std::fmt::Display) {
 
 /// Opens the file and takes it away.
 fn take(file: &Path) -> io::Result<Option<File>> {
-    let opened = match File::open(file) {
+    let opened = match private().read(true).open(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
@@ -216,7 +224,12 @@ pub(super) fn replace(mark: &mut Option<Mark>, new: Option<Mark>) {
 fn write(file: &Path, limiter: &Limiter<Backend>) -> Result<(), String> {
     let new = beside(file, ".new");
     let words = |error: io::Error| error.to_string();
-    let mut out = BufWriter::new(File::create(&new).map_err(words)?);
+    // What a stop that was cut short left, or somebody else put there.
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(words(error)),
+        _ => {}
+    }
+    let mut out = BufWriter::new(private().write(true).create_new(true).open(&new).map_err(words)?);
     limiter.local().save(&mut out).map_err(|error| error.to_string())?;
     let whole = out.into_inner().map_err(|error| error.to_string())?;
     whole.sync_all().map_err(words)?;

@@ -2,6 +2,23 @@
 
 use std::net::Ipv4Addr;
 
+/// Whether a character, shown as it is, would have a line read otherwise than it was written: controls of terminals (C1),
+/// marks that turn the direction of writing around, and Unicode's ends of lines.
+pub const fn is_deceptive(character: char) -> bool {
+    matches!(
+        character,
+        '\u{7f}'..='\u{9f}' | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
+}
+
+/// Appends the escape of a character that [`is_deceptive`], as JSON spells it.
+pub fn push_escaped(into: &mut Vec<u8>, character: char) {
+    into.extend_from_slice(b"\\u");
+    for shift in [12, 8, 4, 0] {
+        into.push(b"0123456789abcdef"[(u32::from(character) >> shift & 15) as usize]);
+    }
+}
+
 /// 16 hexadecimal digits: each half of the word is spread to a nibble a byte, and all its digits are made at once.
 pub fn hex(word: u64) -> [u8; 16] {
     const ONES: u64 = 0x0101_0101_0101_0101;

@@ -1,5 +1,7 @@
 //! Bytes of strangers in JSON strings and quoted log fields: whatever they hold, a line stays one line of valid text.
 
+use crate::telemetry::text::{is_deceptive, push_escaped};
+
 /// Appends `bytes` as the inside of a JSON string. What is no UTF-8 becomes U+FFFD.
 pub(super) fn json(into: &mut Vec<u8>, bytes: &[u8]) {
     if is_plain(bytes) {
@@ -71,9 +73,7 @@ fn beyond_ascii(into: &mut Vec<u8>, bytes: &[u8]) {
     for chunk in bytes.utf8_chunks() {
         for character in chunk.valid().chars() {
             match character {
-                // Line separators of Unicode end a line for some readers of logs.
-                '\u{2028}' => into.extend_from_slice(b"\\u2028"),
-                '\u{2029}' => into.extend_from_slice(b"\\u2029"),
+                _ if is_deceptive(character) => push_escaped(into, character),
                 '\u{80}'.. => into.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
                 _ => match u8::try_from(character) {
                     Ok(byte) if PLAIN[usize::from(byte)] => into.push(byte),

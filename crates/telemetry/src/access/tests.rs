@@ -57,6 +57,19 @@ fn every_byte_is_escaped_wherever_it_stands() {
 }
 
 #[test]
+fn access_log_field_with_controls_of_terminals_or_of_direction_is_escaped() {
+    let deceptive = "\u{80}\u{9b}\u{9f}\u{61c}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}";
+    let mut line = Vec::new();
+    escape::json(&mut line, format!("a{deceptive}ü\u{a0}").as_bytes());
+    let text = String::from_utf8(line).expect("text");
+    let expected = "a\\u0080\\u009b\\u009f\\u061c\\u200e\\u200f\\u2028\\u2029\\u202a\\u202e\\u2066\\u2069ü\u{a0}";
+    assert_eq!(text, expected);
+    let mut line = Vec::new();
+    escape::combined(&mut line, deceptive.as_bytes());
+    assert!(line.is_ascii());
+}
+
+#[test]
 fn keys_are_hashed_unless_asked_for() {
     let charges = [Charge { key: b"secret-key", ..Charge::default() }];
     let record = Record { charges: &charges, ..Record::default() };

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -127,7 +128,8 @@ impl Sink {
     }
 }
 
-/// Appending: several processes, and a rotation by copy and truncate, keep lines whole.
+/// Appending: several processes, and a rotation by copy and truncate, keep lines whole. A new file is not for everybody to
+/// read: addresses and targets stand in it.
 fn open_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).open(path)
+    OpenOptions::new().append(true).create(true).mode(0o640).open(path)
 }
