@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Gateway, Peers, eventually};
+use crate::harness::{Gateway, Peers, Reply, Upstream, eventually};
 
 fn config(port: u64, rate: &str, more: &str) -> String {
     format!(
@@ -50,4 +50,36 @@ fn a_websocket_is_told_that_the_gateway_goes_away() {
     assert_eq!(peers.tell(&json!({"do": "end"})), json!([1001, 1001]), "to both sides");
     eventually("nothing holds the drain up", || gateway.ended());
     gateway.shutdown();
+}
+
+#[test]
+fn websocket_whose_upstream_has_gone_gives_its_place_back() {
+    let switch = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+                  sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
+    let upstream = Upstream::start(move |_| Reply::Close(switch.into()));
+    let gateway = Gateway::start(&format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\ntimeouts = {{ upgrade_idle = \"1h\" }}\n\
+         [limits.sockets]\nin_flight = 1\nper = \"everyone\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"sockets\"]\n",
+        upstream.url()
+    ));
+    let asked = [
+        ("connection", "upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ];
+    let open = || {
+        let mut connection = gateway.connect();
+        let status = connection.request("GET", "/", &asked).status;
+        (connection, status)
+    };
+    let (mut held, status) = open();
+    assert_eq!(status, 101);
+    assert_eq!(held.rest(), "", "told that the upstream has gone");
+    // It holds its own side open, and says something now and then.
+    eventually("the place is free", || {
+        let _ = held.try_send([0x89, 0x80, 0, 0, 0, 0]);
+        open().1 == 101
+    });
 }

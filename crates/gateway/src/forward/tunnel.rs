@@ -43,6 +43,9 @@ impl Tunnel {
     /// Carries bytes both ways until both sides have ended, one fails, or nothing moves for the idle timeout.
     /// Runs as a task of its own: the response has been sent by then.
     ///
+    /// A WebSocket whose one side has ended gives the other a few seconds to end, too. Other protocols may have one side go on
+    /// for long after the other, so when the upstream has ended the client's is carried on while something comes.
+    ///
     /// When `task` is told of a drain, a WebSocket's two sides are sent a close frame that says 1001, each between two
     /// messages, and have a few seconds to answer it. What is carried by other protocols nobody here can end in order:
     /// it goes on, and is cut off at the drain's end.
@@ -57,7 +60,7 @@ impl Tunnel {
         if self.idle != Micros::ZERO {
             deadline.reset(self.idle.into());
         }
-        let (mut seen, mut leaving) = (Carried::default(), false);
+        let (mut seen, mut leaving, mut ending) = (Carried::default(), false, false);
         std::future::poll_fn(|cx| {
             if self.websocket && !leaving && task.is_some_and(|task| task.poll_drain(cx).is_ready()) {
                 leaving = true;
@@ -68,13 +71,20 @@ impl Tunnel {
             if let (Poll::Ready(Err(_)), _) | (_, Poll::Ready(Err(_))) | (Poll::Ready(_), Poll::Ready(_)) = ways {
                 return Poll::Ready(());
             }
+            // One who goes on holding his side open is not heard any more, and would keep his place in a limit.
+            let one_ended = ways.1.is_ready() || (self.websocket && ways.0.is_ready());
+            if one_ended && !ending && !leaving {
+                ending = true;
+                seen = Carried { up: up.read(), down: down.read() };
+                deadline.reset(LAST_WORDS);
+            }
             while deadline.poll_passed(cx).is_ready() {
                 let now = Carried { up: up.read(), down: down.read() };
-                if leaving || now == seen {
+                if leaving || (ending && self.websocket) || now == seen {
                     return Poll::Ready(());
                 }
                 seen = now;
-                deadline.reset(self.idle.into());
+                deadline.reset(if ending { LAST_WORDS } else { self.idle.into() });
             }
             Poll::Pending
         })
@@ -84,5 +94,5 @@ impl Tunnel {
 }
 
 /// How long the ends of a WebSocket may take over the message they are in, and over their close frames, when the gateway
-/// goes away.
+/// goes away; and one end, when the other has gone.
 const LAST_WORDS: Duration = Duration::from_secs(5);
