@@ -137,7 +137,7 @@ pub(crate) fn request(data: &[u8]) {
             headers.append(name, value);
         }
     }
-    let peer = Peer { address: "10.0.0.1".parse().ok(), port: 1, tls: false };
+    let peer = Peer { address: "10.0.0.1".parse().ok(), port: 1, tls: false, unnamed: false };
     let policy = &*POLICY;
     let Ok(request) = policy.describe(None, &method, &uri, &headers, peer, None) else { return };
     let told = policy.explain(&request, 1_700_000_000, Some(0));
@@ -256,7 +256,7 @@ fn admitted(mut request: Request<()>) {
     {
         assert!(!request.headers().contains_key(name), "{name}");
     }
-    let peer = Peer { address: "192.0.2.1".parse().ok(), port: 1, tls: false };
+    let peer = Peer { address: "192.0.2.1".parse().ok(), port: 1, tls: false, unnamed: false };
     let present = Seen::of(request.headers()).present;
     set_forwarding(request.headers_mut(), present, &peer, host, false);
     assert_eq!(request.headers()["x-forwarded-for"], "192.0.2.1");

@@ -43,7 +43,7 @@ fn allocations(method: &Method, uri: &str, headers: &[(&'static str, &'static st
         .iter()
         .map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)))
         .collect();
-    let peer = Peer { address: "10.0.0.1".parse().ok(), port: 1, tls: false };
+    let peer = Peer { address: "10.0.0.1".parse().ok(), port: 1, tls: false, unnamed: false };
     let before = ALLOCATIONS.get();
     let request = policy.describe(None, method, &uri, &headers, peer, None).expect("well formed");
     let matched = policy.route(&request).expect("a route");

@@ -23,7 +23,7 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
     };
     let Some(config) = load::load(&args.config) else { return BAD };
     let policy = &config.policy;
-    let peer = Peer { address: Some(args.ip), port: 0, tls: request.tls };
+    let peer = Peer { address: Some(args.ip), port: 0, tls: request.tls, unnamed: false };
     let described = match policy.describe(None, &request.method, &request.uri, &request.headers, peer, None) {
         Ok(described) => described,
         Err(malformed) => {

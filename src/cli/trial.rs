@@ -133,7 +133,7 @@ fn one(
 ) -> Result<Option<(Permit, Owed, StatusCode)>, String> {
     let headers = headers(test, sent)?;
     let from = sent.from.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    let peer = Peer { address: Some(from), port: 0, tls: false };
+    let peer = Peer { address: Some(from), port: 0, tls: false, unnamed: false };
     let Ok(described) = policy.describe(None, &sent.method, &sent.uri, &headers, peer, None) else {
         tally.status = Some(400);
         return Ok(None);

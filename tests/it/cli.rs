@@ -258,6 +258,9 @@ fn explain_tells_the_route_the_caller_and_the_buckets() {
     let lost = tollgate(folder.path(), &["explain", "GET /nowhere"]);
     assert_eq!(lost.status.code(), Some(1), "404");
     assert!(texts(&lost).0.contains("404"));
+    let small = tollgate(folder.path(), &["explain", "get /v1/x", "-H", "x-api-key: test"]);
+    assert_eq!(small.status.code(), Some(1), "400");
+    assert!(texts(&small).1.contains("answered 400"), "{:?}", texts(&small));
 }
 
 #[test]

@@ -22,13 +22,17 @@ fn ask(connection: &mut Connection, path: &str, headers: &[(&str, &str)]) -> (u1
 fn a_header_prices_a_request_within_the_files_bounds() {
     let upstream = Upstream::hello();
     let cost = "cost = { header = \"x-cost\", default = 2, min = 1, max = 5 }";
-    let gateway = Gateway::start(&one_limit(&format!("rate = \"20/day\"\n{cost}"), &upstream));
+    let gateway = Gateway::start(&one_limit(&format!("rate = \"23/day\"\n{cost}"), &upstream));
     let mut connection = gateway.connect();
-    assert_eq!(ask(&mut connection, "/", &[]), (200, 18));
-    assert_eq!(ask(&mut connection, "/", &[("x-cost", "4")]), (200, 14));
-    assert_eq!(ask(&mut connection, "/", &[("x-cost", "0")]), (200, 13), "no caller is cheaper than the least");
-    assert_eq!(ask(&mut connection, "/", &[("x-cost", "999999999999999999999")]), (200, 8), "nor dearer than the most");
-    assert_eq!(ask(&mut connection, "/", &[("x-cost", "-3")]), (200, 6), "what is no number says nothing");
+    assert_eq!(ask(&mut connection, "/", &[]), (200, 21));
+    assert_eq!(ask(&mut connection, "/", &[("x-cost", "4")]), (200, 17));
+    assert_eq!(ask(&mut connection, "/", &[("x-cost", "0")]), (200, 16), "no caller is cheaper than the least");
+    assert_eq!(
+        ask(&mut connection, "/", &[("x-cost", "999999999999999999999")]),
+        (200, 11),
+        "nor dearer than the most"
+    );
+    assert_eq!(ask(&mut connection, "/", &[("x-cost", "-3")]), (200, 6), "what is no number costs the most");
     assert_eq!(ask(&mut connection, "/", &[("x-cost", "1"), ("x-cost", "3")]), (200, 3), "of two the dearer");
     assert_eq!(ask(&mut connection, "/", &[("x-cost", "4")]), (429, 3), "a refusal takes nothing");
     assert_eq!(ask(&mut connection, "/", &[("x-cost", "3")]), (200, 0));

@@ -89,3 +89,42 @@ fn the_echo_asks_for_a_body_whose_caller_waits_to_be_asked() {
 pub(crate) fn open(upstream: &Upstream) -> String {
     format!("[[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\n", upstream.url())
 }
+
+#[test]
+fn upstream_connection_ends_with_an_answer_that_announces_a_body_it_cannot_have() {
+    let upstream = Upstream::start(|seen| {
+        let path = seen.line().split(' ').nth(1).unwrap_or_default().to_owned();
+        let odd = match &path[..] {
+            "/204" => "HTTP/1.1 204 No Content\r\ncontent-length: 5\r\n\r\n",
+            "/204-chunked" => "HTTP/1.1 204 No Content\r\ntransfer-encoding: chunked\r\n\r\n",
+            "/304" => "HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n\r\n",
+            "/103" => {
+                "HTTP/1.1 103 Early Hints\r\ncontent-length: 5\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+            }
+            "/head" => "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n",
+            "/204-plain" => "HTTP/1.1 204 No Content\r\n\r\n",
+            "/304-plain" => "HTTP/1.1 304 Not Modified\r\netag: \"a\"\r\n\r\n",
+            "/head-plain" => "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+            _ => return Reply::ok("hello"),
+        };
+        Reply::Bytes(odd.into())
+    });
+    for (method, path, fresh) in [
+        ("GET", "/204", true),
+        ("GET", "/204-chunked", true),
+        ("GET", "/304", true),
+        ("GET", "/103", true),
+        ("HEAD", "/head", true),
+        ("GET", "/204-plain", false),
+        ("GET", "/304-plain", false),
+        ("HEAD", "/head-plain", false),
+    ] {
+        let gateway = Gateway::start(&format!("[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\n{}", open(&upstream)));
+        let before = upstream.connections();
+        let mut connection = gateway.connect();
+        let answer = connection.request(method, path, &[]);
+        assert!(answer.status < 400, "{path}: {answer:?}");
+        assert_eq!(connection.request("GET", "/", &[]).text(), "hello", "{path}");
+        assert_eq!(upstream.connections() - before, 1 + usize::from(fresh), "{path}");
+    }
+}

@@ -214,3 +214,33 @@ fn what_a_restart_refills_is_told_by_the_check_and_the_start() {
     std::fs::write(&file, text.replace("state_file = \"state\"\n", "").replace("3/day", "3/second")).expect("written");
     assert!(!check().contains("restart refills"), "they are full a second later anyway");
 }
+
+#[test]
+fn state_files_are_for_nobody_else_and_no_link_in_their_place_is_followed() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let here = folder("full");
+    let path = |name: &str| here.path().join(name);
+    let mode = |name: &str| path(name).symlink_metadata().expect("it is there").permissions().mode() & 0o777;
+    std::fs::write(path("victim"), "precious").expect("written");
+    symlink(path("victim"), path("state.new")).expect("a link");
+    let first = Process::start(here.path());
+    assert_eq!(mode("state.running"), 0o600);
+    assert_eq!([first.ask(&ALL), first.ask(&ALL), first.ask(&ALL)], [[200; 5]; 3]);
+    first.stop();
+    assert_eq!(mode("state"), 0o600);
+    assert_eq!(Process::start(here.path()).ask(&ALL), [429; 5], "saved and restored all the same");
+    // The process was killed: its mark is there. A link in its place is not written through.
+    std::fs::remove_file(path("state.running")).expect("the mark");
+    symlink(path("nowhere"), path("state.running")).expect("a link");
+    let mut run = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    let output = run.args(["run", "--config"]).arg(path("gateway.toml")).output().expect("the program runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.contains("state_file"), "{said}");
+    assert!(!path("nowhere").exists());
+    // Nor are buckets read by one.
+    std::fs::remove_file(path("state.running")).expect("the link");
+    symlink(path("victim"), path("state")).expect("a link");
+    Process::start(here.path()).stop();
+    assert_eq!(std::fs::read_to_string(path("victim")).expect("still there"), "precious");
+    assert_eq!(mode("state"), 0o600, "the link was replaced, not what it points to");
+}

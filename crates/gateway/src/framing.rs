@@ -14,6 +14,7 @@ use hyper::ext::Protocol;
 
 use super::headers::{Present, Seen, announce_upgrade, tokens};
 use tollgate_policy::descriptor::plain_host;
+use tollgate_policy::method::is_in_capitals;
 
 /// What is wrong with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,12 +40,18 @@ pub enum Malformed {
     /// The method is longer than any there is.
     #[error("the method is not understood")]
     Method,
+    /// The method has a lower-case letter.
+    #[error("a method must be in capitals")]
+    MethodCase,
     /// HTTP/2: a field's value begins or ends with a blank.
     #[error("a field's value must not begin or end with a blank")]
     FieldValue,
     /// Expect says something other than `100-continue`.
     #[error("the only expectation understood is `100-continue`")]
     Expectation,
+    /// Expect stands there more than once: the next hop may read another one.
+    #[error("there must be at most one Expect")]
+    Expectations,
 }
 
 impl Malformed {
@@ -58,7 +65,9 @@ impl Malformed {
             Self::Target => "target",
             Self::Connect => "connect",
             Self::Method => "method",
+            Self::MethodCase => "method_case",
             Self::Expectation => "expectation",
+            Self::Expectations => "expectations",
             Self::FieldValue => "field_value",
         }
     }
@@ -163,6 +172,9 @@ fn check_method<B>(request: &mut Request<B>) -> Result<bool, Malformed> {
     if request.method().as_str().len() > METHOD_BYTES_MAX {
         return Err(Malformed::Method);
     }
+    if !is_in_capitals(request.method().as_str()) {
+        return Err(Malformed::MethodCase);
+    }
     Ok(false)
 }
 
@@ -195,8 +207,13 @@ fn check_values(headers: &HeaderMap) -> Result<(), Malformed> {
 }
 
 fn check_expectation(headers: &HeaderMap) -> Result<(), Malformed> {
+    let mut lines = headers.get_all(EXPECT).iter();
     let understood = |line: &HeaderValue| line.as_bytes().trim_ascii().eq_ignore_ascii_case(b"100-continue");
-    if headers.get_all(EXPECT).iter().all(understood) { Ok(()) } else { Err(Malformed::Expectation) }
+    match (lines.next(), lines.next()) {
+        (_, Some(_)) => Err(Malformed::Expectations),
+        (Some(line), None) if !understood(line) => Err(Malformed::Expectation),
+        _ => Ok(()),
+    }
 }
 
 /// Leaves exactly one checked Host. An authority in the target (absolute form) replaces it (RFC 9112 3.2.2);

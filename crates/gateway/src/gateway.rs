@@ -204,9 +204,7 @@ impl Gateway {
             return Err(Rejection::Loop);
         }
         let policy = &snapshot.policy;
-        if form.present.has(Present::UNDERSCORED) {
-            policy.drop_lookalikes(request.headers_mut());
-        }
+        policy.drop_lookalikes(form.present.has(Present::UNDERSCORED), request.headers_mut());
         let peer = connection.peer();
         let described = describe(policy, connection, &form, request).map_err(|_| Rejection::BadPath)?;
         journal.described(described.client);
@@ -295,7 +293,7 @@ impl Gateway {
             // A body that is read for its cost must come as plain text.
             request.headers_mut().remove(ACCEPT_ENCODING);
         }
-        let trusted = policy.address.trusts(peer.address);
+        let trusted = peer.is_trusted(&policy.address);
         // Nobody looks at what the upstream says but the caller, who is told in the same words.
         let verbatim = !connection.http2 && response_edits.is_empty() && owed.is_empty() && !snapshot.follows;
         let passage = Passage {
@@ -311,6 +309,7 @@ impl Gateway {
             conduct,
             interim: connection.interim.as_ref(),
             window: connection.window.as_ref(),
+            guarded: &policy.guarded,
             received,
             verbatim,
         };

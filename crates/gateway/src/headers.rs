@@ -12,7 +12,7 @@ use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderName, HeaderV
 use tollgate_policy::has_underscore;
 
 pub use self::forwarding::{Origin, drop_forwarding, set_forwarding};
-pub use self::trailers::{PseudoTrailer, clean_trailers};
+pub use self::trailers::{PseudoTrailer, clean_request_trailers, clean_trailers};
 
 /// `X-Forwarded-For`
 pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");

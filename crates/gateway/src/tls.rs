@@ -211,7 +211,8 @@ fn alternative_names(certificate: &x509_cert::Certificate) -> Vec<GeneralName> {
 }
 
 /// Who the client certificate that the handshake verified was issued to: its subject (RFC 4514), or, where that is
-/// empty, its first URI, DNS name or mail address.
+/// empty, its first URI, DNS name or mail address, with its kind in front: whoever may put what he likes into a name of
+/// one kind is nobody of another, as no subject begins with a word and a colon.
 pub(super) fn client_subject(session: &ServerConnection) -> Option<Arc<str>> {
     subject(session.peer_certificates()?.first()?)
 }
@@ -223,9 +224,9 @@ fn subject(certificate: &CertificateDer<'_>) -> Option<Arc<str>> {
         return Some(subject.into());
     }
     alternative_names(&certificate).iter().find_map(|name| match name {
-        GeneralName::UniformResourceIdentifier(uri) => Some(Arc::from(uri.as_str())),
-        GeneralName::DnsName(name) => Some(Arc::from(name.as_str())),
-        GeneralName::Rfc822Name(address) => Some(Arc::from(address.as_str())),
+        GeneralName::UniformResourceIdentifier(uri) => Some(format!("uri:{}", uri.as_str()).into()),
+        GeneralName::DnsName(name) => Some(format!("dns:{}", name.as_str()).into()),
+        GeneralName::Rfc822Name(address) => Some(format!("email:{}", address.as_str()).into()),
         _ => None,
     })
 }

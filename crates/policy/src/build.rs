@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use http::HeaderName;
+
 use super::address::AddressPolicy;
 use super::identity::{Identity, Source, WhenMissing};
 use super::plan::Plan;
 use super::route::{Route, Target};
 use super::router::{RouteConflict, Router};
 use super::upstream::Upstream;
-use super::{Policy, Responses, Rule};
+use super::{Cost, Guarded, Policy, Responses, Rule};
 use tollgate_limit::Limit;
 
 /// The parts of a policy, checked one by one, not yet against one another.
@@ -50,6 +52,12 @@ pub enum BuildError {
         route: usize,
         /// The routes that take its requests.
         by: Vec<usize>,
+    },
+    /// A route's path has an encoded slash, and such paths are refused.
+    #[error("route {route} can never match: paths with an encoded slash are refused")]
+    EncodedSlash {
+        /// The route.
+        route: usize,
     },
     /// A route names a limit twice.
     #[error("route {route} names limit {rule} twice")]
@@ -152,6 +160,9 @@ impl Policy {
                 {
                     errors.push(BuildError::Dangling { route: index, what: format!("upstream {upstream}") });
                 }
+                if !keeps_slashes && route.pattern.has_encoded_slash() {
+                    errors.push(BuildError::EncodedSlash { route: index });
+                }
                 Plan::new(index, route, &rules, &identities, &mut errors)
             })
             .collect();
@@ -162,8 +173,10 @@ impl Policy {
         if !errors.is_empty() {
             return Err(errors);
         }
+        let guarded = Arc::new(Guarded::new(deciding(&identities, &rules, &routes)));
         Ok(Self {
             address,
+            guarded,
             identities,
             limits,
             rules,
@@ -185,6 +198,29 @@ impl From<RouteConflict> for BuildError {
             RouteConflict::Unreachable { route, by } => Self::Unreachable { route, by },
         }
     }
+}
+
+/// The header fields that keys and costs are read from, that routes match by, and that routes write or take away.
+fn deciding<'p>(
+    identities: &'p [Identity],
+    rules: &'p [Rule],
+    routes: &'p [Route],
+) -> impl Iterator<Item = &'p HeaderName> {
+    let sources = identities.iter().flat_map(|identity| &identity.sources);
+    let keys = sources.filter_map(|source| match source {
+        Source::Header(name) => Some(name),
+        _ => None,
+    });
+    let costs = rules.iter().map(|rule| &rule.cost);
+    let costs = costs.chain(routes.iter().flat_map(|route| &route.limits).filter_map(|limit| limit.cost.as_ref()));
+    let costs = costs.filter_map(|cost| match cost {
+        Cost::Header { name, .. } => Some(name),
+        _ => None,
+    });
+    let matched = routes.iter().flat_map(|route| &route.pattern.headers).map(|(name, _)| name);
+    let edits = routes.iter().map(|route| &route.request_headers);
+    let edited = edits.flat_map(|edits| edits.remove.iter().chain(edits.set.iter().map(|(name, _)| name)));
+    keys.chain(costs).chain(matched).chain(edited)
 }
 
 fn check_identity(index: usize, identities: &[Identity], errors: &mut Vec<BuildError>) {

@@ -177,8 +177,9 @@ impl Cost {
         match self {
             Self::Fixed(units) => *units,
             Self::Header { name, default, least, most } => {
-                // Of several values the dearest: a cheap second line must not undercut the first.
-                let given = headers.get_all(name).iter().filter_map(number).max();
+                // Of several values the dearest: a cheap second line must not undercut the first. What cannot be read
+                // costs the most: an upstream may read it all the same.
+                let given = headers.get_all(name).iter().map(|line| number(line).unwrap_or(u64::MAX)).max();
                 given.unwrap_or(*default).clamp(*least, (*most).max(*least))
             }
             Self::ContentLength { per, least, most } => {

@@ -9,7 +9,8 @@ use http::header::{
 };
 use http::{HeaderMap, Method, Uri};
 
-use super::address::{AddressPolicy, parse_host_address};
+use super::address::{AddressPolicy, fold, parse_host_address};
+use super::method;
 use super::path::{self, Malformed};
 use super::pattern::is_host_character;
 
@@ -22,6 +23,21 @@ pub struct Peer {
     pub port: u16,
     /// Whether the connection is encrypted.
     pub tls: bool,
+    /// The load balancer in front said that it names nobody (PROXY protocol): then no header field is believed either, as
+    /// what stands in them came through it unread.
+    pub unnamed: bool,
+}
+
+impl Peer {
+    /// Whether it may say who the caller is.
+    pub fn is_trusted(&self, policy: &AddressPolicy) -> bool {
+        !self.unnamed && policy.trusts(self.address)
+    }
+
+    /// The caller's address, as far as `headers` are believed.
+    fn client(&self, policy: &AddressPolicy, headers: &HeaderMap) -> Option<IpAddr> {
+        if self.unnamed { self.address.map(fold) } else { policy.client(self.address, headers) }
+    }
 }
 
 /// The facts of one request. Borrowed from it; the path is decoded and normalised once, here.
@@ -58,6 +74,9 @@ impl<'r> Descriptor<'r> {
         peer: Peer,
         client_certificate: Option<&'r str>,
     ) -> Result<Self, Malformed> {
+        if !method::is_in_capitals(method.as_str()) {
+            return Err(Malformed::Method);
+        }
         Ok(Self {
             method,
             host: host.map_or_else(|| requested_host(uri, headers), |host| Ok(host.into()))?,
@@ -65,7 +84,7 @@ impl<'r> Descriptor<'r> {
             query: uri.query(),
             headers,
             peer,
-            client: address.client(peer.address, headers),
+            client: peer.client(address, headers),
             client_certificate,
         })
     }
@@ -81,9 +100,10 @@ impl<'r> Descriptor<'r> {
         self.once(&ORIGIN)?;
         let asked = self.once(&ACCESS_CONTROL_REQUEST_METHOD)?;
         let said = NOT_IN_PREFLIGHTS.iter().any(|name| self.headers.contains_key(name))
-            || METHOD_OVERRIDES.iter().any(|name| self.headers.contains_key(*name))
+            || self.headers.keys().any(method::is_override)
             || self.headers.get_all(CONTENT_LENGTH).iter().any(|length| length != "0");
-        if said { None } else { Method::from_bytes(asked.trim_ascii()).ok() }
+        let asked = Method::from_bytes(asked.trim_ascii()).ok().filter(|asked| method::is_in_capitals(asked.as_str()));
+        asked.filter(|_| !said)
     }
 
     /// The value of a field that stands there once.
@@ -97,7 +117,6 @@ impl<'r> Descriptor<'r> {
 }
 
 const NOT_IN_PREFLIGHTS: [HeaderName; 4] = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION, TRANSFER_ENCODING];
-const METHOD_OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
 
 /// The host a request asks for: of its URI when that names one (HTTP/2, absolute form), else of its Host field.
 fn requested_host<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Result<Cow<'r, str>, Malformed> {

@@ -16,6 +16,7 @@ pub mod jwt;
 mod jwt_keys;
 pub mod keys;
 mod lookalikes;
+pub mod method;
 mod netset;
 pub mod path;
 pub mod pattern;
@@ -45,7 +46,7 @@ pub use descriptor::{Descriptor, Peer};
 pub use edits::FilledEdits;
 pub use explain::Explanation;
 pub use identity::{IdentityReason, IdentityRefusal};
-pub use lookalikes::{drop_lookalikes, has_underscore};
+pub use lookalikes::{Guarded, drop_lookalikes, has_underscore, looks_like};
 pub use path::Malformed;
 pub use responses::{Dialect, RefusalBody, Reset, Responses};
 pub use router::Match;
@@ -73,6 +74,8 @@ pub struct Policy {
     pub egress: bool,
     /// Whether an encoded slash is a character of its segment; otherwise it is refused.
     pub keeps_slashes: bool,
+    /// The fields that decide how a request is limited, routed or served.
+    pub guarded: Arc<Guarded>,
     router: Router,
     plans: Vec<Plan>,
 }
@@ -129,10 +132,13 @@ impl Policy {
         })
     }
 
-    /// Removes fields that some upstreams cannot tell from a key: CGI and its heirs read `x_api_key` as `x-api-key`, so
-    /// a caller could be limited by one key and served by another.
-    pub fn drop_lookalikes(&self, headers: &mut HeaderMap) {
-        drop_lookalikes(headers, |real| self.key_headers().any(|name| name.as_str() == real));
+    /// Removes fields that some upstreams cannot tell from one that decides: CGI and its heirs read `x_api_key` as
+    /// `x-api-key`, so a caller could be limited by one key, price or condition and served by another. `underscored`:
+    /// whether a name with an underscore is among them.
+    pub fn drop_lookalikes(&self, underscored: bool, headers: &mut HeaderMap) {
+        if underscored || self.guarded.is_underscored() {
+            self.guarded.drop_lookalikes(headers);
+        }
     }
 
     /// Who is asking, as far as the limits and templates of the route want to know. `now`: seconds since the Unix

@@ -30,6 +30,53 @@ pub fn drop_lookalikes(headers: &mut HeaderMap, guarded: impl Fn(&str) -> bool) 
     }
 }
 
+/// The names of the fields that decide how a request is limited, routed or served.
+#[derive(Debug, Default)]
+pub struct Guarded {
+    names: Vec<HeaderName>,
+    underscored: bool,
+}
+
+impl Guarded {
+    /// Guards `names`.
+    pub fn new<'n>(names: impl Iterator<Item = &'n HeaderName>) -> Self {
+        let mut names: Vec<HeaderName> = names.cloned().collect();
+        names.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+        names.dedup();
+        let underscored = names.iter().any(|name| has_underscore(name.as_str().as_bytes()));
+        Self { names, underscored }
+    }
+
+    /// Whether a name without an underscore may look like one of these.
+    pub const fn is_underscored(&self) -> bool {
+        self.underscored
+    }
+
+    /// Whether `name` is one of these, or looks like one.
+    pub fn covers(&self, name: &HeaderName) -> bool {
+        self.names.iter().any(|known| looks_like(known.as_str(), name.as_str()))
+    }
+
+    /// Removes the fields that look like one of these and are none.
+    pub fn drop_lookalikes(&self, headers: &mut HeaderMap) {
+        let odd = |name: &&HeaderName| {
+            (self.underscored || has_underscore(name.as_str().as_bytes()))
+                && self.covers(name)
+                && !self.names.contains(name)
+        };
+        let found: Vec<HeaderName> = headers.keys().filter(odd).cloned().collect();
+        for name in found {
+            headers.remove(name);
+        }
+    }
+}
+
+/// Whether two names are one where underscores are read as hyphens.
+pub fn looks_like(one: &str, other: &str) -> bool {
+    let folded = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    one.len() == other.len() && one.bytes().zip(other.bytes()).all(|(one, other)| folded(one) == folded(other))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,8 +15,9 @@
 //! | `;…` up to the next `/`, also `%3b` | dropped: path parameters (servlet containers drop them) |
 //! | `..` above the root | malformed |
 //! | `.;x`, `..;x` | malformed: a dot segment to some upstreams, a name to others |
-//! | `%2f`, `\`, `%5c` | malformed: a separator to some upstreams, a character to others |
-//! | `%2f`, `%5c` where they are kept | `%2F`, `%5C`: a character of its segment; malformed beside `.`, `..` or parameters |
+//! | `\`, `%5c` | malformed: a separator to some upstreams, a character to others |
+//! | `%2f` | `%2F`: a character of its segment; malformed beside `.`, `..` or parameters |
+//! | `%2f` where it is refused | malformed, for upstreams that take it for a separator |
 //! | `%00`-`%1f`, `%7f` and the bare characters | malformed |
 //! | bytes that are not UTF-8 once decoded (overlong forms, lone surrogates, Latin-1) | malformed |
 //! | `%` without two hex digits | malformed |
@@ -36,8 +37,8 @@ pub enum Malformed {
     /// A `%` is not followed by two hex digits.
     #[error("the path holds a `%` without two hex digits")]
     Escape,
-    /// An encoded slash or a backslash.
-    #[error("the path holds an encoded slash or a backslash, which upstreams read differently")]
+    /// A backslash, or an encoded slash where none may stand.
+    #[error("the path holds a backslash or an encoded slash, which upstreams read differently")]
     Separator,
     /// A control character.
     #[error("the path holds a control character")]
@@ -54,6 +55,9 @@ pub enum Malformed {
     /// More than one host is named, or one that cannot be.
     #[error("the host is not valid")]
     Host,
+    /// The method is not in capitals.
+    #[error("the method is not in capitals, and some upstreams ignore that")]
+    Method,
 }
 
 impl Malformed {
@@ -68,11 +72,13 @@ impl Malformed {
             Self::AboveRoot => "path_above_root",
             Self::DotParameters => "path_dot_parameters",
             Self::Host => "host",
+            Self::Method => "method_case",
         }
     }
 }
 
-/// The normal form of `path` (without its query): borrowed when it is one already, as nearly all are.
+/// The normal form of `path` (without its query), in which no encoded slash may stand: borrowed when it is one already, as
+/// nearly all are.
 ///
 /// # Errors
 /// [`Malformed`] for a spelling that upstreams read in different ways, or that none can read.
@@ -80,8 +86,8 @@ pub fn normalise(path: &str) -> Result<Cow<'_, str>, Malformed> {
     normal_form(path, false)
 }
 
-/// As [`normalise`], but an encoded slash or backslash is a character of its segment: no route matches it as a
-/// separator. What would climb if an upstream took it for one (`a%2f..%2fb`) is still malformed.
+/// As [`normalise`], but an encoded slash is a character of its segment: no route matches it as a separator. What would
+/// climb if an upstream took it for one (`a%2f..%2fb`) is still malformed.
 ///
 /// # Errors
 /// As [`normalise`].
@@ -156,8 +162,7 @@ fn decode(segment: &[u8], keeps_slashes: bool, into: &mut Vec<u8>) -> Result<boo
         let (byte, after) = if escaped { unescape(after)? } else { (byte, after) };
         let literal_percent = byte == b'%';
         match byte {
-            b'/' if escaped && keeps_slashes && !parameters => into.extend_from_slice(KEPT[0]),
-            b'\\' if escaped && keeps_slashes && !parameters => into.extend_from_slice(KEPT[1]),
+            b'/' if escaped && keeps_slashes && !parameters => into.extend_from_slice(KEPT),
             b'\\' | b'/' => return Err(Malformed::Separator),
             0..=0x1f | 0x7f => return Err(Malformed::Control),
             b';' => parameters = true,
@@ -175,20 +180,20 @@ fn climbs(segment: &[u8]) -> bool {
     let mut rest = segment;
     let mut kept = false;
     loop {
-        let next = rest.windows(KEPT[0].len()).position(|three| KEPT.contains(&three));
+        let next = rest.windows(KEPT.len()).position(|three| three == KEPT);
         let piece = &rest[..next.unwrap_or(rest.len())];
         kept |= next.is_some();
         if kept && matches!(piece, b"." | b"..") {
             return true;
         }
         let Some(at) = next else { return false };
-        rest = &rest[at + KEPT[0].len()..];
+        rest = &rest[at + KEPT.len()..];
     }
 }
 
-/// A slash and a backslash that are characters of their segment. A percent sign that is one stands as `%25`, so nothing
-/// else comes out like these.
-const KEPT: [&[u8]; 2] = [b"%2F", b"%5C"];
+/// A slash that is a character of its segment. A percent sign that is one stands as `%25`, so nothing else comes out like
+/// this.
+const KEPT: &[u8] = b"%2F";
 
 fn unescape(after: &[u8]) -> Result<(u8, &[u8]), Malformed> {
     match after {
@@ -279,7 +284,8 @@ mod tests {
     fn a_kept_slash_is_a_character_and_climbs_nowhere() {
         for (path, expected) in [
             ("/a%2fb", "/a%2Fb"),
-            ("/a%2Fb/c%5cd", "/a%2Fb/c%5Cd"),
+            ("/a%2Fb/c%2fd", "/a%2Fb/c%2Fd"),
+            ("/a%2Fb/c%5cd", "Separator"),
             ("/%2f", "/%2F"),
             ("/a%252fb", "/a%252fb"),
             ("/a%2fb/../c", "/c"),

@@ -4,6 +4,7 @@ use std::fmt;
 
 use http::{HeaderName, HeaderValue, Method};
 
+use super::method::is_in_capitals;
 use super::path;
 
 /// What a route matches: `[METHOD[|METHOD]] [HOST]/PATH` and headers.
@@ -119,6 +120,11 @@ impl Pattern {
         })
     }
 
+    /// Whether an encoded slash stands in it.
+    pub fn has_encoded_slash(&self) -> bool {
+        self.path.iter().any(|segment| matches!(segment, Segment::Literal(text) if text.contains("%2F")))
+    }
+
     /// Which of its captures has this name.
     pub fn capture(&self, name: &str) -> Option<usize> {
         self.captures().position(|capture| capture == name)
@@ -215,7 +221,7 @@ fn parse_methods(text: &str) -> Result<Vec<Method>, ParseError> {
             let place = at.saturating_sub(1)..(at + 1).min(text.len());
             return Err(ParseError::new(place, "a method is missing beside `|`"));
         }
-        if name.bytes().any(|byte| byte.is_ascii_lowercase()) {
+        if !is_in_capitals(name) {
             let what = format!("methods are case-sensitive: write `{}`", name.to_ascii_uppercase());
             return Err(ParseError::new(place, what));
         }
@@ -290,7 +296,7 @@ fn parse_segment(part: &str, place: std::ops::Range<usize>, before: &[Segment]) 
     if part.contains(char::is_whitespace) {
         return Err(ParseError::new(place, "a space inside the path: write it as `%20`"));
     }
-    match path::normalise(&format!("/{part}")) {
+    match path::normalise_with_slashes(&format!("/{part}")) {
         Ok(normal) if normal.len() > 1 => Ok(Segment::Literal(normal[1..].to_owned())),
         Ok(_) => Err(ParseError::new(place, "a dot segment can never match: paths are normalised before matching")),
         Err(why) => Err(ParseError::new(place, format!("no request can match this: {why}"))),

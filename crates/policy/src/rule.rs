@@ -51,11 +51,11 @@ pub enum ScopePart {
 pub enum Cost {
     /// The same for each.
     Fixed(u64),
-    /// Read from a request header; unreadable or absent: `default`; then held between `least` and `most`.
+    /// Read from a request header; absent: `default`; no plain number: `most`; then held between `least` and `most`.
     Header {
         /// The header.
         name: http::HeaderName,
-        /// When it is absent or no number.
+        /// When it is absent.
         default: u64,
         /// The least it may say.
         least: u64,

@@ -129,22 +129,97 @@ pub(super) fn basic_user(request: &Descriptor<'_>) -> Result<Option<Vec<u8>>, Am
     Ok((!decoded.is_empty()).then_some(decoded))
 }
 
-/// The value of a cookie, over all Cookie lines (HTTP/2 splits them); quotes and percent-encoding are folded.
+/// The value of a cookie, over all Cookie lines (HTTP/2 splits them). What any server may take for the same value has one
+/// form: quotes around it, percent-encoding and `+` for a space are folded. What servers read in different ways is ambiguous:
+/// escapes within quotes (Python's undo them, RFC 6265 does not), bytes beyond ASCII (which some trim away), and a
+/// cookie of that name, or one that some take for it, within another.
 pub(super) fn cookie<'r>(request: &Descriptor<'r>, name: &str) -> Result<Option<Cow<'r, [u8]>>, Ambiguous> {
     let lines = request.headers.get_all(COOKIE).iter();
-    let pairs = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';'));
-    only(pairs.filter_map(|pair| {
-        let equals = memchr::memchr(b'=', pair)?;
-        let (given, value) = (pair[..equals].trim_ascii(), pair[equals + 1..].trim_ascii());
-        (*decoded(given, false) == *name.as_bytes()).then(|| {
-            let unquoted = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value);
-            decoded(unquoted, false)
-        })
-    }))
+    let mut found: Option<Cow<'r, [u8]>> = None;
+    let mut open_quote = false;
+    for pair in lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';')) {
+        if holds_another(pair, name.as_bytes()) {
+            return Err(Ambiguous);
+        }
+        let Some(equals) = memchr::memchr(b'=', pair) else { continue };
+        let (given, value) = (decoded(pair[..equals].trim_ascii(), false), pair[equals + 1..].trim_ascii());
+        open_quote |= value.starts_with(b"\"") && (value.len() == 1 || !value.ends_with(b"\""));
+        if *given != *name.as_bytes() {
+            if resembles(&given, name.as_bytes()) {
+                return Err(Ambiguous);
+            }
+            continue;
+        }
+        let value = cookie_value(value)?;
+        match &found {
+            None => found = Some(value),
+            Some(first) if *first != value => return Err(Ambiguous),
+            Some(_) => {}
+        }
+    }
+    // Within quotes that stay open some servers look for no cookie.
+    if open_quote && found.is_some() {
+        return Err(Ambiguous);
+    }
+    Ok(found.filter(|value| !value.is_empty()))
 }
 
-/// The value of a query parameter, decoded. Some upstreams separate parameters by `;` too: where that would change
-/// this one, it is ambiguous.
+/// The one form of a cookie's value.
+fn cookie_value(text: &[u8]) -> Result<Cow<'_, [u8]>, Ambiguous> {
+    let (inside, quoted) = unquoted(text);
+    if !text.is_ascii() || inside.contains(&b'"') || (quoted && inside.contains(&b'\\')) {
+        return Err(Ambiguous);
+    }
+    let mut value = decoded(inside, false);
+    // Encoded quotes are quotes to whoever decodes first.
+    while let (inside, true) = unquoted(&value) {
+        value = Cow::Owned(inside.to_vec());
+    }
+    if value.contains(&b' ') {
+        value = Cow::Owned(value.iter().map(|&byte| if byte == b' ' { b'+' } else { byte }).collect());
+    }
+    Ok(value)
+}
+
+/// What stands within quotes, and whether any do.
+fn unquoted(text: &[u8]) -> (&[u8], bool) {
+    match text {
+        [b'"', inside @ .., b'"'] => (inside, true),
+        _ => (text, false),
+    }
+}
+
+/// Whether a server that separates cookies by blanks or commas, too, finds one of this name in the middle of `pair`.
+fn holds_another(pair: &[u8], name: &[u8]) -> bool {
+    let is_separator = |byte: &u8| matches!(byte, b' ' | b'\t' | b',');
+    let mut from = 0;
+    for equals in memchr::memchr_iter(b'=', pair) {
+        let before = pair[from..equals].trim_ascii_end();
+        let start = before.iter().rposition(is_separator).map_or(0, |at| at + 1);
+        let is_own = from == 0 && before[..start].iter().all(u8::is_ascii_whitespace);
+        if !is_own && start > 0 {
+            let given = decoded(&before[start..], false);
+            if *given == *name || resembles(&given, name) {
+                return true;
+            }
+        }
+        from = equals + 1;
+    }
+    false
+}
+
+/// Whether some servers take `given` for the parameter or cookie `name`: ASP.NET ignores case, PHP writes `_` for `.`, ` `
+/// and `[`.
+fn resembles(given: &[u8], name: &[u8]) -> bool {
+    let folded = |byte: &u8| match byte {
+        b'.' | b' ' | b'[' => b'_',
+        _ => byte.to_ascii_lowercase(),
+    };
+    given.len() == name.len() && given != name && given.iter().map(folded).eq(name.iter().map(folded))
+}
+
+/// The value of a query parameter, decoded. Some upstreams separate parameters by `;` too, and some take other names for
+/// this one: where that would change it, it is ambiguous.
 pub(super) fn query<'r>(request: &Descriptor<'r>, name: &str) -> Result<Option<Cow<'r, [u8]>>, Ambiguous> {
     let Some(query) = request.query else { return Ok(None) };
     let read = |text: &'r [u8]| {
@@ -158,7 +233,14 @@ pub(super) fn query<'r>(request: &Descriptor<'r>, name: &str) -> Result<Option<C
             return Err(Ambiguous);
         }
     }
-    only(query.as_bytes().split(|byte| *byte == b'&').filter_map(read))
+    let parameters = || query.as_bytes().split(|byte| *byte == b'&');
+    let named = |text: &[u8]| {
+        resembles(&decoded(&text[..memchr::memchr(b'=', text).unwrap_or(text.len())], true), name.as_bytes())
+    };
+    if parameters().any(named) {
+        return Err(Ambiguous);
+    }
+    only(parameters().filter_map(read))
 }
 
 /// The one value there is; empty counts as absent, and two that differ as ambiguous.

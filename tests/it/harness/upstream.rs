@@ -14,6 +14,8 @@ pub(crate) struct Seen {
     pub(crate) head: String,
     /// Its body, framing removed.
     pub(crate) body: Vec<u8>,
+    /// Its trailers, a line each.
+    pub(crate) trailers: Vec<String>,
 }
 
 impl Seen {
@@ -177,14 +179,20 @@ fn request(stream: &mut TcpStream, read: &mut Vec<u8>) -> io::Result<Option<Seen
         }
     };
     let head = String::from_utf8_lossy(&read.drain(..end).collect::<Vec<u8>>()).into_owned();
-    let mut seen = Seen { head, body: Vec::new() };
+    let mut seen = Seen { head, ..Seen::default() };
     if seen.header("transfer-encoding").is_some() {
         loop {
             let line = until(stream, read, b"\r\n")?;
             let size = usize::from_str_radix(String::from_utf8_lossy(&line).split(';').next().unwrap_or_default(), 16);
             let size = size.map_err(|_| io::ErrorKind::InvalidData)?;
             if size == 0 {
-                while !until(stream, read, b"\r\n")?.is_empty() {}
+                loop {
+                    let line = until(stream, read, b"\r\n")?;
+                    if line.is_empty() {
+                        break;
+                    }
+                    seen.trailers.push(String::from_utf8_lossy(&line).into_owned());
+                }
                 break;
             }
             take(stream, read, size, &mut seen.body)?;

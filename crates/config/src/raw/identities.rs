@@ -9,7 +9,8 @@ table! {
     /// A way to tell who is asking.
     RawIdentity {
         /// Where the key stands: `header:NAME`, `bearer`, `basic`, `jwt:CLAIM`, `cookie:NAME`, `query:NAME`, `path:NAME`,
-        /// `client_certificate` or `address`; a list takes all of them together.
+        /// `client_certificate` (its subject, or its first alternative name as `dns:NAME`, `uri:URI` or `email:ADDRESS` where the
+        /// subject is empty) or `address`; a list takes all of them together.
         key: OneOrMany<Text>,
         /// What happens when the key is absent: `refuse` (401), `skip` (no limit by this identity), `use:address` or
         /// `use:IDENTITY`. Must be written.

@@ -180,7 +180,7 @@ table! {
         content_length: bool,
         /// Bytes per unit, for `content_length`. Default `1KiB`.
         per: Size,
-        /// What a request without the header costs. Default 1.
+        /// What a request without the header costs. One whose header is not digits alone costs `max`. Default 1.
         default: u64,
         /// The least a request costs. Default 1.
         min: u64,

@@ -23,7 +23,8 @@ table! {
         /// Where a clean stop saves the local buckets, for the next start. Default `gateway.state` in `$STATE_DIRECTORY`, which
         /// systemd sets; nowhere without it.
         state_file: Text,
-        /// Whether connections begin with a PROXY protocol header (v1 or v2). Default `false`.
+        /// Whether connections begin with a PROXY protocol header (v1 or v2). Where that names nobody (`UNKNOWN`, `LOCAL`), the
+        /// forwarding headers behind it are not believed either. Default `false`.
         proxy_protocol: bool,
         /// Threads that serve; `auto` is one per core. Default `auto`.
         workers: Count,
@@ -36,7 +37,8 @@ table! {
         /// The name of this gateway in Via, in requests and answers it forwards; `off`: it adds none, and
         /// does not know a request that comes back to it. Default `tollgate`.
         via: Text,
-        /// What happens to a path with an encoded slash (`%2f`, `%5c`). Default `refuse`.
+        /// What happens to a path with an encoded slash (`%2f`): `keep` takes it for a character of its segment, `refuse` answers
+        /// 400, which upstreams need that take it for a slash. Default `keep`.
         encoded_slash: EncodedSlash,
         /// How long callers may take.
         timeouts: ServerTimeouts,
@@ -60,10 +62,10 @@ table! {
 words! {
     /// What happens to a path with an encoded slash.
     pub(crate) enum EncodedSlash {
-        /// 400: some upstreams take it for a slash, others for a character.
-        Refuse = "refuse",
         /// It is a character of its segment: routes never match it as a slash, and the upstream gets it as it came.
         Keep = "keep",
+        /// 400: for upstreams that take it for a slash.
+        Refuse = "refuse",
     }
 }
 

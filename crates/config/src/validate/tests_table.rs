@@ -12,6 +12,7 @@ use crate::settings::{Expect, Sent, TestCaller, TestCase};
 use crate::source::At;
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_policy::identity::Identity;
+use tollgate_policy::method::is_in_capitals;
 
 /// Compiles `[[tests]]`. `identities`: compiled, by index.
 pub(crate) fn tests(raw: &RawFile, identities: &[Identity], context: &mut Context<'_>) -> Vec<TestCase> {
@@ -179,7 +180,7 @@ pub(crate) fn parse(text: &str) -> Result<Sent, Flaw> {
     let Some((start, word)) = words.next() else {
         return Err(whole("a test that sends nothing".to_owned(), "a method and a path were expected"));
     };
-    let method = word.parse::<Method>().ok().filter(|_| word.bytes().all(|byte| byte.is_ascii_uppercase()));
+    let method = word.parse::<Method>().ok().filter(|_| is_in_capitals(word));
     let method = method.ok_or_else(|| {
         Flaw::new(start, start + word.len(), format!("`{word}` is no method"), "a method in capitals was expected here")
             .help(HELP)

@@ -50,12 +50,12 @@ use super::headers::Present;
 use super::http1::{Failure, Malformed, Verbatim};
 use super::pool::Slot;
 use super::server::{Hold, Inbound, Interim, OnUpgrade, Window};
-use request::Outgoing;
 use tollgate_limit::Micros;
 use tollgate_limiter::Permit;
 use tollgate_policy::route::Route;
 use tollgate_policy::upstream::Upstream;
-use tollgate_policy::{FilledEdits, Peer};
+use tollgate_policy::{FilledEdits, Guarded, Peer};
+use request::Outgoing;
 use upstreams::{UpstreamState, Upstreams, bit};
 
 /// Forwards requests, with the connections of one worker. Not shared between threads.
@@ -98,6 +98,8 @@ pub struct Passage<'p> {
     pub interim: Option<&'p Interim>,
     /// What the client may send over its connection, if that is HTTP/2.
     pub window: Option<&'p Window>,
+    /// The fields that decided about it.
+    pub guarded: &'p Arc<Guarded>,
     /// Where the bytes of its body are counted.
     pub received: Received,
     /// Whether the answer's fields go to the client as they are, whatever they are, beside those that are added.

@@ -103,7 +103,8 @@ pub(super) fn prepare(
     let (body, progress) = if sends_body {
         let rate = if is_stream(&head.headers, present) { 0 } else { conduct.body_rate };
         let pace = Pace::new(conduct.body_idle, rate, conduct.body_grace, passage.window.cloned());
-        let (body, progress) = RequestBody::new(body, passage.body_max, pace, passage.received, gate.clone());
+        let guarded = Arc::clone(passage.guarded);
+        let (body, progress) = RequestBody::new(body, passage.body_max, pace, passage.received, gate.clone(), guarded);
         (body, Some(progress))
     } else {
         (RequestBody::empty(), None)

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use super::pace::Pace;
+use tollgate_policy::Guarded;
 use crate::body::{BodyError, Received};
 use crate::headers;
 use crate::server::Inbound;
@@ -28,6 +29,8 @@ struct Source {
     progress: Rc<Progress>,
     received: Received,
     gate: Option<Arc<Gate>>,
+    /// The fields that decided about the request: they do not stand in its trailers.
+    guarded: Arc<Guarded>,
 }
 
 /// What the exchange may know of the body it has handed to the connection.
@@ -120,13 +123,14 @@ impl RequestBody {
     }
 
     /// `incoming`, of which at most `most` bytes go through, none of them before `gate` opens. A client that does
-    /// not keep `pace` is given up. What comes is counted in `received`.
+    /// not keep `pace` is given up. What comes is counted in `received`; trailers that are `guarded` are dropped.
     pub(super) fn new(
         incoming: Inbound,
         most: Option<u64>,
         pace: Pace,
         received: Received,
         gate: Option<Arc<Gate>>,
+        guarded: Arc<Guarded>,
     ) -> (Self, Rc<Progress>) {
         let progress = Rc::new(Progress {
             pace: RefCell::new(pace),
@@ -137,8 +141,14 @@ impl RequestBody {
             gated: Cell::new(gate.is_some()),
             at_end: RefCell::default(),
         });
-        let source =
-            Source { incoming, left: most.unwrap_or(u64::MAX), progress: Rc::clone(&progress), received, gate };
+        let source = Source {
+            incoming,
+            left: most.unwrap_or(u64::MAX),
+            progress: Rc::clone(&progress),
+            received,
+            gate,
+            guarded,
+        };
         (Self { source: Some(source) }, progress)
     }
 }
@@ -188,7 +198,7 @@ impl Body for RequestBody {
         }
         match frame.into_trailers() {
             Ok(mut trailers) => {
-                if headers::clean_trailers(&mut trailers).is_err() {
+                if headers::clean_request_trailers(&mut trailers, &source.guarded).is_err() {
                     return Poll::Ready(Some(Err(BodyError::ClientTrailers)));
                 }
                 Poll::Ready(Some(Ok(Frame::trailers(trailers))))

@@ -113,6 +113,11 @@ fn methods_and_expectations_that_are_not_served() {
     assert_eq!(admit(&mut long), Err(Malformed::Method));
     assert_eq!(http1(&[("host", "a"), ("expect", "100-Continue")]), Ok(()));
     assert_eq!(http1(&[("host", "a"), ("expect", "tea")]), Err(Malformed::Expectation));
+    let twice = [("host", "a"), ("expect", "100-continue"), ("expect", "100-continue")];
+    assert_eq!(http1(&twice), Err(Malformed::Expectations));
+    let mut small = request(Version::HTTP_11, "/", &[("host", "a")]);
+    *small.method_mut() = Method::from_bytes(b"GEt").expect("a token");
+    assert_eq!(admit(&mut small), Err(Malformed::MethodCase));
 }
 
 #[test]

@@ -11,7 +11,7 @@ fn map(fields: &[(&str, &str)]) -> HeaderMap {
 }
 
 fn peer(address: &str) -> Peer {
-    Peer { address: Some(address.parse().expect("an address")), port: 1, tls: false }
+    Peer { address: Some(address.parse().expect("an address")), port: 1, tls: false, unnamed: false }
 }
 
 #[test]

@@ -1,15 +1,17 @@
 //! What may not stand in trailers.
 
-use http::HeaderMap;
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, COOKIE, EXPECT,
     FORWARDED, HOST, MAX_FORWARDS, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING,
     UPGRADE, VIA, WWW_AUTHENTICATE,
 };
+use http::{HeaderMap, HeaderName};
 
 use super::{
     KEEP_ALIVE, PROXY_CONNECTION, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PORT, X_FORWARDED_PROTO, X_REAL_IP,
 };
+use tollgate_policy::method::is_override;
+use tollgate_policy::{Guarded, looks_like};
 
 /// Trailers hold what may not stand in trailers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,7 +19,7 @@ use super::{
 pub struct PseudoTrailer;
 
 /// Drops what may not stand in trailers (RFC 9110 6.5.1): framing, routing, authentication, request modifiers,
-/// and what says whom a message comes from.
+/// and what says whom a message comes from; in either spelling that servers read, as some put trailers among the fields.
 ///
 /// # Errors
 /// When a pseudo-field is among them: the message is malformed (RFC 9113 8.1).
@@ -25,36 +27,53 @@ pub fn clean_trailers(trailers: &mut HeaderMap) -> Result<(), PseudoTrailer> {
     if trailers.keys().any(|name| name.as_str().starts_with(':')) {
         return Err(PseudoTrailer);
     }
-    for name in [
-        TRANSFER_ENCODING,
-        CONTENT_LENGTH,
-        HOST,
-        CONNECTION,
-        KEEP_ALIVE,
-        PROXY_CONNECTION,
-        UPGRADE,
-        TE,
-        TRAILER,
-        EXPECT,
-        MAX_FORWARDS,
-        AUTHORIZATION,
-        PROXY_AUTHORIZATION,
-        WWW_AUTHENTICATE,
-        PROXY_AUTHENTICATE,
-        COOKIE,
-        SET_COOKIE,
-        CONTENT_ENCODING,
-        CONTENT_TYPE,
-        CONTENT_RANGE,
-        FORWARDED,
-        X_FORWARDED_FOR,
-        X_FORWARDED_PROTO,
-        X_FORWARDED_HOST,
-        X_FORWARDED_PORT,
-        X_REAL_IP,
-        VIA,
-    ] {
-        trailers.remove(name);
-    }
+    drop_all(trailers, |name| FORBIDDEN.iter().any(|known| looks_like(known.as_str(), name.as_str())));
     Ok(())
 }
+
+/// [`clean_trailers`] of a request: what decides about it cannot be said behind its body either.
+///
+/// # Errors
+/// As [`clean_trailers`].
+pub fn clean_request_trailers(trailers: &mut HeaderMap, guarded: &Guarded) -> Result<(), PseudoTrailer> {
+    clean_trailers(trailers)?;
+    drop_all(trailers, |name| guarded.covers(name) || is_override(name));
+    Ok(())
+}
+
+fn drop_all(trailers: &mut HeaderMap, which: impl Fn(&HeaderName) -> bool) {
+    let found: Vec<HeaderName> = trailers.keys().filter(|name| which(name)).cloned().collect();
+    for name in found {
+        trailers.remove(name);
+    }
+}
+
+const FORBIDDEN: [HeaderName; 27] = [
+    TRANSFER_ENCODING,
+    CONTENT_LENGTH,
+    HOST,
+    CONNECTION,
+    KEEP_ALIVE,
+    PROXY_CONNECTION,
+    UPGRADE,
+    TE,
+    TRAILER,
+    EXPECT,
+    MAX_FORWARDS,
+    AUTHORIZATION,
+    PROXY_AUTHORIZATION,
+    WWW_AUTHENTICATE,
+    PROXY_AUTHENTICATE,
+    COOKIE,
+    SET_COOKIE,
+    CONTENT_ENCODING,
+    CONTENT_TYPE,
+    CONTENT_RANGE,
+    FORWARDED,
+    X_FORWARDED_FOR,
+    X_FORWARDED_PROTO,
+    X_FORWARDED_HOST,
+    X_FORWARDED_PORT,
+    X_REAL_IP,
+    VIA,
+];

@@ -38,7 +38,9 @@ pub(super) fn malformed(why: Malformed) -> Class {
             ..NOT_IMPLEMENTED
         },
         Malformed::Method => Class { detail: "The method is not understood.", ..NOT_IMPLEMENTED },
+        Malformed::MethodCase => Class { detail: "A method must be written in capitals.", ..BAD_REQUEST },
         Malformed::Expectation => EXPECTATION,
+        Malformed::Expectations => Class { detail: "There must be at most one Expect.", ..BAD_REQUEST },
         Malformed::FieldValue => Class { detail: "A field's value must not begin or end with a blank.", ..BAD_REQUEST },
     }
 }

@@ -44,6 +44,7 @@ pub(super) fn serve<H: Handler>(caller: Caller, door: &Rc<Door<H>>) -> impl Futu
     let connection = ConnInfo {
         peer,
         direct: peer,
+        unnamed: false,
         listener: Arc::clone(&door.address),
         tls: None,
         http2: false,
@@ -97,7 +98,7 @@ impl<H: Handler> Setup<H> {
         }
         match within(self.settings.header_read, proxy_protocol::read(&mut self.stream)).await {
             Ok(Ok(Some(source))) => self.connection.peer = Some(source),
-            Ok(Ok(None)) => {}
+            Ok(Ok(None)) => self.connection.unnamed = true,
             Ok(Err(error)) => {
                 stats.proxy_header_failures.add();
                 handler.observe(Event::Refused("proxy_header"));

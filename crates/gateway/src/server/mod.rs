@@ -103,6 +103,8 @@ pub struct ConnInfo {
     pub peer: Option<SocketAddr>,
     /// The end that connected to us: differs from `peer` behind the PROXY protocol.
     pub direct: Option<SocketAddr>,
+    /// The PROXY protocol's header named nobody.
+    pub unnamed: bool,
     /// The listener it came in by.
     pub listener: Arc<Address>,
     /// What the TLS handshake told; `None`: not encrypted.
@@ -131,6 +133,7 @@ impl ConnInfo {
             address: self.peer.map(|peer| peer.ip()),
             port: self.peer.map_or(0, |peer| peer.port()),
             tls: self.tls.is_some(),
+            unnamed: self.unnamed,
         }
     }
 

@@ -257,14 +257,19 @@ async fn a_verified_client_certificate_is_an_identity() {
     let alice = world.issue("alice", &[]);
     let nameless = world.issue("", &["service.test"]);
     let mallory = World::new().issue("alice", &[]);
+    let spells_alice = world.issue("", &["CN=alice,O=tests"]);
+    let spells_alice_too = world.issue("", &["O=tests,CN=alice"]);
 
     let server = world.serve(&settings);
     let told = world.ask(&server, "one.test", Some(&alice)).await.expect("answered").0;
     assert!(told.contains("CN=alice") && told.contains("O=tests"), "{told}");
     assert_eq!(
         world.ask(&server, "one.test", Some(&nameless)).await.expect("answered").0,
-        "h1 https one.test service.test"
+        "h1 https one.test dns:service.test"
     );
+    for other in [&spells_alice, &spells_alice_too] {
+        assert_ne!(world.ask(&server, "one.test", Some(other)).await.expect("answered").0, told);
+    }
     assert_eq!(world.ask(&server, "one.test", None).await.expect("answered").0, "h1 https one.test -");
     assert!(world.ask(&server, "one.test", Some(&mallory)).await.is_err());
 

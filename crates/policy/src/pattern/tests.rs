@@ -2,8 +2,16 @@ use super::*;
 
 #[test]
 fn a_pattern_says_itself_back() {
-    for text in ["/", "/**", "GET /v1/{id}", "POST|PUT *.example.com/v1/{id}/**", "example.com/", "[::1]/x", "/a%25b/ü"]
-    {
+    for text in [
+        "/",
+        "/**",
+        "GET /v1/{id}",
+        "POST|PUT *.example.com/v1/{id}/**",
+        "example.com/",
+        "[::1]/x",
+        "/a%25b/ü",
+        "/a%2Fb",
+    ] {
         assert_eq!(Pattern::parse(text).map(|pattern| pattern.to_string()).as_deref(), Ok(text));
     }
     let pattern = Pattern::parse("  GET   EXAMPLE.com./%61/ ").map(|pattern| pattern.to_string());
@@ -38,7 +46,8 @@ fn every_mistake_has_its_place() {
         ("/a?b", "?b"),
         ("/a b", "a b"),
         ("/..", ".."),
-        ("/a%2fb", "a%2fb"),
+        ("/a%5cb", "a%5cb"),
+        ("/a%2f..", "a%2f.."),
         ("/%zz", "%zz"),
     ] {
         let error = Pattern::parse(text).expect_err(text);

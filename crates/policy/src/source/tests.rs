@@ -8,7 +8,7 @@ fn with<T>(uri: &str, headers: &[(&'static str, &str)], read: impl FnOnce(&Descr
     for (name, value) in headers {
         map.append(*name, HeaderValue::from_str(value).expect("a value"));
     }
-    let peer = Peer { address: None, port: 0, tls: false };
+    let peer = Peer { address: None, port: 0, tls: false, unnamed: false };
     let request =
         Descriptor::new(&Default::default(), false, None, &Method::GET, &uri, &map, peer, None).expect("well formed");
     read(&request)
@@ -69,7 +69,8 @@ fn a_cookie_has_one_value_however_it_is_spelt() {
     assert_eq!(read(&["a=1; sid=x=y"]), "x=y");
     assert_eq!(read(&["a=1", "sid=\"x\"; b"]), "x");
     assert_eq!(read(&["sid=%78; s%69d=x"]), "x");
-    assert_eq!(read(&["xsid=1; SID=2; sid"]), "(none)");
+    assert_eq!(read(&["xsid=1; ID=2; sid"]), "(none)");
+    assert_eq!(read(&["SID=2"]), "(ambiguous)");
     assert_eq!(read(&["sid=x", "sid=y"]), "(ambiguous)");
 }
 

@@ -119,7 +119,7 @@ pub(super) fn send(line: &str, headers: &[(&'static str, &str)]) -> Sent {
         method: method.parse().expect("a method"),
         uri: uri.parse().expect("a URI"),
         headers: headers.collect(),
-        peer: Peer { address: "192.0.2.1".parse().ok(), port: 1, tls: false },
+        peer: Peer { address: "192.0.2.1".parse().ok(), port: 1, tls: false, unnamed: false },
     }
 }
 

@@ -1,6 +1,6 @@
 //! Bytes of strangers in JSON strings and quoted log fields: whatever they hold, a line stays one line of valid text.
 
-use crate::telemetry::text::{is_deceptive, push_escaped};
+use crate::text::{is_deceptive, push_escaped};
 
 /// Appends `bytes` as the inside of a JSON string. What is no UTF-8 becomes U+FFFD.
 pub(super) fn json(into: &mut Vec<u8>, bytes: &[u8]) {

@@ -8,6 +8,7 @@ use crate::scalar::ShortOr;
 use crate::source::{At, Place};
 use crate::validate::responses::header_value;
 use crate::validate::{Context, costs, entries_of};
+use tollgate_policy::method::is_in_capitals;
 use tollgate_policy::route::{HostPattern, Pattern};
 
 /// `match`.
@@ -52,7 +53,7 @@ fn pattern_of(raw: &RawMatch, place: Place, context: &mut Context<'_>) -> Option
     };
     for method in raw.methods.get().map_or(&[][..], |list| list.list.as_slice()) {
         match method.as_str().parse::<Method>() {
-            Ok(name) if method.as_str().bytes().all(|byte| byte.is_ascii_uppercase()) => pattern.methods.push(name),
+            Ok(name) if is_in_capitals(method.as_str()) => pattern.methods.push(name),
             _ => {
                 let problem = Problem::error(format!("`{}` is no method", method.as_str()));
                 context.push(problem.at(method.place, "methods are written in capitals, like `GET`"));

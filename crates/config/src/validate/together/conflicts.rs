@@ -53,6 +53,12 @@ pub(crate) fn build_error(error: BuildError, places: &Places<'_>, context: &mut 
             }
             problem
         }
+        BuildError::EncodedSlash { route: index } => {
+            let (name, place) = route(index);
+            Problem::error(format!("route `{name}` can never match"))
+                .at(place, "paths with an encoded slash are refused")
+                .help("[server] encoded_slash = \"keep\" takes it for a character of its segment")
+        }
         BuildError::UnknownCapture { route: index, identity: by, name } => {
             let ((route_name, place), (identity_name, at)) = (route(index), identity(by));
             Problem::error(format!(

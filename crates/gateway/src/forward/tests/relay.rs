@@ -63,6 +63,7 @@ impl Relay {
             conduct: &self.conduct,
             interim: connection.interim.as_ref(),
             window: connection.window.as_ref(),
+            guarded: &Arc::default(),
             received: Received::default(),
             verbatim: !connection.http2,
         };

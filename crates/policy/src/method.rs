@@ -1,0 +1,33 @@
+//! How a method is spelt: in capitals. Methods are case-sensitive (RFC 9110 9.1), yet several servers take `post` for
+//! `POST`, so a request could be served as what no route of its limits matches.
+
+use http::HeaderName;
+
+use super::lookalikes::looks_like;
+
+/// Whether a method has no lower-case letter.
+pub fn is_in_capitals(method: &str) -> bool {
+    !method.bytes().any(|byte| byte.is_ascii_lowercase())
+}
+
+/// Whether a field of this name tells servers to take the request for another method, in either spelling that servers read.
+pub fn is_override(name: &HeaderName) -> bool {
+    OVERRIDES.iter().any(|known| looks_like(known, name.as_str()))
+}
+
+const OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn method_with_a_lower_case_letter_is_not_in_capitals() {
+        for method in ["GET", "POST", "M-SEARCH", "VERSION-CONTROL", "X2"] {
+            assert!(is_in_capitals(method), "{method}");
+        }
+        for method in ["post", "Post", "GEt", "m-SEARCH"] {
+            assert!(!is_in_capitals(method), "{method}");
+        }
+    }
+}
