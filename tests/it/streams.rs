@@ -234,3 +234,42 @@ fn a_connection_that_is_stale_at_reuse_costs_a_get_nothing_and_a_post_is_never_s
     assert_eq!(ask(7, "POST"), Some(200));
     assert_eq!(requests.load(Ordering::SeqCst), 5);
 }
+
+#[test]
+fn http2_trailers_with_a_pseudo_field_reset_their_stream_and_no_other() {
+    let upstream = Upstream::hello();
+    for target in ["builtin:echo", &upstream.url()] {
+        let gateway = in_front_of(target);
+        for (what, trailers) in [
+            ("alone", block(&[(":path", "/other")])),
+            ("before others", block(&[(":authority", "other"), ("x-sum", "1")])),
+            ("by its index", vec![0x84]),
+            ("of an answer", vec![0x88]),
+        ] {
+            let mut frames = Frames::open(gateway.address(), &[]);
+            frames.send(frame(HEADERS, END_HEADERS, 1, request("POST", "/", &[])));
+            frames.send(frame(DATA, 0, 1, "x"));
+            frames.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, trailers));
+            // Right behind it, in the same read.
+            frames.ask(3, "GET", "/", &[]);
+            let fate = frames.fate(1);
+            assert_eq!((fate.reset, fate.goaway), (Some(1), None), "{target}, {what}: {fate:?}");
+            frames.ask(5, "GET", "/", &[("x-a", "b")]);
+            let fate = frames.fate(5);
+            assert_eq!((fate.status, fate.ended), (Some(200), true), "{target}, {what}: {fate:?}");
+        }
+        let mut frames = Frames::open(gateway.address(), &[]);
+        frames.send(frame(HEADERS, END_HEADERS, 1, request("POST", "/", &[])));
+        frames.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, block(&[(":other", "1")])));
+        assert!(frames.fate(1).is_refused(), "{target}: one that nobody knows ends the connection");
+        let mut frames = Frames::open(gateway.address(), &[]);
+        frames.send(frame(HEADERS, END_HEADERS, 1, request("POST", "/", &[])));
+        frames.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, block(&[("x-sum", "1")])));
+        assert_eq!(frames.fate(1).status, Some(200), "{target}: other trailers pass");
+    }
+    let requests = upstream.seen();
+    assert!(
+        requests.iter().all(|seen| !seen.head.starts_with("POST") || seen.trailers == ["x-sum: 1"]),
+        "{requests:?}"
+    );
+}

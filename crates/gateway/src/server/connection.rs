@@ -395,8 +395,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Bytes a caller may send ahead of the upstream per stream, and over a whole connection.
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
-/// Bytes an answer may run ahead of its caller per stream.
-const SEND_BUFFER: usize = 256 * 1024;
+/// Bytes of an answer that the library takes before it waits for the caller, per stream; see [`super::ahead`].
+const SEND_BUFFER: usize = 64 * 1024;
 /// Streams a caller may reset before they were taken up, and errors it may make, before the connection goes
 /// (CVE-2023-44487, CVE-2025-8671).
 const RESETS_MAX: usize = 64;

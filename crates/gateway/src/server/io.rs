@@ -15,6 +15,7 @@ use super::bounds::Place;
 use super::frames::{Frames, Told};
 use super::socket::{Socket, peek};
 use super::state::State;
+use super::trailers::Trailers;
 use super::window::Window;
 use crate::http1::ReadBuffer;
 use crate::timers::within;
@@ -244,20 +245,30 @@ impl AsyncWrite for Transport {
 #[derive(Debug)]
 pub(super) struct Io {
     transport: Transport,
-    /// Bytes read ahead while the protocol was made out.
+    /// Bytes read ahead: while the protocol was made out, or behind malformed trailers.
     ahead: Bytes,
     state: Arc<State>,
     /// Held as long as the socket is.
     place: Place,
     sent: Frames,
     came: Frames,
+    trailers: Trailers,
     window: Window,
 }
 
 impl Io {
     /// `window` is told what its caller may still send.
     pub(super) fn new(transport: Transport, ahead: Bytes, state: Arc<State>, place: Place, window: Window) -> Self {
-        Self { transport, ahead, state, place, sent: Frames::default(), came: Frames::of_caller(), window }
+        Self {
+            transport,
+            ahead,
+            state,
+            place,
+            sent: Frames::default(),
+            came: Frames::of_caller(),
+            trailers: Trailers::new(),
+            window,
+        }
     }
 
     /// Follows what of `slices` went out.
@@ -275,7 +286,17 @@ impl Io {
         }
     }
 
-    /// Follows what came in.
+    /// Follows what came in since `before`. Behind trailers that are malformed it stops and has them refused; the rest is kept.
+    fn take_in(&mut self, buf: &mut ReadBuf<'_>, before: usize) {
+        if let Some((length, stream)) = self.trailers.follow(&buf.filled()[before..]) {
+            let rest = [&Trailers::refusal(stream), &buf.filled()[before + length..], &self.ahead].concat();
+            self.ahead = rest.into();
+            buf.set_filled(before + length);
+        }
+        self.heed(&buf.filled()[before..]);
+    }
+
+    /// Follows the frames of what came in.
     fn heed(&mut self, bytes: &[u8]) {
         self.came.follow(bytes, |told| {
             if let Told::Took(bytes) = told {
@@ -295,19 +316,19 @@ impl Io {
 
 impl AsyncRead for Io {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
         if self.ahead.has_remaining() {
             let length = self.ahead.len().min(buf.remaining());
             let ahead = self.ahead.split_to(length);
-            self.heed(&ahead);
-            buf.put_slice(&ahead);
             if self.ahead.is_empty() {
                 self.ahead = Bytes::new(); // gives the buffer back
             }
+            buf.put_slice(&ahead);
+            self.take_in(buf, before);
             return Poll::Ready(Ok(()));
         }
-        let before = buf.filled().len();
         let result = Pin::new(&mut self.transport).poll_read(cx, buf);
-        self.heed(&buf.filled()[before..]);
+        self.take_in(buf, before);
         result
     }
 }

@@ -4,11 +4,13 @@
 //! connections, heads that are too large or too slow, handshakes that fail.
 
 mod accept;
+mod ahead;
 mod attendants;
 mod bounds;
 mod connection;
 mod frames;
 mod gathered;
+mod hpack;
 pub mod http1;
 mod inbound;
 mod interim;
@@ -19,6 +21,7 @@ mod socket;
 mod state;
 mod stats;
 mod streams;
+mod trailers;
 mod upgrade;
 mod window;
 

@@ -3,11 +3,12 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 
+use super::ahead::{Ahead, Unsent};
 use super::streams::Piece;
 
 /// Shared by the socket (which must be `Send` for upgrades), the answers' bodies and the driving task. All of them
@@ -107,23 +108,26 @@ pub(super) struct Tracked<B> {
     body: B,
     /// Counted in [`State::blocked`].
     blocked: bool,
+    ahead: Ahead,
     under_way: UnderWay,
 }
 
 impl<B> Tracked<B> {
     pub(super) fn new(body: B, under_way: UnderWay) -> Self {
-        Self { body, blocked: false, under_way }
+        Self { body, blocked: false, ahead: Ahead::default(), under_way }
     }
 }
 
 impl<B: Body + Unpin> Body for Tracked<B> {
-    type Data = B::Data;
+    type Data = Unsent<B::Data>;
     type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        // Its caller is still what is waited for.
+        ready!(self.ahead.poll_room(context));
         let frame = Pin::new(&mut self.body).poll_frame(context);
         let state = &self.under_way.0;
         step(&state.progress);
@@ -141,7 +145,8 @@ impl<B: Body + Unpin> Body for Tracked<B> {
             _ => {}
         }
         self.blocked = blocked;
-        frame
+        let ahead = &self.ahead;
+        frame.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(|data| ahead.count(data)))))
     }
 
     fn is_end_stream(&self) -> bool {

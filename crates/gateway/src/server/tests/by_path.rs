@@ -60,6 +60,10 @@ impl Handler for ByPath {
                 answer
             }
             "/large" => Response::new(Chunks { bytes: vec![b'x'; 1 << 16].into(), left: 1 << 10, ..Chunks::default() }),
+            "/counted" => {
+                let told = Some(Arc::clone(&self.held));
+                Response::new(Chunks { bytes: vec![b'x'; 1 << 16].into(), left: 1 << 10, told, ..Chunks::default() })
+            }
             "/stream" => Response::new(Chunks { left: 2, streams: true, ..Chunks::from("abc") }),
             "/hollow" => Response::new(Chunks { left: 2, streams: true, ..Chunks::default() }),
             "/unchanged" => {
@@ -92,6 +96,8 @@ pub(super) struct Chunks {
     breaks: bool,
     /// The last piece is followed by nothing.
     hangs: bool,
+    /// Is told of each piece.
+    told: Option<Arc<tokio::sync::Semaphore>>,
 }
 
 impl From<Bytes> for Chunks {
@@ -120,6 +126,9 @@ impl Body for Chunks {
         match self.left.checked_sub(1) {
             Some(left) => {
                 self.left = left;
+                if let Some(told) = &self.told {
+                    told.add_permits(1);
+                }
                 Poll::Ready(Some(Ok(Frame::data(self.bytes.clone()))))
             }
             None if self.hangs => Poll::Pending,

@@ -169,3 +169,27 @@ fn a_caller_whose_streams_have_no_window_is_cut_off() {
     });
     wait_until("it is counted", || server.shared.stats.slow_reads.value() == 1);
 }
+
+#[test]
+fn http2_answer_that_is_not_taken_is_asked_for_one_piece_and_no_more() {
+    let server = start(Settings::default());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(server.address).await.expect("connected");
+        let mut builder = h2::client::Builder::new();
+        builder.initial_window_size(1).initial_connection_window_size(1 << 30);
+        let (mut sender, mut connection) = builder.handshake::<_, Bytes>(stream).await.expect("HTTP/2 is spoken");
+        let mut pings = connection.ping_pong().expect("the first to ask");
+        tokio::spawn(connection);
+        let mut bodies = Vec::new();
+        for _ in 0..10 {
+            let request = Request::get("http://a/counted").body(()).expect("a request");
+            let (answer, _) = sender.send_request(request, true).expect("sent");
+            let mut body = answer.await.expect("answered").into_body();
+            assert_eq!(body.data().await.expect("a byte").expect("a byte"), "x");
+            bodies.push(body);
+        }
+        pings.ping(h2::Ping::opaque()).await.expect("answered");
+        assert_eq!(server.handler.held.available_permits(), bodies.len(), "a piece of 64 KiB each");
+    });
+}
