@@ -35,7 +35,7 @@ fn open(mark: &Path) -> io::Result<File> {
 /// A file for nobody else: it says who called how often. A link in its place, which anybody may have put there, is an error.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    options.mode(0o600).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
     options
 }
 

@@ -50,12 +50,12 @@ use super::headers::Present;
 use super::http1::{Failure, Malformed, Verbatim};
 use super::pool::Slot;
 use super::server::{Hold, Inbound, Interim, OnUpgrade, Window};
+use request::Outgoing;
 use tollgate_limit::Micros;
 use tollgate_limiter::Permit;
 use tollgate_policy::route::Route;
 use tollgate_policy::upstream::Upstream;
 use tollgate_policy::{FilledEdits, Guarded, Peer};
-use request::Outgoing;
 use upstreams::{UpstreamState, Upstreams, bit};
 
 /// Forwards requests, with the connections of one worker. Not shared between threads.

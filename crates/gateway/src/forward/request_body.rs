@@ -10,10 +10,10 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use super::pace::Pace;
-use tollgate_policy::Guarded;
 use crate::body::{BodyError, Received};
 use crate::headers;
 use crate::server::Inbound;
+use tollgate_policy::Guarded;
 
 /// The body of a forwarded request.
 #[derive(Debug, Default)]
