@@ -33,6 +33,8 @@ macro_rules! suite {
                 a_place_in_flight_is_free_again_once_released,
                 a_peek_charges_nothing,
                 keys_and_limits_have_buckets_of_their_own,
+                a_clock_that_steps_back_and_forward_finds_buckets_as_the_core_does,
+                a_clock_put_back_by_an_hour_holds_nobody_up_for_it,
                 the_extremes_neither_wrap_nor_round,
             );
         }

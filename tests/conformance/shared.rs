@@ -99,7 +99,8 @@ impl<K: Server> Subject for Shared<K> {
     }
 
     fn set_time(&mut self, now: Timestamp) {
-        self.clock.advance(now.since(self.clock.now()));
+        // (By what is left to the end of all numbers it goes back.)
+        self.clock.advance(Micros(now.as_micros().wrapping_sub(self.clock.now().as_micros())));
     }
 
     /// Corrections go before the requests of a call: when a later request is answered they have landed.

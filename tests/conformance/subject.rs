@@ -25,7 +25,7 @@ pub(crate) trait Subject: Sized {
     /// The store.
     fn store(&self) -> &Self::Store;
 
-    /// Moves its clock on.
+    /// Moves its clock on; that of a shared store back, too.
     fn set_time(&mut self, now: Timestamp);
 
     /// Returns once every settlement handed over has landed.

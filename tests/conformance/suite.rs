@@ -1,5 +1,7 @@
 //! The suite: each test is a promise of [`Store`], held against the core.
 
+mod put_back;
+
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -12,6 +14,10 @@ use tollgate_store::Store;
 
 use crate::random::{self, START};
 use crate::subject::{Subject, caller, claim, limit, terms};
+pub(crate) use put_back::{
+    a_clock_put_back_by_an_hour_holds_nobody_up_for_it,
+    a_clock_that_steps_back_and_forward_finds_buckets_as_the_core_does,
+};
 
 /// A store and the core side by side: the same calls go to both, and the answers must be equal.
 struct Twins<S: Subject> {

@@ -139,9 +139,9 @@ pub async fn replies_are_lost(store: &impl Store, cut: &AtomicBool) {
     assert!((95..100 - granted).contains(&left), "each draw is charged at most once: {left} left of 100");
 }
 
-/// The clocks of three gateways.
+/// The clocks of three gateways, as far apart as no bucket is pulled from one to the other.
 pub fn clocks_apart() -> [Clock; 3] {
-    [0, 30_000_000, 7_000_000].map(|ahead| Clock::manual(Timestamp::from_micros(1_760_000_000_000_000 + ahead)))
+    [0, 990_000, 300_000].map(|ahead| Clock::manual(Timestamp::from_micros(1_760_000_000_000_000 + ahead)))
 }
 
 /// Three stores on one server, each of which decides by its own clock.
@@ -154,7 +154,7 @@ pub async fn grant_no_more_by_clocks_apart(stores: Vec<(impl Store, Clock)>) {
             clock.advance(Micros(100_000));
         }
     }
-    // Three seconds passed. The step from the first clock to the one furthest ahead fills the bucket once; from then on
+    // Three seconds passed. The step from the first clock to the one furthest ahead adds what a second brings; from then on
     // that clock rules, and no interval is credited twice.
     assert!(granted <= 10 + 10 + 30 + 1, "granted {granted}");
 }

@@ -7,6 +7,7 @@
 
 mod calendars;
 mod coverage;
+mod drains;
 mod faults;
 mod gateways;
 mod leases;

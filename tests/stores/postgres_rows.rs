@@ -13,8 +13,10 @@ const HOUR: Micros = Micros::from_secs(3600);
 /// Turns every plain row of a token bucket into one of which three units are leased for a long time.
 const LEASE: &str = "UPDATE tollgate_buckets
                      SET kind = 9, a = NULL, b = NULL, c = NULL, level = NULL, at = NULL,
-                         more = ARRAY[a, b, c, level - price * taken - 3 * b, at, 0, 5, 3, at + 3600000000]";
-const ROWS: &str = "SELECT kind, epoch, a, b, c, d, level, at, price, taken, more FROM tollgate_buckets";
+                         more = ARRAY[a, b, c, level - price * taken - 3 * b, at, 0, 5, 3, at + 3600000000]
+                     WHERE key <> 'tollgate'";
+const ROWS: &str = "SELECT kind, epoch, a, b, c, d, level, at, price, taken, more FROM tollgate_buckets
+                    WHERE key <> 'tollgate'";
 
 /// A fixed window of that name.
 fn window(name: &str) -> std::sync::Arc<Limit> {
@@ -86,7 +88,7 @@ async fn a_row_of_an_unknown_kind_is_refused_and_never_reset() {
         let store = connect(&server.url()).await;
         assert!(draw(&store, &one, b"k").await.unwrap());
         assert!(draw(&store, &window, b"k").await.unwrap());
-        server.psql("postgres", &format!("UPDATE tollgate_buckets SET {row}"));
+        server.psql("postgres", &format!("UPDATE tollgate_buckets SET {row} WHERE key <> 'tollgate'"));
         let before = server.psql("postgres", ROWS);
         store.forget_bounds();
         let limit = if row.starts_with("kind = 3") { &window } else { &one };
@@ -112,8 +114,8 @@ async fn a_row_that_cannot_be_read_fails_only_those_who_need_it() {
     let one = bucket("one", 0, 1000, HOUR, 1000);
     assert!(draw(&store, &one, b"bad").await.unwrap());
     for row in ["kind = 10, more = ARRAY[1, 2, 3]", "kind = 1, level = NULL"] {
-        server.psql("postgres", &format!("UPDATE tollgate_buckets SET {row}"));
-        let bad = server.psql("postgres", "SELECT key FROM tollgate_buckets").trim().to_owned();
+        server.psql("postgres", &format!("UPDATE tollgate_buckets SET {row} WHERE key <> 'tollgate'"));
+        let bad = server.psql("postgres", "SELECT key FROM tollgate_buckets WHERE key <> 'tollgate'").trim().to_owned();
         let kept = format!("SELECT row FROM tollgate_buckets AS row WHERE key = '{bad}'");
         let before = server.psql("postgres", &kept);
         for round in 0..20_u8 {
@@ -174,7 +176,7 @@ async fn the_function_is_not_asked_in_vain_for_every_request_of_a_leased_bucket(
     clock.advance(Micros(250_000));
     draws(20).await;
     // And of one whose lease has ended, at once.
-    server.psql("postgres", "UPDATE tollgate_buckets SET kind = NULL, more = NULL");
+    server.psql("postgres", "UPDATE tollgate_buckets SET kind = NULL, more = NULL WHERE key <> 'tollgate'");
     draws(1).await;
     draws(10).await;
     drop(store);

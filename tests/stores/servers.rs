@@ -237,6 +237,48 @@ impl Postgres {
 
     /// Starts it once `prepare` has changed its directory.
     pub(crate) fn start_prepared(arguments: &[&str], prepare: impl FnOnce(&Path)) -> Self {
+        Self::start_made(arguments, |data| {
+            let made = as_postgres(&binary("initdb").expect("initdb is installed"))
+                .args(["--auth=trust", "--username=postgres", "--no-sync", "--encoding=UTF8", "--locale=C", "-D"])
+                .arg(data)
+                .stdout(Stdio::null())
+                .status()
+                .expect("initdb runs");
+            assert!(made.success(), "initdb makes a cluster");
+            prepare(data);
+        })
+    }
+
+    /// A hot standby of this server, which follows it from now on.
+    pub(crate) fn standby(&self) -> Self {
+        Self::start_made(&["fsync=off"], |data| {
+            let made = as_postgres(&binary("pg_basebackup").expect("pg_basebackup is installed"))
+                .args(["-h", "127.0.0.1", "-U", "postgres", "-p", &self.port.to_string()])
+                .args(["-R", "-X", "stream", "--checkpoint=fast", "--no-sync", "-D"])
+                .arg(data)
+                .status()
+                .expect("pg_basebackup runs");
+            assert!(made.success(), "pg_basebackup makes a copy");
+            let private = Command::new("chmod").arg("0700").arg(data).status().expect("chmod runs");
+            assert!(private.success(), "the directory is the server's alone");
+        })
+    }
+
+    /// Writes what pg_dump says to a file.
+    pub(crate) fn dump(&self, arguments: &[&str]) -> std::path::PathBuf {
+        let output = Command::new(binary("pg_dump").expect("pg_dump is installed"))
+            .args(["-h", "127.0.0.1", "-U", "postgres", "-p", &self.port.to_string()])
+            .args(arguments)
+            .arg("postgres")
+            .output()
+            .expect("pg_dump runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let file = self.directory.path().join("dump.sql");
+        std::fs::write(&file, output.stdout).expect("written");
+        file
+    }
+
+    fn start_made(arguments: &[&str], make: impl FnOnce(&Path)) -> Self {
         let directory = directory();
         let data = directory.path().join("data");
         std::fs::create_dir(&data).expect("a directory");
@@ -247,14 +289,7 @@ impl Postgres {
                 assert!(owned.success(), "the user postgres exists");
             }
         }
-        let made = as_postgres(&binary("initdb").expect("initdb is installed"))
-            .args(["--auth=trust", "--username=postgres", "--no-sync", "--encoding=UTF8", "--locale=C", "-D"])
-            .arg(&data)
-            .stdout(Stdio::null())
-            .status()
-            .expect("initdb runs");
-        assert!(made.success(), "initdb makes a cluster");
-        prepare(&data);
+        make(&data);
         if root() {
             let owned = Command::new("chown").args(["-R", "postgres"]).arg(&data).status().expect("chown runs");
             assert!(owned.success(), "what was prepared is the server's");
@@ -280,11 +315,14 @@ impl Postgres {
             command.args(["-c", argument]);
         }
         self.process = Some(Process::spawn(&mut command));
-        let ready = binary("pg_isready").expect("pg_isready is installed");
-        wait_until("answer of postgres", || {
-            let asked = Command::new(&ready).args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()]).status();
-            asked.is_ok_and(|status| status.success())
-        });
+        wait_until("answer of postgres", || self.is_ready());
+    }
+
+    /// Whether it answers.
+    pub(crate) fn is_ready(&self) -> bool {
+        let mut ready = Command::new(binary("pg_isready").expect("pg_isready is installed"));
+        let asked = ready.args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()]).status();
+        asked.is_ok_and(|status| status.success())
     }
 
     /// The postmaster's process id: what was started may be a wrapper that changed users.
@@ -325,6 +363,19 @@ impl Postgres {
 
     /// Runs statements as `user` with psql; what it printed, unaligned.
     pub(crate) fn psql(&self, user: &str, statements: &str) -> String {
+        let output = self.psql_command(user).args(["-c", statements]).output().expect("psql runs");
+        assert!(output.status.success(), "{statements}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Runs the statements of a file in one transaction; whether all of them succeeded.
+    pub(crate) fn try_psql_file(&self, file: &Path) -> bool {
+        let mut command = self.psql_command("postgres");
+        let output = command.arg("-1").arg("-f").arg(file).output().expect("psql runs");
+        output.status.success()
+    }
+
+    fn psql_command(&self, user: &str) -> Command {
         let mut command = Command::new(binary("psql").expect("psql is installed"));
         command.args([
             "-X",
@@ -340,10 +391,8 @@ impl Postgres {
             "-d",
             "postgres",
         ]);
-        command.args(["-p", &self.port.to_string(), "-c", statements]);
-        let output = command.output().expect("psql runs");
-        assert!(output.status.success(), "{statements}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        command.args(["-p", &self.port.to_string()]);
+        command
     }
 
     /// The address for another user.

@@ -17,6 +17,8 @@
 //!   lowers W. When W has come down to the burst, a full bucket means that V is full as well, and only then is it forgotten.
 //! - windows and logs the moment until which the grants of before would have counted. What came after it counts by itself.
 
+pub mod ahead;
+
 use std::mem::discriminant;
 
 use super::bucket::{Level, Next, State, Steps, Warming};

@@ -57,7 +57,15 @@ impl Log {
         self.entries.is_empty()
     }
 
-    fn last(&self) -> Option<Timestamp> {
+    /// Moves every grant back by `span`.
+    pub(super) fn move_back(&mut self, span: Micros) {
+        for entry in &mut self.entries {
+            entry.at = Timestamp::from_micros(entry.at.as_micros().saturating_sub(span.0));
+        }
+    }
+
+    /// The moment of the last grant.
+    pub(super) fn last(&self) -> Option<Timestamp> {
         self.entries.back().map(|entry| entry.at)
     }
 }

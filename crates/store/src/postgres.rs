@@ -10,6 +10,7 @@ mod columns;
 mod fields;
 mod leased;
 mod link;
+mod mark;
 mod several;
 
 use std::sync::Arc;

@@ -10,8 +10,7 @@ use crate::audit::{Finding, Weight, distant_clock};
 /// What a server says of itself and of what is ours in it.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
-    /// When its process started, and its clock: microseconds since the epoch.
-    pub(super) start: i64,
+    /// Its clock: microseconds since the epoch.
     pub(super) now: i64,
     pub(super) isolation: String,
     pub(super) read_only: bool,
@@ -31,12 +30,11 @@ pub(super) struct Facts {
 
 /// The version of `schema.sql`, which its `tollgate_version` answers, and of the rows: a gateway that knows fewer kinds of
 /// them keeps away.
-pub(super) const VERSION: i64 = 5;
+pub(super) const VERSION: i64 = 6;
 
 /// Answers one row, whatever is there; names are looked up in the session's own search path.
 const ASK: &str = "
-SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
-       (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
        current_setting('default_transaction_isolation'),
        current_setting('default_transaction_read_only') = 'on',
        pg_is_in_recovery(),
@@ -63,7 +61,7 @@ impl Facts {
         let row = client.query_typed_one(ASK, &parameters).await?;
         let mut facts = Self::of(&row)?;
         // Once it is known to be there: a statement that names what is not fails as a whole.
-        if row.try_get(12)? {
+        if row.try_get(11)? {
             facts.version = client.query_typed_one("SELECT tollgate_version()", &[]).await?.try_get(0)?;
         }
         Ok(facts)
@@ -71,19 +69,18 @@ impl Facts {
 
     fn of(row: &Row) -> Result<Self, tokio_postgres::Error> {
         Ok(Self {
-            start: row.try_get(0)?,
-            now: row.try_get(1)?,
-            isolation: row.try_get(2)?,
-            read_only: row.try_get(3)?,
-            standby: row.try_get(4)?,
-            fsync: row.try_get(5)?,
-            full_page_writes: row.try_get(6)?,
-            table: row.try_get(7)?,
-            functions: row.try_get(8)?,
+            now: row.try_get(0)?,
+            isolation: row.try_get(1)?,
+            read_only: row.try_get(2)?,
+            standby: row.try_get(3)?,
+            fsync: row.try_get(4)?,
+            full_page_writes: row.try_get(5)?,
+            table: row.try_get(6)?,
+            functions: row.try_get(7)?,
             version: 0,
-            columns: row.try_get(9)?,
-            unlogged: row.try_get(10)?,
-            lacks: row.try_get(11)?,
+            columns: row.try_get(8)?,
+            unlogged: row.try_get(9)?,
+            lacks: row.try_get(10)?,
         })
     }
 
@@ -178,7 +175,6 @@ mod tests {
 
     fn fine() -> Facts {
         Facts {
-            start: 1,
             now: 2,
             isolation: "read committed".into(),
             read_only: false,

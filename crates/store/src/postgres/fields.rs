@@ -3,8 +3,10 @@
 //! algorithm's counts as none. What cannot be read does not: it may be a later gateway's, with units of it out.
 
 use super::leased;
+use super::mark::Mark;
 use crate::shape::{Shape, TOKEN_BUCKET, signed};
 use tollgate_limit::bucket::{Held, Level, Pair, State, Steps};
+use tollgate_limit::kept::ahead::is_far;
 use tollgate_limit::sliding_log::{Entry, Log};
 use tollgate_limit::{Algorithm, Align, Change, Kept, Kind, Micros, Terms, Timestamp};
 
@@ -20,12 +22,14 @@ pub(super) struct Opened {
     pub(super) holders: Holders,
     /// The row is another algorithm's: no correction is about it, and nothing is written there until something is drawn.
     pub(super) foreign: bool,
+    /// Its moment lay too far ahead ([`Kept::pull`]): what it is now is written, whatever is decided.
+    pub(super) pulled: bool,
 }
 
 impl Opened {
     /// One whose row cannot be read: nothing is drawn from it, and nothing about it is written.
     pub(super) fn unreadable(shape: &Shape) -> Self {
-        Self { kept: Kept::full(shape.algorithm().clone()), holders: Vec::new(), foreign: true }
+        Self { kept: Kept::full(shape.algorithm().clone()), holders: Vec::new(), foreign: true, pulled: false }
     }
 
     /// Corrects it in its own numbers; whether it is one to correct.
@@ -37,25 +41,19 @@ impl Opened {
     }
 }
 
-/// The server's process, and since when it runs: what came before may be lost.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Epoch {
-    pub(super) fingerprint: i64,
-    pub(super) start: i64,
-}
-
-impl Epoch {
-    /// Of the server whose process started then.
-    pub(super) fn of(start: i64) -> Self {
-        Self { fingerprint: start & ((1 << 52) - 1), start }
-    }
-}
-
 /// The bucket that `row` keeps; none is a full one of `shape`.
 ///
 /// # Errors
 /// When the row is of no known kind, or not what a row of `shape`'s kind is.
-pub(super) fn open(shape: &Shape, row: Option<&[i64]>, now: Timestamp, epoch: Epoch) -> Result<Opened, &'static str> {
+///
+/// `hold` is how long a place in flight stands.
+pub(super) fn open(
+    shape: &Shape,
+    row: Option<&[i64]>,
+    now: Timestamp,
+    hold: Micros,
+    mark: Mark,
+) -> Result<Opened, &'static str> {
     let stored = match row {
         None => None,
         Some([VERSION, kind, fingerprint, own @ ..]) if *kind == shape.kind() => Some((*fingerprint, own)),
@@ -65,32 +63,33 @@ pub(super) fn open(shape: &Shape, row: Option<&[i64]>, now: Timestamp, epoch: Ep
     let foreign = row.is_some() && stored.is_none();
     if shape.holds() {
         let alive = |place: &&[i64]| u64::try_from(place[2]).is_ok_and(|until| until > now.as_micros());
-        let holders: Holders = stored
+        let mut holders: Holders = stored
             .map(|(_, own)| own.chunks_exact(3).filter(alive).map(|place| (place[0], place[1], place[2])).collect())
             .unwrap_or_default();
         let units: i64 = holders.iter().map(|place| place.1).sum();
-        return Ok(Opened { kept: held(shape, units), holders, foreign });
-    }
-    let mut kept = match stored {
-        Some((_, own)) => kept(shape, own).ok_or("a bucket's row cannot be read")?,
-        None => Kept::full(shape.algorithm().clone()),
-    };
-    if shape.drains() {
-        match stored {
-            Some((fingerprint, _)) if fingerprint != epoch.fingerprint => kept.drain(now),
-            Some(_) => {}
-            None => {
-                // Nothing is known of the time before the epoch: what has come back since is there, and no more.
-                kept.drain(Timestamp::from_micros(u64::try_from(epoch.start).unwrap_or(0)).min(now));
-            }
+        // One of a gateway that is gone would stand until a clock that was put back has caught up.
+        let until = now.after(hold);
+        let mut pulled = false;
+        for place in holders.iter_mut().filter(|place| at_moment(place.2).is_some_and(|at| is_far(at, until))) {
+            (place.2, pulled) = (moment(until), true);
         }
+        return Ok(Opened { kept: held(shape, units), holders, foreign, pulled });
     }
-    Ok(Opened { kept, holders: Vec::new(), foreign })
+    let (mut kept, written) = match stored {
+        Some((_, own)) => kept(shape, own).ok_or("a bucket's row cannot be read")?,
+        None => (Kept::full(shape.algorithm().clone()), None),
+    };
+    let pulled = kept.pull(written, now);
+    if shape.drains() && stored.is_none_or(|(print, _)| print != mark.print) {
+        // Nothing is known of the time before the mark: what has come back since is there, and no more.
+        kept.drain(mark.since().min(now));
+    }
+    Ok(Opened { kept, holders: Vec::new(), foreign, pulled })
 }
 
 /// The row that keeps a bucket, and when it may go; `None`: it is full.
-pub(super) fn close(shape: &Shape, bucket: &Opened, epoch: Epoch) -> Option<(Vec<i64>, i64)> {
-    let mut row = vec![VERSION, shape.kind(), epoch.fingerprint];
+pub(super) fn close(shape: &Shape, bucket: &Opened, print: i64, now: Timestamp) -> Option<(Vec<i64>, i64)> {
+    let mut row = vec![VERSION, shape.kind(), print];
     if shape.holds() {
         let places = bucket.holders.iter().filter(|place| place.1 > 0);
         let gone = places.clone().map(|place| place.2).max()?;
@@ -116,13 +115,16 @@ pub(super) fn close(shape: &Shape, bucket: &Opened, epoch: Epoch) -> Option<(Vec
         }
         (Algorithm::SlidingLog(limit), State::Log(log)) => {
             row.extend([signed(limit.quota().amount), signed(limit.quota().period.0)]);
+            row.extend(bucket.kept.written(now).into_iter().flat_map(|written| [moment(written), 0]));
             row.extend(log.entries().flat_map(|entry| [moment(entry.at), signed(entry.units)]));
         }
         _ => return None,
     }
-    if bucket.kept.beyond() > 0 {
+    let written = bucket.kept.written(now).filter(|_| matches!(state, State::Pair(_)));
+    if bucket.kept.beyond() > 0 || written.is_some() {
         row.push(signed(bucket.kept.beyond()));
     }
+    row.extend(written.map(moment));
     Some((row, moment(gone)))
 }
 
@@ -152,9 +154,10 @@ fn held(shape: &Shape, units: i64) -> Kept {
     Kept::from_parts(shape.algorithm().clone(), units.map(|units| State::Held(Held { units })), 0)
 }
 
-/// The bucket in the numbers it was stored under; those of `shape`, where they are the same.
-fn kept(shape: &Shape, own: &[i64]) -> Option<Kept> {
+/// The bucket in the numbers it was stored under, those of `shape` where they are the same, and [`Kept::written`].
+fn kept(shape: &Shape, own: &[i64]) -> Option<(Kept, Option<Timestamp>)> {
     let new = shape.algorithm();
+    let mut written = None;
     let (old, state, beyond) = match (new, own) {
         (Algorithm::TokenBucket(limit), &[n, p, full, level, at, ref beyond @ ..]) => {
             let (n, p, full) = (units(n)?, units(p)?, units(full)?);
@@ -185,16 +188,19 @@ fn kept(shape: &Shape, own: &[i64]) -> Option<Kept> {
             let (amount, period) = (units(amount)?, units(period)?);
             let same = (limit.quota().amount, limit.quota().period.0) == (amount, period);
             let old = (!same).then(|| terms(Kind::SlidingWindow, amount, period, None, Align::FirstHit));
+            written = beyond.get(1).copied().and_then(at_moment);
             let pair = Pair { start: at_moment(start)?, previous: units(previous)?, current: units(current)? };
             (old, State::Pair(pair), beyond)
         }
         (Algorithm::SlidingLog(limit), [amount, period, entries @ ..]) => {
+            let beyond = entries.chunks_exact(2).remainder();
             let (amount, period) = (units(*amount)?, units(*period)?);
             let same = (limit.quota().amount, limit.quota().period.0) == (amount, period);
             let old = (!same).then(|| terms(Kind::SlidingLog, amount, period, None, Align::FirstHit));
             let entry = |pair: &[i64]| Some(Entry { at: at_moment(pair[0])?, units: units(pair[1])? });
-            let entries = entries.chunks_exact(2);
-            let beyond = entries.remainder();
+            let mut entries = entries.chunks_exact(2).peekable();
+            // (One of no units stands for when the log was written.)
+            written = entries.next_if(|entry| entry[1] == 0).and_then(|entry| at_moment(entry[0]));
             (old, State::Log(Log::from_entries(entries.map(entry).collect::<Option<Vec<_>>>()?)), beyond)
         }
         _ => return None,
@@ -204,7 +210,7 @@ fn kept(shape: &Shape, own: &[i64]) -> Option<Kept> {
         Some(old) => Algorithm::new(&old).ok()?,
     };
     let beyond = beyond.first().copied().map_or(Some(0), units)?;
-    Some(Kept::from_parts(algorithm, Some(state), beyond))
+    Some((Kept::from_parts(algorithm, Some(state), beyond), written))
 }
 
 fn terms(kind: Kind, amount: u64, period: u64, burst: Option<u64>, align: Align) -> Terms {

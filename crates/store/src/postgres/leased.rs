@@ -52,8 +52,9 @@ impl Parts {
             Algorithm::TokenBucket(own) if numbers(own) == numbers(&bucket) => Some(own),
             _ => None,
         };
+        let changed = held.pull(batch.buckets[place as usize].1.lease(), now);
         held.refill(&bucket, now);
-        let mut parts = Self { corrected: true, ..Self::default() };
+        let mut parts = Self { corrected: true, changed, ..Self::default() };
         for (_, id, left) in batch.returns.iter().filter(|(bucket, ..)| *bucket == place) {
             parts.changed |= held.give_back(&bucket, *id, *left, now);
         }
@@ -155,8 +156,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::postgres::fields::{self, Epoch};
-    use crate::shape::Names;
+    use crate::postgres::fields;
+    use crate::postgres::mark::Mark;
+    use crate::shape::{HOLD, Names};
     use tollgate_limit::{Change, Claim, Kept, Limit, Mode, OnFailover, Placement, Role, WhenDown};
 
     fn limit(amount: u64, burst: u64) -> Limit {
@@ -195,7 +197,7 @@ mod tests {
 
     #[test]
     fn rows_keep_what_the_core_has() {
-        let (names, epoch) = (Names::new(b"a secret of sixteen"), Epoch::of(7));
+        let (names, mark) = (Names::new(b"a secret of sixteen"), Mark { print: 7, since: 0 });
         let mut random = fastrand::Rng::with_seed(3);
         let mut most_leases = 0;
         for (amount, burst) in [(100, 100), (3_000, 1_000), (7, 40), (1_000_000, 1_000_000)] {
@@ -223,7 +225,7 @@ mod tests {
                     core.settle(bucket, change, now);
                 }
                 let (plain, mut parts) = Parts::open(row.take(), &batch, 0, now).expect("it reads");
-                let mut opened = fields::open(&shape, plain.as_deref(), now, epoch).expect("it reads");
+                let mut opened = fields::open(&shape, plain.as_deref(), now, HOLD, mark).expect("it reads");
                 if !parts.corrected {
                     for (_, adjust) in &batch.corrections {
                         let Adjust::Change(change) = adjust else { unreachable!("no place is held") };
@@ -240,7 +242,7 @@ mod tests {
                 assert_eq!(parts.leases, core.leases);
                 most_leases = most_leases.max(core.leases.len());
                 opened.kept = Kept::from_parts(limit.algorithm.clone(), state, 0);
-                row = fields::close(&shape, &opened, epoch).map(|row| parts.close(row)).map(|(row, gone)| {
+                row = fields::close(&shape, &opened, mark.print, now).map(|row| parts.close(row)).map(|(row, gone)| {
                     let last = core.leases.last().map_or(0, |lease| signed(lease.until.as_micros()));
                     assert!(gone >= last, "it goes when it is full, and no lease counts");
                     row
@@ -264,19 +266,19 @@ mod tests {
     fn whoever_does_not_lease_counts_the_leases_of_others_under_any_numbers() {
         let (names, now) = (Names::new(b"a secret of sixteen"), Timestamp::from_micros(1_760_000_000_000_000));
         let (large, small) = (limit(1000, 1000), Limit { lease: false, ..limit(10, 100) });
-        let epoch = Epoch::of(7);
+        let mark = Mark { print: 7, since: 0 };
         let shape = batch(&names, &large).buckets[0].1.clone();
         let mut state = None;
         let mut parts = Parts::default();
         assert_eq!(parts.lease(&shape, Wish { id: 5, units: 80, needed: 0 }, &mut state, now), 80);
-        let mut opened = fields::open(&shape, None, now, epoch).expect("no row");
+        let mut opened = fields::open(&shape, None, now, HOLD, mark).expect("no row");
         opened.kept = Kept::from_parts(large.algorithm.clone(), state, 0);
-        let (row, _) = parts.close(fields::close(&shape, &opened, epoch).expect("not full"));
+        let (row, _) = parts.close(fields::close(&shape, &opened, mark.print, now).expect("not full"));
 
         let batch = batch(&names, &small);
         let shape = &batch.buckets[0].1;
         let (plain, parts) = Parts::open(Some(row.clone()), &batch, 0, now).expect("it reads");
-        let opened = fields::open(shape, plain.as_deref(), now, epoch).expect("it reads");
+        let opened = fields::open(shape, plain.as_deref(), now, HOLD, mark).expect("it reads");
         let found = parts.beside(shape, opened.kept.under(shape.algorithm(), now).state().cloned(), now);
         assert_eq!(shape.standing(found.as_ref(), 1, now).remaining, 20, "80 of 100 are leased");
         // When it has ended, the bucket is a plain one again.

@@ -21,7 +21,7 @@ use self::fault::{Fault, words};
 use self::transaction::{OpenTransaction, join};
 use super::audit::{Facts, VERSION};
 use super::columns::{Columns, DRAW};
-use super::fields::Epoch;
+use super::mark::{self, Mark};
 use super::several::{self, DRAW_SEVERAL, Several};
 use super::{AddressError, PostgresOptions};
 use crate::batch::{Answer, Batch, Link, Shared, Trouble, Wanted, Wants};
@@ -69,7 +69,8 @@ pub(super) struct Session {
     /// Of statements that stand alone the server has any number, one after the other; a transaction of several trips has it
     /// for itself: another statement would slip into it.
     turn: RwLock<()>,
-    epoch: Epoch,
+    /// The print of the mark at the last heartbeat, which the functions leave in the rows they write.
+    print: Cell<i64>,
     /// Where the last sweep ended.
     swept: Cell<Vec<u8>>,
     /// What must stand before a statement of its own, where the session's defaults are not ours.
@@ -130,7 +131,7 @@ impl PostgresLink {
         Ok(Session {
             client,
             turn: RwLock::new(()),
-            epoch: Epoch::of(facts.start),
+            print: Cell::new(0),
             swept: Cell::default(),
             begin: (!plain).then(|| self.begin()),
         })
@@ -188,6 +189,23 @@ impl PostgresLink {
         self.one(session, statement, parameters).await
     }
 
+    /// Sees to the mark of the server's data, so that a limit which comes to ask for it finds it.
+    async fn keep_mark(&self, session: &Session) -> Result<(), Fault> {
+        let read = {
+            let _turn = session.turn.read().await;
+            session.client.query_typed(mark::READ, &[(&mark::KEY, Type::BYTEA)]).await?
+        };
+        let mark = match read.first() {
+            Some(row) => Mark::of(row)?,
+            None => {
+                let (print, pinned) = (Mark::new_print(), self.pinned());
+                Mark::of(&self.chore(session, mark::MAKE, &Mark::parameters(&print, &pinned)).await?)?
+            }
+        };
+        session.print.set(mark.print);
+        Ok(())
+    }
+
     /// Calls a function that decides the whole batch; `None`: it leaves that to the transaction.
     async fn draw(
         &self,
@@ -229,7 +247,7 @@ impl PostgresLink {
         if batch.buckets.iter().any(|(name, _)| self.is_elsewhere(name)) {
             return Ok(None);
         }
-        let (fingerprint, pinned) = (&session.epoch.fingerprint, self.pinned());
+        let (fingerprint, pinned) = (&session.print.get(), self.pinned());
         if let Some(columns) = all_simple(batch, Simple::even_leased).and_then(|wanted| Columns::of(batch, &wanted)) {
             let Some(answer) = self.draw(session, DRAW, &columns.parameters(fingerprint, &pinned)).await? else {
                 return Ok(None);
@@ -316,16 +334,18 @@ impl Link for PostgresLink {
                             INSERT INTO tollgate_gateways VALUES ($1, clock_timestamp())
                             ON CONFLICT (id) DO UPDATE SET seen = excluded.seen
                         ), gone AS (
-                            DELETE FROM tollgate_gateways WHERE seen < clock_timestamp() - interval '1 minute'
+                            DELETE FROM tollgate_gateways
+                            WHERE seen < clock_timestamp() - interval '1 minute' AND id > 0
                         )
                         SELECT count(*) + 1, tollgate_version() FROM tollgate_gateways
-                        WHERE id <> $1 AND seen > clock_timestamp() - interval '10 seconds'";
+                        WHERE id <> $1 AND seen > clock_timestamp() - interval '10 seconds' AND id > 0";
             let row = self.chore(session, beat, &[(&self.id, Type::INT8)]).await?;
             if row.try_get::<_, i64>(1)? != VERSION {
                 return Err(Fault::Replaced);
             }
             let replicas: i64 = row.try_get(0)?;
             self.shared.replicas.store(u32::try_from(replicas).unwrap_or(u32::MAX), Ordering::Relaxed);
+            self.keep_mark(session).await?;
             if self.shared.is_audit_due() {
                 let _turn = session.turn.write().await;
                 self.audited(&Facts::ask(&session.client).await?);

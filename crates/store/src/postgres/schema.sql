@@ -1,4 +1,4 @@
--- The table and functions of a shared store in PostgreSQL, version 5. Safe to run again; run by the gateway when it may
+-- The table and functions of a shared store in PostgreSQL, version 6. Safe to run again; run by the gateway when it may
 -- create things, or by you: `tollgate schema --sql postgres | psql …`.
 
 -- Unlogged: buckets are not worth a write-ahead log. A crash of the server empties the table, a promoted standby has
@@ -11,7 +11,8 @@ CREATE UNLOGGED TABLE IF NOT EXISTS tollgate_buckets (
     expires bigint NOT NULL,
     -- The algorithm's number; null: a full bucket.
     kind    bigint,
-    -- Of the server's process when it was written.
+    -- The print of the mark when it was written. The mark is the row whose key is 'tollgate': its print, since when this
+    -- table is all there is to know (at), and what tells whether it still is: crates/store/src/postgres/mark.rs.
     epoch   bigint,
     -- The limit's own numbers. Token bucket (1): gained in a microsecond, fractions of a unit, brim. Interval (2) and
     -- fixed window (3): amount, burst, period, alignment.
@@ -31,14 +32,14 @@ CREATE UNLOGGED TABLE IF NOT EXISTS tollgate_buckets (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- The gateways that use the store, by their heartbeats.
+-- The gateways that use the store, by their heartbeats; below zero, the twin of the mark.
 CREATE UNLOGGED TABLE IF NOT EXISTS tollgate_gateways (
     id   bigint NOT NULL PRIMARY KEY,
     seen timestamptz NOT NULL
 );
 
 -- The version of all this and of the kinds of rows, which a gateway looks at when it connects and with each heartbeat.
-CREATE OR REPLACE FUNCTION tollgate_version() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 5::bigint';
+CREATE OR REPLACE FUNCTION tollgate_version() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 6::bigint';
 
 -- Says that a bucket was written by another limit, algorithm or version: the gateway then decides it in a transaction.
 CREATE OR REPLACE FUNCTION tollgate_elsewhere() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
@@ -59,7 +60,8 @@ $$;
 -- Requests for one token bucket each, of one limit and one cost, at most one group of equal requests a bucket: all in
 -- one statement, whose plan the server keeps whoever pools the connections, and which has one plan only, by the key's
 -- index. Keys come sorted: two gateways that send the same buckets do not deadlock. The clock is read before any lock is
--- waited for, which is only stricter: `at` never decreases, and a clock behind it mints nothing.
+-- waited for, which is only stricter: a clock behind `at` mints nothing. A bucket a second further ahead than the clock shows
+-- once the lock is had is pulled to it: crates/limit/src/kept/ahead.rs.
 -- A translation of src/limit/token_bucket.rs. `limit_fill` is a time in which any level comes to the brim, by which the
 -- elapsed time is clamped before it is multiplied; `fresh` is how many a full bucket grants.
 -- Answers now, then of each bucket the level before, then the moments, then how many were granted.
@@ -95,7 +97,13 @@ BEGIN
                         - ask_need + ask_price) / ask_price))
                 ELSE excluded.taken
             END,
-            at = greatest(bucket.at, moment), price = ask_price,
+            at = CASE
+                WHEN bucket.at > moment + 1000000 AND bucket.at
+                    > coalesce(pinned, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + 1000000
+                THEN least(bucket.at, coalesce(pinned, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint))
+                ELSE greatest(bucket.at, moment)
+            END,
+            price = ask_price,
             expires = greatest(bucket.expires, excluded.expires + CASE
                 WHEN bucket.more IS NULL OR bucket.b <> limit_p THEN 0
                 ELSE (bucket.more[1] * limit_p - limit_brim) / limit_n + 1
@@ -153,6 +161,7 @@ DECLARE
     level_   bigint;
     at_      bigint;
     passed   bigint;
+    pulled   boolean;
     place    bigint := 1;
     size     bigint := cardinality(groups);
     count_   bigint;
@@ -193,6 +202,11 @@ BEGIN
         base := shape_of[bucket] * 12;
         level_ := levels[bucket];
         at_ := ats[bucket];
+        -- A clock that was put back: see tollgate_draw.
+        pulled := kinds[bucket] IS NOT NULL AND at_ > now_ + 1000000;
+        IF pulled THEN
+            at_ := now_;
+        END IF;
         IF shapes[base + 1] = 1 THEN
             IF kinds[bucket] IS NULL THEN
                 level_ := shapes[base + 5];
@@ -252,7 +266,7 @@ BEGIN
                     passed := 0;
                 END IF;
             END IF;
-            IF passed > 0 THEN
+            IF passed > 0 OR pulled THEN
                 -- The start of the step that now lies in.
                 IF shapes[base + 6] = 1 THEN
                     at_ := now_ - now_ % shapes[base + 5];
@@ -268,7 +282,7 @@ BEGIN
         END IF;
         levels[bucket] := level_;
         ats[bucket] := at_;
-        changed[bucket] := false;
+        changed[bucket] := pulled;
     END LOOP;
     before := levels;
     moments := ats;

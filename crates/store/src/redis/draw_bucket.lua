@@ -26,6 +26,8 @@ local row_lease_len, row_lease = 21, '<I7I7'
 local row_beyond, scaled_max = '<I7I7I7', 4503599627370496
 -- Written to stand so much longer than it must, so that most writes leave its expiry alone.
 local margin = 2000000
+-- Further ahead than this a bucket is pulled to now: see draw/head.lua.
+local ahead_max = 1000000
 
 local now, fingerprint, terms = unpack_numbers('<ddB', input)
 local pinned = now ~= 0
@@ -97,13 +99,16 @@ else
   stored = call('MGET', unpack(keys))
 end
 
--- Bucket `i` in these numbers: level and its moment, until when it stands as it is written, its leases, what it remembers.
+-- Bucket `i` in these numbers: level and its moment, until when it stands as it is written, its leases, what it remembers,
+-- and whether it was pulled to now, which is written down whatever is decided.
 local function load(i, n, p, full, most, lowest)
-  local level, at, value, stands, leases, beyond = full, now, stored[i], 0, nil, 0
+  local level, at, value, stands, leases, beyond, pulled = full, now, stored[i], 0, nil, 0, false
   if value and #value >= row_len then
     local mark, print_before, n_before, p_before, full_before, till, level_before, at_before = unpack_numbers(row, value)
     if mark == row_mark then
       local gain, out, remembered = 0, 0, false
+      pulled = at_before - now > ahead_max
+      if pulled then at_before = now end
       if #value > row_len then
         level_before, at, out, beyond, remembered =
           leased_level(value, level_before, at_before, n_before, p_before, full_before)
@@ -123,10 +128,10 @@ local function load(i, n, p, full, most, lowest)
           rescaled(level_before + gain, p_before, full_before, beyond, out, p, full, most, lowest)
       end
       -- A pinned clock says nothing of how long the server keeps it.
-      if same and print_before == fingerprint and not pinned and not remembered then stands = till end
+      if same and print_before == fingerprint and not pinned and not remembered and not pulled then stands = till end
     end
   end
-  return level, at, stands, leases, beyond
+  return level, at, stands, leases, beyond, pulled
 end
 
 -- How many of `count` equal requests can pay one after the other.
@@ -163,11 +168,11 @@ if not ARGV[2] then
       term = asked[place - 2]
       n, p, full, price, need, most, lowest = unpack_numbers('<ddddddd', input, 18 + 56 * term)
     end
-    local level, at, stands, leases, beyond = load(i, n, p, full, most, lowest)
+    local level, at, stands, leases, beyond, pulled = load(i, n, p, full, most, lowest)
     local granted = afford(level, price, need, count)
     answer[last + 1], answer[last + 2], answer[last + 3] = level, at, granted
     last = last + 3
-    if granted > 0 then write(keys[i], n, p, full, level - price * granted, at, stands, leases, beyond) end
+    if granted > 0 or pulled then write(keys[i], n, p, full, level - price * granted, at, stands, leases, beyond) end
   end
   return pack_numbers('<d' .. string.rep('ddH', total), now, unpack(answer))
 end
@@ -179,7 +184,7 @@ end
 local levels, ats, all_stands, all_leases, all_beyond, written = {}, {}, {}, {}, {}, {}
 for i = 1, total do
   local its = numbers[asked[3 * i - 2]]
-  levels[i], ats[i], all_stands[i], all_leases[i], all_beyond[i] = load(i, its[1], its[2], its[3], its[6], its[7])
+  levels[i], ats[i], all_stands[i], all_leases[i], all_beyond[i], written[i] = load(i, its[1], its[2], its[3], its[6], its[7])
   answer[2 * i - 1], answer[2 * i] = levels[i], ats[i]
 end
 

@@ -26,7 +26,7 @@ use crate::simple::are_simple;
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// A gateway not heard of for so many seconds is no replica.
 const REPLICA_SECONDS: u64 = 10;
-/// When a server was first seen is remembered so long after the last gateway has been heard of there.
+/// The mark of a server's data is kept so long after the last gateway has been heard of there (draw/head.lua knows it too).
 const EPOCH_SECONDS: u64 = 30 * 86_400;
 
 #[derive(Clone)]
@@ -48,7 +48,10 @@ pub(super) struct Connection {
     wire: Wire,
     /// Of the server process and its data's history: a restart or promotion changes it. Zero: not known.
     fingerprint: i64,
-    /// When this fingerprint was first seen, by the server's clock; each heartbeat reads it anew.
+    /// The key that says since when this fingerprint's data is all there is, by the server's clock. It lies beside the
+    /// buckets and is read with them, so that whatever takes them away takes it too.
+    mark: String,
+    /// What it said at the last heartbeat, for the log. Zero: none has been sent.
     epoch: AtomicI64,
 }
 
@@ -69,22 +72,29 @@ impl RedisLink {
         }
     }
 
-    /// Reads when this server was first seen, and has that remembered for as long as a gateway lives: were it forgotten,
-    /// buckets nobody knows would be empty again for those who connect then, and full for the others.
-    async fn remember_epoch(&self, wire: &mut Wire, connection: &Connection) -> Result<(), RedisError> {
-        if connection.fingerprint == 0 {
+    /// Has the mark of the server's data kept for as long as a gateway lives: were it forgotten, buckets nobody knows would be
+    /// empty again.
+    async fn keep_mark(&self, wire: &mut Wire, connection: &Connection) -> Result<(), RedisError> {
+        if self.address.is_cluster() {
+            // Each master would need one of its own: the file's check refuses such limits there.
             return Ok(());
         }
-        let mut epoch = self.epoch.key(format!("tollgate:epoch:{:013x}", connection.fingerprint));
+        let mut epoch = self.epoch.key(&connection.mark);
         let (epoch, new): (u64, u8) = epoch.arg(self.pinned_now()).arg(EPOCH_SECONDS).invoke_async(wire).await?;
-        connection.epoch.store(signed(epoch), Ordering::Relaxed);
-        if new == 1 {
+        let before = connection.epoch.swap(signed(epoch), Ordering::Relaxed);
+        // (A request that found it missing may have set it before.)
+        if new == 1 || (before != 0 && before < signed(epoch)) {
             tracing::info!(
                 "nothing is known of this server's past (it is new, was emptied, restarted or promoted): buckets of limits \
                  with on_failover = \"drain\" begin drained there"
             );
         }
         Ok(())
+    }
+
+    /// Whether a call reads the mark: a fail-over drains one of its limits, none of which is then the common case.
+    fn marked(&self, batch: &Batch) -> bool {
+        !self.address.is_cluster() && batch.buckets.iter().any(|(_, shape)| shape.drains())
     }
 
     /// Zero: the server's clock decides.
@@ -100,7 +110,8 @@ impl Link for RedisLink {
         let attempt = async {
             let mut wire = self.wire().await.map_err(|error| error.to_string())?;
             let fingerprint = self.greet(&mut wire).await?;
-            let connection = Connection { wire, fingerprint, epoch: AtomicI64::new(0) };
+            let mark = format!("tollgate:epoch:{fingerprint:013x}");
+            let connection = Connection { wire, fingerprint, mark, epoch: AtomicI64::new(0) };
             self.housekeep(&connection).await.map_err(Trouble::into_words)?;
             Ok(connection)
         };
@@ -119,12 +130,13 @@ impl Link for RedisLink {
                 (script, source) = (&self.script, DRAW);
                 (vec![self.arguments(connection, batch, None)], read)
             };
-        let mut reply = run(connection, script, source, batch, &arguments).await?;
+        let mark = self.marked(batch).then_some(connection.mark.as_str());
+        let mut reply = run(connection, script, source, batch, mark, &arguments).await?;
         if let Some(now) = asks_for_more(&reply) {
             // Nothing was done.
             self.shared.counters.calls.fetch_add(1, Ordering::Relaxed);
             let arguments = [self.arguments(connection, batch, Some(now))];
-            reply = Box::pin(run(connection, script, source, batch, &arguments)).await?;
+            reply = Box::pin(run(connection, script, source, batch, mark, &arguments)).await?;
             if asks_for_more(&reply).is_some() {
                 let told = format!("a bucket's window is more than {FAR} windows from the server's time");
                 return Err(Trouble::Refused(told));
@@ -147,7 +159,7 @@ impl Link for RedisLink {
         let replicas: u32 =
             heartbeat.arg(self.id).arg(REPLICA_SECONDS).invoke_async(&mut wire).await.map_err(trouble)?;
         self.shared.replicas.store(replicas, Ordering::Relaxed);
-        self.remember_epoch(&mut wire, connection).await.map_err(trouble)?;
+        self.keep_mark(&mut wire, connection).await.map_err(trouble)?;
         if self.shared.is_audit_due() {
             self.look(&mut wire).await.map_err(trouble)?;
         }
@@ -168,7 +180,7 @@ redis.call('EXPIRE', KEYS[1], ARGV[2] * 2)
 return redis.call('ZCARD', KEYS[1])
 ";
 
-/// When the server was first seen, in microseconds, and whether that was now. A clock of a test's own may say what now is.
+/// The mark, in microseconds, made if there is none, and whether that was now. A clock of a test's own may say what now is.
 const EPOCH_SCRIPT: &str = "
 local time = redis.call('TIME')
 local now = ARGV[1] ~= '0' and ARGV[1] or string.format('%.0f', time[1] * 1000000 + time[2])

@@ -5,17 +5,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row};
 
 use super::fault::Fault;
 use super::{PostgresLink, ROW_MARGIN, Session};
 use crate::batch::{Adjust, Answer, Batch, decide};
-use crate::postgres::fields::{self, Epoch, Opened};
+use crate::postgres::fields::{self, Opened};
 use crate::postgres::leased::Parts;
+use crate::postgres::mark::{self, Mark};
 use crate::shape::{HOLD, HOLD_PINNED, Name, Shape, signed};
 use tollgate_limit::bucket::State;
-use tollgate_limit::{Change, Kept, Timestamp};
+use tollgate_limit::{Change, Kept, Micros, Timestamp};
 
 impl PostgresLink {
     /// Everything else: locks in key order, clock after the locks, decision by the pure core, one write.
@@ -34,21 +35,23 @@ impl PostgresLink {
                         WHEN kind <= 3 THEN ARRAY[1, kind, epoch, a, b, c, d, level, at] || more
                         WHEN kind > 3 THEN ARRAY[1, kind, epoch] || more
                     END FROM tollgate_buckets WHERE key = ANY ($1::bytea[]) ORDER BY key FOR UPDATE";
-        // Of this very server: a pooler may have led us to another since we connected.
-        let clock = "SELECT coalesce($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
-                            (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
+        let clock = "SELECT coalesce($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)";
         let keys_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&sorted, Type::BYTEA_ARRAY)];
         let clock_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&pinned, Type::INT8)];
         // One trip: the server takes them in this order.
-        let ((begun, inserted), (rows, now)) = join(
+        let ((begun, inserted), ((rows, now), marked)) = join(
             join(client.batch_execute(&begin), client.execute_typed(insert, &keys_parameter)),
-            join(client.query_typed(lock, &keys_parameter), client.query_typed_one(clock, &clock_parameter)),
+            join(
+                join(client.query_typed(lock, &keys_parameter), client.query_typed_one(clock, &clock_parameter)),
+                self.marked(session, batch),
+            ),
         )
         .await;
         begun?;
         inserted?;
         let (rows, clock) = (rows?, now?);
-        let (now, epoch) = (moment(clock.try_get(0)?)?, Epoch::of(clock.try_get(1)?));
+        let now = moment(clock.try_get(0)?)?;
+        let mark = self.mark_at(session, marked?, now).await?;
         if rows.len() != order.len() {
             return Err(Fault::Conflict("a bucket's row was swept before it was locked".into()));
         }
@@ -63,7 +66,7 @@ impl PostgresLink {
         for (place, (stored, (_, shape))) in (0..).zip(stored.into_iter().zip(&batch.buckets)) {
             let read = stored.and_then(|stored| {
                 let (plain, held) = Parts::open(stored, batch, place, now)?;
-                Ok((fields::open(shape, plain.as_deref(), now, epoch)?, held))
+                Ok((fields::open(shape, plain.as_deref(), now, self.hold(), mark)?, held))
             });
             let (bucket, held) = read.unwrap_or_else(|_| {
                 // Whatever needs it fails, and it is left as it is; the rest of the batch has nothing to do with it.
@@ -80,7 +83,7 @@ impl PostgresLink {
         }
         let mut columns: (Vec<&[u8]>, Vec<Option<String>>, Vec<i64>) = Default::default();
         for &bucket in order.iter().filter(|&&bucket| written[bucket]) {
-            let row = fields::close(&batch.buckets[bucket].1, &opened[bucket], epoch);
+            let row = fields::close(&batch.buckets[bucket].1, &opened[bucket], mark.print, now);
             let row = row.map(|row| parts[bucket].close(row));
             columns.0.push(&keys[bucket]);
             // Rows differ in length, which SQL's nested arrays do not allow: each is sent as the text of an array.
@@ -115,6 +118,34 @@ impl PostgresLink {
         Ok(Answer { now, before, granted, leased, unreadable })
     }
 
+    /// How long a place in flight stands. Heartbeats keep the real time; a test's clock may run ahead of them.
+    fn hold(&self) -> Micros {
+        if self.options.pinned.is_some() { HOLD_PINNED } else { HOLD }
+    }
+
+    /// The mark of the data that a transaction sees; `None`: no limit of the batch asks for it. It is read after the
+    /// buckets are locked, in the same table: nobody empties that meanwhile.
+    async fn marked(&self, session: &Session, batch: &Batch) -> Result<Option<Vec<Row>>, tokio_postgres::Error> {
+        if !batch.buckets.iter().any(|(_, shape)| shape.drains()) {
+            return Ok(None);
+        }
+        session.client.query_typed(mark::READ, &[(&mark::KEY, Type::BYTEA)]).await.map(Some)
+    }
+
+    /// That mark, made where there is none that is good.
+    async fn mark_at(&self, session: &Session, read: Option<Vec<Row>>, now: Timestamp) -> Result<Mark, Fault> {
+        let Some(read) = read else { return Ok(Mark { print: session.print.get(), since: 0 }) };
+        if let Some(row) = read.first() {
+            let mark = Mark::of(row)?;
+            if !mark.is_ahead(now) {
+                return Ok(mark);
+            }
+        }
+        let (print, now) = (Mark::new_print(), Some(signed(now.as_micros())));
+        let row = session.client.query_typed_one(mark::MAKE, &Mark::parameters(&print, &now)).await?;
+        Ok(Mark::of(&row)?)
+    }
+
     /// What is answered, and which buckets changed.
     fn decide(
         &self,
@@ -124,10 +155,9 @@ impl PostgresLink {
         parts: &mut [Parts],
         now: Timestamp,
     ) -> (Answered, Vec<bool>) {
-        let mut written: Vec<bool> = parts.iter().map(|parts| parts.changed).collect();
-        // Heartbeats keep the real time; a test's clock may run ahead of them.
-        let span = if self.options.pinned.is_some() { HOLD_PINNED } else { HOLD };
-        let until = signed(now.after(span).as_micros());
+        let mut written: Vec<bool> =
+            parts.iter().zip(&*opened).map(|(parts, opened)| parts.changed || opened.pulled).collect();
+        let until = signed(now.after(self.hold()).as_micros());
         for (place, adjust) in &batch.corrections {
             let place = *place as usize;
             if parts[place].corrected || opened[place].foreign {

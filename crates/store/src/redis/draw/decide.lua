@@ -17,17 +17,41 @@ for i = 1, #shapes do
   end
 end
 
-local stored
+local total, stored = #KEYS - marked, nil
 if #KEYS == 1 then
   stored = { redis.call('GET', KEYS[1]) }
 else
   stored = redis.call('MGET', unpack(KEYS))
 end
 
+-- Since when this data is all there is: what was granted before may be lost with it. The mark lies beside the buckets, so
+-- that whatever takes them away takes it too, and it is read in the call that finds a bucket missing.
+local epoch = 0
+if marked == 1 then
+  local since = tonumber(stored[#KEYS] or nil)
+  epoch = min(since or now, now)
+  if since ~= epoch then redis.call('SET', KEYS[#KEYS], string.format('%.0f', epoch), 'EX', mark_seconds) end
+end
+
+-- A bucket that was empty at the epoch and has refilled since, whatever it was before.
+local function drained(bucket, shape, fields)
+  local real = now
+  now, bucket.mine = min(epoch, now), nil
+  if fields then
+    bucket.kind.load(bucket, shape, fields)
+    bucket.kind.drained(bucket)
+    fields = bucket.kind.store(bucket)
+  else
+    fields = bucket.kind.spent(shape, now)
+  end
+  now, bucket.mine, bucket.absent = real, nil, nil
+  bucket.kind.load(bucket, shape, fields)
+end
+
 local answer = { now }
 local last = 1
 local buckets = {}
-for i = 1, #KEYS do
+for i = 1, total do
   local shape = shapes[input[place] + 1]
   place = place + 1
   local bucket = { shape = shape, kind = shape.kind }
@@ -59,15 +83,12 @@ for i = 1, #KEYS do
   end
   -- Another algorithm's: no correction is about it.
   bucket.foreign = stored[i] and not fields
-  bucket.kind.load(bucket, shape, fields)
-  if shape.drain == 1 then
-    if fields then
-      if print_of ~= fingerprint then bucket.kind.drained(bucket) end
-    else
-      -- Nothing is known of the time before the epoch: what has come back since is there, and no more.
-      bucket.absent = nil
-      bucket.kind.load(bucket, shape, bucket.kind.spent(shape, min(epoch, now)))
-    end
+  -- Kept whatever is decided: it would be pulled to a later moment each time.
+  bucket.corrected = fields and bucket.kind.pull(shape, fields)
+  if shape.drain == 1 and print_of ~= fingerprint then
+    drained(bucket, shape, fields)
+  else
+    bucket.kind.load(bucket, shape, fields)
   end
   buckets[i] = bucket
 end
@@ -108,7 +129,7 @@ for _ = 1, input[place - 1] do
 end
 
 -- Requests are decided in their own, which the bucket takes on when something is drawn.
-for i = 1, #KEYS do
+for i = 1, total do
   local bucket = buckets[i]
   if bucket.corrected then
     bucket.value, bucket.gone = value_of(bucket)
@@ -174,7 +195,7 @@ end
 
 if short then return pack({ -1, now }) end
 
-for i = 1, #KEYS do
+for i = 1, total do
   local bucket = buckets[i]
   if bucket.drawn then bucket.value, bucket.gone = value_of(bucket) end
   if bucket.value then

@@ -2,9 +2,9 @@
 -- or none. A translation of src/limit (token_bucket, lease, interval, fixed_window, sliding_window, sliding_log,
 -- in_flight, and kept for buckets of several numbers); tests/conformance and tests/stores hold it to them.
 --
--- KEYS      the distinct buckets of the batch
+-- KEYS      the distinct buckets of the batch; last, where the fifth number says so, the mark of this server's data
 -- ARGV[1]   one msgpack array of integers:
---           version, pinned clock (0: TIME), gateway id, fingerprint, epoch start,
+--           version, pinned clock (0: TIME), gateway id, fingerprint, whether the mark is the last key,
 --           count of shapes, then 12 numbers for each: kind, drain and ten of the kind's own,
 --           for each shape with a calendar its boundaries around now (how many is the seventh of its own numbers),
 --           for each bucket the place of its shape,
@@ -27,6 +27,8 @@ local pack, unpack_value = cmsgpack.pack, cmsgpack.unpack
 -- of no units, what it remembers. The other kinds' rows are msgpack, which does not begin with a one.
 local row, row_mark, row_len, row_lease, row_lease_len = '<BI7I7I7I7I7i7I7', 1, 50, '<I7I7I7', 21
 local leases_max, leases_most, lease_parts = 64, 512, 10
+-- The mark is kept so many seconds after the last gateway was heard of: 30 days.
+local mark_seconds = 2592000
 -- 2^53, below which doubles hold every integer, and 2^52.
 local exact, scaled_max = 9007199254740992, 4503599627370496
 
@@ -34,7 +36,7 @@ local input = unpack_value(ARGV[1])
 if input[1] ~= 3 then
   return redis.error_reply('TOLLGATE this script speaks version 3 of its arguments')
 end
-local now, me, fingerprint, epoch = input[2], input[3], input[4], input[5]
+local now, me, fingerprint, marked = input[2], input[3], input[4], input[5]
 if now == 0 then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
@@ -52,7 +54,11 @@ local function quotient_down(a, b)
   return -quotient_up(-a, b)
 end
 
--- Each kind: load(bucket, shape, fields) makes the state from what was stored (nil: afresh), in the numbers it was
+-- A bucket whose moment lies further ahead than this was written before the clock was put back: it is pulled to now, with the
+-- units it has, instead of standing still until the clock has caught up. See crates/limit/src/kept/ahead.rs.
+local ahead_max = 1000000
+
+-- Each kind: pull(shape, fields) does that to what was stored, and says whether; load(bucket, shape, fields) makes the state from what was stored (nil: afresh), in the numbers it was
 -- stored under (bucket.own; the shape itself, where they are the same or the bucket is full), spent(shape, at) is what a
 -- bucket used up at that moment would have stored, drained(bucket) empties it, settle(bucket, what, units) corrects,
 -- turn(bucket, shape) makes the shape's numbers its own: units as they stand, clamped, never added to; what a larger

@@ -1,6 +1,13 @@
 -- Concurrency. Shape: most, ttl. Fields: holder, units, expiry, and so on; a holder that stops renewing is forgotten.
 kinds[8] = {
   shape = function(s) return { most = s[1], ttl = s[2] } end,
+  pull = function(shape, f)
+    local far = false
+    for i = 3, #f, 3 do
+      if f[i] - now > shape.ttl + ahead_max then f[i], far = now + shape.ttl, true end
+    end
+    return far
+  end,
   load = function(bucket, shape, f)
     local holders, held = {}, 0
     bucket.own = shape

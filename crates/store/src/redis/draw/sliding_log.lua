@@ -1,5 +1,6 @@
 -- The sliding log. Shape: amount, period, max_wait, reach (how far after now a settlement may make units count; 0: it stops
--- at twice the amount). Fields: amount, period, then moment and units of each grant.
+-- at twice the amount). Fields: amount, period, then moment and units of each grant; first of them one of no units, of when it
+-- was written, if the last was later.
 local function counted(log, period, from)
   local sum = 0
   for i = 1, #log, 2 do
@@ -78,6 +79,14 @@ end
 
 kinds[5] = {
   shape = function(s) return { amount = s[1], period = s[2], max_wait = s[3], reach = s[4] } end,
+  pull = function(_, f)
+    local last = #f - #f % 2 - 1
+    if last < 3 then return false end
+    local far = (f[4] == 0 and f[3] or f[last]) - now
+    if far <= ahead_max then return false end
+    for i = 3, last, 2 do f[i] = max(f[i] - far, 0) end
+    return true
+  end,
   load = function(bucket, shape, f)
     local log = {}
     bucket.own, bucket.beyond = shape, 0
@@ -90,7 +99,9 @@ kinds[5] = {
         if f[last] > now then bucket.beyond = f[last] end
         last = last - 1
       end
-      for i = 3, last do log[i - 2] = f[i] end
+      for i = 3, last, 2 do
+        if f[i + 1] > 0 then log[#log + 1], log[#log + 2] = f[i], f[i + 1] end
+      end
       if bucket.beyond == 0 and (#log == 0 or now - log[#log - 1] >= period) then
         log, bucket.own = {}, shape
       end
@@ -172,7 +183,8 @@ kinds[5] = {
     local log, own, gone = bucket.log, bucket.own, bucket.beyond
     if #log == 0 and gone == 0 then return nil end
     local fields = { own.amount, own.period }
-    for i = 1, #log do fields[i + 2] = log[i] end
+    if #log > 0 and log[#log - 1] > now then fields = { own.amount, own.period, now, 0 } end
+    for i = 1, #log do fields[#fields + 1] = log[i] end
     if #log > 0 then gone = max(gone, log[#log - 1] + own.period) end
     if bucket.beyond > 0 then fields[#fields + 1] = bucket.beyond end
     return fields, gone

@@ -1,5 +1,5 @@
 -- The two-window estimate. Shape: amount, period, most, ahead (windows that a settlement may fill beyond that of now; 0: it
--- stops at most). Fields: amount, period, start, previous, current.
+-- stops at most). Fields: amount, period, start, previous, current, beyond, and when it was written, if it then began later.
 local function pair_now(period, start, previous, current)
   local passed = quotient(max(now - start, 0), period)
   if passed == 0 then return start, previous, current end
@@ -9,6 +9,21 @@ end
 
 kinds[4] = {
   shape = function(s) return { amount = s[1], period = s[2], most = s[3], ahead = s[4] } end,
+  pull = function(_, f)
+    local far = (f[7] or f[3]) - now
+    if far <= ahead_max then return false end
+    local amount, period = f[1], f[2]
+    if f[7] then
+      -- What lay ahead when it was written lies as far ahead now, and begins with a window.
+      local start = f[3] - far
+      f[3], f[7] = start + fmod(period - fmod(start, period), period), now
+    else
+      -- All of it counts, as it does while it stands still.
+      local most = min(2 * amount, quotient(exact - 1, period))
+      f[3], f[4], f[5] = now - fmod(now, period), 0, min(f[4] + f[5], max(most, f[5]))
+    end
+    return true
+  end,
   load = function(bucket, shape, f)
     bucket.own, bucket.beyond = shape, 0
     local start, previous, current = now - fmod(now, shape.period), 0, 0
@@ -90,6 +105,7 @@ kinds[4] = {
       gone = max(gone, bucket.start + own.period)
     end
     if gone == 0 then return nil end
-    return { own.amount, own.period, bucket.start, bucket.previous, bucket.current, bucket.beyond }, gone
+    local stamp = bucket.start > now and now or nil
+    return { own.amount, own.period, bucket.start, bucket.previous, bucket.current, bucket.beyond, stamp }, gone
   end,
 }

@@ -60,6 +60,12 @@ local stepped = {
       listed = s[7], edges = {}, floor = s[8],
     }
   end,
+  pull = function(shape, f)
+    if f[6] - now <= ahead_max then return false end
+    local align = f[4] == 2 and shape.align ~= 2 and 0 or f[4]
+    f[6] = start_of({ align = align, period = f[3], edges = shape.edges }, now)
+    return true
+  end,
   load = function(bucket, shape, f)
     bucket.own, bucket.units, bucket.since, bucket.beyond = shape, shape.burst, nil, 0
     if f then

@@ -28,6 +28,14 @@ kinds[1] = {
       leasable = s[8], counted = s[9],
     }
   end,
+  pull = function(shape, f)
+    local far = f[5] - now > ahead_max
+    if far then f[5] = now end
+    for _, lease in ipairs(shape.counted > 0 and f.leases or {}) do
+      if lease[3] - now > shape.counted + ahead_max then lease[3], far = now + shape.counted, true end
+    end
+    return far
+  end,
   load = function(bucket, shape, f)
     bucket.own, bucket.leases, bucket.out, bucket.beyond = shape, {}, 0, 0
     if not f then

@@ -8,20 +8,21 @@ use super::Connection;
 use crate::batch::{Batch, Trouble};
 use crate::shape::Name;
 
-/// Runs a script on the server.
+/// Runs a script on the server. `mark`: the key that follows those of the buckets.
 pub(super) async fn run(
     connection: &Connection,
     script: &Script,
     source: &str,
     batch: &Batch,
+    mark: Option<&str>,
     arguments: &[Vec<u8>],
 ) -> Result<Vec<u8>, Trouble> {
     let mut wire = connection.wire.clone();
-    let reply = match command("EVALSHA", script.get_hash(), batch, arguments).query_async(&mut wire).await {
+    let reply = match command("EVALSHA", script.get_hash(), batch, mark, arguments).query_async(&mut wire).await {
         // Nothing ran: sending it once more, with its source, is safe. Restarts and promotions empty the cache.
         Err(error) if is_unknown_script(&error) => {
             // (Boxed, as is what is rare below: every request that is alone carries this future along.)
-            let command = command("EVAL", source, batch, arguments);
+            let command = command("EVAL", source, batch, mark, arguments);
             Box::pin(async move { command.query_async::<Vec<u8>>(&mut wire).await }).await
         }
         reply => reply,
@@ -29,13 +30,17 @@ pub(super) async fn run(
     reply.map_err(trouble)
 }
 
-fn command(verb: &str, script: &str, batch: &Batch, arguments: &[Vec<u8>]) -> Cmd {
+fn command(verb: &str, script: &str, batch: &Batch, mark: Option<&str>, arguments: &[Vec<u8>]) -> Cmd {
     let bytes =
         verb.len() + script.len() + 8 + batch.buckets.len() * KEY + arguments.iter().map(Vec::len).sum::<usize>();
-    let mut command = Cmd::with_capacity(3 + batch.buckets.len() + arguments.len(), bytes);
-    command.arg(verb).arg(script).arg(batch.buckets.len());
+    let keys = batch.buckets.len() + usize::from(mark.is_some());
+    let mut command = Cmd::with_capacity(3 + keys + arguments.len(), bytes);
+    command.arg(verb).arg(script).arg(keys);
     for (name, _) in &batch.buckets {
         command.arg(key(name).as_slice());
+    }
+    if let Some(mark) = mark {
+        command.arg(mark);
     }
     for argument in arguments {
         command.arg(argument.as_slice());

@@ -1,7 +1,6 @@
 //! The arguments and the answer of the general script, `draw/*.lua`: see its head.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::{Connection, RedisLink};
 use crate::batch::{Answer, Batch};
@@ -27,7 +26,7 @@ impl RedisLink {
         let mut boundaries = Vec::new();
         let pinned = self.pinned_now();
         let about = far.unwrap_or_else(|| self.pinned.as_ref().unwrap_or(&self.clock).now());
-        numbers.extend([VERSION, pinned, self.id, connection.fingerprint, connection.epoch.load(Ordering::Relaxed), 0]);
+        numbers.extend([VERSION, pinned, self.id, connection.fingerprint, i64::from(self.marked(batch)), 0]);
         let mut places = Vec::with_capacity(batch.buckets.len());
         for (_, shape) in &batch.buckets {
             let this = Arc::as_ptr(shape);

@@ -1,0 +1,91 @@
+//! The mark of a server's data: a row among the buckets that says since when they are all there is to know.
+//!
+//! It shares their fate: what drops, empties or replaces the table takes it along. It is good only for the process that made
+//! it (a promoted standby is another), in the table it was made in, as the row it was written as (one of a restored dump is
+//! not), and while its twin is among the heartbeats, which are never logged: a crash that may have cost a logged table its
+//! last charges costs the twin. Where any of that fails, what was granted may be forgotten, and a new mark says so.
+
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+
+use tollgate_limit::Timestamp;
+
+/// The key of the mark; the names of buckets are 16 bytes.
+pub(super) const KEY: &[u8] = b"tollgate";
+
+/// The mark, if it is good.
+macro_rules! good {
+    () => {
+        "mark.a = (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint
+         AND mark.b = mark.tableoid::bigint AND mark.level = mark.xmin::text::bigint
+         AND EXISTS (SELECT FROM tollgate_gateways WHERE id = -mark.epoch)"
+    };
+}
+
+/// Reads it; no row: there is none, or it is not good.
+pub(super) const READ: &str =
+    concat!("SELECT mark.epoch, mark.at, false FROM tollgate_buckets AS mark WHERE mark.key = $1 AND ", good!());
+
+/// Makes one that is good, and never later than now: of now, unless another gateway was quicker.
+pub(super) const MAKE: &str = concat!(
+    "WITH made AS (
+         INSERT INTO tollgate_buckets AS mark (key, expires, epoch, at, a, b, level)
+         VALUES ($1, 9223372036854775807, $2, coalesce($3, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
+                 (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
+                 'tollgate_buckets'::regclass::oid::bigint, txid_current() & 4294967295)
+         ON CONFLICT (key) DO UPDATE SET
+             expires = excluded.expires, a = excluded.a, b = excluded.b, level = excluded.level,
+             epoch = CASE WHEN ",
+    good!(),
+    " THEN mark.epoch ELSE excluded.epoch END,
+             at = CASE WHEN ",
+    good!(),
+    " THEN least(mark.at, excluded.at) ELSE excluded.at END
+         RETURNING epoch, at
+     ), twin AS (
+         INSERT INTO tollgate_gateways SELECT -epoch, clock_timestamp() FROM made ON CONFLICT (id) DO NOTHING
+     ), gone AS (
+         DELETE FROM tollgate_gateways WHERE id < 0 AND id <> (SELECT -epoch FROM made)
+     )
+     SELECT epoch, at, epoch = $2 FROM made"
+);
+
+/// What a row's print is compared with, and since when this data is all there is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    pub(super) print: i64,
+    pub(super) since: i64,
+}
+
+impl Mark {
+    /// Of a row of [`READ`] or [`MAKE`]; a new one is told of.
+    pub(super) fn of(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        if row.try_get(2)? {
+            tracing::info!(
+                "nothing is known of this server's past (it is new, was emptied, restarted, restored or promoted): buckets \
+                 of limits with on_failover = \"drain\" begin drained there"
+            );
+        }
+        Ok(Self { print: row.try_get(0)?, since: row.try_get(1)? })
+    }
+
+    /// Whether it is of a moment that `now` has yet to see: the clock was put back.
+    pub(super) fn is_ahead(&self, now: Timestamp) -> bool {
+        self.since() > now
+    }
+
+    /// Its moment.
+    pub(super) fn since(&self) -> Timestamp {
+        Timestamp::from_micros(u64::try_from(self.since).unwrap_or(0))
+    }
+
+    /// What [`MAKE`] is given.
+    pub(super) fn parameters<'a>(print: &'a i64, now: &'a Option<i64>) -> [(&'a (dyn ToSql + Sync), Type); 3] {
+        [(&KEY, Type::BYTEA), (print, Type::INT8), (now, Type::INT8)]
+    }
+
+    /// A print for a new one: 52 random bits.
+    pub(super) fn new_print() -> i64 {
+        crate::shape::signed(fastrand::u64(1..1 << 52))
+    }
+}

@@ -1,0 +1,102 @@
+//! Redis emptied, promoted, restarted.
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use super::{clock, lost_under_load, nobody_is_refilled};
+use crate::redis_faults::connect_with;
+use crate::servers::{Redis, available, wait_until};
+
+/// Every new connection to it leads to the port of that moment.
+fn leading_to(port: &Arc<AtomicU16>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (own, port) = (listener.local_addr().unwrap().port(), port.clone());
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = TcpStream::connect(("127.0.0.1", port.load(Ordering::Acquire))) else { continue };
+            for (mut from, mut to) in [
+                (client.try_clone().unwrap(), server.try_clone().unwrap()),
+                (server.try_clone().unwrap(), client.try_clone().unwrap()),
+            ] {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.flush();
+                    let _ = to.shutdown(std::net::Shutdown::Both);
+                });
+            }
+        }
+    });
+    own
+}
+
+#[tokio::test]
+async fn redis_emptied_under_drain_refills_nobody() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    for emptied in ["FLUSHALL", "FLUSHDB", "FLUSHALL ASYNC"] {
+        let clock = clock();
+        let store = connect_with(&server.url(), |o| (o.pinned, o.local_refusals) = (Some(clock.clone()), false)).await;
+        nobody_is_refilled(&store, &clock, emptied, async || {
+            server.ask(emptied);
+        })
+        .await;
+        // For the next one the server is as new.
+        server.ask("FLUSHALL");
+    }
+}
+
+#[tokio::test]
+async fn redis_emptied_under_load_refills_nobody() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    let stores = [connect_with(&server.url(), |_| ()).await, connect_with(&server.url(), |_| ()).await];
+    lost_under_load(stores, || drop(server.ask("FLUSHALL"))).await;
+}
+
+/// The replica has the buckets as they were before they were used up, with the mark of the old master.
+#[tokio::test]
+async fn redis_replica_behind_is_promoted_and_refills_nobody() {
+    if !available("redis-server") {
+        return;
+    }
+    let (mut primary, clock) = (Redis::start(), clock());
+    let replica = Redis::start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
+    let port = Arc::new(AtomicU16::new(primary.port));
+    let url = format!("redis://127.0.0.1:{}", leading_to(&port));
+    let store = connect_with(&url, |o| (o.pinned, o.local_refusals) = (Some(clock.clone()), false)).await;
+    clock.advance(super::HOUR);
+    for limit in super::limits() {
+        let _ = super::draw(&store, &limit, b"used").await;
+    }
+    wait_until("replicated buckets", || replica.ask("DBSIZE") == primary.ask("DBSIZE"));
+    replica.ask("REPLICAOF NO ONE");
+    nobody_is_refilled(&store, &clock, "a replica that is behind", async || {
+        primary.kill();
+        port.store(replica.port, Ordering::Release);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn redis_restarted_from_an_old_file_refills_nobody() {
+    if !available("redis-server") {
+        return;
+    }
+    let (mut server, clock) = (Redis::start_with(&["--dbfilename", "dump.rdb"]), clock());
+    let store = connect_with(&server.url(), |o| (o.pinned, o.local_refusals) = (Some(clock.clone()), false)).await;
+    for limit in super::limits() {
+        let _ = super::draw(&store, &limit, b"used").await;
+    }
+    server.ask("SAVE");
+    nobody_is_refilled(&store, &clock, "an old file", async || {
+        server.kill();
+        server.run();
+    })
+    .await;
+}
