@@ -24,7 +24,7 @@ macro_rules! suite {
                 every_algorithm_answers_as_the_core_does,
                 several_limits_are_charged_all_or_none,
                 settlements_land_as_in_the_core,
-                generations_of_a_limit_share_its_buckets,
+                generations_and_tiers_of_a_limit_share_its_buckets,
                 calendar_windows_are_the_cores_however_deep_the_debt_and_long_the_wait,
                 a_refused_request_passes_exactly_when_told,
                 a_refusal_by_one_limit_leaves_the_others_as_they_were,

@@ -167,14 +167,12 @@ pub(crate) async fn settlements_land_as_in_the_core<S: Subject>() {
 }
 
 /// Gateways of several generations of one limit, as in a rolling change: who draws sees the bucket in his numbers, who
-/// corrects does it in the bucket's own, and what smaller numbers have clamped is not forgotten. (In a process there is one
-/// generation at a time.)
-pub(crate) async fn generations_of_a_limit_share_its_buckets<S: Subject>() {
-    if !S::SHARED {
-        return;
-    }
+/// corrects does it in the bucket's own, and what smaller numbers have clamped is not forgotten. In a process there is one
+/// generation at a time, but the same holds of the tiers of a limit, on every store.
+pub(crate) async fn generations_and_tiers_of_a_limit_share_its_buckets<S: Subject>() {
     for kind in S::kinds() {
         for seed in 0..2 * S::RUNS {
+            let tiers = !S::SHARED || seed % 2 == 1;
             let mut rng = Rng::with_seed(seed ^ 0x9e4e);
             let first = random_limit::<S>(&mut rng, 0, *kind);
             let align = match &first.algorithm {
@@ -184,7 +182,7 @@ pub(crate) async fn generations_of_a_limit_share_its_buckets<S: Subject>() {
             let mut generations = vec![first.clone()];
             while generations.len() < 3 {
                 let mut terms = random::terms(&mut rng, *kind);
-                terms.shared = true;
+                terms.shared = S::SHARED;
                 terms.align = align.clone();
                 if let (Some(quota), true) = (first.algorithm.quota(), rng.bool()) {
                     (terms.amount, terms.period) = (quota.amount, quota.period);
@@ -193,11 +191,18 @@ pub(crate) async fn generations_of_a_limit_share_its_buckets<S: Subject>() {
                     (terms.burst, terms.debt, terms.max_wait) = (None, 0, Micros::ZERO);
                 }
                 let settled = settled(&rng);
-                if let Ok(algorithm) = Algorithm::new(&terms).and_then(|algorithm| algorithm.settling(settled, true)) {
-                    generations.push(limit::<S>(0, algorithm));
+                if let Ok(algorithm) =
+                    Algorithm::new(&terms).and_then(|algorithm| algorithm.settling(settled, S::SHARED))
+                {
+                    let mut variant = Limit::clone(&limit::<S>(0, algorithm));
+                    if tiers {
+                        variant.index = generations.len();
+                        variant.tier = Some(format!("tier-{}", variant.index).into());
+                    }
+                    generations.push(Arc::new(variant));
                 }
             }
-            let Some(mut twins) = Twins::<S>::new(&generations[..1]).await else { return };
+            let Some(mut twins) = Twins::<S>::new(&generations[..if tiers { 3 } else { 1 }]).await else { return };
             let key = caller("through a change");
             let mut kept = Kept::full(generations[0].algorithm.clone());
             let mut history = Vec::new();

@@ -3,9 +3,9 @@
 use std::mem::discriminant;
 use std::sync::Arc;
 
-use tollgate_limit::{Algorithm, Limit, Role};
+use tollgate_limit::{Limit, Mode, Role};
 
-use super::{LocalStore, Table, keeps_floors};
+use super::{LocalStore, Table, family, keeps_floors};
 
 /// What a reload did to the buckets of each limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,59 +43,43 @@ pub enum Carry {
 }
 
 impl LocalStore {
-    /// The store for `limits`, carrying the buckets over. Limits are matched by name, role and tier. Callers of a tier that
-    /// gets numbers of its own drew from the limit's until now, and those of a tier that loses them will: their buckets go
-    /// along, copied. (A draw that is under way meanwhile is not seen there.)
+    /// The store for `limits`, carrying the buckets over. Limits are matched by name and role; callers of a tier go to its
+    /// numbers, or to the limit's own where it has none.
     ///
     /// Draws through `self` still count while and after this runs: a bucket that moved is drawn from where it is now.
     pub fn next(&self, limits: &[Arc<Limit>]) -> (Self, CarryReport) {
         let now = self.clock.now();
-        let mut report = CarryReport::default();
-        let mut tables = Vec::with_capacity(limits.len());
-        for limit in limits {
-            let before = self.limits.iter().position(|before| same_bucket(before, limit));
-            let floors = keeps_floors(limit, limits);
-            let (carry, table) = match before.map(|index| (&self.limits[index], self.tables[index].latest())) {
-                None => match self.origin(limit) {
-                    None => (Carry::New, Arc::new(Table::new(limit, floors, self.epoch))),
-                    Some(origin) => {
-                        // What another table forgot must be kept in so many words.
-                        let table = Table::remembering(limit, true, self.epoch, origin.widest());
-                        table.adopt_all(origin, now);
-                        (Carry::Rescaled, Arc::new(table))
-                    }
-                },
-                Some((_, table)) if discriminant(table.algorithm()) != discriminant(&limit.algorithm) => {
-                    (Carry::Afresh, Arc::new(Table::new(limit, floors, self.epoch)))
-                }
-                Some((before, table)) => {
-                    let same = *table.algorithm() == limit.algorithm;
-                    let homing = self.homing(limit, limits);
-                    let floors = floors || !homing.is_empty();
-                    let fits =
-                        same && before.memory == limit.memory && table.keeps_floors() >= floors && homing.is_empty();
-                    let carry = if same { Carry::Kept } else { Carry::Rescaled };
-                    let table = match fits {
-                        true => Arc::clone(table),
-                        false => {
-                            let widest = homing.iter().map(|gone| gone.widest()).max().unwrap_or_default();
-                            table.succeeded_by(limit, floors, self.epoch, now, widest)
-                        }
-                    };
-                    for gone in homing {
-                        table.adopt_all(gone, now);
-                    }
-                    (carry, table)
-                }
+        let tables = family::tables(limits, |variants| {
+            let floors = variants.iter().any(|limit| keeps_floors(limit, limits));
+            let Some(table) = self.predecessor(variants, limits) else {
+                return Arc::new(Table::new(variants, floors, self.epoch));
             };
-            tables.push(table);
-            report.limits.push(Carried::of(limit, carry));
-        }
+            let before = self.limits.iter().find(|before| variants.iter().any(|limit| same_limit(before, limit)));
+            let memory = before.map(|before| before.memory);
+            let same = table.numbers().len() == variants.len()
+                && table
+                    .numbers()
+                    .iter()
+                    .zip(variants)
+                    .all(|(numbers, limit)| numbers.tier == limit.tier && numbers.algorithm == limit.algorithm);
+            let fits = same && memory == variants.first().map(|limit| limit.memory) && table.keeps_floors() >= floors;
+            if fits { Arc::clone(table) } else { table.succeeded_by(variants, floors, self.epoch, now) }
+        });
+        let report = |limit: &Arc<Limit>| {
+            let carry = match self.limits.iter().find(|before| same_bucket(before, limit)) {
+                Some(before) if before.algorithm == limit.algorithm => Carry::Kept,
+                _ if self.predecessor(&[limit], limits).is_some() => Carry::Rescaled,
+                Some(_) => Carry::Afresh,
+                None => Carry::New,
+            };
+            Carried::of(limit, carry)
+        };
+        let mut report = CarryReport { limits: limits.iter().map(report).collect() };
         let gone = self.limits.iter().filter(|before| !limits.iter().any(|limit| same_bucket(before, limit)));
         report.limits.extend(gone.map(|limit| Carried::of(limit, Carry::Gone)));
         let next = Self {
             limits: limits.into(),
-            tables: tables.into(),
+            tables,
             seed: self.seed.clone(),
             clock: self.clock.clone(),
             epoch: self.epoch,
@@ -103,32 +87,18 @@ impl LocalStore {
         (next, report)
     }
 
-    /// Where callers of a tier without numbers of its own drew from so far.
-    fn origin(&self, limit: &Limit) -> Option<&Arc<Table>> {
-        limit.tier.as_ref()?;
-        let base = |other: &&Limit| other.name == limit.name && other.role == limit.role && other.tier.is_none();
-        self.copied(limit, base).next()
-    }
-
-    /// The tables of tiers that lose their numbers, and whose callers will draw from `limit`.
-    fn homing(&self, limit: &Limit, limits: &[Arc<Limit>]) -> Vec<&Arc<Table>> {
-        let lost = |other: &&Limit| {
-            other.name == limit.name
-                && other.role == limit.role
-                && limit.tier.is_none()
-                && other.tier.is_some()
-                && !limits.iter().any(|new| same_bucket(other, new))
-        };
-        self.copied(limit, lost).collect()
-    }
-
-    /// Tables of `which` limits whose buckets can be copied to `limit`. Places held at once cannot: they are given back to
-    /// the table they were taken from.
-    fn copied(&self, limit: &Limit, which: impl Fn(&&Limit) -> bool) -> impl Iterator<Item = &Arc<Table>> {
-        let kind = discriminant(&limit.algorithm);
-        let copies = !matches!(limit.algorithm, Algorithm::InFlight(_));
-        let tables = self.limits.iter().zip(&*self.tables).filter(move |(other, _)| which(&&***other));
-        tables.map(|(_, table)| table.latest()).filter(move |table| copies && discriminant(table.algorithm()) == kind)
+    /// The table that has the buckets of a limit with these variants, which are some of `limits`; `None`: another algorithm's
+    /// mean nothing to them, and a tier that is not limited draws from none.
+    fn predecessor(&self, variants: &[&Limit], limits: &[Arc<Limit>]) -> Option<&Arc<Table>> {
+        let limit = variants.first()?;
+        let drawn = |other: &Arc<Limit>| same_limit(other, limit) && other.mode != Mode::Off;
+        if limit.mode == Mode::Off && limits.iter().any(drawn) {
+            return None;
+        }
+        let kind = |other: &Limit| discriminant(&other.algorithm) == discriminant(&limit.algorithm);
+        let before = || self.limits.iter().zip(&*self.tables).filter(|(before, _)| same_limit(before, limit));
+        let drawn = before().find(|(before, _)| kind(before) && before.mode != Mode::Off);
+        drawn.or_else(|| before().find(|(before, _)| kind(before))).map(|(_, table)| table.latest())
     }
 }
 
@@ -138,7 +108,12 @@ impl Carried {
     }
 }
 
-/// Whether two limits mean the same buckets: a bucket's identity is the limit's name, never its numbers.
+/// Whether two are variants of one limit: a bucket's identity is the limit's name, never its numbers.
+fn same_limit(a: &Limit, b: &Limit) -> bool {
+    a.name == b.name && a.role == b.role
+}
+
+/// Whether two are the same variant of one limit.
 pub fn same_bucket(a: &Limit, b: &Limit) -> bool {
     a.name == b.name && a.role == b.role && a.tier == b.tier
 }

@@ -5,6 +5,7 @@
 //! matters. A table that runs over never hands out a free reset; see [`wide`].
 
 mod carry;
+mod family;
 mod hash;
 mod learnt;
 mod memory;
@@ -81,16 +82,16 @@ impl LocalStore {
     pub fn new(limits: &[Arc<Limit>], clock: Clock, cold_start: ColdStart) -> Self {
         let now = clock.now();
         let epoch = epoch(now);
-        let tables = limits.iter().map(|limit| {
-            let table = Table::new(limit, keeps_floors(limit, limits), epoch);
+        let tables = family::tables(limits, |variants| {
+            let table = Table::new(variants, variants.iter().any(|limit| keeps_floors(limit, limits)), epoch);
             if cold_start == ColdStart::Empty
-                && let Some(state) = limit.algorithm.drained(now)
+                && let Some(state) = table.algorithm(0).drained(now)
             {
-                table.adopt(Moving { whose: Whose::Birth, state, beyond: 0 }, now);
+                table.adopt(Moving { whose: Whose::Birth, state, beyond: 0, by: 0 }, now);
             }
             Arc::new(table)
         });
-        Self { tables: tables.collect(), limits: limits.into(), seed: Seed::random(), clock, epoch }
+        Self { tables, limits: limits.into(), seed: Seed::random(), clock, epoch }
     }
 
     /// Draws every claim or none, at `now`.
@@ -118,7 +119,7 @@ impl LocalStore {
     /// In parts, so that the claim is put together only here.
     #[inline(never)]
     fn draw_one(&self, limit: &Limit, key: &[u8], cost: u64, enforced: bool, now: Timestamp) -> Draw {
-        match self.tables[limit.index].draw(self.seed.tag(key), cost, now) {
+        match self.tables[limit.index].draw(self.seed.tag(key), limit.tier.as_deref(), cost, now) {
             Some(standing) => alone(enforced, standing),
             None => self.draw_any(&[Claim { limit, key, cost, enforced }], now),
         }
@@ -144,7 +145,7 @@ impl LocalStore {
         if let Some(refusal) = self.refused(claims, now) {
             return refusal;
         }
-        let mut bound = self.bind(claims.iter().map(|claim| (claim.limit.index, claim.key)));
+        let mut bound = self.bind(claims.iter().map(|claim| (claim.limit, claim.key)));
         draw_locked(&mut bound, claims, now)
     }
 
@@ -167,7 +168,7 @@ impl LocalStore {
     /// Corrects earlier grants, at `now`.
     pub fn settle_at(&self, settlements: &[Settlement<'_>], now: Timestamp) {
         for settlement in settlements {
-            let mut bound = self.bind([(settlement.limit.index, settlement.key)].into_iter());
+            let mut bound = self.bind([(settlement.limit, settlement.key)].into_iter());
             for slot in &mut lock_all(&mut bound, now) {
                 slot.settle(settlement.change, now);
             }
@@ -176,7 +177,7 @@ impl LocalStore {
 
     /// How the buckets stand at `now`, charging nothing.
     pub fn peek_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Vec<Standing> {
-        let mut bound = self.bind(claims.iter().map(|claim| (claim.limit.index, claim.key)));
+        let mut bound = self.bind(claims.iter().map(|claim| (claim.limit, claim.key)));
         let mut slots = lock_all(&mut bound, now);
         let standing =
             |(claim, slot): (&Claim<'_>, &mut Slot<'_>)| Standing::new(slot.judge(claim.cost, now), slot.report(now));
@@ -185,7 +186,10 @@ impl LocalStore {
 
     /// What the table of the limit at `index` had to do to stay within its memory.
     pub fn tally(&self, index: usize) -> Tally {
-        self.tables.get(index).map(|table| table.tally()).unwrap_or_default()
+        // One table of several variants is told of once.
+        let shared =
+            self.tables.get(index).is_some_and(|table| self.tables[..index].iter().any(|one| Arc::ptr_eq(one, table)));
+        self.tables.get(index).filter(|_| !shared).map(|table| table.tally()).unwrap_or_default()
     }
 
     /// Where the keys of the limit at `index` are. Looks at the whole table.
@@ -198,8 +202,13 @@ impl LocalStore {
         &self.clock
     }
 
-    fn bind<'a>(&self, keys: impl Iterator<Item = (usize, &'a [u8])>) -> SmallVec<[Bound<'_>; 4]> {
-        keys.map(|(index, key)| Bound { table: &self.tables[index], tag: self.seed.tag(key) }).collect()
+    fn bind<'a>(&'a self, keys: impl Iterator<Item = (&'a Limit, &'a [u8])>) -> SmallVec<[Bound<'a>; 4]> {
+        let bind = |(limit, key): (&'a Limit, &[u8])| Bound {
+            table: &self.tables[limit.index],
+            tag: self.seed.tag(key),
+            tier: limit.tier.as_deref(),
+        };
+        keys.map(bind).collect()
     }
 }
 
@@ -222,6 +231,7 @@ impl Store for LocalStore {
 struct Bound<'s> {
     table: &'s Table,
     tag: u64,
+    tier: Option<&'s str>,
 }
 
 fn draw_locked(bound: &mut [Bound<'_>], claims: &[Claim<'_>], now: Timestamp) -> Draw {
@@ -255,9 +265,9 @@ fn lock_all<'s>(bound: &mut [Bound<'s>], now: Timestamp) -> SmallVec<[Slot<'s>; 
 
 fn try_lock_all<'s>(bound: &[Bound<'s>], now: Timestamp) -> Result<SmallVec<[Slot<'s>; 4]>, (usize, &'s Table)> {
     let lock = |place: usize| {
-        let Bound { table, tag } = bound[place];
+        let Bound { table, tag, tier } = bound[place];
         let moved = || (place, &**table.successor().expect("a table names its successor before a bucket moves"));
-        table.lock(tag, now).ok_or_else(moved)
+        table.lock(tag, tier, now).ok_or_else(moved)
     };
     if bound.is_sorted_by_key(|bound| bound.table.order) {
         return (0..bound.len()).map(lock).collect();
@@ -280,7 +290,8 @@ fn epoch(now: Timestamp) -> Timestamp {
 /// How many callers' buckets the table of `limit`, which is one of `limits`, has room for at once.
 pub fn room(limit: &Limit, limits: &[Arc<Limit>]) -> u64 {
     // The memory is asked for and not touched.
-    Table::new(limit, keeps_floors(limit, limits), Timestamp::default()).room()
+    let variants = family::of(limit, limits);
+    Table::new(&variants, keeps_floors(limit, limits), Timestamp::default()).room()
 }
 
 /// Whether the table of `limit` must stand charges being given back: corrected, or taken back when a shared limit of

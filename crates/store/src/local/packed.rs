@@ -39,6 +39,7 @@ use tollgate_limit::{Algorithm, Micros, Standing, Timestamp, Verdict};
 use super::memory::{Sets, zeroed};
 use super::set::{LINES, Line, SLOTS, Seen};
 use super::table::Table;
+use super::wide::Numbers;
 use super::{Occupancy, Tally};
 pub(crate) use site::Site;
 pub(crate) use slot::PackedSlot;
@@ -46,7 +47,8 @@ pub(crate) use slot::PackedSlot;
 /// The buckets of one limit.
 #[derive(Debug)]
 pub(crate) struct PackedTable {
-    algorithm: Algorithm,
+    /// Those of one limit without tiers.
+    numbers: Box<[Numbers; 1]>,
     packed: Packed,
     sets: Sets,
     floors: Option<Box<[AtomicU64]>>,
@@ -60,12 +62,12 @@ pub(crate) struct PackedTable {
 
 impl PackedTable {
     /// A table of at most `memory` bytes for the buckets that `packed` counts.
-    pub(crate) fn new(algorithm: Algorithm, packed: Packed, memory: usize, floors: bool) -> Self {
+    pub(crate) fn new(numbers: Numbers, packed: Packed, memory: usize, floors: bool) -> Self {
         let set = size_of::<u64>() * 2 * SLOTS + if floors { size_of::<u64>() } else { 0 };
         let sets = Sets::new((memory / set).max(1));
         Self {
             floors: floors.then(|| zeroed(sets.len())),
-            algorithm,
+            numbers: Box::new([numbers]),
             packed,
             sets,
             birth: AtomicU64::new(0),
@@ -77,7 +79,12 @@ impl PackedTable {
     }
 
     pub(crate) fn algorithm(&self) -> &Algorithm {
-        &self.algorithm
+        &self.numbers[0].algorithm
+    }
+
+    /// The numbers that its buckets are drawn under.
+    pub(crate) fn numbers(&self) -> &[Numbers] {
+        &*self.numbers
     }
 
     pub(crate) fn successor(&self) -> Option<&Arc<Table>> {

@@ -20,8 +20,8 @@ use tollgate_limit::{Algorithm, Align, Limit, Micros, Role, Terms, Timestamp};
 
 use super::hash::Seed;
 use super::state_bytes::{read_moving, write_end, write_moving};
-use super::table::Table;
-use super::{Carried, Carry, CarryReport, LocalStore, epoch, keeps_floors, learnt};
+use super::table::{Moving, Table};
+use super::{Carried, Carry, CarryReport, LocalStore, epoch, family, keeps_floors, learnt};
 
 /// Why a snapshot cannot be used. The process then starts as `cold_start` says.
 #[derive(Debug, thiserror::Error)]
@@ -61,9 +61,13 @@ impl LocalStore {
                 out.write_all(&word.to_le_bytes())?;
             }
             let cell = RefCell::new((&mut out, Ok(())));
+            let by = table.place_of(limit.tier.as_deref());
             table.visit(now, &|moving| {
                 let (out, result) = &mut *cell.borrow_mut();
-                if result.is_ok() && moving.expiry(&limit.algorithm).is_some_and(|expiry| expiry > now) {
+                if result.is_ok()
+                    && moving.by == by
+                    && moving.expiry(&limit.algorithm).is_some_and(|expiry| expiry > now)
+                {
                     *result = write_moving(&moving, *out);
                 }
             });
@@ -104,32 +108,46 @@ impl LocalStore {
         // A wall clock that has stepped back since would leave every bucket waiting for it to catch up.
         let behind = Timestamp::from_micros(read_u64(&mut input)?).since(now);
         let epoch = epoch(now);
+        // By the place of the first of each family.
         let mut tables: Vec<Option<Table>> = limits.iter().map(|_| None).collect();
+        let elder = |limit: &Limit| limits.iter().position(|elder| family::same(elder, limit));
         let mut carries = vec![Carry::New; limits.len()];
         let mut gone = Vec::new();
         for _ in 0..read_u32(&mut input)? {
             let (name, numbers) = (Name::read(&mut input)?, Numbers::read(&mut input)?);
             let (widest, sets) = (read_u64(&mut input)?, read_u64(&mut input)?);
             let place = limits.iter().position(|limit| name.is_of(limit));
+            // Callers of a tier that has lost its numbers draw under the limit's own.
+            let own = || limits.iter().position(|limit| name.is_tier_of(limit));
+            if place.is_none() {
+                gone.push(name.gone());
+            }
+            let place = place.or_else(own);
             let to = place.map(|place| (place, numbers.carry(&limits[place].algorithm)));
-            match &to {
-                Some((place, (carry, _))) => {
+            if let Some((place, (carry, _))) = &to {
+                let limit = &limits[*place];
+                if name.is_of(limit) {
                     carries[*place] = *carry;
-                    let limit = &limits[*place];
-                    if *carry != Carry::Afresh {
-                        let before = usize::try_from(sets).ok().filter(|sets| *sets > 0);
-                        let (table, _) = Table::fitting(limit, keeps_floors(limit, limits), epoch, widest, before);
-                        tables[*place] = Some(table);
-                    }
                 }
-                None => gone.push(name.gone()),
+                if *carry != Carry::Afresh
+                    && let Some(place) = elder(limit)
+                    && tables[place].is_none()
+                {
+                    let before = usize::try_from(sets).ok().filter(|sets| *sets > 0);
+                    let variants = family::of(limit, limits);
+                    let floors = variants.iter().any(|limit| keeps_floors(limit, limits));
+                    let (table, _) = Table::fitting(&variants, floors, epoch, widest, before);
+                    tables[place] = Some(table);
+                }
             }
             while let Some(moving) = read_moving(&mut input, behind, numbers.remembers_a_moment())? {
                 let Some((place, (carry, from))) = &to else { continue };
-                let Some(table) = &tables[*place] else { continue };
+                let limit = &limits[*place];
+                let Some(table) = elder(limit).and_then(|elder| tables[elder].as_ref()) else { continue };
+                let by = table.place_of(limit.tier.as_deref());
                 let moving = match (carry, from) {
-                    (Carry::Kept, _) => Some(moving),
-                    (Carry::Rescaled, Some(from)) => moving.rescaled(from, table.algorithm(), now),
+                    (Carry::Kept, _) => Some(Moving { by, ..moving }),
+                    (Carry::Rescaled, Some(from)) => moving.rescaled(from, table.algorithm(by), by, now),
                     _ => None,
                 };
                 if let Some(moving) = moving {
@@ -137,10 +155,13 @@ impl LocalStore {
                 }
             }
         }
-        let new = |(limit, table): (&Arc<Limit>, Option<Table>)| {
-            Arc::new(table.unwrap_or_else(|| Table::new(limit, keeps_floors(limit, limits), epoch)))
-        };
-        let tables = limits.iter().zip(tables).map(new).collect();
+        let mut tables = tables.into_iter().zip(limits);
+        let tables = family::tables(limits, |variants| {
+            // They are made in the order of the first of each family.
+            let table = tables.find(|(_, limit)| variants.first().is_some_and(|first| std::ptr::eq(&***limit, *first)));
+            let new = || Table::new(variants, variants.iter().any(|limit| keeps_floors(limit, limits)), epoch);
+            Arc::new(table.and_then(|(table, _)| table).unwrap_or_else(new))
+        });
         learnt::read(limits, &mut input, behind, now)?;
         let mut report: Vec<_> = limits.iter().zip(carries).map(|(limit, carry)| Carried::of(limit, carry)).collect();
         report.extend(gone);
@@ -215,6 +236,11 @@ impl Name {
 
     pub(super) fn is_of(&self, limit: &Limit) -> bool {
         *limit.name == *self.name && limit.tier.as_deref() == self.tier.as_deref() && limit.role == self.role
+    }
+
+    /// Whether it is a tier of the limit whose own numbers these are.
+    fn is_tier_of(&self, limit: &Limit) -> bool {
+        *limit.name == *self.name && limit.tier.is_none() && limit.role == self.role
     }
 
     fn gone(&self) -> Carried {

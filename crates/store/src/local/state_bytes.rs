@@ -48,7 +48,7 @@ pub(super) fn read_moving(input: &mut impl Read, behind: Micros, until: bool) ->
     };
     let state = read_state(input, behind)?;
     let beyond = read_u64(input)?;
-    Ok(Some(Moving { whose, state, beyond: if until { beyond.saturating_sub(behind.0) } else { beyond } }))
+    Ok(Some(Moving { whose, state, beyond: if until { beyond.saturating_sub(behind.0) } else { beyond }, by: 0 }))
 }
 
 fn write_state(state: &State, out: &mut impl Write) -> io::Result<()> {

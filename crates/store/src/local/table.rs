@@ -8,7 +8,7 @@ use tollgate_limit::packed::Packed;
 use tollgate_limit::{Algorithm, Change, Kept, Limit, Standing, Timestamp, Verdict};
 
 use super::packed::{LATE, PackedSlot, PackedTable, View};
-use super::wide::{WideSlot, WideTable};
+use super::wide::{Numbers, WideSlot, WideTable};
 use super::{Occupancy, Tally};
 
 /// The buckets of one limit.
@@ -36,6 +36,8 @@ pub(crate) struct Moving {
     pub(crate) state: State,
     /// What it remembers of other numbers ([`Kept::beyond`]).
     pub(crate) beyond: u64,
+    /// The numbers it is kept in: their place in the table that it comes from, or goes to.
+    pub(crate) by: u16,
 }
 
 /// Whose bucket it is.
@@ -58,11 +60,11 @@ pub(crate) enum Whose {
 }
 
 impl Moving {
-    /// The same under changed numbers; `None`: full there.
-    pub(crate) fn rescaled(self, from: &Algorithm, to: &Algorithm, now: Timestamp) -> Option<Self> {
+    /// The same under changed numbers, which have the place `by`; `None`: full there.
+    pub(crate) fn rescaled(self, from: &Algorithm, to: &Algorithm, by: u16, now: Timestamp) -> Option<Self> {
         let kept = Kept::from_parts(from.clone(), Some(self.state), self.beyond);
         let (state, beyond) = kept.handed_on(to, now, LATE)?;
-        Some(Self { whose: self.whose, state, beyond })
+        Some(Self { whose: self.whose, state, beyond, by })
     }
 
     /// The moment from which it equals no bucket, whatever the numbers; `None`: there is none.
@@ -72,24 +74,30 @@ impl Moving {
 }
 
 impl Table {
-    /// A table for `limit` in which every bucket is full. `floors`: its charges may be given back. `epoch` is where
-    /// its packed time begins.
-    pub(crate) fn new(limit: &Limit, floors: bool, epoch: Timestamp) -> Self {
-        Self::remembering(limit, floors, epoch, 0)
+    /// A table for a limit in which every bucket is full. `limits`: its variants, the limit's own first, then its tiers'.
+    /// `floors`: its charges may be given back. `epoch` is where its packed time begins.
+    pub(crate) fn new(limits: &[&Limit], floors: bool, epoch: Timestamp) -> Self {
+        Self::remembering(limits, floors, epoch, 0)
     }
 
     /// The same for a limit that has had a burst of `widest`.
-    pub(crate) fn remembering(limit: &Limit, floors: bool, epoch: Timestamp, widest: u64) -> Self {
-        let packed = match &limit.algorithm {
-            Algorithm::TokenBucket(bucket) => Packed::new(bucket, epoch).map(|packed| packed.remembering(widest)),
+    pub(crate) fn remembering(limits: &[&Limit], floors: bool, epoch: Timestamp, widest: u64) -> Self {
+        let packed = match limits {
+            [limit] => match &limit.algorithm {
+                Algorithm::TokenBucket(bucket) => Packed::new(bucket, epoch).map(|packed| packed.remembering(widest)),
+                _ => None,
+            },
             _ => None,
         };
-        let algorithm = limit.algorithm.clone();
-        let form = match packed {
-            Some(packed) => Form::Packed(PackedTable::new(algorithm, packed, limit.memory, floors)),
-            None => Form::Wide(WideTable::new(algorithm, limit.memory)),
+        let memory = limits.iter().map(|limit| limit.memory).max().unwrap_or_default();
+        let form = match (packed, limits) {
+            (Some(packed), [limit, ..]) => {
+                let numbers = Numbers::of(limit);
+                Form::Packed(PackedTable::new(numbers, packed, memory, floors))
+            }
+            _ => Form::Wide(WideTable::new(limits.iter().map(|limit| Numbers::of(limit)).collect(), memory)),
         };
-        let widest = widest.max(limit.algorithm.burst());
+        let widest = limits.iter().map(|limit| limit.algorithm.burst()).fold(widest, u64::max);
         Self { order: NEXT_ORDER.fetch_add(1, Ordering::Relaxed), form, floors, widest }
     }
 
@@ -106,10 +114,27 @@ impl Table {
         }
     }
 
-    pub(crate) fn algorithm(&self) -> &Algorithm {
+    /// The numbers at a place.
+    pub(crate) fn algorithm(&self, by: u16) -> &Algorithm {
         match &self.form {
             Form::Packed(packed) => packed.algorithm(),
-            Form::Wide(wide) => wide.algorithm(),
+            Form::Wide(wide) => wide.algorithm(by),
+        }
+    }
+
+    /// Every set of numbers that its buckets are drawn under, all of one kind.
+    pub(crate) fn numbers(&self) -> &[Numbers] {
+        match &self.form {
+            Form::Packed(packed) => packed.numbers(),
+            Form::Wide(wide) => wide.numbers(),
+        }
+    }
+
+    /// The place of a tier's numbers; of the limit's own where it has none.
+    pub(crate) fn place_of(&self, tier: Option<&str>) -> u16 {
+        match &self.form {
+            Form::Packed(_) => 0,
+            Form::Wide(wide) => wide.place_of(tier),
         }
     }
 
@@ -185,10 +210,10 @@ impl Table {
     }
 
     /// Draws from one bucket by itself; `None`: it has moved to the successor.
-    pub(crate) fn draw(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
+    pub(crate) fn draw(&self, tag: u64, tier: Option<&str>, cost: u64, now: Timestamp) -> Option<Standing> {
         match &self.form {
             Form::Packed(packed) => packed.draw(tag, cost, now),
-            Form::Wide(wide) => wide.draw(tag, cost, now),
+            Form::Wide(wide) => wide.draw(tag, wide.place_of(tier), cost, now),
         }
     }
 
@@ -201,29 +226,22 @@ impl Table {
         }
     }
 
-    /// The locked bucket of `tag`; `None` when it has moved to the successor.
-    pub(crate) fn lock(&self, tag: u64, now: Timestamp) -> Option<Slot<'_>> {
+    /// The locked bucket of `tag`, to be drawn from under a tier's numbers; `None` when it has moved to the successor.
+    pub(crate) fn lock(&self, tag: u64, tier: Option<&str>, now: Timestamp) -> Option<Slot<'_>> {
         match &self.form {
             Form::Packed(packed) => packed.lock(tag, now).map(Slot::Packed),
-            Form::Wide(wide) => wide.lock(tag).map(Slot::Wide),
+            Form::Wide(wide) => wide.lock(tag, wide.place_of(tier)).map(Slot::Wide),
         }
     }
 
-    /// A table for `limit`, changed numbers of the same algorithm, with every bucket of this one moved into it, and
-    /// room for those of tables that have had a burst of `widest`.
-    pub(crate) fn succeeded_by(
-        &self,
-        limit: &Limit,
-        floors: bool,
-        epoch: Timestamp,
-        now: Timestamp,
-        widest: u64,
-    ) -> Arc<Self> {
-        let widest = widest.max(self.widest);
-        let (plain, congruent) = Self::fitting(limit, floors, epoch, widest, self.geometry());
+    /// A table for `limits`, changed numbers of the same algorithm, with every bucket of this one moved into it: callers of a tier go to its numbers, or to the limit's own.
+    pub(crate) fn succeeded_by(&self, limits: &[&Limit], floors: bool, epoch: Timestamp, now: Timestamp) -> Arc<Self> {
+        let (plain, congruent) = Self::fitting(limits, floors, epoch, self.widest, self.geometry());
         let successor = Arc::new(plain);
         let adopt = |moving: Moving| {
-            if let Some(moving) = moving.rescaled(self.algorithm(), successor.algorithm(), now) {
+            let from = &self.numbers()[usize::from(moving.by)];
+            let by = successor.place_of(from.tier.as_deref());
+            if let Some(moving) = moving.rescaled(&from.algorithm, successor.algorithm(by), by, now) {
                 successor.adopt(moving, now);
             }
         };
@@ -237,16 +255,16 @@ impl Table {
     /// A table that takes over from one of that [geometry](Table::geometry), and whether it has the same: where sets do not
     /// correspond, what they forgot must be kept in so many words.
     pub(crate) fn fitting(
-        limit: &Limit,
+        limits: &[&Limit],
         floors: bool,
         epoch: Timestamp,
         widest: u64,
         before: Option<usize>,
     ) -> (Self, bool) {
-        let plain = Self::remembering(limit, floors, epoch, widest);
+        let plain = Self::remembering(limits, floors, epoch, widest);
         let congruent = before.is_some() && plain.geometry() == before;
         let fits = congruent || floors;
-        (if fits { plain } else { Self::remembering(limit, true, epoch, widest) }, congruent)
+        (if fits { plain } else { Self::remembering(limits, true, epoch, widest) }, congruent)
     }
 
     /// Shows every bucket to `visit`, under its lock.
@@ -255,15 +273,6 @@ impl Table {
             Form::Packed(packed) => packed.visit(now, visit),
             Form::Wide(wide) => wide.visit(visit),
         }
-    }
-
-    /// Takes over what `other`, a table of the same algorithm, remembers; `other` keeps it too.
-    pub(crate) fn adopt_all(&self, other: &Self, now: Timestamp) {
-        other.visit(now, &|moving| {
-            if let Some(moving) = moving.rescaled(other.algorithm(), self.algorithm(), now) {
-                self.adopt(moving, now);
-            }
-        });
     }
 
     /// Takes over what a predecessor or a snapshot remembered.

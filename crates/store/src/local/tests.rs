@@ -4,6 +4,7 @@ mod fixtures;
 mod floods;
 mod restarts;
 mod threads;
+mod tiers;
 
 use std::sync::Arc;
 

@@ -8,6 +8,10 @@
 //!
 //! A bucket that a reload has clamped to a smaller burst or window remembers the larger one until it would be full of that
 //! ([`tollgate_limit::Kept`]); only then is its place free.
+//!
+//! A limit whose tiers have numbers of their own has one table for all of them, as a bucket is its limit's name and its
+//! caller. A bucket is kept in the numbers it was last drawn under, and who draws under others finds it in those: no more
+//! units, clamped to their burst, the larger one remembered.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +21,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use tollgate_limit::bucket::{Next, Report, State};
 use tollgate_limit::sliding_log::Entry;
-use tollgate_limit::{Algorithm, Change, Kept, Standing, Timestamp, Verdict};
+use tollgate_limit::{Algorithm, Change, Kept, Limit, Standing, Timestamp, Verdict};
 
 use super::Tally;
 use super::packed::{LATE, place, span};
@@ -29,7 +33,8 @@ type Chunk = Box<[Mutex<Shard>]>;
 /// The buckets of one limit.
 #[derive(Debug)]
 pub(crate) struct WideTable {
-    algorithm: Algorithm,
+    /// The limit's own numbers first, then those of its tiers.
+    numbers: Box<[Numbers]>,
     /// Made when first touched, so that an idle limit costs next to nothing.
     chunks: Box<[OnceLock<Chunk>]>,
     /// Shards in each.
@@ -39,6 +44,21 @@ pub(crate) struct WideTable {
     successor: OnceLock<Arc<Table>>,
     evictions: AtomicU64,
     inherited_refusals: AtomicU64,
+}
+
+/// One set of numbers that buckets are drawn under.
+#[derive(Clone, Debug)]
+pub(crate) struct Numbers {
+    /// The tier whose numbers they are; `None`: everyone else's.
+    pub(crate) tier: Option<Arc<str>>,
+    pub(crate) algorithm: Algorithm,
+}
+
+impl Numbers {
+    /// Those of `limit`.
+    pub(crate) fn of(limit: &Limit) -> Self {
+        Self { tier: limit.tier.clone(), algorithm: limit.algorithm.clone() }
+    }
 }
 
 /// A few buckets under one lock.
@@ -55,26 +75,25 @@ pub(crate) struct Shard {
 pub(crate) struct Bucket {
     state: State,
     beyond: u64,
+    /// The numbers it is kept in, by their place.
+    by: u16,
 }
 
 impl Bucket {
-    /// One that owes and remembers at least as much as either.
-    fn join(&self, other: &Self, algorithm: &Algorithm) -> Self {
-        Self { state: algorithm.join(&self.state, &other.state), beyond: self.beyond.max(other.beyond) }
-    }
-
     fn moving(self, whose: Whose) -> Moving {
-        Moving { whose, state: self.state, beyond: self.beyond }
+        Moving { whose, state: self.state, beyond: self.beyond, by: self.by }
     }
 }
 
 impl WideTable {
-    pub(crate) fn new(algorithm: Algorithm, memory: usize) -> Self {
-        let shard = size_of::<Mutex<Shard>>().saturating_add(SHARD_ENTRIES.saturating_mul(entry_size(&algorithm)));
+    /// A table of at most `memory` bytes for buckets that are drawn under any of `numbers`, which are of one kind.
+    pub(crate) fn new(numbers: Box<[Numbers]>, memory: usize) -> Self {
+        let entry = numbers.iter().map(|numbers| entry_size(&numbers.algorithm)).max().unwrap_or(1);
+        let shard = size_of::<Mutex<Shard>>().saturating_add(SHARD_ENTRIES.saturating_mul(entry));
         let shards = (memory / shard).max(1);
         let chunk = shards.min(CHUNK_SHARDS);
         Self {
-            algorithm,
+            numbers,
             chunks: (0..shards / chunk).map(|_| OnceLock::new()).collect(),
             chunk,
             birth: OnceLock::new(),
@@ -89,8 +108,51 @@ impl WideTable {
         (self.chunks.len() * self.chunk * SHARD_ENTRIES) as u64
     }
 
-    pub(crate) fn algorithm(&self) -> &Algorithm {
-        &self.algorithm
+    /// The numbers at a place.
+    pub(crate) fn algorithm(&self, by: u16) -> &Algorithm {
+        &self.numbers[usize::from(by)].algorithm
+    }
+
+    /// Every set of numbers.
+    pub(crate) fn numbers(&self) -> &[Numbers] {
+        &self.numbers
+    }
+
+    /// The place of a tier's numbers; of the limit's own where it has none.
+    pub(crate) fn place_of(&self, tier: Option<&str>) -> u16 {
+        let place = match &*self.numbers {
+            [_] => None,
+            several => several.iter().position(|numbers| numbers.tier.as_deref() == tier),
+        };
+        place.and_then(|place| u16::try_from(place).ok()).unwrap_or_default()
+    }
+
+    /// `bucket` as a draw under the numbers at `by` finds it; `None`: full.
+    fn under(&self, bucket: &Bucket, by: u16, now: Timestamp) -> Option<Bucket> {
+        let kept = self.kept(bucket).under(self.algorithm(by), now);
+        Some(Bucket { state: kept.state()?.clone(), beyond: kept.beyond(), by })
+    }
+
+    fn kept(&self, bucket: &Bucket) -> Kept {
+        Kept::from_parts(self.algorithm(bucket.by).clone(), Some(bucket.state.clone()), bucket.beyond)
+    }
+
+    /// One that owes and remembers at least as much as either, in the numbers of the first.
+    fn join(&self, one: &Bucket, other: &Bucket, now: Timestamp) -> Bucket {
+        let moved;
+        let other = if one.by == other.by {
+            other
+        } else {
+            match self.under(other, one.by, now) {
+                Some(bucket) => {
+                    moved = bucket;
+                    &moved
+                }
+                None => return one.clone(),
+            }
+        };
+        let state = self.algorithm(one.by).join(&one.state, &other.state);
+        Bucket { state, beyond: one.beyond.max(other.beyond), by: one.by }
     }
 
     pub(crate) fn successor(&self) -> Option<&Arc<Table>> {
@@ -104,23 +166,23 @@ impl WideTable {
         }
     }
 
-    /// Draws from one bucket; `None`: it has moved.
+    /// Draws from one bucket under the numbers at `by`; `None`: it has moved.
     #[inline(never)]
-    pub(crate) fn draw(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
-        let mut slot = self.lock(tag)?;
+    pub(crate) fn draw(&self, tag: u64, by: u16, cost: u64, now: Timestamp) -> Option<Standing> {
+        let mut slot = self.lock(tag, by)?;
         let verdict = slot.judge(cost, now);
         slot.commit(now);
         Some(Standing::new(verdict, slot.report(now)))
     }
 
-    /// The locked bucket of `tag`, or `None` when it has moved to the successor.
-    pub(crate) fn lock(&self, tag: u64) -> Option<WideSlot<'_>> {
+    /// The locked bucket of `tag`, to be drawn from under the numbers at `by`; `None` when it has moved to the successor.
+    pub(crate) fn lock(&self, tag: u64, by: u16) -> Option<WideSlot<'_>> {
         let shard = self.shard(self.index(tag))?.lock();
         if shard.moved {
             return None;
         }
         let place = shard.tags.iter().position(|known| *known == tag);
-        Some(WideSlot { table: self, tag, place, shard, next: None })
+        Some(WideSlot { table: self, tag, by, place, shard, next: None })
     }
 
     /// Hands every bucket to `adopt` and sends later draws to `successor`, shard by shard under the shard's lock. Until
@@ -174,18 +236,18 @@ impl WideTable {
 
     /// Takes over what a predecessor remembered.
     pub(crate) fn adopt(&self, moving: Moving, now: Timestamp) {
-        let Moving { whose, state, beyond } = moving;
-        let bucket = Bucket { state, beyond };
+        let Moving { whose, state, beyond, by } = moving;
+        let bucket = Bucket { state, beyond, by };
         match whose {
             Whose::Bucket { tag } => {
-                if let Some(mut slot) = self.lock(tag) {
+                if let Some(mut slot) = self.lock(tag, by) {
                     slot.adopt(&bucket, now);
                 }
             }
             Whose::Floor { first, last } => {
                 for index in self.index(first)..=self.index(last) {
                     if let Some(shard) = self.shard(index) {
-                        shard.lock().lift_floor(&self.algorithm, bucket.clone());
+                        shard.lock().lift_floor(self, bucket.clone(), now);
                     }
                 }
             }
@@ -212,18 +274,18 @@ impl WideTable {
 impl Shard {
     /// The bucket that is full again soonest. A place held in a concurrency limit is never given up, so there may be
     /// none: then the shard grows, by no more than there are requests in flight.
-    fn soonest_full(&self, algorithm: &Algorithm) -> Option<(usize, Timestamp)> {
+    fn soonest_full(&self, table: &WideTable) -> Option<(usize, Timestamp)> {
         let expiry = |bucket: &Option<Bucket>| match bucket {
-            Some(bucket) => algorithm.expiry_beyond(&bucket.state, bucket.beyond),
+            Some(bucket) => table.algorithm(bucket.by).expiry_beyond(&bucket.state, bucket.beyond),
             None => Some(Timestamp::default()),
         };
         let expiries = self.buckets.iter().map(expiry).enumerate();
         expiries.filter_map(|(place, expiry)| Some((place, expiry?))).min_by_key(|(_, expiry)| *expiry)
     }
 
-    fn lift_floor(&mut self, algorithm: &Algorithm, bucket: Bucket) {
+    fn lift_floor(&mut self, table: &WideTable, bucket: Bucket, now: Timestamp) {
         self.floor = Some(match self.floor.take() {
-            Some(floor) => floor.join(&bucket, algorithm),
+            Some(floor) => table.join(&floor, &bucket, now),
             None => bucket,
         });
     }
@@ -237,15 +299,17 @@ fn new_chunk(shards: usize) -> Box<[Mutex<Shard>]> {
 pub(crate) struct WideSlot<'t> {
     table: &'t WideTable,
     tag: u64,
+    /// The numbers it is drawn under.
+    by: u16,
     place: Option<usize>,
     shard: MutexGuard<'t, Shard>,
     next: Option<Next>,
 }
 
-impl WideSlot<'_> {
+impl<'t> WideSlot<'t> {
     /// The bucket's verdict; nothing is written before [`WideSlot::commit`].
     pub(crate) fn judge(&mut self, cost: u64, now: Timestamp) -> Verdict {
-        let judged = self.table.algorithm.judge(self.bucket(now).as_deref().map(|bucket| &bucket.state), cost, now);
+        let judged = self.algorithm().judge(self.bucket(now).as_deref().map(|bucket| &bucket.state), cost, now);
         if self.place.is_none() && self.shard.floor.is_some() && judged.is_err() {
             self.table.inherited_refusals.fetch_add(1, Ordering::Relaxed);
         }
@@ -256,38 +320,48 @@ impl WideSlot<'_> {
 
     /// How the bucket stands.
     pub(crate) fn report(&self, now: Timestamp) -> Report {
-        self.table.algorithm.report(self.bucket(now).as_deref().map(|bucket| &bucket.state), now)
+        self.algorithm().report(self.bucket(now).as_deref().map(|bucket| &bucket.state), now)
     }
 
     /// Writes what [`WideSlot::judge`] worked out.
     pub(crate) fn commit(&mut self, now: Timestamp) {
         let Some(next) = self.next.take() else { return };
         let (mut state, beyond) = self.take(now);
-        self.table.algorithm.apply(&mut state, next);
-        self.put(state, beyond, now);
+        self.algorithm().apply(&mut state, next);
+        self.put(state.map(|state| Bucket { state, beyond, by: self.by }), now);
     }
 
-    /// Corrects an earlier grant.
+    fn algorithm(&self) -> &'t Algorithm {
+        self.table.algorithm(self.by)
+    }
+
+    /// Corrects an earlier grant, in the numbers the bucket is kept in: nothing of it is clamped.
     pub(crate) fn settle(&mut self, change: Change, now: Timestamp) {
+        let drawn = self.by;
+        if self.table.numbers.len() > 1 {
+            // One that is full again is one of the numbers it was drawn under.
+            let kept = self.found(self.table.birth.get());
+            let kept = kept.filter(|bucket| self.table.under(bucket, bucket.by, now).is_some());
+            self.by = kept.map_or(drawn, |bucket| bucket.by);
+        }
         let (mut state, mut beyond) = self.take(now);
-        let algorithm = &self.table.algorithm;
-        if beyond == 0 {
-            algorithm.settle(&mut state, change, now);
+        if beyond == 0 && self.by == drawn {
+            self.algorithm().settle(&mut state, change, now);
         } else {
-            let mut kept = Kept::from_parts(algorithm.clone(), state, beyond);
-            kept.settle(algorithm, change, now);
+            let mut kept = Kept::from_parts(self.algorithm().clone(), state, beyond);
+            kept.settle(self.table.algorithm(drawn), change, now);
             (state, beyond) = (kept.state().cloned(), kept.beyond());
         }
-        self.put(state, beyond, now);
+        self.put(state.map(|state| Bucket { state, beyond, by: self.by }), now);
     }
 
     fn adopt(&mut self, adopted: &Bucket, now: Timestamp) {
         // What is handed over is known: it does not owe what a key does that nobody has seen.
-        let Bucket { state, beyond } = match self.bucket_or(None, now) {
-            Some(bucket) => bucket.join(adopted, &self.table.algorithm),
+        let bucket = match self.bucket_or(None, now) {
+            Some(bucket) => self.table.join(&bucket, adopted, now),
             None => adopted.clone(),
         };
-        self.put(Some(state), beyond, now);
+        self.put(Some(bucket), now);
     }
 
     /// How it stands at `now`, as far as it remembers more than its state.
@@ -295,35 +369,39 @@ impl WideSlot<'_> {
         self.bucket_or(self.table.birth.get(), now)
     }
 
-    /// The same, if one that nobody has seen stands at `birth`.
+    /// The bucket, or what one that nobody knows here may owe if one that nobody has seen stands at `birth`, of the two the
+    /// one whose numbers it is told in.
+    fn found<'s>(&'s self, birth: Option<&'s Bucket>) -> Option<&'s Bucket> {
+        match self.place {
+            Some(place) => self.shard.buckets[place].as_ref(),
+            None => self.shard.floor.as_ref().or(birth),
+        }
+    }
+
+    /// The same in the numbers it is drawn under.
     fn bucket_or<'s>(&'s self, birth: Option<&'s Bucket>, now: Timestamp) -> Option<Cow<'s, Bucket>> {
-        let bucket = match self.place {
-            Some(place) => self.shard.buckets[place].as_ref().map(Cow::Borrowed),
-            None => match (&self.shard.floor, birth) {
-                (Some(a), Some(b)) => Some(Cow::Owned(a.join(b, &self.table.algorithm))),
-                (floor, birth) => floor.as_ref().or(birth).map(Cow::Borrowed),
-            },
-        }?;
-        if bucket.beyond == 0 {
+        let bucket = match (self.place, &self.shard.floor, birth) {
+            (None, Some(floor), Some(birth)) => Cow::Owned(self.table.join(floor, birth, now)),
+            _ => Cow::Borrowed(self.found(birth)?),
+        };
+        if bucket.beyond == 0 && bucket.by == self.by {
             return Some(bucket);
         }
-        let algorithm = &self.table.algorithm;
-        let kept = Kept::from_parts(algorithm.clone(), Some(bucket.state.clone()), bucket.beyond).under(algorithm, now);
-        Some(Cow::Owned(Bucket { state: kept.state()?.clone(), beyond: kept.beyond() }))
+        self.table.under(&bucket, self.by, now).map(Cow::Owned)
     }
 
     /// The state and what it remembers, to be changed and [`WideSlot::put`] back.
     fn take(&mut self, now: Timestamp) -> (Option<State>, u64) {
-        let plain = |bucket: &mut Bucket| bucket.beyond == 0;
+        let by = self.by;
+        let plain = |bucket: &mut Bucket| bucket.beyond == 0 && bucket.by == by;
         let bucket = match self.place.and_then(|place| self.shard.buckets[place].take_if(plain)) {
             Some(bucket) => Some(bucket),
             None => self.bucket(now).map(Cow::into_owned),
         };
-        bucket.map_or((None, 0), |Bucket { state, beyond }| (Some(state), beyond))
+        bucket.map_or((None, 0), |Bucket { state, beyond, .. }| (Some(state), beyond))
     }
 
-    fn put(&mut self, state: Option<State>, beyond: u64, now: Timestamp) {
-        let bucket = state.map(|state| Bucket { state, beyond });
+    fn put(&mut self, bucket: Option<Bucket>, now: Timestamp) {
         if let Some(place) = self.place {
             self.shard.buckets[place] = bucket;
             return;
@@ -334,15 +412,15 @@ impl WideSlot<'_> {
         let table = self.table;
         let shard = &mut *self.shard;
         if shard.tags.len() >= SHARD_ENTRIES
-            && let Some((victim, expiry)) = shard.soonest_full(&table.algorithm)
+            && let Some((victim, expiry)) = shard.soonest_full(table)
         {
             // Another thread may still draw for a moment when it was not.
             if expiry.after(LATE) > now
                 && let Some(forgotten) = shard.buckets[victim].take()
             {
-                let owes = table.algorithm.expiry(&forgotten.state).is_some_and(|expiry| expiry > now);
+                let owes = table.algorithm(forgotten.by).expiry(&forgotten.state).is_some_and(|expiry| expiry > now);
                 table.evictions.fetch_add(u64::from(owes), Ordering::Relaxed);
-                shard.lift_floor(&table.algorithm, forgotten);
+                shard.lift_floor(table, forgotten, now);
             }
             shard.tags[victim] = self.tag;
             shard.buckets[victim] = bucket;

@@ -11,7 +11,7 @@ const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 /// A table with floors, of one unit a day and a burst of one, in so much memory.
 fn table(memory: usize) -> Table {
     let limit = limit(0, "a", &terms(Kind::TokenBucket, 1, Micros::from_secs(86_400), 1), memory);
-    Table::new(&limit, true, START)
+    Table::new(&[&limit], true, START)
 }
 
 fn packed(table: &Table) -> &PackedTable {
@@ -20,9 +20,9 @@ fn packed(table: &Table) -> &PackedTable {
 
 /// An empty bucket.
 fn owing(table: &Table, whose: Whose) -> Moving {
-    let Algorithm::TokenBucket(bucket) = table.algorithm() else { unreachable!("a token bucket") };
+    let Algorithm::TokenBucket(bucket) = table.algorithm(0) else { unreachable!("a token bucket") };
     let drained = |_: &TokenBucket| State::Level(Level { level: 0, at: START });
-    Moving { whose, state: drained(bucket), beyond: 0 }
+    Moving { whose, state: drained(bucket), beyond: 0, by: 0 }
 }
 
 /// Whoever is sent on while a table moves owes at the successor what it owed here, though nobody has moved but one.
@@ -32,21 +32,21 @@ fn a_newcomer_that_is_sent_on_in_the_middle_of_a_move_owes_what_the_rest_has_not
     for owed in [last, Whose::Birth] {
         let (old, new) = (table(1 << 12), Arc::new(table(1 << 13)));
         let known = 1;
-        assert!(old.draw(known, 1, START).is_some_and(|standing| standing.verdict.is_allow()));
+        assert!(old.draw(known, None, 1, START).is_some_and(|standing| standing.verdict.is_allow()));
         old.adopt(owing(&old, owed), START);
-        assert!(!old.draw(u64::MAX, 1, START).expect("not moved").verdict.is_allow());
+        assert!(!old.draw(u64::MAX, None, 1, START).expect("not moved").verdict.is_allow());
         let sent_on = Cell::new(0);
         packed(&old).move_to(&new, false, START, |moving| {
-            if old.draw(u64::MAX, 1, START).is_none() {
+            if old.draw(u64::MAX, None, 1, START).is_none() {
                 sent_on.set(sent_on.get() + 1);
-                let standing = new.draw(u64::MAX, 1, START).expect("not moved");
+                let standing = new.draw(u64::MAX, None, 1, START).expect("not moved");
                 assert!(!standing.verdict.is_allow(), "{owed:?}: {standing:?}");
             }
             new.adopt(moving, START);
         });
         assert!(sent_on.get() > 0, "{owed:?}");
-        assert!(!new.draw(u64::MAX, 1, START).expect("not moved").verdict.is_allow());
-        assert!(!new.draw(known, 1, START).expect("not moved").verdict.is_allow());
+        assert!(!new.draw(u64::MAX, None, 1, START).expect("not moved").verdict.is_allow());
+        assert!(!new.draw(known, None, 1, START).expect("not moved").verdict.is_allow());
     }
 }
 
@@ -55,7 +55,7 @@ fn a_newcomer_that_is_sent_on_in_the_middle_of_a_move_owes_what_the_rest_has_not
 fn a_key_that_moves_while_it_is_looked_for_is_not_taken_for_a_newcomer() {
     let (old, new) = (table(1 << 12), Arc::new(table(1 << 13)));
     let table = packed(&old);
-    assert!(old.draw(1, 1, START).is_some());
+    assert!(old.draw(1, None, 1, START).is_some());
     old.adopt(owing(&old, Whose::Floor { first: 0, last: u64::MAX }), START);
     let now = START.after(Micros::from_secs(43_200));
     let start = table.start(table.line(1)).expect("not moved");

@@ -113,7 +113,7 @@ fn several_buckets_answer_as_locked_ones_do() {
             claims[random.usize(0..3)].key = &other;
             random.shuffle(&mut claims);
             claims.truncate(random.usize(2..4));
-            let mut bound = long.bind(claims.iter().map(|claim| (claim.limit.index, claim.key)));
+            let mut bound = long.bind(claims.iter().map(|claim| (claim.limit, claim.key)));
             assert_eq!(short.draw_at(&claims, now), draw_locked(&mut bound, &claims, now));
         }
         assert_eq!(keys > 6, (0..3).any(|index| short.tally(index).evictions > 0));

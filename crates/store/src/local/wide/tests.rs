@@ -11,9 +11,11 @@ const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 #[test]
 fn a_newcomer_that_is_sent_on_in_the_middle_of_a_move_begins_as_empty_as_before() {
     let limit = limit(0, "a", &terms(Kind::Interval, 2, Micros::from_secs(86_400), 2), 1 << 16);
-    let (old, new) = (WideTable::new(limit.algorithm.clone(), 1 << 16), Arc::new(Table::new(&limit, false, START)));
+    let (old, new) =
+        (WideTable::new([Numbers::of(&limit)].into(), 1 << 16), Arc::new(Table::new(&[&limit], false, START)));
     assert!(old.shards() > 1);
-    let standing = |whose, units| Moving { whose, state: State::Steps(Steps { units, since: START }), beyond: 0 };
+    let standing =
+        |whose, units| Moving { whose, state: State::Steps(Steps { units, since: START }), beyond: 0, by: 0 };
     let last = Whose::Bucket { tag: u64::MAX };
     for moving in [standing(last, 1), standing(Whose::Birth, 0)] {
         old.adopt(moving, START);
@@ -21,13 +23,13 @@ fn a_newcomer_that_is_sent_on_in_the_middle_of_a_move_begins_as_empty_as_before(
     let sent_on = Cell::new(0);
     old.move_to(&new, |moving| {
         if moving.whose == last {
-            assert!(old.draw(0, 1, START).is_none(), "the first shard has moved");
+            assert!(old.draw(0, 0, 1, START).is_none(), "the first shard has moved");
             sent_on.set(sent_on.get() + 1);
-            assert!(!new.draw(0, 1, START).expect("not moved").verdict.is_allow());
+            assert!(!new.draw(0, None, 1, START).expect("not moved").verdict.is_allow());
         }
         new.adopt(moving, START);
     });
     assert_eq!(sent_on.get(), 1);
-    assert!(new.draw(u64::MAX, 1, START).expect("not moved").verdict.is_allow(), "its own unit");
-    assert!(!new.draw(u64::MAX, 1, START).expect("not moved").verdict.is_allow());
+    assert!(new.draw(u64::MAX, None, 1, START).expect("not moved").verdict.is_allow(), "its own unit");
+    assert!(!new.draw(u64::MAX, None, 1, START).expect("not moved").verdict.is_allow());
 }
