@@ -61,6 +61,14 @@ fn telling() -> Upstream {
     Upstream::start(move |seen| match seen.line().split(' ').nth(1) {
         Some("/header") => Reply::new(200, &[("x-units", "12")], "x"),
         Some("/nonsense") => Reply::new(200, &[("x-units", "many")], "x"),
+        Some("/endless") => Reply::new(200, &[("x-units", "18446744073709551616")], "x"),
+        Some("/escaped") => {
+            Reply::new(200, &[("content-type", "application/json")], "{\"us\\u0061ge\":{\"total\\u005Ftokens\":22}}")
+        }
+        Some("/lines") => {
+            let lines = ["data: {\"usage\":", "data: {\"total_tokens\":", "data: 23}}", "", "data: [DONE]", "", ""];
+            Reply::new(200, &[("content-type", "text/event-stream")], lines.join("\r\n"))
+        }
         Some("/dear") => Reply::new(200, &[("x-units", "999999")], "x"),
         Some("/body") => Reply::new(200, &[], "x".repeat(2_500)),
         Some("/json") => Reply::new(
@@ -83,6 +91,9 @@ fn an_estimate_is_corrected_by_what_the_answer_says() {
         ("header:x-units", "/nonsense", 100 - 5 - 5),
         ("header:x-units", "/plain", 100 - 5 - 5),
         ("header:x-units", "/dear", 100 - 50 - 5),
+        ("header:x-units", "/endless", 100 - 50 - 5),
+        ("json:usage.total_tokens", "/escaped", 100 - 22 - 5),
+        ("json:usage.total_tokens", "/lines", 100 - 23 - 5),
         ("bytes", "/body", 100 - 3 - 5),
         ("json:usage.total_tokens", "/json", 100 - 2 - 5),
         ("json:usage.total_tokens", "/events", 100 - 17 - 5),

@@ -33,6 +33,10 @@ impl Carrier {
 pub struct FieldScanner {
     carrier: Carrier,
     line: Line,
+    /// The byte before ended a line as CR: a LF right behind it is the same end of the line.
+    after_cr: bool,
+    /// The event that says that all has been said has come.
+    done: bool,
     json: Json,
 }
 
@@ -41,8 +45,8 @@ pub struct FieldScanner {
 enum Line {
     /// This many bytes of `data:` have matched.
     Start(u8),
-    /// In a `data:` line.
-    Data,
+    /// In a `data:` line, of which so many bytes are those of [`DONE`]; `None`: it says something else.
+    Data(Option<u8>),
     /// In another line.
     Other,
 }
@@ -50,7 +54,7 @@ enum Line {
 impl FieldScanner {
     /// A scanner for the number at `path`, outermost member first.
     pub fn new(carrier: Carrier, path: Arc<[String]>) -> Self {
-        Self { carrier, line: Line::Start(0), json: Json::new(path) }
+        Self { carrier, line: Line::Start(0), after_cr: false, done: false, json: Json::new(path) }
     }
 
     /// The next piece of the body.
@@ -61,6 +65,12 @@ impl FieldScanner {
         }
     }
 
+    /// Whether the event has come that ends a stream (`data: [DONE]`): nothing of the cost is to come, and many clients
+    /// hang up there.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
     /// The last number found, when the body has ended.
     pub fn finish(mut self) -> Option<u64> {
         self.json.end_number();
@@ -69,24 +79,39 @@ impl FieldScanner {
 
     fn feed_event(&mut self, byte: u8) {
         const DATA: &[u8] = b"data:";
+        let after_cr = std::mem::replace(&mut self.after_cr, byte == b'\r');
         match (self.line, byte) {
+            (_, b'\n') if after_cr => {}
             // A blank line ends the event, and whatever of its JSON was left open.
             (Line::Start(0), b'\n' | b'\r') => self.json.restart(),
-            (_, b'\n' | b'\r') => {
+            (line, b'\n' | b'\r') => {
+                self.done |= line == Line::Data(Some(DONE_LENGTH));
                 // An event's data lines are joined by line feeds.
                 self.json.feed(b'\n');
                 self.line = Line::Start(0);
             }
             (Line::Start(matched), byte) if DATA[usize::from(matched)] == byte => {
                 let matched = matched + 1;
-                self.line = if usize::from(matched) == DATA.len() { Line::Data } else { Line::Start(matched) };
+                self.line = if usize::from(matched) == DATA.len() { Line::Data(Some(0)) } else { Line::Start(matched) };
             }
             (Line::Start(_), _) => self.line = Line::Other,
-            (Line::Data, byte) => self.json.feed(byte),
+            (Line::Data(said), byte) => {
+                self.line = Line::Data(match said {
+                    // The one blank behind the colon is no part of the text.
+                    Some(0) if byte == b' ' => Some(0),
+                    Some(at) if DONE.get(usize::from(at)) == Some(&byte) => Some(at + 1),
+                    _ => None,
+                });
+                self.json.feed(byte);
+            }
             (Line::Other, _) => {}
         }
     }
 }
+
+/// The text of the event that ends a stream.
+const DONE: &[u8] = b"[DONE]";
+const DONE_LENGTH: u8 = 6;
 
 /// Follows the nesting of a JSON text as far as one path of member names needs.
 #[derive(Debug)]
@@ -111,7 +136,7 @@ enum Token {
     /// A string: how many bytes equal the wanted name so far; `None`: it is another.
     Text {
         fits: Option<usize>,
-        escaped: bool,
+        escape: Escape,
     },
     /// The wanted number; a fraction rounds it up.
     Number {
@@ -142,7 +167,7 @@ impl Json {
 
     fn feed(&mut self, byte: u8) {
         match self.token {
-            Token::Text { fits, escaped } => self.token = self.text(byte, fits, escaped),
+            Token::Text { fits, escape } => self.token = self.text(byte, fits, escape),
             Token::Number { value, fraction } => match (byte, fraction) {
                 (b'0'..=b'9', Fraction::None) => {
                     let value = value.saturating_mul(10).saturating_add(u64::from(byte - b'0'));
@@ -167,19 +192,27 @@ impl Json {
         }
     }
 
-    fn text(&mut self, byte: u8, fits: Option<usize>, escaped: bool) -> Token {
-        match byte {
-            _ if escaped => Token::Text { fits: None, escaped: false },
-            b'\\' => Token::Text { fits: None, escaped: true },
-            b'"' => {
-                self.name_fits = fits.is_some_and(|length| length == self.path[self.matched].len());
-                Token::Between
-            }
-            _ => {
-                let name = self.path[self.matched].as_bytes();
-                Token::Text { fits: fits.filter(|at| name.get(*at) == Some(&byte)).map(|at| at + 1), escaped: false }
-            }
+    fn text(&mut self, byte: u8, fits: Option<usize>, escape: Escape) -> Token {
+        if let (b'"', Escape::None | Escape::High(_)) = (byte, escape) {
+            let whole = matches!(escape, Escape::None);
+            self.name_fits = whole && fits.is_some_and(|length| length == self.path[self.matched].len());
+            return Token::Between;
         }
+        let (escape, character) = escape.next(byte);
+        let fits = match character {
+            Read::Nothing => fits,
+            Read::Byte(byte) => self.extend(fits, &[byte]),
+            Read::Character(character) => self.extend(fits, character.encode_utf8(&mut [0; 4]).as_bytes()),
+            Read::Unpaired => None,
+        };
+        Token::Text { fits, escape }
+    }
+
+    /// How much of the wanted name a string equals that goes on with `bytes`.
+    fn extend(&self, fits: Option<usize>, bytes: &[u8]) -> Option<usize> {
+        let at = fits?;
+        let end = at + bytes.len();
+        (self.path[self.matched].as_bytes().get(at..end)? == bytes).then_some(end)
     }
 
     fn between(&mut self, byte: u8) {
@@ -189,7 +222,7 @@ impl Json {
                 // A name of the path counts only in the object that the names before it lead to.
                 let fits = (!self.wanted && self.depth == self.matched + 1).then_some(0);
                 self.wanted = false;
-                self.token = Token::Text { fits, escaped: false };
+                self.token = Token::Text { fits, escape: Escape::None };
             }
             b':' => self.wanted = std::mem::take(&mut self.name_fits),
             b'{' | b'[' => {
@@ -220,6 +253,73 @@ impl Json {
             self.found = Some(value.saturating_add(u64::from(fraction == Fraction::Some)));
             self.token = Token::Between;
         }
+    }
+}
+
+/// Where in an escape of a string (RFC 8259 section 7) the scanner stands.
+#[derive(Clone, Copy, Debug)]
+enum Escape {
+    /// In none.
+    None,
+    /// Behind the backslash; `high`: the first half of a character beyond U+FFFF came before it.
+    Backslash { high: Option<u16> },
+    /// Behind `\u` and so many of its four digits.
+    Unicode { high: Option<u16>, digits: u8, value: u16 },
+    /// Behind the first half of a character beyond U+FFFF.
+    High(u16),
+}
+
+/// What a byte of a string completes.
+enum Read {
+    Nothing,
+    Byte(u8),
+    Character(char),
+    /// Half a character: the string is no name that a path can hold.
+    Unpaired,
+}
+
+impl Escape {
+    fn next(self, byte: u8) -> (Self, Read) {
+        match (self, byte) {
+            (Self::None, b'\\') => (Self::Backslash { high: None }, Read::Nothing),
+            (Self::None, _) => (Self::None, Read::Byte(byte)),
+            (Self::High(high), b'\\') => (Self::Backslash { high: Some(high) }, Read::Nothing),
+            (Self::High(_), _) => (Self::None, Read::Unpaired),
+            (Self::Backslash { high }, b'u') => (Self::Unicode { high, digits: 0, value: 0 }, Read::Nothing),
+            (Self::Backslash { high: Some(_) }, _) => (Self::None, Read::Unpaired),
+            (Self::Backslash { high: None }, _) => (Self::None, short_escape(byte)),
+            (Self::Unicode { high, digits, value }, _) => match char::from(byte).to_digit(16) {
+                None => (Self::None, Read::Unpaired),
+                Some(digit) => {
+                    let value = value << 4 | u16::try_from(digit).unwrap_or_default();
+                    match (digits, high) {
+                        (0..3, _) => (Self::Unicode { high, digits: digits + 1, value }, Read::Nothing),
+                        (_, None) if matches!(value, 0xD800..=0xDBFF) => (Self::High(value), Read::Nothing),
+                        _ => (Self::None, character(high, value)),
+                    }
+                }
+            },
+        }
+    }
+}
+
+fn short_escape(byte: u8) -> Read {
+    Read::Byte(match byte {
+        b'"' | b'\\' | b'/' => byte,
+        b'b' => 8,
+        b'f' => 12,
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        _ => return Read::Unpaired,
+    })
+}
+
+fn character(high: Option<u16>, value: u16) -> Read {
+    let mut decoded = char::decode_utf16(high.into_iter().chain([value]));
+    match (decoded.next(), decoded.next()) {
+        (Some(Ok(character)), None) => Read::Character(character),
+        _ => Read::Unpaired,
     }
 }
 
@@ -305,6 +405,33 @@ mod tests {
         );
         assert_eq!(events("n", "dat: {\"n\":4}\n\n"), None);
         assert_eq!(events("n", "data:{\"n\":9}"), Some(9), "a stream cut short keeps what it said");
+    }
+
+    #[test]
+    fn settle_event_of_several_data_lines_is_one_text_whatever_ends_its_lines() {
+        let lines =
+            ["event: usage", "data: {\"usage\":", "data: {\"t\":", "data: 17}}", "", ": end", "data: [DONE]", "", ""];
+        for end in ["\n", "\r", "\r\n"] {
+            assert_eq!(scan(Carrier::Events, "usage.t", &lines.join(end)), Some(17), "{end:?}");
+            let broken = ["data: {\"usage\":", "", "data: {\"t\":5}", "", ""].join(end);
+            assert_eq!(scan(Carrier::Events, "usage.t", &broken), None, "{end:?}: two events are two texts");
+        }
+    }
+
+    #[test]
+    fn settle_name_with_escapes_is_the_name_that_it_spells() {
+        for name in [r"us\u0061ge", r"\u0075\u0073\u0061\u0067\u0065", r"\u0075sa\u0067e"] {
+            assert_eq!(json("usage.t", &format!(r#"{{"{name}":{{"t":7}}}}"#)), Some(7), "{name}");
+            assert_eq!(json("a.t", &format!(r#"{{"a":{{"{name}":1,"t":8}}}}"#)), Some(8), "{name}");
+        }
+        assert_eq!(json("a/b", r#"{"a\/b":1}"#), Some(1));
+        assert_eq!(json("ü", r#"{"\u00fc":2}"#), Some(2));
+        assert_eq!(json("ü", r#"{"\u00FC":2}"#), Some(2));
+        assert_eq!(json("😀", r#"{"\ud83d\ude00":3}"#), Some(3));
+        for other in [r"\ud83d", r"\ud83d\u0061", r"\ude00", r"\ud83dx", r"\ud83d\n", r"\u00zz", r"\x", r"us\u0062ge"] {
+            assert_eq!(json("😀", &format!(r#"{{"{other}":4,"😀":5}}"#)), Some(5), "{other}");
+            assert_eq!(json("usage", &format!(r#"{{"{other}":4}}"#)), None, "{other}");
+        }
     }
 
     #[test]
