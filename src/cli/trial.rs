@@ -13,12 +13,12 @@ use http::StatusCode;
 use http::header::{HOST, HeaderMap, HeaderValue};
 
 use tollgate_config::settings::{Sent, TestCase};
-use tollgate_gateway::settle::Owed;
+use tollgate_gateway::settle::{Head, Owed};
 use tollgate_limit::{Claim, Limit, Micros, Placement};
-use tollgate_limiter::{Decision, Limiter, Permit};
+use tollgate_limiter::{Cause, Decision, Limiter, Permit};
 use tollgate_policy::claims::body_length;
 use tollgate_policy::route::Target;
-use tollgate_policy::{Peer, Policy};
+use tollgate_policy::{Identified, Peer, Policy};
 use tollgate_store::Backend;
 use tollgate_store::clock::Clock;
 use tollgate_store::local::ColdStart;
@@ -83,7 +83,9 @@ struct Running {
 impl Running {
     /// The answer comes, and is over.
     fn end(mut self) {
-        self.owed.on_head(&mut self.permit, self.answered, &HeaderMap::new());
+        let headers = HeaderMap::new();
+        let head = Head { cause: Cause::Upstream, status: self.answered, headers: &headers, unreadable: false };
+        self.owed.on_head(&mut self.permit, head);
     }
 }
 
@@ -148,14 +150,21 @@ fn one(
         Some(caller) => policy.identify_as(&matched, &described, seconds, (caller.index, &caller.name)),
         None => policy.identify(&matched, &described, seconds),
     };
-    let who = match identified {
-        Ok(who) => who,
+    let mut who = Identified::default();
+    let mut unidentified = None;
+    match identified {
+        Ok(known) if policy.preflight(&described).is_none() => who = known,
+        Ok(_) => policy.place_into(&mut who, &matched, &described, seconds),
         Err(refusal) => {
-            tally.status = Some(if refusal.reason.is_malformed() { 400 } else { 401 });
-            return Ok(None);
+            policy.place_into(&mut who, &matched, &described, seconds);
+            let status = if refusal.reason.is_malformed() { StatusCode::BAD_REQUEST } else { StatusCode::UNAUTHORIZED };
+            unidentified = Some(status).filter(|_| policy.preflight(&described).is_none());
         }
-    };
-    let claims = policy.claims(&matched, &who, &headers, body_length(&headers));
+    }
+    let mut claims = policy.claims(&matched, &who, &headers, body_length(&headers));
+    if let Some(status) = unidentified {
+        claims.retain_counting(policy, status);
+    }
     let list: Vec<Claim<'_>> = claims
         .charges()
         .iter()
@@ -170,6 +179,10 @@ fn one(
         Some(Decision::Allow(mut permit)) => {
             // Sent on, so that what it was charged stays charged.
             permit.forwarded();
+            if let Some(status) = unidentified {
+                tally.status = Some(status.as_u16());
+                return Ok(None);
+            }
             tally.allowed += 1;
             tally.status = None;
             let route = &policy.routes[matched.route];

@@ -37,6 +37,7 @@ mod shaping;
 mod shutdown;
 mod smuggling;
 mod spellings;
+mod spending;
 mod streaming;
 mod streams;
 mod tools;

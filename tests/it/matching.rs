@@ -59,7 +59,8 @@ fn a_preflight_needs_no_key_and_finds_the_route_it_asks_about() {
 fn what_no_browser_would_ask_is_charged_as_any_request() {
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&format!(
-        "[limits.all]\nrate = \"1/hour\"\nburst = 1\nper = \"address\"\n\
+        "[identities.tenant]\nkey = [\"header:x-api-key\"]\nwhen_missing = \"use:address\"\n\
+         [limits.all]\nrate = \"1/hour\"\nburst = 1\nper = \"tenant\"\n\
          [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"all\"]\n",
         upstream.url()
     ));

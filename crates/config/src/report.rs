@@ -110,6 +110,16 @@ fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
             "    a request costs {} at first, then what {from} says, at most {}",
             settle.estimate, settle.most
         );
+        if !matches!(settle.from, SettleFrom::Bytes { .. }) {
+            let broken_off = match settle.broken_off_per {
+                Some(per) => format!("a unit for every {per} bytes sent, and no less than {}", settle.estimate),
+                None => settle.most.to_string(),
+            };
+            let _ = writeln!(
+                text,
+                "    a response that the caller breaks off before it has said its cost costs {broken_off}"
+            );
+        }
         if settle.most > settle.estimate {
             let more = settle.most - settle.estimate;
             let _ = writeln!(

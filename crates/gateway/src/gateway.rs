@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicUsize;
 
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
-use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, LOCATION};
+use http::header::{CONTENT_TYPE, LOCATION};
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 
@@ -27,15 +27,16 @@ use super::framing::Form;
 use super::headers::{Present, Seen};
 use super::rejection::{self, Rejection};
 use super::server::{ConnInfo, Event, Handler, Inbound};
-use super::settle::Owed;
+use super::settle::{self, Owed};
 use super::worker::Worker;
 use super::{echo, framing, quota_headers};
 use journal::Journal;
 use tollgate_limit::Placement;
-use tollgate_limiter::Decision;
+use tollgate_limiter::{Cause, Decision, Denied, Look};
 use tollgate_policy::route::Target;
 use tollgate_policy::upstream::Balance;
-use tollgate_policy::{Descriptor, FilledEdits, Identified, Policy};
+use tollgate_policy::{Claims, Descriptor, FilledEdits, Identified, IdentityReason, Policy};
+use tollgate_store::StoreError;
 use tollgate_store::clock::Clock;
 use tollgate_telemetry::access::{AccessLog, AccessWriter};
 use tollgate_telemetry::metrics::{self, Metrics};
@@ -105,7 +106,7 @@ impl Handler for Gateway {
         let mut request = Some(request);
         let answer = self.answer(&snapshot, connection, &mut request, &seen, &mut journal).await;
         let mut meant = None;
-        let Forwarded { mut response, verbatim, tunnel } = match answer {
+        let Forwarded { mut response, verbatim, tunnel, cause } = match answer {
             Ok(forwarded) => forwarded,
             Err(rejection) => {
                 meant = Some(rejection.status());
@@ -118,7 +119,7 @@ impl Handler for Gateway {
                     std::mem::swap(response.headers_mut(), request.headers_mut());
                     response.headers_mut().clear();
                 }
-                response.into()
+                Forwarded::own(response, rejection.cause())
             }
         };
         // Before the answer: whether the connection goes on is asked of who still holds the body.
@@ -126,7 +127,7 @@ impl Handler for Gateway {
         // Over HTTP/1 they are written with the head; a tunnel's answer has nobody who would.
         let behind = asked.is_http1() && tunnel.is_none();
         journal.annotate(response.headers_mut(), behind);
-        journal.answered(&response, meant);
+        journal.answered(&response, meant, cause, asked.is_head() || tunnel.is_some());
         match tunnel {
             None => response.map(|body| Guarded::new(body, Closing(journal)).with(verbatim)),
             Some(tunnel) => {
@@ -229,18 +230,43 @@ impl Gateway {
         }
         let preflight = policy.preflight(&described).is_some() && request.body().is_end_stream();
         let mut who = Identified::default();
-        match policy.identify_into(&mut who, &matched, &described, journal.at().as_micros() / 1_000_000) {
-            Ok(()) => {}
+        let mut unidentified = None;
+        let mut without = None;
+        if preflight {
             // A browser sends no credentials with its question whether it may.
-            Err(_) if preflight => who = Identified::default(),
-            Err(refusal) => return Err(snapshot.unidentified(refusal)),
+            policy.place_into(&mut who, &matched, &described, journal.seconds());
+        } else if let Err(refusal) = policy.identify_known_into(&mut who, &matched, &described, journal.seconds()) {
+            policy.place_into(&mut who, &matched, &described, journal.seconds());
+            policy.claims_into(journal.claims_mut(), &matched, &who, request.headers(), length);
+            unidentified = Some(refusal);
+        }
+        if unidentified.as_ref().is_some_and(|refusal| refusal.reason == IdentityReason::Unverified) {
+            // Limits by address and for everyone decide before a signature is verified, which costs far more.
+            without = Box::pin(self.look(snapshot, journal)).await?;
+            let mut verified = Identified::default();
+            match policy.identify_into(&mut verified, &matched, &described, journal.seconds()) {
+                Ok(()) => {
+                    (who, unidentified) = (verified, None);
+                    *journal.claims_mut() = Claims::default();
+                }
+                Err(refusal) => unidentified = Some(refusal),
+            }
         }
         journal.identified(&who);
-        if !preflight {
-            // A browser's question whether it may ask is not the request: it is not charged.
-            policy.claims_into(journal.claims_mut(), &matched, &who, request.headers(), length);
+        match unidentified {
+            None => {
+                policy.claims_into(journal.claims_mut(), &matched, &who, request.headers(), length);
+                self.admit(snapshot, journal, without).await?;
+            }
+            Some(refusal) => {
+                let rejection = snapshot.unidentified(refusal);
+                journal.claims_mut().retain_counting(policy, rejection.status());
+                self.admit(snapshot, journal, without).await?;
+                // What it is charged stays: nothing of it can be corrected any more.
+                journal.goes_on(Owed::default())?;
+                return Err(rejection);
+            }
         }
-        self.admit(snapshot, journal).await?;
         let rules = route.limits.iter().map(|limit| &policy.rules[limit.rule]);
         let caller = match &route.target {
             Target::Upstream(upstream) if policy.upstreams[*upstream].balance == Balance::IdentityHash => {
@@ -264,7 +290,8 @@ impl Gateway {
                 journal.goes_on(Owed::new(rules))?;
                 let mut response = hops::last(request, route);
                 response_edits.apply(response.headers_mut());
-                return Ok(response.into());
+                // It reached no upstream, since the client said so.
+                return Ok(Forwarded::own(response, Cause::Gateway));
             }
             Target::Upstream(upstream) => *upstream,
             // Answered above.
@@ -285,13 +312,13 @@ impl Gateway {
                 let request = slot.take().ok_or(Rejection::Internal)?;
                 let mut response = echo::answer(request, body_max, snapshot.conduct.body_idle, received);
                 response_edits.apply(response.headers_mut());
-                return Ok(response.into());
+                return Ok(Forwarded::own(response, Cause::Upstream));
             }
         };
         let owed = Owed::new(rules);
         if owed.reads_body() {
-            // A body that is read for its cost must come as plain text.
-            request.headers_mut().remove(ACCEPT_ENCODING);
+            let method = request.method().clone();
+            settle::want_readable(&method, request.headers_mut());
         }
         let trusted = peer.is_trusted(&policy.address);
         // Nobody looks at what the upstream says but the caller, who is told in the same words.
@@ -327,14 +354,37 @@ impl Gateway {
         Ok(forwarded)
     }
 
-    /// Asks the buckets, and holds the request until its token is due.
-    async fn admit(&self, snapshot: &Snapshot, journal: &mut Journal) -> Result<(), Rejection> {
+    /// Whether the limits would admit the request; why the shared store need not be asked again, if it does not answer.
+    async fn look(&self, snapshot: &Snapshot, journal: &mut Journal) -> Result<Option<StoreError>, Rejection> {
+        let claims = journal.claims().list(&snapshot.policy);
+        if claims.is_empty() {
+            return Ok(None);
+        }
+        let look = snapshot.limiter.look(&claims, journal.at()).await;
+        drop(claims);
+        match look {
+            Look::Open => Ok(None),
+            Look::Unavailable(error) => Ok(Some(error)),
+            Look::Denied(denied) => Err(refuse(journal, denied)),
+        }
+    }
+
+    /// Asks the buckets, and holds the request until its token is due. `without`: why the shared store need not be asked.
+    async fn admit(
+        &self,
+        snapshot: &Snapshot,
+        journal: &mut Journal,
+        without: Option<StoreError>,
+    ) -> Result<(), Rejection> {
         let now = journal.at();
         let claims = journal.claims().list(&snapshot.policy);
         let (decision, decided) = match snapshot.limiter.try_check(&claims, now) {
             Some(decision) => (decision, now),
             None => {
-                let decision = Box::pin(snapshot.limiter.check(&claims, now)).await;
+                let decision = match without {
+                    None => Box::pin(snapshot.limiter.check(&claims, now)).await,
+                    Some(error) => Box::pin(snapshot.limiter.check_without(&claims, now, error)).await,
+                };
                 (decision, self.side.clock.now())
             }
         };
@@ -352,14 +402,17 @@ impl Gateway {
                 }
                 Ok(())
             }
-            Decision::Deny(denied) => {
-                let overload = journal.is_overload(&denied);
-                let refused = journal.denied(denied);
-                Err(if overload { Rejection::Overloaded } else { Rejection::Denied(refused) })
-            }
+            Decision::Deny(denied) => Err(refuse(journal, denied)),
             Decision::Unavailable(unavailable) => Err(Rejection::StoreDown { limit: unavailable.limit }),
         }
     }
+}
+
+/// What a refusal by the limits is answered with.
+fn refuse(journal: &mut Journal, denied: Denied) -> Rejection {
+    let overload = journal.is_overload(&denied);
+    let refused = journal.denied(denied);
+    if overload { Rejection::Overloaded } else { Rejection::Denied(refused) }
 }
 
 /// The facts that routes and keys are found by.
@@ -388,7 +441,7 @@ fn fixed(
     *response.status_mut() = status;
     response.headers_mut().insert(name, value);
     edits.apply(response.headers_mut());
-    response.into()
+    Forwarded::own(response, Cause::Upstream)
 }
 
 /// The caller as a number: what `balance = "identity_hash"` goes by. The same on every worker and gateway.
@@ -406,8 +459,9 @@ fn status_of(code: u16) -> StatusCode {
     StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-impl From<Response<ResponseBody>> for Forwarded {
-    fn from(response: Response<ResponseBody>) -> Self {
-        Self { response, verbatim: None, tunnel: None }
+impl Forwarded {
+    /// The gateway's own answer, and who brought it about.
+    fn own(response: Response<ResponseBody>, cause: Cause) -> Self {
+        Self { response, verbatim: None, tunnel: None, cause }
     }
 }

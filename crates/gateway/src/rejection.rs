@@ -18,6 +18,7 @@ use super::forward::ForwardError;
 use super::framing::Malformed;
 use super::headers::Present;
 use tollgate_limit::Micros;
+use tollgate_limiter::Cause;
 use tollgate_policy::RefusalBody;
 use tollgate_policy::identity::{IdentityRefusal, Source};
 
@@ -107,6 +108,11 @@ impl Asked {
 }
 
 impl Asked {
+    /// Whether it wants no body.
+    pub const fn is_head(&self) -> bool {
+        self.head
+    }
+
     /// Whether it came over HTTP/1.
     pub const fn is_http1(&self) -> bool {
         self.http1
@@ -158,6 +164,28 @@ impl Rejection {
     /// The status of the answer (of a gRPC call: what it would be without gRPC).
     pub fn status(&self) -> StatusCode {
         self.class().status
+    }
+
+    /// Who brought it about. Without a wildcard: what is new has to say so.
+    pub fn cause(&self) -> Cause {
+        match self {
+            Self::Upstream(error) => error.cause(),
+            Self::CallerGone => Cause::Client,
+            Self::Malformed(_)
+            | Self::BadPath
+            | Self::NoRoute
+            | Self::Unlisted
+            | Self::Trace
+            | Self::Loop
+            | Self::Unidentified { .. }
+            | Self::Denied(_)
+            | Self::TooBig
+            | Self::HeadersTooLarge
+            | Self::StoreDown { .. }
+            | Self::Overloaded
+            | Self::Draining
+            | Self::Internal => Cause::Gateway,
+        }
     }
 
     /// A fixed word for metrics and logs.

@@ -6,9 +6,11 @@
 
 #![forbid(unsafe_code)]
 
+mod cause;
 mod counters;
 mod decision;
 mod handover;
+mod look;
 mod mixed;
 mod permit;
 mod shares;
@@ -22,11 +24,13 @@ use std::sync::Arc;
 use tollgate_limit::{Claim, Kind, Limit, Placement, Settlement, Timestamp, Verdict, WhenDown};
 use tollgate_store::clock::Clock;
 use tollgate_store::local::{CarryReport, ColdStart, LocalStore, SnapshotError, same_bucket};
-use tollgate_store::{Backend, Store};
+use tollgate_store::{Backend, Store, StoreError};
 
+pub use cause::{Cause, Credit};
 pub use counters::{Agreement, Count, Snapshot};
 pub use decision::{Decision, Denied, Unavailable};
 pub use handover::Successor;
+pub use look::Look;
 pub use permit::Permit;
 
 use counters::Counters;
@@ -103,7 +107,15 @@ impl<S: Store + Send + Sync> Limiter<S> {
     pub async fn check(&self, claims: &[Claim<'_>], now: Timestamp) -> Decision {
         match self.try_check(claims, now) {
             Some(decision) => decision,
-            None => mixed::check(&self.generation, claims, now).await,
+            None => mixed::check(&self.generation, claims, now, None).await,
+        }
+    }
+
+    /// As [`Limiter::check`], where the shared store is known not to answer for the reason that [`Limiter::look`] gave.
+    pub async fn check_without(&self, claims: &[Claim<'_>], now: Timestamp, error: StoreError) -> Decision {
+        match self.try_check(claims, now) {
+            Some(decision) => decision,
+            None => mixed::check(&self.generation, claims, now, Some(error)).await,
         }
     }
 
@@ -188,6 +200,11 @@ fn unasked(claims: &[Claim<'_>], ungoverned: u16) -> u16 {
         WhenDown::LocalShare | WhenDown::Refuse => 0,
     };
     if ungoverned == 0 { 0 } else { claims.iter().enumerate().map(asks_nobody).sum::<u16>() & ungoverned }
+}
+
+/// One bit for each claim, the first one's lowest.
+fn bits(claims: impl Iterator<Item = bool>) -> u16 {
+    claims.enumerate().fold(0, |bits, (place, set)| if set { bits | decision::bit(place) } else { bits })
 }
 
 /// Whether a limit's units are places that are held until the request ends.

@@ -8,12 +8,18 @@ use smallvec::SmallVec;
 use tollgate_limit::{Change, Claim, Micros, Placement, Settlement, Standing, Timestamp, Verdict, WhenDown};
 use tollgate_store::{Store, StoreError};
 
-use super::decision::{Standings, Unavailable, bit};
+use super::decision::{Standings, Unavailable};
 use super::{Decision, Denied, Generation, allows, is_in_flight, is_windowed};
 
-type Claims<'a> = SmallVec<[Claim<'a>; 4]>;
+pub(super) type Claims<'a> = SmallVec<[Claim<'a>; 4]>;
 
-pub(super) async fn check<S>(generation: &Arc<Generation<S>>, claims: &[Claim<'_>], now: Timestamp) -> Decision
+/// `without`: why the shared store need not be asked, where that is known.
+pub(super) async fn check<S>(
+    generation: &Arc<Generation<S>>,
+    claims: &[Claim<'_>],
+    now: Timestamp,
+    without: Option<StoreError>,
+) -> Decision
 where
     S: Store + Send + Sync,
 {
@@ -32,7 +38,11 @@ where
         return generation.decide(claims, true, drawn.standings, 0, now);
     }
     let mut undo = Undo { generation, claims: &local, standings: &drawn.standings, now, armed: true };
-    let (answer, ungoverned) = match generation.shared.draw(&shared).await {
+    let told = match without {
+        Some(error) => Err(error),
+        None => generation.shared.draw(&shared).await,
+    };
+    let (answer, ungoverned) = match told {
         Ok(answer) => ((answer.granted, answer.standings), 0),
         Err(error) => match without_store(generation, &shared, &error) {
             Ok((granted, standings)) => ((granted, standings), places(claims, Placement::Shared)),
@@ -107,7 +117,7 @@ pub(super) fn give_back<S: Store + Send + Sync>(
 }
 
 /// Standings of the local and the shared claims in the order the claims were given.
-fn merge(claims: &[Claim<'_>], local: Standings, shared: Standings) -> Standings {
+pub(super) fn merge(claims: &[Claim<'_>], local: Standings, shared: Standings) -> Standings {
     let (mut local, mut shared) = (local.into_iter(), shared.into_iter());
     let next = |claim: &Claim<'_>| match claim.limit.placement {
         Placement::Local => local.next(),
@@ -116,9 +126,8 @@ fn merge(claims: &[Claim<'_>], local: Standings, shared: Standings) -> Standings
     claims.iter().map(next).map(|standing| standing.unwrap_or(NOT_ASKED)).collect()
 }
 
-fn places(claims: &[Claim<'_>], placement: Placement) -> u16 {
-    let of = |(place, claim): (usize, &Claim<'_>)| if claim.limit.placement == placement { bit(place) } else { 0 };
-    claims.iter().enumerate().map(of).fold(0, |bits, bit| bits | bit)
+pub(super) fn places(claims: &[Claim<'_>], placement: Placement) -> u16 {
+    super::bits(claims.iter().map(|claim| claim.limit.placement == placement))
 }
 
 /// The standing of a bucket that nobody asked: it vetoes nothing and says nothing.

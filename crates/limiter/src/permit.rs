@@ -10,6 +10,7 @@ use tollgate_limit::{
 };
 use tollgate_store::Store;
 
+use super::cause::Credit;
 use super::decision::{Standings, bit};
 use super::{Generation, is_in_flight, is_windowed};
 
@@ -17,7 +18,7 @@ use super::{Generation, is_in_flight, is_windowed};
 ///
 /// It owns what it carries, so that a response body can hold it to its end. Dropping it releases the places it holds
 /// in concurrency limits; dropping it before [`Permit::forwarded`] also gives back what it took from limits whose
-/// charges can be corrected, for the request was never sent on.
+/// charges can be corrected, for the request was never sent on. After that a charge is lowered only by leave ([`Credit`]).
 #[must_use]
 pub struct Permit {
     standings: Standings,
@@ -152,20 +153,20 @@ impl Permit {
         self.held.as_deref().and_then(charge).unwrap_or(false)
     }
 
-    /// Corrects the charge of the claim at `place`.
-    pub fn settle(&mut self, place: usize, change: Change) {
-        self.settle_where(change, |charge| charge.place == place);
+    /// Charges the limit named `rule`, the live one and its candidate, `more` units.
+    pub fn charge_more(&mut self, rule: &str, more: u64) {
+        self.settle_rule(rule, Change::Charge { more });
     }
 
-    /// Corrects the charges of every variant of the limit named `rule`: the live one and its candidate.
-    pub fn settle_rule(&mut self, rule: &str, change: Change) {
-        self.settle_where(change, |charge| &*charge.limit.name == rule);
+    /// Gives `units` back to the limit named `rule`, the live one and its candidate; never more than was charged.
+    pub fn refund(&mut self, rule: &str, units: u64, _leave: Credit) {
+        self.settle_rule(rule, Change::Refund { units });
     }
 
-    fn settle_where(&mut self, change: Change, wanted: impl Fn(&Charge) -> bool) {
+    fn settle_rule(&mut self, rule: &str, change: Change) {
         let Some(held) = &mut self.held else { return };
         let Held { settler, charges, drawn_at, .. } = &mut **held;
-        for charge in charges.iter_mut().filter(|charge| wanted(charge)) {
+        for charge in charges.iter_mut().filter(|charge| &*charge.limit.name == rule) {
             charge.settle(&**settler, *drawn_at, change);
         }
     }

@@ -144,16 +144,23 @@ fn a_correctable_charge_is_given_back_at_most_once() {
 
     let mut permit = allowed(check(&limiter, &claims));
     permit.forwarded();
-    permit.settle_rule("a", Change::Refund { units: 3 });
-    permit.settle_rule("a", Change::Refund { units: 3 });
+    let credit = Cause::Upstream.credit().expect("the upstream alone");
+    permit.refund("a", 3, credit);
+    permit.refund("a", 3, credit);
     drop(permit);
     assert_eq!(left(&limiter, &limits[0]), 10, "four in all were given back");
 
     let mut permit = allowed(check(&limiter, &claims));
     permit.forwarded();
-    permit.settle(0, Change::Charge { more: 2 });
+    permit.charge_more("a", 2);
     drop(permit);
     assert_eq!(left(&limiter, &limits[0]), 4);
+}
+
+#[test]
+fn credit_needs_an_outcome_of_the_upstream_alone() {
+    assert!(Cause::Upstream.credit().is_some());
+    assert!(Cause::Gateway.credit().is_none() && Cause::Client.credit().is_none());
 }
 
 #[test]

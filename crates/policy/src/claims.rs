@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
+use http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
 
 use super::identity::{Caller, Evidence, IdentityRefusal, Resolved};
@@ -62,6 +62,11 @@ impl Claims {
         self.charges.is_empty()
     }
 
+    /// Leaves out the limits that do not count a response with this status.
+    pub fn retain_counting(&mut self, policy: &Policy, status: StatusCode) {
+        self.charges.retain(|charge| policy.rules[charge.rule].count.counts(status));
+    }
+
     /// The charges, in the order of the route's limits, each live one before its candidate.
     pub fn charges(&self) -> &[Charge] {
         &self.charges
@@ -93,18 +98,30 @@ impl Plan {
         evidence: Evidence<'_, '_>,
         identified: &mut Identified,
     ) -> Result<(), IdentityRefusal> {
-        let client = evidence.request.client;
-        identified.exempt = client.is_some_and(|client| evidence.address.exempt.contains(client));
-        identified.at = evidence.now;
         for &identity in &self.identities {
             identified.resolved.push(evidence.resolve(identity)?);
         }
+        self.finish(evidence, identified);
+        Ok(())
+    }
+
+    /// The same as far as the address tells: limits by what else a request says of its caller have no key.
+    pub(super) fn place(&self, evidence: Evidence<'_, '_>, identified: &mut Identified) {
+        for &identity in self.identities.iter().filter(|identity| evidence.identities[**identity].is_address()) {
+            identified.resolved.extend(evidence.resolve(identity));
+        }
+        self.finish(evidence, identified);
+    }
+
+    fn finish(&self, evidence: Evidence<'_, '_>, identified: &mut Identified) {
+        let client = evidence.request.client;
+        identified.exempt = client.is_some_and(|client| evidence.address.exempt.contains(client));
+        identified.at = evidence.now;
         let known = || identified.resolved.iter().filter_map(|one| one.caller.as_ref());
         identified.caller = known().find(|caller| caller.tier.is_some()).or_else(|| known().next()).cloned();
         for scope in &self.scopes {
             identified.keys.push(scope.key(evidence, &identified.resolved));
         }
-        Ok(())
     }
 
     /// Adds the charges of a request whose body is `body` bytes long, if that is known.
@@ -204,8 +221,8 @@ pub fn body_length(headers: &HeaderMap) -> Option<u64> {
     }
 }
 
-/// Digits only; more than fit count as the most there can be.
-fn number(value: &HeaderValue) -> Option<u64> {
+/// A number of units in a header: digits only; more than fit count as the most there can be.
+pub fn number(value: &HeaderValue) -> Option<u64> {
     let digits = value.as_bytes().trim_ascii();
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;

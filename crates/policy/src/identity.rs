@@ -38,6 +38,12 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// Whether it is told by the address alone, and so before any key is looked at.
+    pub(super) fn is_address(&self) -> bool {
+        let fallback = matches!(self.when_missing, WhenMissing::Use(_));
+        !fallback && self.sources.iter().all(|source| matches!(source, Source::Address))
+    }
+
     /// Puts new known callers in force at once. Nothing happens to an identity that lists none: listing them decides
     /// what unknown keys mean, and that is the policy's.
     pub fn replace_callers(&self, callers: Callers) {
@@ -93,6 +99,9 @@ pub enum IdentityReason {
     /// The token is not valid: 401.
     #[error("the token is refused: {0}")]
     Token(JwtError),
+    /// The token is not known yet, and no signature was to be verified: nobody is told.
+    #[error("the token has not been verified")]
+    Unverified,
     /// The key can be read in more than one way: 400.
     #[error("the key is ambiguous: given twice, or not decodable")]
     Ambiguous,
@@ -110,6 +119,7 @@ impl IdentityReason {
             Self::Missing => "identity_missing",
             Self::Unknown => "identity_unknown",
             Self::Token(why) => why.label(),
+            Self::Unverified => "token_unverified",
             Self::Ambiguous => "identity_ambiguous",
         }
     }
@@ -143,6 +153,15 @@ pub enum How {
     Skipped,
 }
 
+/// What is done about a token that was not verified before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Signatures {
+    /// Its signature is verified.
+    Verify,
+    /// Nothing: it is [`IdentityReason::Unverified`].
+    Leave,
+}
+
 /// What identities are resolved from.
 #[derive(Clone, Copy)]
 pub(super) struct Evidence<'e, 'r> {
@@ -153,6 +172,7 @@ pub(super) struct Evidence<'e, 'r> {
     pub(super) captures: &'e [&'e str],
     /// Seconds since the Unix epoch.
     pub(super) now: u64,
+    pub(super) signatures: Signatures,
     /// An identity, by index, that is taken at this word instead of being read: a known caller's name, else the key.
     pub(super) assumed: Option<(usize, &'e str)>,
 }
@@ -265,7 +285,11 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                 let Some(jwt) = &identity.jwt else { return Ok(None) };
                 let Some(bearer) = source::credentials(request, "bearer").map_err(ambiguous)? else { return Ok(None) };
                 if token.is_none() {
-                    *token = Some(jwt.verify(bearer, self.now).map_err(IdentityReason::Token)?);
+                    *token = Some(match jwt.find(bearer, self.now).map_err(IdentityReason::Token)? {
+                        Ok(claims) => claims,
+                        Err(_) if self.signatures == Signatures::Leave => return Err(IdentityReason::Unverified),
+                        Err(unknown) => jwt.verify_unknown(unknown, self.now).map_err(IdentityReason::Token)?,
+                    });
                 }
                 let claim = token.as_ref().and_then(|token| token.find(name));
                 Ok(claim.map(|claim| Cow::Owned(claim.as_bytes().to_vec())))

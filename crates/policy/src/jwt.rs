@@ -16,7 +16,7 @@ pub use jsonwebtoken::Algorithm;
 
 mod verified;
 
-use super::jwt_keys::{KeySet, VerifyingKey};
+use super::jwt_keys::{KEYS_TRIED, KeySet, VerifyingKey};
 use super::pattern::ParseError;
 use verified::Verified;
 
@@ -108,6 +108,13 @@ impl VerifiedClaims {
     }
 }
 
+/// A token that was not verified before.
+#[derive(Debug)]
+pub(super) struct Unknown<'t> {
+    token: &'t [u8],
+    digest: [u8; 32],
+}
+
 impl JwtPolicy {
     /// Reads the keys: a JWKS document, PEM public keys, or (for HMAC algorithms alone) a raw secret.
     ///
@@ -129,6 +136,12 @@ impl JwtPolicy {
         })
     }
 
+    /// An algorithm with more keys than are tried for a token without a key id, and how many there are.
+    pub fn untried(&self) -> Option<(Algorithm, usize)> {
+        let fitting = |algorithm: &Algorithm| (*algorithm, self.keys.fitting(*algorithm, None).count());
+        self.algorithms.iter().map(fitting).find(|(_, keys)| *keys > KEYS_TRIED)
+    }
+
     /// Names the claims that are remembered of a verified token.
     pub(super) fn want<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
         self.wanted = names.into_iter().map(str::to_owned).collect();
@@ -139,14 +152,32 @@ impl JwtPolicy {
     /// # Errors
     /// Why it is not.
     pub fn verify(&self, token: &[u8], now: u64) -> Result<Arc<VerifiedClaims>, JwtError> {
+        match self.find(token, now)? {
+            Ok(claims) => Ok(claims),
+            Err(unknown) => self.verify_unknown(unknown, now),
+        }
+    }
+
+    /// The claims of a token that was verified before; otherwise what [`JwtPolicy::verify_unknown`] needs to verify it.
+    ///
+    /// # Errors
+    /// When it cannot be a token.
+    pub(super) fn find<'t>(
+        &self,
+        token: &'t [u8],
+        now: u64,
+    ) -> Result<Result<Arc<VerifiedClaims>, Unknown<'t>>, JwtError> {
         if token.len() > TOKEN_MAX {
             return Err(JwtError::Malformed);
         }
         // The whole token is hashed: its signature, too, or a forged one would find its model's claims.
         let digest: [u8; 32] = Sha256::digest(token).into();
-        if let Some(claims) = self.verified.find(&digest, now) {
-            return Ok(claims);
-        }
+        Ok(self.verified.find(&digest, now).ok_or(Unknown { token, digest }))
+    }
+
+    /// Verifies a token, which costs far more than a refusal by a limit.
+    pub(super) fn verify_unknown(&self, unknown: Unknown<'_>, now: u64) -> Result<Arc<VerifiedClaims>, JwtError> {
+        let Unknown { token, digest } = unknown;
         let payload = self.check_signature(token)?;
         let until = self.check_claims(&payload, now)?;
         let wanted = self.wanted.iter().map(|name| (name.clone(), claim(&payload, name)));
@@ -174,7 +205,7 @@ impl JwtPolicy {
         validation.validate_exp = false;
         validation.validate_aud = false;
         let mut why = JwtError::UnknownKey;
-        for key in self.keys.fitting(header.alg, header.kid.as_deref()) {
+        for key in self.keys.fitting(header.alg, header.kid.as_deref()).take(KEYS_TRIED) {
             match decode::<Map<String, Value>>(token, decoding_key(key), &validation) {
                 Ok(data) => return Ok(data.claims),
                 Err(error) => why = reason(&error),

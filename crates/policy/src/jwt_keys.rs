@@ -30,7 +30,7 @@ impl KeySet {
             parse_secret(text, algorithms)?
         };
         if keys.len() > KEYS_MAX {
-            return Err(format!("there are {} keys; at most {KEYS_MAX} are tried", keys.len()));
+            return Err(format!("there are {} keys; at most {KEYS_MAX} are held", keys.len()));
         }
         for key in &mut keys {
             key.algorithms.retain(|algorithm| algorithms.contains(algorithm));
@@ -39,6 +39,15 @@ impl KeySet {
             algorithms.iter().find(|algorithm| !keys.iter().any(|key| key.algorithms.contains(algorithm)))
         {
             return Err(format!("none of the keys is for {useless:?}, which `algorithms` accepts"));
+        }
+        for algorithm in algorithms {
+            let nameless = keys.iter().filter(|key| key.id.is_none() && key.algorithms.contains(algorithm)).count();
+            if nameless > KEYS_TRIED {
+                return Err(format!(
+                    "{nameless} keys for {algorithm:?} have no `kid`, and a token is tried with {KEYS_TRIED} at most: \
+                     give them one each in a JWKS document"
+                ));
+            }
         }
         keys.retain(|key| !key.algorithms.is_empty());
         Ok(Self { keys })
@@ -177,5 +186,7 @@ fn check_secret(secret: &[u8], algorithms: &[Algorithm]) -> Result<(), String> {
     Ok(())
 }
 
-/// The most keys tried for one token.
+/// The most keys tried for one token: a signature costs a quarter of a millisecond, and who sends it is not known.
+pub(super) const KEYS_TRIED: usize = 4;
+/// The most keys of one set.
 const KEYS_MAX: usize = 32;

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName, Method, Uri};
 
 use address::AddressPolicy;
-use identity::{Evidence, Identity, WhenMissing};
+use identity::{Evidence, Identity, Signatures, WhenMissing};
 use plan::Plan;
 use route::{Route, Router};
 use tollgate_limit::Limit;
@@ -170,6 +170,28 @@ impl Policy {
         self.plans[matched.route].identify(self.evidence(matched, request, now), who)
     }
 
+    /// As [`Policy::identify_into`], but no signature is verified.
+    ///
+    /// # Errors
+    /// As [`Policy::identify`]; [`IdentityReason::Unverified`] where a signature would have to be verified.
+    pub fn identify_known_into(
+        &self,
+        who: &mut Identified,
+        matched: &Match<'_>,
+        request: &Descriptor<'_>,
+        now: u64,
+    ) -> Result<(), IdentityRefusal> {
+        let evidence = Evidence { signatures: Signatures::Leave, ..self.evidence(matched, request, now) };
+        self.plans[matched.route].identify(evidence, who)
+    }
+
+    /// Who is asking as far as the address tells, in place of anything `who` says: by that are charged a browser's question,
+    /// and a request whose identity refuses. It draws from limits by address and for everyone.
+    pub fn place_into(&self, who: &mut Identified, matched: &Match<'_>, request: &Descriptor<'_>, now: u64) {
+        *who = Identified::default();
+        self.plans[matched.route].place(self.evidence(matched, request, now), who);
+    }
+
     /// As [`Policy::identify`], but the identity with this index is taken at its word: the known caller of this name,
     /// else whoever has this key. For tests of a file, whose known callers' keys nobody has; never for a request.
     ///
@@ -230,6 +252,7 @@ impl Policy {
             pattern: &self.routes[matched.route].pattern,
             captures: &matched.captures,
             now,
+            signatures: Signatures::Verify,
             assumed: None,
         }
     }

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use http::StatusCode;
+
 use tollgate_limit::Limit;
 
 /// A limit as the file names it: its variants, what splits it into buckets, what a request costs.
@@ -83,6 +85,21 @@ pub struct Settle {
     pub estimate: u64,
     /// The most a response may make it cost.
     pub most: u64,
+    /// Bytes per unit of a response that the caller breaks off; `None`: it costs the most.
+    pub broken_off_per: Option<u64>,
+    /// Whether a whole response (2xx) that does not say its cost costs the most; otherwise the estimate.
+    pub untold_costs_most: bool,
+}
+
+impl Settle {
+    /// The least that a response costs of which the caller took `bytes` bytes and broke off.
+    pub fn broken_off(&self, bytes: u64) -> u64 {
+        let per = match self.from {
+            SettleFrom::Bytes { per } => Some(per),
+            SettleFrom::Header(_) | SettleFrom::Json(_) => self.broken_off_per,
+        };
+        per.map_or(self.most, |per| bytes.div_ceil(per.max(1)))
+    }
 }
 
 /// Where the real cost of a request stands.
@@ -109,6 +126,16 @@ pub enum Count {
     Statuses(Vec<StatusMatch>),
 }
 
+impl Count {
+    /// Whether a response with this status counts.
+    pub fn counts(&self, status: StatusCode) -> bool {
+        match self {
+            Self::All => true,
+            Self::Statuses(statuses) => statuses.iter().any(|range| range.matches(status)),
+        }
+    }
+}
+
 /// A status, or a class of them (`"5xx"`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusMatch {
@@ -116,4 +143,11 @@ pub struct StatusMatch {
     pub from: u16,
     /// The highest.
     pub to: u16,
+}
+
+impl StatusMatch {
+    /// Whether it is this status, or its class has it.
+    pub fn matches(self, status: StatusCode) -> bool {
+        (self.from..=self.to).contains(&status.as_u16())
+    }
 }

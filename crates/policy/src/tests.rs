@@ -184,7 +184,13 @@ fn a_cost_comes_from_where_the_limit_or_route_says() {
     assert_eq!([units(Some(0)), units(Some(1001)), units(Some(1 << 40)), units(None)], [1, 2, 9, 9]);
 
     let mut settled = rule("settled", Scope::Everyone);
-    settled.settle = Some(Settle { from: SettleFrom::Bytes { per: 1 }, estimate: 500, most: 1000 });
+    settled.settle = Some(Settle {
+        from: SettleFrom::Bytes { per: 1 },
+        estimate: 500,
+        most: 1000,
+        broken_off_per: None,
+        untold_costs_most: false,
+    });
     let mut expensive = route("/b", &[0, 1]);
     expensive.limits[0].cost = Some(Cost::Fixed(5));
     let policy = policy(Vec::new(), vec![rule("plain", Scope::Everyone), settled], vec![route("/a", &[0]), expensive]);

@@ -77,6 +77,15 @@ impl Connection {
         self.answer(method)
     }
 
+    /// Reads until `mark` has come; what was read stays to be read again.
+    #[track_caller]
+    pub(crate) fn until(&mut self, mark: &str) {
+        while !mark.is_empty() && !self.read.windows(mark.len()).any(|window| window == mark.as_bytes()) {
+            self.more()
+                .unwrap_or_else(|error| panic!("{error} before {mark:?}: {}", String::from_utf8_lossy(&self.read)));
+        }
+    }
+
     /// Reads the answer to a request with this method; interim answers are passed over.
     #[track_caller]
     pub(crate) fn answer(&mut self, method: &str) -> Answer {

@@ -202,6 +202,22 @@ table! {
         max: u64,
         /// Bytes per unit, for `bytes`. Default `1KiB`.
         per: Size,
+        /// Bytes of response per unit, for one that the caller breaks off before it has said its cost. Default: such a
+        /// response costs `max`. Never less than the estimate.
+        broken_off_per: Size,
+        /// What a whole response (2xx) costs that does not say its cost: `estimate`, or `max` where callers can ask for such
+        /// a response. Default `estimate`.
+        untold: RawUntold,
+    }
+}
+
+words! {
+    /// What a response costs that does not say it.
+    pub(crate) enum RawUntold {
+        /// What was charged at first.
+        Estimate = "estimate",
+        /// The most a response may cost.
+        Max = "max",
     }
 }
 

@@ -5,7 +5,7 @@ use http::HeaderName;
 use super::Context;
 use crate::problem::Problem;
 use crate::quantity::Size;
-use crate::raw::{RawCost, RawSettle};
+use crate::raw::{RawCost, RawSettle, RawUntold};
 use crate::reader::Field;
 use crate::scalar::{OneOrMany, ShortOr, Text};
 use crate::source::{At, Place};
@@ -133,7 +133,16 @@ pub(crate) fn settle(raw: &At<RawSettle>, at_once: u64, context: &mut Context<'_
         let problem = Problem::error("the most a response may cost is below the estimate");
         context.push(problem.at(raw.max.place().unwrap_or(raw.place), "the most").at(estimate.place, "the estimate"));
     }
-    Some(Settle { from: source?, estimate: estimate.value, most })
+    let source = source?;
+    let broken_off_per = raw.broken_off_per.place().map(|place| {
+        if let SettleFrom::Bytes { .. } = source {
+            let problem = Problem::error("`broken_off_per` is for a cost that the response says");
+            context.push(problem.at(place, "by `bytes` a response costs what was sent of it, broken off or not"));
+        }
+        context.bounded("broken_off_per", &raw.broken_off_per, 1, 1, 1 << 40)
+    });
+    let untold_costs_most = raw.untold.or(RawUntold::Estimate) == RawUntold::Max;
+    Some(Settle { from: source, estimate: estimate.value, most, broken_off_per, untold_costs_most })
 }
 
 fn settle_from(raw: &At<RawSettle>, context: &mut Context<'_>) -> Option<SettleFrom> {

@@ -241,7 +241,15 @@ fn jwt(raw: &At<RawJwt>, context: &mut Context<'_>) -> Option<JwtPolicy> {
         leeway: raw.leeway.get().map_or(30, |at| Micros::ceil_secs(at.value.0)),
     };
     match JwtPolicy::new(settings, &bytes) {
-        Ok(policy) => Some(policy),
+        Ok(policy) => {
+            if let Some((algorithm, keys)) = policy.untried() {
+                let problem = Problem::warning("a token without a key id is not tried with every key");
+                let label =
+                    format!("{keys} keys are for {algorithm:?}; a token without `kid` is tried with the first 4");
+                context.push(problem.at(place, label).help("have the issuer name its key in each token's header"));
+            }
+            Some(policy)
+        }
         Err(why) => {
             context.push(Problem::error("these keys cannot verify tokens").at(place, why));
             None

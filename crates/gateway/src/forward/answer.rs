@@ -22,6 +22,7 @@ use crate::conduct::protocol_name;
 use crate::headers;
 use crate::pool::{Connection, Slot};
 use crate::timers::{Deadline, Expiry};
+use tollgate_limiter::Cause;
 
 /// A body from an HTTP/1 upstream. It drives the connection it comes from, which goes back to its pool when the
 /// exchange has ended cleanly and is closed otherwise.
@@ -274,7 +275,7 @@ pub(super) fn answer(head: Parts, mut lease: Lease, outgoing: &mut Outgoing) -> 
         }
         let tunnel = Tunnel { client, upstream: socket, early, idle, websocket, slot: lease.slot, hold: bridged };
         let response = Response::from_parts(head, ResponseBody::Empty);
-        return Ok(Forwarded { response, verbatim: None, tunnel: Some(Box::new(tunnel)) });
+        return Ok(Forwarded { response, verbatim: None, tunnel: Some(Box::new(tunnel)), cause: Cause::Upstream });
     }
     let verbatim = lease.connection.take_verbatim();
     let body = if lease.connection.left() == Some(0) {
@@ -287,7 +288,7 @@ pub(super) fn answer(head: Parts, mut lease: Lease, outgoing: &mut Outgoing) -> 
     } else {
         ResponseBody::Http1(Box::new(UpstreamHttp1::new(Bounds::take(outgoing), lease)))
     };
-    Ok(Forwarded { response: Response::from_parts(head, body), verbatim, tunnel: None })
+    Ok(Forwarded { response: Response::from_parts(head, body), verbatim, tunnel: None, cause: Cause::Upstream })
 }
 
 /// Checks and strips the head of an answer.

@@ -21,6 +21,7 @@ use super::{ForwardError, Forwarded, SWITCHING, outgoing};
 use crate::body::{BodyError, ResponseBody};
 use crate::http1::Failure;
 use crate::pool::{Connection, Slot};
+use tollgate_limiter::Cause;
 use tollgate_policy::upstream::HostPolicy;
 
 /// Why an exchange over HTTP/2 failed, and whether the request may go out again.
@@ -159,7 +160,7 @@ async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
     } else {
         ResponseBody::Http2(Box::new(UpstreamHttp2::new(incoming, Bounds::take(outgoing), slot, place)))
     };
-    Ok(Response::from_parts(head, body).into())
+    Ok(Forwarded { response: Response::from_parts(head, body), verbatim: None, tunnel: None, cause: Cause::Upstream })
 }
 
 async fn converse_http2(

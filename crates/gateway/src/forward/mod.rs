@@ -52,7 +52,7 @@ use super::pool::Slot;
 use super::server::{Hold, Inbound, Interim, OnUpgrade, Window};
 use request::Outgoing;
 use tollgate_limit::Micros;
-use tollgate_limiter::Permit;
+use tollgate_limiter::{Cause, Permit};
 use tollgate_policy::route::Route;
 use tollgate_policy::upstream::Upstream;
 use tollgate_policy::{FilledEdits, Guarded, Peer};
@@ -115,6 +115,8 @@ pub struct Forwarded {
     pub verbatim: Option<Verbatim>,
     /// Spawn [`Tunnel::run`] on the worker once the answer is on its way.
     pub tunnel: Option<Box<Tunnel>>,
+    /// Who brought the answer about.
+    pub cause: Cause,
 }
 
 /// Why a request got no answer from its upstream.
@@ -144,6 +146,9 @@ pub enum ForwardError {
     /// The answer's head did not come in the time that the caller itself gives.
     #[error("no answer within the caller's deadline")]
     CallerDeadline,
+    /// The answer's head did not come in time, some of which the client took over its request's body.
+    #[error("no answer in time, after a body that was waited for")]
+    SlowUpload,
     /// HTTP/2: the connection broke, or the answer is none.
     #[error("no usable answer")]
     Answer(#[source] hyper::Error),
@@ -191,6 +196,7 @@ impl ForwardError {
             Self::ResponseTimeout => "response_timeout",
             Self::UploadTimeout => "upload_timeout",
             Self::CallerDeadline => "caller_deadline",
+            Self::SlowUpload => "slow_upload",
             Self::Answer(_) | Self::Broken(_) | Self::Malformed(_) => "answer",
             Self::Closed => "closed",
             Self::AnswerCoding => "answer_coding",
@@ -213,11 +219,36 @@ impl ForwardError {
             Self::Overloaded
                 | Self::NoServer
                 | Self::CallerDeadline
+                | Self::SlowUpload
                 | Self::Bridge
                 | Self::Body(_)
                 | Self::Rewrite
                 | Self::GoingAway
         )
+    }
+
+    /// Who brought it about: whatever a request can be written to bring about is the client's.
+    pub const fn cause(&self) -> Cause {
+        match self {
+            Self::Connect(_)
+            | Self::ConnectTimeout
+            | Self::Tls(_)
+            | Self::NoServer
+            | Self::ResponseTimeout
+            | Self::RefusedStream
+            | Self::GoingAway => Cause::Upstream,
+            Self::Overloaded | Self::Bridge | Self::Rewrite => Cause::Gateway,
+            Self::CallerDeadline
+            | Self::SlowUpload
+            | Self::UploadTimeout
+            | Self::Answer(_)
+            | Self::Broken(_)
+            | Self::Malformed(_)
+            | Self::Closed
+            | Self::AnswerCoding
+            | Self::Upgrade
+            | Self::Body(_) => Cause::Client,
+        }
     }
 
     /// Whether it says that the upstream has more to do than it can: what limits that follow its health learn from.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::ForwardError;
 use super::request::Outgoing;
-use super::request_body::Gate;
+use super::request_body::{Gate, Progress};
 use super::stall::Stall;
 use crate::timers::{Deadline, Expiry};
 
@@ -16,6 +16,7 @@ pub(super) struct Patience<'o> {
     response: Expiry,
     total: Option<&'o mut Deadline>,
     total_is_callers: bool,
+    progress: Option<&'o Progress>,
     stall: Option<Stall>,
     gate: Option<&'o Arc<Gate>>,
     held: Option<Deadline>,
@@ -28,6 +29,7 @@ impl<'o> Patience<'o> {
             response: Expiry::after_micros(outgoing.timeouts.response),
             total: outgoing.total.as_mut(),
             total_is_callers: outgoing.total_is_callers,
+            progress: outgoing.progress.as_deref(),
             gate: outgoing.gate.as_ref(),
             held: None,
         }
@@ -38,8 +40,11 @@ impl<'o> Patience<'o> {
         if let Some(total) = &mut self.total
             && total.poll_passed(cx).is_ready()
         {
+            let uploaded = self.progress.is_some_and(Progress::was_waited_for);
             return Poll::Ready(if self.total_is_callers {
                 ForwardError::CallerDeadline
+            } else if uploaded {
+                ForwardError::SlowUpload
             } else {
                 ForwardError::ResponseTimeout
             });

@@ -41,6 +41,7 @@ pub(super) struct Progress {
     pieces: Cell<u64>,
     ended: Cell<bool>,
     waiting: Cell<bool>,
+    waited: Cell<bool>,
     answered: Cell<bool>,
     /// It is held back until the upstream asks for it.
     gated: Cell<bool>,
@@ -57,6 +58,11 @@ impl Progress {
     /// Whether the next piece is awaited from the client.
     pub(super) fn waiting(&self) -> bool {
         self.waiting.get()
+    }
+
+    /// Whether the client was ever waited for: then some of the time in all was its own.
+    pub(super) fn was_waited_for(&self) -> bool {
+        self.waited.get()
     }
 
     /// The answer has begun.
@@ -137,6 +143,7 @@ impl RequestBody {
             pieces: Cell::default(),
             ended: Cell::default(),
             waiting: Cell::default(),
+            waited: Cell::default(),
             answered: Cell::default(),
             gated: Cell::new(gate.is_some()),
             at_end: RefCell::default(),
@@ -168,6 +175,7 @@ impl Body for RequestBody {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
                 source.progress.waiting.set(true);
+                source.progress.waited.set(true);
                 let progress = &source.progress;
                 return progress.pace.borrow_mut().poll(cx, progress.answered.get()).map(|error| Some(Err(error)));
             }

@@ -27,9 +27,9 @@ use crate::body::{Ended, Guard, Outcome, Received};
 use crate::forward::ForwardError;
 use crate::headers::Seen;
 use crate::rejection::{Refused, Rejection};
-use crate::settle::Owed;
+use crate::settle::{self, Owed};
 use tollgate_limit::{Algorithm, Micros, Timestamp, Verdict};
-use tollgate_limiter::{Denied, Permit};
+use tollgate_limiter::{Cause, Denied, Permit};
 use tollgate_policy::identity::Caller;
 use tollgate_policy::{Claims, Identified};
 
@@ -109,6 +109,11 @@ impl Journal {
     /// When the request's head had arrived.
     pub(super) fn at(&self) -> Timestamp {
         self.at
+    }
+
+    /// The same in seconds since the Unix epoch: by that tokens are valid or not.
+    pub(super) fn seconds(&self) -> u64 {
+        self.at.as_micros() / 1_000_000
     }
 
     /// Counts the request among those under way, to its end; whether there are no more than `most`.
@@ -279,11 +284,19 @@ impl Journal {
     }
 
     /// The head of the answer is known: what it decides of the cost is settled. `meant` is what the gateway's own answer
-    /// says by its status, or would say: to a gRPC call a dead upstream is a 200 with a status of its own.
-    pub(super) fn answered<B>(&mut self, response: &Response<B>, meant: Option<StatusCode>) {
+    /// says by its status, or would say: to a gRPC call a dead upstream is a 200 with a status of its own. `cause`: who
+    /// brought it about; `unreadable`: the caller asked for no body that could be read.
+    pub(super) fn answered<B>(
+        &mut self,
+        response: &Response<B>,
+        meant: Option<StatusCode>,
+        cause: Cause,
+        unreadable: bool,
+    ) {
         self.status = response.status().as_u16();
         if let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) {
-            self.owed.on_head(permit, meant.unwrap_or(response.status()), response.headers());
+            let status = meant.unwrap_or(response.status());
+            self.owed.on_head(permit, settle::Head { cause, status, headers: response.headers(), unreadable });
         }
     }
 
@@ -292,16 +305,17 @@ impl Journal {
         if let Some(reason) = reason {
             self.reason = reason;
         }
-        self.tell(bytes);
+        self.tell(bytes, reason.is_none());
     }
 
-    fn tell(&mut self, sent: u64) {
+    /// `whole`: nothing is missing of the answer.
+    fn tell(&mut self, sent: u64, whole: bool) {
         self.closed = true;
         if self.placed {
             self.side.requests.fetch_sub(1, Ordering::Relaxed);
         }
         if let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) {
-            std::mem::take(&mut self.owed).on_end(permit, sent);
+            std::mem::take(&mut self.owed).on_end(permit, sent, whole);
         }
         let took = self.side.clock.now().since(self.at).0;
         self.side.metrics.finished(self.snapshot.labels.route(self.route), self.status, took);
@@ -323,8 +337,10 @@ impl Drop for Journal {
             self.reason = if std::thread::panicking() { "panic" } else { "caller_left" };
             if std::thread::panicking() {
                 self.status = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
+                // The gateway's doing: what is charged stays.
+                self.owed = Owed::default();
             }
-            self.tell(0);
+            self.tell(0, false);
         }
     }
 }

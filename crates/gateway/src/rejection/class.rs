@@ -54,7 +54,9 @@ pub(super) fn unidentified(reason: IdentityReason) -> Class {
             Class { detail: "The request does not say who asks: its key is missing.", ..UNAUTHENTICATED }
         }
         IdentityReason::Unknown => Class { detail: "The key that says who asks is not known.", ..UNAUTHENTICATED },
-        IdentityReason::Token(_) => Class { detail: "The token that says who asks is not valid.", ..UNAUTHENTICATED },
+        IdentityReason::Token(_) | IdentityReason::Unverified => {
+            Class { detail: "The token that says who asks is not valid.", ..UNAUTHENTICATED }
+        }
     }
 }
 
@@ -64,7 +66,10 @@ pub(super) fn upstream(error: &ForwardError) -> Class {
             UNREACHABLE
         }
         ForwardError::Overloaded => OVERLOADED,
-        ForwardError::ResponseTimeout | ForwardError::UploadTimeout | ForwardError::CallerDeadline => TIMEOUT,
+        ForwardError::ResponseTimeout
+        | ForwardError::UploadTimeout
+        | ForwardError::CallerDeadline
+        | ForwardError::SlowUpload => TIMEOUT,
         ForwardError::Closed
         | ForwardError::Answer(_)
         | ForwardError::Broken(_)

@@ -185,6 +185,37 @@ fn a_key_set_is_searched_by_id_and_kind() {
     }
 }
 
+/// A key set of so many secrets, the first one `k0`; `named`: whether they have key ids.
+fn secrets(count: u8, named: bool) -> Vec<u8> {
+    let key = |n: u8| {
+        // base64url of 32 bytes, of which the first six bits differ.
+        let mut key = json!({"kty": "oct", "alg": "HS256", "k": format!("{}{}", char::from(b'A' + n), "A".repeat(42))});
+        if named {
+            key["kid"] = json!(format!("k{n}"));
+        }
+        key
+    };
+    json!({ "keys": (0..count).map(key).collect::<Vec<_>>() }).to_string().into_bytes()
+}
+
+#[test]
+fn jwt_without_key_id_is_tried_with_four_keys_at_most() {
+    let token = |n: u8, id: Option<&str>| {
+        let mut secret = [0; 32];
+        secret[0] = n << 2;
+        signed(Algorithm::HS256, &secret, id)
+    };
+    let policy = with_keys(&secrets(26, true), &[Algorithm::HS256]).expect("a key set");
+    assert_eq!(policy.untried(), Some((Algorithm::HS256, 26)));
+    assert!(subject(&policy, &token(3, None), NOW).is_ok());
+    assert_eq!(subject(&policy, &token(4, None), NOW), Err(JwtError::Signature), "the fifth is not tried");
+    assert!(subject(&policy, &token(4, Some("k4")), NOW).is_ok(), "but for a token that names it");
+    assert_eq!(with_keys(&secrets(4, true), &[Algorithm::HS256]).expect("a key set").untried(), None);
+    assert!(with_keys(&secrets(4, false), &[Algorithm::HS256]).is_ok());
+    let error = with_keys(&secrets(5, false), &[Algorithm::HS256]).expect_err("the fifth could never be used");
+    assert!(error.contains("5 keys for HS256 have no `kid`"), "{error}");
+}
+
 #[test]
 fn a_public_key_is_never_a_secret() {
     // The classic: sign with HS256, the public key's own text as the secret.

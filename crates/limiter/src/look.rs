@@ -1,0 +1,57 @@
+//! Whether the limits would admit a request, charging nothing: asked before work that costs more than a refusal.
+
+use std::sync::Arc;
+
+use tollgate_limit::{Claim, Placement, Timestamp};
+use tollgate_store::{Store, StoreError};
+
+use super::mixed::{Claims, NOT_ASKED, merge, places};
+use super::{Denied, Generation, Limiter, allows};
+
+/// What the limits would say of a request.
+#[derive(Debug)]
+pub enum Look {
+    /// They would admit it, as far as they were asked.
+    Open,
+    /// They would refuse it, which is counted like any refusal.
+    Denied(Denied),
+    /// The shared store does not answer. What that means is for [`Limiter::check_without`] to say: nobody waits for it twice.
+    Unavailable(StoreError),
+}
+
+impl<S: Store + Send + Sync> Limiter<S> {
+    /// Whether `claims` would be granted at `now`; nothing is charged. Leased limits are not asked: what is left in the store
+    /// says nothing of what this gateway holds.
+    pub async fn look(&self, claims: &[Claim<'_>], now: Timestamp) -> Look {
+        look(&self.generation, claims, now).await
+    }
+}
+
+async fn look<S: Store + Send + Sync>(generation: &Arc<Generation<S>>, claims: &[Claim<'_>], now: Timestamp) -> Look {
+    if generation.handover.is_away() {
+        // The buckets of the process are elsewhere; the draw finds them.
+        return Look::Open;
+    }
+    let (shared, local): (Claims<'_>, Claims<'_>) =
+        claims.iter().copied().partition(|claim| claim.limit.placement == Placement::Shared);
+    let local = generation.local.peek_at(&local, now).into();
+    let asked: Claims<'_> = shared.iter().copied().filter(|claim| !claim.limit.lease).collect();
+    let mut told = Vec::new();
+    if !asked.is_empty() {
+        told = match generation.shared.peek(&asked).await {
+            Ok(told) => told,
+            Err(error) => return Look::Unavailable(error),
+        };
+    }
+    let mut told = told.into_iter();
+    let next = |claim: &Claim<'_>| if claim.limit.lease { None } else { told.next() };
+    let standings = shared.iter().map(next).map(|standing| standing.unwrap_or(NOT_ASKED)).collect();
+    let standings = merge(claims, local, standings);
+    if claims.iter().zip(&standings).all(|(claim, standing)| !claim.enforced || allows(standing.verdict)) {
+        return Look::Open;
+    }
+    let leased = claims.iter().map(|claim| claim.limit.lease);
+    let unasked = places(claims, Placement::Shared) & super::bits(leased);
+    generation.counters.count(claims, &standings, 0, unasked);
+    Look::Denied(Denied::new(claims, standings, unasked))
+}
