@@ -10,9 +10,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tollgate_gateway::framing::{admit, is_host};
 use tollgate_gateway::headers::{Seen, clean_trailers, set_forwarding, strip_hop_by_hop};
 use tollgate_gateway::http1::Client;
-use tollgate_gateway::server::http1::head::{BadHead, Head, Limits, Reader};
 use tollgate_gateway::server::proxy_protocol::read;
 use tollgate_gateway::settle::field::{Carrier, FieldScanner};
+use tollgate_http1::request::{BadHead, Head, Limits, Reader};
 use tollgate_limit::{
     Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, Timestamp, WhenDown,
 };

@@ -18,9 +18,12 @@ use http_body::{Body, Frame};
 use hyper::ext::ReasonPhrase;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::head::{Framing, status_line, write_fields};
-use super::{Bounds, Lines, Malformed, ReadBuffer, Verbatim, WriteBuffer};
-use receiving::{Next, Receiving, is_bodiless};
+use tollgate_http1::body_length::has_no_body;
+use tollgate_http1::head::{Framing, status_line, write_fields};
+use tollgate_http1::{Bounds, Lines, Malformed, Message, Verbatim};
+
+use super::{ReadBuffer, WriteBuffer};
+use receiving::{Next, Receiving};
 use sending::Sending;
 
 /// A connection to a server.
@@ -279,7 +282,7 @@ where
         }
         head.headers = std::mem::take(&mut self.spare);
         // What has no body, or says how long another's would be, is the exception.
-        let usual = version == Version::HTTP_11 && status.as_u16() >= 200 && !self.asks_head && !is_bodiless(status);
+        let usual = version == Version::HTTP_11 && status.as_u16() >= 200 && !self.asks_head && !has_no_body(status);
         if self.verbatim && usual {
             self.kept = self.lines.verbatim(&mut bytes);
         }
@@ -300,7 +303,7 @@ where
         self.persists = framing.persists(head.version) && !(framing.chunked && framing.length.is_some());
         self.persists &= head.status != StatusCode::SWITCHING_PROTOCOLS;
         // A body that there must not be may come all the same, and late: the next answer would begin with it.
-        let bodiless = self.asks_head || is_bodiless(head.status);
+        let bodiless = Message::Response { status: head.status, to_head: self.asks_head }.is_head_alone();
         if self.interim_body || (bodiless && framing.announces_body()) {
             self.persists = false;
         }

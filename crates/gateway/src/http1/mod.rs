@@ -1,63 +1,7 @@
-//! HTTP/1.1 as bytes: heads, chunks and buffers, for whoever speaks it (RFC 9112).
-//!
-//! Nothing here waits or knows what a message is for. What is refused is refused for good: a message whose end two
-//! parties could see in two places is an error here, never a guess.
+//! HTTP/1.1 over a connection: buffers, and the client's side. The messages themselves are [`tollgate_http1`]'s.
 
 pub mod buffer;
-pub mod chunked;
 pub mod client;
-pub mod head;
-mod verbatim;
 
 pub use buffer::{ReadBuffer, WriteBuffer};
-pub use chunked::{Decoder, Piece};
 pub use client::{Client, Failure};
-pub use head::{Bounds, Lines};
-pub use verbatim::Verbatim;
-
-/// What is wrong with a message, or with the connection it came on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
-    /// The first line is none.
-    #[error("the first line is malformed")]
-    StartLine,
-    /// The version is neither HTTP/1.0 nor HTTP/1.1.
-    #[error("the version is neither HTTP/1.0 nor HTTP/1.1")]
-    Version,
-    /// A line does not end in CR LF.
-    #[error("a line does not end as it must")]
-    LineEnd,
-    /// The name of a field is no token, or there is no colon behind it.
-    #[error("the name of a field is malformed")]
-    FieldName,
-    /// The value of a field holds a control character.
-    #[error("the value of a field is malformed")]
-    FieldValue,
-    /// The head, or the trailers, are longer than they may be.
-    #[error("the head is too large")]
-    TooLarge,
-    /// There are more fields than there may be.
-    #[error("there are too many fields")]
-    TooManyFields,
-    /// Content-Length is no number, or there are several.
-    #[error("Content-Length is malformed")]
-    ContentLength,
-    /// Transfer-Encoding is anything but one `chunked`, or the version knows none.
-    #[error("the transfer coding is not understood")]
-    TransferEncoding,
-    /// The size of a chunk is no hexadecimal number, or too large a one.
-    #[error("the size of a chunk is malformed")]
-    ChunkSize,
-    /// A chunk's extensions hold what they may not, or are too long.
-    #[error("the extension of a chunk is malformed")]
-    ChunkExtension,
-    /// The bytes of a chunk are not followed by CR LF.
-    #[error("a chunk does not end as it must")]
-    ChunkEnd,
-    /// More interim answers came than anybody sends.
-    #[error("there are too many interim answers")]
-    TooManyInterim,
-    /// It came before it was asked for.
-    #[error("there are bytes that nobody asked for")]
-    Unasked,
-}

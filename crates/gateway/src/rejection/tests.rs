@@ -181,7 +181,7 @@ async fn without_a_table_a_refusal_is_byte_for_byte_the_same() {
         let mut out = Vec::new();
         write_fields(&mut out, rejection.retry_after());
         let mut expected = Vec::new();
-        crate::http1::head::write_fields(&mut expected, general.headers());
+        tollgate_http1::head::write_fields(&mut expected, general.headers());
         assert_eq!(out.escape_ascii().to_string(), expected.escape_ascii().to_string());
         assert_eq!(text(response).await, text(general).await);
     }

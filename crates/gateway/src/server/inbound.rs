@@ -15,7 +15,7 @@ use super::http1::Core;
 use super::state::State;
 use super::streams::Arrived;
 use super::upgrade::OnUpgrade;
-use crate::http1::Malformed;
+use tollgate_http1::Malformed;
 
 /// The body of a request. Nothing of it is read before it is polled.
 #[derive(Debug)]

@@ -36,9 +36,9 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 
-use super::http1::Verbatim;
 use super::listener::{Address, Bound};
 use super::worker::Workers;
+use tollgate_http1::Verbatim;
 use tollgate_policy::Peer;
 use tollgate_policy::address::NetSet;
 

@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-use super::http1::head::BadHead;
 use super::inbound::Inbound;
 use super::{ConnInfo, Event, Handler, Settings, Shared};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
+use tollgate_http1::request::BadHead;
 
 /// What the requests of one connection share.
 pub(super) struct Served<H> {

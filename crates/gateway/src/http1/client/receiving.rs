@@ -2,11 +2,12 @@
 
 use bytes::Bytes;
 use http::response::Parts;
-use http::{StatusCode, Version};
 use http_body::Frame;
 
-use super::super::head::Framing;
-use super::super::{Decoder, Malformed, Piece, ReadBuffer};
+use tollgate_http1::head::Framing;
+use tollgate_http1::{BodyLength, Decoder, Malformed, Message, Piece};
+
+use super::super::ReadBuffer;
 
 /// What is awaited from the server.
 #[derive(Debug)]
@@ -22,11 +23,6 @@ pub(super) enum Receiving {
     Nothing,
 }
 
-/// Whether an answer of this status has no body, whatever its head says.
-pub(super) fn is_bodiless(status: StatusCode) -> bool {
-    matches!(status, StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
-}
-
 /// What comes next of a body.
 pub(super) enum Next {
     /// This piece.
@@ -38,17 +34,18 @@ pub(super) enum Next {
 }
 
 impl Receiving {
-    /// What stands behind `head` (RFC 9112 6.3).
+    /// How the body behind `head` is read.
+    ///
+    /// # Errors
+    /// When the head says of its end what no response may.
     pub(super) fn behind(head: &Parts, framing: Framing, asks_head: bool) -> Result<Self, Malformed> {
-        if framing.chunked && head.version < Version::HTTP_11 {
-            return Err(Malformed::TransferEncoding);
-        }
-        Ok(match framing.length {
-            _ if is_bodiless(head.status) || asks_head => Self::Nothing,
-            _ if framing.chunked => Self::Chunks(Decoder::new()),
-            Some(0) => Self::Nothing,
-            Some(length) => Self::Length(length),
-            None => Self::Rest,
+        let message = Message::Response { status: head.status, to_head: asks_head };
+        Ok(match BodyLength::of(message, head.version, framing)? {
+            BodyLength::None => Self::Nothing,
+            BodyLength::Exactly(length) => Self::Length(length),
+            BodyLength::Chunked => Self::Chunks(Decoder::new()),
+            BodyLength::UntilClose => Self::Rest,
+            BodyLength::Unknown => return Err(Malformed::TransferEncoding),
         })
     }
 

@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
-use super::super::{WriteBuffer, chunked};
+use tollgate_http1::chunked;
+
+use super::super::WriteBuffer;
 
 /// A request's body on its way.
 #[derive(Debug)]

@@ -7,9 +7,11 @@ use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 use http::{HeaderMap, StatusCode, Version, response};
 
 use crate::headers::tokens;
+use crate::http1::WriteBuffer;
 use crate::http1::buffer::COPIED;
-use crate::http1::chunked::{CHUNK_END, write_end, write_size};
-use crate::http1::{Verbatim, WriteBuffer};
+use tollgate_http1::chunked::{CHUNK_END, write_end, write_size};
+use tollgate_http1::head::{Framing, number};
+use tollgate_http1::{BodyLength, Message, Verbatim};
 use tollgate_store::clock::unix_seconds;
 
 /// The request that is answered, as far as that decides how.
@@ -25,7 +27,7 @@ pub(super) struct Asked {
 /// How an answer's body is written.
 #[derive(Debug)]
 pub(super) struct Plan {
-    body: Coding,
+    body: BodyLength,
     /// Nothing more of it comes.
     pub(super) ended: bool,
     /// What came is not the whole of it: the caller has to see that.
@@ -34,16 +36,6 @@ pub(super) struct Plan {
     pub(super) persists: bool,
     /// The connection changes its protocol.
     pub(super) switches: bool,
-}
-
-/// Where a body ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Coding {
-    /// After so many bytes more.
-    Length(u64),
-    Chunked,
-    /// With the connection.
-    Close,
 }
 
 impl Plan {
@@ -80,7 +72,7 @@ impl Plan {
         }
         for (name, value) in &head.headers {
             if *name == CONTENT_LENGTH {
-                given = std::str::from_utf8(value.as_bytes()).ok().and_then(|text| text.parse::<u64>().ok());
+                given = number(value.as_bytes());
                 continue;
             } else if *name == CONNECTION && !switches {
                 // What ends here is ours to say.
@@ -97,27 +89,31 @@ impl Plan {
             out.extend_from_slice(b"\r\n");
         }
         more(out);
-        let bodiless = asked.head || switches || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-        let body = if bodiless {
-            let said = match status {
+        let message = Message::Response { status, to_head: asked.head };
+        let length = exact.or(given);
+        let chunked = length.is_none() && asked.version == Version::HTTP_11;
+        let framing = Framing { chunked, length, ..Framing::default() };
+        let body = BodyLength::of(message, asked.version, framing).expect("HTTP/1.0 is not told of chunks");
+        let said = match body {
+            BodyLength::Chunked => {
+                out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+                None
+            }
+            BodyLength::UntilClose | BodyLength::Unknown => {
+                persists = false;
+                None
+            }
+            // What a head alone says of a body is that of another response's (RFC 9110 8.6).
+            BodyLength::None if message.is_head_alone() => match status {
                 StatusCode::NO_CONTENT | StatusCode::SWITCHING_PROTOCOLS => None,
                 StatusCode::NOT_MODIFIED => given,
                 _ => given.or(exact.filter(|length| *length > 0)),
-            };
-            if let Some(length) = said {
-                write_length(out, length);
-            }
-            Coding::Length(0)
-        } else if let Some(length) = exact.or(given) {
-            write_length(out, length);
-            Coding::Length(length)
-        } else if asked.version == Version::HTTP_10 {
-            persists = false;
-            Coding::Close
-        } else {
-            out.extend_from_slice(b"transfer-encoding: chunked\r\n");
-            Coding::Chunked
+            },
+            BodyLength::None | BodyLength::Exactly(_) => length,
         };
+        if let Some(length) = said {
+            write_length(out, length);
+        }
         if !switches {
             if !persists {
                 out.extend_from_slice(b"connection: close\r\n");
@@ -129,13 +125,13 @@ impl Plan {
             write_date(out);
         }
         out.extend_from_slice(b"\r\n");
-        Self { body, ended: body == Coding::Length(0), broken: false, persists, switches }
+        Self { body, ended: body == BodyLength::None, broken: false, persists, switches }
     }
 
     /// Takes a piece of the body; `last`: it is the last.
     pub(super) fn data(&mut self, out: &mut WriteBuffer, piece: Bytes, last: bool) {
         match &mut self.body {
-            Coding::Length(left) => {
+            BodyLength::Exactly(left) => {
                 let length = piece.len() as u64;
                 if length > *left {
                     // What was promised is kept; more would be the next answer.
@@ -150,13 +146,15 @@ impl Plan {
                     out.push(piece);
                 }
             }
-            Coding::Chunked if !piece.is_empty() => {
+            BodyLength::Chunked if !piece.is_empty() => {
                 write_size(out.flat(), piece.len());
                 out.push(piece);
                 out.flat().extend_from_slice(CHUNK_END);
             }
-            Coding::Chunked => {}
-            Coding::Close => {
+            BodyLength::Chunked => {}
+            // Not a byte may follow: it would be read as the next response.
+            BodyLength::None => (self.ended, self.broken) = (true, self.broken || !piece.is_empty()),
+            BodyLength::UntilClose | BodyLength::Unknown => {
                 if !piece.is_empty() {
                     out.push(piece);
                 }
@@ -171,9 +169,9 @@ impl Plan {
     pub(super) fn end(&mut self, out: &mut WriteBuffer, trailers: Option<&HeaderMap>) {
         self.ended = true;
         match self.body {
-            Coding::Length(left) => self.broken = left > 0,
-            Coding::Chunked => write_end(out.flat(), trailers),
-            Coding::Close => {}
+            BodyLength::Exactly(left) => self.broken = left > 0,
+            BodyLength::Chunked => write_end(out.flat(), trailers),
+            BodyLength::None | BodyLength::UntilClose | BodyLength::Unknown => {}
         }
     }
 
@@ -184,7 +182,7 @@ impl Plan {
 
     /// Whether the end of the connection is all that says where the body ends.
     pub(super) fn ends_with_connection(&self) -> bool {
-        self.body == Coding::Close
+        self.body == BodyLength::UntilClose
     }
 }
 

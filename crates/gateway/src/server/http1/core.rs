@@ -9,12 +9,12 @@ use http_body::{Frame, SizeHint};
 use tokio::io::AsyncWrite;
 use tokio::sync::oneshot;
 
-use super::head::Length;
-use crate::http1::{Decoder, Piece, ReadBuffer, WriteBuffer};
+use crate::http1::{ReadBuffer, WriteBuffer};
 use crate::server::bounds::Place;
 use crate::server::inbound::InboundError;
 use crate::server::io::Transport;
 use crate::server::upgrade::Upgraded;
+use tollgate_http1::{BodyLength, Decoder, Piece};
 
 /// Borrowed for the length of one call only, never while somebody else's code runs.
 #[derive(Debug)]
@@ -79,13 +79,14 @@ impl Core {
     }
 
     /// A request begins, with this body behind it; its number.
-    pub(super) fn begin(&mut self, body: Length, expects: bool, upgradable: bool) -> u32 {
+    pub(super) fn begin(&mut self, body: BodyLength, expects: bool, upgradable: bool) -> u32 {
         self.request = self.request.wrapping_add(1);
         self.reading = match body {
-            Length::None => Reading::Done,
-            Length::Exact(length) => Reading::Exact(length),
-            Length::Chunked => Reading::Chunked(Decoder::new()),
-            Length::Unknown => Reading::Unknown,
+            BodyLength::None => Reading::Done,
+            BodyLength::Exactly(length) => Reading::Exact(length),
+            BodyLength::Chunked => Reading::Chunked(Decoder::new()),
+            // A request never lasts until its connection closes.
+            BodyLength::Unknown | BodyLength::UntilClose => Reading::Unknown,
         };
         (self.expects, self.untold, self.upgradable) = (expects, false, upgradable);
         (self.answering, self.reader_waits) = (false, false);

@@ -6,7 +6,6 @@
 
 mod answer;
 mod core;
-pub mod head;
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -28,7 +27,7 @@ use crate::http1::ReadBuffer;
 use crate::timers::{Deadline, pause, within};
 use crate::worker::{Awake, Task};
 use answer::{Asked, Plan};
-use head::{BadHead, Head, Limits, Reader};
+use tollgate_http1::request::{BadHead, Head, Limits, Reader};
 
 pub(super) use core::Core;
 

@@ -3,7 +3,8 @@
 use bytes::BytesMut;
 use http::Version;
 
-use super::head::{BadHead, Head, Length, Limits, Reader};
+use tollgate_http1::BodyLength;
+use tollgate_http1::request::{BadHead, Head, Limits, Reader};
 
 const LIMITS: Limits = Limits { bytes: 4096, fields: 16, target: 200 };
 
@@ -150,21 +151,24 @@ fn a_body_ends_where_its_head_says() {
         (head.body, head.persists, head.parts.version, head.parts.headers.len())
     };
     let one = Version::HTTP_11;
-    assert_eq!(framed("GET / HTTP/1.1\r\n\r\n"), (Length::None, true, one, 0));
-    assert_eq!(framed("GET / HTTP/1.1\r\nconnection: x, Close\r\n\r\n"), (Length::None, false, one, 1));
-    assert_eq!(framed("GET / HTTP/1.0\r\n\r\n"), (Length::None, false, Version::HTTP_10, 0));
-    assert_eq!(framed("GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n"), (Length::None, true, Version::HTTP_10, 1));
-    assert_eq!(framed("GET / HTTP/1.1\r\ncontent-length: 0\r\n\r\n"), (Length::None, true, one, 1));
-    assert_eq!(framed("GET / HTTP/1.1\r\ncontent-length: 7\r\n\r\n"), (Length::Exact(7), true, one, 1));
-    assert_eq!(framed("GET / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"), (Length::Chunked, true, one, 1));
+    assert_eq!(framed("GET / HTTP/1.1\r\n\r\n"), (BodyLength::None, true, one, 0));
+    assert_eq!(framed("GET / HTTP/1.1\r\nconnection: x, Close\r\n\r\n"), (BodyLength::None, false, one, 1));
+    assert_eq!(framed("GET / HTTP/1.0\r\n\r\n"), (BodyLength::None, false, Version::HTTP_10, 0));
+    assert_eq!(
+        framed("GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n"),
+        (BodyLength::None, true, Version::HTTP_10, 1)
+    );
+    assert_eq!(framed("GET / HTTP/1.1\r\ncontent-length: 0\r\n\r\n"), (BodyLength::None, true, one, 1));
+    assert_eq!(framed("GET / HTTP/1.1\r\ncontent-length: 7\r\n\r\n"), (BodyLength::Exactly(7), true, one, 1));
+    assert_eq!(framed("GET / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"), (BodyLength::Chunked, true, one, 1));
     let both = "GET / HTTP/1.1\r\ncontent-length: 7\r\ntransfer-encoding: chunked\r\n\r\n";
-    assert_eq!(framed(both), (Length::Chunked, false, one, 1), "the length is gone, the connection ends");
+    assert_eq!(framed(both), (BodyLength::Chunked, false, one, 1), "the length is gone, the connection ends");
     for coding in ["gzip", "identity", "chunked, chunked", "chunked\r\ntransfer-encoding: chunked", ""] {
         let text = format!("GET / HTTP/1.1\r\ntransfer-encoding: {coding}\r\n\r\n");
-        assert_eq!(framed(&text).0, Length::Unknown, "{coding:?}");
+        assert_eq!(framed(&text).0, BodyLength::Unknown, "{coding:?}");
         assert!(!framed(&text).1, "{coding:?}");
     }
-    assert_eq!(framed("GET / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n").0, Length::Unknown);
+    assert_eq!(framed("GET / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n").0, BodyLength::Unknown);
 }
 
 #[test]

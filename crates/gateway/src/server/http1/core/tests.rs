@@ -19,7 +19,7 @@ fn place() -> Place {
 async fn a_socket_is_no_tunnel_before_the_body_has_been_read() {
     let (near, mut far) = UnixStream::pair().expect("sockets");
     let mut core = Core::new(Transport::Plain(Plain::Unix(near)), place(), ReadBuffer::new());
-    let number = core.begin(Length::Exact(3), false, true);
+    let number = core.begin(tollgate_http1::BodyLength::Exactly(3), false, true);
     assert!(core.upgrade(number).is_none());
     far.write_all(b"two").await.expect("sent");
     let frame = std::future::poll_fn(|cx| core.poll_frame(number, cx));
@@ -35,7 +35,7 @@ async fn what_was_read_behind_a_request_is_the_first_of_its_tunnel() {
     far.write_all(b"ahead").await.expect("sent");
     let filled = tokio::time::timeout(Duration::from_secs(20), std::future::poll_fn(|cx| core.poll_fill(cx, 0))).await;
     assert_eq!(filled.expect("in time").expect("read"), 5);
-    let number = core.begin(Length::None, false, true);
+    let number = core.begin(tollgate_http1::BodyLength::None, false, true);
     let upgraded = core.upgrade(number).expect("nothing is in its way");
     core.hand_over();
     far.write_all(b" and behind").await.expect("sent");
@@ -56,7 +56,7 @@ async fn a_100_continue_that_the_socket_did_not_take_goes_out_before_the_body_is
         full += written;
     }
     let mut core = Core::new(Transport::Plain(Plain::Unix(near)), place(), ReadBuffer::new());
-    let number = core.begin(Length::Exact(5), true, true);
+    let number = core.begin(tollgate_http1::BodyLength::Exactly(5), true, true);
     let frame = std::future::poll_fn(|cx| core.poll_frame(number, cx));
     let caller = async {
         // It sends nothing before it is asked to.

@@ -330,7 +330,7 @@ impl Framing {
 }
 
 /// A number of digits and nothing else, that fits.
-pub(super) fn number(text: &[u8]) -> Option<u64> {
+pub fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
     }

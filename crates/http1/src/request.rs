@@ -4,8 +4,8 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, EXPECT};
 use http::{HeaderMap, Method, Request, Uri, Version, request};
 
-use crate::http1::head::{Framing, version};
-use crate::http1::{Bounds, Lines, Malformed};
+use crate::head::{Framing, version};
+use crate::{BodyLength, Bounds, Lines, Malformed, Message};
 
 /// How much a head may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,26 +31,13 @@ pub enum BadHead {
     TargetTooLong,
 }
 
-/// How a request's body ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Length {
-    /// There is none.
-    None,
-    /// After so many bytes.
-    Exact(u64),
-    /// With its last chunk.
-    Chunked,
-    /// In a coding that is not understood: nobody can say where.
-    Unknown,
-}
-
 /// A request as far as its head tells.
 #[derive(Debug)]
 pub struct Head {
     /// Method, target, version, fields.
     pub parts: request::Parts,
     /// The body behind it.
-    pub body: Length,
+    pub body: BodyLength,
     /// Whether the connection outlives it, as far as the caller says.
     pub persists: bool,
     /// Whether the caller waits to be told that it may send the body.
@@ -190,27 +177,20 @@ fn framed(mut parts: request::Parts, says: bool) -> Result<Head, BadHead> {
         Ok(framing) => framing,
         // Refused with its own words by whoever answers; nothing behind it is read.
         Err(Malformed::TransferEncoding) => {
-            return Ok(Head { parts, body: Length::Unknown, persists: false, expects: false });
+            return Ok(Head { parts, body: BodyLength::Unknown, persists: false, expects: false });
         }
         Err(_) => return Err(BadHead::Malformed),
     };
-    let mut persists = framing.persists(parts.version);
-    let body = match (framing.chunked, framing.length) {
-        (true, _) if parts.version != Version::HTTP_11 => {
-            return Ok(Head { parts, body: Length::Unknown, persists: false, expects: false });
-        }
-        (true, length) => {
-            if length.is_some() {
-                // The chunks count alone, and nothing behind them does (RFC 9112 6.1).
-                parts.headers.remove(CONTENT_LENGTH);
-                persists = false;
-            }
-            Length::Chunked
-        }
-        (false, None | Some(0)) => Length::None,
-        (false, Some(length)) => Length::Exact(length),
+    let Ok(body) = BodyLength::of(Message::Request, parts.version, framing) else {
+        return Ok(Head { parts, body: BodyLength::Unknown, persists: false, expects: false });
     };
-    let expects = body != Length::None
+    let mut persists = framing.persists(parts.version);
+    if body == BodyLength::Chunked && framing.length.is_some() {
+        // The chunks count alone, and nothing behind them is read (RFC 9112 6.1).
+        parts.headers.remove(CONTENT_LENGTH);
+        persists = false;
+    }
+    let expects = body != BodyLength::None
         && parts.version == Version::HTTP_11
         && parts.headers.get(EXPECT).is_some_and(|line| line.as_bytes().eq_ignore_ascii_case(b"100-continue"));
     Ok(Head { parts, body, persists, expects })

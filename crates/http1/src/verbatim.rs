@@ -52,7 +52,7 @@ impl Kind {
 impl Lines {
     /// The fields of `head`, whose lines these are, as they stand, and what they say about framing; `None`: it is as it was
     /// and to be looked at closer. Whatever is wrong with a head is found out by that.
-    pub(super) fn verbatim(&mut self, head: &mut BytesMut) -> Option<(Verbatim, Framing)> {
+    pub fn verbatim(&mut self, head: &mut BytesMut) -> Option<(Verbatim, Framing)> {
         let (mut framing, mut dated) = (Framing::default(), false);
         let (mut gaps, mut gap) = ([(0, 0); GAPS], 0);
         let first = *self.ends.first()? as usize + 1;
