@@ -2,7 +2,7 @@
 #
 #   docker build -t tollgate .                       trained on the proxy's own load (takes three times as long)
 #   docker build -t tollgate --build-arg PGO=0 .     the same without the training
-#   docker run -p 8080:8080 -v ./gateway.toml:/etc/tollgate/gateway.toml:ro -v tollgate:/var/lib/tollgate tollgate
+#   docker run --stop-timeout 45 -p 8080:8080 -v ./gateway.toml:/etc/tollgate/gateway.toml:ro -v tollgate:/var/lib/tollgate tollgate
 #
 # BUILD_IMAGE may be any image with a Rust toolchain on Debian.
 ARG BUILD_IMAGE=rust:1.95-bookworm
@@ -45,7 +45,8 @@ USER 65532:65532
 WORKDIR /var/lib/tollgate
 EXPOSE 8080
 STOPSIGNAL SIGTERM
-# The binary probes itself: there is no shell and no curl here.
-HEALTHCHECK --interval=10s --timeout=3s --start-period=5s --retries=3 CMD ["/usr/bin/tollgate", "health"]
+# The binary probes itself: there is no shell and no curl here. Whether the process lives, not whether it is ready: what acts
+# on this restarts it, and that mends neither a store nor an upstream.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=5s --retries=3 CMD ["/usr/bin/tollgate", "health", "--live"]
 ENTRYPOINT ["/usr/bin/tollgate"]
 CMD ["run"]

@@ -381,7 +381,7 @@ pub(crate) fn tail(data: &[u8]) {
 pub(crate) fn log(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let name = Escaped::from(&*text);
-    let charges = [Charge { limit: &name, key: data, cost: 1, remaining: 0, outcome: "deny" }];
+    let charges = [Charge { limit: &name, key: data, candidate: true, cost: 1, remaining: 0, outcome: "deny" }];
     let record = Record {
         id: "0",
         method: "GET",

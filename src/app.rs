@@ -275,6 +275,13 @@ impl RunningGateway {
         &self.core.server
     }
 
+    /// Says that it is not ready any more, and goes on as before: load balancers have the returned time
+    /// (`drain_delay`) to notice before [`Self::drain`].
+    pub fn announce_drain(&self) -> Duration {
+        self.core.readiness.enter(Phase::Draining);
+        self.core.state.lock().in_force.server.timeouts.drain_delay.into()
+    }
+
     /// Takes nothing new and finishes what is under way, within the time that the file gives a drain.
     pub fn drain(&self) {
         self.core.readiness.enter(Phase::Draining);

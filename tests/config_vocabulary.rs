@@ -33,6 +33,7 @@ header_read = "10s"
 body_idle = "30s"
 keep_alive = "75s"
 drain = "30s"
+drain_delay = "0s"
 tls_handshake = "10s"
 upgrade_idle = "5m"
 [server.bounds]
@@ -54,6 +55,7 @@ access = "stdout"
 format = "json"
 sample = "10% of requests"
 keys = "hashed"
+query = false
 level = "info"
 operations = "text"
 

@@ -102,8 +102,8 @@ fn readyz(options: &Options, verbose: bool) -> Response<Full<Bytes>> {
 }
 
 fn metrics(request: &Request<Incoming>, options: &Options) -> Response<Full<Bytes>> {
-    let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-    let format = Format::negotiate(accept.unwrap_or_default());
+    let accept = request.headers().get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
+    let format = Format::negotiate(accept);
     typed(StatusCode::OK, format.content_type(), options.metrics.render(format))
 }
 

@@ -115,5 +115,5 @@ pub(super) fn access_log(log: &settings::Log) -> Option<access::Options> {
             }
         }
     };
-    Some(access::Options { to, format, keys, sample: log.sample })
+    Some(access::Options { to, format, keys, sample: log.sample, query: log.query })
 }

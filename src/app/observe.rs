@@ -70,14 +70,14 @@ impl Core {
         });
     }
 
-    /// Where a limit refuses without its store, the gateway is ready only while the store answers.
+    /// Where every route is refused without the store, the gateway is ready only while the store answers.
     pub(super) fn require_store(&self) {
         let current = Arc::clone(&self.gateway.current);
         self.readiness.require("store", move || {
             let snapshot = current.load();
             match snapshot.limiter.shared().remote() {
                 None => Standing::Holds,
-                Some(store) => shared_store::standing(store, &snapshot.policy.limits),
+                Some(store) => shared_store::standing(store, &snapshot.policy),
             }
         });
     }

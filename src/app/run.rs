@@ -1,26 +1,30 @@
 //! The process around a gateway: signals, the service manager, the descriptor limit, the operations log.
 
+use std::backtrace::BacktraceStatus;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
 
 use super::options::notes;
 use super::{Anew, Options, Origin, RunningGateway, StartError, start_with};
 use tollgate_config::settings::{Log, LogLevel, OperationsFormat};
 use tollgate_telemetry::{AccessLog, log};
 
-/// Runs a gateway until SIGTERM or SIGINT, and then drains it; a second one ends it at once. SIGHUP reloads, SIGUSR1
-/// opens the access log's file anew, SIGUSR2 leaves everything to a new process. Blocks the thread.
+/// Runs a gateway until SIGTERM or SIGINT, and then drains it, after SIGTERM with the delay that the file gives load
+/// balancers; another one ends it at once, unless it comes within a second of the first. SIGHUP reloads, SIGUSR1 opens the
+/// access log's file anew, SIGUSR2 leaves everything to a new process. Blocks the thread.
 ///
 /// # Errors
 /// Everything that keeps it from serving.
 pub fn run(options: Options, origin: Origin) -> Result<(), StartError> {
     let anew = origin.anew.clone();
     let config = options.load().map_err(StartError::Config)?;
-    start_log(&config.log);
+    // Dropped last: what the others log at their end is written.
+    let _log = start_log(&config.log);
     raise_descriptor_limit();
     for warning in &config.warnings {
         tracing::warn!("{warning}");
@@ -76,10 +80,39 @@ impl Signals {
 
     /// Serves until the gateway has drained; whether it had the time to.
     async fn serve(&mut self, gateway: &Arc<RunningGateway>, anew: Option<&Anew>) -> bool {
+        let delay = self.until_stopped(gateway, anew).await;
+        let told = Instant::now();
+        if !gateway.has_handed_over() {
+            // Otherwise the service goes on: in another process.
+            notify(&[NotifyState::Stopping]);
+        }
+        if !delay.is_zero() {
+            tracing::info!(drain_delay = ?delay, "not ready any more: requests are accepted for the drain delay");
+            tokio::select! {
+                () = self.stopped_again(told) => return false,
+                () = tokio::time::sleep(delay) => {}
+            }
+        }
+        tracing::info!("draining");
+        gateway.drain();
+        let drained = async {
+            while !gateway.ended() {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        tokio::select! {
+            () = self.stopped_again(told) => false,
+            () = drained => true,
+        }
+    }
+
+    /// Serves until it is told to end, or has left its place to a new process; how long requests are accepted after that.
+    async fn until_stopped(&mut self, gateway: &Arc<RunningGateway>, anew: Option<&Anew>) -> Duration {
         loop {
             tokio::select! {
-                _ = self.terminate.recv() => break,
-                _ = self.interrupt.recv() => break,
+                _ = self.terminate.recv() => return gateway.announce_drain(),
+                // Somebody at a terminal: no load balancer is to notice.
+                _ = self.interrupt.recv() => return Duration::ZERO,
                 _ = self.hang_up.recv() => reload(gateway).await,
                 _ = self.reopen.recv() => {
                     if let Some(access) = gateway.access_log() {
@@ -88,25 +121,25 @@ impl Signals {
                 }
                 _ = self.upgrade.recv() => {
                     if upgrade(gateway, anew).await {
-                        break;
+                        return Duration::ZERO;
                     }
                 }
             }
         }
-        tracing::info!("draining");
-        if !gateway.has_handed_over() {
-            // Otherwise the service goes on: in another process.
-            notify(&[NotifyState::Stopping]);
-        }
-        gateway.drain();
-        while !gateway.ended() {
+    }
+
+    /// Ready when it is told to end once more. Service managers and shells may send the signal that was `told` to the
+    /// process and to its group: those that come within a second are one.
+    async fn stopped_again(&mut self, told: Instant) {
+        loop {
             tokio::select! {
-                _ = self.terminate.recv() => return false,
-                _ = self.interrupt.recv() => return false,
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                _ = self.terminate.recv() => {}
+                _ = self.interrupt.recv() => {}
+            }
+            if told.elapsed() >= ONE_SIGNAL {
+                return;
             }
         }
-        true
     }
 }
 
@@ -149,7 +182,7 @@ fn notify(state: &[NotifyState<'_>]) {
     }
 }
 
-fn start_log(settings: &Log) {
+fn start_log(settings: &Log) -> Option<log::OperationsLog> {
     let style = match settings.operations {
         OperationsFormat::Text => log::Style::Human { colour: std::io::stderr().is_terminal() },
         OperationsFormat::Json => log::Style::Json,
@@ -161,9 +194,18 @@ fn start_log(settings: &Log) {
         LogLevel::Debug => "debug",
         LogLevel::Trace => "trace",
     };
-    if let Err(error) = log::start(style, &format!("{QUIET},{level}")) {
-        eprintln!("tollgate: no operations log: {error}");
+    let started = log::start(style, &format!("{QUIET},{level}"));
+    // A panic would write to standard error itself, and wait there if nobody reads.
+    if started.is_ok() {
+        std::panic::set_hook(Box::new(|panic| {
+            let backtrace = std::backtrace::Backtrace::capture();
+            match backtrace.status() {
+                BacktraceStatus::Captured => tracing::error!(%panic, %backtrace, "a thread panicked"),
+                _ => tracing::error!(%panic, "a thread panicked"),
+            }
+        }));
     }
+    started.inspect_err(|error| eprintln!("tollgate: no operations log: {error}")).ok()
 }
 
 /// A connection is a descriptor, and two when it is forwarded: take what the system grants.
@@ -178,6 +220,8 @@ fn raise_descriptor_limit() {
     }
 }
 
+/// Signals that tell the process to end are one when they come within this time.
+const ONE_SIGNAL: Duration = Duration::from_secs(1);
 /// How often a drain is looked after.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 

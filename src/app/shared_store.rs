@@ -10,8 +10,11 @@ use serde_json::{Value, json};
 
 use crate::admin::Standing;
 use tollgate_config::settings::{Audit, Secret, Store, StoreKind};
+use tollgate_limit::key::WHOLE;
 use tollgate_limit::lease::Terms;
-use tollgate_limit::{Algorithm, Limit, Micros, Placement, Role, WhenDown};
+use tollgate_limit::{Algorithm, Limit, Micros, Mode, Placement, Role, WhenDown};
+use tollgate_policy::Policy;
+use tollgate_policy::route::Route;
 use tollgate_store::audit::{Finding, Weight};
 use tollgate_store::clock::Clock;
 use tollgate_store::postgres::{PostgresOptions, check_address};
@@ -130,11 +133,32 @@ fn has_long_quotas(limits: &[Arc<Limit>]) -> bool {
     limits.iter().any(|limit| limit.placement == Placement::Shared && period(limit) >= DAY)
 }
 
-/// Whether the gateway is ready as far as the store goes: where a limit refuses without it, only while it answers.
-pub(super) fn standing(store: &RemoteStore, limits: &[Arc<Limit>]) -> Standing {
+/// Whether the gateway is ready as far as the store goes: while any route can be served without it. One that cannot is no
+/// reason to take the others away, on every gateway at once.
+pub(super) fn standing(store: &RemoteStore, policy: &Policy) -> Standing {
     let Some(why) = why_not(store) else { return Standing::Holds };
-    let (words, refuses) = without_store(limits);
-    if refuses { Standing::Fails(why) } else { Standing::Strained(format!("{why}; {words}")) }
+    let words = without_store(&policy.limits);
+    let (refused, all) = (policy.routes.iter().filter(|route| needs_store(route, policy)).count(), policy.routes.len());
+    match refused {
+        0 => Standing::Strained(format!("{why}; {words}")),
+        _ if refused == all => Standing::Fails(format!("{why}; {words}: every route answers 503")),
+        _ => Standing::Strained(format!("{why}; {words}: {refused} of {all} routes answer 503")),
+    }
+}
+
+/// Whether a route refuses its requests without the store.
+fn needs_store(route: &Route, policy: &Policy) -> bool {
+    let refuses = |limit: &Limit| {
+        limit.placement == Placement::Shared
+            && limit.when_down == WhenDown::Refuse
+            && limit.mode == Mode::Enforce
+            && limit.enforce_for >= WHOLE
+    };
+    route.limits.iter().any(|limit| {
+        let rule = &policy.rules[limit.rule];
+        // Where a tier has numbers of its own and its callers pass, the route is of use to somebody.
+        refuses(&rule.live) && rule.tiers.iter().all(|(_, limit)| refuses(limit))
+    })
 }
 
 /// How the store does, for people and programs.
@@ -147,7 +171,7 @@ pub(super) fn status(settings: &Store, store: &RemoteStore, limits: &[Arc<Limit>
             StoreKind::Postgres => "postgres",
         },
         "answers": why_not.is_none(),
-        "when_down": why_not.is_some().then(|| without_store(limits).0),
+        "when_down": why_not.is_some().then(|| without_store(limits)),
         "why_not": why_not,
         "replicas": store.replicas(),
         "audit": store.findings().into_iter().map(finding).collect::<Vec<_>>(),
@@ -164,8 +188,8 @@ fn why_not(store: &RemoteStore) -> Option<String> {
     }
 }
 
-/// What becomes of the shared limits without their store, and whether one of them refuses.
-fn without_store(limits: &[Arc<Limit>]) -> (String, bool) {
+/// What becomes of the shared limits without their store.
+fn without_store(limits: &[Arc<Limit>]) -> String {
     let mut rules: Vec<&str> = limits
         .iter()
         .filter(|limit| limit.placement == Placement::Shared)
@@ -177,11 +201,10 @@ fn without_store(limits: &[Arc<Limit>]) -> (String, bool) {
         .collect();
     rules.sort_unstable();
     rules.dedup();
-    let refuses = rules.contains(&"refuse");
     if rules.is_empty() {
-        return ("no limit lives there".to_owned(), refuses);
+        return "no limit lives there".to_owned();
     }
-    (format!("limits go on by when_down = {}", rules.join(", ")), refuses)
+    format!("limits go on by when_down = {}", rules.join(", "))
 }
 
 /// What leases have brought and cost, and how much may lie idle in them.

@@ -55,11 +55,13 @@ fn tell(to: &mut String, policy: &Policy, told: &Explanation) -> std::fmt::Resul
     let how = if told.forwarded { " (from a forwarding header of a trusted proxy)" } else { "" };
     writeln!(to, "caller     {client}{how}")?;
     let Some((taken, captures)) = &told.taken else {
-        writeln!(
-            to,
-            "route      none: answered {}",
-            if told.unlisted { "421, as no route names this host" } else { "404" }
-        )?;
+        let methods: Vec<&str> = told.other_methods.iter().map(http::Method::as_str).collect();
+        let answered = match methods.as_slice() {
+            _ if told.unlisted => "421, as no route names this host".to_owned(),
+            [] => "404".to_owned(),
+            methods => format!("405, as the routes for this path take {}", methods.join(", ")),
+        };
+        writeln!(to, "route      none: answered {answered}")?;
         return losers(to, policy, told);
     };
     writeln!(to, "route      {}", policy.routes[*taken].name)?;

@@ -141,7 +141,12 @@ fn one(
         return Ok(None);
     };
     let Some(matched) = policy.route(&described) else {
-        tally.status = Some(if policy.is_unlisted(&described) { 421 } else { 404 });
+        let other_methods = !policy.other_methods(&described).is_empty();
+        tally.status = Some(match (policy.is_unlisted(&described), other_methods) {
+            (true, _) => 421,
+            (false, true) => 405,
+            (false, false) => 404,
+        });
         return Ok(None);
     };
     let now = clock.now();

@@ -42,3 +42,40 @@ fn the_admin_pages_are_never_on_the_public_port() {
     }
     assert_eq!(gateway.get("/metrics").status, 404);
 }
+
+#[test]
+fn readyz_is_ready_while_any_route_can_be_served() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "a secret that gateways share").expect("written");
+    let start = |limits: &str, routes: &str| {
+        Gateway::start(&format!(
+            "[store]\nkind = \"redis\"\nurl = \"redis://127.0.0.1:{}\"\nwhen_down = \"allow\"\nkey_secret_file = '{}'\n\
+             [limits.strict]\nrate = \"9/hour\"\nper = \"everyone\"\nwhen_down = \"refuse\"\n{limits}\n\
+             [limits.lenient]\nrate = \"9/hour\"\nper = \"everyone\"\n\
+             [[routes]]\nmatch = \"/strict\"\nupstream = \"builtin:echo\"\nlimits = [\"lenient\", \"strict\"]\n{routes}",
+            crate::servers::free_port(),
+            secret.display(),
+        ))
+    };
+    let another = "[[routes]]\nmatch = \"/lenient\"\nupstream = \"builtin:echo\"\nlimits = [\"lenient\"]\n";
+    let gateway = start("", another);
+    assert_eq!((gateway.get("/strict").status, gateway.get("/lenient").status), (503, 200));
+    let ready = gateway.admin_get("/readyz?verbose");
+    assert_eq!(ready.status, 200, "{}", ready.text());
+    assert!(ready.text().contains("[!] store: ") && ready.text().contains("1 of 2 routes"), "{}", ready.text());
+
+    let gateway = start("", "");
+    assert_eq!(gateway.get("/strict").status, 503);
+    let ready = gateway.admin_get("/readyz?verbose");
+    assert_eq!(ready.status, 503, "{}", ready.text());
+    assert!(ready.text().contains("[-] store: "), "{}", ready.text());
+    assert_eq!(gateway.admin_get("/livez").status, 200, "a new process would be no better");
+
+    // What only counts refuses nobody.
+    for mode in ["mode = \"shadow\"", "mode = \"off\""] {
+        let gateway = start(mode, "");
+        assert_eq!(gateway.get("/strict").status, 200, "{mode}");
+        assert_eq!(gateway.admin_get("/readyz").status, 200, "{mode}");
+    }
+}

@@ -10,6 +10,7 @@ const FILE: &str = r#"
 [server]
 listen = "127.0.0.1:0"
 workers = 1
+timeouts = { drain_delay = "0s" }
 [admin]
 listen = "unix:admin.sock"
 [log]

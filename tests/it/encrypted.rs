@@ -124,3 +124,60 @@ fn a_certificate_that_ends_soon_is_told_of_and_measured() {
     gateway.reload(&config).expect("a good file");
     assert!((measured() - 1_893_456_000.0).abs() < 1.0, "the new file is in use: {}", measured());
 }
+
+#[test]
+fn tls_port_spoken_to_in_plain_http_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    issue(folder.path(), "site", &authority(folder.path(), "one"));
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let gateway = Gateway::start(&format!(
+        "[server]\nlisten = \"https://127.0.0.1:0\"\nworkers = 1\n\
+         certificates = [{{ certificate = '{}', key = '{}' }}]\n[log]\naccess = '{}'\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n",
+        at("site.pem"),
+        at("site.key"),
+        at("access.log"),
+    ));
+    for head in ["GET /x?y HTTP/1.1\r\nHost: a\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "x-y / HTTP/1.0\r\n\r\n"] {
+        let mut connection = gateway.connect();
+        connection.send(head);
+        let answer = connection.answer("GET");
+        assert_eq!((answer.status, answer.header("content-type")), (400, Some("application/problem+json")), "{head}");
+        assert!(answer.json()["detail"].as_str().is_some_and(|text| text.contains("https://")), "{}", answer.text());
+        assert!(connection.is_closed());
+    }
+    // What is neither is a failed handshake.
+    let mut connection = gateway.connect();
+    connection.send([0, 1, 2, 3, 4, 5, 6, 7]);
+    assert!(!connection.rest().contains("HTTP"));
+    let log = || fs::read_to_string(at("access.log")).unwrap_or_default();
+    eventually("they are logged", || log().lines().count() == 3);
+    assert!(log().lines().all(|line| line.contains("\"reason\":\"plain_http\"")), "{}", log());
+    let metrics = gateway.admin_get("/metrics").text();
+    assert!(metrics.contains("tollgate_bad_requests_total{reason=\"plain_http\"} 3"), "{metrics}");
+}
+
+#[test]
+fn plain_port_spoken_to_in_tls_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("access.log");
+    let gateway = Gateway::start(&format!(
+        "[log]\naccess = '{}'\n[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n",
+        log.display()
+    ));
+    let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.expect("versions").with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
+    let name = "localhost".try_into().expect("a name");
+    let mut client = rustls::ClientConnection::new(std::sync::Arc::new(config), name).expect("a client");
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).expect("written");
+    let mut connection = gateway.connect();
+    connection.send(&hello);
+    let answer = connection.answer("GET");
+    assert_eq!(answer.status, 400);
+    assert!(answer.json()["detail"].as_str().is_some_and(|text| text.contains("http://")), "{}", answer.text());
+    eventually("it is logged", || fs::read_to_string(&log).is_ok_and(|text| text.ends_with('\n')));
+    let text = fs::read_to_string(&log).expect("written");
+    assert!(text.contains("\"reason\":\"tls_on_plain_port\"") && text.contains("\"status\":400"), "{text}");
+}

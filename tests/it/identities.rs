@@ -146,3 +146,53 @@ fn a_token_is_verified_and_its_keys_are_read_again_when_they_change() {
     );
     assert_eq!(ask(&token("d2", "ann", good, later)).status, 429, "ann's bucket is not refilled");
 }
+
+#[test]
+fn identity_401_says_what_would_satisfy_it() {
+    for (key, expected) in [
+        ("header:x-api-key", "ApiKey realm=\"who\", in=\"header\", name=\"x-api-key\""),
+        ("cookie:sid", "ApiKey realm=\"who\", in=\"cookie\", name=\"sid\""),
+        ("query:key", "ApiKey realm=\"who\", in=\"query\", name=\"key\""),
+        ("client_certificate", "ClientCertificate realm=\"who\""),
+        ("bearer", "Bearer"),
+        ("basic", "Basic realm=\"api\", charset=\"UTF-8\""),
+    ] {
+        let gateway = Gateway::start(&format!(
+            "[identities.who]\nkey = \"{key}\"\nwhen_missing = \"refuse\"\n\
+             [limits.it]\nrate = \"1/hour\"\nper = \"who\"\n\
+             [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"it\"]\n"
+        ));
+        let refused = gateway.get("/");
+        assert_eq!((refused.status, refused.header("www-authenticate")), (401, Some(expected)), "{key}");
+    }
+    // Several together: the first that a client can choose, unless a registered scheme is among them.
+    let digest = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+    for (key, expected) in [
+        ("['address', 'query:a\"b', 'header:x-b']", "ApiKey realm=\"who\", in=\"query\", name=\"a\\\"b\""),
+        ("['header:x-a', 'bearer']", "Bearer"),
+    ] {
+        let gateway = Gateway::start(&format!(
+            "[identities.who]\nkey = {key}\nwhen_missing = \"refuse\"\n\
+             [limits.it]\nrate = \"1/hour\"\nper = \"who\"\n\
+             [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"it\"]\n"
+        ));
+        let refused = gateway.get("/");
+        assert_eq!((refused.status, refused.header("www-authenticate")), (401, Some(expected)), "{key}");
+    }
+    // A key that is there and not known.
+    for (key, expected) in [
+        ("path:who", "ApiKey realm=\"who\", in=\"path\", name=\"who\""),
+        ("header:x-api-key", "ApiKey realm=\"who\", in=\"header\", name=\"x-api-key\""),
+    ] {
+        let gateway = Gateway::start(&format!(
+            "[identities.who]\nkey = \"{key}\"\nwhen_missing = \"refuse\"\nwhen_unknown = \"refuse\"\n\
+             [identities.who.callers]\n\"{digest}\" = {{ name = \"acme\" }}\n\
+             [limits.it]\nrate = \"1/hour\"\nper = \"who\"\n\
+             [[routes]]\nmatch = \"/{{who}}\"\nupstream = \"builtin:echo\"\nlimits = [\"it\"]\n"
+        ));
+        let refused = gateway.request("GET", "/made-up", &[("x-api-key", "made-up")]);
+        assert_eq!((refused.status, refused.header("www-authenticate")), (401, Some(expected)), "{key}");
+        let twice = gateway.request("GET", "/made-up", &[("x-api-key", "a"), ("x-api-key", "b")]);
+        assert!(twice.status == 401 || twice.header("www-authenticate").is_none(), "{key}: {twice:?}");
+    }
+}

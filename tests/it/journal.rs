@@ -120,3 +120,99 @@ fn every_malformed_request_is_answered_with_a_problem_and_counted() {
     assert_eq!(upstream.seen().len(), 0);
     assert_eq!(gateway.get("/").status, 200);
 }
+
+#[test]
+fn access_log_has_a_line_for_what_was_no_request() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("access.log");
+    let gateway = Gateway::start(&format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\n[server.bounds]\nheaders = 20\nheader_bytes = \"32KiB\"\n\
+         [server.timeouts]\nheader_read = \"300ms\"\n\
+         [log]\naccess = '{}'\nsample = \"0% of requests\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n",
+        log.display()
+    ));
+    let target = format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(20 << 10));
+    let head = format!("GET /big?secret HTTP/1.1\r\nHost: x\r\nx-big: {}\r\n\r\n", "a".repeat(40 << 10));
+    let fields = format!("GET /many HTTP/1.1\r\nHost: x\r\n{}\r\n", "x-a: b\r\n".repeat(30));
+    for (number, (request, status, reason, path)) in [
+        ("NONSENSE\r\n\r\n", 400, "malformed", None),
+        ("GET /bad?secret HTTP/1.1\r\nHost: x\r\nbad name: 1\r\n\r\n", 400, "malformed", Some("/bad")),
+        ("GET / HTTP/1.1\r\n\r\n", 400, "host", Some("/")),
+        (
+            "POST /two HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+            400,
+            "malformed",
+            Some("/two"),
+        ),
+        ("GET /new HTTP/3.0\r\nHost: x\r\n\r\n", 505, "malformed", Some("/new")),
+        (&target, 414, "target_too_long", None),
+        (&head, 431, "head_too_large", Some("/big")),
+        (&fields, 431, "head_too_large", Some("/many")),
+        ("GET /slow?secret HTTP/1.1\r\nHost: x\r\n", 408, "slow_head", Some("/slow")),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let shown = &request[..request.len().min(60)];
+        let mut connection = gateway.connect();
+        connection.send(request);
+        assert_eq!(connection.answer("GET").status, status, "{shown}");
+        eventually("a line of the log", || lines(&log).len() > number);
+        let line = &lines(&log)[number];
+        assert_eq!(line["status"], status, "{line}");
+        assert_eq!((line["refused"].as_bool(), line["client"].as_str()), (Some(true), Some("127.0.0.1")), "{line}");
+        assert_eq!(line["reason"], reason, "{shown}: {line}");
+        if let Some(path) = path {
+            assert_eq!(line["path"], path, "{line}");
+        }
+        assert!(!line.to_string().contains("secret"), "a query stays out of the log: {line}");
+    }
+    assert_eq!(lines(&log).len(), 9, "one line for each");
+}
+
+#[test]
+fn access_log_has_the_query_only_where_the_file_says_so() {
+    for (setting, expected) in [("", None), ("query = false\n", None), ("query = true\n", Some("a=1&b=%22"))] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (json, combined) = (folder.path().join("json.log"), folder.path().join("combined.log"));
+        for (log, format) in [(&json, "json"), (&combined, "combined")] {
+            let gateway = Gateway::start(&format!(
+                "[log]\naccess = '{}'\nformat = \"{format}\"\n{setting}\
+                 [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n",
+                log.display()
+            ));
+            assert_eq!(gateway.get("/x?a=1&b=%22").status, 200);
+            eventually("a line", || fs::read_to_string(log).is_ok_and(|text| text.ends_with('\n')));
+        }
+        let line = &lines(&json)[0];
+        assert_eq!((line["path"].as_str(), line.get("query").and_then(Value::as_str)), (Some("/x"), expected));
+        let text = fs::read_to_string(&combined).expect("written");
+        let target = expected.map_or_else(|| "/x".to_owned(), |query| format!("/x?{query}"));
+        assert!(text.contains(&format!("\"GET {target} HTTP/1.1\"")), "{text}");
+    }
+}
+
+#[test]
+fn access_log_marks_a_candidate() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("access.log");
+    let gateway = Gateway::start(&format!(
+        "[log]\naccess = '{}'\n[limits.it]\nrate = \"9/hour\"\nburst = 9\nper = \"everyone\"\n\
+         candidate = {{ rate = \"1/hour\", burst = 1 }}\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"it\"]\n",
+        log.display()
+    ));
+    let mut connection = gateway.connect();
+    for _ in 0..2 {
+        assert_eq!(connection.request("GET", "/", &[]).status, 200);
+    }
+    eventually("both are logged", || lines(&log).len() == 2);
+    let line = &lines(&log)[1];
+    let told = |index: usize| {
+        let limit = &line["limits"][index];
+        (limit["name"].clone(), limit.get("candidate").cloned(), limit["outcome"].clone())
+    };
+    assert_eq!(told(0), ("it".into(), None, "allow".into()), "{line}");
+    assert_eq!(told(1), ("it".into(), Some(true.into()), "shadow_deny".into()), "{line}");
+}

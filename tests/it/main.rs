@@ -28,6 +28,7 @@ mod process;
 mod refusals;
 mod reload;
 mod restart;
+mod scrape;
 #[path = "../stores/servers.rs"]
 #[allow(dead_code, reason = "shared with the suites of the stores")]
 #[allow(unreachable_pub, clippy::disallowed_methods, clippy::unwrap_used, reason = "as there")]
@@ -38,6 +39,7 @@ mod shutdown;
 mod smuggling;
 mod spellings;
 mod spending;
+mod stopping;
 mod streaming;
 mod streams;
 mod tools;

@@ -47,7 +47,10 @@ fn a_preflight_needs_no_key_and_finds_the_route_it_asks_about() {
     for _ in 0..3 {
         assert_eq!(gateway.request("OPTIONS", "/v1", &asking).status, 200);
     }
-    assert_eq!(gateway.request("OPTIONS", "/v1", &[origin]).status, 404);
+    let options = gateway.request("OPTIONS", "/v1", &[origin]);
+    assert_eq!((options.status, options.header("allow")), (405, Some("POST")), "it is no preflight");
+    let other = [origin, ("access-control-request-method", "DELETE")];
+    assert_eq!(gateway.request("OPTIONS", "/v1", &other).status, 405, "what it asks about is not served");
     assert_eq!(gateway.request("POST", "/v1", &[origin]).status, 401);
     let keyed = [origin, ("x-api-key", "k")];
     assert_eq!(gateway.request("POST", "/v1", &keyed).status, 200, "the preflights cost nothing");
@@ -76,4 +79,40 @@ fn what_no_browser_would_ask_is_charged_as_any_request() {
     );
     assert_eq!(connection.answer("OPTIONS").status, 429);
     assert_eq!(gateway.request("OPTIONS", "/v1", &asking).status, 200, "a question that is one passes");
+}
+
+#[test]
+fn route_wrong_method_is_405_with_the_methods_there_are() {
+    let upstream = Upstream::hello();
+    let url = upstream.url();
+    let gateway = Gateway::start(&format!(
+        "[identities.who]\nkey = [\"header:x-api-key\"]\nwhen_missing = \"refuse\"\n\
+         [limits.one]\nrate = \"1/hour\"\nburst = 1\nper = \"who\"\n\
+         [[routes]]\nmatch = \"GET /items/{{id}}\"\nupstream = \"{url}\"\nlimits = [\"one\"]\n\
+         [[routes]]\nmatch = \"PUT|DELETE /items/{{id}}\"\nupstream = \"{url}\"\n\
+         [[routes]]\nmatch = \"PATCH /items/**\"\nupstream = \"{url}\"\n\
+         [[routes]]\nmatch = \"POST a.example/items/7\"\nupstream = \"{url}\"\n\
+         [[routes]]\nmatch = {{ methods = \"LOCK\", path = \"/items/{{id}}\", headers = {{ x-dav = \"1\" }} }}\nupstream = \"{url}\"\n\
+         [[routes]]\nmatch = \"POST /open\"\nupstream = \"{url}\"\n[[routes]]\nmatch = \"/open\"\nupstream = \"{url}\"\n"
+    ));
+    let asked = |method: &str, path: &str, headers: &[(&str, &str)]| {
+        let answer = gateway.request(method, path, headers);
+        (answer.status, answer.header("allow").map(str::to_owned))
+    };
+    let all = Some("DELETE, GET, HEAD, PATCH, PUT".to_owned());
+    assert_eq!(asked("POST", "/items/7", &[]), (405, all.clone()), "nobody is asked who he is");
+    assert_eq!(asked("OPTIONS", "/items/7", &[]), (405, all.clone()));
+    assert_eq!(asked("LOCK", "/items/7", &[]), (405, all), "a header is missing for that one");
+    let dav = Some("DELETE, GET, HEAD, LOCK, PATCH, PUT".to_owned());
+    assert_eq!(asked("POST", "/items/7", &[("x-dav", "1")]), (405, dav));
+    assert_eq!(asked("GET", "/items/7/parts", &[]), (405, Some("PATCH".to_owned())));
+    assert_eq!(asked("POST", "/items/7", &[("Host", "a.example")]).0, 200, "another host's route");
+    assert_eq!(asked("HEAD", "/items/7", &[]), (401, None), "GET answers HEAD");
+    assert_eq!(asked("POST", "/nowhere", &[]), (404, None));
+    assert_eq!(asked("DELETE", "/open", &[]).0, 200, "a route for all methods takes it");
+    let answer = gateway.request("POST", "/items/7", &[]);
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+    let keyed = [("x-api-key", "k")];
+    assert_eq!(asked("POST", "/items/7", &keyed).0, 405);
+    assert_eq!(asked("GET", "/items/7", &keyed).0, 200, "it was charged nothing");
 }

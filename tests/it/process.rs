@@ -11,6 +11,7 @@ const FILE: &str = r#"
 [server]
 listen = "127.0.0.1:0"
 workers = 1
+timeouts = { drain_delay = "0s" }
 [admin]
 listen = "127.0.0.1:0"
 [log]
@@ -82,7 +83,7 @@ impl Process {
         stream
     }
 
-    fn exit_code(&mut self) -> i32 {
+    pub(crate) fn exit_code(&mut self) -> i32 {
         for _ in 0..PATIENCE.as_millis() / 10 {
             if let Some(status) = self.child.try_wait().expect("a child") {
                 return status.code().expect("not killed by a signal");

@@ -70,8 +70,9 @@ impl Service {
         self.log.lock().expect("no panic").clone()
     }
 
-    /// The word behind the last of these.
+    /// The word behind the last of these, once they are said.
     fn after(&self, words: &str) -> String {
+        self.await_line(words, 1);
         let said = self.said();
         let rest = said.rsplit_once(words).unwrap_or_else(|| panic!("no {words:?} in:\n{said}")).1;
         rest.split_whitespace().next().unwrap_or_default().to_owned()

@@ -86,6 +86,8 @@ pub struct ServerTimeouts {
     pub keep_alive: Micros,
     /// For requests in flight when the gateway stops.
     pub drain: Micros,
+    /// From SIGTERM to the end of accepting.
+    pub drain_delay: Micros,
     /// To finish the TLS handshake.
     pub tls_handshake: Micros,
     /// Without a byte either way on an upgraded connection.
@@ -133,6 +135,8 @@ pub struct Log {
     pub sample: u16,
     /// Whether identities stand in it as they are.
     pub keys: LogKeys,
+    /// Whether queries stand in it.
+    pub query: bool,
     /// The least serious message of the operations log.
     pub level: LogLevel,
     /// How the operations log is written.

@@ -84,6 +84,15 @@ struct Side {
     quota: RefCell<quota_headers::Writer>,
 }
 
+impl Side {
+    /// The number of the next decision.
+    fn next_id(&self) -> u64 {
+        let id = self.ids.get();
+        self.ids.set(id.wrapping_add(1));
+        id
+    }
+}
+
 /// A snapshot as one worker's requests hold it: counted per worker, as an atomic count would be one more line that all
 /// cores write.
 type HeldSnapshot = Rc<Arc<Snapshot>>;
@@ -102,6 +111,8 @@ impl Handler for Gateway {
         let mut seen = Seen::of(request.headers());
         let asked = rejection::Asked::of(&request, seen.present);
         let mut journal = Journal::open(&self.side, &snapshot, &request, &mut seen, self.side.clock.now());
+        // Until forwarding headers have been looked at.
+        journal.described(connection.peer.map(|peer| peer.ip()));
         // In place: it is large, and what refuses it has only to look at it.
         let mut request = Some(request);
         let answer = self.answer(&snapshot, connection, &mut request, &seen, &mut journal).await;
@@ -144,13 +155,18 @@ impl Handler for Gateway {
         }
     }
 
-    fn observe(&self, event: Event) {
+    fn observe(&self, event: Event<'_>) {
         let metrics = &self.side.metrics;
         match event {
             Event::Opened => metrics.connection_opened(),
             Event::Refused(reason) => metrics.connection_refused(reason),
             Event::AcceptFailed => metrics.accept_failed(),
-            Event::BadHead(reason) => metrics.bad_request(reason),
+            Event::BadHead(unread) => {
+                metrics.bad_request(unread.reason);
+                if let Some(writer) = &self.side.access {
+                    journal::log_unread(writer, unread, self.side.clock.now(), self.side.next_id());
+                }
+            }
             Event::Panicked => self.side.registry.panicked(),
         }
     }

@@ -3,6 +3,7 @@
 //! A [`Rejection`] becomes a problem document (RFC 9457) or, for a gRPC call, a trailers-only answer that a gRPC
 //! client understands. Every answer can be read by a browser's script and by no cache.
 
+mod challenge;
 mod class;
 mod render;
 
@@ -20,8 +21,9 @@ use super::headers::Present;
 use tollgate_limit::Micros;
 use tollgate_limiter::Cause;
 use tollgate_policy::RefusalBody;
-use tollgate_policy::identity::{IdentityRefusal, Source};
+use tollgate_policy::identity::IdentityRefusal;
 
+pub use challenge::challenge;
 pub use render::{ALLOWED, Denial, REFUSAL_PLACEHOLDERS, escape_json_char, write_fields};
 
 /// Why the gateway answers a request itself.
@@ -33,6 +35,11 @@ pub enum Rejection {
     BadPath,
     /// No route matches.
     NoRoute,
+    /// Routes match, for other methods.
+    Method {
+        /// Those methods, as `Allow` lists them.
+        allow: HeaderValue,
+    },
     /// The request asks for a host that is not forwarded to.
     Unlisted,
     /// TRACE, which no route asks for by name.
@@ -43,7 +50,7 @@ pub enum Rejection {
     Unidentified {
         /// Which identity refused, and why.
         refusal: IdentityRefusal,
-        /// What would satisfy it (`WWW-Authenticate`), where there is a scheme for that.
+        /// What would satisfy it (`WWW-Authenticate`), where the answer is 401.
         challenge: Option<HeaderValue>,
     },
     /// A limit refuses.
@@ -119,15 +126,6 @@ impl Asked {
     }
 }
 
-/// What `WWW-Authenticate` says for an identity made of `sources`; `None` where no scheme is registered.
-pub fn challenge(sources: &[Source]) -> Option<HeaderValue> {
-    sources.iter().find_map(|source| match source {
-        Source::Bearer | Source::JwtClaim(_) => Some(HeaderValue::from_static("Bearer")),
-        Source::BasicUser => Some(HeaderValue::from_static("Basic realm=\"api\", charset=\"UTF-8\"")),
-        _ => None,
-    })
-}
-
 impl Rejection {
     /// The answer. `id` is the decision's, which the log carries too; `own` the refusal body of the route or the file,
     /// used where a limit or its store refuses. Quota fields are added by the caller.
@@ -174,6 +172,7 @@ impl Rejection {
             Self::Malformed(_)
             | Self::BadPath
             | Self::NoRoute
+            | Self::Method { .. }
             | Self::Unlisted
             | Self::Trace
             | Self::Loop
@@ -194,6 +193,7 @@ impl Rejection {
             Self::Malformed(why) => why.label(),
             Self::BadPath => "bad_path",
             Self::NoRoute => "no_route",
+            Self::Method { .. } => "method_not_allowed",
             Self::Unlisted => "host_not_listed",
             Self::Trace => "trace",
             Self::Loop => "loop",
@@ -226,6 +226,7 @@ impl Rejection {
             Self::Malformed(why) => class::malformed(*why),
             Self::BadPath => class::BAD_PATH,
             Self::NoRoute => class::NO_ROUTE,
+            Self::Method { .. } => class::METHOD,
             Self::Unlisted => class::UNLISTED,
             Self::Trace => class::TRACE,
             Self::Loop => class::LOOP,

@@ -77,7 +77,7 @@ impl Reader {
     /// perhaps more behind it.
     ///
     /// # Errors
-    /// When it is refused, as soon as that is certain.
+    /// When it is refused, as soon as that is certain; `input` still begins with the refused head.
     pub fn read(&mut self, input: &mut BytesMut, limits: Limits) -> Result<Option<Head>, BadHead> {
         let bounds = Bounds { bytes: limits.bytes, lines: limits.fields.saturating_add(1), bare_lf: false };
         let length = loop {
@@ -108,7 +108,12 @@ impl Reader {
                 (self.phase, self.looked, self.target, self.blank) = (Phase::Method, 0, 0, 0);
                 Ok(Some(parsed))
             }
-            Err(error) => self.look(&head, limits).and(Err(error)),
+            Err(error) => {
+                // Its beginning is put back: the log tells what was refused.
+                input.clear();
+                input.extend_from_slice(&head[..head.len().min(REMEMBERED)]);
+                self.look(&head, limits).and(Err(error))
+            }
         }
     }
 
@@ -225,6 +230,8 @@ const fn is_token(byte: u8) -> bool {
 
 /// Blank lines before a request.
 const BLANKS_MAX: u8 = 4;
+/// Bytes of a refused head that the log may tell of.
+const REMEMBERED: usize = 2048;
 /// Fields that the gateway adds to most requests.
 const ROOM: usize = 6;
 /// Fields of a table that is kept for the next head.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use http::HeaderName;
+use http::{HeaderName, Method};
 
 use super::claims::{Identified, is_enforced};
 use super::descriptor::Descriptor;
@@ -32,6 +32,8 @@ pub struct Explanation {
     pub taken: Option<(usize, Vec<(String, String)>)>,
     /// Whether no route even names its host, where only such hosts are forwarded to.
     pub unlisted: bool,
+    /// Where no route takes it: the methods for which one would.
+    pub other_methods: Vec<Method>,
     /// The identities asked for, in the order of the file.
     pub identities: Vec<IdentityStory>,
     /// The refusal, when an identity refuses.
@@ -145,6 +147,7 @@ impl Policy {
             routes: self.routes.iter().enumerate().map(fate).collect(),
             taken: None,
             unlisted: matched.is_none() && self.is_unlisted(request),
+            other_methods: if matched.is_none() { self.other_methods(request) } else { Vec::new() },
             identities: Vec::new(),
             refusal: None,
             exempt: false,

@@ -98,7 +98,7 @@ impl Policy {
         Descriptor::new(&self.address, self.keeps_slashes, host, method, uri, headers, peer, client_certificate)
     }
 
-    /// The most specific route for a request; `None`: 404.
+    /// The most specific route for a request; `None`: 404, or 405 where there are [`Policy::other_methods`].
     ///
     /// A CORS preflight asks about another request, so it takes that one's route, unless a route lists `OPTIONS`.
     pub fn route<'d>(&self, request: &'d Descriptor<'_>) -> Option<Match<'d>> {
@@ -109,6 +109,18 @@ impl Policy {
             Some(own) if self.routes[own.route].pattern.methods.contains(request.method) => Some(own),
             own => find(&asked).or(own),
         }
+    }
+
+    /// The methods for which routes would take a request that none takes, in order; empty: whatever its method, none would.
+    pub fn other_methods(&self, request: &Descriptor<'_>) -> Vec<Method> {
+        let mut methods = self.router.methods(&request.host, &request.path, request.headers);
+        // A route for GET answers HEAD, too.
+        if methods.contains(&Method::GET) {
+            methods.push(Method::HEAD);
+        }
+        methods.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+        methods.dedup();
+        methods
     }
 
     /// Whether a request that no route takes asks for a host that none names, where only such hosts are forwarded to.

@@ -100,6 +100,17 @@ impl Router {
         (route.map(|route| Match { route, captures: search.captures }), search.visited)
     }
 
+    /// The methods that routes list which match all of a request but its method. Visits every branch that fits the path: for
+    /// requests that no route takes.
+    pub fn methods(&self, host: &str, path: &str, headers: &HeaderMap) -> Vec<Method> {
+        let rest = path.strip_prefix('/').unwrap_or(path);
+        let mut methods = Vec::new();
+        for tree in self.trees(host) {
+            tree.methods(ROOT, rest, headers, &mut methods);
+        }
+        methods
+    }
+
     /// The trees that may hold a route for `host`, most specific first.
     fn trees<'s>(&'s self, host: &'s str) -> impl Iterator<Item = &'s Tree> {
         let exact = if self.exact.is_empty() { None } else { self.exact.get(host) };
@@ -199,6 +210,19 @@ impl Tree {
         found.or_else(|| node.rest.find(search))
     }
 
+    /// Adds the methods of all routes at or below `at` for `rest`, whose headers match. Recurses as [`Tree::walk`] does.
+    fn methods(&self, at: usize, rest: &str, headers: &HeaderMap, into: &mut Vec<Method>) {
+        let node = &self.nodes[at];
+        node.rest.methods(headers, into);
+        if rest.is_empty() {
+            return node.end.methods(headers, into);
+        }
+        let (segment, below) = rest.split_once('/').unwrap_or((rest, ""));
+        for child in node.literals.get(segment).into_iter().chain(&node.capture) {
+            self.methods(*child, below, headers, into);
+        }
+    }
+
     /// The best route below `node`, which is not where the path ends.
     fn walk_below<'d>(&self, node: &Node, rest: &'d str, search: &mut Search<'_, 'd>) -> Option<usize> {
         if node.literals.is_empty() && node.capture.is_none() {
@@ -232,6 +256,12 @@ impl Leaf {
             }
         }
         self.0.sort_by_key(|candidate| std::cmp::Reverse(candidate.rank()));
+    }
+
+    fn methods(&self, headers: &HeaderMap, into: &mut Vec<Method>) {
+        for candidate in self.0.iter().filter(|candidate| candidate.headers_match(headers)) {
+            into.extend(candidate.methods.iter().filter(|method| !into.contains(method)).cloned().collect::<Vec<_>>());
+        }
     }
 
     fn find(&self, search: &Search<'_, '_>) -> Option<usize> {

@@ -9,6 +9,7 @@
 pub mod access;
 pub mod log;
 pub mod metrics;
+mod outlet;
 pub mod text;
 
 pub use access::{AccessLog, AccessWriter, Record};

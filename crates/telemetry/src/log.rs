@@ -1,12 +1,19 @@
 //! The operations log: what an operator must know, on standard error. Start, reload, stores' states, errors: never a
 //! line per request.
+//!
+//! Whoever logs never waits: lines are put into a queue, and a thread writes them. What does not fit, because nobody reads,
+//! is dropped and counted in the log itself.
 
 use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::outlet::{Outlet, Progress};
 use super::text::{is_deceptive, push_escaped};
 
 /// How the operations log looks.
@@ -21,19 +28,108 @@ pub enum Style {
     Json,
 }
 
+/// The running operations log. Dropped, it waits until what was logged is written, if somebody reads it.
+#[derive(Debug)]
+#[must_use]
+pub struct OperationsLog(Queue);
+
 /// Starts the operations log. `filter` is a level (`info`) or a list of them by module (`info,tollgate::store=debug`).
 ///
 /// # Errors
-/// When the filter cannot be read, or the process has an operations log already.
-pub fn start(style: Style, filter: &str) -> Result<(), String> {
+/// When the filter cannot be read, the process has an operations log already, or no thread can be had.
+pub fn start(style: Style, filter: &str) -> Result<OperationsLog, String> {
     let filter = EnvFilter::builder().parse(filter).map_err(|error| error.to_string())?;
-    let builder = fmt().with_env_filter(filter).with_writer(|| Plain(io::stderr()));
+    let queue = Queue::default();
+    let outlet = Outlet::stderr().map_err(|error| error.to_string())?;
+    let its = queue.clone();
+    let thread = std::thread::Builder::new().name("log".to_owned()).spawn(move || its.write_on(outlet));
+    thread.map_err(|error| error.to_string())?;
+    let lines = queue.clone();
+    let builder = fmt().with_env_filter(filter).with_writer(move || Plain(lines.clone()));
     let done = match style {
         Style::Human { colour } => builder.with_ansi(colour).with_target(false).finish().try_init(),
         Style::Json => builder.json().flatten_event(true).with_current_span(false).finish().try_init(),
     };
-    done.map_err(|error| error.to_string())
+    done.map_err(|error| error.to_string())?;
+    Ok(OperationsLog(queue))
 }
+
+impl Drop for OperationsLog {
+    fn drop(&mut self) {
+        let shared = &*self.0.shared;
+        let mut state = shared.state.lock();
+        let idle = |state: &State| state.lines.is_empty() && !state.writing;
+        shared.progress.wait(&shared.written, &mut state, LAST_WORDS, idle);
+    }
+}
+
+/// Lines on their way to the thread that writes them. Clones share it.
+#[derive(Clone, Debug, Default)]
+struct Queue {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    woken: Condvar,
+    written: Condvar,
+    progress: Progress,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lines: Vec<u8>,
+    /// The thread is writing what it took.
+    writing: bool,
+    /// Messages that found no room.
+    dropped: u64,
+}
+
+impl Queue {
+    /// Writes what comes, to the end of the process.
+    fn write_on(&self, mut outlet: Outlet) {
+        let shared = &*self.shared;
+        loop {
+            let (lines, dropped) = {
+                let mut state = shared.state.lock();
+                state.writing = false;
+                shared.written.notify_all();
+                shared.woken.wait_while(&mut state, |state| state.lines.is_empty());
+                state.writing = true;
+                (std::mem::take(&mut state.lines), std::mem::take(&mut state.dropped))
+            };
+            // Nobody is left to be told that the log of what goes wrong cannot be written.
+            let _ = outlet.write(&lines, &shared.progress);
+            if dropped > 0 {
+                tracing::warn!(dropped, "messages of the operations log were dropped: nobody read them");
+            }
+        }
+    }
+}
+
+impl Write for Queue {
+    /// One message: the formatter writes each in one piece.
+    fn write(&mut self, message: &[u8]) -> io::Result<usize> {
+        let mut state = self.shared.state.lock();
+        if state.lines.len() + message.len() > QUEUE_MAX {
+            state.dropped += 1;
+        } else {
+            state.lines.extend_from_slice(message);
+            self.shared.woken.notify_one();
+        }
+        Ok(message.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Bytes that wait to be written.
+const QUEUE_MAX: usize = 1 << 20;
+/// How long the end of the process waits for the last lines.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Escapes what would have a line read otherwise than it was written: callers' words stand in some.
 struct Plain<W>(W);
@@ -77,5 +173,17 @@ mod tests {
             .expect("written");
         let expected = "a \\u009b2J \\u202eb\\u2066c\\u200f\\u061c\\u007f ü\n";
         assert_eq!(String::from_utf8(out).expect("text"), expected);
+    }
+
+    #[test]
+    fn operations_log_queue_is_bounded_and_counts_what_it_drops() {
+        let mut queue = Queue::default();
+        let message = [b'x'; 1000];
+        for _ in 0..2_000 {
+            queue.write_all(&message).expect("it never fails");
+        }
+        let state = queue.shared.state.lock();
+        assert!(state.lines.len() <= QUEUE_MAX);
+        assert_eq!(state.lines.len() as u64 / 1000 + state.dropped, 2_000);
     }
 }

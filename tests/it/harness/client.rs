@@ -59,6 +59,11 @@ impl Connection {
         Self { stream, read: Vec::new() }
     }
 
+    /// Connects, if somebody listens.
+    pub(crate) fn try_open(to: SocketAddr) -> Option<Self> {
+        TcpStream::connect(to).is_ok().then(|| Self::open(to))
+    }
+
     /// Sends these very bytes.
     #[track_caller]
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {

@@ -100,6 +100,9 @@ table! {
         keep_alive: Time,
         /// For requests in flight when the gateway stops. Default `30s`.
         drain: Time,
+        /// Before that, from SIGTERM on: `/readyz` says 503, and requests are still accepted and served, until those who send
+        /// them have noticed. `0s`: no such time. Default `5s`.
+        drain_delay: Time,
         /// To finish the TLS handshake. Default `10s`.
         tls_handshake: Time,
         /// Without a byte either way on an upgraded connection (WebSocket). Default `5m`.
@@ -152,6 +155,8 @@ table! {
         sample: Text,
         /// Whether identities stand in the log as they are or hashed. Default `hashed`.
         keys: LogKeys,
+        /// Whether the query of a request stands in it. Queries carry secrets: keys, tokens, names. Default `false`.
+        query: bool,
         /// The least serious message of the operations log (stderr). Default `info`.
         level: LogLevel,
         /// How the operations log is written. Default `text`.

@@ -133,6 +133,14 @@ impl Context<'_> {
         default
     }
 
+    /// A span that may be zero, and no longer than a year.
+    pub(crate) fn span(&mut self, name: &str, field: &Field<Time>, default: Micros) -> Micros {
+        if field.get().is_some_and(|value| value.value.0 == Micros::ZERO) {
+            return Micros::ZERO;
+        }
+        self.time(name, field, default)
+    }
+
     /// A size in bytes that must have a bound.
     pub(crate) fn bounded(&mut self, name: &str, field: &Field<Size>, default: u64, least: u64, most: u64) -> u64 {
         let Some(value) = field.get() else { return default };

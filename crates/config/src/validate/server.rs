@@ -37,6 +37,7 @@ pub(crate) fn server(field: &Field<raw::Server>, context: &mut Context<'_>) -> S
             body_idle: context.time("body_idle", &timeouts.body_idle, seconds(30)),
             keep_alive: context.time("keep_alive", &timeouts.keep_alive, seconds(75)),
             drain: context.time("drain", &timeouts.drain, seconds(30)),
+            drain_delay: context.span("drain_delay", &timeouts.drain_delay, seconds(5)),
             tls_handshake: context.time("tls_handshake", &timeouts.tls_handshake, seconds(10)),
             upgrade_idle: context.time("upgrade_idle", &timeouts.upgrade_idle, seconds(300)),
         },
@@ -304,6 +305,7 @@ pub(crate) fn log(field: &Field<raw::Log>, context: &mut Context<'_>) -> Log {
         format: raw.format.or(raw::LogFormat::Json),
         sample,
         keys: raw.keys.or(raw::LogKeys::Hashed),
+        query: raw.query.or(false),
         level: raw.level.or(raw::LogLevel::Info),
         operations: raw.operations.or(raw::OperationsFormat::Text),
     }

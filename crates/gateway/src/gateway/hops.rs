@@ -13,7 +13,19 @@ use tollgate_policy::{Descriptor, Policy};
 /// Why no route takes a request.
 #[cold]
 pub(super) fn unrouted(policy: &Policy, described: &Descriptor<'_>) -> Rejection {
-    if policy.is_unlisted(described) { Rejection::Unlisted } else { Rejection::NoRoute }
+    if policy.is_unlisted(described) {
+        return Rejection::Unlisted;
+    }
+    match listed(&policy.other_methods(described)) {
+        Some(allow) => Rejection::Method { allow },
+        None => Rejection::NoRoute,
+    }
+}
+
+/// Methods as `Allow` lists them; `None`: there are none.
+fn listed(methods: &[Method]) -> Option<HeaderValue> {
+    let words: Vec<&str> = methods.iter().map(Method::as_str).collect();
+    HeaderValue::from_str(&words.join(", ")).ok().filter(|_| !methods.is_empty())
 }
 
 /// Whether a proxy's request may go where `route` leads: a route without a host stands for the service that the gateway
@@ -50,9 +62,7 @@ pub(super) fn last<B>(request: &Request<B>, route: &Route) -> Response<ResponseB
         return response;
     }
     let mut response = Response::new(ResponseBody::Empty);
-    let methods: Vec<&str> = route.pattern.methods.iter().map(Method::as_str).collect();
-    let listed = HeaderValue::from_str(&methods.join(", ")).ok().filter(|_| !methods.is_empty());
-    response.headers_mut().insert(ALLOW, listed.unwrap_or(ALLOWED));
+    response.headers_mut().insert(ALLOW, listed(&route.pattern.methods).unwrap_or(ALLOWED));
     response
 }
 

@@ -21,6 +21,7 @@ use self::fields::Lines;
 pub(super) use self::id::DecisionId;
 use self::judged::Judged;
 use self::record::Head;
+pub(super) use self::record::log_unread;
 use super::told::{self, Left};
 use super::{HeldSnapshot, Side};
 use crate::body::{Ended, Guard, Outcome, Received};
@@ -79,8 +80,7 @@ impl Journal {
             user_agent: seen.user_agent.take(),
             referer: seen.referer.take(),
         });
-        let id = side.ids.get();
-        side.ids.set(id.wrapping_add(1));
+        let id = side.next_id();
         Box::new(Self {
             side: Rc::clone(side),
             snapshot: Rc::clone(snapshot),

@@ -65,7 +65,7 @@ impl Snapshot {
     /// An identity's refusal, with what would satisfy it.
     pub(super) fn unidentified(&self, refusal: IdentityRefusal) -> Rejection {
         let identity = self.policy.identities.iter().find(|identity| identity.name == refusal.identity);
-        let challenge = identity.and_then(|identity| rejection::challenge(&identity.sources));
+        let challenge = identity.filter(|_| !refusal.reason.is_malformed()).and_then(rejection::challenge);
         Rejection::Unidentified { refusal, challenge }
     }
 }

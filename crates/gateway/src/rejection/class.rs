@@ -128,12 +128,16 @@ pub(super) const UNLISTED: Class = Class {
     detail: "This gateway forwards only to the hosts that its routes name, by the scheme and port of their upstreams.",
     grpc: UNIMPLEMENTED,
 };
-pub(super) const TRACE: Class = Class {
+pub(super) const METHOD: Class = Class {
     status: StatusCode::METHOD_NOT_ALLOWED,
     kind: "urn:problem-type:tollgate:method-not-allowed",
     title: "The method is not allowed",
-    detail: "TRACE sends back what browsers keep from scripts: it is forwarded only where a route names it.",
+    detail: "The routes for this path are for other methods.",
     grpc: UNIMPLEMENTED,
+};
+pub(super) const TRACE: Class = Class {
+    detail: "TRACE sends back what browsers keep from scripts: it is forwarded only where a route names it.",
+    ..METHOD
 };
 pub(super) const LOOP: Class = Class {
     status: StatusCode::LOOP_DETECTED,

@@ -45,8 +45,10 @@ pub(super) fn respond(
             headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
         }
     }
-    if matches!(rejection, Rejection::Trace) {
-        headers.insert(ALLOW, ALLOWED);
+    match rejection {
+        Rejection::Trace => _ = headers.insert(ALLOW, ALLOWED),
+        Rejection::Method { allow } => _ = headers.insert(ALLOW, allow.clone()),
+        _ => {}
     }
     // Where framing or target can be read in two ways, what follows on the connection may be no request of its own.
     // And a body that does not come to an end in time is not waited for (RFC 9110 15.5.9).

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use hyper::server::conn::http2;
 use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWrite;
+use tokio_rustls::server::TlsStream;
 
 use super::accept::{Caller, Door};
 use super::bounds::Place;
@@ -25,11 +27,11 @@ use super::inbound::Inbound;
 use super::interim::Queue;
 use super::io::{Io, Plain, Transport};
 use super::proxy_protocol;
-use super::respond::{Served, respond};
+use super::respond::{Refusal, Served, respond};
 use super::state::{Hold, State, Tracked, UnderWay, Wait};
 use super::streams::Streams;
 use super::window::Window;
-use super::{ConnInfo, Event, Handler, Settings, Shared, TlsInfo};
+use super::{ConnInfo, Event, Handler, Settings, Shared, TlsInfo, Unread};
 use crate::http1::ReadBuffer;
 use crate::timers::{Deadline, within};
 use crate::worker::Task;
@@ -158,15 +160,28 @@ impl<H: Handler> Setup<H> {
     }
 
     async fn encrypted(self, acceptor: tokio_rustls::TlsAcceptor) {
-        let Self { stream, mut connection, door, settings, mut deadline, place, task } = self;
+        let Self { mut stream, mut connection, door, settings, mut deadline, place, task } = self;
         let stats = &door.shared.stats;
-        let stream = match within(settings.tls_handshake, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => {
+        let handshake = async move {
+            match clear_text(&mut stream).await {
+                Some(head) => Handshake::Clear(stream, head),
+                None => Handshake::Over(acceptor.accept(stream).await.map(Box::new)),
+            }
+        };
+        let stream = match within(settings.tls_handshake, handshake).await {
+            Ok(Handshake::Over(Ok(stream))) => stream,
+            Ok(Handshake::Over(Err(error))) => {
                 stats.handshake_failures.add();
                 door.handler.observe(Event::Refused("handshake"));
                 tracing::debug!(peer = ?connection.peer, %error, "TLS handshake failed");
                 return;
+            }
+            Ok(Handshake::Clear(stream, head)) => {
+                stats.malformed.add();
+                door.handler.observe(Event::BadHead(Refusal::PLAIN_HTTP.told(&connection, &head)));
+                let mut transport = Transport::Plain(stream);
+                transport.write_now(&Refusal::PLAIN_HTTP.response());
+                return http1::linger(transport, place).await;
             }
             Err(_) => {
                 stats.handshake_failures.add();
@@ -180,13 +195,37 @@ impl<H: Handler> Setup<H> {
             server_name: session.server_name().map(Arc::from),
             client_subject: crate::tls::client_subject(session),
         });
-        let transport = Transport::Tls(Box::new(stream));
+        let transport = Transport::Tls(stream);
         deadline.reset(settings.header_read);
         if connection.http2 {
             return speak2((transport, place), Bytes::new(), connection, door, settings, deadline, task).await;
         }
         speak1((transport, place), ReadBuffer::new(), connection, door, settings, deadline, task).await;
     }
+}
+
+/// What came of a TLS handshake.
+enum Handshake {
+    /// It is over.
+    Over(io::Result<Box<TlsStream<Plain>>>),
+    /// There was none: the connection begins like a request in clear.
+    Clear(Plain, Vec<u8>),
+}
+
+/// The first bytes where they are a request in clear, without reading them: a TLS record begins with no letter.
+async fn clear_text(stream: &mut Plain) -> Option<Vec<u8>> {
+    let mut first = [0];
+    if stream.peek(&mut first) == 0 {
+        std::future::poll_fn(|cx| stream.poll_readable(cx)).await;
+        stream.peek(&mut first);
+    }
+    if !first[0].is_ascii_alphabetic() {
+        return None;
+    }
+    let mut head = vec![0; CLEAR_TEXT];
+    let length = stream.peek(&mut head);
+    head.truncate(length);
+    Some(head)
 }
 
 /// Whether a connection that begins with `bytes` speaks HTTP/2; `None`: too few to know.
@@ -364,7 +403,9 @@ fn count_timeout<H: Handler>(wait: Wait, door: &Door<H>) {
     match wait {
         Wait::Head => {
             stats.slow_heads.add();
-            door.handler.observe(Event::BadHead("slow_head"));
+            // It has said nothing, or too little to know what it speaks.
+            let told = Unread { reason: "slow_head", status: None, client: None, head: &[] };
+            door.handler.observe(Event::BadHead(told));
         }
         Wait::Reader(_) => stats.slow_reads.add(),
         Wait::Request(_) | Wait::Handler => stats.idle_closed.add(),
@@ -390,6 +431,8 @@ impl<H: Handler> Drop for Watch<H> {
     }
 }
 
+/// Bytes of a request in clear that are told of.
+const CLEAR_TEXT: usize = 1024;
 /// What an HTTP/2 connection begins with (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Bytes a caller may send ahead of the upstream per stream, and over a whole connection.

@@ -13,7 +13,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::bounds::Place;
 use super::frames::{Frames, Told};
-use super::socket::{Socket, peek};
+use super::socket::{Socket, look_ahead, peek};
 use super::state::State;
 use super::trailers::Trailers;
 use super::window::Window;
@@ -41,6 +41,14 @@ impl Plain {
         match self {
             Self::Tcp(socket) => socket.poll_readable(cx),
             Self::Unix(stream) => stream.poll_read_ready(cx).map(drop),
+        }
+    }
+
+    /// Copies what came and was not read, and leaves it to be read; how many bytes that are.
+    pub(super) fn peek(&self, room: &mut [u8]) -> usize {
+        match self {
+            Self::Tcp(socket) => socket.peek(room),
+            Self::Unix(stream) => look_ahead(stream, room),
         }
     }
 

@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::Body;
 
 use super::listener::{Address, Bound};
@@ -69,7 +69,7 @@ pub trait Handler: 'static {
     ) -> impl Future<Output = Response<Self::Body>>;
 
     /// Hears of what happens outside requests, to count it.
-    fn observe(&self, _event: Event) {}
+    fn observe(&self, _event: Event<'_>) {}
 }
 
 /// A body, and what it brings along.
@@ -86,17 +86,30 @@ pub trait Payload {
 
 /// What happens outside requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum Event<'e> {
     /// A connection was let in.
     Opened,
     /// A connection was turned away, and why.
     Refused(&'static str),
     /// Accepting failed: descriptors or memory ran out.
     AcceptFailed,
-    /// The head of a request was refused, and why: it never became a request.
-    BadHead(&'static str),
+    /// The head of a request was refused: it never became a request.
+    BadHead(Unread<'e>),
     /// A handler, or a connection outside its handler, panicked.
     Panicked,
+}
+
+/// What was refused before it became a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unread<'e> {
+    /// Why: a fixed word.
+    pub reason: &'static str,
+    /// The status it was answered with; `None`: it was not answered.
+    pub status: Option<StatusCode>,
+    /// The client's address.
+    pub client: Option<IpAddr>,
+    /// How it began, as far as that is known.
+    pub head: &'e [u8],
 }
 
 /// What is known of a connection before any header is believed.

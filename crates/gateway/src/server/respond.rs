@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use super::inbound::Inbound;
-use super::{ConnInfo, Event, Handler, Settings, Shared};
+use super::{ConnInfo, Event, Handler, Settings, Shared, Unread};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use tollgate_http1::request::BadHead;
@@ -24,16 +24,23 @@ pub(super) struct Served<H> {
 pub(super) async fn respond<H: Handler>(served: &Served<H>, request: Request<Inbound>) -> Response<H::Body> {
     let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
     if target > served.settings.target_bytes {
-        served.shared.stats.oversized_heads.add();
-        served.handler.observe(Event::BadHead("target_too_long"));
+        refused(served, &request, Refusal::of(BadHead::TargetTooLong));
         return problem(StatusCode::URI_TOO_LONG, TARGET_TOO_LONG);
     }
     if request.headers().len() > served.settings.headers {
-        served.shared.stats.oversized_heads.add();
-        served.handler.observe(Event::BadHead("head_too_large"));
+        refused(served, &request, Refusal::of(BadHead::TooLarge));
         return problem(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, HEAD_TOO_LARGE);
     }
     guarded(served, request).await
+}
+
+/// Counts a request of HTTP/2 that is refused by its size, and tells of it.
+#[cold]
+fn refused<H: Handler>(served: &Served<H>, request: &Request<Inbound>, refusal: Refusal) {
+    served.shared.stats.oversized_heads.add();
+    let target = request.uri().path_and_query().map_or("", |target| target.as_str());
+    let head = format!("{} {target} HTTP/2.0\r\n", request.method());
+    served.handler.observe(Event::BadHead(refusal.told(&served.connection, head.as_bytes())));
 }
 
 /// Answers a request; what panics is answered too.
@@ -63,29 +70,70 @@ fn problem<B: From<Bytes>>(status: StatusCode, body: &'static [u8]) -> Response<
     response
 }
 
-/// The answer to a head of HTTP/1 that is no request. The connection ends with it.
-pub(super) fn refusal(bad: BadHead) -> Vec<u8> {
-    let (status, detail) = match bad {
-        BadHead::Malformed => (StatusCode::BAD_REQUEST, "The request is not well-formed HTTP/1.1."),
-        BadHead::Version => {
-            (StatusCode::HTTP_VERSION_NOT_SUPPORTED, "This gateway does not speak that version of HTTP.")
-        }
-        BadHead::TooLarge => (
-            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            "The head of the request is larger than this gateway accepts.",
-        ),
-        BadHead::TargetTooLong => (StatusCode::URI_TOO_LONG, "The request target is longer than this gateway accepts."),
+/// What is said to a client whose first bytes, or whose head, are no request. The connection ends with it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refusal {
+    status: StatusCode,
+    /// A fixed word for metrics and logs.
+    reason: &'static str,
+    detail: &'static str,
+}
+
+impl Refusal {
+    /// A request in clear on a port that speaks TLS.
+    pub(super) const PLAIN_HTTP: Self = Self {
+        status: StatusCode::BAD_REQUEST,
+        reason: "plain_http",
+        detail: "This is plain HTTP, and this port speaks TLS: use https://.",
     };
-    let title = status.canonical_reason().unwrap_or_default();
-    let code = status.as_u16();
-    let body =
-        format!("{{\"type\":\"about:blank\",\"title\":\"{title}\",\"status\":{code},\"detail\":\"{detail}\"}}\n");
-    format!(
-        "HTTP/1.1 {code} {title}\r\ncontent-type: application/problem+json\r\ncache-control: no-store\r\nconnection: close\r\n\
-         content-length: {}\r\n\r\n{body}",
-        body.len()
-    )
-    .into_bytes()
+    /// A TLS handshake on a port that does not speak TLS.
+    pub(super) const TLS: Self = Self {
+        status: StatusCode::BAD_REQUEST,
+        reason: "tls_on_plain_port",
+        detail: "This is a TLS handshake, and this port speaks plain HTTP: use http://.",
+    };
+
+    /// For a head of HTTP/1 that is refused.
+    pub(super) const fn of(bad: BadHead) -> Self {
+        let (status, reason, detail) = match bad {
+            BadHead::Malformed => (StatusCode::BAD_REQUEST, "malformed", "The request is not well-formed HTTP/1.1."),
+            BadHead::Version => (
+                StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+                "malformed",
+                "This gateway does not speak that version of HTTP.",
+            ),
+            BadHead::TooLarge => (
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "head_too_large",
+                "The head of the request is larger than this gateway accepts.",
+            ),
+            BadHead::TargetTooLong => {
+                (StatusCode::URI_TOO_LONG, "target_too_long", "The request target is longer than this gateway accepts.")
+            }
+        };
+        Self { status, reason, detail }
+    }
+
+    /// As the handler hears of it.
+    pub(super) fn told<'h>(&self, connection: &ConnInfo, head: &'h [u8]) -> Unread<'h> {
+        let client = connection.peer.map(|peer| peer.ip());
+        Unread { reason: self.reason, status: Some(self.status), client, head }
+    }
+
+    /// The response over HTTP/1.
+    pub(super) fn response(&self) -> Vec<u8> {
+        let Self { status, detail, .. } = self;
+        let title = status.canonical_reason().unwrap_or_default();
+        let code = status.as_u16();
+        let body =
+            format!("{{\"type\":\"about:blank\",\"title\":\"{title}\",\"status\":{code},\"detail\":\"{detail}\"}}\n");
+        format!(
+            "HTTP/1.1 {code} {title}\r\ncontent-type: application/problem+json\r\ncache-control: no-store\r\nconnection: close\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .into_bytes()
+    }
 }
 
 const TARGET_TOO_LONG: &[u8] =
@@ -103,11 +151,13 @@ pub(super) const TOO_SLOW: &[u8] = b"HTTP/1.1 408 Request Timeout\r\ncontent-typ
 
 #[cfg(test)]
 mod tests {
-    use super::{BadHead, OVERLOADED, TOO_SLOW, refusal};
+    use super::{BadHead, OVERLOADED, Refusal, TOO_SLOW};
 
     #[test]
     fn prepared_answers_have_the_length_they_claim() {
-        let bad = [BadHead::Malformed, BadHead::Version, BadHead::TooLarge, BadHead::TargetTooLong].map(refusal);
+        let heads = [BadHead::Malformed, BadHead::Version, BadHead::TooLarge, BadHead::TargetTooLong].map(Refusal::of);
+        let bad = heads.into_iter().chain([Refusal::PLAIN_HTTP, Refusal::TLS]).map(|refusal| refusal.response());
+        let bad: Vec<Vec<u8>> = bad.collect();
         for answer in [OVERLOADED, TOO_SLOW].into_iter().chain(bad.iter().map(Vec::as_slice)) {
             let text = std::str::from_utf8(answer).expect("ASCII");
             let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");

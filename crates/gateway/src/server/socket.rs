@@ -101,6 +101,15 @@ impl Socket {
         }
     }
 
+    /// Copies what came and was not read; how many bytes that are.
+    pub(super) fn peek(&self, room: &mut [u8]) -> usize {
+        match &self.way {
+            Way::Fresh(stream) => look_ahead(stream, room),
+            Way::Registered(stream) => look_ahead(stream, room),
+            Way::Lost => 0,
+        }
+    }
+
     /// Writes `bytes` if the socket takes them at once, after what the peer already sent is read.
     pub(super) fn dismiss(self, bytes: &[u8]) {
         let mut scratch = [0; 4096];
@@ -178,6 +187,11 @@ impl AsyncWrite for Socket {
 pub(super) fn peek(socket: impl AsFd) -> bool {
     let mut room = [MaybeUninit::uninit(); 1];
     matches!(recv(socket, &mut room, RecvFlags::PEEK | RecvFlags::DONTWAIT), Ok(((came, _), _)) if !came.is_empty())
+}
+
+/// Copies what came over `socket` and leaves it to be read; how many bytes that are.
+pub(super) fn look_ahead(socket: impl AsFd, room: &mut [u8]) -> usize {
+    recv(socket, room, RecvFlags::PEEK | RecvFlags::DONTWAIT).map_or(0, |(length, _)| length)
 }
 
 /// Enough for a usual request's head.

@@ -285,7 +285,7 @@ async fn a_handshake_that_does_not_end_is_cut_off() {
     let settings = TlsSettings { certificates: vec![world.files("one", &["one.test"])], ..TlsSettings::default() };
     let bounds = Settings { tls_handshake: Duration::from_millis(500), ..Settings::default() };
     let server = world.serve_with(&settings, bounds);
-    for said in [&b"\x16\x03\x01"[..], b"", b"GET / HTTP/1.1\r\n\r\n"] {
+    for said in [&b"\x16\x03\x01"[..], b"", b"\0GET / HTTP/1.1\r\n\r\n"] {
         let mut stream = tokio::net::TcpStream::connect(server.address).await.expect("connected");
         stream.write_all(said).await.expect("sent");
         let mut answer = Vec::new();

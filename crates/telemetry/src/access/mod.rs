@@ -23,8 +23,8 @@ use parking_lot::{Condvar, Mutex};
 
 pub use record::{Charge, Escaped, Record};
 
+use super::outlet::Progress;
 use record::Stamp;
-use writer::Sink;
 
 /// How the access log is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,11 +37,13 @@ pub struct Options {
     pub keys: Keys,
     /// How many of 10,000 requests that were not refused are written.
     pub sample: u16,
+    /// Whether queries are written: they carry secrets.
+    pub query: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { to: Destination::Stdout, format: Format::Json, keys: Keys::Plain, sample: SAMPLE_ALL }
+        Self { to: Destination::Stdout, format: Format::Json, keys: Keys::Plain, sample: SAMPLE_ALL, query: false }
     }
 }
 
@@ -107,7 +109,7 @@ impl AccessLog {
     /// # Errors
     /// When the file cannot be opened, or no thread can be started.
     pub fn open(options: Options) -> io::Result<Self> {
-        let sink = Sink::open(&options.to)?;
+        let outlet = writer::open(&options.to)?;
         let inner = Arc::new(Inner {
             options,
             buffers: Mutex::new(Vec::new()),
@@ -115,7 +117,7 @@ impl AccessLog {
             reopen: AtomicBool::new(false),
             signal: Signal::default(),
         });
-        let thread = writer::start(Arc::clone(&inner), sink)?;
+        let thread = writer::start(Arc::clone(&inner), outlet)?;
         Ok(Self { inner, _thread: Arc::new(thread) })
     }
 
@@ -137,7 +139,8 @@ impl AccessLog {
         self.inner.dropped.load(Ordering::Relaxed)
     }
 
-    /// Waits until everything recorded so far is written, at most `patience`. Whether it is.
+    /// Waits until everything recorded so far is written, at most `patience`, and only while somebody takes it. Whether
+    /// it is.
     pub fn flush(&self, patience: Duration) -> bool {
         self.inner.signal.flush(patience)
     }
@@ -160,6 +163,11 @@ impl AccessWriter {
         false
     }
 
+    /// Whether a record's query is wanted.
+    pub fn wants_query(&self) -> bool {
+        self.log.inner.options.query
+    }
+
     /// Writes a record down.
     pub fn record(&self, record: &Record<'_>) {
         let inner = &*self.log.inner;
@@ -176,7 +184,6 @@ impl AccessWriter {
             Format::Json => record.json(&mut lines.bytes, &self.stamp, &inner.options.keys),
             Format::Combined => record.combined(&mut lines.bytes, &self.stamp),
         }
-        lines.records += 1;
         let is = lines.bytes.len();
         drop(lines);
         if was == 0 {
@@ -214,7 +221,6 @@ struct Buffer {
 #[derive(Debug, Default)]
 struct Lines {
     bytes: Vec<u8>,
-    records: u64,
 }
 
 /// How workers wake the writer.
@@ -223,6 +229,7 @@ struct Signal {
     state: Mutex<SignalState>,
     woken: Condvar,
     written: Condvar,
+    progress: Progress,
 }
 
 #[derive(Debug, Default)]
@@ -236,6 +243,10 @@ struct SignalState {
     /// Flushes asked for and done.
     asked: u64,
     done: u64,
+    /// The writer has ended.
+    ended: bool,
+    /// Nobody took what was written, and it is not waited for again.
+    given_up: bool,
 }
 
 impl Signal {
@@ -255,9 +266,14 @@ impl Signal {
         }
     }
 
-    fn stop(&self) {
-        self.state.lock().stop = true;
+    /// Has the writer write what is left, and end; whether it has within `patience`, which is over when nobody takes what
+    /// is written.
+    fn stop(&self, patience: Duration) -> bool {
+        let mut state = self.state.lock();
+        state.stop = true;
         self.woken.notify_one();
+        let patience = if state.given_up { Duration::ZERO } else { patience };
+        self.progress.wait(&self.written, &mut state, patience, |state| state.ended)
     }
 
     fn flush(&self, patience: Duration) -> bool {
@@ -266,8 +282,9 @@ impl Signal {
         let ticket = state.asked;
         state.urgent = true;
         self.woken.notify_one();
-        let timed_out = self.written.wait_while_for(&mut state, |state| state.done < ticket, patience).timed_out();
-        !timed_out
+        let done = self.progress.wait(&self.written, &mut state, patience, |state| state.done >= ticket);
+        state.given_up |= !done;
+        done
     }
 }
 
@@ -285,3 +302,6 @@ const HAND_OVER: usize = 64 << 10;
 
 /// The longest a record waits for others to be written with.
 const GATHER: Duration = Duration::from_millis(100);
+
+/// How long the end of the log waits for what is left to be written.
+const LAST_WORDS: Duration = Duration::from_secs(5);

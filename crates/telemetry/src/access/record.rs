@@ -38,8 +38,10 @@ pub struct Record<'r> {
     pub id: &'r str,
     /// Its method.
     pub method: &'r str,
-    /// The path as it was asked for, without the query: queries carry secrets.
+    /// The path as it was asked for, without the query.
     pub path: &'r str,
+    /// The query, where it is to be logged; empty: none. Queries carry secrets.
+    pub query: &'r str,
     /// The host asked for, as sent.
     pub host: &'r [u8],
     /// `HTTP/1.1`, `HTTP/2.0`.
@@ -87,6 +89,8 @@ pub struct Charge<'r> {
     pub limit: &'r Escaped,
     /// The bytes that select the bucket.
     pub key: &'r [u8],
+    /// Whether it is the limit's candidate, which only counts.
+    pub candidate: bool,
     /// Units asked for.
     pub cost: u64,
     /// Units left in the bucket.
@@ -119,6 +123,7 @@ impl Record<'_> {
         word(into, b",\"method\":\"", self.method);
         text(into, b",\"host\":\"", self.host);
         text(into, b",\"path\":\"", self.path.as_bytes());
+        text(into, b",\"query\":\"", self.query.as_bytes());
         word(into, b",\"protocol\":\"", self.protocol);
         name(into, b",\"route\":\"", self.route);
         if let Some(client) = self.client {
@@ -155,7 +160,7 @@ impl Record<'_> {
         for (place, charge) in self.charges.iter().enumerate() {
             into.extend_from_slice(if place == 0 { b",\"limits\":[{\"name\":\"" } else { b",{\"name\":\"" });
             into.extend_from_slice(&charge.limit.0);
-            into.push(b'"');
+            into.extend_from_slice(if charge.candidate { b"\",\"candidate\":true" } else { b"\"" });
             if !charge.key.is_empty() {
                 into.extend_from_slice(b",\"key\":\"");
                 match keys {
@@ -195,6 +200,10 @@ impl Record<'_> {
         escape::combined(into, self.method.as_bytes());
         into.push(b' ');
         escape::combined(into, self.path.as_bytes());
+        if !self.query.is_empty() {
+            into.push(b'?');
+            escape::combined(into, self.query.as_bytes());
+        }
         into.push(b' ');
         escape::combined(into, self.protocol.as_bytes());
         into.extend_from_slice(b"\" ");

@@ -10,7 +10,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[test]
 fn a_record_is_one_line_of_valid_json_whatever_strangers_send() {
     let limit = Escaped::from("per\"caller");
-    let charges = [Charge { limit: &limit, key: b"\x04acme", cost: 3, remaining: 7, outcome: "deny" }];
+    let charges =
+        [Charge { limit: &limit, key: b"\x04acme", cost: 3, remaining: 7, outcome: "deny", ..Charge::default() }];
     let record = Record {
         at_micros: 1_700_000_000_000_042,
         id: "0a1b",

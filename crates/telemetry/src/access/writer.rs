@@ -1,18 +1,16 @@
 //! The thread that writes the access log: swaps full buffers for empty ones and writes them out.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
-use super::{Destination, GATHER, HAND_OVER, Inner, Lines};
+use super::{Destination, GATHER, HAND_OVER, Inner, LAST_WORDS, Lines};
+use crate::outlet::{Lost, Outlet};
 
-/// Ends the writer when dropped, after it has written what there is.
+/// Ends the writer when dropped, after it has written what there is, if somebody takes it.
 #[derive(Debug)]
 pub(super) struct Joiner {
     inner: Arc<Inner>,
@@ -21,42 +19,60 @@ pub(super) struct Joiner {
 
 impl Drop for Joiner {
     fn drop(&mut self) {
-        self.inner.signal.stop();
-        if let Some(thread) = self.thread.lock().take() {
+        let ended = self.inner.signal.stop(LAST_WORDS);
+        let thread = self.thread.lock().take();
+        if let (Some(thread), true) = (thread, ended) {
             // A panic of the writer has already been reported by its thread; there is nothing left to save.
             let _ = thread.join();
         }
+        // Otherwise it hangs in a pipe that nobody reads, and goes with the process.
     }
 }
 
 /// Starts the writer.
-pub(super) fn start(inner: Arc<Inner>, sink: Sink) -> io::Result<Joiner> {
+pub(super) fn start(inner: Arc<Inner>, outlet: Outlet) -> io::Result<Joiner> {
     let its = Arc::clone(&inner);
-    let thread = std::thread::Builder::new().name("access-log".to_owned()).spawn(move || run(&its, sink))?;
+    let thread = std::thread::Builder::new().name("access-log".to_owned()).spawn(move || run(&its, outlet))?;
     Ok(Joiner { inner, thread: Mutex::new(Some(thread)) })
 }
 
-fn run(inner: &Inner, mut sink: Sink) {
+fn run(inner: &Inner, mut outlet: Outlet) {
+    // However it ends: nobody waits for it then.
+    let _ended = Ended(inner);
     let mut spare = Lines::default();
     loop {
         let (stop, flushes) = wait(inner);
         if inner.reopen.swap(false, Ordering::AcqRel)
             && let Destination::File(path) = &inner.options.to
         {
-            match open_file(path) {
-                Ok(file) => sink = Sink::File(file),
+            match Outlet::file(path) {
+                Ok(file) => {
+                    let before = std::mem::replace(&mut outlet, file);
+                    inner.dropped.fetch_add(u64::from(before.is_in_a_line()), Ordering::Relaxed);
+                }
                 // The old file is better than none.
                 Err(error) => {
                     tracing::error!(path = %path.display(), %error, "cannot reopen the access log")
                 }
             }
         }
-        drain(inner, &mut sink, &mut spare);
+        drain(inner, &mut outlet, &mut spare);
         inner.signal.state.lock().done = flushes;
         inner.signal.written.notify_all();
         if stop {
             return;
         }
+    }
+}
+
+/// Tells that the writer has ended, when dropped.
+struct Ended<'w>(&'w Inner);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        let signal = &self.0.signal;
+        signal.state.lock().ended = true;
+        signal.written.notify_all();
     }
 }
 
@@ -72,19 +88,18 @@ fn wait(inner: &Inner) -> (bool, u64) {
     (state.stop, state.asked)
 }
 
-fn drain(inner: &Inner, sink: &mut Sink, spare: &mut Lines) {
+fn drain(inner: &Inner, outlet: &mut Outlet, spare: &mut Lines) {
     let buffers = inner.buffers.lock().clone();
     for buffer in &buffers {
         let abandoned = buffer.abandoned.load(Ordering::Acquire);
         std::mem::swap(spare, &mut *buffer.lines.lock());
-        if let Err(error) = sink.write(&spare.bytes) {
+        if let Err(Lost { lines, error }) = outlet.write(&spare.bytes, &inner.signal.progress) {
             // No line of its own for every failure: the counter tells how much was lost.
-            if inner.dropped.fetch_add(spare.records.max(1), Ordering::Relaxed) == 0 {
+            if inner.dropped.fetch_add(lines, Ordering::Relaxed) == 0 {
                 tracing::error!(%error, "cannot write the access log");
             }
         }
         spare.bytes.clear();
-        spare.records = 0;
         if spare.bytes.capacity() > 2 * HAND_OVER {
             // A burst is over: its memory goes back.
             spare.bytes = Vec::new();
@@ -95,41 +110,10 @@ fn drain(inner: &Inner, sink: &mut Sink, spare: &mut Lines) {
     }
 }
 
-/// Where the lines go.
-#[derive(Debug)]
-pub(super) enum Sink {
-    Stdout,
-    Stderr,
-    File(File),
-}
-
-impl Sink {
-    pub(super) fn open(to: &Destination) -> io::Result<Self> {
-        Ok(match to {
-            Destination::Stdout => Self::Stdout,
-            Destination::Stderr => Self::Stderr,
-            Destination::File(path) => Self::File(open_file(path)?),
-        })
+pub(super) fn open(to: &Destination) -> io::Result<Outlet> {
+    match to {
+        Destination::Stdout => Outlet::stdout(),
+        Destination::Stderr => Outlet::stderr(),
+        Destination::File(path) => Outlet::file(path),
     }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        match self {
-            Self::Stdout => {
-                let mut out = io::stdout().lock();
-                out.write_all(bytes)?;
-                out.flush()
-            }
-            Self::Stderr => io::stderr().lock().write_all(bytes),
-            Self::File(file) => file.write_all(bytes),
-        }
-    }
-}
-
-/// Appending: several processes, and a rotation by copy and truncate, keep lines whole. A new file is not for everybody to
-/// read: addresses and targets stand in it.
-fn open_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o640).open(path)
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
@@ -16,12 +17,16 @@ use super::slab::Slab;
 use super::{Format, Metrics, process};
 
 pub(super) fn render(metrics: &Metrics, format: Format) -> String {
-    let mut registry = Registry::with_prefix("tollgate");
-    registry.register_collector(Box::new(metrics.clone()));
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).expect("writing into a String cannot fail");
+    let mut ours = Registry::with_prefix("tollgate");
+    ours.register_collector(Box::new(metrics.clone()));
     // Standard names carry no prefix of ours.
-    let text = text.replace("tollgate_process_", "process_");
+    let mut standard = Registry::default();
+    standard.register_collector(Box::new(Process { started_micros: metrics.shared.started_micros }));
+    let mut text = String::new();
+    encode_registry(&mut text, &ours)
+        .and_then(|()| encode_registry(&mut text, &standard))
+        .and_then(|()| encode_eof(&mut text))
+        .expect("writing into a String cannot fail");
     match format {
         Format::OpenMetrics => text,
         Format::Prometheus => plain(&text),
@@ -74,17 +79,34 @@ impl Collector for Metrics {
         connections(&mut encoder, &total)?;
         self.own(&mut encoder)?;
         let mut samples = Samples::default();
-        process::samples(&mut samples, shared.started_micros);
         // Cloned out: a source may take its time and must not hold up a reload that registers another.
         let sources: Vec<_> = shared.sources.lock().iter().map(|(_, source)| Arc::clone(source)).collect();
         for source in sources {
             source(&mut samples);
         }
-        for (name, family) in &samples.families {
-            encode_family(&mut encoder, name, family)?;
-        }
-        Ok(())
+        encode_samples(&mut encoder, &samples)
     }
+}
+
+/// What the kernel says about this process.
+#[derive(Debug)]
+struct Process {
+    started_micros: u64,
+}
+
+impl Collector for Process {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+        let mut samples = Samples::default();
+        process::samples(&mut samples, self.started_micros);
+        encode_samples(&mut encoder, &samples)
+    }
+}
+
+fn encode_samples(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> std::fmt::Result {
+    for (name, family) in &samples.families {
+        encode_family(encoder, name, family)?;
+    }
+    Ok(())
 }
 
 fn requests(encoder: &mut DescriptorEncoder<'_>, total: &WorkerCells, routes: &[Arc<str>]) -> std::fmt::Result {
@@ -174,8 +196,9 @@ impl Metrics {
             .encode_gauge(&seconds(get(&shared.last_reload_micros)))?;
         counter(encoder, "panics", "Requests that panicked and were answered 500")?
             .encode_counter(&get(&shared.panics), NO_EXEMPLAR)?;
-        let mut to = encoder.encode_descriptor("build", "The build that runs", None, MetricType::Info)?;
-        to.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])
+        // A gauge: the older text has no type for what only informs.
+        let mut to = encoder.encode_descriptor("build_info", "The build that runs", None, MetricType::Gauge)?;
+        to.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?.encode_gauge(&1_i64)
     }
 }
 

@@ -144,9 +144,22 @@ pub enum Format {
 }
 
 impl Format {
-    /// What a scraper with this `Accept` field is sent.
-    pub fn negotiate(accept: &str) -> Self {
-        if accept.contains("application/openmetrics-text") { Self::OpenMetrics } else { Self::Prometheus }
+    /// What a scraper with these `Accept` values is sent: OpenMetrics where it is named and plain text is not preferred
+    /// (RFC 9110 section 12.5.1).
+    pub fn negotiate<'a>(accept: impl IntoIterator<Item = &'a str>) -> Self {
+        let (mut open, mut plain) = (0, 0);
+        for range in accept.into_iter().flat_map(|value| value.split(',')) {
+            let mut parts = range.split(';').map(str::trim);
+            let kind = parts.next().unwrap_or_default();
+            let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
+            let weight = weight.map_or(1_000, thousandths);
+            if kind.eq_ignore_ascii_case("application/openmetrics-text") {
+                open = open.max(weight);
+            } else if kind.eq_ignore_ascii_case("text/plain") {
+                plain = plain.max(weight);
+            }
+        }
+        if open > 0 && open >= plain { Self::OpenMetrics } else { Self::Prometheus }
     }
 
     /// Its media type.
@@ -155,6 +168,17 @@ impl Format {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
         }
+    }
+}
+
+/// A weight of `Accept` (0 to 1, three digits behind the point) in thousandths; what is none counts as 0.
+fn thousandths(weight: &str) -> u32 {
+    let (whole, fraction) = weight.split_once('.').unwrap_or((weight, ""));
+    let digits = format!("{fraction:0<3}");
+    match (whole, digits.get(..3).and_then(|digits| digits.parse::<u32>().ok())) {
+        ("1", _) => 1_000,
+        ("0", Some(thousandths)) => thousandths,
+        _ => 0,
     }
 }
 

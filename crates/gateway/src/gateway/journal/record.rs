@@ -4,7 +4,9 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Version};
 use smallvec::SmallVec;
 
-use super::Journal;
+use super::{DecisionId, Journal};
+use crate::server::Unread;
+use tollgate_limit::{Role, Timestamp};
 use tollgate_telemetry::access;
 
 /// What only the access log wants.
@@ -26,10 +28,12 @@ impl Journal {
         took: u64,
     ) {
         let (names, standings) = (&self.snapshot.names, self.judged.standings());
+        let limits = &self.snapshot.policy.limits;
         let mut charges = SmallVec::<[access::Charge<'_>; 4]>::new();
         for (place, charge) in self.claims.charges().iter().enumerate() {
             charges.push(access::Charge {
                 limit: &names.limits[charge.limit],
+                candidate: limits[charge.limit].role == Role::Candidate,
                 key: self.claims.key(charge),
                 cost: charge.cost,
                 remaining: standings.get(place).map_or(0, |standing| standing.remaining),
@@ -42,6 +46,12 @@ impl Journal {
             id: id.as_str(),
             method: head.method.as_str(),
             path: head.path.as_ref().map_or("", PathAndQuery::path),
+            query: head
+                .path
+                .as_ref()
+                .filter(|_| writer.wants_query())
+                .and_then(PathAndQuery::query)
+                .unwrap_or_default(),
             host: sent(&head.host),
             protocol: protocol(head.version),
             route: self.route.map(|route| &names.routes[route]).unwrap_or_default(),
@@ -64,6 +74,48 @@ impl Journal {
         });
     }
 }
+
+/// Writes the line of what was refused before it became a request, as far as its first line can be read.
+pub(in crate::gateway) fn log_unread(writer: &access::AccessWriter, unread: Unread<'_>, at: Timestamp, id: u64) {
+    let Some(status) = unread.status else { return };
+    let id = DecisionId::of(id);
+    let line = first_line(unread.head);
+    let mut parts = line.splitn(3, ' ');
+    let (method, target, protocol) = (parts.next(), parts.next(), parts.next());
+    let method = method.filter(|method| target.is_some() && method.len() <= NAME_MAX && is_token(method));
+    // Of a target in absolute form nothing is told: it may name a user.
+    let target = target.filter(|target| target.starts_with('/')).unwrap_or_default();
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let plain = |text: &&str| {
+        text.len() <= NAME_MAX && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/.".contains(&byte))
+    };
+    writer.record(&access::Record {
+        at_micros: at.as_micros(),
+        id: id.as_str(),
+        method: method.unwrap_or_default(),
+        path,
+        query: if writer.wants_query() { query } else { "" },
+        protocol: protocol.filter(plain).unwrap_or_default(),
+        status: status.as_u16(),
+        refused: true,
+        reason: unread.reason,
+        client: unread.client,
+        ..access::Record::default()
+    });
+}
+
+/// The first line of a head, without its end; only as much of it as is text.
+fn first_line(head: &[u8]) -> &str {
+    let end = head.iter().position(|byte| !(b' '..=b'~').contains(byte)).unwrap_or(head.len());
+    std::str::from_utf8(&head[..end]).unwrap_or_default()
+}
+
+fn is_token(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+}
+
+/// Bytes of a method or a protocol that are told.
+const NAME_MAX: usize = 32;
 
 /// A field's value as it was sent, empty where there is none.
 fn sent(value: &Option<HeaderValue>) -> &[u8] {

@@ -14,15 +14,15 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Method, Request, Response, Version};
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body::{Body, Frame};
 
 use super::bounds::Place;
 use super::inbound::Inbound;
 use super::interim::Queue;
 use super::io::Transport;
-use super::respond::{self, Served, TOO_SLOW};
-use super::{Event, Handler, Payload};
+use super::respond::{self, Refusal, Served, TOO_SLOW};
+use super::{Event, Handler, Payload, Unread};
 use crate::http1::ReadBuffer;
 use crate::timers::{Deadline, pause, within};
 use crate::worker::{Awake, Task};
@@ -435,8 +435,19 @@ impl<H: Handler> Connection<H> {
         }
     }
 
+    /// How a head began that is not answered as a request.
+    fn beginning(&self, stop: Stop) -> Vec<u8> {
+        if !matches!(stop, Stop::Bad(_) | Stop::TooSlow) {
+            return Vec::new();
+        }
+        let mut core = self.core.borrow_mut();
+        let input = core.input.bytes();
+        input[..input.len().min(BEGINNING)].to_vec()
+    }
+
     /// Closes the connection.
     async fn end(&mut self, stop: Stop) {
+        let began = self.beginning(stop);
         let heard = !self.core.borrow().input.is_empty();
         let ended = self.core.borrow().ended;
         let Some((mut transport, place)) = self.core.borrow_mut().take() else { return };
@@ -447,7 +458,10 @@ impl<H: Handler> Connection<H> {
             Stop::Broken => return transport.reset(),
             Stop::TooSlow => {
                 stats.slow_heads.add();
-                self.served.handler.observe(Event::BadHead("slow_head"));
+                let status = heard.then_some(StatusCode::REQUEST_TIMEOUT);
+                let client = self.served.connection.peer.map(|peer| peer.ip());
+                let told = Unread { reason: "slow_head", status, client, head: &began };
+                self.served.handler.observe(Event::BadHead(told));
                 // Said only to a caller that began a request: to an idle one it would look like an answer.
                 return if heard { transport.dismiss(TOO_SLOW) } else { transport.close().await };
             }
@@ -457,14 +471,14 @@ impl<H: Handler> Connection<H> {
             }
             Stop::Idle => stats.idle_closed.add(),
             Stop::Bad(bad) => {
-                let (count, why) = match bad {
-                    BadHead::Malformed | BadHead::Version => (&stats.malformed, "malformed"),
-                    BadHead::TooLarge => (&stats.oversized_heads, "head_too_large"),
-                    BadHead::TargetTooLong => (&stats.oversized_heads, "target_too_long"),
+                let (count, refusal) = match bad {
+                    BadHead::Malformed if is_handshake(&began) => (&stats.malformed, Refusal::TLS),
+                    BadHead::Malformed | BadHead::Version => (&stats.malformed, Refusal::of(bad)),
+                    BadHead::TooLarge | BadHead::TargetTooLong => (&stats.oversized_heads, Refusal::of(bad)),
                 };
                 count.add();
-                self.served.handler.observe(Event::BadHead(why));
-                transport.write_now(&respond::refusal(bad));
+                self.served.handler.observe(Event::BadHead(refusal.told(&self.served.connection, &began)));
+                transport.write_now(&refusal.response());
                 if !ended {
                     return linger(transport, place).await;
                 }
@@ -475,9 +489,14 @@ impl<H: Handler> Connection<H> {
     }
 }
 
+/// Whether bytes that are no request begin a TLS handshake (RFC 8446 5.1).
+fn is_handshake(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x16, 0x03, ..])
+}
+
 /// Says that we are done, then reads and forgets what the caller still sends, until it ends or enough came: closing over
 /// unread bytes would reset the connection, and the reset could overtake our last answer.
-async fn linger(mut transport: Transport, place: Place) {
+pub(super) async fn linger(mut transport: Transport, place: Place) {
     let _ = within(LINGER, transport.linger(LINGER_BYTES)).await;
     drop(place);
 }
@@ -488,6 +507,8 @@ async fn forsaken(task: &Task) {
     pause(task.worker().grace()).await;
 }
 
+/// Bytes of a refused head that are told of.
+const BEGINNING: usize = 2048;
 /// Bytes of an answer that are gathered before they are written.
 const GATHER: usize = 128 << 10;
 /// How long, and for how many bytes, a caller is listened to that has its answer and goes on sending.

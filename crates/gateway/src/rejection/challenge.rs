@@ -1,0 +1,54 @@
+//! What a 401 asks for: every one names at least one challenge (RFC 9110 11.6.1).
+
+use http::HeaderValue;
+
+use tollgate_policy::identity::{Identity, Source};
+
+/// What `WWW-Authenticate` says for an identity. A registered scheme where a source has one; otherwise `ApiKey`, with the
+/// names that OpenAPI has for where a key is sent. Of several sources the first counts, an address last: no client can
+/// choose it.
+pub fn challenge(identity: &Identity) -> Option<HeaderValue> {
+    let registered = identity.sources.iter().find_map(registered);
+    if registered.is_some() {
+        return registered;
+    }
+    let chosen = identity.sources.iter().find(|source| **source != Source::Address);
+    let source = chosen.or(identity.sources.first())?;
+    let realm = quoted(&identity.name);
+    let text = match source {
+        Source::Header(name) => api_key(&realm, "header", name.as_str()),
+        Source::Cookie(name) => api_key(&realm, "cookie", name),
+        Source::Query(name) => api_key(&realm, "query", name),
+        Source::Path(name) => api_key(&realm, "path", name),
+        Source::ClientCertificate => format!("ClientCertificate realm={realm}"),
+        Source::Address => format!("Address realm={realm}"),
+        // They have registered schemes.
+        Source::Bearer | Source::JwtClaim(_) | Source::BasicUser => return None,
+    };
+    HeaderValue::from_str(&text).ok()
+}
+
+fn registered(source: &Source) -> Option<HeaderValue> {
+    match source {
+        Source::Bearer | Source::JwtClaim(_) => Some(HeaderValue::from_static("Bearer")),
+        Source::BasicUser => Some(HeaderValue::from_static("Basic realm=\"api\", charset=\"UTF-8\"")),
+        _ => None,
+    }
+}
+
+fn api_key(realm: &str, place: &str, name: &str) -> String {
+    format!("ApiKey realm={realm}, in=\"{place}\", name={}", quoted(name))
+}
+
+/// A quoted string (RFC 9110 5.6.4). What cannot stand in one becomes `?`.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            ' '..='~' => quoted.push(letter),
+            _ => quoted.push('?'),
+        }
+    }
+    quoted + "\""
+}

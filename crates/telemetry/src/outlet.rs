@@ -1,0 +1,193 @@
+//! Where lines go: standard output, standard error or a file. A write waits for as long as nobody reads a pipe, so only
+//! threads whose one job this is write here, and whoever waits for them gives up when they do not get on.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, MutexGuard};
+use rustix::event::{PollFd, PollFlags, poll};
+
+/// Where lines go.
+#[derive(Debug)]
+pub(super) struct Outlet {
+    file: File,
+    /// The rest of a line whose beginning was written before writing failed.
+    unfinished: Vec<u8>,
+}
+
+/// Lines that were not written, and why.
+#[derive(Debug)]
+pub(super) struct Lost {
+    pub(super) lines: u64,
+    pub(super) error: io::Error,
+}
+
+/// Counts the writes that succeed: a number that stands still when nobody reads.
+#[derive(Debug, Default)]
+pub(super) struct Progress(AtomicU64);
+
+impl Outlet {
+    /// Standard output. Not the one of the standard library: that one has a lock and a buffer, which the end of the
+    /// process would wait for.
+    pub(super) fn stdout() -> io::Result<Self> {
+        Self::to(io::stdout().as_fd().try_clone_to_owned()?)
+    }
+
+    /// Standard error.
+    pub(super) fn stderr() -> io::Result<Self> {
+        Self::to(io::stderr().as_fd().try_clone_to_owned()?)
+    }
+
+    /// The file at `path`, appended to: several processes, and a rotation by copy and truncate, keep lines whole. A new file is
+    /// not for everybody to read: addresses and targets stand in it.
+    pub(super) fn file(path: &Path) -> io::Result<Self> {
+        Self::to(OpenOptions::new().append(true).create(true).mode(0o640).open(path)?)
+    }
+
+    fn to(file: impl Into<File>) -> io::Result<Self> {
+        Ok(Self { file: file.into(), unfinished: Vec::new() })
+    }
+
+    /// Writes whole lines, after what is left of the line that was begun last.
+    ///
+    /// # Errors
+    /// How many of `lines` were not written. One that was written in part is finished by the next write, and not counted.
+    pub(super) fn write(&mut self, lines: &[u8], progress: &Progress) -> Result<(), Lost> {
+        if !self.unfinished.is_empty() {
+            let unfinished = std::mem::take(&mut self.unfinished);
+            if let Err((written, error)) = self.push(&unfinished, progress) {
+                self.unfinished = unfinished[written..].to_vec();
+                return Err(Lost { lines: count(lines), error });
+            }
+        }
+        let Err((written, error)) = self.push(lines, progress) else { return Ok(()) };
+        let (begun, rest) = lines.split_at(written);
+        let mut lines = count(rest);
+        if begun.last().is_some_and(|last| *last != b'\n') {
+            let end = memchr::memchr(b'\n', rest).map_or(rest.len(), |end| end + 1);
+            self.unfinished = rest[..end].to_vec();
+            lines = lines.saturating_sub(1);
+        }
+        Err(Lost { lines, error })
+    }
+
+    /// Whether a line was written in part.
+    pub(super) const fn is_in_a_line(&self) -> bool {
+        !self.unfinished.is_empty()
+    }
+
+    /// Writes `bytes`; an error comes with how many of them were written.
+    fn push(&mut self, bytes: &[u8], progress: &Progress) -> Result<(), (usize, io::Error)> {
+        let mut written = 0;
+        while written < bytes.len() {
+            let piece = &bytes[written..bytes.len().min(written + PIECE)];
+            let outcome = self.file.write(piece).and_then(|length| match length {
+                0 => Err(io::ErrorKind::WriteZero.into()),
+                length => Ok(length),
+            });
+            let failed = match outcome {
+                Ok(length) => {
+                    written += length;
+                    progress.0.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // Whoever shares the pipe has it not block: that is waited for here.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_for_room(),
+                Err(error) => Err(error),
+            };
+            failed.map_err(|error| (written, error))?;
+        }
+        Ok(())
+    }
+
+    fn wait_for_room(&self) -> io::Result<()> {
+        match poll(&mut [PollFd::new(&self.file, PollFlags::OUT)], None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Progress {
+    /// Waits on `changed` until `done`, at most `patience`, and only while writes succeed. Whether it is done.
+    pub(super) fn wait<T>(
+        &self,
+        changed: &Condvar,
+        state: &mut MutexGuard<'_, T>,
+        patience: Duration,
+        done: impl Fn(&T) -> bool,
+    ) -> bool {
+        let mut stood = Duration::ZERO;
+        let mut waited = Duration::ZERO;
+        let mut seen = self.0.load(Ordering::Relaxed);
+        while !done(state) {
+            if stood >= STALLED || waited >= patience {
+                return false;
+            }
+            changed.wait_while_for(state, |state| !done(state), LOOK_EVERY);
+            waited += LOOK_EVERY;
+            stood += LOOK_EVERY;
+            let now = self.0.load(Ordering::Relaxed);
+            if now != seen {
+                (seen, stood) = (now, Duration::ZERO);
+            }
+        }
+        true
+    }
+}
+
+fn count(lines: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', lines).count() as u64
+}
+
+/// Bytes of one write: a reader that takes less than this in [`STALLED`] is taken for none.
+const PIECE: usize = 16 << 10;
+/// Without a write in this time nobody reads.
+const STALLED: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek, SeekFrom};
+
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+    use super::*;
+
+    #[test]
+    fn outlet_that_fails_in_a_line_loses_the_others_and_finishes_that_one() {
+        // A file that cannot grow beyond 10 bytes.
+        let file = File::from(memfd_create("log", MemfdFlags::ALLOW_SEALING).expect("memory"));
+        ftruncate(&file, 10).expect("grown");
+        fcntl_add_seals(&file, SealFlags::GROW).expect("sealed");
+        let mut outlet = Outlet::to(file.try_clone().expect("a descriptor")).expect("an outlet");
+        let progress = Progress::default();
+        let lost = outlet.write(b"one\ntwo\nthree\nfour\nfive\n", &progress).expect_err("it is full");
+        // A write that does not fit is refused whole, or in part: both must add up.
+        let mut text = String::new();
+        let mut file = file;
+        file.seek(SeekFrom::Start(0)).expect("sought");
+        file.read_to_string(&mut text).expect("text");
+        let whole = text.matches('\n').count() as u64;
+        assert_eq!(lost.lines + whole + u64::from(outlet.is_in_a_line()), 5, "{text:?}");
+        let lost = outlet.write(b"six\n", &progress).expect_err("still full");
+        assert_eq!(lost.lines, 1);
+    }
+
+    #[test]
+    fn outlet_finishes_the_line_it_began_before_others() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("log");
+        let mut outlet = Outlet::file(&path).expect("a file");
+        outlet.unfinished = b"ee\n".to_vec();
+        outlet.write(b"four\n", &Progress::default()).expect("written");
+        assert_eq!(std::fs::read_to_string(&path).expect("read"), "ee\nfour\n");
+        assert!(!outlet.is_in_a_line());
+    }
+}
