@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::UnixStream;
 use tokio_rustls::server::TlsStream;
@@ -253,7 +253,7 @@ impl AsyncWrite for Transport {
 #[derive(Debug)]
 pub(super) struct Io {
     transport: Transport,
-    /// Bytes read ahead: while the protocol was made out, or behind malformed trailers.
+    /// Bytes to be read first: what came while the protocol was made out, or was kept back for a while.
     ahead: Bytes,
     state: Arc<State>,
     /// Held as long as the socket is.
@@ -267,16 +267,20 @@ pub(super) struct Io {
 impl Io {
     /// `window` is told what its caller may still send.
     pub(super) fn new(transport: Transport, ahead: Bytes, state: Arc<State>, place: Place, window: Window) -> Self {
-        Self {
+        let mut io = Self {
             transport,
-            ahead,
+            ahead: Bytes::new(),
             state,
             place,
             sent: Frames::default(),
             came: Frames::of_caller(),
             trailers: Trailers::new(),
             window,
-        }
+        };
+        io.heed(&ahead);
+        let mut ahead = Vec::from(ahead);
+        io.ahead = io.trailers.pass(&mut ahead).unwrap_or(ahead).into();
+        io
     }
 
     /// Follows what of `slices` went out.
@@ -294,17 +298,7 @@ impl Io {
         }
     }
 
-    /// Follows what came in since `before`. Behind trailers that are malformed it stops and has them refused; the rest is kept.
-    fn take_in(&mut self, buf: &mut ReadBuf<'_>, before: usize) {
-        if let Some((length, stream)) = self.trailers.follow(&buf.filled()[before..]) {
-            let rest = [&Trailers::refusal(stream), &buf.filled()[before + length..], &self.ahead].concat();
-            self.ahead = rest.into();
-            buf.set_filled(before + length);
-        }
-        self.heed(&buf.filled()[before..]);
-    }
-
-    /// Follows the frames of what came in.
+    /// Follows what came in.
     fn heed(&mut self, bytes: &[u8]) {
         self.came.follow(bytes, |told| {
             if let Told::Took(bytes) = told {
@@ -324,20 +318,24 @@ impl Io {
 
 impl AsyncRead for Io {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        if self.ahead.has_remaining() {
-            let length = self.ahead.len().min(buf.remaining());
-            let ahead = self.ahead.split_to(length);
-            if self.ahead.is_empty() {
-                self.ahead = Bytes::new(); // gives the buffer back
+        while self.ahead.is_empty() {
+            let before = buf.filled().len();
+            std::task::ready!(Pin::new(&mut self.transport).poll_read(cx, buf))?;
+            self.heed(&buf.filled()[before..]);
+            let came = &mut buf.filled_mut()[before..];
+            if came.is_empty() {
+                return Poll::Ready(Ok(()));
             }
-            buf.put_slice(&ahead);
-            self.take_in(buf, before);
-            return Poll::Ready(Ok(()));
+            let Some(instead) = self.trailers.pass(came) else { return Poll::Ready(Ok(())) };
+            buf.set_filled(before);
+            self.ahead = instead.into();
         }
-        let result = Pin::new(&mut self.transport).poll_read(cx, buf);
-        self.take_in(buf, before);
-        result
+        let length = self.ahead.len().min(buf.remaining());
+        buf.put_slice(&self.ahead.split_to(length));
+        if self.ahead.is_empty() {
+            self.ahead = Bytes::new(); // gives the buffer back
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -3,24 +3,31 @@
 
 use super::hpack::Table;
 
-/// Follows the header blocks of one caller.
+/// Follows the header blocks of one caller, and keeps trailers back until they have come whole.
 #[derive(Debug)]
 pub(super) struct Trailers {
     /// Bytes of the preface to come.
     preface: usize,
+    /// Bytes so far, and how many came before the frame under way.
+    came: usize,
+    start: usize,
     /// The header of the frame under way.
     head: [u8; FRAME],
     filled: usize,
     /// Bytes of its payload to come.
     left: usize,
-    /// The payload of a frame with fields, then the block's earlier fragments before it.
+    /// The payload of a frame with fields so far, and of its block the fragments before it.
     payload: Vec<u8>,
     block: Vec<u8>,
     table: Table,
     /// The highest stream that a request came on.
     highest: u32,
-    /// Something was out of order: the library ends the connection, or what it does is not followed any more.
+    /// How many bytes came before the trailers under way.
+    trailers: Option<usize>,
+    /// Something was out of order: the library ends the connection, and what comes is not followed any more.
     lost: bool,
+    /// What came and is kept back.
+    held: Vec<u8>,
 }
 
 impl Trailers {
@@ -28,6 +35,8 @@ impl Trailers {
     pub(super) fn new() -> Self {
         Self {
             preface: PREFACE,
+            came: 0,
+            start: 0,
             head: [0; FRAME],
             filled: 0,
             left: 0,
@@ -35,14 +44,43 @@ impl Trailers {
             block: Vec::new(),
             table: Table::default(),
             highest: 0,
+            trailers: None,
             lost: false,
+            held: Vec::new(),
         }
     }
 
-    /// Follows `bytes` up to the end of trailers with a pseudo-field: how many bytes that is, and their stream. `None`: there
-    /// are none in all of them.
-    pub(super) fn follow(&mut self, bytes: &[u8]) -> Option<(usize, u32)> {
-        let mut rest = bytes;
+    /// Follows what came. `None`: it passes as it is. Otherwise what passes in its place: less, where some is kept back, or
+    /// more. Malformed trailers are said not to end their stream, which has the library refuse it.
+    pub(super) fn pass(&mut self, bytes: &mut [u8]) -> Option<Vec<u8>> {
+        let first = self.came - self.held.len();
+        let malformed = self.follow(bytes);
+        let until = self.held_from();
+        if self.held.is_empty() && until == self.came {
+            malformed.into_iter().for_each(|start| bytes[start - first + FLAGS] &= !END_STREAM);
+            return None;
+        }
+        let mut all = std::mem::take(&mut self.held);
+        all.extend_from_slice(bytes);
+        malformed.into_iter().for_each(|start| all[start - first + FLAGS] &= !END_STREAM);
+        self.held = all.split_off(until - first);
+        Some(all)
+    }
+
+    /// From where on it is kept back: from a frame's header that is not whole, or the trailers under way.
+    fn held_from(&self) -> usize {
+        match self.trailers {
+            _ if self.lost => self.came,
+            Some(start) => start,
+            None if (1..FRAME).contains(&self.filled) => self.start,
+            None => self.came,
+        }
+    }
+
+    /// Follows `bytes`; where malformed trailers begin.
+    fn follow(&mut self, bytes: &[u8]) -> Vec<usize> {
+        let (mut rest, mut malformed) = (bytes, Vec::new());
+        let end = self.came + bytes.len();
         while !rest.is_empty() && !self.lost {
             if self.preface > 0 {
                 let passed = self.preface.min(rest.len());
@@ -51,6 +89,9 @@ impl Trailers {
                 continue;
             }
             if self.filled < FRAME {
+                if self.filled == 0 {
+                    self.start = end - rest.len();
+                }
                 let taken = (FRAME - self.filled).min(rest.len());
                 self.head[self.filled..self.filled + taken].copy_from_slice(&rest[..taken]);
                 self.filled += taken;
@@ -59,6 +100,9 @@ impl Trailers {
                     break;
                 }
                 self.left = self.head[..3].iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+                if self.head[3] == HEADERS && self.stream() <= self.highest {
+                    self.trailers = Some(self.start);
+                }
             }
             let taken = self.left.min(rest.len());
             if self.has_fields() {
@@ -71,22 +115,26 @@ impl Trailers {
                 break;
             }
             self.filled = 0;
-            if self.has_fields()
-                && let Some(stream) = self.fields()
-            {
-                return Some((bytes.len() - rest.len(), stream));
+            if self.has_fields() && self.fields() == Some(true) {
+                malformed.extend(self.trailers.take());
             }
         }
-        None
+        self.came = end;
+        malformed
     }
 
     const fn has_fields(&self) -> bool {
         matches!(self.head[3], HEADERS | CONTINUATION)
     }
 
-    /// Takes the fields of a whole frame; the stream of malformed trailers that it is the end of.
-    fn fields(&mut self) -> Option<u32> {
-        let flags = self.head[4];
+    fn stream(&self) -> u32 {
+        let [.., a, b, c, d] = self.head;
+        u32::from_be_bytes([a, b, c, d]) & !RESERVED
+    }
+
+    /// Takes the fields of a whole frame; at the end of a block whether that is malformed trailers.
+    fn fields(&mut self) -> Option<bool> {
+        let flags = self.head[FLAGS];
         let mut fragment = &self.payload[..];
         if self.head[3] == HEADERS {
             self.block.clear();
@@ -103,23 +151,18 @@ impl Trailers {
         if flags & END_HEADERS == 0 || self.lost {
             return None;
         }
-        let [.., a, b, c, d] = self.head;
-        let stream = u32::from_be_bytes([a, b, c, d]) & !RESERVED;
-        let is_first = stream > self.highest;
-        self.highest = self.highest.max(stream);
+        self.highest = self.highest.max(self.stream());
         let found = self.table.follow(&self.block);
         self.lost |= found.is_none();
         if self.block.capacity() > KEPT {
             self.block = Vec::new();
             self.payload = Vec::new();
         }
-        (found == Some(true) && !is_first).then_some(stream)
-    }
-
-    /// A frame that, behind trailers, has the library refuse the stream as malformed: fields without the end of the stream.
-    pub(super) fn refusal(stream: u32) -> [u8; FRAME] {
-        let [a, b, c, d] = stream.to_be_bytes();
-        [0, 0, 0, HEADERS, END_HEADERS, a, b, c, d]
+        let malformed = found == Some(true) && self.trailers.is_some();
+        if !malformed {
+            self.trailers = None;
+        }
+        Some(malformed)
     }
 }
 
@@ -127,6 +170,9 @@ impl Trailers {
 const FRAME: usize = 9;
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
+/// Where a frame's header has its flags.
+const FLAGS: usize = 4;
+const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const PADDED: u8 = 8;
 const PRIORITY: u8 = 32;
@@ -136,8 +182,8 @@ const PRIORITY_BYTES: usize = 5;
 const RESERVED: u32 = 1 << 31;
 /// Bytes before a caller's first frame (RFC 9113 3.4).
 const PREFACE: usize = 24;
-/// Bytes of one block: more than the library takes.
-const BLOCK_MAX: usize = 1 << 20;
+/// Bytes of one block: more than the library takes, which ends the connection then.
+const BLOCK_MAX: usize = 256 << 10;
 /// Bytes of room that an idle connection keeps.
 const KEPT: usize = 1 << 10;
 
@@ -151,31 +197,36 @@ mod tests {
     }
 
     #[test]
-    fn trailers_with_a_pseudo_field_are_found_however_the_bytes_are_cut() {
+    fn trailers_with_a_pseudo_field_do_not_end_their_stream_however_the_bytes_are_cut() {
         let mut wire = vec![b'x'; PREFACE];
         // `:path: /a` goes into the table; trailers then say it by index, in a second fragment.
         wire.extend(frame(HEADERS, END_HEADERS, 1, &[0x82, 0x86, 0x44, 2, b'/', b'a']));
         wire.extend(frame(0, 0, 1, b"body"));
-        wire.extend(frame(HEADERS, 1, 1, &[0x0f, 0x00, 1, b'x']));
+        let first = wire.len() + FLAGS;
+        wire.extend(frame(HEADERS, END_STREAM, 1, &[0x0f, 0x00, 1, b'x']));
         wire.extend(frame(CONTINUATION, END_HEADERS, 1, &[0xbe]));
-        let first = wire.len();
         wire.extend(frame(HEADERS, END_HEADERS | PADDED | PRIORITY, 3, &[1, 0, 0, 0, 0, 9, 0x82, 0x84, 0]));
-        wire.extend(frame(HEADERS, END_HEADERS | 1, 3, &[0x0f, 0x00, 1, b'x']));
+        wire.extend(frame(HEADERS, END_HEADERS | END_STREAM, 3, &[0x0f, 0x00, 1, b'x']));
         wire.extend(frame(HEADERS, END_HEADERS, 5, &[0x82, 0x84]));
-        wire.extend(frame(HEADERS, END_HEADERS | PADDED | 1, 5, &[1, 0x84, 0]));
-        let second = wire.len();
+        let second = wire.len() + FLAGS;
+        wire.extend(frame(HEADERS, END_HEADERS | PADDED | END_STREAM, 5, &[1, 0x84, 0]));
+        wire.extend(frame(HEADERS, END_HEADERS | END_STREAM, 7, &[0x82, 0x84]));
         wire.extend(frame(6, 0, 0, &[0; 8]));
+        let mut expected = wire.clone();
+        for flags in [first, second] {
+            assert_eq!(expected[flags] & END_STREAM, END_STREAM);
+            expected[flags] &= !END_STREAM;
+        }
         for size in 1..=wire.len() {
-            let mut trailers = Trailers::new();
-            let mut found = Vec::new();
-            for (index, piece) in wire.chunks(size).enumerate() {
-                let mut at = 0;
-                while let Some((taken, stream)) = trailers.follow(&piece[at..]) {
-                    at += taken;
-                    found.push((index * size + at, stream));
-                }
+            let (mut trailers, mut passed) = (Trailers::new(), Vec::new());
+            for piece in wire.chunks(size) {
+                let mut piece = piece.to_vec();
+                let instead = trailers.pass(&mut piece);
+                passed.extend(instead.unwrap_or(piece));
+                let told = trailers.came - trailers.held.len();
+                assert_eq!(passed.len(), told, "pieces of {size}");
             }
-            assert_eq!(found, [(first, 1), (second, 5)], "pieces of {size}");
+            assert_eq!(passed, expected, "pieces of {size}");
         }
     }
 }
