@@ -26,6 +26,9 @@ use tollgate_telemetry::metrics::Samples;
 /// How long a start waits for the audit; a store that is down then is the business of `when_down`.
 const AUDIT_WITHIN: Duration = Duration::from_secs(3);
 
+/// How long a start, or a reload that brings another store, waits until that is connected, or cannot be.
+const FIRST_TRY_WITHIN: Duration = Duration::from_secs(1);
+
 /// The store's address, of which everything is checked that can be without connecting.
 enum Place {
     Redis(Address),
@@ -54,7 +57,7 @@ fn place(store: &Store, tls: &Tls) -> Result<Place, String> {
     }
 }
 
-/// Opens the store; it connects by itself, and keeps connecting. The error is what is wrong with its settings.
+/// Opens the store and waits for its first connection; it keeps connecting by itself. The error is what is wrong with its settings.
 /// `limits` are those it is opened for: the audit minds what they cannot lose.
 pub(super) fn open(store: Option<&Store>, limits: &[Arc<Limit>], clock: &Clock) -> Result<Backend, String> {
     let Some(store) = store else { return Ok(Backend::None) };
@@ -89,6 +92,11 @@ pub(super) fn open(store: Option<&Store>, limits: &[Arc<Limit>], clock: &Clock) 
         }
     };
     let opened = opened.map_err(|error| error.to_string())?;
+    // Otherwise the first requests would be granted from local shares, beside what the store grants others.
+    wait_for(async {
+        opened.tried(FIRST_TRY_WITHIN).await;
+        true
+    })?;
     if store.audit == Audit::Refuse {
         refuse_what_loses_buckets(&opened)?;
     }

@@ -27,7 +27,12 @@ impl Gateway {
 
     /// A gateway with these settings beside its listeners, ready.
     pub fn start_on(settings: &str) -> Self {
-        let (port, admin, home) = (free_port(), free_port(), tempfile::tempdir().unwrap());
+        Self::start_at(free_port(), settings)
+    }
+
+    /// The same, on this port.
+    pub fn start_at(port: u16, settings: &str) -> Self {
+        let (admin, home) = (free_port(), tempfile::tempdir().unwrap());
         let text = format!(
             "[server]\nlisten = \"127.0.0.1:{port}\"\nworkers = 1\n[admin]\nlisten = \"127.0.0.1:{admin}\"\n{settings}"
         );

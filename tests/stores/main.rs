@@ -13,6 +13,7 @@ mod gateways;
 mod leases;
 mod limits;
 mod many_callers;
+mod outages;
 mod parity;
 mod postgres_encrypted;
 mod postgres_faults;

@@ -164,7 +164,8 @@ fn in_an_outage(limit: &Limit) -> String {
     match limit.when_down {
         WhenDown::LocalShare => {
             format!(
-                "each gateway enforces its share, which starts full: all together {most}, on top of what the store gave"
+                "each gateway enforces its share, which starts full where nothing is known of the bucket: all together {most}, on \
+                 top of what the store gave, and charged to it when it answers"
             )
         }
         other => when_down(other).to_owned(),

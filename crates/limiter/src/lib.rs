@@ -8,6 +8,7 @@
 
 mod cause;
 mod counters;
+mod debts;
 mod decision;
 mod handover;
 mod look;
@@ -19,7 +20,7 @@ mod shares;
 mod tests;
 
 use std::io::{Read, Seek};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tollgate_limit::{Claim, Kind, Limit, Placement, Settlement, Timestamp, Verdict, WhenDown};
 use tollgate_store::clock::Clock;
@@ -50,7 +51,7 @@ struct Generation<S> {
     limits: Box<[Arc<Limit>]>,
     local: LocalStore,
     shared: Arc<S>,
-    shares: Shares,
+    shares: Arc<Shares>,
     counters: Counters,
     handover: Arc<Handover>,
 }
@@ -78,6 +79,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
 
     fn with(limits: &[Arc<Limit>], shared: Arc<S>, local: LocalStore) -> Self {
         let shares = Shares::new(limits, shared.replicas(), local.clock().clone());
+        substitute(&*shared, &shares);
         let counters = Counters::new(limits);
         let handover = Arc::default();
         Self { generation: Arc::new(Generation { limits: limits.into(), local, shared, shares, counters, handover }) }
@@ -95,7 +97,8 @@ impl<S: Store + Send + Sync> Limiter<S> {
             }
         }
         let (local, report) = before.local.next(limits);
-        let shares = before.shares.next(limits, shared.replicas());
+        let shares = before.shares.next(limits, shared.replicas(), Arc::ptr_eq(&before.shared, &shared));
+        substitute(&*shared, &shares);
         let counters = before.counters.next(&before.limits, limits);
         let handover = Arc::clone(&before.handover);
         let generation = Generation { limits: limits.into(), local, shared, shares, counters, handover };
@@ -180,7 +183,7 @@ impl<S: Store + Send + Sync> Settle for Generation<S> {
         match (settlement.limit.placement, ungoverned) {
             (Placement::Local, _) => self.settle_local(settlement, self.local.clock().now()),
             (Placement::Shared, false) => self.shared.settle(&[settlement]),
-            (Placement::Shared, true) => self.shares.settle(settlement, self.local.clock().now()),
+            (Placement::Shared, true) => self.shares.settle(settlement, self.local.clock().now(), &*self.shared),
         }
     }
 
@@ -191,6 +194,12 @@ impl<S: Store + Send + Sync> Settle for Generation<S> {
     fn now(&self) -> Timestamp {
         self.local.clock().now()
     }
+}
+
+/// Has `shares` decide while `store` does not answer.
+fn substitute(store: &impl Store, shares: &Arc<Shares>) {
+    let shares: Weak<Shares> = Arc::downgrade(shares);
+    store.substitute(shares);
 }
 
 /// Of the claims that were decided without their store, those whose limit asks nobody then.

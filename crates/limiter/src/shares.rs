@@ -2,22 +2,43 @@
 //!
 //! With R replicas each enforces the limit over R: the same burst and the same rate divided by R, so that all of them
 //! together stay within the limit as long as R is right. A share is never below one unit at once.
+//!
+//! A share begins with its part of what the bucket in the store has at most, where that is known (it has just refused), and
+//! full where it is not. What shares grant is owed to the store and charged when it answers again: as many units as were
+//! granted, and no more than the share is missing then, since what has come back to the share has come back to the store.
+//!
+//! The tables of shares are made before they are needed: with the limiter, and on a thread of their own when the number of
+//! gateways changes. No request makes one.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
 
-use tollgate_limit::{Claim, Limit, Placement, Settlement, Timestamp, WhenDown};
+use tollgate_limit::{Change, Claim, Limit, Placement, Settlement, Timestamp, WhenDown};
 use tollgate_store::clock::Clock;
-use tollgate_store::local::{ColdStart, LocalStore};
+use tollgate_store::local::{ColdStart, LocalStore, same_bucket};
+use tollgate_store::{Owed, StandIn, Store};
 
+use super::debts::Debts;
 use super::decision::Standings;
+use super::{allows, is_in_flight};
 
 /// The local shares of one policy's limits.
 #[derive(Debug)]
 pub(super) struct Shares {
     limits: Box<[Arc<Limit>]>,
     divided: ArcSwap<Divided>,
+    /// By how many gateways they are to be divided.
+    replicas: AtomicU32,
+    /// One divides them at a time. (No request waits for it.)
+    dividing: Mutex<()>,
+    /// One holds a share down at a time.
+    holding: Mutex<()>,
+    debts: Arc<Debts>,
+    this: Weak<Self>,
 }
 
 /// By the index of the shared limit: its share, whose own index is its place in the store of shares.
@@ -31,53 +52,151 @@ struct Divided {
 }
 
 impl Shares {
-    pub(super) fn new(limits: &[Arc<Limit>], replicas: u32, clock: Clock) -> Self {
-        let (shares, dense) = divide(limits, replicas);
-        let store = LocalStore::new(&dense, clock, ColdStart::Full);
-        Self { limits: limits.into(), divided: ArcSwap::from_pointee(Divided { replicas, shares, store }) }
+    pub(super) fn new(limits: &[Arc<Limit>], replicas: u32, clock: Clock) -> Arc<Self> {
+        Self::with(limits, Divided::new(limits, replicas, clock), Arc::default())
     }
 
-    /// The shares of the next policy's limits, their buckets carried over.
-    pub(super) fn next(&self, limits: &[Arc<Limit>], replicas: u32) -> Self {
-        let divided = self.divided.load().redivided(limits, replicas);
-        Self { limits: limits.into(), divided: ArcSwap::from_pointee(divided) }
+    /// The shares of the next policy's limits, their buckets carried over. What is owed is, where the store is the same.
+    pub(super) fn next(&self, limits: &[Arc<Limit>], replicas: u32, same_store: bool) -> Arc<Self> {
+        let divided = self.divided.load().again(limits, replicas);
+        Self::with(limits, divided, if same_store { Arc::clone(&self.debts) } else { Arc::default() })
     }
 
-    /// Draws those of `claims` that are enforced by share; the standings are in their order.
-    pub(super) fn draw(&self, claims: &[Claim<'_>], replicas: u32) -> (bool, Standings) {
-        let divided = self.current(replicas);
-        let own = claims.iter().filter(|claim| claim.limit.when_down == WhenDown::LocalShare);
-        let own = own.filter_map(|claim| {
-            let limit = divided.shares.get(claim.limit.index)?.as_deref()?;
-            Some(Claim { limit, ..*claim })
-        });
-        let own: smallvec::SmallVec<[Claim<'_>; 4]> = own.collect();
-        let draw = divided.store.draw_at(&own, divided.store.clock().now());
+    fn with(limits: &[Arc<Limit>], divided: Divided, debts: Arc<Debts>) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            limits: limits.into(),
+            replicas: AtomicU32::new(divided.replicas),
+            divided: ArcSwap::from_pointee(divided),
+            dividing: Mutex::default(),
+            holding: Mutex::default(),
+            debts,
+            this: this.clone(),
+        })
+    }
+
+    /// Draws those of `claims` that are enforced by share; the standings are in their order. What is granted is owed to
+    /// `store` where it was not `asked`: a request that was sent and not answered counts as charged there.
+    pub(super) fn draw(&self, claims: &[Claim<'_>], store: &impl Store, asked: bool) -> (bool, Standings) {
+        let divided = self.divided.load_full();
+        let now = divided.store.clock().now();
+        let enforced = claims.iter().filter(|claim| claim.limit.when_down == WhenDown::LocalShare);
+        let mut own: SmallVec<[Claim<'_>; 4]> = SmallVec::new();
+        for claim in enforced {
+            let Some(share) = divided.shares.get(claim.limit.index).and_then(Option::as_deref) else { continue };
+            let own_claim = Claim { limit: share, ..*claim };
+            if let Some(most) = store.at_most(claim) {
+                self.hold_down(&divided, own_claim, most / u64::from(divided.replicas), now);
+            }
+            own.push(own_claim);
+        }
+        let draw = divided.store.draw_at(&own, now);
+        if draw.granted && !asked {
+            let enforced = claims.iter().filter(|claim| claim.limit.when_down == WhenDown::LocalShare);
+            for (claim, standing) in enforced.zip(&draw.standings) {
+                if allows(standing.verdict) {
+                    self.owe(claim.limit, claim.key, claim.cost, store);
+                }
+            }
+        }
         (draw.granted, draw.standings)
     }
 
-    pub(super) fn settle(&self, settlement: Settlement<'_>, now: Timestamp) {
-        let divided = self.divided.load();
-        if let Some(Some(limit)) = divided.shares.get(settlement.limit.index) {
-            divided.store.settle_at(&[Settlement { limit, ..settlement }], now);
+    /// Lowers a share to `most` units. (Until the store answers, it and the share gain alike: done again it changes nothing.)
+    fn hold_down(&self, divided: &Divided, claim: Claim<'_>, most: u64, now: Timestamp) {
+        let above = || {
+            let standings = divided.store.peek_at(&[Claim { cost: 0, ..claim }], now);
+            standings.first().map_or(0, |standing| standing.remaining.saturating_sub(most))
+        };
+        if is_in_flight(claim.limit) || above() == 0 {
+            return;
+        }
+        let _one_at_a_time = self.holding.lock();
+        let more = above();
+        if more > 0 {
+            let change = Change::Charge { more };
+            divided.store.settle_at(&[Settlement { limit: claim.limit, key: claim.key, change }], now);
         }
     }
 
-    /// The shares among `replicas`, divided anew when their number has changed.
-    fn current(&self, replicas: u32) -> Arc<Divided> {
-        let divided = self.divided.load_full();
-        if divided.replicas == replicas {
-            return divided;
+    fn owe(&self, limit: &Limit, key: &[u8], units: u64, store: &impl Store) {
+        if units == 0 || is_in_flight(limit) {
+            return;
         }
-        let again = Arc::new(divided.redivided(&self.limits, replicas));
-        // Whoever comes second finds the first one's division in place; the buckets of both forward to it.
-        let previous = self.divided.compare_and_swap(&divided, Arc::clone(&again));
-        if Arc::ptr_eq(&previous, &divided) { again } else { self.divided.load_full() }
+        if let Some(known) = self.limits.get(limit.index)
+            && !self.debts.add(known, key, units)
+        {
+            // Its own queue is bounded, and counts what it has to drop.
+            store.settle(&[Settlement { limit, key, change: Change::Charge { more: units } }]);
+        }
+    }
+
+    pub(super) fn settle(&self, settlement: Settlement<'_>, now: Timestamp, store: &impl Store) {
+        let Settlement { limit, key, change } = settlement;
+        let divided = self.divided.load();
+        let Some(Some(share)) = divided.shares.get(limit.index) else { return };
+        divided.store.settle_at(&[Settlement { limit: share, ..settlement }], now);
+        match change {
+            Change::Charge { more } => self.owe(limit, key, more, store),
+            Change::Refund { units } | Change::Withdraw { units, .. } => self.debts.remove(limit, key, units),
+            Change::Release { .. } => {}
+        }
+    }
+
+    /// Divides the shares by the number of gateways.
+    fn divide(&self) {
+        let _one_at_a_time = self.dividing.lock();
+        loop {
+            let (divided, replicas) = (self.divided.load_full(), self.replicas.load(Ordering::Acquire));
+            if divided.replicas == replicas {
+                return;
+            }
+            let again = divided.again(&self.limits, replicas);
+            self.divided.store(Arc::new(again));
+        }
+    }
+}
+
+impl StandIn for Shares {
+    fn shared_by(&self, replicas: u32) {
+        let replicas = replicas.max(1);
+        if self.replicas.swap(replicas, Ordering::AcqRel) == replicas && self.divided.load().replicas == replicas {
+            return;
+        }
+        let this = self.this.clone();
+        let divide = move || {
+            if let Some(shares) = this.upgrade() {
+                shares.divide();
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("shares".to_owned()).spawn(divide) {
+            tracing::warn!(%error, replicas, "the local shares of shared limits cannot be divided anew");
+        }
+    }
+
+    fn owed(&self) -> Vec<Owed> {
+        let divided = self.divided.load();
+        let now = divided.store.clock().now();
+        let owed = self.debts.take().filter_map(|debt| {
+            let known = self.limits.iter().find(|limit| same_bucket(limit, &debt.limit))?;
+            let share = divided.shares.get(known.index)?.as_deref()?;
+            let claim = Claim { limit: share, key: &debt.key, cost: 0, enforced: false };
+            let left = divided.store.peek_at(&[claim], now).first().map_or(0, |standing| standing.remaining);
+            let units = debt.units.min(share.algorithm.burst().saturating_sub(left));
+            (units > 0).then(|| Owed { limit: Arc::clone(known), key: debt.key, units })
+        });
+        owed.collect()
     }
 }
 
 impl Divided {
-    fn redivided(&self, limits: &[Arc<Limit>], replicas: u32) -> Self {
+    fn new(limits: &[Arc<Limit>], replicas: u32, clock: Clock) -> Self {
+        let (shares, dense) = divide(limits, replicas);
+        let store = LocalStore::new(&dense, clock, ColdStart::Full);
+        Self { replicas, shares, store }
+    }
+
+    /// The shares of `limits` among `replicas`, with these buckets. (A draw that is under way follows its bucket.)
+    fn again(&self, limits: &[Arc<Limit>], replicas: u32) -> Self {
         let (shares, dense) = divide(limits, replicas);
         let (store, _) = self.store.next(&dense);
         Self { replicas, shares, store }
@@ -104,3 +223,6 @@ fn divide(limits: &[Arc<Limit>], replicas: u32) -> (ByLimit, Vec<Arc<Limit>>) {
     let shares = shares.collect();
     (shares, dense)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,11 @@
 //! The shared store of one gateway, or none. An enum and not `dyn`: the trait's futures stay unboxed.
 
+use std::sync::Weak;
+
 use tollgate_limit::{Claim, Draw, Settlement, Standing};
 
 use super::remote::RemoteStore;
-use super::{Store, StoreError};
+use super::{StandIn, Store, StoreError};
 
 /// The shared store of one gateway, or none.
 #[derive(Debug, Default)]
@@ -48,6 +50,16 @@ impl Store for Backend {
 
     fn replicas(&self) -> u32 {
         self.remote().map_or(1, Store::replicas)
+    }
+
+    fn at_most(&self, claim: &Claim<'_>) -> Option<u64> {
+        self.remote()?.at_most(claim)
+    }
+
+    fn substitute(&self, stand_in: Weak<dyn StandIn>) {
+        if let Self::Remote(store) = self {
+            store.substitute(stand_in);
+        }
     }
 }
 

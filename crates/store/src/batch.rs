@@ -20,6 +20,7 @@ mod flight;
 mod gather;
 mod lane;
 mod outages;
+mod owed;
 mod shared;
 #[cfg(test)]
 mod tests;

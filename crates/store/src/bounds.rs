@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::batch::{Batch, Wants};
-use super::shape::{Seen, Shape};
+use super::shape::{Name, Seen, Shape};
 use tollgate_limit::{Draw, Micros, Standing, Timestamp, Verdict};
 
 /// Locks the bounds are spread over.
@@ -83,6 +83,14 @@ impl Bounds {
             }
         }
         refused.then_some(Draw { granted: false, standings })
+    }
+
+    /// Units that a bucket has at most now, as far as is known; `None`: nothing is, or it may be full.
+    pub(crate) fn at_most(&self, name: &Name, shape: &Arc<Shape>, now: Timestamp) -> Option<u64> {
+        let shard = self.shard(name.hash).lock();
+        let bound = shard.get(&name.hash).filter(|bound| Arc::ptr_eq(&bound.shape, shape))?;
+        let units = shape.standing(bound.state.as_ref(), 0, latest(bound, now)).remaining;
+        (units < shape.algorithm().burst()).then_some(units)
     }
 
     /// Keeps what a call taught: the buckets of requests that were, or whose like would next be, refused.

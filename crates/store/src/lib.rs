@@ -15,9 +15,11 @@ pub mod redis;
 pub mod remote;
 mod shape;
 mod simple;
+mod stand_in;
 pub mod tls;
 
 use std::future::Future;
+use std::sync::Weak;
 
 use tollgate_limit::{Claim, Draw, Settlement, Standing};
 
@@ -25,6 +27,7 @@ pub use backend::Backend;
 pub use batch::{Counters, Health};
 pub use local::LocalStore;
 pub use remote::RemoteStore;
+pub use stand_in::{Owed, StandIn};
 
 /// A place where buckets live.
 ///
@@ -52,6 +55,16 @@ pub trait Store: 'static {
     fn replicas(&self) -> u32 {
         1
     }
+
+    /// Units that the bucket of `claim` has at most now, as far as that is known here without asking; `None`: it is not, or
+    /// the bucket may be full.
+    fn at_most(&self, _claim: &Claim<'_>) -> Option<u64> {
+        None
+    }
+
+    /// Names what decides while this store does not answer: it is told how many gateways there are, and asked what it has
+    /// granted.
+    fn substitute(&self, _stand_in: Weak<dyn StandIn>) {}
 }
 
 /// Why a store did not answer.

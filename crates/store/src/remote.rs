@@ -1,7 +1,7 @@
 //! A store on a server: what Redis and PostgreSQL have in common, which is all but the server's language.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -10,7 +10,7 @@ use super::audit::Finding;
 use super::batch::{Counters, Health, InPlace, Link, Shared};
 use super::lease::LeaseCounters;
 use super::shape::Names;
-use super::{Store, StoreError};
+use super::{StandIn, Store, StoreError};
 use tollgate_limit::{Claim, Draw, Settlement, Standing};
 
 /// Buckets on a server that gateways share. Made by [`RedisOptions::start`] or [`PostgresOptions::start`].
@@ -20,7 +20,7 @@ use tollgate_limit::{Claim, Draw, Settlement, Standing};
 #[derive(Debug)]
 pub struct RemoteStore {
     shared: Arc<Shared>,
-    names: Names,
+    names: Arc<Names>,
     /// How a request that is alone calls by itself.
     in_place: Option<Box<dyn InPlace>>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
@@ -44,7 +44,7 @@ impl RemoteStore {
         let thread = super::batch::start(thread, 1, shared.clone(), link)?;
         Ok(Self {
             shared,
-            names: Names::new(key_secret),
+            names: Arc::new(Names::new(key_secret)),
             in_place: None,
             thread: Mutex::new(Some(thread)),
             replicas: None,
@@ -67,6 +67,12 @@ impl RemoteStore {
     /// Waits until it is connected, at most `bound`; whether it is.
     pub async fn ready(&self, bound: Duration) -> bool {
         tokio::time::timeout(bound, self.shared.connected()).await.is_ok()
+    }
+
+    /// Waits until it is connected or could not be, at most `bound`.
+    pub async fn tried(&self, bound: Duration) {
+        // What it is then, its health says.
+        let _ = tokio::time::timeout(bound, self.shared.tried()).await;
     }
 
     /// How it does.
@@ -134,5 +140,14 @@ impl Store for RemoteStore {
 
     fn replicas(&self) -> u32 {
         self.replicas.unwrap_or_else(|| self.shared.replicas.load(Ordering::Relaxed).max(1))
+    }
+
+    fn at_most(&self, claim: &Claim<'_>) -> Option<u64> {
+        let (name, shape) = (self.names.name(claim.limit, claim.key), self.names.shape(claim.limit));
+        self.shared.bounds.at_most(&name, &shape, self.shared.clock.now())
+    }
+
+    fn substitute(&self, stand_in: Weak<dyn StandIn>) {
+        self.shared.substitute(self.names.clone(), stand_in, self.replicas.is_none());
     }
 }

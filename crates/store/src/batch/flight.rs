@@ -49,6 +49,16 @@ pub(super) enum Failure {
     Trouble(Trouble),
 }
 
+impl Failure {
+    /// Why, in words.
+    pub(super) fn into_words(self) -> String {
+        match self {
+            Self::Late => "no answer in time".into(),
+            Self::Trouble(trouble) => trouble.into_words(),
+        }
+    }
+}
+
 /// A call that has its answer, which nobody has been told yet.
 #[must_use = "somebody waits for the answer"]
 pub(super) struct Landed {
@@ -213,6 +223,8 @@ async fn call_until_late(
             next = Some(alone);
         }
         let Some(next) = next else { return Err(Failure::Late) };
+        // Those who did not fit in the call are older than some of those in it.
+        let next = shared.tell_late(now).map_or(next, |first| first.min(next));
         tokio::select! {
             biased;
             outcome = &mut call => return outcome.map_err(Failure::Trouble),

@@ -13,7 +13,7 @@ use super::flight::Failure;
 use super::gather::Gathering;
 use super::outages::Outages;
 use super::turns::Turns;
-use super::{Link, Shared, Trouble};
+use super::{Link, Shared, Trouble, owed};
 use crate::breaker::{Breaker, Circuit};
 use crate::lease::SWEEP;
 
@@ -48,6 +48,13 @@ pub(super) async fn lane<L: Link>(shared: Arc<Shared>, link: Rc<L>) {
     let mut outages = Outages::default();
     while !shared.closed.load(Ordering::Acquire) {
         let Some(connection) = connect(&shared, &*link, &mut breaker, &mut outages).await else { return };
+        if let Err(failure) = owed::charge(&shared, &*link, &connection).await {
+            let error = failure.into_words();
+            shared.last_error.lock().clone_from(&error);
+            outages.down(&error, shared.clock.now());
+            breaker.trip(shared.clock.now());
+            continue;
+        }
         shared.lanes_up.fetch_add(1, Ordering::AcqRel);
         shared.counters.connects.fetch_add(1, Ordering::Relaxed);
         shared.connected.notify_waiters();
@@ -96,6 +103,7 @@ async fn connect<L: Link>(
             }
             Err(error) => {
                 shared.last_error.lock().clone_from(&error);
+                shared.connected.notify_waiters();
                 outages.down(&error, shared.clock.now());
                 breaker.probe_failed(shared.clock.now(), fastrand::u8(..));
             }

@@ -11,6 +11,8 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, oneshot};
 
 use super::counters::{Counters, Health};
+use super::deliver::fail;
+use super::owed::Substitute;
 use super::{ASKS_MAX, Adjust, Ask, CORRECTIONS_MAX, Correction, InPlace, QUEUE_MAX, Wants, answer};
 use crate::StoreError;
 use crate::audit::Finding;
@@ -18,7 +20,7 @@ use crate::bounds::Bounds;
 use crate::clock::Clock;
 use crate::lease::{Errand, Leases};
 use crate::shape::{Name, Names, Shape};
-use tollgate_limit::{Change, Draw, Micros, Settlement, Verdict};
+use tollgate_limit::{Change, Draw, Micros, Settlement, Timestamp, Verdict};
 
 /// What workers and the store's thread share.
 #[derive(Debug)]
@@ -45,6 +47,8 @@ pub(crate) struct Shared {
     /// Whether a request's own call failed and the lane has had no answer since.
     pub(super) suspect: AtomicBool,
     pub(super) last_error: Mutex<String>,
+    /// What decides while no lane is up.
+    pub(super) substitute: Mutex<Option<Substitute>>,
     pub(super) connected: Notify,
     /// What the last audit of the server found.
     findings: Mutex<Vec<Finding>>,
@@ -87,6 +91,7 @@ impl Shared {
             busy: AtomicBool::new(false),
             suspect: AtomicBool::new(false),
             last_error: Mutex::default(),
+            substitute: Mutex::default(),
             connected: Notify::new(),
             findings: Mutex::default(),
             long_quotas: AtomicBool::new(false),
@@ -309,6 +314,19 @@ impl Shared {
         }
     }
 
+    /// Waits until a connection stands or could not be made; the caller puts its own bound around it.
+    pub(crate) async fn tried(&self) {
+        let mut tried = pin!(self.connected.notified());
+        loop {
+            tried.as_mut().enable();
+            if self.lanes_up.load(Ordering::Acquire) > 0 || !self.last_error.lock().is_empty() {
+                return;
+            }
+            tried.as_mut().await;
+            tried.set(self.connected.notified());
+        }
+    }
+
     /// Stops the lanes once what is queued is answered.
     pub(crate) fn close(&self) {
         if let Some(leases) = &self.leases {
@@ -388,6 +406,22 @@ impl Shared {
             self.arrived.notify_one();
         }
         Some(Work { corrections: Vec::new(), asks, errands: Vec::new() })
+    }
+
+    /// Tells those of the queue whose deadline has passed; when that of the next passes. (They are in the order of deadlines.)
+    pub(super) fn tell_late(&self, now: Timestamp) -> Option<Timestamp> {
+        let mut late = Vec::new();
+        let next = {
+            let mut queue = self.queue.lock();
+            while queue.asks.front().is_some_and(|ask| ask.deadline <= now) {
+                late.extend(queue.asks.pop_front());
+            }
+            queue.asks.front().map(|ask| ask.deadline)
+        };
+        for ask in late {
+            fail(self, ask, StoreError::Timeout);
+        }
+        next
     }
 
     /// Requests that wait for a call.

@@ -4,6 +4,7 @@ mod heartbeats;
 mod leased;
 mod made;
 mod overlapping;
+mod owed;
 
 use std::cell::Cell;
 use std::pin::pin;

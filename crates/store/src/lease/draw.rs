@@ -1,5 +1,6 @@
 //! Drawing where some of a request's limits are leased.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -10,7 +11,7 @@ use super::{Leases, Ordering};
 use crate::StoreError;
 use crate::batch::{InPlace, Shared, Wants};
 use tollgate_limit::lease::Terms;
-use tollgate_limit::{Draw, Standing, Verdict};
+use tollgate_limit::{Draw, Micros, Standing, Timestamp, Verdict};
 
 /// Units taken from a lease for a request that another limit may refuse. Unless it is granted they are put back.
 struct Taken<'a> {
@@ -30,6 +31,9 @@ enum Waited {
     /// The bucket has them, and no lease of it can be had: too many are out.
     NoLease,
 }
+
+/// Whoever took its units sooner has waited for nothing: what it asks has a deadline of its own.
+const MOMENT: Micros = Micros(1_000);
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
@@ -59,6 +63,7 @@ impl Shared {
     ) -> Result<Draw, StoreError> {
         let apart = leases.apart && wants.iter().any(|wanted| wanted.name.tag != wants[0].name.tag);
         let alone = wants.len() == 1;
+        let started = self.clock.now();
         let mut taken: SmallVec<[Taken<'_>; 2]> = SmallVec::new();
         let mut own: SmallVec<[Option<Standing>; 4]> = SmallVec::new();
         let mut granted = true;
@@ -113,9 +118,9 @@ impl Shared {
         }
         let mut asked = match (rest.is_empty(), granted) {
             (true, _) => Draw { granted, ..Draw::default() },
-            (false, true) => self.ask_by(in_place, rest, false).await?,
+            (false, true) => self.in_time(started, self.ask_by(in_place, rest, false)).await?,
             // The others are told of too, and not charged.
-            (false, false) => self.ask(rest, true).await?,
+            (false, false) => self.in_time(started, self.ask(rest, true)).await?,
         };
         granted &= asked.granted;
         for one in &mut taken {
@@ -127,6 +132,26 @@ impl Shared {
         let mut others = asked.standings.drain(..);
         let standings = own.into_iter().filter_map(|own| own.or_else(|| others.next())).collect();
         Ok(Draw { granted, standings })
+    }
+
+    /// What is asked after a lease was waited for has what is left of the time.
+    async fn in_time(
+        &self,
+        started: Timestamp,
+        asked: impl Future<Output = Result<Draw, StoreError>>,
+    ) -> Result<Draw, StoreError> {
+        let waited = self.clock.now().since(started);
+        if waited < MOMENT {
+            return asked.await;
+        }
+        let left = Micros(self.answer_within.0.saturating_sub(waited.0));
+        match tokio::time::timeout(left.into(), asked).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                self.counters.timeouts.fetch_add(1, Ordering::Relaxed);
+                Err(StoreError::Timeout)
+            }
+        }
     }
 
     /// Units of a bucket that no other claim of the request may lie beside: waits until a lease has brought them, or

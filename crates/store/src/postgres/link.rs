@@ -7,7 +7,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
@@ -344,7 +343,7 @@ impl Link for PostgresLink {
                 return Err(Fault::Replaced);
             }
             let replicas: i64 = row.try_get(0)?;
-            self.shared.replicas.store(u32::try_from(replicas).unwrap_or(u32::MAX), Ordering::Relaxed);
+            self.shared.shared_by(u32::try_from(replicas).unwrap_or(u32::MAX));
             self.keep_mark(session).await?;
             if self.shared.is_audit_due() {
                 let _turn = session.turn.write().await;

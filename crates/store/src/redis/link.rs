@@ -158,7 +158,7 @@ impl Link for RedisLink {
         let mut heartbeat = self.heartbeat.key("tollgate:{gateways}");
         let replicas: u32 =
             heartbeat.arg(self.id).arg(REPLICA_SECONDS).invoke_async(&mut wire).await.map_err(trouble)?;
-        self.shared.replicas.store(replicas, Ordering::Relaxed);
+        self.shared.shared_by(replicas);
         self.keep_mark(&mut wire, connection).await.map_err(trouble)?;
         if self.shared.is_audit_due() {
             self.look(&mut wire).await.map_err(trouble)?;

@@ -1,0 +1,172 @@
+use std::collections::HashMap;
+use std::sync::Mutex as Locked;
+
+use super::*;
+use crate::{Decision, Limiter};
+use tollgate_limit::{Draw, Kind, Micros, Standing, Terms, fixtures};
+use tollgate_store::StoreError;
+
+const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+
+/// A store that does not answer, and what it knows.
+#[derive(Default)]
+struct Gone {
+    known: Locked<HashMap<Vec<u8>, u64>>,
+    stand_in: Locked<Option<Weak<dyn StandIn>>>,
+    settled: Locked<Vec<Change>>,
+    /// Requests are sent, and not answered.
+    slow: bool,
+}
+
+impl Gone {
+    fn owed(&self) -> Vec<(Vec<u8>, u64)> {
+        let stand_in = self.stand_in.lock().expect("not poisoned").clone().expect("a limiter has it");
+        let owed = stand_in.upgrade().expect("a limiter lives").owed();
+        let mut owed: Vec<_> = owed.into_iter().map(|owed| (owed.key.to_vec(), owed.units)).collect();
+        owed.sort();
+        owed
+    }
+
+    fn shared_by(&self, replicas: u32) {
+        let stand_in = self.stand_in.lock().expect("not poisoned").clone().expect("a limiter has it");
+        stand_in.upgrade().expect("a limiter lives").shared_by(replicas);
+    }
+}
+
+impl Store for Gone {
+    async fn draw<'a>(&'a self, _: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
+        Err(if self.slow { StoreError::Timeout } else { StoreError::Unavailable("gone".to_owned()) })
+    }
+
+    fn settle(&self, settlements: &[Settlement<'_>]) {
+        self.settled.lock().expect("not poisoned").extend(settlements.iter().map(|settlement| settlement.change));
+    }
+
+    async fn peek<'a>(&'a self, _: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
+        Err(StoreError::Timeout)
+    }
+
+    fn replicas(&self) -> u32 {
+        2
+    }
+
+    fn at_most(&self, claim: &Claim<'_>) -> Option<u64> {
+        self.known.lock().expect("not poisoned").get(claim.key).copied()
+    }
+
+    fn substitute(&self, stand_in: Weak<dyn StandIn>) {
+        *self.stand_in.lock().expect("not poisoned") = Some(stand_in);
+    }
+}
+
+/// 40 a second.
+fn forty() -> Arc<Limit> {
+    let terms = Terms { burst: Some(40), ..fixtures::terms(Kind::TokenBucket, 40, Micros::from_secs(1)) };
+    let limit = fixtures::limit("l", &terms);
+    Arc::new(Limit { placement: Placement::Shared, when_down: WhenDown::LocalShare, ..limit })
+}
+
+fn limiter(store: Gone) -> (Limiter<Gone>, Clock, Arc<Limit>) {
+    let (clock, limit) = (Clock::manual(START), forty());
+    let limiter = Limiter::new(&[Arc::clone(&limit)], Arc::new(store), clock.clone(), ColdStart::Full);
+    (limiter, clock, limit)
+}
+
+/// Asks until refused; how many were granted.
+fn drain(limiter: &Limiter<Gone>, limit: &Limit, key: &[u8]) -> u64 {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let claim = [Claim { limit, key, cost: 1, enforced: true }];
+    let granted = |_: &u64| match runtime.block_on(limiter.check(&claim, limiter.local().clock().now())) {
+        Decision::Allow(mut permit) => {
+            permit.forwarded();
+            true
+        }
+        _ => false,
+    };
+    (0..).take_while(granted).count() as u64
+}
+
+#[test]
+fn share_begins_with_its_part_of_what_the_store_has_at_most() {
+    let (limiter, clock, limit) = limiter(Gone::default());
+    let known = &limiter.shared().known;
+    assert_eq!(drain(&limiter, &limit, b"unknown"), 20, "it may be full");
+    known.lock().expect("not poisoned").extend([(b"empty".to_vec(), 0), (b"some".to_vec(), 13)]);
+    assert_eq!((drain(&limiter, &limit, b"empty"), drain(&limiter, &limit, b"some")), (0, 6));
+    // The rate, as long as the outage goes on; what the store has at most grows alike.
+    clock.advance(Micros(500_000));
+    known.lock().expect("not poisoned").extend([(b"empty".to_vec(), 20), (b"some".to_vec(), 33)]);
+    assert_eq!((drain(&limiter, &limit, b"empty"), drain(&limiter, &limit, b"some")), (10, 10));
+}
+
+#[test]
+fn share_grants_are_owed_once_and_no_more_than_the_share_is_missing() {
+    let (limiter, clock, limit) = limiter(Gone::default());
+    let store = limiter.shared();
+    for _ in 0..4 {
+        clock.advance(Micros(500_000));
+        drain(&limiter, &limit, b"busy");
+    }
+    drain(&limiter, &limit, b"early");
+    clock.advance(Micros(900_000));
+    assert_eq!(drain(&limiter, &limit, b"late"), 20);
+    // (18 have come back to those that were empty.)
+    let owed = [(b"busy".to_vec(), 2), (b"early".to_vec(), 2), (b"late".to_vec(), 20)];
+    assert_eq!(store.owed(), owed);
+    assert_eq!(store.owed(), []);
+    // Another outage: what was owed before is not owed again.
+    assert_eq!(drain(&limiter, &limit, b"busy"), 18);
+    assert_eq!(store.owed(), [(b"busy".to_vec(), 18)]);
+}
+
+#[test]
+fn share_grants_of_requests_that_were_sent_are_not_owed() {
+    let (limiter, _, limit) = limiter(Gone { slow: true, ..Gone::default() });
+    assert_eq!(drain(&limiter, &limit, b"k"), 20);
+    assert_eq!(limiter.shared().owed(), []);
+}
+
+#[test]
+fn share_grants_are_owed_after_a_reload_too_and_not_to_another_store() {
+    let (limiter, _, limit) = limiter(Gone::default());
+    drain(&limiter, &limit, b"k");
+    let (next, _) = limiter.next(&[Arc::clone(&limit)], Arc::clone(limiter.shared()));
+    assert_eq!(drain(&next, &limit, b"k"), 0);
+    let (other, _) = next.next(&[Arc::clone(&limit)], Arc::new(Gone::default()));
+    assert_eq!(other.shared().owed(), []);
+    assert_eq!(next.shared().owed(), [(b"k".to_vec(), 20)]);
+}
+
+#[test]
+fn share_grants_beyond_the_room_for_debts_are_told_to_the_stores_queue() {
+    let (limiter, _, limit) = limiter(Gone::default());
+    let shares = &limiter.generation.shares;
+    for key in 0..100_000_u32 {
+        shares.owe(&limit, &key.to_le_bytes(), 1, &**limiter.shared());
+    }
+    let queued = limiter.shared().settled.lock().expect("not poisoned").len();
+    assert_eq!(queued, 100_000 - super::super::debts::DEBTS_MAX);
+}
+
+#[test]
+fn share_tables_are_divided_before_an_outage_and_never_by_a_request() {
+    let (limiter, _, limit) = limiter(Gone::default());
+    let shares = &limiter.generation.shares;
+    // Not divided yet, though there are more gateways: a request takes what is there.
+    shares.replicas.store(4, Ordering::Release);
+    let before = shares.divided.load_full();
+    assert_eq!(drain(&limiter, &limit, b"k"), 20);
+    assert!(Arc::ptr_eq(&before, &shares.divided.load()));
+    shares.replicas.store(2, Ordering::Release);
+    // Told by a heartbeat.
+    limiter.shared().shared_by(4);
+    let mut looks = 0;
+    while shares.divided.load().replicas != 4 {
+        looks += 1;
+        assert!(looks < 100_000_000, "divided by another thread");
+        std::thread::yield_now();
+    }
+    let divided = shares.divided.load_full();
+    assert_eq!((drain(&limiter, &limit, b"k"), drain(&limiter, &limit, b"other")), (0, 10));
+    assert!(Arc::ptr_eq(&divided, &shares.divided.load()));
+}

@@ -1,0 +1,195 @@
+//! Gateways whose store does not answer for a while, and keeps its data: what they grant in all, and what a gateway grants
+//! that starts under load.
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::gateways::{Gateway, at_most, status};
+use crate::servers::{Postgres, Redis, available, free_port};
+
+const RATE: u64 = 40;
+const BURST: u64 = 40;
+
+fn settings(kind: &str, url: &str) -> String {
+    format!(
+        "[store]\nkind = \"{kind}\"\nurl = \"{url}\"\nwhen_down = \"local_share\"\nanswer_within = \"60ms\"\n\
+         key_secret_file = \"secret\"\n\
+         [limits.total]\nper = \"everyone\"\nrate = \"{RATE}/second\"\nburst = {BURST}\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\"]\n"
+    )
+}
+
+/// Asks on new connections, from before anybody listens, until told to stop; what was granted is counted.
+fn ask_from_the_start(port: u16, stop: &AtomicBool, granted: &AtomicU64) {
+    while !stop.load(Ordering::Relaxed) {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else {
+            std::thread::yield_now();
+            continue;
+        };
+        while !stop.load(Ordering::Relaxed) {
+            match status(&mut stream, "/") {
+                Some(200) => drop(granted.fetch_add(1, Ordering::Relaxed)),
+                Some(_) => {}
+                None => break,
+            }
+        }
+    }
+}
+
+fn lasts(span: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < span {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Two gateways keep a key used up; the store stands still for two seconds, and goes on. What they grant in all, and how
+/// much that is above the limit.
+fn above_in_an_outage(kind: &str, url: &str, stand_still: impl Fn(), go_on: impl Fn()) -> (u64, u64) {
+    let gateways = [Gateway::start_on(&settings(kind, url)), Gateway::start_on(&settings(kind, url))];
+    // Each knows of the other.
+    for gateway in &gateways {
+        crate::servers::wait_until("two gateways that know of each other", || gateway.metric("store_replicas") == 2);
+    }
+    let (stop, granted, start) = (AtomicBool::new(false), AtomicU64::new(0), Instant::now());
+    std::thread::scope(|scope| {
+        for gateway in &gateways {
+            for _ in 0..4 {
+                scope.spawn(|| ask_from_the_start(gateway.port, &stop, &granted));
+            }
+        }
+        lasts(Duration::from_secs(2));
+        stand_still();
+        lasts(Duration::from_secs(2));
+        go_on();
+        // They find out within a second, and the debt of an outage is paid within another.
+        lasts(Duration::from_secs(4));
+        stop.store(true, Ordering::Relaxed);
+    });
+    let ungoverned =
+        gateways.iter().map(|gateway| gateway.metric("limit_ungoverned_total{limit=\"total\"}")).sum::<u64>();
+    assert!(ungoverned > 0, "the shares have decided");
+    let granted = granted.load(Ordering::Relaxed);
+    println!("{kind}: granted {granted} of {}", at_most(BURST, RATE, start));
+    (granted, granted.saturating_sub(at_most(BURST, RATE, start)))
+}
+
+#[test]
+fn outage_that_keeps_the_data_grants_one_burst_more_at_most() {
+    if available("redis-server") {
+        let server = Redis::start();
+        let process = server.process();
+        let (granted, above) =
+            above_in_an_outage("redis", &server.url(), || process.signal("-STOP"), || process.signal("-CONT"));
+        assert!(above <= BURST, "granted {granted}, {above} above burst and rate");
+    }
+}
+
+#[test]
+fn outage_that_keeps_the_data_grants_one_burst_more_at_most_in_postgres() {
+    if Postgres::available() {
+        let server = Postgres::start_with(&["fsync=off"]);
+        let (granted, above) =
+            above_in_an_outage("postgres", &server.url(), || server.signal("-STOP"), || server.signal("-CONT"));
+        assert!(above <= BURST, "granted {granted}, {above} above burst and rate");
+    }
+}
+
+/// A way to a port that can be cut: what is connected ends, and nobody gets through.
+struct Way {
+    port: u16,
+    cut: Arc<AtomicBool>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Way {
+    fn to(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let way = Self { port: listener.local_addr().unwrap().port(), cut: Arc::default(), open: Arc::default() };
+        let (cut, open) = (way.cut.clone(), way.open.clone());
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+                let mut open = open.lock().unwrap();
+                if cut.load(Ordering::Acquire) {
+                    continue;
+                }
+                let ends = [client.try_clone(), server.try_clone(), client.try_clone(), server.try_clone()]
+                    .map(Result::unwrap);
+                let [mut up, mut up_to, mut down_to, mut down] = ends;
+                std::thread::spawn(move || std::io::copy(&mut up, &mut up_to));
+                std::thread::spawn(move || std::io::copy(&mut down, &mut down_to));
+                open.extend([client, server]);
+            }
+        });
+        way
+    }
+
+    fn cut(&self) {
+        let mut open = self.open.lock().unwrap();
+        self.cut.store(true, Ordering::Release);
+        for stream in open.drain(..) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    fn mend(&self) {
+        self.cut.store(false, Ordering::Release);
+    }
+}
+
+#[test]
+fn outage_of_the_network_grants_one_burst_more_at_most() {
+    if available("redis-server") {
+        let server = Redis::start();
+        let way = Way::to(server.port);
+        let url = format!("redis://127.0.0.1:{}/0", way.port);
+        let (granted, above) = above_in_an_outage("redis", &url, || way.cut(), || way.mend());
+        assert!(above <= BURST, "granted {granted}, {above} above burst and rate");
+    }
+    if Postgres::available() {
+        let server = Postgres::start_with(&["fsync=off"]);
+        let way = Way::to(server.port);
+        let url = format!("postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable", way.port);
+        let (granted, above) = above_in_an_outage("postgres", &url, || way.cut(), || way.mend());
+        assert!(above <= BURST, "granted {granted}, {above} above burst and rate");
+    }
+}
+
+#[test]
+fn start_under_load_on_a_healthy_store_grants_nothing_from_shares() {
+    if available("redis-server") {
+        let server = Redis::start();
+        starts_under_load("redis", &server.url());
+    }
+    if Postgres::available() {
+        let server = Postgres::start_with(&["fsync=off"]);
+        starts_under_load("postgres", &server.url());
+    }
+}
+
+fn starts_under_load(kind: &str, url: &str) {
+    // The deadline is not what this is about, and the machine may be busy.
+    let settings = settings(kind, url).replace("60ms", "900ms");
+    let (stop, granted) = (AtomicBool::new(false), AtomicU64::new(0));
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let mut gateways = Vec::new();
+        for _ in 0..4 {
+            let port = free_port();
+            for _ in 0..4 {
+                let (stop, granted) = (&stop, &granted);
+                scope.spawn(move || ask_from_the_start(port, stop, granted));
+            }
+            gateways.push(Gateway::start_at(port, &settings));
+            let (granted, most) = (granted.load(Ordering::Relaxed), at_most(BURST, RATE, start));
+            assert!(granted <= most, "granted {granted}, at most {most}");
+        }
+        stop.store(true, Ordering::Relaxed);
+        for gateway in &gateways {
+            assert_eq!(gateway.metric("limit_ungoverned_total{limit=\"total\"}"), 0, "{kind} answered");
+        }
+    });
+}
