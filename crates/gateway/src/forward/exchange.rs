@@ -26,7 +26,7 @@ use tollgate_policy::upstream::HostPolicy;
 
 /// Why an exchange over HTTP/2 failed, and whether the request may go out again.
 enum Http2Failure {
-    /// Nothing of it was sent: here it is back.
+    /// The connection took no more streams, and nothing of it was sent: here it is back.
     Unsent(Box<Request<RequestBody>>),
     /// It failed for good.
     Final(ForwardError),
@@ -117,16 +117,21 @@ async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
     }
 }
 
+/// What a server has promised not to have processed, because it closes the connection, goes out on another connection
+/// whatever it is. That is no attempt, and speaks against no server: the request was never taken up.
 async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) -> Result<Forwarded, ForwardError> {
     let mut place = server.lanes.place(&server.connector).await?;
-    let request = outgoing.request.take().ok_or(ForwardError::Closed)?;
-    let fields = request.headers().len();
-    let mut request = addressed(server, request)?;
-    // One less: its Host is the authority now.
-    let named = request.headers().len() < fields;
+    let mut moves = 0;
     let response = loop {
-        request = match converse_http2(&place, request, outgoing).await {
+        let request = outgoing.request.take().ok_or(ForwardError::Closed)?;
+        let fields = request.headers().len();
+        let request = addressed(server, request)?;
+        // One less: its Host is the authority now.
+        let named = request.headers().len() < fields;
+        match converse_http2(&place, request, outgoing).await {
             Ok(response) => break response,
+            Err(Http2Failure::Unsent(request)) => outgoing.request = unaddressed(server, *request, named),
+            Err(Http2Failure::Final(ForwardError::GoingAway)) if outgoing.has_copy() => outgoing.restore(),
             Err(Http2Failure::Final(error)) => {
                 // No other request shall wait on a connection that says nothing, or is about to close. That it said
                 // nothing in the little time that a caller gives says nothing of it.
@@ -136,17 +141,14 @@ async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
                 }
                 return Err(error);
             }
-            Err(Http2Failure::Unsent(request)) if place.reused => *request,
-            Err(Http2Failure::Unsent(_)) => return Err(ForwardError::Closed),
-        };
-        // The connection took no more streams: nothing was sent.
+        }
         place.retire();
-        place = match server.lanes.place(&server.connector).await {
-            Ok(place) => place,
-            Err(error) => {
-                outgoing.request = unaddressed(server, request, named);
-                return Err(error);
-            }
+        moves += 1;
+        place = match moves {
+            1..MOVES_SHARED => server.lanes.place(&server.connector).await?,
+            // Others would take the few streams that such a server takes over a connection: now the first is its own.
+            MOVES_SHARED..MOVES_MOST => server.lanes.fresh(&server.connector).await?,
+            _ => return Err(ForwardError::GoingAway),
         };
     };
     outgoing.answered();
@@ -264,3 +266,7 @@ fn unaddressed(server: &ServerState, request: Request<RequestBody>, named: bool)
     *request.uri_mut() = outgoing::unaddress(uri, request.headers_mut(), &server.server, named)?;
     Some(request)
 }
+
+/// How often a request goes to another connection that others share, and in all, because its connection closes.
+const MOVES_SHARED: u32 = 3;
+const MOVES_MOST: u32 = 6;

@@ -110,11 +110,26 @@ impl Lanes {
         if let Some(place) = self.settled(connector).await.inspect_err(|_| failed())? {
             return Ok(place);
         }
+        self.open(connector).await.inspect_err(|_| failed())
+    }
+
+    /// A place for the first stream of a connection that is opened for it.
+    ///
+    /// # Errors
+    /// As [`Lanes::place`].
+    pub(super) async fn fresh(&self, connector: &Connector) -> Result<Place, ForwardError> {
+        let turn = within(connector.timeout(), self.opening.lock()).await;
+        let _opening = turn.map_err(|_| ForwardError::Overloaded)?;
+        self.open.borrow_mut().retain(|lane| lane.is_open() && !lane.is_useless());
+        self.open(connector).await
+    }
+
+    /// Opens a connection, whose first stream is the caller's.
+    async fn open(&self, connector: &Connector) -> Result<Place, ForwardError> {
         if self.open.borrow().len() >= self.most {
             return Err(ForwardError::Overloaded);
         }
-        let opened = Box::pin(connector.http2()).await;
-        let (sender, connection, ear) = opened.inspect_err(|_| failed())?;
+        let (sender, connection, ear) = Box::pin(connector.http2()).await?;
         let connection: Connection = Rc::new(RefCell::new(Some(Box::pin(connection))));
         let driven = Rc::clone(&connection);
         tokio::task::spawn_local(async move {
@@ -136,7 +151,7 @@ impl Lanes {
             since: Cell::new(self.turn.get()),
         });
         self.open.borrow_mut().push(Rc::clone(&lane));
-        Ok(Place::on(lane, false))
+        Ok(Place::on(lane))
     }
 
     /// A place on the connection opened last, if the server's settings are yet to come and leave room.
@@ -157,7 +172,7 @@ impl Lanes {
     fn free(&self) -> Option<Place> {
         let mut open = self.open.borrow_mut();
         open.retain(|lane| lane.is_open() && !lane.is_useless());
-        open.iter().find(|lane| lane.has_room()).map(|lane| Place::on(Rc::clone(lane), true))
+        open.iter().find(|lane| lane.has_room()).map(|lane| Place::on(Rc::clone(lane)))
     }
 
     /// Closes what has been idle for too long. Called once a second.
@@ -177,16 +192,14 @@ impl Lanes {
 #[derive(Debug)]
 pub(super) struct Place {
     lane: Rc<Lane>,
-    /// Whether the connection was there before.
-    pub(super) reused: bool,
     heard: u64,
 }
 
 impl Place {
-    fn on(lane: Rc<Lane>, reused: bool) -> Self {
+    fn on(lane: Rc<Lane>) -> Self {
         lane.streams.set(lane.streams.get() + 1);
         let heard = lane.ear.heard.get();
-        Self { lane, reused, heard }
+        Self { lane, heard }
     }
 
     /// A handle to send the stream's request with.
@@ -236,17 +249,23 @@ impl Ear {
 }
 
 /// A stream that counts the reads that bring something.
+///
+/// The server may have closed it while the gateway still writes, and said before which streams it has not processed. So a
+/// failing write does not end the connection: what was to be written is dropped, and the connection ends with the reads,
+/// once everything that the server said is read.
 #[derive(Debug)]
 pub(super) struct Heard {
     stream: Stream,
     ear: Rc<Ear>,
+    /// A write has failed.
+    deaf: bool,
 }
 
 impl Heard {
     /// `stream`, and what is told of it.
     pub(super) fn new(stream: Stream) -> (Self, Rc<Ear>) {
         let ear = Rc::<Ear>::default();
-        (Self { stream, ear: Rc::clone(&ear) }, ear)
+        (Self { stream, ear: Rc::clone(&ear), deaf: false }, ear)
     }
 }
 
@@ -274,7 +293,14 @@ impl AsyncRead for Heard {
 
 impl AsyncWrite for Heard {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        if !self.deaf {
+            let outcome = Pin::new(&mut self.stream).poll_write(cx, bytes);
+            if !matches!(outcome, Poll::Ready(Err(_))) {
+                return outcome;
+            }
+            self.deaf = true;
+        }
+        Poll::Ready(Ok(bytes.len()))
     }
 
     fn poll_write_vectored(
@@ -282,7 +308,14 @@ impl AsyncWrite for Heard {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        if !self.deaf {
+            let outcome = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+            if !matches!(outcome, Poll::Ready(Err(_))) {
+                return outcome;
+            }
+            self.deaf = true;
+        }
+        Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -290,7 +323,14 @@ impl AsyncWrite for Heard {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        if !self.deaf {
+            let outcome = Pin::new(&mut self.stream).poll_flush(cx);
+            if !matches!(outcome, Poll::Ready(Err(_))) {
+                return outcome;
+            }
+            self.deaf = true;
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -336,7 +376,8 @@ mod tests {
             assert_eq!(streams, [3, 3]);
             assert!(matches!(lanes.place(&connector).await, Err(ForwardError::Overloaded)), "that is the third");
             places.pop();
-            assert!(lanes.place(&connector).await.expect("there is room again").reused);
+            places.push(lanes.place(&connector).await.expect("there is room again"));
+            assert_eq!(lanes.open.borrow().len(), 2, "on a connection that was there");
         };
         let in_time = async { tokio::time::timeout(Duration::from_secs(10), test).await.expect("in time") };
         tokio::task::LocalSet::new().block_on(&runtime, in_time);

@@ -10,6 +10,7 @@ mod exchange;
 mod fitness;
 mod grpc;
 mod incidents;
+mod kept_body;
 mod lanes;
 mod outgoing;
 mod pace;
@@ -330,9 +331,7 @@ impl Forwarder {
         let retry = &state.upstream.retry;
         let mut tried = 0;
         state.deposit();
-        if outgoing.attempts > 1 {
-            outgoing.keep_copy(retry, state.upstream.http2);
-        }
+        outgoing.keep_copy(retry, state.upstream.http2);
         loop {
             let (index, server) = state.pick(caller, tried).ok_or(ForwardError::NoServer)?;
             let outcome = exchange::exchange(server, outgoing).await;

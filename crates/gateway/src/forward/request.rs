@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method, Request, Uri, Version};
 use smallvec::SmallVec;
 
+use super::kept_body::KeptBody;
 use super::request_body::{Gate, Progress, RequestBody};
 use super::stall::Stall;
 use super::{Upgrade, grpc};
@@ -46,6 +47,8 @@ pub(super) struct Outgoing {
     /// The answer's fields need not be taken apart.
     pub(super) verbatim: bool,
     copy: Option<Replay>,
+    /// The body of a request that is kept.
+    kept: Option<Rc<KeptBody>>,
 }
 
 impl Outgoing {
@@ -79,15 +82,18 @@ impl Outgoing {
             hosted: present.has(Present::HOST),
             verbatim: false,
             copy: None,
+            kept: None,
         }
     }
 
-    /// Keeps what another attempt needs, where one may follow an attempt that reached a server. A request with a body
-    /// or an upgrade has only one attempt.
+    /// Keeps what another attempt needs, where one may follow an attempt that reached a server. What an HTTP/2 server
+    /// has promised not to have processed may be sent again whatever it is, so of such a request the body is kept, too,
+    /// as far as there is room. Elsewhere a request with a body or an upgrade has only one attempt.
     pub(super) fn keep_copy(&mut self, retry: &Retry, http2: bool) {
-        let useful = (http2 && retry.refused_stream) || (self.idempotent && !retry.statuses.is_empty());
-        if useful && self.progress.is_none() && self.upgrade.is_none() {
+        let repeated = self.attempts > 1 && self.idempotent && !retry.statuses.is_empty() && self.progress.is_none();
+        if (http2 || repeated) && self.upgrade.is_none() {
             self.copy = self.request.as_ref().map(Replay::of);
+            self.kept = self.request.as_mut().and_then(|request| request.body_mut().keep());
         }
     }
 
@@ -96,6 +102,9 @@ impl Outgoing {
         if let Some(progress) = &self.progress {
             progress.answered();
         }
+        if let Some(kept) = &self.kept {
+            kept.forget();
+        }
     }
 
     /// The bound on an upload that the upstream does not take; `None`: there is no body.
@@ -103,25 +112,28 @@ impl Outgoing {
         self.progress.as_ref().map(|progress| Stall::new(Rc::clone(progress), self.timeouts.idle))
     }
 
-    /// Whether there is a copy.
-    pub(super) const fn has_copy(&self) -> bool {
-        self.copy.is_some()
+    /// Whether there is a copy, its body included.
+    pub(super) fn has_copy(&self) -> bool {
+        self.copy.is_some() && self.kept.as_ref().is_none_or(|kept| kept.is_whole())
     }
 
     /// Whether there is something to send: the request, or its copy.
-    pub(super) const fn is_at_hand(&self) -> bool {
-        self.request.is_some() || self.copy.is_some()
+    pub(super) fn is_at_hand(&self) -> bool {
+        self.request.is_some() || self.has_copy()
     }
 
     /// Whether the request may be sent again even though a server has looked at it.
     pub(super) const fn is_repeatable(&self) -> bool {
-        self.idempotent && self.copy.is_some()
+        self.idempotent && self.copy.is_some() && self.progress.is_none()
     }
 
     /// Makes ready for another attempt.
     pub(super) fn restore(&mut self) {
         if self.request.is_none() {
             self.request = self.copy.clone().map(Replay::request);
+            if let (Some(request), Some(kept)) = (&mut self.request, &self.kept) {
+                *request.body_mut() = kept.again();
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use super::kept_body::{KeptBody, Turn};
 use super::pace::Pace;
 use crate::body::{BodyError, Received};
 use crate::headers;
@@ -18,11 +19,19 @@ use tollgate_policy::Guarded;
 /// The body of a forwarded request.
 #[derive(Debug, Default)]
 pub struct RequestBody {
-    source: Option<Source>,
+    content: Option<Content>,
 }
 
 #[derive(Debug)]
-struct Source {
+enum Content {
+    /// It goes through once.
+    Once(Source),
+    /// It may have to be sent again.
+    Kept(Turn),
+}
+
+#[derive(Debug)]
+pub(super) struct Source {
     incoming: Inbound,
     /// Bytes the route still admits.
     left: u64,
@@ -83,7 +92,19 @@ impl Progress {
         }
     }
 
-    fn end(&self) {
+    /// The body goes out from its beginning once more.
+    pub(super) fn restart(&self) {
+        self.ended.set(false);
+        self.waiting.set(false);
+    }
+
+    /// Another piece went through.
+    pub(super) fn piece(&self) {
+        self.pieces.set(self.pieces.get().wrapping_add(1));
+    }
+
+    /// The body has gone through whole.
+    pub(super) fn end(&self) {
         self.ended.set(true);
         if let Some(waker) = self.at_end.take() {
             waker.wake();
@@ -125,7 +146,7 @@ impl Gate {
 impl RequestBody {
     /// No body.
     pub const fn empty() -> Self {
-        Self { source: None }
+        Self { content: None }
     }
 
     /// `incoming`, of which at most `most` bytes go through, none of them before `gate` opens. A client that does
@@ -156,35 +177,55 @@ impl RequestBody {
             gate,
             guarded,
         };
-        (Self { source: Some(source) }, progress)
+        (Self { content: Some(Content::Once(source)) }, progress)
+    }
+
+    /// Has what goes out of it kept, so that it can be sent again; `None`: there is nothing to keep.
+    pub(super) fn keep(&mut self) -> Option<Rc<KeptBody>> {
+        let Some(Content::Once(source)) = self.content.take() else { return None };
+        let kept = KeptBody::new(source);
+        *self = kept.again();
+        Some(kept)
+    }
+
+    /// One more turn of a body that is kept.
+    pub(super) const fn turn(turn: Turn) -> Self {
+        Self { content: Some(Content::Kept(turn)) }
     }
 }
 
-impl Body for RequestBody {
-    type Data = Bytes;
-    type Error = BodyError;
+impl Source {
+    pub(super) fn progress(&self) -> &Progress {
+        &self.progress
+    }
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Some(source) = &mut self.get_mut().source else { return Poll::Ready(None) };
-        if let Some(gate) = &source.gate {
+    pub(super) fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    pub(super) fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+
+    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(gate) = &self.gate {
             std::task::ready!(gate.poll_open(cx));
-            source.gate = None;
-            source.progress.gated.set(false);
+            self.gate = None;
+            self.progress.gated.set(false);
         }
-        let frame = match Pin::new(&mut source.incoming).poll_frame(cx) {
+        let progress = &self.progress;
+        let frame = match Pin::new(&mut self.incoming).poll_frame(cx) {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
-                source.progress.waiting.set(true);
-                source.progress.waited.set(true);
-                let progress = &source.progress;
+                progress.waiting.set(true);
+                progress.waited.set(true);
                 return progress.pace.borrow_mut().poll(cx, progress.answered.get()).map(|error| Some(Err(error)));
             }
         };
         let length = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len);
-        source.progress.pace.borrow_mut().came(length);
-        let progress = &source.progress;
+        progress.pace.borrow_mut().came(length);
         progress.waiting.set(false);
-        progress.pieces.set(progress.pieces.get().wrapping_add(1));
+        progress.piece();
         let frame = match frame {
             None => {
                 progress.end();
@@ -194,19 +235,19 @@ impl Body for RequestBody {
             Some(Ok(frame)) => frame,
         };
         if let Some(piece) = frame.data_ref() {
-            source.received.add(piece.len());
-            match source.left.checked_sub(piece.len() as u64) {
-                Some(left) => source.left = left,
+            self.received.add(piece.len());
+            match self.left.checked_sub(piece.len() as u64) {
+                Some(left) => self.left = left,
                 None => return Poll::Ready(Some(Err(BodyError::TooBig))),
             }
-            if source.incoming.is_end_stream() {
+            if self.incoming.is_end_stream() {
                 progress.end();
             }
             return Poll::Ready(Some(Ok(frame)));
         }
         match frame.into_trailers() {
             Ok(mut trailers) => {
-                if headers::clean_request_trailers(&mut trailers, &source.guarded).is_err() {
+                if headers::clean_request_trailers(&mut trailers, &self.guarded).is_err() {
                     return Poll::Ready(Some(Err(BodyError::ClientTrailers)));
                 }
                 Poll::Ready(Some(Ok(Frame::trailers(trailers))))
@@ -214,12 +255,33 @@ impl Body for RequestBody {
             Err(frame) => Poll::Ready(Some(Ok(frame))),
         }
     }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &mut self.get_mut().content {
+            None => Poll::Ready(None),
+            Some(Content::Once(source)) => source.poll_frame(cx),
+            Some(Content::Kept(turn)) => turn.poll_frame(cx),
+        }
+    }
 
     fn is_end_stream(&self) -> bool {
-        self.source.as_ref().is_none_or(|source| source.incoming.is_end_stream())
+        match &self.content {
+            None => true,
+            Some(Content::Once(source)) => source.is_end_stream(),
+            Some(Content::Kept(turn)) => turn.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.source.as_ref().map_or_else(|| SizeHint::with_exact(0), |source| source.incoming.size_hint())
+        match &self.content {
+            None => SizeHint::with_exact(0),
+            Some(Content::Once(source)) => source.size_hint(),
+            Some(Content::Kept(turn)) => turn.size_hint(),
+        }
     }
 }
