@@ -115,20 +115,24 @@ impl Handler for Gateway {
         journal.described(connection.peer.map(|peer| peer.ip()));
         // In place: it is large, and what refuses it has only to look at it.
         let mut request = Some(request);
-        let answer = self.answer(&snapshot, connection, &mut request, &seen, &mut journal).await;
+        let mut edits = None;
+        let answer = self.answer(&snapshot, connection, &mut request, &seen, &mut journal, &mut edits).await;
         let mut meant = None;
         let Forwarded { mut response, verbatim, tunnel, cause } = match answer {
             Ok(forwarded) => forwarded,
             Err(rejection) => {
                 meant = Some(rejection.status());
                 journal.turned_away(&rejection);
-                let mut response = journal.refusal(&rejection, &asked);
+                let mut response = journal.refusal(&rejection, &asked, edits.is_some());
                 // The request's table goes back with an answer that has none, to be used again.
                 if let Some(request) = &mut request
                     && response.headers().capacity() == 0
                 {
                     std::mem::swap(response.headers_mut(), request.headers_mut());
                     response.headers_mut().clear();
+                }
+                if let Some(edits) = edits {
+                    edits.complete(response.headers_mut());
                 }
                 Forwarded::own(response, rejection.cause())
             }
@@ -203,13 +207,14 @@ impl Gateway {
     }
 
     /// The whole way of a request: `?` is where it is turned away.
-    async fn answer(
+    async fn answer<'s>(
         &self,
-        snapshot: &Snapshot,
+        snapshot: &'s Snapshot,
         connection: &ConnInfo,
         slot: &mut Option<Request<Inbound>>,
         seen: &Seen,
         journal: &mut Journal,
+        refusal_edits: &mut Option<FilledEdits<'s>>,
     ) -> Result<Forwarded, Rejection> {
         let Some(request) = slot else { return Err(Rejection::Internal) };
         let conduct = &snapshot.conduct;
@@ -228,6 +233,12 @@ impl Gateway {
         let matched = policy.route(&described).ok_or_else(|| hops::unrouted(policy, &described))?;
         journal.matched(matched.route);
         let route = &policy.routes[matched.route];
+        let edited = !route.response_headers.is_empty();
+        if edited {
+            // Whoever it is is not known yet: a refusal before that names no caller.
+            let nobody = Identified::default();
+            *refusal_edits = Some(policy.edits(&route.response_headers, &matched, &nobody, &described));
+        }
         if let (true, Some(absolute)) = (policy.egress, form.absolute)
             && !hops::is_listed(policy, route, absolute)
         {
@@ -269,6 +280,11 @@ impl Gateway {
             }
         }
         journal.identified(&who);
+        let edits = |edits| policy.edits(edits, &matched, &who, &described);
+        let response_edits = edits(&route.response_headers);
+        if edited {
+            *refusal_edits = Some(response_edits.clone());
+        }
         match unidentified {
             None => {
                 policy.claims_into(journal.claims_mut(), &matched, &who, request.headers(), length);
@@ -290,8 +306,7 @@ impl Gateway {
             }
             _ => 0,
         };
-        let edits = |edits| policy.edits(edits, &matched, &who, &described);
-        let (request_edits, response_edits) = (edits(&route.request_headers), edits(&route.response_headers));
+        let request_edits = edits(&route.request_headers);
         if let Target::Redirect { status, location } = &route.target {
             let location = policy.location(location, &matched, &who, &described);
             journal.goes_on(Owed::new(rules))?;

@@ -49,6 +49,8 @@ pub struct Descriptor<'r> {
     pub host: Cow<'r, str>,
     /// The path, decoded and normalised: what routes are matched against. Never what is forwarded.
     pub path: Cow<'r, str>,
+    /// The path as sent.
+    pub target_path: &'r str,
     /// The query as sent, without `?`.
     pub query: Option<&'r str>,
     /// The headers.
@@ -81,6 +83,7 @@ impl<'r> Descriptor<'r> {
             method,
             host: host.map_or_else(|| requested_host(uri, headers), |host| Ok(host.into()))?,
             path: if keeps_slashes { path::normalise_with_slashes(uri.path())? } else { path::normalise(uri.path())? },
+            target_path: uri.path(),
             query: uri.query(),
             headers,
             peer,

@@ -49,6 +49,8 @@ impl Policy {
                 into.extend(request.client.map(|client| client.to_string()).unwrap_or_default().bytes())
             }
             Placeholder::Host => into.extend_from_slice(request.host.as_bytes()),
+            Placeholder::RequestPath => into.extend_from_slice(request.target_path.as_bytes()),
+            Placeholder::Query => into.extend_from_slice(request.query.unwrap_or_default().as_bytes()),
             Placeholder::Path(name) => {
                 let capture = route.pattern.capture(name).and_then(|index| matched.captures.get(index));
                 into.extend(capture.map_or(&[][..], |text| text.as_bytes()));
@@ -92,6 +94,13 @@ impl FilledEdits<'_> {
         }
         for (name, value) in self.set {
             headers.insert(name, value);
+        }
+    }
+    /// Adds to the headers of a refusal what it does not say itself. What it says stays: a route's cache rules and content
+    /// type are those of the upstream's responses.
+    pub fn complete(self, headers: &mut HeaderMap) {
+        for (name, value) in self.set {
+            headers.entry(name).or_insert(value);
         }
     }
 }

@@ -75,3 +75,10 @@ pub struct HeaderEdits {
     /// Headers to set, replacing what is there.
     pub set: Vec<(HeaderName, Template)>,
 }
+
+impl HeaderEdits {
+    /// Whether nothing changes.
+    pub const fn is_empty(&self) -> bool {
+        self.remove.is_empty() && self.set.is_empty()
+    }
+}

@@ -1,14 +1,15 @@
 //! Text with `{…}` placeholders of the request, for header edits and redirects.
 //!
 //! What comes from a request never ends a header line or starts another: control characters are dropped from header
-//! values, and everything but unreserved characters is percent-encoded in a Location.
+//! values, and everything but unreserved characters is percent-encoded in a Location. The path and the query that were
+//! asked for stay as they were encoded, and cannot name another host.
 
 use http::HeaderValue;
 
 use super::pattern::ParseError;
 
-/// Text with `{…}` placeholders of the request: `{tier}`, `{caller}`, `{route}`, `{address}`, `{host}`, `{path:NAME}`,
-/// `{identity:NAME}`. `{{` and `}}` are braces.
+/// Text with `{…}` placeholders of the request: `{tier}`, `{caller}`, `{route}`, `{address}`, `{host}`, `{path}`,
+/// `{query}`, `{path:NAME}`, `{identity:NAME}`. `{{` and `}}` are braces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     /// Its pieces in order.
@@ -37,6 +38,10 @@ pub enum Placeholder {
     Address,
     /// The host asked for.
     Host,
+    /// The whole path, as it was asked for.
+    RequestPath,
+    /// The query, as it was asked for.
+    Query,
     /// A captured path segment.
     Path(String),
     /// An identity's key, by index.
@@ -106,7 +111,8 @@ impl Template {
         HeaderValue::from_bytes(bytes.trim_ascii()).expect("a value without control characters")
     }
 
-    /// Filled as a Location: what the request says is percent-encoded, so that a captured segment stays one.
+    /// Filled as a Location: what the request says is percent-encoded, so that a captured segment stays one. A query
+    /// brings the `?` or `&` that it needs; without one, none stands at the end.
     pub fn location(&self, mut fill: impl FnMut(&Placeholder, &mut Vec<u8>)) -> HeaderValue {
         let mut location = String::new();
         let mut value = Vec::new();
@@ -116,6 +122,17 @@ impl Template {
                 Piece::Placeholder(placeholder) => {
                     value.clear();
                     fill(placeholder, &mut value);
+                    match placeholder {
+                        Placeholder::RequestPath => {
+                            join_path(&value, &mut location);
+                            continue;
+                        }
+                        Placeholder::Query => {
+                            join_query(&value, &mut location);
+                            continue;
+                        }
+                        _ => {}
+                    }
                     let is_host = *placeholder == Placeholder::Host;
                     let kept = |byte: u8| {
                         byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || (is_host && b"[:]".contains(&byte))
@@ -136,18 +153,55 @@ impl Placeholder {
             "route" => Self::Route,
             "address" => Self::Address,
             "host" => Self::Host,
+            "path" => Self::RequestPath,
+            "query" => Self::Query,
             _ => match text.split_once(':') {
                 Some(("path", name)) if !name.is_empty() => Self::Path(name.to_owned()),
                 Some(("identity", name)) => {
                     Self::Identity(identity(name).ok_or_else(|| format!("there is no identity `{name}`"))?)
                 }
                 _ => {
-                    let known = "{tier}, {caller}, {route}, {address}, {host}, {path:NAME}, {identity:NAME}";
+                    let known =
+                        "{tier}, {caller}, {route}, {address}, {host}, {path}, {query}, {path:NAME}, {identity:NAME}";
                     return Err(format!("`{{{text}}}` is no placeholder; there are {known}; a brace itself is `{{{{`"));
                 }
             },
         })
     }
+}
+
+/// Appends a path, encoded as it came. One that begins with `//` would name a host where nothing stands before it, or
+/// with a `/` that does: there it begins with a single one.
+fn join_path(path: &[u8], location: &mut String) {
+    let slashes = path.iter().take_while(|byte| **byte == b'/').count();
+    if location.is_empty() || location.ends_with('/') || slashes == 0 {
+        if !location.ends_with('/') {
+            location.push('/');
+        }
+        encode(&path[slashes..], is_path_byte, location);
+    } else {
+        encode(path, is_path_byte, location);
+    }
+}
+
+/// Appends a query, encoded as it came, with what parts it from what stands before it.
+fn join_query(query: &[u8], location: &mut String) {
+    let parted = location.ends_with(['?', '&']);
+    if query.is_empty() {
+        if parted {
+            location.pop();
+        }
+        return;
+    }
+    if !parted {
+        location.push(if location.contains('?') { '&' } else { '?' });
+    }
+    encode(query, |byte| is_path_byte(byte) || byte == b'?', location);
+}
+
+/// What may stand in a path as it is (RFC 3986 section 3.3, and `%` of what is encoded already).
+fn is_path_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/%".contains(&byte)
 }
 
 /// What may stand in a URI as it is (RFC 3986 section 2, and `%` of what is encoded already).
@@ -196,6 +250,34 @@ mod tests {
             into.extend_from_slice(text);
         });
         assert_eq!(value, "https://a.example/x/..%2Fb%3Fc%23%0D%0A%FF?a=%C3%BC");
+    }
+
+    #[test]
+    fn redirect_path_and_query_are_joined_and_name_no_other_host() {
+        let fill = |template: &str, path: &str, query: &str| {
+            let value = parse(template).expect("a template").location(|placeholder, into| match placeholder {
+                Placeholder::RequestPath => into.extend_from_slice(path.as_bytes()),
+                Placeholder::Query => into.extend_from_slice(query.as_bytes()),
+                other => panic!("{other:?}"),
+            });
+            value.to_str().expect("ASCII").to_owned()
+        };
+        for (template, path, query, location) in [
+            ("https://a{path}{query}", "/x%2Fy", "b=%20", "https://a/x%2Fy?b=%20"),
+            ("https://a{path}?{query}", "/x", "", "https://a/x"),
+            ("https://a{path}?c=d&{query}", "/x", "", "https://a/x?c=d"),
+            ("https://a{path}?c=d{query}", "/x", "e=f", "https://a/x?c=d&e=f"),
+            ("https://a{path}", "//x", "", "https://a//x"),
+            ("https://a{path}", "@evil.example", "", "https://a/@evil.example"),
+            ("{path}", "//evil.example", "", "/evil.example"),
+            ("{path}", "/\\evil.example", "", "/%5Cevil.example"),
+            ("/{path}", "/evil.example", "", "/evil.example"),
+            ("/new/{path}", "/x", "", "/new/x"),
+            ("/new{path}", "/x", "", "/new/x"),
+            ("/new?to={query}", "", "a\"#b", "/new?to=&a%22%23b"),
+        ] {
+            assert_eq!(fill(template, path, query), location, "{template} {path} {query}");
+        }
     }
 
     #[test]

@@ -26,7 +26,8 @@ table! {
         add_prefix: Text,
         /// Changes to the headers that are forwarded.
         request_headers: RawHeaders,
-        /// Changes to the headers of the answer.
+        /// Changes to the headers of the answer, redirects and other answers of the gateway's own included. To a refusal it adds what
+        /// the refusal does not say itself.
         response_headers: RawHeaders,
         /// A refusal body of its own.
         refusal: RawRefusal,
@@ -74,7 +75,8 @@ table! {
 table! {
     /// A redirect.
     RawRedirect {
-        /// Where to: a URL or a path, with `{…}` of the request.
+        /// Where to: a URL or a path, with `{…}` of the request: `{path}` and `{query}` as they were asked for, `{host}`,
+        /// `{path:NAME}`, and the others of header edits. `https://{host}{path}{query}` is the same place over TLS.
         to: Text,
         /// 301, 302, 303, 307 or 308. Default 308.
         status: u64,

@@ -21,8 +21,14 @@ pub(super) enum Lines {
 }
 
 impl Journal {
-    /// The answer of the gateway itself. Where that can be, it has no table of fields: they are written with it.
-    pub(in crate::gateway) fn refusal(&mut self, rejection: &Rejection, asked: &Asked) -> Response<ResponseBody> {
+    /// The answer of the gateway itself. Where that can be, and the route edits none of them (`edited`), it has no table of
+    /// fields: they are written with it.
+    pub(in crate::gateway) fn refusal(
+        &mut self,
+        rejection: &Rejection,
+        asked: &Asked,
+        edited: bool,
+    ) -> Response<ResponseBody> {
         let (snapshot, id) = (&self.snapshot, self.id());
         let own = snapshot.refusal_body(self.route);
         let prepared = self.refused().and_then(|denied| {
@@ -30,7 +36,8 @@ impl Journal {
             let only = refusing.next().filter(|_| refusing.next().is_none())?;
             Some(&snapshot.denials[self.claims.charges()[only].limit])
         });
-        match rejection.respond_bare(asked, own, prepared, id.as_str()) {
+        let bare = if edited { None } else { rejection.respond_bare(asked, own, prepared, id.as_str()) };
+        match bare {
             Some(response) => {
                 self.lines = Lines::Refusal(rejection.retry_after());
                 response
