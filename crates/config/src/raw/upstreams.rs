@@ -22,7 +22,8 @@ table! {
         /// What is sent as Host: `keep` (the caller's), `upstream` (the server's), or a name. Default `keep`;
         /// `upstream` where `server.egress` is.
         host: Text,
-        /// Whether HTTP/2 is spoken to it (in clear text without negotiation; over TLS by ALPN). gRPC needs it. Default `false`.
+        /// Whether HTTP/2 is spoken to it (in clear text without negotiation; over TLS by ALPN, and HTTP/1.1 where the server does
+        /// not agree on HTTP/2). gRPC needs it. Default `false`.
         http2: bool,
         /// Whether its interim answers (`103 Early Hints` and other 1xx) are passed on: from HTTP/1.1 upstreams to callers of
         /// HTTP/1.1, since the protocol library sends none over HTTP/2. Default `false`.

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::client::conn::http2;
@@ -16,19 +17,20 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use super::lanes::{Ear, Heard};
-use super::{ForwardError, LocalExecutor, RequestBody, Stream, proxy_header};
 use crate::pool::Connection;
 use crate::timers;
 use tollgate_policy::upstream::{ProxyProtocol, Server, ServerAddress, Upstream};
+use super::{ForwardError, LocalExecutor, RequestBody, Stream, proxy_header, tls};
 
 /// Opens connections to one server.
 pub(super) struct Connector {
     address: ServerAddress,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+    /// The same, but for HTTP/1.1 alone, where the other offers HTTP/2 too.
+    tls_http1: Option<TlsConnector>,
     timeout: Duration,
     resolve_every: Duration,
     proxy_protocol: ProxyProtocol,
-    http2: bool,
     /// How often a silent HTTP/2 connection with open streams is asked whether it lives.
     ping_every: Duration,
     resolver: Resolver,
@@ -60,6 +62,12 @@ impl Resolver {
 pub(super) type Http2 =
     (http2::SendRequest<RequestBody>, http2::Connection<TokioIo<Heard>, RequestBody, LocalExecutor>, Rc<Ear>);
 
+/// A connection, of the version that both sides agreed on.
+pub(super) enum Opened {
+    Http2(Http2),
+    Http1(Box<Connection>),
+}
+
 /// The last answer of the resolver that held addresses.
 #[derive(Default)]
 struct Resolved {
@@ -83,13 +91,18 @@ impl Connector {
             }
             _ => None,
         };
+        let tls_http1 = tls.as_ref().filter(|_| upstream.http2).map(|(connector, _)| {
+            let mut config = rustls::ClientConfig::clone(connector.config());
+            config.alpn_protocols = vec![tls::HTTP1.to_vec()];
+            TlsConnector::from(Arc::new(config))
+        });
         Ok(Self {
             address: server.address.clone(),
             tls,
+            tls_http1,
             timeout: upstream.timeouts.connect.into(),
             resolve_every: upstream.resolve_every.into(),
             proxy_protocol: upstream.proxy_protocol,
-            http2: upstream.http2,
             // A stream may be silent for as long as its idle timeout: in that time two questions at most, since some
             // servers (gRPC's) close on the third.
             ping_every: (Duration::from(upstream.timeouts.idle) / 2).max(PING_LEAST),
@@ -108,15 +121,20 @@ impl Connector {
     /// # Errors
     /// [`ForwardError::Connect`] and its kin.
     pub(super) async fn http1(&self, client: Option<SocketAddr>) -> Result<Box<Connection>, ForwardError> {
-        Ok(Box::new(Connection::new(self.stream(client).await?)))
+        Ok(Box::new(Connection::new(self.stream(client, true).await?)))
     }
 
-    /// A fresh HTTP/2 connection, which the caller has to drive, and what tells of what is heard over it.
+    /// A fresh connection of HTTP/2. Over TLS that is spoken only where ALPN agreed on it (RFC 9113 3.2), and HTTP/1.1
+    /// otherwise.
     ///
     /// # Errors
     /// As [`Connector::http1`].
-    pub(super) async fn http2(&self) -> Result<Http2, ForwardError> {
-        let (stream, ear) = Heard::new(self.stream(None).await?);
+    pub(super) async fn http2(&self) -> Result<Opened, ForwardError> {
+        let stream = self.stream(None, false).await?;
+        if self.tls.is_some() && stream.protocol() != Some(tls::HTTP2) {
+            return Ok(Opened::Http1(Box::new(Connection::new(stream))));
+        }
+        let (stream, ear) = Heard::new(stream);
         let (sender, connection) = http2::Builder::new(LocalExecutor)
             .timer(TokioTimer::new())
             .keep_alive_interval(self.ping_every)
@@ -127,26 +145,28 @@ impl Connector {
             .handshake::<_, RequestBody>(TokioIo::new(stream))
             .await
             .map_err(ForwardError::Answer)?;
-        Ok((sender, connection, ear))
+        Ok(Opened::Http2((sender, connection, ear)))
     }
 
-    async fn stream(&self, client: Option<SocketAddr>) -> Result<Stream, ForwardError> {
-        match timers::within(self.timeout, self.open(client)).await {
+    /// `http1`: only that is spoken over it.
+    async fn stream(&self, client: Option<SocketAddr>, http1: bool) -> Result<Stream, ForwardError> {
+        match timers::within(self.timeout, self.open(client, http1)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(ForwardError::ConnectTimeout),
         }
     }
 
-    async fn open(&self, client: Option<SocketAddr>) -> Result<Stream, ForwardError> {
+    async fn open(&self, client: Option<SocketAddr>, http1: bool) -> Result<Stream, ForwardError> {
+        let alone = self.tls_http1.as_ref().filter(|_| http1);
+        let tls = self.tls.as_ref().map(|(tls, name)| (alone.unwrap_or(tls), name));
         match &self.address {
             ServerAddress::Unix(path) => {
                 let mut stream = UnixStream::connect(path).await.map_err(ForwardError::Connect)?;
                 self.introduce(&mut stream, client, None).await?;
-                match &self.tls {
+                match tls {
                     None => Ok(Stream::Unix(stream)),
                     Some((tls, name)) => {
                         let stream = tls.connect(name.clone(), stream).await.map_err(tls_error)?;
-                        self.check_protocol(stream.get_ref().1)?;
                         Ok(Stream::TlsUnix(Box::new(stream)))
                     }
                 }
@@ -159,24 +179,15 @@ impl Connector {
                 let _ = notice_death(&stream);
                 let to = stream.peer_addr().ok();
                 self.introduce(&mut stream, client, to).await?;
-                match &self.tls {
+                match tls {
                     None => Ok(Stream::Tcp(stream)),
                     Some((tls, name)) => {
                         let stream = tls.connect(name.clone(), stream).await.map_err(tls_error)?;
-                        self.check_protocol(stream.get_ref().1)?;
                         Ok(Stream::Tls(Box::new(stream)))
                     }
                 }
             }
         }
-    }
-
-    /// HTTP/2 over TLS is spoken only where ALPN agreed on it (RFC 9113 3.2).
-    fn check_protocol(&self, session: &rustls::ClientConnection) -> Result<(), ForwardError> {
-        if self.http2 && session.alpn_protocol() != Some(b"h2") {
-            return Err(ForwardError::Tls("the server does not agree on HTTP/2".to_owned()));
-        }
-        Ok(())
     }
 
     /// Says who the connection is for, where the upstream wants to know.

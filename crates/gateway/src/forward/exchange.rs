@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 
 use super::answer::{Bounds, Lease, UpstreamHttp2, answer, sanitise};
-use super::lanes::Place;
+use super::lanes::{Place, Placed};
 use super::patience::Patience;
 use super::request::Outgoing;
 use super::request_body::RequestBody;
@@ -38,27 +38,33 @@ enum Http2Failure {
 /// Why there is no answer. After an error of connecting the request is still there, and may go to another server.
 pub(super) async fn exchange(server: &Rc<ServerState>, outgoing: &mut Outgoing) -> Result<Forwarded, ForwardError> {
     let slot = server.pool.slot().await?;
-    if is_http2(outgoing) {
+    if server.speaks_http2 && !server.lanes.prefers_http1() {
         // Boxed: HTTP/1 does not pay for the room that this takes.
-        Box::pin(http2(server, outgoing, slot)).await
-    } else {
-        http1(server, outgoing, slot).await
+        return Box::pin(http2(server, outgoing, slot)).await;
     }
-}
-
-fn is_http2(outgoing: &Outgoing) -> bool {
-    outgoing.request.as_ref().is_some_and(|request| request.version() == Version::HTTP_2)
-}
-
-async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) -> Result<Forwarded, ForwardError> {
     let idle = std::future::poll_fn(|cx| Poll::Ready(slot.pool().take(cx))).await;
-    let mut connection = match idle {
+    let connection = match idle {
         Some(connection) => connection,
+        // It may speak HTTP/2 by now.
+        None if server.speaks_http2 => return Box::pin(http2(server, outgoing, slot)).await,
         // Boxed: a request that finds a connection, as most do, does not pay for the room that connecting takes.
         None => Box::pin(server.connector.http1(outgoing.client)).await?,
     };
+    http1(server, outgoing, slot, connection).await
+}
+
+async fn http1(
+    server: &Rc<ServerState>,
+    outgoing: &mut Outgoing,
+    slot: Slot,
+    connection: Box<Connection>,
+) -> Result<Forwarded, ForwardError> {
+    let mut connection = connection;
     // In place: a request is large, and moving it is not free.
     let request = outgoing.request.as_mut().ok_or(ForwardError::Closed)?;
+    if request.version() == Version::HTTP_2 {
+        outgoing::downgrade(request, outgoing.progress.is_some());
+    }
     let fields = request.headers().len();
     if !(outgoing.hosted && server.server.base_path.is_empty() && server.host == HostPolicy::Keep) {
         let target = std::mem::take(request.uri_mut());
@@ -120,16 +126,20 @@ async fn http1(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
 /// What a server has promised not to have processed, because it closes the connection, goes out on another connection
 /// whatever it is. That is no attempt, and speaks against no server: the request was never taken up.
 async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) -> Result<Forwarded, ForwardError> {
-    let mut place = server.lanes.place(&server.connector).await?;
+    let mut placed = server.lanes.place(&server.connector).await?;
     let mut moves = 0;
-    let response = loop {
+    let (response, place) = loop {
+        let place = match placed {
+            Placed::Stream(place) => place,
+            Placed::Http1(connection) => return http1(server, outgoing, slot, connection).await,
+        };
         let request = outgoing.request.take().ok_or(ForwardError::Closed)?;
         let fields = request.headers().len();
         let request = addressed(server, request)?;
         // One less: its Host is the authority now.
         let named = request.headers().len() < fields;
         match converse_http2(&place, request, outgoing).await {
-            Ok(response) => break response,
+            Ok(response) => break (response, place),
             Err(Http2Failure::Unsent(request)) => outgoing.request = unaddressed(server, *request, named),
             Err(Http2Failure::Final(ForwardError::GoingAway)) if outgoing.has_copy() => outgoing.restore(),
             Err(Http2Failure::Final(error)) => {
@@ -144,7 +154,7 @@ async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
         }
         place.retire();
         moves += 1;
-        place = match moves {
+        placed = match moves {
             1..MOVES_SHARED => server.lanes.place(&server.connector).await?,
             // Others would take the few streams that such a server takes over a connection: now the first is its own.
             MOVES_SHARED..MOVES_MOST => server.lanes.fresh(&server.connector).await?,

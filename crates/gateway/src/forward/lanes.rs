@@ -11,9 +11,10 @@ use hyper::client::conn::http2;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::connect::Connector;
+use super::connect::{Connector, Opened};
 use super::{ForwardError, LocalExecutor, RequestBody, Stream};
 use crate::timers::within;
+use crate::http1;
 
 /// A connection, run by a task of its own and asked for the server's bound on streams; `None`: it has ended. It is
 /// dropped then, since only that tells the senders that nobody takes requests any more.
@@ -31,11 +32,21 @@ pub(super) struct Lanes {
     most: usize,
     /// Held while a connection is opened: others wait for it rather than open one each.
     opening: tokio::sync::Mutex<()>,
+    /// The server agreed on HTTP/1.1 when it was last connected to.
+    prefers_http1: Cell<bool>,
     /// Failed attempts to open one.
     failures: Cell<u64>,
     /// Sweeps an idle connection survives.
     age_max: u64,
     turn: Cell<u64>,
+}
+
+/// Where a request goes.
+pub(super) enum Placed {
+    /// On a stream of its own.
+    Stream(Place),
+    /// On a fresh connection of HTTP/1.1, since the server speaks no HTTP/2.
+    Http1(Box<http1::Client<Stream, RequestBody>>),
 }
 
 /// One connection.
@@ -81,6 +92,7 @@ impl Lanes {
             open: RefCell::default(),
             most,
             opening: tokio::sync::Mutex::new(()),
+            prefers_http1: Cell::new(false),
             failures: Cell::new(0),
             age_max,
             turn: Cell::new(0),
@@ -92,23 +104,27 @@ impl Lanes {
     /// # Errors
     /// When none can be opened, and [`ForwardError::Overloaded`] when there are too many, or others' attempts take too
     /// long. Who waited for another's failing attempt does not make one more.
-    pub(super) async fn place(&self, connector: &Connector) -> Result<Place, ForwardError> {
+    pub(super) async fn place(&self, connector: &Connector) -> Result<Placed, ForwardError> {
         if let Some(place) = self.free() {
-            return Ok(place);
+            return Ok(Placed::Stream(place));
+        }
+        if self.prefers_http1.get() {
+            // Such connections are not shared: nobody has to wait for another's.
+            return self.open(connector).await;
         }
         let failures = self.failures.get();
         // Many attempts, one after another, are nothing that speaks against the server.
         let turn = within(connector.timeout(), self.opening.lock()).await;
         let _opening = turn.map_err(|_| ForwardError::Overloaded)?;
         if let Some(place) = self.free() {
-            return Ok(place);
+            return Ok(Placed::Stream(place));
         }
         if self.failures.get() != failures {
             return Err(ForwardError::Connect(io::Error::other("the attempt this request waited for failed")));
         }
         let failed = || self.failures.set(failures.wrapping_add(1));
         if let Some(place) = self.settled(connector).await.inspect_err(|_| failed())? {
-            return Ok(place);
+            return Ok(Placed::Stream(place));
         }
         self.open(connector).await.inspect_err(|_| failed())
     }
@@ -117,7 +133,7 @@ impl Lanes {
     ///
     /// # Errors
     /// As [`Lanes::place`].
-    pub(super) async fn fresh(&self, connector: &Connector) -> Result<Place, ForwardError> {
+    pub(super) async fn fresh(&self, connector: &Connector) -> Result<Placed, ForwardError> {
         let turn = within(connector.timeout(), self.opening.lock()).await;
         let _opening = turn.map_err(|_| ForwardError::Overloaded)?;
         self.open.borrow_mut().retain(|lane| lane.is_open() && !lane.is_useless());
@@ -125,11 +141,16 @@ impl Lanes {
     }
 
     /// Opens a connection, whose first stream is the caller's.
-    async fn open(&self, connector: &Connector) -> Result<Place, ForwardError> {
+    async fn open(&self, connector: &Connector) -> Result<Placed, ForwardError> {
         if self.open.borrow().len() >= self.most {
             return Err(ForwardError::Overloaded);
         }
-        let (sender, connection, ear) = Box::pin(connector.http2()).await?;
+        let opened = Box::pin(connector.http2()).await?;
+        self.prefers_http1.set(matches!(opened, Opened::Http1(_)));
+        let (sender, connection, ear) = match opened {
+            Opened::Http2(opened) => opened,
+            Opened::Http1(connection) => return Ok(Placed::Http1(connection)),
+        };
         let connection: Connection = Rc::new(RefCell::new(Some(Box::pin(connection))));
         let driven = Rc::clone(&connection);
         tokio::task::spawn_local(async move {
@@ -151,7 +172,7 @@ impl Lanes {
             since: Cell::new(self.turn.get()),
         });
         self.open.borrow_mut().push(Rc::clone(&lane));
-        Ok(Place::on(lane))
+        Ok(Placed::Stream(Place::on(lane)))
     }
 
     /// A place on the connection opened last, if the server's settings are yet to come and leave room.
@@ -173,6 +194,11 @@ impl Lanes {
         let mut open = self.open.borrow_mut();
         open.retain(|lane| lane.is_open() && !lane.is_useless());
         open.iter().find(|lane| lane.has_room()).map(|lane| Place::on(Rc::clone(lane)))
+    }
+
+    /// Whether the server agreed on HTTP/1.1 when it was last connected to.
+    pub(super) const fn prefers_http1(&self) -> bool {
+        self.prefers_http1.get()
     }
 
     /// Closes what has been idle for too long. Called once a second.
@@ -359,6 +385,13 @@ mod tests {
         }
     }
 
+    async fn stream(lanes: &Lanes, connector: &Connector) -> Result<Place, ForwardError> {
+        match lanes.place(connector).await? {
+            Placed::Stream(place) => Ok(place),
+            Placed::Http1(_) => panic!("nothing is negotiated in clear text"),
+        }
+    }
+
     #[test]
     fn a_burst_on_no_connection_keeps_to_the_servers_bound_and_opens_no_more_than_it_may() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -370,13 +403,13 @@ mod tests {
             let lanes = Lanes::new(60, 2);
             let mut places = Vec::new();
             for _ in 0..6 {
-                places.push(lanes.place(&connector).await.expect("a place"));
+                places.push(stream(&lanes, &connector).await.expect("a place"));
             }
             let streams: Vec<usize> = lanes.open.borrow().iter().map(|lane| lane.streams.get()).collect();
             assert_eq!(streams, [3, 3]);
-            assert!(matches!(lanes.place(&connector).await, Err(ForwardError::Overloaded)), "that is the third");
+            assert!(matches!(stream(&lanes, &connector).await, Err(ForwardError::Overloaded)), "that is the third");
             places.pop();
-            places.push(lanes.place(&connector).await.expect("there is room again"));
+            places.push(stream(&lanes, &connector).await.expect("there is room again"));
             assert_eq!(lanes.open.borrow().len(), 2, "on a connection that was there");
         };
         let in_time = async { tokio::time::timeout(Duration::from_secs(10), test).await.expect("in time") };
@@ -389,7 +422,7 @@ mod tests {
         let connector = Connector::new(&upstream.servers[0], None, &upstream).expect("no TLS");
         let lanes = Lanes::new(60, 8);
         let _opening = lanes.opening.lock().await;
-        let outcome = tokio::time::timeout(2 * connector.timeout(), lanes.place(&connector)).await;
+        let outcome = tokio::time::timeout(2 * connector.timeout(), stream(&lanes, &connector)).await;
         assert!(matches!(outcome.expect("in time"), Err(ForwardError::Overloaded)));
     }
 }

@@ -168,6 +168,19 @@ fn frame(head: &mut request::Parts, present: Present, sends_body: bool, length: 
     }
 }
 
+/// Makes a request for an HTTP/1.1 server of one that was prepared for HTTP/2 and has not been pointed at a server.
+pub(super) fn downgrade(request: &mut Request<RequestBody>, sends_body: bool) {
+    *request.version_mut() = Version::HTTP_11;
+    let headers = request.headers_mut();
+    headers::join_cookies(headers);
+    if headers.contains_key(TE) {
+        headers.insert(CONNECTION, HeaderValue::from_static("te"));
+    }
+    if sends_body && !headers.contains_key(CONTENT_LENGTH) {
+        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+}
+
 /// Whether `headers` say `length` once, and in its own form.
 fn says(headers: &HeaderMap, length: u64) -> bool {
     let mut lines = headers.get_all(CONTENT_LENGTH).iter();

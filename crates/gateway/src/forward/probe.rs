@@ -5,9 +5,10 @@
 
 use std::rc::{Rc, Weak};
 
-use http::header::{HOST, USER_AGENT};
+use http::header::USER_AGENT;
 use http::{HeaderValue, Request, StatusCode, Version};
 
+use super::connect::Opened;
 use super::incidents::causes;
 use super::server::ServerState;
 use super::{ForwardError, RequestBody, outgoing};
@@ -51,22 +52,37 @@ async fn ask(server: &Rc<ServerState>, path: &str) -> Result<StatusCode, Forward
         HostPolicy::Keep => &HostPolicy::Upstream,
         other => other,
     };
-    let (mut head, body) = request.into_parts();
-    head.uri =
-        outgoing::address(std::mem::take(&mut head.uri), &mut head.headers, host, &server.server, server.speaks_http2)?;
-    if server.speaks_http2 {
-        head.headers.remove(HOST);
-        head.version = Version::HTTP_2;
-        let (mut sender, connection, _) = server.connector.http2().await?;
-        tokio::task::spawn_local(async move {
-            // What became of it the answer tells.
-            let _ = connection.await;
-        });
-        let response = sender.send_request(Request::from_parts(head, body)).await.map_err(ForwardError::Answer)?;
-        return Ok(response.status());
-    }
-    let mut connection = server.connector.http1(None).await?;
-    connection.ask(&head.method, &head.uri, &mut head.headers, None, false);
+    let mut connection = match server.speaks_http2 {
+        false => server.connector.http1(None).await?,
+        true => match server.connector.http2().await? {
+            Opened::Http1(connection) => connection,
+            Opened::Http2((mut sender, connection, _)) => {
+                tokio::task::spawn_local(async move {
+                    // What became of it the answer tells.
+                    let _ = connection.await;
+                });
+                *request.version_mut() = Version::HTTP_2;
+                let request = addressed(request, host, server, true)?;
+                let response = sender.send_request(request).await.map_err(ForwardError::Answer)?;
+                return Ok(response.status());
+            }
+        },
+    };
+    let (head, _) = addressed(request, host, server, false)?.into_parts();
+    let mut headers = head.headers;
+    connection.ask(&head.method, &head.uri, &mut headers, None, false);
     let answer = std::future::poll_fn(|cx| connection.poll_answer(cx, |_, _| ())).await;
     answer.map(|head| head.status).map_err(ForwardError::from)
+}
+
+/// Points `request` at `server`.
+fn addressed(
+    mut request: Request<RequestBody>,
+    host: &HostPolicy,
+    server: &ServerState,
+    http2: bool,
+) -> Result<Request<RequestBody>, ForwardError> {
+    let uri = std::mem::take(request.uri_mut());
+    *request.uri_mut() = outgoing::address(uri, request.headers_mut(), host, &server.server, http2)?;
+    Ok(request)
 }

@@ -21,6 +21,17 @@ pub enum Stream {
     TlsUnix(Box<TlsStream<UnixStream>>),
 }
 
+impl Stream {
+    /// The protocol that ALPN agreed on.
+    pub fn protocol(&self) -> Option<&[u8]> {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => None,
+            Self::Tls(stream) => stream.get_ref().1.alpn_protocol(),
+            Self::TlsUnix(stream) => stream.get_ref().1.alpn_protocol(),
+        }
+    }
+}
+
 macro_rules! each {
     ($self:expr, $stream:ident => $call:expr) => {
         match $self.get_mut() {

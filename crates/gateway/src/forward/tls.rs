@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use tollgate_policy::upstream::TlsFiles;
 
 /// The TLS configuration that `files` describe: the platform's roots unless a file names others or certificates are pinned,
-/// and a client certificate where one is given. `http2` is what is offered by ALPN.
+/// and a client certificate where one is given. `http2`: that is offered by ALPN, before HTTP/1.1.
 ///
 /// # Errors
 /// In words: which file cannot be read or used, and why.
@@ -39,9 +39,13 @@ pub fn client_config(files: &TlsFiles, http2: bool) -> Result<Arc<ClientConfig>,
         (None, None) => builder.with_no_client_auth(),
         _ => return Err("a client certificate needs both `certificate` and `key`".to_owned()),
     };
-    config.alpn_protocols = vec![if http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+    config.alpn_protocols = if http2 { vec![HTTP2.to_vec(), HTTP1.to_vec()] } else { vec![HTTP1.to_vec()] };
     Ok(Arc::new(config))
 }
+
+/// What ALPN calls the two versions.
+pub(super) const HTTP2: &[u8] = b"h2";
+pub(super) const HTTP1: &[u8] = b"http/1.1";
 
 /// Accepts the certificates that the file pins, and no other. Where the file names authorities too, they must have signed
 /// it for the server's name as well; otherwise the pin is all that is asked.
