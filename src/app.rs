@@ -67,6 +67,9 @@ pub enum StartError {
     /// Buckets cannot be kept where the configuration says.
     #[error("{0}")]
     State(String),
+    /// An upstream's certificates or keys are none.
+    #[error("{0}")]
+    Upstream(String),
     /// The shared store cannot be set up.
     #[error("[store]: {0}")]
     Store(String),
@@ -141,6 +144,7 @@ fn start_with(config: Config, options: Options, origin: Origin) -> Result<Runnin
         .transpose()
         .map_err(system("the access log cannot be opened"))?;
     let tls = mapped::tls(&config.server).map(|settings| ServerTls::load(&settings)).transpose()?.map(Arc::new);
+    upstreams::check(&config.policy).map_err(StartError::Upstream)?;
     let count = mapped::workers(&config.server);
     let listen: Vec<Listen> = config.server.listen.iter().map(|one| mapped::listen(one, tls.as_ref())).collect();
     let Origin { sockets: mut inherited, predecessor, .. } = origin;

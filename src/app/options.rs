@@ -75,6 +75,7 @@ pub fn preflight(config: &mut Config, environment: &dyn Fn(&str) -> Option<Strin
     if let Some(store) = &config.store {
         shared_store::check(store).map_err(|error| StartError::Store(error).to_string())?;
     }
+    upstreams::check(&config.policy)?;
     state_file::settle(config, environment(STATE_DIRECTORY));
     let mut notes = notes(config);
     if let Some(file) = &config.server.state_file

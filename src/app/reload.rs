@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::state_file::{self, Mark};
 use super::watch::Watch;
-use super::{Core, Source, mapped, shared_store, snapshot};
 use tollgate_config::{Config, ConfigError};
 use tollgate_store::Backend;
 use tollgate_store::local::Carry;
+use super::{Core, Source, mapped, shared_store, snapshot, upstreams};
 
 /// What a reload compares with.
 pub(super) struct State {
@@ -106,6 +106,7 @@ impl Core {
         state.watch.set(state.in_force.files_read.iter().chain(named).cloned());
         let config = config.map_err(|error| error.render(false))?;
         // What can fail comes first; from the first swap on nothing does.
+        upstreams::check(&config.policy)?;
         let backend = if config.store == state.in_force.store {
             Arc::clone(&state.backend)
         } else {

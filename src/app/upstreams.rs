@@ -1,13 +1,26 @@
-//! How the servers of the upstreams do: for the status, and for `/readyz?verbose`.
+//! How the servers of the upstreams do: for the status, and for `/readyz?verbose`. And whether they can be used at all.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::admin::Standing;
-use tollgate_gateway::forward::{Fleet, ServerHealth, ServerStatus};
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_policy::Policy;
+use tollgate_policy::upstream::Upstream;
+use tollgate_gateway::forward::{Fleet, ServerHealth, ServerStatus, tls};
+
+/// Whether the certificates and keys of every upstream are some.
+///
+/// # Errors
+/// In words: of which upstream, which file, and why not.
+pub(super) fn check(policy: &Policy) -> Result<(), String> {
+    let checked = |upstream: &Arc<Upstream>| {
+        tls::check(upstream).map_err(|error| format!("[upstreams.{}]: TLS: {error}", upstream.name))
+    };
+    policy.upstreams.iter().try_for_each(checked)
+}
 
 /// Every server of every upstream, by the upstream's name.
 pub(super) fn status(fleet: &Fleet, policy: &Policy, now: Timestamp) -> Value {

@@ -47,6 +47,7 @@ mod tools;
 mod trying_out;
 mod upgrade;
 mod upstream_http2;
+mod upstream_tls;
 mod upstreams;
 mod websocket;
 mod wire;

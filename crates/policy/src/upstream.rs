@@ -123,15 +123,32 @@ pub enum ProxyProtocol {
     V2,
 }
 
+/// A PEM file, with what it held when the configuration was read: one that changes makes another upstream of it, with
+/// connections of its own.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PemFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it held.
+    pub content: Arc<[u8]>,
+}
+
+impl std::fmt::Debug for PemFile {
+    /// Not the content, which may be a private key.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PemFile").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
 /// Files for TLS towards an upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Certificates (PEM) to trust in place of the platform's.
-    pub ca: Option<PathBuf>,
+    pub ca: Option<PemFile>,
     /// The certificate chain (PEM) to show.
-    pub certificate: Option<PathBuf>,
+    pub certificate: Option<PemFile>,
     /// Its key (PEM).
-    pub key: Option<PathBuf>,
+    pub key: Option<PemFile>,
     /// SHA-256 of the certificates that a server may show; empty: any that verifies.
     pub pinned: Vec<[u8; 32]>,
 }

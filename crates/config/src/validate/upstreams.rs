@@ -189,7 +189,7 @@ fn build(
     let retries = raw.retries.or(raw::RawRetries::default());
     let eject = raw.eject.or(raw::RawEject::default());
     let connect = context.time("connect", &timeouts.connect, seconds(1));
-    let client = pair(&raw.client_certificate, &raw.client_key, context);
+    let (certificate, key) = pair(&raw.client_certificate, &raw.client_key, context).unzip();
     let upstream = Upstream {
         name: Arc::from(name.value.as_str()),
         balance: match raw.balance.or(RawBalance::LeastRequests) {
@@ -211,9 +211,9 @@ fn build(
         pending: narrow(context.within("pending", &raw.pending, 1_024, 0, MANY)),
         queue_timeout: context.time("pending_timeout", &raw.pending_timeout, connect),
         tls: TlsFiles {
-            ca: raw.ca_file.get().and_then(|file| context.readable(file, "authorities are read from here")),
-            certificate: client.as_ref().map(|(certificate, _)| certificate.clone()),
-            key: client.map(|(_, key)| key),
+            ca: raw.ca_file.get().and_then(|file| tls::authorities(file, context)),
+            certificate: certificate.and_then(|path| tls::pem(path, raw.client_certificate.place(), context)),
+            key: key.and_then(|path| tls::pem(path, raw.client_key.place(), context)),
             pinned: tls::pinned(&raw.pinned_sha256, context),
         },
         health: raw.health.get().and_then(|health| self::health(health, context)),

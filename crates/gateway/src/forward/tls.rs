@@ -1,6 +1,5 @@
 //! TLS towards upstreams: whom to trust, what to show.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
@@ -12,7 +11,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use rustls_platform_verifier::BuilderVerifierExt;
 use sha2::{Digest, Sha256};
 
-use tollgate_policy::upstream::TlsFiles;
+use tollgate_policy::upstream::{PemFile, TlsFiles, Upstream};
 
 /// The TLS configuration that `files` describe: the platform's roots unless a file names others or certificates are pinned,
 /// and a client certificate where one is given. `http2`: that is offered by ALPN, before HTTP/1.1.
@@ -29,13 +28,13 @@ pub fn client_config(files: &TlsFiles, http2: bool) -> Result<Arc<ClientConfig>,
             let verifier = Pinned::new(files, provider)?;
             builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
         }
-        Some(path) => builder.with_root_certificates(roots(path)?),
+        Some(file) => builder.with_root_certificates(roots(file)?),
         None => builder.with_platform_verifier().map_err(|error| format!("the platform's roots: {error}"))?,
     };
     let mut config = match (&files.certificate, &files.key) {
         (Some(certificate), Some(key)) => builder
             .with_client_auth_cert(certificates(certificate)?, private_key(key)?)
-            .map_err(|error| format!("{}: {error}", certificate.display()))?,
+            .map_err(|error| format!("{}: {error}", certificate.path.display()))?,
         (None, None) => builder.with_no_client_auth(),
         _ => return Err("a client certificate needs both `certificate` and `key`".to_owned()),
     };
@@ -58,9 +57,9 @@ struct Pinned {
 
 impl Pinned {
     fn new(files: &TlsFiles, provider: Arc<CryptoProvider>) -> Result<Self, String> {
-        let authorities = files.ca.as_deref().map(|path| {
-            let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(path)?), Arc::clone(&provider));
-            builder.build().map_err(|error| format!("{}: {error}", path.display()))
+        let authorities = files.ca.as_ref().map(|file| {
+            let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(file)?), Arc::clone(&provider));
+            builder.build().map_err(|error| format!("{}: {error}", file.path.display()))
         });
         Ok(Self { pins: files.pinned.clone(), authorities: authorities.transpose()?, provider })
     }
@@ -109,24 +108,36 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-fn roots(path: &Path) -> Result<RootCertStore, String> {
+fn roots(file: &PemFile) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        roots.add(certificate).map_err(|error| format!("{}: {error}", path.display()))?;
+    for certificate in certificates(file)? {
+        roots.add(certificate).map_err(|error| format!("{}: {error}", file.path.display()))?;
     }
     Ok(roots)
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let list: Vec<_> = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect)
-        .map_err(|error| format!("{}: {error}", path.display()))?;
+fn certificates(file: &PemFile) -> Result<Vec<CertificateDer<'static>>, String> {
+    let list: Vec<_> = CertificateDer::pem_slice_iter(&file.content)
+        .collect::<Result<_, _>>()
+        .map_err(|error| format!("{}: {error}", file.path.display()))?;
     if list.is_empty() {
-        return Err(format!("{}: there is no certificate in it", path.display()));
+        return Err(format!("{}: there is no certificate in it", file.path.display()));
     }
     Ok(list)
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| format!("{}: {error}", path.display()))
+fn private_key(file: &PemFile) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_slice(&file.content).map_err(|error| format!("{}: {error}", file.path.display()))
+}
+
+/// Whether the files for TLS towards `upstream` can be used.
+///
+/// # Errors
+/// As [`client_config`].
+pub fn check(upstream: &Upstream) -> Result<(), String> {
+    // The roots of the platform are not the file's.
+    if upstream.tls.ca.is_none() && upstream.tls.certificate.is_none() {
+        return Ok(());
+    }
+    client_config(&upstream.tls, upstream.http2).map(|_| ())
 }

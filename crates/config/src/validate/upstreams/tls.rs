@@ -1,5 +1,6 @@
-//! What of an upstream's TLS is not a file: the name it is verified for, and the certificates it may show.
+//! An upstream's TLS: the files it needs, the name it is verified for, and the certificates it may show.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
@@ -8,8 +9,29 @@ use super::Context;
 use crate::problem::Problem;
 use crate::reader::Field;
 use crate::scalar::{OneOrMany, Text};
-use crate::source::At;
-use tollgate_policy::upstream::Server;
+use crate::source::{At, Place};
+use tollgate_policy::upstream::{PemFile, Server};
+
+/// `ca_file`.
+pub(super) fn authorities(text: &At<Text>, context: &mut Context<'_>) -> Option<PemFile> {
+    let path = context.readable(text, "authorities are read from here")?;
+    pem(path, Some(text.place), context)
+}
+
+/// What the file at `path` holds now.
+pub(super) fn pem(path: PathBuf, place: Option<Place>, context: &mut Context<'_>) -> Option<PemFile> {
+    match std::fs::read(&path) {
+        Ok(content) => Some(PemFile { path, content: content.into() }),
+        Err(error) => {
+            let problem = Problem::error(format!("cannot read `{}`: {error}", path.display()));
+            context.push(match place {
+                Some(place) => problem.at(place, "certificates and keys are read from here"),
+                None => problem,
+            });
+            None
+        }
+    }
+}
 
 /// `server_name`: in place of the name in the URL of every server that speaks TLS.
 pub(super) fn named(mut servers: Vec<Server>, field: &Field<Text>, context: &mut Context<'_>) -> Vec<Server> {

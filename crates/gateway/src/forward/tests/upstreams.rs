@@ -8,7 +8,7 @@ use super::origin::{OK, Origin};
 use super::relay::{gateway, server, upstream};
 use super::wire::{read_answer, read_head};
 use tollgate_limit::Micros;
-use tollgate_policy::upstream::{Balance, Eject, Health, ProxyProtocol, ServerAddress, TlsFiles};
+use tollgate_policy::upstream::{Balance, Eject, Health, ProxyProtocol, ServerAddress, PemFile, TlsFiles};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
@@ -179,9 +179,7 @@ fn tls_is_verified_against_the_files_authority_and_shows_the_clients_certificate
     };
     let directory = tempfile::tempdir().expect("a directory");
     let file = |name: &str, text: &str| {
-        let path = directory.path().join(name);
-        std::fs::write(&path, text).expect("written");
-        path
+        PemFile { path: directory.path().join(name), content: text.as_bytes().into() }
     };
     let (client, client_key) = leaf("client.example");
     let files = TlsFiles {
