@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{StartError, shared_store, state_file};
+use super::{StartError, shared_store, state_file, upstreams};
 use tollgate_config::settings::{ColdStart, Listener};
 use tollgate_config::{Config, ConfigError};
 use tollgate_limit::{Micros, Placement};

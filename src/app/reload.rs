@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::state_file::{self, Mark};
 use super::watch::Watch;
+use super::{Core, Source, mapped, shared_store, snapshot, upstreams};
 use tollgate_config::{Config, ConfigError};
 use tollgate_store::Backend;
 use tollgate_store::local::Carry;
-use super::{Core, Source, mapped, shared_store, snapshot, upstreams};
 
 /// What a reload compares with.
 pub(super) struct State {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::admin::Standing;
+use tollgate_gateway::forward::{Fleet, ServerHealth, ServerStatus, tls};
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_policy::Policy;
 use tollgate_policy::upstream::Upstream;
-use tollgate_gateway::forward::{Fleet, ServerHealth, ServerStatus, tls};
 
 /// Whether the certificates and keys of every upstream are some.
 ///

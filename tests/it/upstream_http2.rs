@@ -101,7 +101,9 @@ fn http2_upstream_that_agrees_on_http1_by_alpn_is_spoken_to_in_http1() {
     for _ in 0..3 {
         assert_eq!(gateway.request("GET", "/a", &[("cookie", "a=b")]).text(), "hello");
         let mut connection = gateway.connect();
-        connection.send("POST /b HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n");
+        connection.send(
+            "POST /b HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+        );
         assert_eq!(connection.answer("POST").text(), "hello");
         assert_eq!(app.last().body, b"hi");
     }

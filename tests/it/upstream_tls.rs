@@ -28,7 +28,8 @@ fn upstream_ca_file_and_client_certificate_are_read_again_when_they_change() {
     let Some(nginx) = nginx else { return };
     fs::copy(at("two.pem"), at("trusted.pem")).expect("copied");
     let config = format!(
-        "[upstreams.app]\nservers = [\"https://localhost:{}\"]\nca_file = '{}'\n\
+        "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\n\
+         [upstreams.app]\nservers = [\"https://localhost:{}\"]\nca_file = '{}'\n\
          client_certificate = '{}'\nclient_key = '{}'\n\
          [[routes]]\nmatch = \"/**\"\nupstream = \"app\"\n",
         nginx.port(),

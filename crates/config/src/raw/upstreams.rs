@@ -7,7 +7,8 @@ use crate::scalar::{OneOrMany, ShortOr, Text};
 table! {
     /// Where requests go.
     RawUpstream {
-        /// Its servers: `http://HOST:PORT`, `https://HOST:PORT`, `unix:/PATH`, or a table with a weight.
+        /// Its servers: `http://HOST:PORT`, `https://HOST:PORT`, `unix:/PATH`, or a table with a weight. Every address of a name is
+        /// a server of its own, with that weight; `localhost` is one.
         servers: OneOrMany<ShortOr<Text, RawServer>>,
         /// How a server is chosen. Default `least_requests`.
         balance: RawBalance,

@@ -17,10 +17,10 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use super::lanes::{Ear, Heard};
+use super::{ForwardError, LocalExecutor, RequestBody, Stream, proxy_header, tls};
 use crate::pool::Connection;
 use crate::timers;
 use tollgate_policy::upstream::{ProxyProtocol, Server, ServerAddress, Upstream};
-use super::{ForwardError, LocalExecutor, RequestBody, Stream, proxy_header, tls};
 
 /// Opens connections to one server.
 pub(super) struct Connector {
@@ -64,7 +64,7 @@ pub(super) type Http2 =
 
 /// A connection, of the version that both sides agreed on.
 pub(super) enum Opened {
-    Http2(Http2),
+    Http2(Box<Http2>),
     Http1(Box<Connection>),
 }
 
@@ -145,7 +145,7 @@ impl Connector {
             .handshake::<_, RequestBody>(TokioIo::new(stream))
             .await
             .map_err(ForwardError::Answer)?;
-        Ok(Opened::Http2((sender, connection, ear)))
+        Ok(Opened::Http2(Box::new((sender, connection, ear))))
     }
 
     /// `http1`: only that is spoken over it.

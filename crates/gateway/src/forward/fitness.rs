@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::incidents::{Incidents, ServerHealth, ServerStatus};
+use super::resolver::Resolver;
 use tollgate_policy::upstream::{Eject, Health, Server, ServerAddress, Upstream};
 use tollgate_telemetry::metrics::Samples;
 
@@ -19,6 +20,7 @@ use tollgate_telemetry::metrics::Samples;
 #[derive(Clone, Debug, Default)]
 pub struct Fleet {
     known: Arc<Mutex<Known>>,
+    resolver: Resolver,
 }
 
 #[derive(Debug, Default)]
@@ -27,6 +29,8 @@ struct Known {
     /// The servers that each upstream has by its newest configuration, and whether one came to others and is yet to
     /// begin: such a server starts slowly.
     configured: HashMap<Arc<str>, HashMap<String, bool>>,
+    /// What the servers that are given by a name were found to be, by their newest lookup.
+    resolved: HashMap<Name, Vec<String>>,
 }
 
 /// An upstream's name, and its server's.
@@ -36,7 +40,7 @@ impl Fleet {
     /// Takes note of the servers of `upstream`. Those of the first configuration take their shares at once; one that a
     /// reload adds starts slowly.
     pub(super) fn meet(&self, upstream: &Upstream) {
-        let Known { servers, configured } = &mut *self.known.lock();
+        let Known { servers, configured, resolved } = &mut *self.known.lock();
         servers.retain(|_, fitness| fitness.strong_count() > 0);
         configured.retain(|name, _| servers.keys().any(|(upstream, _)| upstream == name));
         let before = configured.remove(&upstream.name);
@@ -46,32 +50,65 @@ impl Fleet {
             (name, comes)
         });
         configured.insert(Arc::clone(&upstream.name), now.collect());
+        let is_configured =
+            |(upstream, server): &Name| configured.get(upstream).is_some_and(|servers| servers.contains_key(server));
+        resolved.retain(|name, _| is_configured(name));
     }
 
-    /// The fitness of `server` of `upstream`: the one the other workers have, unless a reload changed how it is judged.
-    pub(super) fn fitness(&self, upstream: &Upstream, server: &Server) -> Arc<Fitness> {
+    /// Whether a reload added `server` to others, and nobody has asked this before.
+    pub(super) fn comes(&self, upstream: &Upstream, server: &Server) -> bool {
+        let configured = &mut self.known.lock().configured;
+        let comes = configured.get_mut(&upstream.name).and_then(|servers| servers.get_mut(&name(server)));
+        comes.is_some_and(std::mem::take)
+    }
+
+    /// Takes note that `server` was found to be `found`; what it was before.
+    pub(super) fn resolved(&self, upstream: &Upstream, server: &Server, found: &[Server]) -> Option<Vec<String>> {
+        let names = found.iter().map(name).collect();
+        self.known.lock().resolved.insert((Arc::clone(&upstream.name), name(server)), names)
+    }
+
+    /// Who is asked for names.
+    pub(super) fn resolver(&self) -> Resolver {
+        self.resolver.clone()
+    }
+
+    /// One that finds names in `table`.
+    #[cfg(test)]
+    pub(super) fn with_names(table: &super::resolver::Table) -> Self {
+        Self { resolver: Resolver::Table(Arc::clone(table)), ..Self::default() }
+    }
+
+    /// The fitness of `server` of `upstream`: the one the other workers have, unless a reload changed how it is judged. A
+    /// server that is new and `comes` to others starts slowly.
+    pub(super) fn fitness(&self, upstream: &Upstream, server: &Server, comes: bool) -> Arc<Fitness> {
         let name = (Arc::clone(&upstream.name), name(server));
-        let Known { servers, configured } = &mut *self.known.lock();
+        let servers = &mut self.known.lock().servers;
         if let Some(fitness) = servers.get(&name).and_then(Weak::upgrade).filter(|known| known.judges_as(upstream)) {
             return fitness;
         }
+        servers.retain(|_, fitness| fitness.strong_count() > 0);
         let fitness = Arc::new(Fitness::new(upstream, name.1.clone()));
-        let comes = configured.get_mut(&upstream.name).and_then(|servers| servers.get_mut(&name.1));
-        if comes.is_some_and(std::mem::take) {
+        if comes {
             fitness.came_back();
         }
         servers.insert(name, Arc::downgrade(&fitness));
         fitness
     }
 
-    /// How the servers of `upstream` do, in the order of the file.
+    /// How the servers of `upstream` do, in the order of the file; of one that is given by a name, all of its addresses.
     pub fn status(&self, upstream: &Upstream) -> Vec<ServerStatus> {
         let known = self.known.lock();
-        let status = |server| {
-            let fitness = known.servers.get(&(Arc::clone(&upstream.name), name(server))).and_then(Weak::upgrade);
-            fitness.map_or_else(|| ServerStatus::unused(name(server)), |fitness| fitness.status())
-        };
-        upstream.servers.iter().map(status).collect()
+        let mut all = Vec::new();
+        for server in &upstream.servers {
+            let own = (Arc::clone(&upstream.name), name(server));
+            let names = known.resolved.get(&own).cloned().unwrap_or_else(|| vec![own.1]);
+            for name in names {
+                let fitness = known.servers.get(&(Arc::clone(&upstream.name), name.clone())).and_then(Weak::upgrade);
+                all.push(fitness.map_or_else(|| ServerStatus::unused(name), |fitness| fitness.status()));
+            }
+        }
+        all
     }
 
     /// What is to be told of every server that some worker knows.
@@ -395,8 +432,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn workers_share_what_they_know_until_it_is_judged_differently() {
         let (fleet, upstream) = (Fleet::default(), judged(Duration::ZERO));
-        let one = fleet.fitness(&upstream, &upstream.servers[0]);
-        let two = fleet.fitness(&upstream, &upstream.servers[0]);
+        let one = fleet.fitness(&upstream, &upstream.servers[0], false);
+        let two = fleet.fitness(&upstream, &upstream.servers[0], false);
         assert!(Arc::ptr_eq(&one, &two));
         one.failed();
         two.failed();
@@ -407,12 +444,12 @@ mod tests {
         assert!(two.watch().is_some(), "when it goes another takes over");
 
         let other = server(([127, 0, 0, 1], 10).into());
-        assert!(fleet.fitness(&upstream, &other).is_fit(), "another server");
+        assert!(fleet.fitness(&upstream, &other, false).is_fit(), "another server");
         for beside in [
             Server { base_path: "/b".into(), ..upstream.servers[0].clone() },
             Server { tls: Some("localhost".into()), ..upstream.servers[0].clone() },
         ] {
-            let beside = fleet.fitness(&upstream, &beside);
+            let beside = fleet.fitness(&upstream, &beside, false);
             assert!(beside.is_fit(), "another server at the same address");
             assert!(beside.watch().is_some(), "and its health is asked for");
         }
@@ -422,6 +459,6 @@ mod tests {
         assert!(told.contains("upstream_server_up") && told.contains("127.0.0.1:9"), "{told}");
         let mut stricter = upstream.clone();
         stricter.eject.failures = 1;
-        assert!(!Arc::ptr_eq(&one, &fleet.fitness(&stricter, &stricter.servers[0])));
+        assert!(!Arc::ptr_eq(&one, &fleet.fitness(&stricter, &stricter.servers[0], false)));
     }
 }

@@ -13,8 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connect::{Connector, Opened};
 use super::{ForwardError, LocalExecutor, RequestBody, Stream};
-use crate::timers::within;
 use crate::http1;
+use crate::timers::within;
 
 /// A connection, run by a task of its own and asked for the server's bound on streams; `None`: it has ended. It is
 /// dropped then, since only that tells the senders that nobody takes requests any more.
@@ -148,7 +148,7 @@ impl Lanes {
         let opened = Box::pin(connector.http2()).await?;
         self.prefers_http1.set(matches!(opened, Opened::Http1(_)));
         let (sender, connection, ear) = match opened {
-            Opened::Http2(opened) => opened,
+            Opened::Http2(opened) => *opened,
             Opened::Http1(connection) => return Ok(Placed::Http1(connection)),
         };
         let connection: Connection = Rc::new(RefCell::new(Some(Box::pin(connection))));

@@ -12,6 +12,7 @@ mod grpc;
 mod incidents;
 mod kept_body;
 mod lanes;
+mod members;
 mod outgoing;
 mod pace;
 mod patience;
@@ -19,6 +20,7 @@ mod probe;
 mod proxy_header;
 mod request;
 mod request_body;
+mod resolver;
 mod server;
 mod stall;
 pub mod tls;
@@ -51,6 +53,7 @@ use super::headers::Present;
 use super::http1::Failure;
 use super::pool::Slot;
 use super::server::{Hold, Inbound, Interim, OnUpgrade, Window};
+use members::bit;
 use request::Outgoing;
 use tollgate_http1::{Malformed, Verbatim};
 use tollgate_limit::Micros;
@@ -58,7 +61,7 @@ use tollgate_limiter::{Cause, Permit};
 use tollgate_policy::route::Route;
 use tollgate_policy::upstream::Upstream;
 use tollgate_policy::{FilledEdits, Guarded, Peer};
-use upstreams::{UpstreamState, Upstreams, bit};
+use upstreams::{UpstreamState, Upstreams};
 
 /// Forwards requests, with the connections of one worker. Not shared between threads.
 #[derive(Clone, Debug, Default)]
@@ -332,8 +335,12 @@ impl Forwarder {
         let mut tried = 0;
         state.deposit();
         outgoing.keep_copy(retry, state.upstream.http2);
+        let roster = state.members.roster().await?;
+        let (mut sibling, mut siblings) = (None, 0);
         loop {
-            let (index, server) = state.pick(caller, tried).ok_or(ForwardError::NoServer)?;
+            let picked = sibling.take().or_else(|| state.pick(&roster, caller, tried));
+            let index = picked.ok_or(ForwardError::NoServer)?;
+            let server = &roster.servers[index];
             let outcome = exchange::exchange(server, outgoing).await;
             let again = match &outcome {
                 Ok(forwarded) => {
@@ -365,6 +372,20 @@ impl Forwarder {
                     }
                 }
             };
+            if matches!(outcome, Err(ForwardError::Connect(_) | ForwardError::ConnectTimeout))
+                && siblings < SIBLINGS_MOST
+                && outgoing.is_at_hand()
+            {
+                // Nothing was sent: to try a name's other addresses is still the same attempt.
+                tried |= bit(index);
+                sibling = roster.sibling(index, tried);
+                if sibling.is_some() {
+                    siblings += 1;
+                    drop(outcome);
+                    outgoing.restore();
+                    continue;
+                }
+            }
             outgoing.attempts = outgoing.attempts.saturating_sub(1);
             if !again || outgoing.attempts == 0 || !outgoing.is_at_hand() || !state.withdraw() {
                 return outcome;
@@ -444,6 +465,8 @@ struct Upgrade {
     bridged: Option<Hold>,
 }
 
+/// Other addresses of a name that are tried when a connection to one cannot be made.
+const SIBLINGS_MOST: u32 = 3;
 /// How often a worker logs that an upstream cannot be used.
 const UNUSABLE_EVERY: Duration = Duration::from_secs(1);
 const SWITCHING: StatusCode = StatusCode::SWITCHING_PROTOCOLS;

@@ -56,7 +56,8 @@ async fn ask(server: &Rc<ServerState>, path: &str) -> Result<StatusCode, Forward
         false => server.connector.http1(None).await?,
         true => match server.connector.http2().await? {
             Opened::Http1(connection) => connection,
-            Opened::Http2((mut sender, connection, _)) => {
+            Opened::Http2(opened) => {
+                let (mut sender, connection, _) = *opened;
                 tokio::task::spawn_local(async move {
                     // What became of it the answer tells.
                     let _ = connection.await;

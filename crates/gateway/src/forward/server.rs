@@ -17,6 +17,8 @@ use tollgate_policy::upstream::{HostPolicy, ProxyProtocol, Server, Upstream};
 pub(super) struct ServerState {
     /// As the policy describes it.
     pub(super) server: Server,
+    /// Which of the upstream's servers it is, or is an address of.
+    pub(super) origin: usize,
     /// Its name, hashed: what places callers by their identity.
     pub(super) name_hash: u64,
     /// What is sent as Host.
@@ -34,12 +36,13 @@ pub(super) struct ServerState {
 }
 
 impl ServerState {
-    /// `server` of `upstream`, which fares as `fitness` says, without a connection yet.
+    /// `server`, the one at `origin` of `upstream` or an address of that, which fares as `fitness` says, without a connection yet.
     ///
     /// # Errors
     /// When its TLS name is no name.
     pub(super) fn new(
         server: &Server,
+        origin: usize,
         upstream: &Upstream,
         tls: Option<&TlsConnector>,
         fitness: Arc<Fitness>,
@@ -54,6 +57,7 @@ impl ServerState {
             queue_timeout: upstream.queue_timeout.into(),
         };
         Ok(Self {
+            origin,
             name_hash: balance::name_hash(&fitness::name(server)),
             server: server.clone(),
             host: upstream.host.clone(),

@@ -5,6 +5,7 @@ mod connections;
 mod framing;
 mod http2;
 mod lanes;
+mod names;
 mod origin;
 mod relay;
 mod upgrade;

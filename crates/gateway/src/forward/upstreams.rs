@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tokio_rustls::TlsConnector;
 
 use super::fitness::Fleet;
+use super::members::{Members, Roster, bit};
 use super::server::ServerState;
-use super::{ForwardError, balance, probe, tls};
+use super::{ForwardError, balance};
 use tollgate_policy::upstream::{Balance, Upstream};
 
 /// An upstream with its servers' connections on this worker.
@@ -18,9 +18,7 @@ pub(super) struct UpstreamState {
     /// As the policy describes it.
     pub(super) upstream: Arc<Upstream>,
     /// Its servers.
-    pub(super) servers: Vec<Rc<ServerState>>,
-    /// Servers' indices by weight, for taking turns.
-    turns: Vec<usize>,
+    pub(super) members: Rc<Members>,
     next: Cell<usize>,
     /// What is left for retries: each request pays in, each retry takes out five times that.
     budget: Cell<u32>,
@@ -54,8 +52,7 @@ impl Upstreams {
         let state = match known.values().find(|state| *state.upstream == **upstream) {
             Some(same) => Rc::new(UpstreamState {
                 upstream: Arc::clone(upstream),
-                servers: same.servers.clone(),
-                turns: same.turns.clone(),
+                members: Rc::clone(&same.members),
                 next: Cell::new(0),
                 budget: Cell::new(BUDGET_MAX),
             }),
@@ -70,7 +67,7 @@ impl Upstreams {
     /// Runs `each` over every server.
     pub(super) fn for_each(&self, mut each: impl FnMut(&ServerState)) {
         for state in self.known.borrow().values() {
-            for server in &state.servers {
+            for server in &state.members.now().servers {
                 each(server);
             }
         }
@@ -79,31 +76,9 @@ impl Upstreams {
 
 impl UpstreamState {
     fn new(upstream: &Arc<Upstream>, fleet: &Fleet) -> Result<Self, ForwardError> {
-        let speaks_tls = upstream.servers.iter().any(|server| server.tls.is_some());
-        let connector = if speaks_tls {
-            let config = tls::client_config(&upstream.tls, upstream.http2).map_err(ForwardError::Tls)?;
-            Some(TlsConnector::from(config))
-        } else {
-            None
-        };
-        fleet.meet(upstream);
-        let servers = upstream
-            .servers
-            .iter()
-            .map(|server| {
-                let fitness = fleet.fitness(upstream, server);
-                ServerState::new(server, upstream, connector.as_ref(), fitness).map(Rc::new)
-            })
-            .collect::<Result<Vec<_>, _>>()?;
-        if let Some(health) = &upstream.health {
-            for server in &servers {
-                tokio::task::spawn_local(probe::run(Rc::downgrade(server), health.clone()));
-            }
-        }
         Ok(Self {
             upstream: Arc::clone(upstream),
-            turns: balance::turns(&upstream.servers.iter().map(|server| server.weight).collect::<Vec<_>>()),
-            servers,
+            members: Members::new(upstream, fleet)?,
             next: Cell::new(fastrand::usize(..)),
             budget: Cell::new(BUDGET_MAX),
         })
@@ -121,47 +96,47 @@ impl UpstreamState {
         left.is_some()
     }
 
-    /// A server for a request of the caller `hash`, none of those in `tried` (a bit each) while there are others,
+    /// One of `roster` for a request of the caller `hash`, none of those in `tried` (a bit each) while there are others,
     /// and none that is left out while there are others. Where a caller's server is not fixed by its identity, one that
     /// has room goes before one where the request would wait.
-    pub(super) fn pick(&self, hash: u64, tried: u64) -> Option<(usize, &Rc<ServerState>)> {
-        if let [only] = self.servers.as_slice() {
-            return Some((0, only));
+    pub(super) fn pick(&self, roster: &Roster, hash: u64, tried: u64) -> Option<usize> {
+        let servers = &roster.servers;
+        if servers.len() == 1 {
+            return Some(0);
         }
         // Each is asked once: one that starts slowly draws its share each time that it is asked.
         let fit: SmallVec<[bool; 16]> =
-            self.servers.iter().enumerate().map(|(i, server)| tried & bit(i) == 0 && server.fitness.is_fit()).collect();
+            servers.iter().enumerate().map(|(i, server)| tried & bit(i) == 0 && server.fitness.is_fit()).collect();
         let bound = self.upstream.balance == Balance::IdentityHash;
-        let roomy = |index: usize| fit[index] && (bound || self.servers[index].pool.has_room());
+        let roomy = |index: usize| fit[index] && (bound || servers[index].pool.has_room());
         let untried = |index: usize| tried & bit(index) == 0;
-        let index = self
-            .choose(hash, roomy)
-            .or_else(|| self.choose(hash, |index| fit[index]))
-            .or_else(|| self.choose(hash, untried))
-            .or_else(|| self.choose(hash, |_| true))?;
-        Some((index, &self.servers[index]))
+        self.choose(roster, hash, roomy)
+            .or_else(|| self.choose(roster, hash, |index| fit[index]))
+            .or_else(|| self.choose(roster, hash, untried))
+            .or_else(|| self.choose(roster, hash, |_| true))
     }
 
-    fn choose(&self, hash: u64, fit: impl Fn(usize) -> bool) -> Option<usize> {
+    fn choose(&self, roster: &Roster, hash: u64, fit: impl Fn(usize) -> bool) -> Option<usize> {
+        let servers = &roster.servers;
         match self.upstream.balance {
-            Balance::RoundRobin => self.in_turn(fit),
+            Balance::RoundRobin => self.in_turn(roster, fit),
             Balance::LeastRequests => {
                 let (mut loads, mut weights) = (0, 0);
-                for (_, server) in self.servers.iter().enumerate().filter(|(index, _)| fit(*index)) {
+                for (_, server) in servers.iter().enumerate().filter(|(index, _)| fit(*index)) {
                     loads += server.pool.load();
                     weights += u64::from(server.server.weight);
                 }
-                self.in_turn(|index| {
-                    let server = &self.servers[index];
+                self.in_turn(roster, |index| {
+                    let server = &servers[index];
                     fit(index) && balance::is_below_share(server.pool.load(), server.server.weight, loads, weights)
                 })
             }
             Balance::IdentityHash => {
                 let place = |index: usize| {
-                    let server = &self.servers[index];
+                    let server = &servers[index];
                     (balance::distance(hash, server.name_hash), server.server.weight)
                 };
-                let fit = (0..self.servers.len()).filter(|&index| fit(index));
+                let fit = (0..servers.len()).filter(|&index| fit(index));
                 let placed = fit.map(|index| (index, place(index)));
                 placed
                     .reduce(|best, next| if balance::is_closer(next.1, best.1) { next } else { best })
@@ -170,18 +145,13 @@ impl UpstreamState {
         }
     }
 
-    fn in_turn(&self, fit: impl Fn(usize) -> bool) -> Option<usize> {
-        let start = self.next.get();
-        let turn = |step: usize| self.turns[start.wrapping_add(step) % self.turns.len()];
-        let step = (0..self.turns.len()).find(|&step| fit(turn(step)))?;
+    fn in_turn(&self, roster: &Roster, fit: impl Fn(usize) -> bool) -> Option<usize> {
+        let (start, turns) = (self.next.get(), &roster.turns);
+        let turn = |step: usize| turns[start.wrapping_add(step) % turns.len()];
+        let step = (0..turns.len()).find(|&step| fit(turn(step)))?;
         self.next.set(start.wrapping_add(step + 1));
         Some(turn(step))
     }
-}
-
-/// The bit of a server in a set of tried ones; beyond 64 servers they share bits, and a retry may repeat one.
-pub(super) const fn bit(index: usize) -> u64 {
-    1 << (index % 64)
 }
 
 /// A hundred retries may follow each other without a first attempt.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::origin::{Conn, Origin};
 use super::relay::{Gateway, gateway, server, upstream};
+use super::wire::{DEADLINE, read_answer};
 use tollgate_limit::Micros;
 use tollgate_policy::upstream::{Balance, Upstream};
-use super::wire::{DEADLINE, read_answer};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";

@@ -27,7 +27,15 @@ pub(super) struct Conn {
 impl Origin {
     /// Runs `script` on each connection, on a thread of its own. Errors of its sockets end it.
     pub(super) fn start(script: impl Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        Self::on((Ipv4Addr::LOCALHOST, 0).into(), script)
+    }
+
+    /// As [`Origin::start`], at an address of the test's choice.
+    pub(super) fn on(
+        address: SocketAddr,
+        script: impl Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).expect("a free port");
         let address = listener.local_addr().expect("bound");
         let records = Arc::new(Mutex::new(Vec::new()));
         let (tell, closed) = mpsc::channel();

@@ -10,7 +10,7 @@ use http::{Request, Response};
 use super::wire::{Answer, DEADLINE, dial, read_answer};
 use crate::body::{Ended, Guard, Guarded, Received, ResponseBody};
 use crate::conduct::Conduct;
-use crate::forward::{Forwarder, Passage};
+use crate::forward::{Fleet, Forwarder, Passage};
 use crate::framing;
 use crate::headers::{Present, Seen};
 use crate::listener::{Address, Listen, bind};
@@ -175,12 +175,17 @@ pub(super) fn conduct() -> Conduct {
 
 /// A gateway in front of `upstream`, by `route`, that treats requests like this.
 pub(super) fn gateway_with(upstream: Upstream, route: Route, conduct: Conduct) -> Gateway {
+    gateway_of(upstream, route, conduct, Fleet::default())
+}
+
+/// A gateway in front of `upstream` that knows names and servers as `fleet` does.
+pub(super) fn gateway_of(upstream: Upstream, route: Route, conduct: Conduct, fleet: Fleet) -> Gateway {
     let listen = Listen { address: Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()), tls: None };
     let bound = bind(&[listen], 1).expect("a free port");
     let Address::Tcp(address) = bound[0].address else { panic!("bound to TCP") };
     let (upstream, route, conduct) = (Arc::new(upstream), Arc::new(route), Arc::new(conduct));
     let workers = serve(bound, 1, Arc::new(Shared::new(Settings::default())), move |_| Relay {
-        forwarder: Forwarder::new(),
+        forwarder: Forwarder::of(fleet.clone()),
         limiter: Limiter::new(&[], Arc::new(Backend::None), Clock::system(), ColdStart::Full),
         clock: Clock::system(),
         upstream: Arc::clone(&upstream),

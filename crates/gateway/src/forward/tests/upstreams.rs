@@ -8,7 +8,7 @@ use super::origin::{OK, Origin};
 use super::relay::{gateway, server, upstream};
 use super::wire::{read_answer, read_head};
 use tollgate_limit::Micros;
-use tollgate_policy::upstream::{Balance, Eject, Health, ProxyProtocol, ServerAddress, PemFile, TlsFiles};
+use tollgate_policy::upstream::{Balance, Eject, Health, PemFile, ProxyProtocol, ServerAddress, TlsFiles};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
@@ -178,9 +178,7 @@ fn tls_is_verified_against_the_files_authority_and_shows_the_clients_certificate
         (certificate.expect("signed").pem(), key.serialize_pem())
     };
     let directory = tempfile::tempdir().expect("a directory");
-    let file = |name: &str, text: &str| {
-        PemFile { path: directory.path().join(name), content: text.as_bytes().into() }
-    };
+    let file = |name: &str, text: &str| PemFile { path: directory.path().join(name), content: text.as_bytes().into() };
     let (client, client_key) = leaf("client.example");
     let files = TlsFiles {
         ca: Some(file("ca.pem", &root.pem())),

@@ -1,0 +1,280 @@
+//! The servers that an upstream has at present: those that the file gives by their address, and every address of those
+//! that it gives by a name. Names are looked up again and again; connections to an address that is gone are closed.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio_rustls::TlsConnector;
+
+use super::connect::Connector;
+use super::fitness::{self, Fleet};
+use super::incidents::Incidents;
+use super::server::ServerState;
+use super::{ForwardError, balance, probe, tls};
+use crate::timers;
+use tollgate_policy::upstream::{Server, ServerAddress, Upstream};
+
+/// An upstream's servers on this worker. A roster is replaced when a name's addresses change.
+pub(super) struct Members {
+    upstream: Arc<Upstream>,
+    tls: Option<TlsConnector>,
+    fleet: Fleet,
+    roster: RefCell<Rc<Roster>>,
+    names: Vec<Name>,
+    /// Names that have not been asked for yet.
+    unasked: Cell<usize>,
+    /// A name was asked for.
+    asked: Notify,
+}
+
+/// Servers among which one is chosen.
+#[derive(Debug, Default)]
+pub(super) struct Roster {
+    pub(super) servers: Vec<Rc<ServerState>>,
+    /// Servers' indices by weight, for taking turns.
+    pub(super) turns: Vec<usize>,
+}
+
+/// A server that the file gives by a name.
+struct Name {
+    /// Which of the upstream's servers.
+    index: usize,
+    host: String,
+    port: u16,
+    /// The last answer that held addresses.
+    addresses: RefCell<Vec<SocketAddr>>,
+    /// How often it was asked for.
+    rounds: Cell<u64>,
+    failure: RefCell<Option<String>>,
+    incidents: Incidents,
+    /// A reload added it to other servers.
+    comes: Cell<bool>,
+    /// A request waits for an answer.
+    wanted: Rc<Notify>,
+}
+
+impl std::fmt::Debug for Members {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Members").field("roster", &self.roster).finish_non_exhaustive()
+    }
+}
+
+impl Members {
+    /// The servers of `upstream`, their names being looked up.
+    ///
+    /// # Errors
+    /// When TLS towards it cannot be set up.
+    pub(super) fn new(upstream: &Arc<Upstream>, fleet: &Fleet) -> Result<Rc<Self>, ForwardError> {
+        let speaks_tls = upstream.servers.iter().any(|server| server.tls.is_some());
+        let tls = if speaks_tls {
+            let config = tls::client_config(&upstream.tls, upstream.http2).map_err(ForwardError::Tls)?;
+            Some(TlsConnector::from(config))
+        } else {
+            None
+        };
+        fleet.meet(upstream);
+        let names =
+            upstream.servers.iter().enumerate().filter_map(|(index, server)| Name::of(index, server, &upstream.name));
+        let names: Vec<Name> = names.collect();
+        let members = Self {
+            upstream: Arc::clone(upstream),
+            tls,
+            fleet: fleet.clone(),
+            roster: RefCell::default(),
+            unasked: Cell::new(names.len()),
+            names,
+            asked: Notify::new(),
+        };
+        for server in &upstream.servers {
+            // What is wrong with it is known now, and not when its name is found.
+            Connector::new(server, members.tls.as_ref(), upstream)?;
+        }
+        members.fill()?;
+        let members = Rc::new(members);
+        for place in 0..members.names.len() {
+            tokio::task::spawn_local(look_up(Rc::downgrade(&members), place));
+        }
+        Ok(members)
+    }
+
+    /// The present servers, without waiting for names.
+    pub(super) fn now(&self) -> Rc<Roster> {
+        Rc::clone(&self.roster.borrow())
+    }
+
+    /// The present servers; there is at least one, if there can be.
+    ///
+    /// # Errors
+    /// When no name has an address, or the resolver takes longer than connecting may.
+    pub(super) async fn roster(&self) -> Result<Rc<Roster>, ForwardError> {
+        let roster = self.now();
+        if self.names.is_empty() || (self.unasked.get() == 0 && !roster.servers.is_empty()) {
+            return Ok(roster);
+        }
+        // Boxed: it is needed at the beginning only.
+        let answered = timers::within(self.upstream.timeouts.connect.into(), Box::pin(self.answered())).await;
+        let roster = self.now();
+        if !roster.servers.is_empty() {
+            return Ok(roster);
+        }
+        if answered.is_err() {
+            return Err(ForwardError::ConnectTimeout);
+        }
+        let failure = self.names.iter().find_map(|name| name.failure.borrow().clone());
+        let failure = failure.unwrap_or_else(|| "the name has no address".to_owned());
+        Err(ForwardError::Connect(io::Error::new(io::ErrorKind::NotFound, failure)))
+    }
+
+    /// Waits until every name has been asked for: the first time, or once more where none had an address.
+    async fn answered(&self) {
+        let first = self.unasked.get() > 0;
+        let before: Vec<u64> = self.names.iter().map(|name| if first { 0 } else { name.rounds.get() }).collect();
+        if !first {
+            self.names.iter().for_each(|name| name.wanted.notify_one());
+        }
+        let is_done = || self.names.iter().zip(&before).all(|(name, before)| name.rounds.get() > *before);
+        loop {
+            let mut asked = std::pin::pin!(self.asked.notified());
+            asked.as_mut().enable();
+            if is_done() {
+                return;
+            }
+            asked.await;
+        }
+    }
+
+    /// What the resolver said. One that fails, or knows no address, leaves the last good answer in force.
+    fn resolved(&self, name: &Name, answer: io::Result<Vec<SocketAddr>>) {
+        match answer {
+            Ok(mut addresses) => {
+                // Resolvers turn the order of their answers.
+                addresses.sort_unstable();
+                addresses.dedup();
+                name.failure.take();
+                if !addresses.is_empty() && *name.addresses.borrow() != addresses {
+                    name.addresses.replace(addresses);
+                    if let Err(error) = self.fill() {
+                        name.failure.replace(Some(error.to_string()));
+                    }
+                }
+            }
+            Err(error) => {
+                name.incidents.failed("resolve", format!("its name cannot be looked up: {error}"));
+                name.failure.replace(Some(format!("{}: {error}", name.host)));
+            }
+        }
+        if name.rounds.replace(name.rounds.get() + 1) == 0 {
+            self.unasked.set(self.unasked.get() - 1);
+        }
+        self.asked.notify_waiters();
+    }
+
+    /// Makes the roster anew. Servers that stay keep their connections.
+    fn fill(&self) -> Result<(), ForwardError> {
+        let before = self.now();
+        let mut servers = Vec::new();
+        for (index, server) in self.upstream.servers.iter().enumerate() {
+            let comes = self.fleet.comes(&self.upstream, server);
+            let Some(name) = self.names.iter().find(|name| name.index == index) else {
+                servers.push(self.state(&before, index, server, comes)?);
+                continue;
+            };
+            name.comes.set(name.comes.get() || comes);
+            let addresses = name.addresses.borrow();
+            let found: Vec<Server> = addresses.iter().map(|address| at(server, address)).collect();
+            if found.is_empty() {
+                continue;
+            }
+            // What a name had no address for before starts slowly, but for the name's first addresses.
+            let known = self.fleet.resolved(&self.upstream, server, &found);
+            for server in &found {
+                let comes = known.as_ref().map_or(name.comes.get(), |known| !known.contains(&fitness::name(server)));
+                servers.push(self.state(&before, index, server, comes)?);
+            }
+        }
+        let turns = balance::turns(&servers.iter().map(|server| server.server.weight).collect::<Vec<_>>());
+        self.roster.replace(Rc::new(Roster { servers, turns }));
+        Ok(())
+    }
+
+    fn state(
+        &self,
+        before: &Roster,
+        origin: usize,
+        server: &Server,
+        comes: bool,
+    ) -> Result<Rc<ServerState>, ForwardError> {
+        if let Some(known) = before.servers.iter().find(|known| known.origin == origin && known.server == *server) {
+            return Ok(Rc::clone(known));
+        }
+        let fitness = self.fleet.fitness(&self.upstream, server, comes);
+        let state = Rc::new(ServerState::new(server, origin, &self.upstream, self.tls.as_ref(), fitness)?);
+        if let Some(health) = &self.upstream.health {
+            tokio::task::spawn_local(probe::run(Rc::downgrade(&state), health.clone()));
+        }
+        Ok(state)
+    }
+}
+
+impl Roster {
+    /// Another address of the name that the server at `index` was found by, none of those in `tried` (a bit each).
+    pub(super) fn sibling(&self, index: usize, tried: u64) -> Option<usize> {
+        let origin = self.servers[index].origin;
+        (0..self.servers.len()).find(|&other| self.servers[other].origin == origin && tried & bit(other) == 0)
+    }
+}
+
+impl Name {
+    /// `None`: it is no name, or one whose addresses are all this machine: those are one server, which listens on one of
+    /// them or on all.
+    fn of(index: usize, server: &Server, upstream: &Arc<str>) -> Option<Self> {
+        let ServerAddress::Tcp(host, port) = &server.address else { return None };
+        let is_address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok();
+        if is_address || host == "localhost" {
+            return None;
+        }
+        Some(Self {
+            index,
+            host: host.clone(),
+            port: *port,
+            addresses: RefCell::default(),
+            rounds: Cell::new(0),
+            failure: RefCell::default(),
+            incidents: Incidents::new(upstream, fitness::name(server)),
+            comes: Cell::new(false),
+            wanted: Rc::default(),
+        })
+    }
+}
+
+/// `server` at one of its addresses.
+fn at(server: &Server, address: &SocketAddr) -> Server {
+    Server { address: ServerAddress::Tcp(address.ip().to_string(), address.port()), ..server.clone() }
+}
+
+/// Looks a name up, again and again while its upstream is in use: one question at a time, however long the resolver takes.
+async fn look_up(members: Weak<Members>, place: usize) {
+    loop {
+        let Some(held) = members.upgrade() else { return };
+        let name = &held.names[place];
+        let (host, port, wanted) = (name.host.clone(), name.port, Rc::clone(&name.wanted));
+        let (resolver, every) = (held.fleet.resolver(), Duration::from(held.upstream.resolve_every));
+        drop(held);
+        let answer = resolver.ask(&host, port).await;
+        let Some(held) = members.upgrade() else { return };
+        held.resolved(&held.names[place], answer);
+        drop(held);
+        // A request that finds no address does not wait for the next turn.
+        let _ = timers::within(every, wanted.notified()).await;
+    }
+}
+
+/// The bit of a server in a set of tried ones; beyond 64 servers they share bits, and a retry may repeat one.
+pub(super) const fn bit(index: usize) -> u64 {
+    1 << (index % 64)
+}

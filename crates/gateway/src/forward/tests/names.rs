@@ -1,0 +1,131 @@
+//! Upstreams that are given by a name: each of its addresses is a server.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::origin::{Conn, Origin};
+use super::relay::{Gateway, conduct, gateway_of, route, upstream};
+use super::wire::{DEADLINE, read_answer};
+use crate::forward::Fleet;
+use crate::forward::resolver::Table;
+use tollgate_limit::Micros;
+use tollgate_policy::upstream::{Balance, Eject, Health, ServerAddress, Upstream};
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
+
+fn saying(body: &'static str) -> impl Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static {
+    move |conn| {
+        loop {
+            let ill = conn.request()?.starts_with("GET /healthz") && body == "ill";
+            let status = if ill { "500 Ill" } else { "200 OK" };
+            conn.send(&format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len()))?;
+        }
+    }
+}
+
+/// Two servers at two addresses and one port, and a third address that nobody listens at.
+fn two(one: &'static str, other: &'static str) -> (Origin, Origin, SocketAddr) {
+    let one = Origin::start(saying(one));
+    let port = one.address.port();
+    let other = Origin::on(([127, 0, 0, 2], port).into(), saying(other));
+    (one, other, ([127, 0, 0, 3], port).into())
+}
+
+fn named(address: SocketAddr) -> Upstream {
+    let mut upstream = upstream(address);
+    upstream.servers[0].address = ServerAddress::Tcp("app.test".to_owned(), address.port());
+    upstream.resolve_every = Micros(20_000);
+    upstream.balance = Balance::RoundRobin;
+    upstream
+}
+
+fn gateway(upstream: Upstream, fleet: Fleet) -> Gateway {
+    gateway_of(upstream, route(), conduct(), fleet)
+}
+
+#[test]
+fn name_whose_address_changed_is_followed_while_connections_to_the_old_one_live() {
+    let (old, new, _) = two("old", "new");
+    let table = Table::default();
+    table.lock().insert("app.test".to_owned(), vec![old.address]);
+    let gateway = gateway(named(old.address), Fleet::with_names(&table));
+    let mut client = gateway.connect();
+    client.write_all(GET.as_bytes()).expect("sent");
+    assert_eq!(read_answer(&mut client).body, "old");
+    table.lock().insert("app.test".to_owned(), vec![new.address]);
+    assert_eq!(old.wait_closed(), 0, "its idle connection is closed");
+    client.write_all(GET.as_bytes()).expect("sent");
+    assert_eq!(read_answer(&mut client).body, "new");
+    // A resolver that fails, or knows nothing, changes nothing.
+    table.lock().clear();
+    let asked = gateway.ask(GET);
+    assert_eq!(asked.body, "new");
+    assert_eq!(new.records().len(), 1, "nor is its connection another");
+}
+
+#[test]
+fn name_with_several_addresses_is_several_servers() {
+    let (one, other, dead) = two("one", "other");
+    let table = Table::default();
+    table.lock().insert("app.test".to_owned(), vec![one.address, dead, other.address]);
+    let fleet = Fleet::with_names(&table);
+    let mut upstream = named(one.address);
+    upstream.eject = Eject { failures: 1000, wait: Micros::from_secs(60) };
+    let gateway = gateway(upstream.clone(), fleet.clone());
+    let bodies: Vec<String> = (0..30).map(|_| gateway.ask(POST)).map(|answer| answer.body).collect();
+    let of = |body: &str| bodies.iter().filter(|known| *known == body).count();
+    assert!(of("one") >= 10 && of("other") >= 10, "{bodies:?}");
+    assert_eq!(of("one") + of("other"), 30, "one attempt, and the other addresses in it: {bodies:?}");
+    let mut names: Vec<String> = fleet.status(&upstream).into_iter().map(|status| status.server).collect();
+    names.sort_unstable();
+    assert_eq!(names, [one.address, other.address, dead].map(|address| address.to_string()));
+}
+
+#[test]
+fn name_each_address_has_health_checks_of_its_own() {
+    let (ill, well, _) = two("ill", "well");
+    let table = Table::default();
+    table.lock().insert("app.test".to_owned(), vec![ill.address, well.address]);
+    let fleet = Fleet::with_names(&table);
+    let mut upstream = named(ill.address);
+    upstream.health = Some(Health {
+        path: "/healthz".into(),
+        every: Micros(20_000),
+        timeout: Micros::from_secs(5),
+        healthy_after: 1,
+        unhealthy_after: 1,
+    });
+    let gateway = gateway(upstream.clone(), fleet.clone());
+    gateway.ask(GET);
+    eventually("the ill one is known", || {
+        fleet.status(&upstream).iter().any(|status| status.state.is_some_and(|state| state.label() == "unhealthy"))
+    });
+    for _ in 0..6 {
+        assert_eq!(gateway.ask(GET).body, "well");
+    }
+}
+
+#[test]
+fn name_that_nobody_knows_is_502_until_somebody_does() {
+    let (one, _, _) = two("one", "other");
+    let table = Table::default();
+    let mut upstream = named(one.address);
+    upstream.resolve_every = Micros::from_secs(3600);
+    let gateway = gateway(upstream, Fleet::with_names(&table));
+    let answer = gateway.ask(GET);
+    assert!(answer.status == 502 && answer.body.contains("upstream-unreachable"), "{answer:?}");
+    table.lock().insert("app.test".to_owned(), vec![one.address]);
+    assert_eq!(gateway.ask(GET).body, "one", "a request does not wait for the next turn");
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let step = Duration::from_millis(5);
+    let mut waited = Duration::ZERO;
+    while !holds() {
+        assert!(waited < DEADLINE, "{what}");
+        std::thread::sleep(step);
+        waited += step;
+    }
+}
