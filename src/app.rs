@@ -6,6 +6,7 @@
 
 mod handover;
 mod mapped;
+pub(crate) mod memory;
 mod observe;
 mod options;
 mod reload;

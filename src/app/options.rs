@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{StartError, shared_store, state_file, upstreams};
+use super::{StartError, memory, shared_store, state_file, upstreams};
 use tollgate_config::settings::{ColdStart, Listener};
 use tollgate_config::{Config, ConfigError};
 use tollgate_limit::{Micros, Placement};
@@ -93,7 +93,7 @@ pub fn preflight(config: &mut Config, environment: &dyn Fn(&str) -> Option<Strin
 
 /// What is no mistake and yet a surprise to somebody: a restart that refills.
 pub(super) fn notes(config: &Config) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = memory::note(&config.policy.limits).into_iter().collect();
     if config.server.state_file.is_some() {
         return notes;
     }

@@ -154,7 +154,7 @@ impl Core {
             words += &format!("; these wait for a restart: {}", state.needs_restart.join(", "));
         }
         for warning in &state.in_force.warnings {
-            tracing::warn!("{warning}");
+            tracing::warn!("{}", warning.strip_prefix("warning: ").unwrap_or(warning));
         }
         Ok(words)
     }

@@ -27,7 +27,7 @@ pub fn run(options: Options, origin: Origin) -> Result<(), StartError> {
     let _log = start_log(&config.log);
     raise_descriptor_limit();
     for warning in &config.warnings {
-        tracing::warn!("{warning}");
+        tracing::warn!("{}", warning.strip_prefix("warning: ").unwrap_or(warning));
     }
     for note in notes(&config) {
         tracing::warn!("{note}");

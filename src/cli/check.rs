@@ -83,10 +83,13 @@ fn rooms(policy: &Policy) -> String {
         }
     }
     if text.is_empty() {
-        text
-    } else {
-        format!("\nMemory, beyond which a newcomer takes the place and the debt of another\n{text}\n")
+        return text;
     }
+    let total = app::memory::of_tables(&policy.limits) >> 20;
+    text.push_str(&format!(
+        "  all tables together, when they are full: {total} MiB; an empty table takes next to nothing\n"
+    ));
+    format!("\nMemory, beyond which a newcomer takes the place and the debt of another\n{text}\n")
 }
 
 fn room(rule: &Rule, policy: &Policy) -> Option<u64> {
@@ -127,6 +130,7 @@ fn document(config: &Config, notes: &[String], verdicts: &[Verdict], good: bool)
         "good": good,
         "warnings": config.warnings,
         "notes": notes,
+        "memory_bytes": app::memory::of_tables(&config.policy.limits),
         "limits": policy.rules.iter().map(limit).collect::<Vec<_>>(),
         "routes": policy.routes.iter().map(|route| json!({
             "route": &*route.name,

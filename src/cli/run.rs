@@ -27,6 +27,12 @@ pub(super) fn run(args: &Run) -> ExitCode {
     };
     match app::run(options, origin) {
         Ok(()) => GOOD,
+        Err(StartError::Config(error)) if args.upstream.is_some() => {
+            for (key, message) in error.by_key() {
+                eprintln!("tollgate run: {}: {message}", option_of(&key));
+            }
+            BAD
+        }
         Err(StartError::Config(error)) => {
             eprintln!("{}", error.render(super::colour()));
             BAD
@@ -35,6 +41,17 @@ pub(super) fn run(args: &Run) -> ExitCode {
             eprintln!("tollgate: {error}");
             BAD
         }
+    }
+}
+
+/// The option that a key of [`tollgate_config::quick`] was made from.
+fn option_of(key: &str) -> &'static str {
+    match key {
+        "rate" => "--limit",
+        "per" | "key" => "--per",
+        "upstream" => "--upstream",
+        "listen" => "--listen or --admin",
+        _ => "the options",
     }
 }
 

@@ -50,6 +50,12 @@ pub(crate) fn interpolate(text: &str, env: Env<'_>) -> Result<String, Vec<EnvErr
     if errors.is_empty() { Ok(out) } else { Err(errors) }
 }
 
+/// Whether a `${VAR:-default}` of the text has a default that is not empty.
+pub(crate) fn has_default(text: &str) -> bool {
+    let defaults = text.split("${").skip(1).filter_map(|rest| rest.split_once('}')?.0.split_once(":-"));
+    defaults.into_iter().any(|(_, default)| !default.is_empty())
+}
+
 fn variable(inner: &str, env: Env<'_>) -> Result<String, (String, String, Option<String>)> {
     let (name, otherwise) = match inner.find(":-").into_iter().chain(inner.find(":?")).min() {
         Some(at) => (&inner[..at], Some((&inner[at..at + 2], &inner[at + 2..]))),

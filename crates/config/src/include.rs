@@ -128,7 +128,9 @@ impl Walk<'_> {
             };
             let problem = Problem { syntax: true, ..Problem::error("this is not TOML").at(place, label) };
             let bare = unquoted && !span.is_empty();
-            self.problems.push(if bare { problem.help(format!("write \"{}\"", &text[span])) } else { problem });
+            // Word processors write other quotes than TOML knows.
+            let word = text[span].trim_matches(['“', '”', '„', '‟', '‘', '’', '‚', '«', '»', '`', '\'', '"']);
+            self.problems.push(if bare { problem.help(format!("write \"{word}\"")) } else { problem });
         }
     }
 }

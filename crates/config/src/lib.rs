@@ -100,6 +100,25 @@ impl ConfigError {
         self.problems.iter().filter(|problem| problem.severity == Severity::Error).count()
     }
 
+    /// Each problem as a key of the text with what is to be said about it, for a text that nobody wrote as a file
+    /// ([`quick()`]): its lines and columns mean nothing to its reader.
+    pub fn by_key(&self) -> Vec<(String, String)> {
+        let said = self.problems.iter().map(|problem| {
+            let mark = problem.marks.first();
+            let line = mark.map_or("", |mark| {
+                let source = self.sources.of(mark.place.file);
+                let start = source.text[..mark.place.range().start].rfind('\n').map_or(0, |at| at + 1);
+                source.text[start..].lines().next().unwrap_or_default()
+            });
+            let key = line.split('=').next().unwrap_or_default().trim().to_owned();
+            let label = mark.map(|mark| mark.label.as_str()).filter(|label| !label.is_empty());
+            let parts =
+                [problem.title.as_str()].into_iter().chain(label).chain(problem.helps.iter().map(String::as_str));
+            (key, parts.collect::<Vec<_>>().join("; "))
+        });
+        said.collect()
+    }
+
     /// One line a problem, for logs: `gateway.toml:3:1: unknown key …`.
     pub fn lines(&self) -> Vec<String> {
         self.problems
@@ -192,13 +211,14 @@ fn compile(
     let Tree { raw, mut sources, broken_lines } = include::read(name, text, base, env, &mut problems, &mut files);
     let mut context = Context { sources: &mut sources, problems: &mut problems, files: &mut files, env };
     let made = assemble(&raw, now, &mut context);
-    // What else is wrong on a line that is no TOML is a consequence of that.
+    // What else is wrong on a line that is no TOML is a consequence of that, and so may be what seems to be missing.
+    let is_toml = broken_lines.is_empty();
     let problems: Vec<Problem> = problems
         .into_sorted()
         .into_iter()
         .filter(|problem| {
             let line = |mark: &problem::Mark| (mark.place.file, sources.position(mark.place).1 - 1);
-            problem.syntax || problem.marks.first().is_none_or(|mark| !broken_lines.contains(&line(mark)))
+            problem.syntax || problem.marks.first().map_or(is_toml, |mark| !broken_lines.contains(&line(mark)))
         })
         .collect();
     for problem in problems.iter().filter(|problem| problem.secret) {

@@ -40,6 +40,32 @@ mod tests {
     }
 
     #[test]
+    fn quick_mistake_names_the_key_it_was_made_for() {
+        for (upstream, limit, per, key) in [
+            ("http://127.0.0.1:3000", "100/fortnight", "address", "rate"),
+            ("127.0.0.1", "100/minute", "address", "upstream"),
+            ("http://127.0.0.1:3000", "100/minute", "haeder:x", "key"),
+        ] {
+            let error = parse(&quick(upstream, limit, per), "command line", &|_| None, Timestamp::default());
+            let said = error.expect_err(key).by_key();
+            assert_eq!(said.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), [key], "{said:?}");
+        }
+    }
+
+    #[test]
+    fn route_that_differs_by_a_header_has_a_name_of_its_own() {
+        let route = |value: &str| {
+            format!(
+                "[[routes]]\nmatch = {{ path = \"/x\", headers = {{ x-version = \"{value}\" }} }}\nupstream = \"builtin:echo\"\n"
+            )
+        };
+        let text = format!("{}{}", route("1"), route("2"));
+        let config = parse(&text, "gateway.toml", &|_| None, Timestamp::default()).expect("two routes");
+        let names: Vec<&str> = config.policy.routes.iter().map(|route| &*route.name).collect();
+        assert_eq!(names, ["/x [x-version: 1]", "/x [x-version: 2]"]);
+    }
+
+    #[test]
     fn a_word_cannot_become_more_than_a_word() {
         let text = quick("http://a\"\n[server]\nlisten=\"x", "1/s", "address");
         let error = parse(&text, "command line", &|_| None, Timestamp::default()).expect_err("no URL");

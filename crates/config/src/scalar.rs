@@ -3,10 +3,14 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use toml::de::DeValue;
 
-use super::env::interpolate;
+use super::env::{has_default, interpolate};
 use super::problem::{Problem, listed, nearest};
 use super::reader::{Node, Read, Reader};
 use super::source::{At, Place};
+
+const NO_DEFAULT: &str = "set it; a secret has no default in the file";
+/// Keys whose values are secrets: no default is proposed for them.
+const SECRETS: [&str; 3] = ["secret", "key_secret", "password"];
 
 /// A string of the file, its `${…}` replaced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +22,8 @@ pub(crate) struct Text {
     verbatim: bool,
     /// Whether some of it came from the environment.
     pub(crate) from_environment: bool,
+    /// Whether the file gives a default for a variable (`${VAR:-default}`), which so stands in clear.
+    pub(crate) has_default: bool,
 }
 
 impl Text {
@@ -32,14 +38,25 @@ impl Text {
             .get(node.place.range())
             .is_some_and(|token| token.len() == written.len() + 2 && token[1..].starts_with(written.as_ref()));
         if !written.contains("${") {
-            return Some(Self { value: written.clone().into_owned(), verbatim, from_environment: false });
+            return Some(Self {
+                value: written.clone().into_owned(),
+                verbatim,
+                from_environment: false,
+                has_default: false,
+            });
         }
+        let has_default = has_default(written);
+        let secret = reader.path.last().is_some_and(|key| SECRETS.contains(&key.as_str()));
         match interpolate(written, reader.env) {
-            Ok(value) => Some(Self { value, verbatim: false, from_environment: true }),
+            Ok(value) => Some(Self { value, verbatim: false, from_environment: true, has_default }),
             Err(errors) => {
                 for error in errors {
                     let place = if verbatim { part(node.place, error.start, error.end) } else { node.place };
-                    reader.problems.push(Problem::error(error.title).at(place, error.label).maybe_help(error.help));
+                    reader.problems.push(Problem::error(error.title).at(place, error.label).maybe_help(if secret {
+                        Some(NO_DEFAULT.to_owned())
+                    } else {
+                        error.help
+                    }));
                 }
                 None
             }
@@ -50,7 +67,7 @@ impl Text {
 impl Text {
     /// A string that does not stand in the file.
     pub(crate) fn plain(value: &str) -> Self {
-        Self { value: value.to_owned(), verbatim: false, from_environment: false }
+        Self { value: value.to_owned(), verbatim: false, from_environment: false, has_default: false }
     }
 }
 

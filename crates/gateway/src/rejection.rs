@@ -24,7 +24,7 @@ use tollgate_policy::RefusalBody;
 use tollgate_policy::identity::IdentityRefusal;
 
 pub use challenge::challenge;
-pub use render::{ALLOWED, Denial, REFUSAL_PLACEHOLDERS, escape_json_char, write_fields};
+pub use render::{ALLOWED, Denial, escape_json_char, write_fields};
 
 /// Why the gateway answers a request itself.
 #[derive(Debug)]

@@ -64,9 +64,12 @@ pub enum JwtError {
     /// Its signature is wrong.
     #[error("the signature is wrong")]
     Signature,
-    /// It has expired, or does not say when it does.
-    #[error("expired, or without an expiry")]
+    /// It has expired.
+    #[error("expired")]
     Expired,
+    /// It does not say when it expires.
+    #[error("without an expiry (`exp`)")]
+    NoExpiry,
     /// It is not valid yet.
     #[error("not valid yet")]
     NotYet,
@@ -87,6 +90,7 @@ impl JwtError {
             Self::UnknownKey => "token_unknown_key",
             Self::Signature => "token_signature",
             Self::Expired => "token_expired",
+            Self::NoExpiry => "token_without_expiry",
             Self::NotYet => "token_not_yet",
             Self::Issuer => "token_issuer",
             Self::Audience => "token_audience",
@@ -216,7 +220,7 @@ impl JwtPolicy {
 
     /// Checks times, issuer and audience; says until when they hold.
     fn check_claims(&self, payload: &Map<String, Value>, now: u64) -> Result<u64, JwtError> {
-        let until = payload.get("exp").and_then(seconds).ok_or(JwtError::Expired)?.saturating_add(self.leeway);
+        let until = payload.get("exp").and_then(seconds).ok_or(JwtError::NoExpiry)?.saturating_add(self.leeway);
         if until <= now {
             return Err(JwtError::Expired);
         }

@@ -48,7 +48,7 @@ pub use explain::Explanation;
 pub use identity::{IdentityReason, IdentityRefusal};
 pub use lookalikes::{Guarded, drop_lookalikes, has_underscore, looks_like};
 pub use path::Malformed;
-pub use responses::{Dialect, RefusalBody, Reset, Responses};
+pub use responses::{Dialect, REFUSAL_PLACEHOLDERS, RefusalBody, Reset, Responses};
 pub use router::Match;
 pub use rule::{Cost, Count, Rule, Scope, ScopePart, Settle, SettleFrom, StatusMatch};
 pub use upstream::UpstreamTimeouts;

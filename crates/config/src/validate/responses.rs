@@ -3,12 +3,12 @@
 use http::HeaderValue;
 
 use super::Context;
-use crate::problem::Problem;
+use crate::problem::{Problem, suggestion};
 use crate::raw::{RawDialect, RawRefusal, RawReset, RawResponses};
 use crate::reader::Field;
 use crate::scalar::Text;
 use crate::source::At;
-use tollgate_policy::{Dialect, RefusalBody, Reset, Responses};
+use tollgate_policy::{Dialect, REFUSAL_PLACEHOLDERS, RefusalBody, Reset, Responses};
 
 /// `[responses]`.
 pub(crate) fn responses(field: &Field<RawResponses>, context: &mut Context<'_>) -> Responses {
@@ -89,7 +89,23 @@ pub(crate) fn refusal(field: &Field<RawRefusal>, context: &mut Context<'_>) -> O
             return None;
         }
     };
+    let place = raw.body.place().or(raw.body_file.place()).unwrap_or(raw.place);
+    for name in placeholders(&template).filter(|name| !REFUSAL_PLACEHOLDERS.contains(name)) {
+        let problem = Problem::error(format!("`{{{name}}}` is no placeholder of a refusal body"));
+        context.push(problem.at(place, suggestion("placeholder", name, &REFUSAL_PLACEHOLDERS)));
+    }
     Some(RefusalBody { content_type: header_value(raw.content_type.get()?, context)?, template })
+}
+
+/// The words that stand in braces. What is no word (`{"a": 1}`, `{}`) is text.
+fn placeholders(template: &str) -> impl Iterator<Item = &str> {
+    let word = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    template
+        .split('{')
+        .skip(1)
+        .filter_map(|rest| rest.split_once('}'))
+        .map(|(name, _)| name)
+        .filter(move |name| word(name))
 }
 
 /// A header's value.

@@ -18,7 +18,7 @@ use crate::quantity::Size;
 use crate::raw::{self, RawRoute, RawRouteLimit};
 use crate::scalar::{ShortOr, Text};
 use crate::source::{At, Place};
-use tollgate_policy::route::{Route, RouteLimit, Target};
+use tollgate_policy::route::{Pattern, Route, RouteLimit, Target};
 
 /// The routes of a file.
 #[derive(Debug, Default)]
@@ -110,7 +110,7 @@ fn route(
         }
     }
     let pattern = pattern?;
-    let name = at.name.get().map_or_else(|| pattern.to_string(), |name| name.as_str().to_owned());
+    let name = at.name.get().map_or_else(|| own_name(&pattern), |name| name.as_str().to_owned());
     Some(Route {
         name: Arc::from(name),
         pattern,
@@ -127,6 +127,19 @@ fn route(
             Some(Size::Bytes(bytes)) => Some(bytes),
         },
     })
+}
+
+/// The name of a route that the file gives none: its pattern, with the headers that tell it from another of that pattern.
+fn own_name(pattern: &Pattern) -> String {
+    let mut name = pattern.to_string();
+    for (header, value) in &pattern.headers {
+        // A value that is no text is told by its header alone.
+        match value.as_ref().and_then(|value| value.to_str().ok()) {
+            Some(value) => name.push_str(&format!(" [{header}: {value}]")),
+            None => name.push_str(&format!(" [{header}]")),
+        }
+    }
+    name
 }
 
 /// `limits`.

@@ -329,6 +329,13 @@ fn access_log(text: &At<Text>, context: &mut Context<'_>) -> AccessLog {
 /// `[address]`.
 pub(crate) fn address(field: &Field<raw::Address>, context: &mut Context<'_>) -> AddressPolicy {
     let raw = field.or(raw::Address::default());
+    for text in list_of(&raw.trusted_proxies) {
+        if text.as_str().parse::<IpNet>().is_ok_and(|network| network.prefix_len() == 0) {
+            let problem = Problem::warning("every client is a trusted proxy")
+                .at(text.place, "so each client chooses the address it is counted by");
+            context.push(problem.help("name the networks of your own proxies, such as \"10.0.0.0/8\""));
+        }
+    }
     let prefix = context.within("ipv6_prefix", &raw.ipv6_prefix, 64, 16, 128);
     AddressPolicy {
         trusted_proxies: list_of(&raw.trusted_proxies).iter().filter_map(|text| network(text, context)).collect(),

@@ -154,11 +154,9 @@ fn server(text: &At<Text>, weight: u32, context: &mut Context<'_>) -> Option<Ser
     let Some(authority) = uri.authority().filter(|authority| !authority.host().is_empty()) else {
         return wrong("the host is missing");
     };
-    if rest[..rest.find('/').unwrap_or(rest.len())]
-        .rsplit_once(':')
-        .is_some_and(|(_, port)| !port.ends_with(']') && port.parse::<u16>().is_ok_and(|port| port == 0))
-    {
-        return wrong("there is no port 0");
+    let written_port = rest[..rest.find('/').unwrap_or(rest.len())].rsplit_once(':').map(|(_, port)| port);
+    if written_port.is_some_and(|port| !port.ends_with(']') && !port.parse::<u16>().is_ok_and(|port| port > 0)) {
+        return wrong("a port is a number from 1 to 65535");
     }
     let port = authority.port_u16().unwrap_or(if tls { 443 } else { 80 });
     let host = authority.host().trim_matches(['[', ']']).to_ascii_lowercase();

@@ -259,10 +259,6 @@ fn value(name: &str, rejection: &Rejection, class: &Class, id: &str) -> Option<S
     })
 }
 
-/// The placeholders a refusal body may hold: what a configuration is checked against.
-pub const REFUSAL_PLACEHOLDERS: [&str; 9] =
-    ["status", "title", "detail", "type", "code", "retry_after", "retry_after_ms", "decision_id", "limits"];
-
 fn escape_json(out: &mut String, text: &str) {
     if text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_') {
         return out.push_str(text);

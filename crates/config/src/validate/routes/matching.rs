@@ -4,11 +4,12 @@ use http::Method;
 
 use crate::problem::Problem;
 use crate::raw::{RawMatch, RawRoute};
-use crate::scalar::ShortOr;
+use crate::scalar::{ShortOr, Text};
 use crate::source::{At, Place};
 use crate::validate::responses::header_value;
 use crate::validate::{Context, costs, entries_of};
 use tollgate_policy::method::is_in_capitals;
+use tollgate_policy::pattern::Segment;
 use tollgate_policy::route::{HostPattern, Pattern};
 
 /// `match`.
@@ -22,7 +23,10 @@ pub(super) fn pattern(at: &At<RawRoute>, context: &mut Context<'_>) -> Option<Pa
         ShortOr::Short(text) => {
             let text = written.with(text.clone());
             match Pattern::parse(text.as_str()) {
-                Ok(pattern) => Some(pattern),
+                Ok(pattern) => {
+                    warn_of_slips(&pattern, &text, context);
+                    Some(pattern)
+                }
                 Err(error) => {
                     context.parse_error(format!("`{}` is no pattern", text.as_str()), error, &text);
                     None
@@ -30,6 +34,31 @@ pub(super) fn pattern(at: &At<RawRoute>, context: &mut Context<'_>) -> Option<Pa
             }
         }
         ShortOr::Table(table) => pattern_of(table, written.place, context),
+    }
+}
+
+/// Spellings of other routers that mean something else here.
+fn warn_of_slips(pattern: &Pattern, text: &At<Text>, context: &mut Context<'_>) {
+    for segment in &pattern.path {
+        if let Segment::Literal(literal) = segment
+            && let Some(name) = literal.strip_prefix([':', '<']).filter(|name| !name.is_empty())
+        {
+            let name = name.trim_end_matches('>');
+            let problem = Problem::warning(format!("`{literal}` matches only these very characters"));
+            context.push(
+                problem.at(text.place, "a segment of the path").help(format!("for any one segment write `{{{name}}}`")),
+            );
+        }
+    }
+    if let HostPattern::Exact(host) = &pattern.host
+        && !host.contains(['.', ':'])
+        && host != "localhost"
+    {
+        let problem = Problem::warning(format!("`{host}` is taken for a host: what stands before the first `/`"));
+        let path = text.as_str().trim().rsplit(' ').next().unwrap_or_default();
+        context.push(
+            problem.at(text.place, "a path begins with `/`").help(format!("if it is part of the path write `/{path}`")),
+        );
     }
 }
 

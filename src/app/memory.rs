@@ -1,0 +1,78 @@
+//! How much memory the buckets of a configuration can take, and whether the process may have that much.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use tollgate_limit::{Limit, Mode, Placement, Role, WhenDown};
+
+/// Bytes that all tables of the process take when they are full. The system provides memory as a table is written, so
+/// that a table nobody uses takes next to nothing. A shared limit has a table for its local share.
+pub(crate) fn of_tables(limits: &[Arc<Limit>]) -> u64 {
+    let mut tables: BTreeMap<(&str, bool), u64> = BTreeMap::new();
+    for limit in limits {
+        let local = limit.placement == Placement::Local || limit.when_down == WhenDown::LocalShare;
+        if limit.mode != Mode::Off && local {
+            // The tiers of a limit share one table.
+            let bytes = tables.entry((&limit.name, limit.role == Role::Live)).or_default();
+            *bytes = (*bytes).max(limit.memory as u64);
+        }
+    }
+    tables.values().sum()
+}
+
+/// What is to be said where full tables leave less than a quarter of the memory that the process may have.
+pub(crate) fn note(limits: &[Arc<Limit>]) -> Option<String> {
+    note_of(of_tables(limits), allowed()?)
+}
+
+fn note_of(tables: u64, allowed: u64) -> Option<String> {
+    (tables > allowed / 4 * 3).then(|| {
+        format!(
+            "full tables take {} MiB and this process may have {} MiB: a flood of new callers could end it. Lower `memory` \
+             of limits, or allow the process more",
+            tables >> 20,
+            allowed >> 20
+        )
+    })
+}
+
+/// The bound that the control group of this process sets; `None`: none.
+fn allowed() -> Option<u64> {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let root = Path::new("/sys/fs/cgroup");
+    let files = [root.join(own).join("memory.max"), root.join("memory.max"), root.join("memory/memory.limit_in_bytes")];
+    files.iter().find_map(|file| bound(&fs::read_to_string(file).ok()?))
+}
+
+/// `max`, or a number beyond any machine (version 1 of control groups), is no bound.
+fn bound(text: &str) -> Option<u64> {
+    text.trim().parse().ok().filter(|bytes| *bytes < 1 << 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_limit::fixtures::per_minute;
+
+    #[test]
+    fn memory_of_tables_is_added_up_once_for_each_table() {
+        let one = Limit { memory: 64 << 20, ..per_minute("one", 60, 10) };
+        let tier = Limit { tier: Some("pro".into()), ..one.clone() };
+        let candidate = Limit { role: Role::Candidate, ..one.clone() };
+        let shared = Limit { name: "two".into(), placement: Placement::Shared, ..one.clone() };
+        let refusing = Limit { name: "three".into(), when_down: WhenDown::Refuse, ..shared.clone() };
+        let off = Limit { name: "four".into(), mode: Mode::Off, ..one.clone() };
+        let limits = [one, tier, candidate, shared, refusing, off].map(Arc::new);
+        assert_eq!(of_tables(&limits), 3 * (64 << 20));
+    }
+
+    #[test]
+    fn memory_beyond_what_the_process_may_have_is_said() {
+        assert_eq!(note_of(128 << 20, 256 << 20), None);
+        assert!(note_of(256 << 20, 256 << 20).is_some_and(|note| note.contains("256 MiB")));
+        assert_eq!((bound("268435456\n"), bound("max\n"), bound("9223372036854771712")), (Some(256 << 20), None, None));
+    }
+}
