@@ -54,7 +54,7 @@ fn a_good_file_is_said_back_and_its_tests_run() {
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     assert!(out.contains("10 at once, then one every 1 second"), "the tier is said back: {out}");
     assert!(out.contains("3 tests passed, 0 failed"), "{out}");
-    assert!(out.contains("per_key: room for 4194304 callers at once in 65536 KiB"), "{out}");
+    assert!(out.contains("per_key: room for 1064960 callers at once in 65536 KiB"), "{out}");
     assert!(out.contains("strangers stay out"), "{out}");
 }
 
