@@ -88,25 +88,24 @@ daemon off; pid {work}/nginx-{port}.pid;
 worker_processes {workers};
 # A refusal is logged as an error where that is not above the level: it would cost each refusal a write.
 error_log /dev/null crit;
-events {{
-  worker_connections 9000;
-  # All connections that wait are accepted at one wake-up.
-  multi_accept on;
-}}
+# multi_accept stays off: 5 % dearer for new connections.
+events {{ worker_connections 9000; }}
 http {{
   # Lines are gathered for a second, and written 64 KiB at a time.
   access_log {f'{log} combined buffer=64k flush=1s' if log else 'off'};
   # A client's connection is closed by default after 1000 requests.
   keepalive_requests 100000000; keepalive_timeout 300s;
   client_max_body_size 0;
-  # Request bodies are passed on as they come. (Gathered first, in memory: the same within the noise.)
-  proxy_request_buffering off;
+  # A body of 16 KiB and its head fit into memory (13 % cheaper than the default of 16 KiB); bodies are passed on as they come, as
+  # the others do (gathered first: the same within the noise).
+  client_body_buffer_size 32k; proxy_request_buffering off;
   # Connections to the upstream are used again only over HTTP/1.1 and without `Connection: close`.
   proxy_http_version 1.1; proxy_set_header Connection "";
   # The upstream sees the client's Host, as it does from the others.
   proxy_set_header Host $host;{forwarding}
-  # A response of 64 KiB stays in memory: by default (8 x 8k of buffers, of which the first holds the head) its end goes through a temporary file.
-  proxy_buffer_size 8k; proxy_buffers 16 8k; proxy_busy_buffers_size 64k; proxy_max_temp_file_size 0;
+  # A response of 64 KiB stays in memory; with the default of 8 x 4k or 8k its end goes through a temporary file. (16 x 8k: 12 % dearer. A first buffer
+  # larger than 8k: dearer for small responses.)
+  proxy_buffer_size 8k; proxy_buffers 4 32k; proxy_busy_buffers_size 64k; proxy_max_temp_file_size 0;
   limit_req_status 429;
   limit_req_zone $http_x_api_key zone=ample:64m rate=1000000r/s;
   limit_req_zone $http_x_api_key zone=once:10m rate=1r/m;
@@ -117,9 +116,9 @@ http {{
   }}
   # Only so that it starts without root; nothing is written there.
   client_body_temp_path {work}/nb; proxy_temp_path {work}/np; fastcgi_temp_path {work}/nf; uwsgi_temp_path {work}/nu; scgi_temp_path {work}/ns;
-  # reuseport: a queue for each worker. deferred: a connection is accepted once its request is there.
-  server {{ listen 127.0.0.1:{port} reuseport deferred backlog=4096; {locations} }}
-  server {{ listen 127.0.0.1:{h2} http2 reuseport deferred backlog=4096; http2_max_concurrent_streams 256; {locations} }}
+  # reuseport: a queue for each worker. (`deferred` saves nothing here.)
+  server {{ listen 127.0.0.1:{port} reuseport backlog=4096; {locations} }}
+  server {{ listen 127.0.0.1:{h2} http2 reuseport backlog=4096; http2_max_concurrent_streams 256; {locations} }}
 }}
 """)
     return Proxy("nginx", ["nginx", "-e", "stderr", "-p", str(work), "-c", str(conf)], port, h2, log)
@@ -133,6 +132,7 @@ def haproxy(work, up, workers, setup):
     logged = "  log stdout format raw local0\n" if log else ""
     conf.write_text(f"""
 global
+  # tune.bufsize stays at 16 KiB: with 32 or 72 KiB responses of 64 KiB are 15 to 22 % dearer.
   nbthread {workers}
   maxconn 9000
 {logged}defaults
@@ -152,8 +152,8 @@ backend ample
 backend once
   stick-table type string len 32 size 1m expire 2h store http_req_rate(1h)
 frontend in
-  # by-thread: a queue for each thread, as NGINX's reuseport. defer-accept: as NGINX's deferred.
-  bind 127.0.0.1:{port} backlog 4096 shards by-thread defer-accept
+  # A connection is accepted once its request is there. (`shards by-thread`, a queue for each thread: 5 % dearer for new connections.)
+  bind 127.0.0.1:{port} backlog 4096 defer-accept
 {'  http-request set-header X-Forwarded-Proto http' if log else ''}
 {'  http-request set-header X-Forwarded-Host %[req.hdr(Host)]' if log else ''}
   http-request track-sc0 req.hdr(x-api-key) table once if {{ path /deny }}

@@ -117,32 +117,16 @@ impl Handler for Gateway {
         let mut request = Some(request);
         let mut edits = None;
         let answer = self.answer(&snapshot, connection, &mut request, &seen, &mut journal, &mut edits).await;
-        let mut meant = None;
         let Forwarded { mut response, verbatim, tunnel, cause } = match answer {
             Ok(forwarded) => forwarded,
-            Err(rejection) => {
-                meant = Some(rejection.status());
-                journal.turned_away(&rejection);
-                let mut response = journal.refusal(&rejection, &asked, edits.is_some());
-                // The request's table goes back with an answer that has none, to be used again.
-                if let Some(request) = &mut request
-                    && response.headers().capacity() == 0
-                {
-                    std::mem::swap(response.headers_mut(), request.headers_mut());
-                    response.headers_mut().clear();
-                }
-                if let Some(edits) = edits {
-                    edits.complete(response.headers_mut());
-                }
-                Forwarded::own(response, rejection.cause())
-            }
+            Err(rejection) => return turn_away(journal, &rejection, &asked, &mut request, edits),
         };
         // Before the answer: whether the connection goes on is asked of who still holds the body.
         drop(request);
         // Over HTTP/1 they are written with the head; a tunnel's answer has nobody who would.
         let behind = asked.is_http1() && tunnel.is_none();
         journal.annotate(response.headers_mut(), behind);
-        journal.answered(&response, meant, cause, asked.is_head() || tunnel.is_some());
+        journal.answered(&response, None, cause, asked.is_head() || tunnel.is_some());
         match tunnel {
             None => response.map(|body| Guarded::new(body, Closing(journal)).with(verbatim)),
             Some(tunnel) => {
@@ -444,6 +428,35 @@ fn refuse(journal: &mut Journal, denied: Denied) -> Rejection {
     let overload = journal.is_overload(&denied);
     let refused = journal.denied(denied);
     if overload { Rejection::Overloaded } else { Rejection::Denied(refused) }
+}
+
+/// The answer to a request that goes no further, which is dropped. A function of its own, so that its code and what it moves are
+/// not part of every request.
+#[inline(never)]
+fn turn_away(
+    mut journal: Box<Journal>,
+    rejection: &Rejection,
+    asked: &rejection::Asked,
+    request: &mut Option<Request<Inbound>>,
+    edits: Option<FilledEdits<'_>>,
+) -> Response<Guarded<ResponseBody, Closing>> {
+    let status = journal.turned_away(rejection);
+    let mut response = journal.refusal(rejection, asked, edits.is_some());
+    // The request's table goes back with an answer that has none, to be used again.
+    if let Some(request) = request
+        && response.headers().capacity() == 0
+    {
+        *response.headers_mut() = std::mem::take(request.headers_mut());
+        response.headers_mut().clear();
+    }
+    if let Some(edits) = edits {
+        edits.complete(response.headers_mut());
+    }
+    // Before the answer: whether the connection goes on is asked of who still holds the body.
+    *request = None;
+    journal.annotate(response.headers_mut(), asked.is_http1());
+    journal.answered(&response, Some(status), rejection.cause(), asked.is_head());
+    response.map(|body| Guarded::new(body, Closing(journal)))
 }
 
 /// The facts that routes and keys are found by.

@@ -10,7 +10,7 @@ mod render;
 use std::sync::Arc;
 
 use http::header::{CONTENT_TYPE, ORIGIN};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use smallvec::SmallVec;
 
 use self::class::Class;
@@ -92,6 +92,13 @@ pub struct Refused {
 pub struct Asked {
     head: bool,
     http1: bool,
+    /// Boxed, as most requests have nothing of it.
+    rare: Option<Box<Rare>>,
+}
+
+/// What few requests have that decides how they are refused.
+#[derive(Clone, Debug, Default)]
+struct Rare {
     /// The content type of a gRPC call.
     grpc: Option<HeaderValue>,
     origin: Option<HeaderValue>,
@@ -100,17 +107,30 @@ pub struct Asked {
 impl Asked {
     /// What of `request`, whose fields are `present`, decides how it is refused.
     pub fn of<B>(request: &Request<B>, present: Present) -> Self {
-        let headers = request.headers();
-        let kind = if present.has(Present::CONTENT_TYPE) { headers.get(CONTENT_TYPE) } else { None };
-        // To whoever sent a CONNECT a 200 is an open tunnel, whatever stands in it.
-        let connects = *request.method() == Method::CONNECT;
-        let grpc = kind.filter(|value| !connects && value.as_bytes().starts_with(b"application/grpc"));
+        let rare = present.has(Present::CONTENT_TYPE) || present.has(Present::ORIGIN);
         Self {
             head: *request.method() == Method::HEAD,
             http1: request.version() < Version::HTTP_2,
-            grpc: grpc.cloned(),
-            origin: if present.has(Present::ORIGIN) { headers.get(ORIGIN).cloned() } else { None },
+            rare: if rare { Rare::of(request.method(), request.headers()) } else { None },
         }
+    }
+
+    fn grpc(&self) -> Option<&HeaderValue> {
+        self.rare.as_ref()?.grpc.as_ref()
+    }
+
+    fn origin(&self) -> Option<&HeaderValue> {
+        self.rare.as_ref()?.origin.as_ref()
+    }
+}
+
+impl Rare {
+    fn of(method: &Method, headers: &HeaderMap) -> Option<Box<Self>> {
+        // To whoever sent a CONNECT a 200 is an open tunnel, whatever stands in it.
+        let kind = headers.get(CONTENT_TYPE).filter(|_| *method != Method::CONNECT);
+        let grpc = kind.filter(|value| value.as_bytes().starts_with(b"application/grpc"));
+        let origin = headers.get(ORIGIN);
+        (grpc.is_some() || origin.is_some()).then(|| Box::new(Self { grpc: grpc.cloned(), origin: origin.cloned() }))
     }
 }
 
@@ -143,7 +163,7 @@ impl Rejection {
         prepared: Option<&Denial>,
         id: &str,
     ) -> Option<Response<ResponseBody>> {
-        let plain = asked.http1 && !asked.head && asked.grpc.is_none() && asked.origin.is_none() && own.is_none();
+        let plain = asked.http1 && !asked.head && asked.rare.is_none() && own.is_none();
         if !plain {
             return None;
         }

@@ -122,7 +122,9 @@ impl Reader {
         // One that held very many fields is not kept, nor one that never held any.
         if (1..=KEPT).contains(&headers.capacity()) {
             self.spare = headers;
-            self.spare.clear();
+            if !self.spare.is_empty() {
+                self.spare.clear();
+            }
         }
     }
 
@@ -137,7 +139,10 @@ impl Reader {
         if asked.iter().any(|&byte| byte < b' ' || byte == 0x7f) {
             return Err(BadHead::Malformed);
         }
-        let mut parts = Request::new(()).into_parts().0;
+        // Filled where it stays: it is large.
+        let parts = Request::new(()).into_parts().0;
+        let mut parsed = Head { parts, body: BodyLength::Unknown, persists: false, expects: false };
+        let parts = &mut parsed.parts;
         parts.method = Method::from_bytes(&line[..method]).map_err(|_| BadHead::Malformed)?;
         parts.version = version(&line[target + 1..]).map_err(|_| BadHead::of_version(&line[target + 1..]))?;
         parts.uri = Uri::from_maybe_shared(head.slice(method + 1..target)).map_err(|_| BadHead::Malformed)?;
@@ -145,7 +150,8 @@ impl Reader {
         // Room for what the gateway adds, so that the map does not grow.
         parts.headers.try_reserve(self.lines.len() - 1 + ROOM).map_err(|_| BadHead::TooLarge)?;
         let says = self.lines.fields(head, 1, &mut parts.headers).map_err(BadHead::of)?;
-        framed(parts, says)
+        parsed.frame(says)?;
+        Ok(parsed)
     }
 
     /// Looks at a first line as far as it has come: what can become no request is refused at once, and for the same reason
@@ -176,29 +182,29 @@ impl Reader {
     }
 }
 
-/// What the fields say of the body and the connection; nothing, unless one `says` something.
-fn framed(mut parts: request::Parts, says: bool) -> Result<Head, BadHead> {
-    let framing = match if says { Framing::of(&parts.headers) } else { Ok(Framing::default()) } {
-        Ok(framing) => framing,
-        // Refused with its own words by whoever answers; nothing behind it is read.
-        Err(Malformed::TransferEncoding) => {
-            return Ok(Head { parts, body: BodyLength::Unknown, persists: false, expects: false });
+impl Head {
+    /// Takes what the fields say of the body and the connection; nothing, unless one `says` something.
+    fn frame(&mut self, says: bool) -> Result<(), BadHead> {
+        let parts = &mut self.parts;
+        let framing = match if says { Framing::of(&parts.headers) } else { Ok(Framing::default()) } {
+            Ok(framing) => framing,
+            // Refused with its own words by whoever answers; nothing behind it is read.
+            Err(Malformed::TransferEncoding) => return Ok(()),
+            Err(_) => return Err(BadHead::Malformed),
+        };
+        let Ok(body) = BodyLength::of(Message::Request, parts.version, framing) else { return Ok(()) };
+        self.body = body;
+        self.persists = framing.persists(parts.version);
+        if body == BodyLength::Chunked && framing.length.is_some() {
+            // The chunks count alone, and nothing behind them is read (RFC 9112 6.1).
+            parts.headers.remove(CONTENT_LENGTH);
+            self.persists = false;
         }
-        Err(_) => return Err(BadHead::Malformed),
-    };
-    let Ok(body) = BodyLength::of(Message::Request, parts.version, framing) else {
-        return Ok(Head { parts, body: BodyLength::Unknown, persists: false, expects: false });
-    };
-    let mut persists = framing.persists(parts.version);
-    if body == BodyLength::Chunked && framing.length.is_some() {
-        // The chunks count alone, and nothing behind them is read (RFC 9112 6.1).
-        parts.headers.remove(CONTENT_LENGTH);
-        persists = false;
+        self.expects = body != BodyLength::None
+            && parts.version == Version::HTTP_11
+            && parts.headers.get(EXPECT).is_some_and(|line| line.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+        Ok(())
     }
-    let expects = body != BodyLength::None
-        && parts.version == Version::HTTP_11
-        && parts.headers.get(EXPECT).is_some_and(|line| line.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-    Ok(Head { parts, body, persists, expects })
 }
 
 impl BadHead {

@@ -42,8 +42,9 @@ impl Clock {
     pub fn now(&self) -> Timestamp {
         match self {
             Self::System(anchor) => {
-                let elapsed = u64::try_from(anchor.monotonic.elapsed().as_micros()).unwrap_or(u64::MAX);
-                Timestamp::from_micros(anchor.wall_micros.saturating_add(elapsed))
+                let elapsed = anchor.monotonic.elapsed();
+                let micros = elapsed.as_secs().saturating_mul(1_000_000).saturating_add(elapsed.subsec_micros().into());
+                Timestamp::from_micros(anchor.wall_micros.saturating_add(micros))
             }
             Self::Manual(hands) => Timestamp::from_micros(hands.load(Ordering::Acquire)),
         }

@@ -72,21 +72,13 @@ impl Journal {
         seen: &mut Seen,
         at: Timestamp,
     ) -> Box<Self> {
-        let head = side.access.is_some().then(|| Head {
-            method: request.method().clone(),
-            path: request.uri().path_and_query().cloned(),
-            version: request.version(),
-            host: seen.host.clone(),
-            user_agent: seen.user_agent.take(),
-            referer: seen.referer.take(),
-        });
         let id = side.next_id();
-        Box::new(Self {
+        let mut journal = Box::new(Self {
             side: Rc::clone(side),
             snapshot: Rc::clone(snapshot),
             at,
             id,
-            head,
+            head: None,
             client: None,
             route: None,
             caller: None,
@@ -103,7 +95,19 @@ impl Journal {
             lines: Lines::Nothing,
             placed: false,
             closed: false,
-        })
+        });
+        if side.access.is_some() {
+            // In its place: it is large, and nothing without a log.
+            journal.head = Some(Head {
+                method: request.method().clone(),
+                path: request.uri().path_and_query().cloned(),
+                version: request.version(),
+                host: seen.host.clone(),
+                user_agent: seen.user_agent.take(),
+                referer: seen.referer.take(),
+            });
+        }
+        journal
     }
 
     /// When the request's head had arrived.
@@ -270,13 +274,15 @@ impl Journal {
         }
     }
 
-    /// The gateway itself answers.
-    pub(super) fn turned_away(&mut self, rejection: &Rejection) {
-        (self.reason, self.turned_away) = (rejection.label(), true);
-        if rejection.status() == StatusCode::BAD_REQUEST {
-            self.side.metrics.bad_request(rejection.label());
+    /// The gateway itself answers; with this status, or to a gRPC call with one that means it.
+    pub(super) fn turned_away(&mut self, rejection: &Rejection) -> StatusCode {
+        let (label, status) = (rejection.label(), rejection.status());
+        (self.reason, self.turned_away) = (label, true);
+        if status == StatusCode::BAD_REQUEST {
+            self.side.metrics.bad_request(label);
         }
-        self.side.metrics.rejected(rejection.label());
+        self.side.metrics.rejected(label);
+        status
     }
 
     fn refused(&self) -> Option<&Denied> {

@@ -24,7 +24,7 @@ pub(super) fn respond(
     own: Option<&RefusalBody>,
     id: &str,
 ) -> Response<ResponseBody> {
-    let mut response = match &asked.grpc {
+    let mut response = match asked.grpc() {
         Some(content_type) => grpc(rejection, class, content_type),
         None => document(rejection, class, asked, own, id),
     };
@@ -36,7 +36,7 @@ pub(super) fn respond(
     if let Rejection::Unidentified { challenge: Some(challenge), .. } = rejection {
         headers.insert(WWW_AUTHENTICATE, challenge.clone());
     }
-    if let Some(origin) = &asked.origin {
+    if let Some(origin) = asked.origin() {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
         headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
         headers.insert(VARY, HeaderValue::from_static("Origin"));

@@ -1,10 +1,10 @@
 //! From a request to its answer: the bounds that the protocol library does not know, and panics.
 
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use super::inbound::Inbound;
 use super::{ConnInfo, Event, Handler, Settings, Shared, Unread};
@@ -31,7 +31,8 @@ pub(super) async fn respond<H: Handler>(served: &Served<H>, request: Request<Inb
         refused(served, &request, Refusal::of(BadHead::TooLarge));
         return problem(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, HEAD_TOO_LARGE);
     }
-    guarded(served, request).await
+    let mut answer = pin!(served.handler.handle(&served.connection, request));
+    std::future::poll_fn(|context| poll_guarded(served, answer.as_mut(), context)).await
 }
 
 /// Counts a request of HTTP/2 that is refused by its size, and tells of it.
@@ -43,22 +44,22 @@ fn refused<H: Handler>(served: &Served<H>, request: &Request<Inbound>, refusal: 
     served.handler.observe(Event::BadHead(refusal.told(&served.connection, head.as_bytes())));
 }
 
-/// Answers a request; what panics is answered too.
-pub(super) async fn guarded<H: Handler>(served: &Served<H>, request: Request<Inbound>) -> Response<H::Body> {
-    let mut answer = pin!(served.handler.handle(&served.connection, request));
-    std::future::poll_fn(|context| {
-        // What a panic leaves behind in this request is dropped with it; what others see is behind locks that a
-        // panic does not poison, or in cells that are never left half changed.
-        match std::panic::catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context))) {
-            Ok(poll) => poll,
-            Err(_) => {
-                served.shared.stats.panics.add();
-                served.handler.observe(Event::Panicked);
-                Poll::Ready(problem(StatusCode::INTERNAL_SERVER_ERROR, PANICKED))
-            }
+/// Polls the handler's answer; what panics is answered too.
+pub(super) fn poll_guarded<H: Handler, F: Future<Output = Response<H::Body>>>(
+    served: &Served<H>,
+    answer: Pin<&mut F>,
+    context: &mut Context<'_>,
+) -> Poll<Response<H::Body>> {
+    // What a panic leaves behind in this request is dropped with it; what others see is behind locks that a
+    // panic does not poison, or in cells that are never left half changed.
+    match std::panic::catch_unwind(AssertUnwindSafe(|| answer.poll(context))) {
+        Ok(poll) => poll,
+        Err(_) => {
+            served.shared.stats.panics.add();
+            served.handler.observe(Event::Panicked);
+            Poll::Ready(problem(StatusCode::INTERNAL_SERVER_ERROR, PANICKED))
         }
-    })
-    .await
+    }
 }
 
 /// An answer of the server's own.

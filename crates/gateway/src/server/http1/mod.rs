@@ -52,6 +52,7 @@ pub(super) fn serve<H: Handler>(opened: Opened, served: Served<H>, task: Task) -
         core: Rc::new(RefCell::new(Core::new(opened.transport, opened.place, opened.input))),
         interim: opened.interim,
         reader: Reader::new(),
+        head: None,
         limits,
         deadline: opened.deadline,
         waits: Waits::Head,
@@ -81,6 +82,8 @@ struct Connection<H> {
     core: Rc<RefCell<Core>>,
     interim: Queue,
     reader: Reader,
+    /// The head that was read last, until its request is made of it: it is large, and moved no more than it must be.
+    head: Option<Head>,
     limits: Limits,
     deadline: Deadline,
     /// What the deadline was set for.
@@ -135,14 +138,13 @@ impl<H: Handler> Connection<H> {
     /// Answers requests for as long as they come.
     async fn work(&mut self) -> Stop {
         loop {
-            let head = match std::future::poll_fn(|cx| self.poll_head(cx)).await {
-                Ok(head) => head,
-                Err(stop) => return stop,
-            };
+            if let Err(stop) = std::future::poll_fn(|cx| self.poll_head(cx)).await {
+                return stop;
+            }
             self.awake = None;
             self.resting = false;
             self.fresh = false;
-            if let Err(stop) = self.exchange(head).await {
+            if let Err(stop) = self.exchange().await {
                 return stop;
             }
             self.waits = Waits::Unset;
@@ -150,13 +152,16 @@ impl<H: Handler> Connection<H> {
         }
     }
 
-    /// Reads until a head is whole.
-    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, Stop>> {
+    /// Reads until a head is whole, which then is [`Connection::head`].
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>> {
         let mut core = self.core.borrow_mut();
         loop {
             if !core.input.is_empty() {
                 match self.reader.read(core.input.bytes(), self.limits) {
-                    Ok(Some(head)) => return Poll::Ready(Ok(head)),
+                    Ok(Some(head)) => {
+                        self.head = Some(head);
+                        return Poll::Ready(Ok(()));
+                    }
                     Ok(None) => {}
                     Err(bad) => return Poll::Ready(Err(Stop::Bad(bad))),
                 }
@@ -224,26 +229,25 @@ impl<H: Handler> Connection<H> {
     }
 
     /// One request and its answer; an error: the connection does not outlive it.
-    async fn exchange(&mut self, head: Head) -> Result<(), Stop> {
-        let Head { parts, body, persists, expects } = head;
-        let head = parts.method == Method::HEAD;
-        let version = parts.version;
+    async fn exchange(&mut self) -> Result<(), Stop> {
+        let Some(Head { parts, body, persists, expects }) = &self.head else { return Err(Stop::Done) };
+        let (head, version, persists) = (parts.method == Method::HEAD, parts.version, *persists);
         self.interim.begin();
-        let number = self.core.borrow_mut().begin(body, expects, version == Version::HTTP_11);
-        let request = Request::from_parts(parts, Inbound::http1(Rc::clone(&self.core), number));
-        let response = self.answer(request).await.ok_or(Stop::Done)?;
+        let number = self.core.borrow_mut().begin(*body, *expects, version == Version::HTTP_11);
+        let response = self.answer(number).await.ok_or(Stop::Done)?;
         let goes_on = persists && !self.task.worker().is_draining() && self.may_go_on().await;
         let asked = Asked { version, head, persists: goes_on };
         let plan = self.send(response, asked).await?;
         self.finish(&plan, persists).await
     }
 
-    /// Has the request answered; `None`: the caller has gone.
-    async fn answer(&mut self, request: Request<Inbound>) -> Option<Response<H::Body>> {
-        let Self { core, interim, limits, served, .. } = self;
-        let mut answer = pin!(respond::guarded(served, request));
+    /// Has the request `number` answered, whose head has been read; `None`: the caller has gone.
+    async fn answer(&mut self, number: u32) -> Option<Response<H::Body>> {
+        let Self { core, interim, limits, served, head, .. } = self;
+        let request = Request::from_parts(head.take()?.parts, Inbound::http1(Rc::clone(core), number));
+        let mut answer = pin!(served.handler.handle(&served.connection, request));
         std::future::poll_fn(|cx| {
-            let answer = answer.as_mut().poll(cx);
+            let answer = respond::poll_guarded(served, answer.as_mut(), cx);
             let mut core = core.borrow_mut();
             // Those that a caller does not read wait in the queue, which is bounded.
             if interim.waits() && (answer.is_ready() || core.output.is_done()) {
