@@ -144,8 +144,11 @@ fn has_long_quotas(limits: &[Arc<Limit>]) -> bool {
 /// Whether the gateway is ready as far as the store goes: while any route can be served without it. One that cannot is no
 /// reason to take the others away, on every gateway at once.
 pub(super) fn standing(store: &RemoteStore, policy: &Policy) -> Standing {
-    let Some(why) = why_not(store) else { return Standing::Holds };
     let words = without_store(&policy.limits);
+    let Some(why) = why_not(store) else {
+        let Some(why) = why_not_all(store) else { return Standing::Holds };
+        return Standing::Strained(format!("{why}; for buckets in its slots {words}"));
+    };
     let (refused, all) = (policy.routes.iter().filter(|route| needs_store(route, policy)).count(), policy.routes.len());
     match refused {
         0 => Standing::Strained(format!("{why}; {words}")),
@@ -180,7 +183,7 @@ pub(super) fn status(settings: &Store, store: &RemoteStore, limits: &[Arc<Limit>
         },
         "answers": why_not.is_none(),
         "when_down": why_not.is_some().then(|| without_store(limits)),
-        "why_not": why_not,
+        "why_not": why_not.or_else(|| why_not_all(store)),
         "replicas": store.replicas(),
         "audit": store.findings().into_iter().map(finding).collect::<Vec<_>>(),
     })
@@ -194,6 +197,13 @@ fn why_not(store: &RemoteStore) -> Option<String> {
         (false, false) => Some(health.last_error),
         (false, true) => Some("not connected yet".to_owned()),
     }
+}
+
+/// Why some masters of a cluster do not answer, while others do.
+fn why_not_all(store: &RemoteStore) -> Option<String> {
+    let health = store.health();
+    let partly = health.up && health.down > 0;
+    partly.then(|| format!("{} of {} masters do not answer: {}", health.down, health.servers, health.last_error))
 }
 
 /// What becomes of the shared limits without their store.

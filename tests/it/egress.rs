@@ -199,6 +199,13 @@ fn only_listed_hosts_are_forwarded_to() {
         ("/v1/x", "evil.example", 421),
         ("http://api.partner.example:8443/v1/x", "api.partner.example:8443", 421),
         ("https://plain.example/", "plain.example", 421),
+        ("/v1/x", "api.partner.example:8443", 421),
+        ("/v1/x", "API.partner.example:22", 421),
+        ("/", "plain.example:9999", 421),
+        ("/v1/x", "api.partner.example:443", 200),
+        ("/v1/x", "api.partner.example:", 200),
+        ("/v1/x", &*format!("api.partner.example:{}", partner.address.port()), 200),
+        ("/", &*format!("plain.example:{}", plain.url().rsplit(':').next().expect("a port")), 200),
         ("http://api.partner.example/other", "api.partner.example", 404),
         ("http://plain.example/", "plain.example", 200),
         ("https://api.partner.example/v1/x", "api.partner.example", 200),
@@ -214,7 +221,7 @@ fn only_listed_hosts_are_forwarded_to() {
     assert_eq!(refused.status, 501);
     assert!(refused.json()["detail"].as_str().is_some_and(|detail| detail.contains("http://")), "{}", refused.text());
     let metrics = gateway.admin_get("/metrics").text();
-    for (reason, count) in [("host_not_listed", 4), ("no_route", 1), ("connect", 1)] {
+    for (reason, count) in [("host_not_listed", 7), ("no_route", 1), ("connect", 1)] {
         let line = format!("reason=\"{reason}\"}} {count}\n");
         assert!(metrics.contains(&line), "{reason}: {metrics}");
     }

@@ -10,6 +10,7 @@ mod coverage;
 mod drains;
 mod faults;
 mod gateways;
+mod half_open;
 mod leases;
 mod limits;
 mod many_callers;
@@ -24,8 +25,10 @@ mod postgres_setup;
 mod process;
 mod redis_addresses;
 mod redis_audit;
+mod redis_cluster;
 mod redis_encrypted;
 mod redis_faults;
+mod redis_sentinel;
 #[allow(dead_code, reason = "shared with the conformance suite")]
 mod servers;
 mod unreachable;

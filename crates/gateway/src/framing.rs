@@ -97,8 +97,6 @@ pub struct Form {
 pub struct Absolute {
     /// It named `https`.
     pub https: bool,
-    /// The port it named.
-    pub port: Option<u16>,
 }
 
 /// Checks `request`, in which `seen` is, and gives it one shape: one Host, the target in origin form.
@@ -287,7 +285,7 @@ fn settle_target<B>(request: &mut Request<B>) -> Result<Option<Absolute>, Malfor
         (None, None) => None,
         (None, Some(_)) => return Err(Malformed::Target),
         (Some(scheme), _) if *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS => {
-            Some(Absolute { https: *scheme == Scheme::HTTPS, port: uri.port_u16() })
+            Some(Absolute { https: *scheme == Scheme::HTTPS })
         }
         (Some(_), _) => return Err(Malformed::Target),
     };

@@ -223,9 +223,7 @@ impl Gateway {
             let nobody = Identified::default();
             *refusal_edits = Some(policy.edits(&route.response_headers, &matched, &nobody, &described));
         }
-        if let (true, Some(absolute)) = (policy.egress, form.absolute)
-            && !hops::is_listed(policy, route, absolute)
-        {
+        if policy.egress && !hops::is_listed(policy, route, &form) {
             return Err(Rejection::Unlisted);
         }
         if form.bridged && !matches!(route.target, Target::Upstream(_)) {

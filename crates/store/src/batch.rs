@@ -14,6 +14,7 @@
 //! **Answered in time.** Every request carries a deadline; whatever the server does, it is answered by then. A lost
 //! reply counts as charged: a charge is never sent twice.
 
+mod attempts;
 mod counters;
 mod deliver;
 mod flight;
@@ -21,6 +22,8 @@ mod gather;
 mod lane;
 mod outages;
 mod owed;
+mod replicas;
+pub(crate) mod servers;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -37,8 +40,10 @@ use tokio::sync::oneshot;
 pub use self::counters::{Counters, Health};
 pub(crate) use self::deliver::decide;
 pub(crate) use self::flight::fly_alone;
-pub(crate) use self::lane::start;
-pub(crate) use self::shared::Shared;
+pub(crate) use self::lane::{lane, start};
+pub(crate) use self::outages::Outages;
+pub(crate) use self::servers::Servers;
+pub(crate) use self::shared::{ServerPart, Shared};
 use super::StoreError;
 use super::shape::{Name, Seen, Shape};
 use tollgate_limit::lease::Wish;
@@ -155,13 +160,36 @@ pub(crate) enum Trouble {
     Refused(String),
     /// The server answered what cannot be.
     Corrupt(String),
+    /// The server has sent us to another one, which brought no answer: that says nothing of the first.
+    Moved(String),
 }
 
 impl Trouble {
     /// Why, in words.
     pub(crate) fn into_words(self) -> String {
-        let (Self::Lost(words) | Self::Refused(words) | Self::Corrupt(words)) = self;
+        let (Self::Lost(words) | Self::Refused(words) | Self::Corrupt(words) | Self::Moved(words)) = self;
         words
+    }
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Obstacle {
+    pub(crate) words: String,
+    /// It does not go away by itself: credentials or a setting are wrong, and the server is not to be asked often.
+    pub(crate) lasting: bool,
+}
+
+impl From<String> for Obstacle {
+    fn from(words: String) -> Self {
+        Self { words, lasting: false }
+    }
+}
+
+impl Obstacle {
+    /// One that somebody has to remove.
+    pub(crate) fn lasting(words: String) -> Self {
+        Self { words, lasting: true }
     }
 }
 
@@ -177,7 +205,7 @@ pub(crate) trait Link: 'static {
     type Connection: 'static;
 
     /// Connects, greets and checks that the server may be written to.
-    fn connect(&self) -> impl Future<Output = Result<Self::Connection, String>>;
+    fn connect(&self) -> impl Future<Output = Result<Self::Connection, Obstacle>>;
 
     /// Sends one batch and reads its answer. Dropped when nobody waits for it any more.
     fn call(&self, connection: &Self::Connection, batch: &Batch) -> impl Future<Output = Result<Answer, Trouble>>;

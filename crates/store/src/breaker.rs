@@ -9,8 +9,10 @@ use tollgate_limit::{Micros, Timestamp};
 pub const FAILURES_MAX: u32 = 3;
 /// The first wait between two probes of a server that is down.
 pub const PROBE_FIRST: Micros = Micros(50_000);
-/// The longest wait between two probes: recovery is noticed within a second.
-pub const PROBE_LAST: Micros = Micros(1_000_000);
+/// The longest wait between two probes of a server that cannot be reached: it is asked again as soon as it can be.
+pub const PROBE_LAST: Micros = Micros(200_000);
+/// And of one that refuses us for what somebody has to mend.
+pub const PROBE_LASTING: Micros = Micros(1_000_000);
 
 /// Whether a server is worth asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,12 +78,14 @@ impl Breaker {
         self.probe_wait = PROBE_FIRST;
     }
 
-    /// A probe failed: the next waits twice as long, up to [`PROBE_LAST`], less up to a quarter by `jitter`
-    /// (0..=255), so that many gateways do not knock in step.
-    pub fn probe_failed(&mut self, now: Timestamp, jitter: u8) {
-        let shorter = self.probe_wait.0 / 4 * u64::from(jitter) / 255;
-        self.probe_at = now.after(Micros(self.probe_wait.0 - shorter));
-        self.probe_wait = Micros((self.probe_wait.0 * 2).min(PROBE_LAST.0));
+    /// A probe failed: the next waits twice as long, up to [`PROBE_LAST`] or, where the obstacle is `lasting`,
+    /// [`PROBE_LASTING`], less up to a quarter by `jitter` (0..=255), so that many gateways do not knock in step.
+    pub fn probe_failed(&mut self, now: Timestamp, jitter: u8, lasting: bool) {
+        let most = if lasting { PROBE_LASTING } else { PROBE_LAST };
+        let wait = self.probe_wait.0.min(most.0);
+        let shorter = wait / 4 * u64::from(jitter) / 255;
+        self.probe_at = now.after(Micros(wait - shorter));
+        self.probe_wait = Micros((wait * 2).min(most.0));
     }
 }
 
@@ -109,20 +113,22 @@ mod tests {
     }
 
     #[test]
-    fn probes_start_at_once_then_back_off_to_a_second() {
+    fn breaker_probes_start_at_once_then_back_off_further_where_the_obstacle_lasts() {
         let mut breaker = Breaker::new(at(0));
         assert_eq!(breaker.until_probe(at(0)), Micros::ZERO);
         let mut now = at(0);
         let mut waits = Vec::new();
         for _ in 0..8 {
-            breaker.probe_failed(now, 0);
+            breaker.probe_failed(now, 0, true);
             let wait = breaker.until_probe(now);
             waits.push(wait.0);
             now = now.after(wait);
         }
         assert_eq!(waits, [50_000, 100_000, 200_000, 400_000, 800_000, 1_000_000, 1_000_000, 1_000_000]);
-        breaker.probe_failed(now, 255);
+        breaker.probe_failed(now, 255, true);
         assert_eq!(breaker.until_probe(now), Micros(750_000));
+        breaker.probe_failed(now, 0, false);
+        assert_eq!(breaker.until_probe(now), Micros(200_000), "it is there again, and starts");
         breaker.probe_succeeded();
         assert_eq!(breaker.circuit(), Circuit::Closed);
     }

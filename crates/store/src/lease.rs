@@ -78,6 +78,16 @@ pub(crate) enum Errand {
     Return(Return),
 }
 
+impl Errand {
+    /// The bucket it is about.
+    pub(crate) fn name(&self) -> &Name {
+        match self {
+            Self::Wish(held) => held.name(),
+            Self::Return(returned) => &returned.name,
+        }
+    }
+}
+
 /// A lease that is given back. Told twice it counts once.
 #[derive(Clone, Debug)]
 pub(crate) struct Return {
@@ -238,10 +248,22 @@ impl Leases {
     }
 
     /// What is to be told to the store, at most so many errands.
+    #[cfg(test)]
     pub(crate) fn errands(&self, most: usize) -> Vec<Errand> {
+        self.errands_of(most, |_| true)
+    }
+
+    /// What is to be told to the server that `has` these buckets, at most so many errands.
+    pub(crate) fn errands_of(&self, most: usize, has: impl Fn(&Name) -> bool) -> Vec<Errand> {
         self.sweep();
         let mut errands = self.errands.lock();
-        if errands.len() <= most { std::mem::take(&mut *errands) } else { errands.drain(..most).collect() }
+        let mut left = most;
+        let taken = errands.extract_if(.., |errand| {
+            let taken = left > 0 && has(errand.name());
+            left -= usize::from(taken);
+            taken
+        });
+        taken.collect()
     }
 
     /// A lease has come. One that nobody waits for goes back where the gateway stops.

@@ -13,10 +13,11 @@ mod link;
 mod mark;
 mod several;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use self::link::PostgresLink;
-use super::batch::Shared;
+use super::batch::{Servers, Shared, lane};
 use super::lease::Leases;
 use super::remote::RemoteStore;
 use super::tls::Tls;
@@ -83,6 +84,7 @@ impl PostgresOptions {
         shared.mind_long_quotas(self.long_quotas);
         let key_secret = self.key_secret.clone();
         let link = PostgresLink::new(self, shared.clone()).map_err(std::io::Error::other)?;
-        RemoteStore::start("store-postgres", &key_secret, shared, link)
+        let servers = Servers::one(shared.clone());
+        RemoteStore::start("store-postgres", &key_secret, servers, || lane(shared, Rc::new(link)))
     }
 }

@@ -6,18 +6,21 @@
 mod address;
 mod audit;
 mod bucket;
+mod cluster;
 mod in_place;
 mod link;
 mod pack;
 mod scripts;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 pub use address::{Address, AddressError};
 
+use self::cluster::{Cluster, Nodes, slot};
 use self::in_place::Connections;
 use self::link::RedisLink;
-use super::batch::Shared;
+use super::batch::{ServerPart, Servers, Shared, lane};
 use super::lease::Leases;
 use super::remote::RemoteStore;
 use crate::clock::Clock;
@@ -51,10 +54,17 @@ impl RedisOptions {
         let mut shared = Shared::new(self.clock.clone(), self.answer_within, self.local_refusals);
         shared.leases = Some(Arc::new(Leases::new(self.clock.clone(), self.address.is_cluster())));
         shared.mind_long_quotas(self.long_quotas);
+        if let Address::Cluster { nodes, certificates } = &self.address {
+            let cluster = Arc::new(Cluster::new(Nodes::new(nodes.clone(), certificates.clone())));
+            // Of no server: nothing lives there.
+            let common = Arc::new(shared.of_server(ServerPart { server: String::new(), has: Box::new(|_| false) }));
+            let link = RedisLink::new(self.address, self.clock, self.pinned, common.clone());
+            let servers = Servers::several(common.clone(), slot, cluster.parts.clone());
+            return RemoteStore::start("store-redis", &self.key_secret, servers, || cluster.keep(common, link));
+        }
         let shared = Arc::new(shared);
         let link = RedisLink::new(self.address, self.clock, self.pinned, shared.clone());
-        let own = Connections::new(link.clone());
-        let store = RemoteStore::start("store-redis", &self.key_secret, shared, link)?;
-        Ok(store.with_calls_in_place(Box::new(own)))
+        let servers = Servers::one(shared.clone()).with_calls_in_place(Box::new(Connections::new(link.clone())));
+        RemoteStore::start("store-redis", &self.key_secret, servers, || lane(shared, Rc::new(link)))
     }
 }

@@ -1,13 +1,13 @@
 //! A store on a server: what Redis and PostgreSQL have in common, which is all but the server's language.
 
-use std::sync::atomic::Ordering;
+use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::audit::Finding;
-use super::batch::{Counters, Health, InPlace, Link, Shared};
+use super::batch::{Counters, Health, Servers};
 use super::lease::LeaseCounters;
 use super::shape::Names;
 use super::{StandIn, Store, StoreError};
@@ -19,42 +19,27 @@ use tollgate_limit::{Claim, Draw, Settlement, Standing};
 /// [`PostgresOptions::start`]: super::postgres::PostgresOptions::start
 #[derive(Debug)]
 pub struct RemoteStore {
-    shared: Arc<Shared>,
+    servers: Servers,
     names: Arc<Names>,
-    /// How a request that is alone calls by itself.
-    in_place: Option<Box<dyn InPlace>>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     /// How many gateways share the store, where that is said instead of counted.
     replicas: Option<u32>,
 }
 
 impl RemoteStore {
-    /// Starts the store's thread, which connects and keeps connecting; does not wait for it.
+    /// Starts the store's thread, which connects and keeps connecting by `main`; does not wait for it.
     ///
     /// # Errors
     /// When the thread or its runtime cannot be made.
-    pub(super) fn start<L: Link + Send>(
+    pub(super) fn start<F: Future<Output = ()> + 'static>(
         thread: &str,
         key_secret: &[u8],
-        shared: Arc<Shared>,
-        link: L,
+        servers: Servers,
+        main: impl FnOnce() -> F + Send + 'static,
     ) -> std::io::Result<Self> {
-        // One call in flight: a second halves what is merged into each (measured), and heartbeats of places held rely
-        // on the order of calls.
-        let thread = super::batch::start(thread, 1, shared.clone(), link)?;
-        Ok(Self {
-            shared,
-            names: Arc::new(Names::new(key_secret)),
-            in_place: None,
-            thread: Mutex::new(Some(thread)),
-            replicas: None,
-        })
-    }
-
-    /// Lets requests that are alone call by themselves.
-    pub(super) fn with_calls_in_place(mut self, in_place: Box<dyn InPlace>) -> Self {
-        self.in_place = Some(in_place);
-        self
+        let thread = super::batch::start(thread, main)?;
+        let names = Arc::new(Names::new(key_secret));
+        Ok(Self { servers, names, thread: Mutex::new(Some(thread)), replicas: None })
     }
 
     /// Says how many gateways share the store, instead of counting them; `None`: they are counted.
@@ -66,46 +51,46 @@ impl RemoteStore {
 
     /// Waits until it is connected, at most `bound`; whether it is.
     pub async fn ready(&self, bound: Duration) -> bool {
-        tokio::time::timeout(bound, self.shared.connected()).await.is_ok()
+        tokio::time::timeout(bound, self.servers.connected()).await.is_ok()
     }
 
     /// Waits until it is connected or could not be, at most `bound`.
     pub async fn tried(&self, bound: Duration) {
         // What it is then, its health says.
-        let _ = tokio::time::timeout(bound, self.shared.tried()).await;
+        let _ = tokio::time::timeout(bound, self.servers.tried()).await;
     }
 
     /// How it does.
     pub fn health(&self) -> Health {
-        self.shared.health()
+        self.servers.health()
     }
 
     /// Its counters.
     pub fn counters(&self) -> &Counters {
-        &self.shared.counters
+        self.servers.counters()
     }
 
     /// What the last audit of the server found; empty before the first connection.
     pub fn findings(&self) -> Vec<Finding> {
-        self.shared.findings()
+        self.servers.findings()
     }
 
     /// Audits the server again, as limits have changed: from now on some of a day or longer live there, or none do.
     /// Waits for it, at most `bound`; whether it was done. What is found is warned of, if it was not before.
     pub async fn audit_again(&self, long_quotas: bool, bound: Duration) -> bool {
-        self.shared.mind_long_quotas(long_quotas);
-        tokio::time::timeout(bound, self.shared.audit_again()).await.is_ok()
+        self.servers.mind_long_quotas(long_quotas);
+        tokio::time::timeout(bound, self.servers.audit_again()).await.is_ok()
     }
 
     /// What leases have brought and cost; `None`: this store leases nothing.
     pub fn lease_counters(&self) -> Option<&LeaseCounters> {
-        self.shared.leases.as_ref().map(|leases| &leases.counters)
+        self.servers.leases().map(|leases| &leases.counters)
     }
 
     /// Gives leases back, answers what is queued and stops the thread. Requests after that are told that the store is
     /// not available.
     pub fn close(&self) {
-        self.shared.close();
+        self.servers.close();
         if let Some(thread) = self.thread.lock().take() {
             // A panic there has been reported there; here nothing is left to do.
             let _ = thread.join();
@@ -114,7 +99,7 @@ impl RemoteStore {
 
     /// Forgets what is known of exhausted buckets: limits have changed or buckets were reset.
     pub fn forget_bounds(&self) {
-        self.shared.bounds.forget();
+        self.servers.forget_bounds();
     }
 }
 
@@ -126,28 +111,28 @@ impl Drop for RemoteStore {
 
 impl Store for RemoteStore {
     async fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
-        self.shared.draw(self.in_place.as_deref(), self.names.wants(claims)).await
+        self.servers.draw(self.names.wants(claims)).await
     }
 
     fn settle(&self, settlements: &[Settlement<'_>]) {
-        self.shared.settle(&self.names, settlements);
+        self.servers.settle(&self.names, settlements);
     }
 
     async fn peek<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
-        let draw = self.shared.ask(self.names.wants(claims), true).await?;
+        let draw = self.servers.ask(self.names.wants(claims), true).await?;
         Ok(draw.standings.into_vec())
     }
 
     fn replicas(&self) -> u32 {
-        self.replicas.unwrap_or_else(|| self.shared.replicas.load(Ordering::Relaxed).max(1))
+        self.replicas.unwrap_or_else(|| self.servers.replicas().max(1))
     }
 
     fn at_most(&self, claim: &Claim<'_>) -> Option<u64> {
         let (name, shape) = (self.names.name(claim.limit, claim.key), self.names.shape(claim.limit));
-        self.shared.bounds.at_most(&name, &shape, self.shared.clock.now())
+        self.servers.at_most(&name, &shape)
     }
 
     fn substitute(&self, stand_in: Weak<dyn StandIn>) {
-        self.shared.substitute(self.names.clone(), stand_in, self.replicas.is_none());
+        self.servers.substitute(self.names.clone(), stand_in, self.replicas.is_none());
     }
 }

@@ -126,7 +126,7 @@ fn the_form_of_a_request_is_told() {
         admitted(&mut request(version, target, fields)).expect("a good request")
     };
     let absolute = form(Version::HTTP_11, "https://a.example:8443/x", &[("host", "b.example"), ("via", "1.1 b")]);
-    assert_eq!(absolute.absolute, Some(Absolute { https: true, port: Some(8443) }));
+    assert_eq!(absolute.absolute, Some(Absolute { https: true }));
     assert!(absolute.via && !absolute.bridged && !absolute.last_hop);
     let host = |form: &Form| (form.host.clone().map(|host| host.to_str().expect("text").to_owned()), form.plain_host);
     assert_eq!(

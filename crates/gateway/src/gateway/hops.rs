@@ -4,7 +4,7 @@ use http::header::{ALLOW, CONTENT_TYPE, HOST, MAX_FORWARDS, USER_AGENT, VIA};
 use http::{HeaderValue, Method, Request, Response};
 
 use crate::body::ResponseBody;
-use crate::framing::{Absolute, Malformed};
+use crate::framing::{Form, Malformed};
 use crate::rejection::{ALLOWED, Rejection};
 use tollgate_policy::route::{HostPattern, Route, Target};
 use tollgate_policy::upstream::ServerAddress;
@@ -28,21 +28,30 @@ fn listed(methods: &[Method]) -> Option<HeaderValue> {
     HeaderValue::from_str(&words.join(", ")).ok().filter(|_| !methods.is_empty())
 }
 
-/// Whether a proxy's request may go where `route` leads: a route without a host stands for the service that the gateway
-/// is called by, not for whatever a URL names; no other port is meant than the one that is asked; and what was to be
-/// encrypted is.
-pub(super) fn is_listed(policy: &Policy, route: &Route, absolute: Absolute) -> bool {
+/// Whether a request that goes out may go where `route` leads: a route without a host stands for the service that the gateway
+/// is called by, not for whatever a URL names; no other port is meant than the one that is asked, whether a URL or `Host`
+/// names it; and what was to be encrypted is.
+pub(super) fn is_listed(policy: &Policy, route: &Route, form: &Form) -> bool {
     if route.pattern.host == HostPattern::Any {
-        return false;
+        return form.absolute.is_none();
     }
     let Target::Upstream(upstream) = &route.target else { return true };
     let servers = &policy.upstreams[*upstream].servers;
     let at = |port: u16| {
         servers.iter().any(|server| matches!(server.address, ServerAddress::Tcp(_, known) if known == port))
     };
-    let port = absolute.port.is_none_or(|port| matches!(port, 80 | 443) || at(port));
-    let encrypted = !absolute.https || servers.iter().all(|server| server.tls.is_some());
+    // (The authority of an absolute form is its Host.)
+    let port = form.host.as_ref().and_then(port_of).is_none_or(|port| matches!(port, 80 | 443) || at(port));
+    let encrypted =
+        form.absolute.is_none_or(|absolute| !absolute.https) || servers.iter().all(|server| server.tls.is_some());
     port && encrypted
+}
+
+/// The port that a Host names; its syntax has been checked.
+fn port_of(host: &HeaderValue) -> Option<u16> {
+    let (name, port) = host.to_str().ok()?.trim().rsplit_once(':')?;
+    // (An address in brackets has colons of its own.)
+    if name.starts_with('[') && !name.ends_with(']') { None } else { port.parse().ok() }
 }
 
 /// TRACE goes on only where the route names it, and without a body (RFC 9110 9.3.8).

@@ -13,8 +13,7 @@ use std::sync::atomic::Ordering;
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use http::header::RETRY_AFTER;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body::Body;
 
 use self::fields::Lines;
@@ -256,7 +255,7 @@ impl Journal {
         let limits = &self.snapshot.policy.limits;
         let mut left = None;
         for health in self.claims.charges().iter().filter_map(|charge| limits[charge.limit].algorithm.health()) {
-            let pause = if asks_for_less { retry_after(response.headers(), now) } else { None };
+            let pause = if asks_for_less { told::retry_after(response.headers(), now) } else { None };
             if asks_for_less {
                 health.troubled(now, pause);
             }
@@ -373,16 +372,6 @@ impl Guard for Closing {
         };
         self.0.close(end.bytes, reason);
     }
-}
-
-/// How long an upstream asks to be left alone: seconds, or a date (RFC 9110 section 10.2.3).
-fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Micros> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse() {
-        return Some(Micros::from_secs(seconds));
-    }
-    let date = httpdate::parse_http_date(text).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
-    Some(Timestamp::from_micros(0).after(Micros::from_secs(date.as_secs())).since(now))
 }
 
 /// What the log says of a caller that left before there was an answer (as NGINX does).

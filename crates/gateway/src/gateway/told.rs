@@ -1,7 +1,8 @@
 //! What an upstream's answer says of its own quota: `RateLimit` and `RateLimit-Policy`
-//! (draft-ietf-httpapi-ratelimit-headers, revisions 3 to 11), or `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
+//! (draft-ietf-httpapi-ratelimit-headers, revisions 3 to 11), or `X-RateLimit-Remaining` and `X-RateLimit-Reset`; and
+//! `Retry-After`. Moments are read by the upstream's own clock, as far as the answer tells it.
 
-use http::header::DATE;
+use http::header::{AGE, DATE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue};
 
 use tollgate_limit::{Micros, Timestamp};
@@ -75,8 +76,42 @@ impl Left {
     }
 }
 
-/// How long until a legacy reset, which is seconds, a moment in seconds, or one in milliseconds. A moment is read by the
-/// upstream's own clock where the answer tells it.
+/// How long an upstream asks to be left alone: seconds, or a date (RFC 9110 section 10.2.3).
+pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Micros> {
+    let text = text(headers.get(RETRY_AFTER)?)?.trim();
+    if let Ok(count) = text.parse() {
+        return Some(seconds(count));
+    }
+    Some(until(date(text)?, headers, now))
+}
+
+/// How long until a moment that an upstream has named. By its own clock, as its clock and ours may differ: `Date`, and the
+/// `Age` of an answer that a cache kept. A clock more than [`CLOCK_OFF_MAX`] from ours is not believed, and one that makes the
+/// wait longer than [`BELIEVED_MAX`] makes it no longer than ours does.
+fn until(moment: Timestamp, headers: &HeaderMap, now: Timestamp) -> Micros {
+    let by_ours = moment.since(now);
+    let Some(theirs) = their_now(headers) else { return by_ours };
+    if theirs.since(now).max(now.since(theirs)) > CLOCK_OFF_MAX {
+        return by_ours;
+    }
+    let by_theirs = moment.since(theirs);
+    if by_theirs > BELIEVED_MAX { by_theirs.min(by_ours) } else { by_theirs }
+}
+
+/// The upstream's clock; `None`: the answer tells none, or several.
+fn their_now(headers: &HeaderMap) -> Option<Timestamp> {
+    let mut dates = headers.get_all(DATE).iter();
+    let told = date(text(dates.next()?)?.trim()).filter(|_| dates.next().is_none())?;
+    let age = headers.get(AGE).and_then(text).and_then(whole).unwrap_or(0);
+    Some(told.after(seconds(age)))
+}
+
+fn date(text: &str) -> Option<Timestamp> {
+    let since = httpdate::parse_http_date(text).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    Some(Timestamp::from_micros(0).after(seconds(since.as_secs())))
+}
+
+/// How long until a legacy reset, which is seconds, a moment in seconds, or one in milliseconds.
 fn until_reset(written: &str, headers: &HeaderMap, now: Timestamp) -> Option<Micros> {
     let number = whole(written)?;
     let moment = match number {
@@ -88,10 +123,7 @@ fn until_reset(written: &str, headers: &HeaderMap, now: Timestamp) -> Option<Mic
         EPOCH_SECONDS..EPOCH_MILLIS => number.checked_mul(1_000_000)?,
         _ => number.checked_mul(1_000)?,
     };
-    let theirs = headers.get(DATE).and_then(text).and_then(|date| httpdate::parse_http_date(date).ok());
-    let theirs = theirs.and_then(|date| date.duration_since(std::time::UNIX_EPOCH).ok());
-    let now = theirs.map_or(now, |date| Timestamp::from_micros(0).after(Micros::from_secs(date.as_secs())));
-    Some(Timestamp::from_micros(moment).since(now)).filter(|span| span.0 > 0)
+    Some(until(Timestamp::from_micros(moment), headers, now)).filter(|span| span.0 > 0)
 }
 
 fn some_time(units: u64, span: Micros) -> Option<Left> {
@@ -142,6 +174,11 @@ const LEGACY: [(&str, &str); 4] = [
     ("x-rate-limit-remaining", "x-rate-limit-reset"),
 ];
 
+/// A clock further from ours is no clock: more than any time zone that was taken for UTC.
+const CLOCK_OFF_MAX: Micros = Micros::from_secs(86_400);
+/// A wait this long is the longest that is obeyed before a request is tried.
+const BELIEVED_MAX: Micros = Micros::from_secs(3_600);
+
 /// From here on a reset is no span (30 years) but a moment, in seconds since 1970.
 const EPOCH_SECONDS: u64 = 1_000_000_000;
 /// And from here on in milliseconds.
@@ -178,6 +215,41 @@ mod tests {
             for told in [by_field, left(&headers, NOW)].into_iter().flatten() {
                 proptest::prop_assert!(told.span.0 > 0);
             }
+        }
+    }
+
+    #[test]
+    fn retry_after_date_is_reckoned_by_the_answers_own_date_within_bounds() {
+        // Ours is 08:00:00 on 15 January 2027, a Friday.
+        let on = |time: &str| format!("Fri, 15 Jan 2027 {time} GMT");
+        let wait = |after: &str, fields: &[(&'static str, &str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in fields.iter().chain([&("retry-after", after)]) {
+                headers.append(*name, HeaderValue::from_str(value).expect("a field value"));
+            }
+            retry_after(&headers, NOW).map(|wait| wait.0 / 1_000_000)
+        };
+        assert_eq!(wait("7", &[("date", &on("09:00:00"))]), Some(7), "seconds are seconds");
+        assert_eq!(wait(&on("08:00:10"), &[]), Some(10), "no Date: by our clock");
+        assert_eq!(wait(&on("09:00:10"), &[("date", &on("09:00:00"))]), Some(10), "an hour ahead");
+        assert_eq!(wait(&on("07:00:10"), &[("date", &on("07:00:00"))]), Some(10), "an hour behind");
+        assert_eq!(wait(&on("09:00:00"), &[("date", &on("09:00:00"))]), Some(0), "now");
+        assert_eq!(wait(&on("09:00:30"), &[("date", &on("09:00:00")), ("age", "20")]), Some(10), "kept by a cache");
+        for (date, why) in [
+            ("Thu, 01 Jan 1970 00:00:00 GMT", "fifty years behind"),
+            ("Tue, 15 Jan 2137 08:00:00 GMT", "a century ahead"),
+            ("soon", "none at all"),
+            (&*on("05:00:00"), "it would make the wait three hours"),
+        ] {
+            assert_eq!(wait(&on("08:00:10"), &[("date", date)]), Some(10), "{why}");
+        }
+        let two = [("date", &*on("09:00:00")), ("date", &*on("07:00:00"))];
+        assert_eq!(wait(&on("08:00:10"), &two), Some(10), "two clocks are none");
+        assert_eq!(wait("tomorrow", &[]), None);
+        // The same clock rules a reset that is a moment.
+        for (date, left) in [(on("09:00:00"), 3_600), (on("08:00:10"), 7_190), (on("01:00:00"), 7_200)] {
+            let fields = [("x-ratelimit-remaining", "3"), ("x-ratelimit-reset", "1800007200"), ("date", &*date)];
+            assert_eq!(told(&fields), Some((3, left)), "{date}");
         }
     }
 

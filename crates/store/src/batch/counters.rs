@@ -28,11 +28,16 @@ pub struct Counters {
 /// How a store does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// Whether calls go out.
+    /// Whether calls go out; of a cluster: to one of its masters at least.
     pub up: bool,
+    /// Servers that have a part of the buckets: one, or a cluster's masters.
+    pub servers: usize,
+    /// Of these, the servers that do not answer.
+    pub down: usize,
     /// What went wrong last; empty: nothing yet.
     pub last_error: String,
 }
+
 impl Counters {
     /// Each counter by its name in metrics, with what it counts.
     pub fn named(&self) -> [(&'static str, &'static str, u64); 9] {

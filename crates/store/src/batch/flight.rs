@@ -99,15 +99,18 @@ impl Departing {
     ) -> (Vec<Landed>, Result<(), Failure>) {
         let mut flights = self.0;
         let (mut landed, mut outcome) = (Vec::with_capacity(flights.len()), Ok(()));
+        let mut late = false;
         let mut keep = |flown: Result<Landed, Failure>| match flown {
             Ok(flown) => landed.push(flown),
+            Err(Failure::Late) => late = true,
+            Err(Failure::Trouble(Trouble::Moved(_))) => {}
             Err(failure) => outcome = Err(failure),
         };
         if flights.len() == 1 {
             if let Some(flight) = flights.pop() {
                 keep(fly(shared, link, connection, flight).await);
             }
-            return (landed, outcome);
+            return (landed, if late { Err(Failure::Late) } else { outcome });
         }
         let mut flying: Vec<_> =
             flights.into_iter().map(|flight| Box::pin(fly(shared, link, connection, flight))).collect();
@@ -123,6 +126,10 @@ impl Departing {
         })
         .await;
         drop(flying);
+        // A server that has answered some of what was sent together is there.
+        if late && outcome.is_ok() && landed.is_empty() {
+            outcome = Err(Failure::Late);
+        }
         (landed, outcome)
     }
 }
@@ -177,7 +184,7 @@ async fn fly<L: Link>(
             }
             let told = match &failure {
                 Failure::Late => StoreError::Timeout,
-                Failure::Trouble(Trouble::Lost(error) | Trouble::Refused(error)) => {
+                Failure::Trouble(Trouble::Lost(error) | Trouble::Refused(error) | Trouble::Moved(error)) => {
                     StoreError::Unavailable(error.clone())
                 }
                 Failure::Trouble(Trouble::Corrupt(error)) => StoreError::Corrupt(error.clone()),
@@ -250,10 +257,7 @@ fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Flight> {
     shared.put_corrections_back(corrections_later);
     for errand in work.errands {
         let Some(leases) = &shared.leases else { continue };
-        let name = match &errand {
-            Errand::Wish(held) => held.name(),
-            Errand::Return(returned) => &returned.name,
-        };
+        let name = errand.name();
         // Beside the requests that share their script.
         let flight = flight_for(&mut flights, (link.part(name), link.lane_of(&Wants::new())));
         match errand {

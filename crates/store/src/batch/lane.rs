@@ -9,62 +9,85 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::attempts::Attempts;
 use super::flight::Failure;
 use super::gather::Gathering;
 use super::outages::Outages;
 use super::turns::Turns;
-use super::{Link, Shared, Trouble, owed};
+use super::{Link, Obstacle, Shared, Trouble, owed};
 use crate::breaker::{Breaker, Circuit};
 use crate::lease::SWEEP;
 
 /// How often a lane without a connection answers what is queued.
 const DOWN_TICK: Duration = Duration::from_millis(5);
 
-/// Starts the store's thread with `lanes` connections made by `link`.
+/// What connections have to end in order once the store is closed.
+const FAREWELL: Duration = Duration::from_millis(200);
+
+/// Starts the store's thread, on which `main` runs with the tasks it spawns there.
 ///
 /// # Errors
 /// When the thread or its runtime cannot be made.
-pub(crate) fn start<L: Link + Send>(
+pub(crate) fn start<F: Future<Output = ()> + 'static>(
     name: &str,
-    lanes: usize,
-    shared: Arc<Shared>,
-    link: L,
+    main: impl FnOnce() -> F + Send + 'static,
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-        let link = Rc::new(link);
         let local = tokio::task::LocalSet::new();
-        for _ in 0..lanes {
-            local.spawn_local(lane(shared.clone(), link.clone()));
-        }
-        runtime.block_on(local);
-        shared.fail_queued();
+        runtime.block_on(local.run_until(main()));
+        // Connections say goodbye; a server that does not answer is not waited for.
+        let _ = runtime.block_on(async { tokio::time::timeout(FAREWELL, local).await });
     })
 }
 
-/// One connection: connects, works, connects again.
-pub(super) async fn lane<L: Link>(shared: Arc<Shared>, link: Rc<L>) {
+/// One connection: connects, works, connects again. What is queued at its end is told so. One call is in flight at a time: a
+/// second halves what is merged into each (measured), and heartbeats of places held rely on the order of calls.
+pub(crate) async fn lane<L: Link>(shared: Arc<Shared>, link: Rc<L>) {
+    keep_connected(&shared, link).await;
+    shared.fail_queued();
+}
+
+async fn keep_connected<L: Link>(shared: &Arc<Shared>, link: Rc<L>) {
     let mut breaker = Breaker::new(shared.clock.now());
-    let mut outages = Outages::default();
-    while !shared.closed.load(Ordering::Acquire) {
-        let Some(connection) = connect(&shared, &*link, &mut breaker, &mut outages).await else { return };
-        if let Err(failure) = owed::charge(&shared, &*link, &connection).await {
-            let error = failure.into_words();
-            shared.last_error.lock().clone_from(&error);
-            outages.down(&error, shared.clock.now());
-            breaker.trip(shared.clock.now());
-            continue;
-        }
-        shared.lanes_up.fetch_add(1, Ordering::AcqRel);
+    let mut outages = Outages::of(shared.server());
+    let mut attempts = Attempts::new(link.clone());
+    let mut replacement = None;
+    // (What is queued at the store's end still goes over a connection that has just been replaced.)
+    while replacement.is_some() || !shared.closed.load(Ordering::Acquire) {
+        let connection = match replacement.take() {
+            Some(connection) => connection,
+            None => {
+                let Some(connection) = connect(shared, &mut attempts, &mut breaker, &mut outages).await else { return };
+                if let Err(failure) = owed::charge(shared, &*link, &connection).await {
+                    let error = failure.into_words();
+                    shared.failed(error.clone());
+                    outages.down(&error, shared.clock.now());
+                    breaker.trip(shared.clock.now());
+                    continue;
+                }
+                shared.lanes_up.fetch_add(1, Ordering::AcqRel);
+                connection
+            }
+        };
         shared.counters.connects.fetch_add(1, Ordering::Relaxed);
+        shared.generation.fetch_add(1, Ordering::AcqRel);
         shared.connected.notify_waiters();
         outages.up();
-        let last_words = work(&shared, &link, connection, &mut breaker).await;
-        if let Some(error) = last_words {
-            shared.last_error.lock().clone_from(&error);
-            outages.down(&error, shared.clock.now());
+        match work(shared, &link, connection, &mut breaker, &mut attempts).await {
+            Ended::Closed => {}
+            Ended::Down(error) => {
+                shared.last_error.lock().clone_from(&error);
+                outages.down(&error, shared.clock.now());
+            }
+            Ended::Replaced(connection) => {
+                breaker.probe_succeeded();
+                replacement = Some(connection);
+                continue;
+            }
         }
         if shared.lanes_up.fetch_sub(1, Ordering::AcqRel) == 1 {
+            shared.is_not_counted_on();
             shared.fail_queued();
         }
     }
@@ -73,7 +96,7 @@ pub(super) async fn lane<L: Link>(shared: Arc<Shared>, link: Rc<L>) {
 /// Probes until a connection stands. Meanwhile, when no other lane works, queued requests are told so.
 async fn connect<L: Link>(
     shared: &Shared,
-    link: &L,
+    attempts: &mut Attempts<L>,
     breaker: &mut Breaker,
     outages: &mut Outages,
 ) -> Option<L::Connection> {
@@ -81,7 +104,7 @@ async fn connect<L: Link>(
         let wait = breaker.until_probe(shared.clock.now());
         let mut attempt = pin!(async {
             tokio::time::sleep(wait.into()).await;
-            link.connect().await
+            attempts.next().await
         });
         let outcome = loop {
             tokio::select! {
@@ -101,23 +124,38 @@ async fn connect<L: Link>(
                 breaker.probe_succeeded();
                 return Some(connection);
             }
-            Err(error) => {
-                shared.last_error.lock().clone_from(&error);
-                shared.connected.notify_waiters();
-                outages.down(&error, shared.clock.now());
-                breaker.probe_failed(shared.clock.now(), fastrand::u8(..));
+            Err(Obstacle { words, lasting }) => {
+                shared.failed(words.clone());
+                outages.down(&words, shared.clock.now());
+                breaker.probe_failed(shared.clock.now(), fastrand::u8(..), lasting);
             }
         }
     }
 }
 
-/// Sends batch after batch until the circuit opens; returns why it did. Chores go on beside: no request waits for one.
+/// How the use of a connection ended.
+enum Ended<C> {
+    /// The store is closed.
+    Closed,
+    /// The circuit is open, for this reason.
+    Down(String),
+    /// Another one answered first, while this one was suspected.
+    Replaced(C),
+}
+
+/// Sends batch after batch until the circuit opens. Chores go on beside: no request waits for one.
+///
+/// A connection on which a call got no answer in time is suspected: it may be dead without a word (the network was away, a
+/// firewall has forgotten it), and what is sent again over it may wait for TCP's next try, seconds later. So another
+/// connection is made beside it, which takes its place unless the suspected one answers first.
 async fn work<L: Link>(
     shared: &Arc<Shared>,
     link: &Rc<L>,
     connection: L::Connection,
     breaker: &mut Breaker,
-) -> Option<String> {
+    attempts: &mut Attempts<L>,
+) -> Ended<L::Connection> {
+    let mut late = false;
     let connection = Rc::new(connection);
     let mut housekeeping = pin!(tokio::time::sleep(Duration::ZERO));
     let mut chore = Chore(None);
@@ -125,6 +163,15 @@ async fn work<L: Link>(
     sweeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (mut turns, mut gathering) = (Turns::new(shared, &**link, &connection), Gathering::default());
     while breaker.circuit() == Circuit::Closed {
+        let suspected = late || shared.suspect.load(Ordering::Acquire);
+        if suspected {
+            attempts.begin_beside();
+            if let Some(replacement) = attempts.ready() {
+                turns.end().await;
+                shared.busy.store(false, Ordering::Release);
+                return Ended::Replaced(replacement);
+            }
+        }
         // Looked at in every turn: a lane that always has work never waits. (What holds places is never under way here.)
         let outcome = if housekeeping.deadline() <= Instant::now() {
             housekeeping.as_mut().reset(Instant::now() + link.housekeep_every());
@@ -150,9 +197,10 @@ async fn work<L: Link>(
         } else if turns.has_landed() {
             turns.tell()
         } else if shared.closed.load(Ordering::Acquire) {
-            return None;
+            return Ended::Closed;
         } else {
             tokio::select! {
+                replacement = attempts.first(), if suspected => return Ended::Replaced(replacement),
                 () = shared.arrived.notified() => continue,
                 _ = sweeping.tick(), if shared.leases.as_ref().is_some_and(|leases| leases.any()) => continue,
                 outcome = chore.done() => outcome,
@@ -166,11 +214,18 @@ async fn work<L: Link>(
             Ok(()) => {
                 breaker.succeeded();
                 shared.suspect.store(false, Ordering::Release);
+                if late || suspected {
+                    attempts.give_up();
+                    late = false;
+                }
                 continue;
             }
             Err(Failure::Late) => {
+                late = true;
                 breaker.failed(shared.clock.now()).then(|| "no answer in time, several times in a row".into())
             }
+            // (The server that it is about has a lane of its own.)
+            Err(Failure::Trouble(Trouble::Moved(_))) => None,
             Err(Failure::Trouble(Trouble::Lost(error))) => {
                 breaker.trip(shared.clock.now());
                 Some(error)
@@ -180,13 +235,13 @@ async fn work<L: Link>(
                 breaker.failed(shared.clock.now()).then_some(error)
             }
         };
-        if last_words.is_some() {
+        if let Some(error) = last_words {
             turns.end().await;
             shared.busy.store(false, Ordering::Release);
-            return last_words;
+            return Ended::Down(error);
         }
     }
-    None
+    Ended::Closed
 }
 
 /// A chore that goes on beside the requests, at most one at a time; given up with its connection.

@@ -10,7 +10,9 @@ const AGAIN: Micros = Micros::from_secs(300);
 
 /// What was said so far. A reason is the server's or the system's own words: no address and no password.
 #[derive(Debug, Default)]
-pub(super) struct Outages {
+pub(crate) struct Outages {
+    /// The server, where it is one of several.
+    server: Option<String>,
     last: Option<(String, Timestamp)>,
     /// Whether the outage under way has been told of.
     told: bool,
@@ -19,12 +21,20 @@ pub(super) struct Outages {
 }
 
 impl Outages {
+    /// Of one server among several, or of the only one.
+    pub(crate) fn of(server: Option<&str>) -> Self {
+        Self { server: server.map(str::to_owned), ..Self::default() }
+    }
+
     /// The store does not answer, for this reason.
-    pub(super) fn down(&mut self, error: &str, now: Timestamp) {
+    pub(crate) fn down(&mut self, error: &str, now: Timestamp) {
         if !self.is_news(error, now) {
             return;
         }
-        if self.ever {
+        if let Some(server) = &self.server {
+            tracing::warn!(%server, %error, "a master of the shared store does not answer: for buckets in its slots limits \
+                do what `when_down` says");
+        } else if self.ever {
             tracing::warn!(%error, "the shared store does not answer: limits do what `when_down` says");
         } else {
             tracing::warn!(%error, "the shared store cannot be reached: limits do what `when_down` says");
@@ -32,9 +42,12 @@ impl Outages {
     }
 
     /// A connection stands.
-    pub(super) fn up(&mut self) {
+    pub(crate) fn up(&mut self) {
         if self.is_worth_telling() {
-            tracing::info!("the shared store answers");
+            match &self.server {
+                Some(server) => tracing::info!(%server, "a master of the shared store answers"),
+                None => tracing::info!("the shared store answers"),
+            }
         }
     }
 

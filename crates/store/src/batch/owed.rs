@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use super::flight::{Departing, Failure};
 use super::shared::Work;
-use super::{Adjust, CORRECTIONS_MAX, Correction, Link, Shared};
+use super::{Adjust, CORRECTIONS_MAX, Correction, Link, QUEUE_MAX, Shared};
 use crate::shape::Names;
 use crate::stand_in::{Owed, StandIn};
 use tollgate_limit::Change;
@@ -32,7 +32,7 @@ impl Shared {
     ///
     /// Where gateways are `counted` it is told how many there are.
     pub(crate) fn substitute(&self, names: Arc<Names>, stand_in: Weak<dyn StandIn>, counted: bool) {
-        let replicas = self.replicas.load(Ordering::Relaxed);
+        let replicas = self.replicas.most();
         if let Some(stand_in) = stand_in.upgrade().filter(|_| counted && replicas > 0) {
             // It may have been told between its making and now.
             stand_in.shared_by(replicas);
@@ -42,9 +42,18 @@ impl Shared {
 
     /// A heartbeat has told how many gateways there are.
     pub(crate) fn shared_by(&self, replicas: u32) {
-        if self.replicas.swap(replicas, Ordering::Relaxed) == replicas {
-            return;
-        }
+        let changed = self.replicas.counted(self.server().unwrap_or_default(), replicas);
+        self.tell_replicas(changed);
+    }
+
+    /// The server answers no more: others know better how many gateways there are.
+    pub(super) fn is_not_counted_on(&self) {
+        let changed = self.replicas.gone(self.server().unwrap_or_default());
+        self.tell_replicas(changed);
+    }
+
+    fn tell_replicas(&self, changed: Option<u32>) {
+        let Some(replicas) = changed else { return };
         let substitute = self.substitute.lock();
         let counted = substitute.as_ref().filter(|substitute| substitute.counted);
         if let Some(stand_in) = counted.and_then(|substitute| substitute.stand_in.upgrade()) {
@@ -52,8 +61,22 @@ impl Shared {
         }
     }
 
-    /// What is owed, as corrections.
+    /// What is owed on this server, as corrections. What is owed on others is kept for them.
     fn owed(&self) -> Vec<Correction> {
+        let owed = self.owed_anywhere();
+        if self.server().is_none() {
+            return owed;
+        }
+        let mut elsewhere = self.owed_elsewhere.lock();
+        elsewhere.extend(owed);
+        let here = elsewhere.extract_if(.., |owed| self.has(&owed.name)).collect();
+        let too_many = elsewhere.len().saturating_sub(QUEUE_MAX);
+        elsewhere.truncate(QUEUE_MAX);
+        self.counters.corrections_dropped.fetch_add(too_many as u64, Ordering::Relaxed);
+        here
+    }
+
+    fn owed_anywhere(&self) -> Vec<Correction> {
         let known = self.substitute.lock().as_ref().map(|one| (one.names.clone(), one.stand_in.upgrade()));
         let Some((names, Some(stand_in))) = known else { return Vec::new() };
         let correction = |owed: Owed| Correction {

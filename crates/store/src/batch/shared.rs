@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
@@ -13,28 +13,34 @@ use tokio::sync::{Notify, oneshot};
 use super::counters::{Counters, Health};
 use super::deliver::fail;
 use super::owed::Substitute;
+use super::replicas::Replicas;
 use super::{ASKS_MAX, Adjust, Ask, CORRECTIONS_MAX, Correction, InPlace, QUEUE_MAX, Wants, answer};
 use crate::StoreError;
 use crate::audit::Finding;
 use crate::bounds::Bounds;
 use crate::clock::Clock;
 use crate::lease::{Errand, Leases};
-use crate::shape::{Name, Names, Shape};
-use tollgate_limit::{Change, Draw, Micros, Settlement, Timestamp, Verdict};
+use crate::shape::{Name, Shape};
+use tollgate_limit::{Change, Draw, Micros, Timestamp, Verdict};
 
-/// What workers and the store's thread share.
+/// What workers and the lanes to one server share. The servers of a cluster have one each, with the bounds, leases,
+/// counters and held places in common.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) answer_within: Micros,
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: Arc<Bounds>,
     /// `None`: this store leases nothing.
     pub(crate) leases: Option<Arc<Leases>>,
-    pub(crate) counters: Counters,
+    pub(crate) counters: Arc<Counters>,
     /// Places of concurrency limits that requests of this gateway hold now.
-    held: Mutex<HashMap<u128, Places, RandomState>>,
+    held: Arc<Mutex<HashMap<u128, Places, RandomState>>>,
+    /// One server of several, and the buckets that live there; `None`: the only one, with all of them.
+    part: Option<ServerPart>,
+    /// Times a connection was made to this server.
+    pub(crate) generation: AtomicU64,
     /// Gateways that use the store, by their heartbeats; zero: not yet known.
-    pub(crate) replicas: AtomicU32,
+    pub(super) replicas: Arc<Replicas>,
     queue: Mutex<Queue>,
     pub(super) arrived: Notify,
     /// As many requests are queued as a lane gathers, or sends a second call for.
@@ -48,8 +54,11 @@ pub(crate) struct Shared {
     pub(super) suspect: AtomicBool,
     pub(super) last_error: Mutex<String>,
     /// What decides while no lane is up.
-    pub(super) substitute: Mutex<Option<Substitute>>,
-    pub(super) connected: Notify,
+    pub(super) substitute: Arc<Mutex<Option<Substitute>>>,
+    /// What it owes on other servers, which charge it when they are back.
+    pub(super) owed_elsewhere: Arc<Mutex<Vec<Correction>>>,
+    /// A connection stands, or could not be made.
+    pub(super) connected: Arc<Notify>,
     /// What the last audit of the server found.
     findings: Mutex<Vec<Finding>>,
     /// Whether limits of a day or longer live here, which the audit minds.
@@ -57,6 +66,19 @@ pub(crate) struct Shared {
     /// Whether the next turn of housekeeping is to audit the server again.
     audit_again: AtomicBool,
     audited: Notify,
+}
+
+/// One server of several.
+pub(crate) struct ServerPart {
+    pub(crate) server: String,
+    /// Whether a bucket lives there now.
+    pub(crate) has: Box<dyn Fn(&Name) -> bool + Send + Sync>,
+}
+
+impl std::fmt::Debug for ServerPart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerPart").field("server", &self.server).finish_non_exhaustive()
+    }
 }
 
 /// A concurrency limit's bucket and the places held in it.
@@ -77,11 +99,13 @@ impl Shared {
         Self {
             clock,
             answer_within,
-            bounds: Bounds::new(local_refusals),
+            bounds: Arc::new(Bounds::new(local_refusals)),
             leases: None,
-            counters: Counters::default(),
-            held: Mutex::default(),
-            replicas: AtomicU32::new(0),
+            counters: Arc::default(),
+            held: Arc::default(),
+            part: None,
+            generation: AtomicU64::new(0),
+            replicas: Arc::default(),
             queue: Mutex::default(),
             arrived: Notify::new(),
             gathered: Condvar::new(),
@@ -91,13 +115,41 @@ impl Shared {
             busy: AtomicBool::new(false),
             suspect: AtomicBool::new(false),
             last_error: Mutex::default(),
-            substitute: Mutex::default(),
-            connected: Notify::new(),
+            substitute: Arc::default(),
+            owed_elsewhere: Arc::default(),
+            connected: Arc::new(Notify::new()),
             findings: Mutex::default(),
             long_quotas: AtomicBool::new(false),
             audit_again: AtomicBool::new(false),
             audited: Notify::new(),
         }
+    }
+
+    /// Of another server of the same store.
+    pub(crate) fn of_server(&self, part: ServerPart) -> Self {
+        Self {
+            bounds: self.bounds.clone(),
+            leases: self.leases.clone(),
+            counters: self.counters.clone(),
+            held: self.held.clone(),
+            connected: self.connected.clone(),
+            replicas: self.replicas.clone(),
+            substitute: self.substitute.clone(),
+            owed_elsewhere: self.owed_elsewhere.clone(),
+            part: Some(part),
+            long_quotas: AtomicBool::new(self.has_long_quotas()),
+            ..Self::new(self.clock.clone(), self.answer_within, false)
+        }
+    }
+
+    /// The server's name, where it is one of several.
+    pub(crate) fn server(&self) -> Option<&str> {
+        self.part.as_ref().map(|part| part.server.as_str())
+    }
+
+    /// Whether a bucket lives on this server.
+    pub(super) fn has(&self, name: &Name) -> bool {
+        self.part.as_ref().is_none_or(|part| (part.has)(name))
     }
 
     /// Asks for `wants` and waits for the answer, which comes within the deadline.
@@ -192,15 +244,38 @@ impl Shared {
         self.correct(Correction { name, shape, adjust: Adjust::Change(Change::Release { units }) });
     }
 
-    /// Queues corrections of earlier grants.
-    pub(crate) fn settle(&self, names: &Names, settlements: &[Settlement<'_>]) {
-        for settlement in settlements {
-            let (name, shape) = (names.name(settlement.limit, settlement.key), names.shape(settlement.limit));
-            match settlement.change {
-                Change::Release { units } if shape.holds() => self.release(name, shape, units),
-                change => self.correct(Correction { name, shape, adjust: Adjust::Change(change) }),
-            }
+    /// Queues a correction of an earlier grant.
+    pub(crate) fn settle(&self, name: Name, shape: Arc<Shape>, change: Change) {
+        match change {
+            Change::Release { units } if shape.holds() => self.release(name, shape, units),
+            change => self.correct(Correction { name, shape, adjust: Adjust::Change(change) }),
         }
+    }
+
+    /// What waits here for a call and is about buckets that live on another server now.
+    pub(super) fn take_moved(&self) -> (Vec<Ask>, Vec<Correction>) {
+        let mut queue = self.queue.lock();
+        let here = |ask: &Ask| ask.wants.first().is_none_or(|wanted| self.has(&wanted.name));
+        let (stay, asks) = std::mem::take(&mut queue.asks).into_iter().partition(here);
+        queue.asks = stay;
+        let here = |correction: &Correction| self.has(&correction.name);
+        let (stay, corrections) = std::mem::take(&mut queue.corrections).into_iter().partition(here);
+        queue.corrections = stay;
+        (Vec::from(asks), Vec::from(corrections))
+    }
+
+    /// Takes over a request from another server's queue.
+    pub(super) fn take_over(&self, ask: Ask) {
+        let mut queue = self.queue.lock();
+        if queue.asks.len() >= QUEUE_MAX || self.closed.load(Ordering::Relaxed) {
+            drop(queue);
+            answer(ask, Err(self.unavailable()));
+            return;
+        }
+        // (In the order of deadlines.)
+        let place = queue.asks.partition_point(|known| known.deadline <= ask.deadline);
+        queue.asks.insert(place, ask);
+        self.arrived.notify_one();
     }
 
     /// Has every place held told again, once those told of last time have been.
@@ -208,7 +283,8 @@ impl Shared {
         let held = self.held.lock();
         let mut queue = self.queue.lock();
         if queue.heartbeats.is_empty() {
-            queue.heartbeats.extend(held.values().map(|(name, shape, _)| (*name, shape.clone())));
+            let here = held.values().filter(|(name, ..)| self.has(name));
+            queue.heartbeats.extend(here.map(|(name, shape, _)| (*name, shape.clone())));
         }
     }
 
@@ -236,7 +312,7 @@ impl Shared {
             && let Some((name, shape)) = queue.heartbeats.pop_front()
         {
             // All of its places may have been given back meanwhile; what frees them is on its way.
-            let Some((_, _, units)) = held.get(&name.hash) else { continue };
+            let Some((_, _, units)) = held.get(&name.hash).filter(|_| self.has(&name)) else { continue };
             let units = units.saturating_add(waiting.get(&name.hash).copied().unwrap_or(0));
             beats.push(Correction { name, shape, adjust: Adjust::Hold(units) });
         }
@@ -298,32 +374,26 @@ impl Shared {
     }
 
     pub(crate) fn health(&self) -> Health {
-        Health { up: self.lanes_up.load(Ordering::Acquire) > 0, last_error: self.last_error.lock().clone() }
+        let up = self.lanes_up.load(Ordering::Acquire) > 0;
+        Health { up, servers: 1, down: usize::from(!up), last_error: self.last_error.lock().clone() }
     }
 
     /// Waits until a connection stands; the caller puts its own bound around it.
+    #[cfg(test)]
     pub(crate) async fn connected(&self) {
+        self.connected_once(|| self.lanes_up.load(Ordering::Acquire) > 0).await;
+    }
+
+    /// Waits until a connection was made, or could not be, and `done` with that; the caller puts its own bound around it.
+    pub(super) async fn connected_once(&self, done: impl Fn() -> bool) {
         let mut connected = pin!(self.connected.notified());
         loop {
             connected.as_mut().enable();
-            if self.lanes_up.load(Ordering::Acquire) > 0 {
+            if done() {
                 return;
             }
             connected.as_mut().await;
             connected.set(self.connected.notified());
-        }
-    }
-
-    /// Waits until a connection stands or could not be made; the caller puts its own bound around it.
-    pub(crate) async fn tried(&self) {
-        let mut tried = pin!(self.connected.notified());
-        loop {
-            tried.as_mut().enable();
-            if self.lanes_up.load(Ordering::Acquire) > 0 || !self.last_error.lock().is_empty() {
-                return;
-            }
-            tried.as_mut().await;
-            tried.set(self.connected.notified());
         }
     }
 
@@ -334,6 +404,36 @@ impl Shared {
         }
         self.closed.store(true, Ordering::Release);
         self.arrived.notify_waiters();
+        self.arrived.notify_one();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Waits until something is queued, or the store is closed.
+    pub(crate) async fn woken(&self) {
+        self.arrived.notified().await;
+    }
+
+    /// A connection was made, or could not be.
+    pub(crate) fn tell_tried(&self) {
+        self.connected.notify_waiters();
+    }
+
+    /// It cannot be connected to, for this reason.
+    pub(crate) fn failed(&self, error: String) {
+        *self.last_error.lock() = error;
+        self.tell_tried();
+    }
+
+    /// Stops its lane once what is queued is answered: the server has no bucket any more.
+    pub(crate) fn retire(&self) {
+        self.is_not_counted_on();
+        {
+            let _no_one_asks = self.queue.lock();
+            self.closed.store(true, Ordering::Release);
+        }
         self.arrived.notify_one();
     }
 
@@ -348,7 +448,7 @@ impl Shared {
         if self.lanes_up.load(Ordering::Acquire) == 0 { Err(self.unavailable()) } else { Ok(()) }
     }
 
-    fn unavailable(&self) -> StoreError {
+    pub(super) fn unavailable(&self) -> StoreError {
         self.counters.unavailable.fetch_add(1, Ordering::Relaxed);
         StoreError::Unavailable(self.last_error.lock().clone())
     }
@@ -363,7 +463,10 @@ impl Shared {
 
     /// What goes in the next call. Requests whose caller has gone are dropped, those too late are told so.
     pub(super) fn take(&self) -> Option<Work> {
-        let errands = self.leases.as_ref().map_or_else(Vec::new, |leases| leases.errands(CORRECTIONS_MAX));
+        let errands = self
+            .leases
+            .as_ref()
+            .map_or_else(Vec::new, |leases| leases.errands_of(CORRECTIONS_MAX, |name| self.has(name)));
         let mut corrections = self.take_heartbeats();
         let mut queue = self.queue.lock();
         if queue.asks.is_empty() && queue.corrections.is_empty() && corrections.is_empty() && errands.is_empty() {

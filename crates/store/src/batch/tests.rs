@@ -105,6 +105,7 @@ async fn where_no_lease_can_be_had_of_units_that_are_there_the_request_is_refuse
         let leases = Arc::new(Leases::new(shared.clock.clone(), true));
         shared.leases = Some(leases.clone());
         shared.lanes_up.store(1, Ordering::Relaxed);
+        let shared = Arc::new(shared);
         let names = Names::new(b"secret");
         let (total, each) = (Limit { lease: true, ..bucket(1000) }, Limit { index: 1, ..bucket(10) });
         let claims = [(&total, &b"all"[..], enforced), (&each, b"me", true)];
@@ -120,8 +121,9 @@ async fn where_no_lease_can_be_had_of_units_that_are_there_the_request_is_refuse
                 tokio::task::yield_now().await;
             }
         };
+        let servers = Servers::one(shared.clone());
         let draw = tokio::select! {
-            draw = shared.draw(None, names.wants(&claims)) => draw,
+            draw = servers.draw(names.wants(&claims)) => draw,
             () = store => unreachable!("it has no end"),
             () = peeks(&shared) => unreachable!("nor has this"),
         };
@@ -137,13 +139,15 @@ async fn where_all_buckets_lie_on_one_server_no_request_waits_for_a_lease() {
     let mut shared = Shared::new(Clock::system(), Micros::from_secs(10), true);
     shared.leases = Some(Arc::new(Leases::new(shared.clock.clone(), false)));
     shared.lanes_up.store(1, Ordering::Relaxed);
+    let shared = Arc::new(shared);
     let names = Names::new(b"secret");
     let (total, each) = (Limit { lease: true, ..bucket(1000) }, Limit { index: 1, ..bucket(10) });
     let claims = [(&total, &b"all"[..]), (&each, b"me")];
     let claims = claims.map(|(limit, key)| Claim { limit, key, cost: 1, enforced: true });
     // Nobody answers wishes.
+    let servers = Servers::one(shared.clone());
     let draw = tokio::select! {
-        draw = shared.draw(None, names.wants(&claims)) => draw,
+        draw = servers.draw(names.wants(&claims)) => draw,
         () = peeks(&shared) => unreachable!("it has no end"),
     };
     assert!(draw.expect("answered").granted);
@@ -157,7 +161,8 @@ async fn who_would_wait_for_a_lease_of_a_store_that_is_down_is_told_so_at_once()
     let (total, each) = (Limit { lease: true, ..bucket(1000) }, Limit { index: 1, ..bucket(10) });
     let claims = [(&total, &b"all"[..]), (&each, b"me")];
     let claims = claims.map(|(limit, key)| Claim { limit, key, cost: 1, enforced: true });
-    let draw = tokio::time::timeout(Duration::from_secs(10), shared.draw(None, names.wants(&claims))).await;
+    let servers = Servers::one(Arc::new(shared));
+    let draw = tokio::time::timeout(Duration::from_secs(10), servers.draw(names.wants(&claims))).await;
     assert!(matches!(draw, Ok(Err(StoreError::Unavailable(_)))), "{draw:?}");
 }
 

@@ -9,13 +9,13 @@ use super::hands::Origin;
 use super::held::{Had, Held};
 use super::{Leases, Ordering};
 use crate::StoreError;
-use crate::batch::{InPlace, Shared, Wants};
+use crate::batch::{Servers, Wants};
 use tollgate_limit::lease::Terms;
 use tollgate_limit::{Draw, Micros, Standing, Timestamp, Verdict};
 
 /// Units taken from a lease for a request that another limit may refuse. Unless it is granted they are put back.
 struct Taken<'a> {
-    shared: &'a Shared,
+    servers: &'a Servers,
     leases: &'a Leases,
     held: Arc<Held>,
     origin: Origin,
@@ -39,31 +39,26 @@ impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let back = if self.kept { 0 } else { self.cost };
         if self.held.decided(self.origin, back, self.leases) {
-            self.shared.call_for_errands();
+            self.servers.call_for_errands(self.held.name());
         }
     }
 }
 
-impl Shared {
+impl Servers {
     /// Draws every claim or none; those that are leased from what is held here, if it is.
-    pub(crate) async fn draw(&self, in_place: Option<&dyn InPlace>, wants: Wants) -> Result<Draw, StoreError> {
-        match &self.leases {
+    pub(crate) async fn draw(&self, wants: Wants) -> Result<Draw, StoreError> {
+        match self.leases() {
             Some(leases) if wants.iter().any(|wanted| wanted.shape.lease().is_some()) => {
-                self.draw_leased(leases, in_place, wants).await
+                self.draw_leased(leases, wants).await
             }
-            _ => self.ask_by(in_place, wants, false).await,
+            _ => self.ask_alone(wants).await,
         }
     }
 
-    async fn draw_leased(
-        &self,
-        leases: &Arc<Leases>,
-        in_place: Option<&dyn InPlace>,
-        wants: Wants,
-    ) -> Result<Draw, StoreError> {
+    async fn draw_leased(&self, leases: &Arc<Leases>, wants: Wants) -> Result<Draw, StoreError> {
         let apart = leases.apart && wants.iter().any(|wanted| wanted.name.tag != wants[0].name.tag);
         let alone = wants.len() == 1;
-        let started = self.clock.now();
+        let started = self.clock().now();
         let mut taken: SmallVec<[Taken<'_>; 2]> = SmallVec::new();
         let mut own: SmallVec<[Option<Standing>; 4]> = SmallVec::new();
         let mut granted = true;
@@ -77,20 +72,20 @@ impl Shared {
                     return Err(StoreError::Unavailable("too many buckets are leased".into()));
                 }
                 drop(taken);
-                return self.ask_by(in_place, wants, false).await;
+                return self.ask_alone(wants).await;
             };
             held.count(wanted.cost, leases.clock.boot());
             // Alone, they are granted here and now.
             let granted_here = alone && held.take(wanted.cost, &leases.clock);
             let mut origin =
-                if alone { None } else { held.take_in_hand(wanted.cost, self.answer_within, &leases.clock) };
+                if alone { None } else { held.take_in_hand(wanted.cost, self.answer_within(), &leases.clock) };
             if held.is_low(leases.clock.boot(), leases.least) && held.wish(leases) {
-                self.call_for_errands();
+                self.call_for_errands(held.name());
             }
             if origin.is_none() && !granted_here && !apart {
                 // All claims in one call, as if there were no leases.
                 drop(taken);
-                return self.ask_by(in_place, wants, false).await;
+                return self.ask_alone(wants).await;
             }
             let mut out_of_leases = false;
             if origin.is_none() && !granted_here {
@@ -109,7 +104,7 @@ impl Shared {
             own.push(Some(standing));
             granted &= has_units || !wanted.enforced;
             if let Some(origin) = origin {
-                taken.push(Taken { shared: self, leases, held, origin, cost: wanted.cost, kept: false });
+                taken.push(Taken { servers: self, leases, held, origin, cost: wanted.cost, kept: false });
             }
         }
         let rest: Wants = wants.into_iter().filter(|wanted| wanted.shape.lease().is_none()).collect();
@@ -118,7 +113,7 @@ impl Shared {
         }
         let mut asked = match (rest.is_empty(), granted) {
             (true, _) => Draw { granted, ..Draw::default() },
-            (false, true) => self.in_time(started, self.ask_by(in_place, rest, false)).await?,
+            (false, true) => self.in_time(started, self.ask_alone(rest)).await?,
             // The others are told of too, and not charged.
             (false, false) => self.in_time(started, self.ask(rest, true)).await?,
         };
@@ -140,15 +135,15 @@ impl Shared {
         started: Timestamp,
         asked: impl Future<Output = Result<Draw, StoreError>>,
     ) -> Result<Draw, StoreError> {
-        let waited = self.clock.now().since(started);
+        let waited = self.clock().now().since(started);
         if waited < MOMENT {
             return asked.await;
         }
-        let left = Micros(self.answer_within.0.saturating_sub(waited.0));
+        let left = Micros(self.answer_within().0.saturating_sub(waited.0));
         match tokio::time::timeout(left.into(), asked).await {
             Ok(outcome) => outcome,
             Err(_) => {
-                self.counters.timeouts.fetch_add(1, Ordering::Relaxed);
+                self.counters().timeouts.fetch_add(1, Ordering::Relaxed);
                 Err(StoreError::Timeout)
             }
         }
@@ -163,13 +158,13 @@ impl Shared {
                 if held.is_known_empty(cost, leases.clock.boot()) {
                     return Ok(Waited::Empty);
                 }
-                self.check_up()?;
+                self.check_up(held.name())?;
                 let answered = held.wait(cost, leases);
-                self.call_for_errands();
+                self.call_for_errands(held.name());
                 let Ok(had) = answered.await else {
                     return Err(StoreError::Unavailable("no lease could be had".into()));
                 };
-                if let Some(origin) = held.take_in_hand(cost, self.answer_within, &leases.clock) {
+                if let Some(origin) = held.take_in_hand(cost, self.answer_within(), &leases.clock) {
                     return Ok(Waited::Units(origin));
                 }
                 if had == Had::Nothing {
@@ -177,10 +172,10 @@ impl Shared {
                 }
             }
         };
-        match tokio::time::timeout(self.answer_within.into(), waited).await {
+        match tokio::time::timeout(self.answer_within().into(), waited).await {
             Ok(outcome) => outcome,
             Err(_) => {
-                self.counters.timeouts.fetch_add(1, Ordering::Relaxed);
+                self.counters().timeouts.fetch_add(1, Ordering::Relaxed);
                 Err(StoreError::Timeout)
             }
         }

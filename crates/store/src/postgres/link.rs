@@ -5,31 +5,34 @@ mod transaction;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, oneshot};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use self::fault::{Fault, words};
+use self::fault::{Fault, obstacle, words};
 use self::transaction::{OpenTransaction, join};
 use super::audit::{Facts, VERSION};
 use super::columns::{Columns, DRAW};
 use super::mark::{self, Mark};
 use super::several::{self, DRAW_SEVERAL, Several};
 use super::{AddressError, PostgresOptions};
-use crate::batch::{Answer, Batch, Link, Shared, Trouble, Wanted, Wants};
+use crate::batch::{Answer, Batch, Link, Obstacle, Shared, Trouble, Wanted, Wants};
 use crate::shape::{Name, signed};
 use crate::simple::{Simple, all_simple, is_simple};
 use tollgate_limit::{Micros, Timestamp};
 
 /// A connection is up within this or not at all; requests do not wait for it.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+/// A session that is given up has so long to end in order.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// Heartbeats and sweeps happen this often.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// Conflicts of one call that are tried again before it fails.
@@ -65,6 +68,8 @@ pub(super) struct PostgresLink {
 /// A session, and which server it leads to.
 pub(super) struct Session {
     client: Rc<Client>,
+    /// Dropped with the session, which ends its connection.
+    _alive: oneshot::Sender<()>,
     /// Of statements that stand alone the server has any number, one after the other; a transaction of several trips has it
     /// for itself: another statement would slip into it.
     turn: RwLock<()>,
@@ -103,12 +108,18 @@ impl PostgresLink {
         Ok(Self { config, tls: MakeRustlsConnect::new(tls), options, shared, id, elsewhere })
     }
 
-    async fn session(&self) -> Result<Session, String> {
-        let told = |error: tokio_postgres::Error| words(&error);
+    async fn session(&self) -> Result<Session, Obstacle> {
+        let told = |error: tokio_postgres::Error| obstacle(&error);
         let (client, connection) = self.config.connect(self.tls.clone()).await.map_err(told)?;
+        let (alive, gone) = oneshot::channel::<()>();
         tokio::task::spawn_local(async move {
-            // How it ended is seen by whoever uses the client.
-            let _ = connection.await;
+            let mut connection = pin!(connection);
+            tokio::select! {
+                // How it ended is seen by whoever uses the client.
+                _ = &mut connection => {}
+                // It waits for the server to close: one that is not there any more never does.
+                _ = gone => drop(tokio::time::timeout(FAREWELL, connection).await),
+            }
         });
         let client = Rc::new(client);
         let mut facts = Facts::ask(&client).await.map_err(told)?;
@@ -117,18 +128,20 @@ impl PostgresLink {
             let schema = super::schema_sql();
             let create = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {schema}; COMMIT");
             let created = client.batch_execute(&create).await;
-            created.map_err(|error| format!("the table and functions cannot be made: {}", words(&error)))?;
+            let why = |error| Obstacle::lasting(format!("the table and functions cannot be made: {}", words(&error)));
+            created.map_err(why)?;
             facts = Facts::ask(&client).await.map_err(told)?;
         }
         self.audited(&facts);
         if let Some(obstacle) = facts.obstacle() {
-            return Err(obstacle);
+            return Err(Obstacle { words: obstacle, lasting: !facts.standby });
         }
         let synchronous = self.options.synchronous_commit;
         // What is not logged waits for no disk.
         let plain = facts.isolation == "read committed" && !facts.read_only && (synchronous || !facts.logged());
         Ok(Session {
             client,
+            _alive: alive,
             turn: RwLock::new(()),
             print: Cell::new(0),
             swept: Cell::default(),
@@ -265,13 +278,15 @@ impl PostgresLink {
 impl Link for PostgresLink {
     type Connection = Session;
 
-    async fn connect(&self) -> Result<Session, String> {
+    async fn connect(&self) -> Result<Session, Obstacle> {
         let attempt = async {
             let session = self.session().await?;
-            self.housekeep(&session).await.map_err(Trouble::into_words)?;
+            self.housekeep(&session).await.map_err(|trouble| Obstacle::from(trouble.into_words()))?;
             Ok(session)
         };
-        tokio::time::timeout(CONNECT_WITHIN, attempt).await.unwrap_or_else(|_| Err("no connection in time".into()))
+        tokio::time::timeout(CONNECT_WITHIN, attempt)
+            .await
+            .unwrap_or_else(|_| Err(Obstacle::from(String::from("no connection in time"))))
     }
 
     async fn call(&self, session: &Session, batch: &Batch) -> Result<Answer, Trouble> {

@@ -1,6 +1,5 @@
 //! Where a Redis is: the `url` of the file's `[store]`.
 
-use redis::cluster::ClusterClient;
 use redis::io::tcp::TcpSettings;
 use redis::sentinel::Sentinel;
 use redis::{Client, ClientTlsConfig, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
@@ -139,14 +138,10 @@ impl Address {
         let built = match self {
             Self::Single(info) => Client::open((**info).clone()).map(drop),
             Self::Sentinel { sentinels, .. } => Sentinel::build(sentinels.clone()).map(drop),
-            Self::Cluster { nodes, certificates } => {
-                let client = ClusterClient::builder(nodes.clone());
-                let client = match certificates {
-                    Some(certificates) => client.certs((**certificates).clone()),
-                    None => client,
-                };
-                client.build().map(drop)
-            }
+            Self::Cluster { nodes, certificates } => nodes.iter().try_for_each(|node| match certificates {
+                Some(certificates) => Client::build_with_tls(node.clone(), (**certificates).clone()).map(drop),
+                None => Client::open(node.clone()).map(drop),
+            }),
         };
         built.map_err(|error| AddressError(format!("not an address of Redis: {error}")))
     }

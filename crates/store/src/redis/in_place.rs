@@ -69,7 +69,7 @@ impl InPlace for Connections {
     fn call<'c>(&'c self, shared: &'c Shared, ask: Ask) -> Result<Pin<Box<dyn Future<Output = ()> + Send + 'c>>, Ask> {
         let inner = &self.0;
         let Ok(runtime) = Handle::try_current() else { return Err(ask) };
-        let generation = shared.counters.connects.load(Ordering::Acquire);
+        let generation = shared.generation.load(Ordering::Acquire);
         let known = inner.connections.read().iter().find(|(id, _)| *id == runtime.id()).map(|(_, state)| state.clone());
         let connection = match known {
             Some(State::Ready(connection, of)) if of == generation => connection,
@@ -83,10 +83,11 @@ impl InPlace for Connections {
         if inner.flying.swap(true, Ordering::AcqRel) {
             return Err(ask);
         }
-        let (flying, id) = (Flying(&inner.flying), runtime.id());
+        let flying = Flying(&inner.flying);
         Ok(Box::pin(async move {
             if !fly_alone(shared, &inner.link, &connection, ask).await {
-                inner.set(id, None);
+                // What has become of it may have become of all.
+                inner.forget();
             }
             drop(flying);
         }))
@@ -101,6 +102,10 @@ impl Inner {
             connections.clear();
         }
         connections.extend(state.map(|state| (id, state)));
+    }
+
+    fn forget(&self) {
+        self.connections.write().retain(|(_, state)| matches!(state, State::Coming));
     }
 
     fn has(&self, id: Id, connection: &Arc<Connection>) -> bool {

@@ -3,27 +3,36 @@
 mod command;
 mod general;
 mod greeting;
+mod redirection;
+mod sentinel;
 mod wire;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use redis::{RedisError, Script};
+use redis::aio::MultiplexedConnection;
+use redis::{ErrorKind, RedisError, Script};
 
-use self::command::{run, trouble};
+pub(super) use self::command::tag_of;
+use self::command::{Call, trouble};
 use self::general::{FAR, asks_for_more, read};
-use self::wire::{CONNECT_WITHIN, Wire};
+use self::sentinel::Masters;
+use self::wire::CONNECT_WITHIN;
+pub(super) use self::wire::open;
 use super::address::Address;
 use super::bucket;
+use super::cluster::{Cluster, slot_of};
 use super::scripts::{DRAW, DRAW_BUCKET};
-use crate::batch::{Answer, Batch, Link, Shared, Trouble, Wants};
+use crate::batch::{Answer, Batch, Link, Obstacle, Shared, Trouble, Wants};
 use crate::clock::Clock;
 use crate::shape::{Name, signed};
 use crate::simple::are_simple;
 
 /// Heartbeats go out this often.
 const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Keys under which gateways count each other, spread over the slots of a cluster.
+const MEMBERS_KEYS: usize = 64;
 /// A gateway not heard of for so many seconds is no replica.
 const REPLICA_SECONDS: u64 = 10;
 /// The mark of a server's data is kept so long after the last gateway has been heard of there (draw/head.lua knows it too).
@@ -41,11 +50,22 @@ pub(super) struct RedisLink {
     epoch: Script,
     /// This gateway among others: 52 random bits.
     id: i64,
+    masters: Masters,
+    /// The node of a cluster that it leads to.
+    node: Option<Node>,
+}
+
+/// A master of a cluster.
+#[derive(Clone)]
+struct Node {
+    name: String,
+    cluster: Arc<Cluster>,
 }
 
 /// A connection, and which server it leads to.
 pub(super) struct Connection {
-    wire: Wire,
+    wire: MultiplexedConnection,
+    node: Option<Node>,
     /// Of the server process and its data's history: a restart or promotion changes it. Zero: not known.
     fingerprint: i64,
     /// The key that says since when this fingerprint's data is all there is, by the server's clock. It lies beside the
@@ -69,12 +89,30 @@ impl RedisLink {
             heartbeat: Script::new(HEARTBEAT_SCRIPT),
             epoch: Script::new(EPOCH_SCRIPT),
             id: signed(fastrand::u64(1..1 << 52)),
+            masters: Masters::default(),
+            node: None,
         }
+    }
+
+    /// The same to a master of a cluster.
+    pub(super) fn to_node(&self, name: &str, cluster: Arc<Cluster>, shared: Arc<Shared>) -> Self {
+        Self { node: Some(Node { name: name.to_owned(), cluster }), shared, ..self.clone() }
+    }
+
+    /// The key under which gateways count each other on this server; `None`: none of those lies there. Every master of a
+    /// cluster has one of its own, so that the loss of another says nothing of who is there. They lie in slots that are
+    /// always the same: gateways agree on them while slots move.
+    fn members_key(&self) -> Option<String> {
+        let Some(Node { name, cluster }) = &self.node else { return Some("tollgate:{gateways}".into()) };
+        let mut tags =
+            std::iter::once("gateways".to_owned()).chain((1..MEMBERS_KEYS).map(|one| format!("gateways{one}")));
+        let tag = tags.find(|tag| cluster.has(name, slot_of(tag.as_bytes())))?;
+        Some(format!("tollgate:{{{tag}}}"))
     }
 
     /// Has the mark of the server's data kept for as long as a gateway lives: were it forgotten, buckets nobody knows would be
     /// empty again.
-    async fn keep_mark(&self, wire: &mut Wire, connection: &Connection) -> Result<(), RedisError> {
+    async fn keep_mark(&self, wire: &mut MultiplexedConnection, connection: &Connection) -> Result<(), RedisError> {
         if self.address.is_cluster() {
             // Each master would need one of its own: the file's check refuses such limits there.
             return Ok(());
@@ -97,6 +135,17 @@ impl RedisLink {
         !self.address.is_cluster() && batch.buckets.iter().any(|(_, shape)| shape.drains())
     }
 
+    /// What an error means for the connection. That the slot of what was asked is elsewhere means nothing to it.
+    fn trouble(&self, error: RedisError) -> Trouble {
+        match &self.node {
+            Some(node) if redirection::is_redirection(&error) => {
+                node.cluster.changed.notify_one();
+                Trouble::Moved(error.to_string())
+            }
+            _ => trouble(error),
+        }
+    }
+
     /// Zero: the server's clock decides.
     fn pinned_now(&self) -> i64 {
         self.pinned.as_ref().map_or(0, |clock| signed(clock.now().as_micros()))
@@ -106,16 +155,20 @@ impl RedisLink {
 impl Link for RedisLink {
     type Connection = Connection;
 
-    async fn connect(&self) -> Result<Connection, String> {
+    async fn connect(&self) -> Result<Connection, Obstacle> {
         let attempt = async {
-            let mut wire = self.wire().await.map_err(|error| error.to_string())?;
+            let mut wire = self.wire().await.map_err(obstacle)?;
             let fingerprint = self.greet(&mut wire).await?;
             let mark = format!("tollgate:epoch:{fingerprint:013x}");
-            let connection = Connection { wire, fingerprint, mark, epoch: AtomicI64::new(0) };
-            self.housekeep(&connection).await.map_err(Trouble::into_words)?;
-            Ok(connection)
+            let connection = Connection { wire, node: self.node.clone(), fingerprint, mark, epoch: AtomicI64::new(0) };
+            match self.housekeep(&connection).await {
+                Ok(()) | Err(Trouble::Moved(_)) => Ok(connection),
+                Err(trouble) => Err(trouble.into_words().into()),
+            }
         };
-        tokio::time::timeout(CONNECT_WITHIN * 2, attempt).await.unwrap_or_else(|_| Err("no connection in time".into()))
+        tokio::time::timeout(CONNECT_WITHIN * 2, attempt)
+            .await
+            .unwrap_or_else(|_| Err(Obstacle::from(String::from("no connection in time"))))
     }
 
     async fn call(&self, connection: &Connection, batch: &Batch) -> Result<Answer, Trouble> {
@@ -131,12 +184,12 @@ impl Link for RedisLink {
                 (vec![self.arguments(connection, batch, None)], read)
             };
         let mark = self.marked(batch).then_some(connection.mark.as_str());
-        let mut reply = run(connection, script, source, batch, mark, &arguments).await?;
+        let mut reply = Call { script, source, batch, mark, arguments: &arguments }.run(connection).await?;
         if let Some(now) = asks_for_more(&reply) {
             // Nothing was done.
             self.shared.counters.calls.fetch_add(1, Ordering::Relaxed);
             let arguments = [self.arguments(connection, batch, Some(now))];
-            reply = Box::pin(run(connection, script, source, batch, mark, &arguments)).await?;
+            reply = Box::pin(Call { script, source, batch, mark, arguments: &arguments }.run(connection)).await?;
             if asks_for_more(&reply).is_some() {
                 let told = format!("a bucket's window is more than {FAR} windows from the server's time");
                 return Err(Trouble::Refused(told));
@@ -155,10 +208,11 @@ impl Link for RedisLink {
 
     async fn housekeep(&self, connection: &Connection) -> Result<(), Trouble> {
         let mut wire = connection.wire.clone();
-        let mut heartbeat = self.heartbeat.key("tollgate:{gateways}");
-        let replicas: u32 =
-            heartbeat.arg(self.id).arg(REPLICA_SECONDS).invoke_async(&mut wire).await.map_err(trouble)?;
-        self.shared.shared_by(replicas);
+        if let Some(key) = self.members_key() {
+            let mut heartbeat = self.heartbeat.key(key);
+            let replicas = heartbeat.arg(self.id).arg(REPLICA_SECONDS).invoke_async(&mut wire).await;
+            self.shared.shared_by(replicas.map_err(|error| self.trouble(error))?);
+        }
         self.keep_mark(&mut wire, connection).await.map_err(trouble)?;
         if self.shared.is_audit_due() {
             self.look(&mut wire).await.map_err(trouble)?;
@@ -169,6 +223,13 @@ impl Link for RedisLink {
     fn housekeep_every(&self) -> Duration {
         HEARTBEAT
     }
+}
+
+/// Why there is no connection. Wrong credentials stay so until somebody changes them.
+fn obstacle(error: RedisError) -> Obstacle {
+    let refused = error.kind() == ErrorKind::AuthenticationFailed
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM" | "ERR"));
+    Obstacle { words: error.to_string(), lasting: refused }
 }
 
 /// Counts the gateways heard of lately, this one included, by the server's clock.

@@ -106,7 +106,8 @@ async fn units_of_a_lease_beside_a_limit_that_refuses_come_back_to_the_last_one(
                     let claims = [(&total, &b""[..]), (&each, &caller[..])];
                     let claims = claims.map(|(limit, key)| Claim { limit, key, cost: 1, enforced: true });
                     let claims = &claims[..random.usize(1..3)];
-                    let drawn = shared.draw(None, names.wants(claims)).await.expect("answered");
+                    let servers = Servers::one(shared.clone());
+                    let drawn = servers.draw(names.wants(claims)).await.expect("answered");
                     granted.update(|granted| granted + u64::from(drawn.granted));
                     turns(random.u32(..10)).await;
                     // All of them let some four lives of a lease pass.
@@ -140,13 +141,15 @@ async fn leases_whose_return_is_lost_with_its_call_are_returned_again() {
     let clock = Clock::manual(START);
     let mut shared = Shared::new(Clock::system(), Micros(1_000), true);
     shared.leases = Some(Arc::new(Leases::new(clock.clone(), false)));
+    let shared = Arc::new(shared);
+    let servers = Servers::one(shared.clone());
     let leases = shared.leases.clone().expect("just made");
     let (names, total) = (Names::new(b"secret"), Limit { lease: true, ..bucket(1000) });
     let claim = Claim { limit: &total, key: b"k", cost: 1, enforced: true };
     shared.lanes_up.store(1, Ordering::Relaxed);
     // It is not leased yet, and left: the demand is known.
     for _ in 0..2 {
-        let mut asked = pin!(shared.draw(None, names.wants(&[claim])));
+        let mut asked = pin!(servers.draw(names.wants(&[claim])));
         assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
     let errands = leases.errands(10);

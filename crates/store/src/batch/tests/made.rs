@@ -54,7 +54,7 @@ pub(super) async fn turns(many: u32) {
 impl<K: 'static, C: AsyncFn(&K, &Batch) -> Answer + 'static> Link for Made<K, C> {
     type Connection = ();
 
-    async fn connect(&self) -> Result<(), String> {
+    async fn connect(&self) -> Result<(), Obstacle> {
         Ok(())
     }
 

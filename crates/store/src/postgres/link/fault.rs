@@ -3,7 +3,7 @@
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-use crate::batch::Trouble;
+use crate::batch::{Obstacle, Trouble};
 
 /// Why a statement failed.
 #[derive(Debug)]
@@ -59,6 +59,15 @@ impl Fault {
             }
         }
     }
+}
+
+/// Why there is no session. Wrong credentials, a missing database or right stay so until somebody changes them.
+pub(super) fn obstacle(error: &tokio_postgres::Error) -> Obstacle {
+    let lasting = error.code().is_some_and(|code| {
+        // (Of classes 28, 3D and 42.)
+        ["28", "3D", "42"].iter().any(|class| code.code().starts_with(class))
+    });
+    Obstacle { words: words(error), lasting }
 }
 
 /// An error with its cause; tokio-postgres's own words stop at "db error".

@@ -2,50 +2,86 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Script};
 
 use super::Connection;
+use super::redirection::{follow, is_redirection};
 use crate::batch::{Batch, Trouble};
 use crate::shape::Name;
 
-/// Runs a script on the server. `mark`: the key that follows those of the buckets.
-pub(super) async fn run(
-    connection: &Connection,
-    script: &Script,
-    source: &str,
-    batch: &Batch,
-    mark: Option<&str>,
-    arguments: &[Vec<u8>],
-) -> Result<Vec<u8>, Trouble> {
-    let mut wire = connection.wire.clone();
-    let reply = match command("EVALSHA", script.get_hash(), batch, mark, arguments).query_async(&mut wire).await {
-        // Nothing ran: sending it once more, with its source, is safe. Restarts and promotions empty the cache.
-        Err(error) if is_unknown_script(&error) => {
-            // (Boxed, as is what is rare below: every request that is alone carries this future along.)
-            let command = command("EVAL", source, batch, mark, arguments);
-            Box::pin(async move { command.query_async::<Vec<u8>>(&mut wire).await }).await
-        }
-        reply => reply,
-    };
-    reply.map_err(trouble)
+/// A script with its arguments for a batch.
+#[derive(Clone, Copy)]
+pub(super) struct Call<'c> {
+    pub(super) script: &'c Script,
+    pub(super) source: &'c str,
+    pub(super) batch: &'c Batch,
+    /// The key that follows those of the buckets.
+    pub(super) mark: Option<&'c str>,
+    pub(super) arguments: &'c [Vec<u8>],
 }
 
-fn command(verb: &str, script: &str, batch: &Batch, mark: Option<&str>, arguments: &[Vec<u8>]) -> Cmd {
-    let bytes =
-        verb.len() + script.len() + 8 + batch.buckets.len() * KEY + arguments.iter().map(Vec::len).sum::<usize>();
-    let keys = batch.buckets.len() + usize::from(mark.is_some());
-    let mut command = Cmd::with_capacity(3 + keys + arguments.len(), bytes);
-    command.arg(verb).arg(script).arg(keys);
-    for (name, _) in &batch.buckets {
-        command.arg(key(name).as_slice());
+impl Call<'_> {
+    /// Runs it on the server of `connection`, or on that of a cluster which has the batch's slot.
+    pub(super) async fn run(self, connection: &Connection) -> Result<Vec<u8>, Trouble> {
+        match self.send(&mut connection.wire.clone(), false).await {
+            Ok(reply) => Ok(reply),
+            Err(error) => match &connection.node {
+                // (Boxed, as is what is rare below: every request that is alone carries this future along.)
+                Some(node) if is_redirection(&error) => {
+                    Box::pin(follow(&node.cluster, &node.name, connection.wire.clone(), self, error)).await
+                }
+                _ => Err(trouble(error)),
+            },
+        }
     }
-    if let Some(mark) = mark {
-        command.arg(mark);
+
+    /// Sends it to a server; `asking`: one that has the slot for this call only.
+    pub(super) async fn send(self, wire: &mut MultiplexedConnection, asking: bool) -> Result<Vec<u8>, RedisError> {
+        match self.query(wire, "EVALSHA", self.script.get_hash(), asking).await {
+            // Nothing ran: sending it once more, with its source, is safe. Restarts and promotions empty the cache.
+            Err(error) if error.code() == Some("NOSCRIPT") => {
+                Box::pin(self.query(wire, "EVAL", self.source, asking)).await
+            }
+            reply => reply,
+        }
     }
-    for argument in arguments {
-        command.arg(argument.as_slice());
+
+    async fn query(
+        self,
+        wire: &mut MultiplexedConnection,
+        verb: &str,
+        script: &str,
+        asking: bool,
+    ) -> Result<Vec<u8>, RedisError> {
+        let command = self.command(verb, script);
+        if !asking {
+            return command.query_async(wire).await;
+        }
+        let mut both = redis::pipe();
+        both.cmd("ASKING").ignore().add_command(command);
+        let (reply,): (Vec<u8>,) = Box::pin(async move { both.query_async(wire).await }).await?;
+        Ok(reply)
     }
-    command
+
+    fn command(self, verb: &str, script: &str) -> Cmd {
+        let Self { batch, mark, arguments, .. } = self;
+        let bytes =
+            verb.len() + script.len() + 8 + batch.buckets.len() * KEY + arguments.iter().map(Vec::len).sum::<usize>();
+        let keys = batch.buckets.len() + usize::from(mark.is_some());
+        let mut command = Cmd::with_capacity(3 + keys + arguments.len(), bytes);
+        command.arg(verb).arg(script).arg(keys);
+        for (name, _) in &batch.buckets {
+            command.arg(key(name).as_slice());
+        }
+        if let Some(mark) = mark {
+            command.arg(mark);
+        }
+        for argument in arguments {
+            command.arg(argument.as_slice());
+        }
+        command
+    }
 }
 
 /// A key's length.
@@ -54,15 +90,18 @@ const KEY: usize = 40;
 /// `tollgate:{tag}:name`; the tag in braces decides the cluster slot. Base64 for URLs has no brace in it.
 fn key(name: &Name) -> [u8; KEY] {
     let mut key = *b"tollgate:{......}:......................";
-    let written = URL_SAFE_NO_PAD.encode_slice(name.tag.to_be_bytes(), &mut key[10..16]);
-    debug_assert_eq!(written, Ok(6), "four bytes are six letters");
+    key[10..16].copy_from_slice(&tag_of(name));
     let written = URL_SAFE_NO_PAD.encode_slice(name.hash.to_be_bytes(), &mut key[18..]);
     debug_assert_eq!(written, Ok(22), "sixteen bytes are 22 letters");
     key
 }
 
-fn is_unknown_script(error: &RedisError) -> bool {
-    error.code() == Some("NOSCRIPT")
+/// The tag of a bucket's key.
+pub(crate) fn tag_of(name: &Name) -> [u8; 6] {
+    let mut tag = [0; 6];
+    let written = URL_SAFE_NO_PAD.encode_slice(name.tag.to_be_bytes(), &mut tag);
+    debug_assert_eq!(written, Ok(6), "four bytes are six letters");
+    tag
 }
 
 /// What an error means for the connection.

@@ -1,0 +1,142 @@
+//! The masters of a Redis Cluster: which has which slots, as its nodes tell, and a lane to each.
+//!
+//! What a client library does for a whole cluster at once is done here for each master by itself: one that is lost, frozen
+//! or slow holds up nothing that is asked of another, nor the question who has which slot.
+
+mod nodes;
+mod slots;
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+pub(super) use self::nodes::Nodes;
+pub(super) use self::slots::{SLOTS, slot, slot_of};
+use super::in_place::Connections;
+use super::link::RedisLink;
+use crate::batch::servers::{Parts, Server, hand_over};
+use crate::batch::{Outages, ServerPart, Shared, lane};
+
+/// Nodes are asked who has which slot this often, and sooner where a server is lost or has sent us to another.
+const EVERY: Duration = Duration::from_secs(1);
+const SOON: Duration = Duration::from_millis(100);
+/// Questions are this far apart, however often we are sent to another server.
+const APART: Duration = Duration::from_millis(20);
+
+/// What the lanes of a cluster share.
+pub(super) struct Cluster {
+    pub(super) nodes: Nodes,
+    pub(super) parts: Arc<ArcSwap<Parts>>,
+    /// Who has which slot is not what it was.
+    pub(super) changed: Notify,
+}
+
+impl Cluster {
+    pub(super) fn new(nodes: Nodes) -> Self {
+        Self { nodes, parts: Arc::default(), changed: Notify::new() }
+    }
+
+    /// Whether `server` has a slot, as far as is known.
+    pub(super) fn has(&self, server: &str, slot: u16) -> bool {
+        let parts = self.parts.load();
+        let owner = parts.owner(slot).and_then(|place| parts.servers.get(place));
+        owner.is_some_and(|owner| owner.shared.server() == Some(server))
+    }
+
+    /// Keeps up with who has which slots, and has a lane to each master, until the store is closed. `link`: to no server
+    /// yet; `common`: of none.
+    pub(super) async fn keep(self: Arc<Self>, common: Arc<Shared>, link: RedisLink) {
+        let mut outages = Outages::of(None);
+        let mut known: Vec<String> = Vec::new();
+        let mut lanes = JoinSet::new();
+        while !common.is_closed() {
+            match Nodes::who_has_what(&self, &known).await {
+                Ok(layout) => {
+                    known = layout.nodes;
+                    self.install(layout.masters, &common, &link, &mut lanes);
+                    outages.up();
+                }
+                Err(error) => {
+                    if self.parts.load().servers.is_empty() {
+                        outages.down(&error, common.clock.now());
+                    }
+                    common.failed(error);
+                }
+            }
+            let parts = self.parts.load_full();
+            let all_up = parts.is_complete() && parts.servers.iter().all(|server| server.shared.health().up);
+            tokio::select! {
+                () = tokio::time::sleep(if all_up { EVERY } else { SOON }) => {}
+                () = self.changed.notified() => tokio::time::sleep(APART).await,
+                () = common.woken() => {}
+            }
+            while lanes.try_join_next().is_some() {}
+        }
+        for server in &self.parts.load().servers {
+            server.shared.close();
+        }
+        while lanes.join_next().await.is_some() {}
+        // Its servers' connections know the cluster.
+        self.parts.store(Arc::default());
+    }
+
+    /// Keeps who has which slots: new masters get a lane, and those without slots lose theirs.
+    fn install(
+        self: &Arc<Self>,
+        masters: HashMap<String, slots::Ranges>,
+        common: &Arc<Shared>,
+        link: &RedisLink,
+        lanes: &mut JoinSet<()>,
+    ) {
+        let before = self.parts.load_full();
+        let mut names: Vec<&String> = masters.keys().collect();
+        names.sort_unstable();
+        let mut new = Vec::new();
+        let servers: Vec<Arc<Server>> = names
+            .iter()
+            .map(|name| {
+                let known = before.servers.iter().find(|server| server.shared.server() == Some(name));
+                known.cloned().unwrap_or_else(|| {
+                    let (server, link) = self.server(name, common, link);
+                    new.push((server.shared.clone(), link));
+                    server
+                })
+            })
+            .collect();
+        let ranges = names
+            .iter()
+            .enumerate()
+            .flat_map(|(place, name)| masters[*name].iter().map(move |range| (range.clone(), place)));
+        let owners = Parts::table(SLOTS, ranges);
+        let after = Arc::new(Parts { servers, owners });
+        let changed = after.owners != before.owners || after.servers.len() != before.servers.len() || !new.is_empty();
+        if changed {
+            self.parts.store(after.clone());
+            for server in &before.servers {
+                if !after.servers.iter().any(|kept| Arc::ptr_eq(kept, server)) {
+                    server.shared.retire();
+                }
+                hand_over(&server.shared, &after, slot);
+            }
+        }
+        hand_over(common, &after, slot);
+        for (shared, link) in new {
+            lanes.spawn_local(lane(shared, Rc::new(link)));
+        }
+        common.tell_tried();
+    }
+
+    fn server(self: &Arc<Self>, name: &str, common: &Shared, link: &RedisLink) -> (Arc<Server>, RedisLink) {
+        let (cluster, own) = (Arc::downgrade(self), name.to_owned());
+        let has = move |bucket: &_| cluster.upgrade().is_some_and(|cluster| cluster.has(&own, slot(bucket)));
+        let shared = Arc::new(common.of_server(ServerPart { server: name.to_owned(), has: Box::new(has) }));
+        let link = link.to_node(name, self.clone(), shared.clone());
+        let in_place = Box::new(Connections::new(link.clone()));
+        (Arc::new(Server { shared, in_place }), link)
+    }
+}

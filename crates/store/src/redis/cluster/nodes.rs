@@ -1,0 +1,151 @@
+//! The nodes of a cluster: how each is reached, and what they say of who has which slot.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use redis::{Client, ConnectionAddr, ConnectionInfo, RedisError, TlsCertificates, Value};
+use tokio::task::JoinSet;
+
+use super::Cluster;
+use super::slots::{Layout, layout};
+use crate::redis::audit::fields;
+use crate::redis::link::open;
+
+/// Nodes asked at a time who has which slot.
+const ASKED_MAX: usize = 16;
+/// The first to answer may be behind; others have so long to know better.
+const OTHERS: Duration = Duration::from_millis(100);
+/// Connections kept, beside those of the lanes.
+const KEPT_MAX: usize = 1024;
+
+/// The nodes of a cluster.
+pub(crate) struct Nodes {
+    /// Those that the file names.
+    seeds: Vec<ConnectionInfo>,
+    certificates: Option<Box<TlsCertificates>>,
+    connections: Mutex<HashMap<String, MultiplexedConnection>>,
+}
+
+/// What a node says, and how much that is worth: whether it is in touch with most of the cluster, the cluster's epoch, and
+/// of how many slots it knows who has them.
+type Said = ((bool, u64, usize), Layout);
+
+impl Nodes {
+    pub(crate) fn new(seeds: Vec<ConnectionInfo>, certificates: Option<Box<TlsCertificates>>) -> Self {
+        Self { seeds, certificates, connections: Mutex::default() }
+    }
+
+    /// How a node is reached.
+    pub(crate) fn address(&self, node: &str) -> Result<ConnectionInfo, RedisError> {
+        let malformed = || RedisError::from((redis::ErrorKind::Client, "not the address of a node", node.to_owned()));
+        let (host, port) = node.rsplit_once(':').ok_or_else(malformed)?;
+        let port = port.parse().map_err(|_| malformed())?;
+        let like = self.seeds.first().ok_or_else(malformed)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let addr = match like.addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        let info = like.clone().set_addr(addr);
+        match &self.certificates {
+            Some(certificates) => {
+                let client = Client::build_with_tls(info, (**certificates).clone())?;
+                Ok(client.get_connection_info().clone())
+            }
+            None => Ok(info),
+        }
+    }
+
+    /// A connection to a node beside that of its lane. One that failed is to be [forgotten](Self::forget).
+    pub(crate) async fn connection(&self, node: &str) -> Result<MultiplexedConnection, RedisError> {
+        if let Some(known) = self.connections.lock().get(node) {
+            return Ok(known.clone());
+        }
+        let connection = open(self.address(node)?).await?;
+        self.keep(node, connection.clone());
+        Ok(connection)
+    }
+
+    fn keep(&self, node: &str, connection: MultiplexedConnection) {
+        let mut connections = self.connections.lock();
+        if connections.len() >= KEPT_MAX {
+            connections.clear();
+        }
+        connections.insert(node.to_owned(), connection);
+    }
+
+    pub(crate) fn forget(&self, node: &str) {
+        self.connections.lock().remove(node);
+    }
+
+    /// Asks nodes, `known` ones first, who has which slots: the word of a node that is in touch with most of the cluster
+    /// counts for more, and then that of the latest epoch.
+    ///
+    /// # Errors
+    /// When none of them says.
+    pub(super) async fn who_has_what(cluster: &Arc<Cluster>, known: &[String]) -> Result<Layout, String> {
+        let seeds = cluster.nodes.seeds.iter().filter_map(|seed| match seed.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                Some(format!("{host}:{port}"))
+            }
+            _ => None,
+        });
+        let mut asked: Vec<String> = seeds.collect();
+        fastrand::shuffle(&mut asked);
+        let mut others: Vec<&String> = known.iter().filter(|node| !asked.contains(node)).collect();
+        fastrand::shuffle(&mut others);
+        // Half of the places for those that the file names, where there are so many.
+        asked.truncate(ASKED_MAX - others.len().min(ASKED_MAX / 2));
+        asked.extend(others.into_iter().take(ASKED_MAX - asked.len()).cloned().collect::<Vec<_>>());
+        let mut answers = JoinSet::new();
+        for node in asked {
+            let cluster = cluster.clone();
+            answers
+                .spawn_local(async move { cluster.nodes.ask(&node).await.map_err(|error| format!("{node}: {error}")) });
+        }
+        let (mut best, mut last): (Option<Said>, _) = (None, String::from("no node of the cluster is known"));
+        let mut enough = std::pin::pin!(tokio::time::sleep(Duration::MAX));
+        loop {
+            tokio::select! {
+                answer = answers.join_next() => match answer {
+                    None => break,
+                    Some(Ok(Ok(said))) => {
+                        if best.is_none() {
+                            enough.as_mut().reset(tokio::time::Instant::now() + OTHERS);
+                        }
+                        if best.as_ref().is_none_or(|best| best.0 < said.0) {
+                            best = Some(said);
+                        }
+                    }
+                    Some(Ok(Err(error))) => last = error,
+                    Some(Err(_)) => {}
+                },
+                () = &mut enough, if best.is_some() => break,
+            }
+        }
+        best.map(|(_, layout)| layout).ok_or(last)
+    }
+
+    async fn ask(&self, node: &str) -> Result<Said, RedisError> {
+        let mut connection = self.connection(node).await?;
+        // Kept again once it has answered: one that hangs is given up with this question.
+        self.forget(node);
+        let slots: Value = redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
+        let host = node.rsplit_once(':').map_or(node, |(host, _)| host);
+        let Some(layout) = layout(&slots, host).filter(|layout| !layout.masters.is_empty()) else {
+            return Err((redis::ErrorKind::Client, "it knows of no master with slots").into());
+        };
+        // One that may not say how it does is believed to do well.
+        let info: String = redis::cmd("CLUSTER").arg("INFO").query_async(&mut connection).await.unwrap_or_default();
+        let info = fields(&info);
+        self.keep(node, connection);
+        let epoch = info.get("cluster_current_epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
+        let slots = layout.masters.values().flatten().map(|range| range.len()).sum();
+        Ok(((info.get("cluster_state") != Some(&"fail"), epoch, slots), layout))
+    }
+}

@@ -1,0 +1,113 @@
+//! The master that sentinels name, and what is done while none of them answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use redis::{Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, TlsCertificates, Value};
+use tokio::task::JoinSet;
+
+use super::wire::open;
+
+/// Sentinels have so long to name the master before the one they named last is tried.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+type Place = (String, u16);
+
+/// How a master is spoken to, wherever it is.
+type Like<'l> = (&'l ConnectionInfo, bool, Option<&'l TlsCertificates>);
+
+/// The master, as sentinels name it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Masters {
+    /// The last one that was a master when it was connected to.
+    last: Arc<Mutex<Option<Place>>>,
+}
+
+impl Masters {
+    /// Connects to the master that the first sentinel to answer names. While none answers, to the last one, if it still is
+    /// a master: sentinels that are all gone promote nobody, so it is where the others write, too.
+    pub(super) async fn open(
+        &self,
+        sentinels: &[ConnectionInfo],
+        name: &str,
+        like: Like<'_>,
+    ) -> Result<MultiplexedConnection, RedisError> {
+        let last = self.last.lock().clone();
+        let asked = named(sentinels, name);
+        let named = match &last {
+            None => asked.await,
+            Some(_) => tokio::time::timeout(PATIENCE, asked)
+                .await
+                .unwrap_or_else(|_| Err((ErrorKind::Io, "no sentinel answers in time").into())),
+        };
+        let (place, certain) = match (named, last) {
+            (Ok(place), _) => (place, true),
+            (Err(_), Some(last)) => (last, false),
+            (Err(error), None) => return Err(error),
+        };
+        let mut wire = open(address(&place, like)?).await?;
+        match redis::cmd("ROLE").query_async::<Value>(&mut wire).await {
+            Ok(role) if is_master(&role) => {}
+            Ok(_) => return Err((ErrorKind::Client, "it is a replica, not the primary").into()),
+            // A user who may not ask believes the sentinels, and nothing else.
+            Err(error) if error.code() == Some("NOPERM") && certain => {}
+            Err(error) => return Err(error),
+        }
+        if !certain {
+            tracing::warn!("no sentinel answers: going on with the master they named last, which still is one");
+        }
+        *self.last.lock() = Some(place);
+        Ok(wire)
+    }
+}
+
+fn is_master(role: &Value) -> bool {
+    let Value::Array(parts) = role else { return false };
+    match parts.first() {
+        Some(Value::BulkString(role)) => role == b"master",
+        Some(Value::SimpleString(role)) => role == "master",
+        _ => false,
+    }
+}
+
+fn address((host, port): &Place, (master, tls, certificates): Like<'_>) -> Result<ConnectionInfo, RedisError> {
+    let (host, port) = (host.clone(), *port);
+    let addr = if tls {
+        ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+    } else {
+        ConnectionAddr::Tcp(host, port)
+    };
+    let info = master.clone().set_addr(addr);
+    match certificates {
+        Some(certificates) => Ok(Client::build_with_tls(info, certificates.clone())?.get_connection_info().clone()),
+        None => Ok(info),
+    }
+}
+
+/// What the first sentinel to answer says; all are asked at once, as some may be gone without a word.
+async fn named(sentinels: &[ConnectionInfo], name: &str) -> Result<Place, RedisError> {
+    let mut answers = JoinSet::new();
+    for sentinel in sentinels {
+        let (sentinel, name) = (sentinel.clone(), name.to_owned());
+        answers.spawn(async move {
+            let mut wire = open(sentinel).await?;
+            let mut question = redis::cmd("SENTINEL");
+            question.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+            let place: Option<Place> = question.query_async(&mut wire).await?;
+            place.ok_or_else(|| {
+                (ErrorKind::MasterNameNotFoundBySentinel, "a sentinel knows no master of this name").into()
+            })
+        });
+    }
+    let mut last = RedisError::from((ErrorKind::MasterNameNotFoundBySentinel, "no sentinel answers"));
+    while let Some(answer) = answers.join_next().await {
+        match answer {
+            Ok(Ok(place)) => return Ok(place),
+            Ok(Err(error)) => last = error,
+            Err(_) => {}
+        }
+    }
+    Err(last)
+}
