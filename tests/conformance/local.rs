@@ -1,5 +1,6 @@
 //! The local store, on a manual clock.
 
+use std::io::Cursor;
 use std::sync::Arc;
 
 use tollgate_limit::{Limit, Timestamp};
@@ -30,5 +31,15 @@ impl Subject for Local {
 
     fn set_time(&mut self, now: Timestamp) {
         self.clock.advance(now.since(self.clock.now()));
+    }
+
+    fn reload(&mut self, limits: &[Arc<Limit>], restart: bool) {
+        self.store = if restart {
+            let mut file = Vec::new();
+            self.store.save(&mut file).expect("memory takes everything");
+            LocalStore::restored(limits, self.clock.clone(), Cursor::new(file)).expect("sound").0
+        } else {
+            self.store.next(limits).0
+        };
     }
 }

@@ -28,6 +28,10 @@ pub(crate) trait Subject: Sized {
     /// Moves its clock on; that of a shared store back, too.
     fn set_time(&mut self, now: Timestamp);
 
+    /// Brings other numbers of its limits into force; in a process by a reload, or by a clean stop and a start. (Shared stores
+    /// learn of them with the next request.)
+    fn reload(&mut self, _limits: &[Arc<Limit>], _restart: bool) {}
+
     /// Returns once every settlement handed over has landed.
     async fn settled(&self) {}
 

@@ -1,6 +1,7 @@
 //! The suite: each test is a promise of [`Store`], held against the core.
 
 mod put_back;
+mod reloads;
 
 use std::sync::Arc;
 
@@ -17,6 +18,10 @@ use crate::subject::{Subject, caller, claim, limit, terms};
 pub(crate) use put_back::{
     a_clock_put_back_by_an_hour_holds_nobody_up_for_it,
     a_clock_that_steps_back_and_forward_finds_buckets_as_the_core_does,
+};
+pub(crate) use reloads::{
+    a_burst_lowered_and_raised_again_leaves_what_was_not_drawn_from,
+    reloads_leave_a_bucket_in_the_numbers_it_was_drawn_under,
 };
 
 /// A store and the core side by side: the same calls go to both, and the answers must be equal.

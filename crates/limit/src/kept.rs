@@ -18,6 +18,7 @@
 //! - windows and logs the moment until which the grants of before would have counted. What came after it counts by itself.
 
 pub mod ahead;
+mod reloaded;
 
 use std::mem::discriminant;
 
@@ -78,28 +79,6 @@ impl Kept {
     #[must_use]
     pub fn under(&self, limit: &Algorithm, now: Timestamp) -> Self {
         self.renumbered(limit, now, SCALED_MAX)
-    }
-
-    /// As [`Kept::under`] for a table of the process: the state, and what it remembers. A bucket that is full is so for
-    /// everybody only `late` after it is (a thread may decide by an older reading of the clock): until then it is one
-    /// that is full since. `None`: full for longer.
-    pub fn handed_on(&self, limit: &Algorithm, now: Timestamp, late: Micros) -> Option<(State, u64)> {
-        let Some(full_at) = self.expiry().filter(|expiry| *expiry <= now) else {
-            let moved = self.renumbered(limit, now, u64::MAX);
-            return Some((moved.state?, moved.beyond));
-        };
-        if full_at.after(late) <= now || discriminant(&self.algorithm) != discriminant(limit) {
-            return None;
-        }
-        let state = match (&self.algorithm, &self.state) {
-            // A log knows no more than its entries.
-            (Algorithm::SlidingLog(_), Some(state)) => {
-                let before = Timestamp::from_micros(full_at.as_micros().saturating_sub(1));
-                self.algorithm.renumber(state, limit, before)
-            }
-            _ => limit.full_state(full_at),
-        };
-        Some((state?, 0))
     }
 
     fn renumbered(&self, limit: &Algorithm, now: Timestamp, scaled_max: u64) -> Self {

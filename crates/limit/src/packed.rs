@@ -203,25 +203,31 @@ impl Packed {
         if self.n == 1 { ticks } else { ticks.div_ceil(self.n) }
     }
 
+    /// The word of a bucket that is corrected at `now`: with all it holds, what is out of reach under a lowered burst too.
+    #[inline]
+    pub fn corrected(&self, word: u64, now: u64) -> u64 {
+        word.max(now.saturating_sub(self.beyond))
+    }
+
     /// Corrects an earlier grant, as [`TokenBucket::settle`] does.
     pub fn settle(&self, word: u64, change: Change, now: u64) -> u64 {
-        let arrival = word.max(now);
+        let (arrival, earliest) = (self.corrected(word, now), now.saturating_sub(self.beyond));
         match change {
             Change::Charge { more } => {
                 let lowest = now + self.full + self.lowest;
                 arrival.saturating_add(more.saturating_mul(self.p)).min(lowest).max(arrival)
             }
-            Change::Refund { units } if self.max_wait == 0 || arrival - now <= self.full => {
+            Change::Refund { units } if self.max_wait == 0 || arrival.saturating_sub(now) <= self.full => {
                 let ticks = units.saturating_mul(self.p);
                 let back = self.bucket.health().map_or(ticks, |health| health.returned(ticks, self.moment(now)));
-                arrival.saturating_sub(back).max(now)
+                arrival.saturating_sub(back).max(earliest)
             }
             Change::Withdraw { units, full_at }
                 if self.max_wait == 0
-                    || arrival - now <= self.full
+                    || arrival.saturating_sub(now) <= self.full
                     || (self.p >= self.n && self.expiry(arrival) == full_at) =>
             {
-                arrival.saturating_sub(units.saturating_mul(self.p)).max(now)
+                arrival.saturating_sub(units.saturating_mul(self.p)).max(earliest)
             }
             Change::Refund { .. } | Change::Withdraw { .. } | Change::Release { .. } => arrival,
         }

@@ -4,7 +4,8 @@
 //! burst would hold by now: `x = (full + now - word) / p` units, more than the burst. A grant forgets it (it moves the word on
 //! from now), as an overflowing bucket does. While a limit's burst is smaller than one it had before, its table
 //! [remembers](Packed::remembering) the widest burst W there was, and a bucket counts as no bucket when x has come to W,
-//! not when it has come to the burst. So a burst that is lowered and raised again clamps and forgets nothing.
+//! not when it has come to the burst. So a burst that is lowered and raised again clamps and forgets nothing, unless something is drawn
+//! under it. A correction changes x, and forgets nothing of it.
 //!
 //! *Why nobody gains.* Let F be the largest burst and r the highest rate the limit ever has, and V what a bucket of F and r would
 //! hold that paid for every grant; what is granted is within `F + r x T` in every span of T exactly while V does not fall
@@ -48,7 +49,7 @@ impl Packed {
         let at = i128::from(state.at.as_micros()) - i128::from(self.epoch.as_micros());
         let missing = i128::from(self.full) - i128::from(state.level);
         let word = at * i128::from(self.n)
-            + if missing > 0 { missing } else { i128::from(self.ticks_beyond(wide)) - i128::from(self.beyond) };
+            + if missing != 0 { missing } else { i128::from(self.ticks_beyond(wide)) - i128::from(self.beyond) };
         u64::try_from(word.max(1)).unwrap_or(u64::MAX >> 1)
     }
 
@@ -64,7 +65,11 @@ impl Packed {
         let wide_at = word.saturating_add(self.beyond);
         match wide_at.checked_sub(ticks).filter(|left| *left > 0) {
             _ if word == 0 => None,
-            Some(left) => Some((Level { level: full, at: now }, self.bucket.quota().burst + left.div_ceil(self.p))),
+            // With what a larger burst would hold.
+            Some(_) => {
+                let over = i64::try_from(ticks - word).unwrap_or(i64::MAX);
+                Some((Level { level: full.saturating_add(over), at: now }, self.widest))
+            }
             None => {
                 let remembered = ticks < wide_at.saturating_add(self.ticks_after(late));
                 remembered.then(|| (Level { level: full, at: self.expiry(wide_at) }, 0))

@@ -32,7 +32,7 @@ pub struct Carried {
 pub enum Carry {
     /// The limit did not change, nor do its buckets.
     Kept,
-    /// Its numbers changed: every caller keeps the units left, clamped to the new burst, never more.
+    /// Its numbers changed: every caller keeps the units left, clamped to the new burst when he next draws, never more.
     Rescaled,
     /// Its algorithm changed, and the old state means nothing under the new one: every bucket starts afresh.
     Afresh,

@@ -87,7 +87,7 @@ impl LocalStore {
             if cold_start == ColdStart::Empty
                 && let Some(state) = table.algorithm(0).drained(now)
             {
-                table.adopt(Moving { whose: Whose::Birth, state, beyond: 0, by: 0 }, now);
+                table.adopt(Moving { whose: Whose::Birth, state, beyond: 0, by: 0, own: None }, now);
             }
             Arc::new(table)
         });

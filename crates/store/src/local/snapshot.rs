@@ -2,7 +2,7 @@
 //!
 //! Layout, all integers little-endian: magic, version, hash seed and a probe of the hash, wall time; per limit its name,
 //! tier, role, algorithm and numbers, the largest burst it has had, the number of its sets (0: what they forgot is told in floors), then
-//! records (bucket, floor, birth) up to an end mark; then what limits have learnt of
+//! records (bucket, floor, birth; before one that is kept in other numbers, those) up to an end mark; then what limits have learnt of
 //! their upstreams ([`super::learnt`]); last a SipHash of all that precedes. Places in flight are not kept: their requests ended with the process.
 //!
 //! A snapshot says what was true when it was written. Whoever restores one must not restore it a second time: after
@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use tollgate_limit::{Algorithm, Align, Limit, Micros, Role, Terms, Timestamp};
 
 use super::hash::Seed;
-use super::state_bytes::{read_moving, write_end, write_moving};
+use super::state_bytes::{OWN, read_moving, write_end, write_moving};
 use super::table::{Moving, Table};
 use super::{Carried, Carry, CarryReport, LocalStore, epoch, family, keeps_floors, learnt};
 
@@ -68,7 +68,9 @@ impl LocalStore {
                     && moving.by == by
                     && moving.expiry(&limit.algorithm).is_some_and(|expiry| expiry > now)
                 {
-                    *result = write_moving(&moving, *out);
+                    let own = moving.own.as_deref().map(Numbers::of);
+                    let numbers = own.map_or(Ok(()), |own| out.write_all(&[OWN]).and_then(|()| own.write(*out)));
+                    *result = numbers.and_then(|()| write_moving(&moving, *out));
                 }
             });
             cell.into_inner().1?;
@@ -123,7 +125,11 @@ impl LocalStore {
                 gone.push(name.gone());
             }
             let place = place.or_else(own);
-            let to = place.map(|place| (place, numbers.carry(&limits[place].algorithm)));
+            let carry = |numbers: Numbers, place: usize| {
+                let (carry, from) = numbers.carry(&limits[place].algorithm);
+                (carry, from.map(Arc::new))
+            };
+            let to = place.map(|place| (place, carry(numbers, place)));
             if let Some((place, (carry, _))) = &to {
                 let limit = &limits[*place];
                 if name.is_of(limit) {
@@ -140,12 +146,23 @@ impl LocalStore {
                     tables[place] = Some(table);
                 }
             }
-            while let Some(moving) = read_moving(&mut input, behind, numbers.remembers_a_moment())? {
-                let Some((place, (carry, from))) = &to else { continue };
+            loop {
+                let mut mark = read_u8(&mut input)?;
+                let own = if mark == OWN {
+                    let own = Numbers::read(&mut input)?;
+                    mark = read_u8(&mut input)?;
+                    Some(own)
+                } else {
+                    None
+                };
+                let until = numbers.remembers_a_moment();
+                let Some(moving) = read_moving(mark, &mut input, behind, until)? else { break };
+                let Some((place, of_limit)) = &to else { continue };
                 let limit = &limits[*place];
                 let Some(table) = elder(limit).and_then(|elder| tables[elder].as_ref()) else { continue };
                 let by = table.place_of(limit.tier.as_deref());
-                let moving = match (carry, from) {
+                let of_its_own = own.map(|own| carry(own, *place));
+                let moving = match of_its_own.as_ref().unwrap_or(of_limit) {
                     (Carry::Kept, _) => Some(Moving { by, ..moving }),
                     (Carry::Rescaled, Some(from)) => moving.rescaled(from, table.algorithm(by), by, now),
                     _ => None,

@@ -31,9 +31,14 @@ pub(super) fn write_end(out: &mut impl Write) -> io::Result<()> {
     out.write_all(&[END])
 }
 
-/// The next record; `None`: the end mark. Moments are moved back by `behind`; `until`: what is remembered of other numbers is one.
-pub(super) fn read_moving(input: &mut impl Read, behind: Micros, until: bool) -> Result<Option<Moving>, SnapshotError> {
-    let whose = match read_u8(input)? {
+/// The record that begins with `mark`; `None`: the end mark. Moments are moved back by `behind`; `until`: what is remembered of other numbers is one.
+pub(super) fn read_moving(
+    mark: u8,
+    input: &mut impl Read,
+    behind: Micros,
+    until: bool,
+) -> Result<Option<Moving>, SnapshotError> {
+    let whose = match mark {
         END => return Ok(None),
         BUCKET => Whose::Bucket { tag: read_u64(input)? },
         FLOOR => {
@@ -48,7 +53,8 @@ pub(super) fn read_moving(input: &mut impl Read, behind: Micros, until: bool) ->
     };
     let state = read_state(input, behind)?;
     let beyond = read_u64(input)?;
-    Ok(Some(Moving { whose, state, beyond: if until { beyond.saturating_sub(behind.0) } else { beyond }, by: 0 }))
+    let beyond = if until { beyond.saturating_sub(behind.0) } else { beyond };
+    Ok(Some(Moving { whose, state, beyond, by: 0, own: None }))
 }
 
 fn write_state(state: &State, out: &mut impl Write) -> io::Result<()> {
@@ -57,7 +63,8 @@ fn write_state(state: &State, out: &mut impl Write) -> io::Result<()> {
         words.iter().try_for_each(|word| out.write_all(&word.to_le_bytes()))
     };
     match state {
-        State::Level(Level { level, at }) => words(LEVEL, &[level.cast_unsigned(), at.as_micros()]),
+        // (What lies above a smaller burst may be more than any limit counts to.)
+        State::Level(Level { level, at }) => words(LEVEL, &[(*level).min(LOCAL_BOUND).cast_unsigned(), at.as_micros()]),
         State::Warming(Warming { level, cold }) => {
             words(WARMING, &[level.level.cast_unsigned(), level.at.as_micros(), *cold])
         }
@@ -114,6 +121,8 @@ const END: u8 = 0;
 const BUCKET: u8 = 1;
 const FLOOR: u8 = 2;
 const BIRTH: u8 = 3;
+/// Before a record: the numbers it is kept in, where they are not the limit's.
+pub(super) const OWN: u8 = 4;
 
 const LEVEL: u8 = 1;
 const WARMING: u8 = 2;

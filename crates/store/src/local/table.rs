@@ -36,8 +36,10 @@ pub(crate) struct Moving {
     pub(crate) state: State,
     /// What it remembers of other numbers ([`Kept::beyond`]).
     pub(crate) beyond: u64,
-    /// The numbers it is kept in: their place in the table that it comes from, or goes to.
+    /// The numbers it is drawn under: their place in the table that it comes from, or goes to.
     pub(crate) by: u16,
+    /// The numbers it is kept in, where a reload has changed those.
+    pub(crate) own: Option<Arc<Algorithm>>,
 }
 
 /// Whose bucket it is.
@@ -60,16 +62,23 @@ pub(crate) enum Whose {
 }
 
 impl Moving {
-    /// The same under changed numbers, which have the place `by`; `None`: full there.
-    pub(crate) fn rescaled(self, from: &Algorithm, to: &Algorithm, by: u16, now: Timestamp) -> Option<Self> {
-        let kept = Kept::from_parts(from.clone(), Some(self.state), self.beyond);
+    /// The same for a table whose numbers at the place `by` are `to`; `None`: full there.
+    pub(crate) fn rescaled(self, from: &Arc<Algorithm>, to: &Algorithm, by: u16, now: Timestamp) -> Option<Self> {
+        let from = self.own.as_ref().unwrap_or(from);
+        // (What forgotten keys owe is joined, which takes one set of numbers.)
+        let is_one = matches!(self.whose, Whose::Bucket { .. });
+        if is_one && Kept::keeps_pace(from, to) && from.expiry_beyond(&self.state, self.beyond)? > now {
+            let own = (**from != *to).then(|| Arc::clone(from));
+            return Some(Self { own, by, ..self });
+        }
+        let kept = Kept::from_parts((**from).clone(), Some(self.state), self.beyond);
         let (state, beyond) = kept.handed_on(to, now, LATE)?;
-        Some(Self { whose: self.whose, state, beyond, by })
+        Some(Self { whose: self.whose, state, beyond, by, own: None })
     }
 
     /// The moment from which it equals no bucket, whatever the numbers; `None`: there is none.
     pub(crate) fn expiry(&self, algorithm: &Algorithm) -> Option<Timestamp> {
-        algorithm.expiry_beyond(&self.state, self.beyond)
+        self.own.as_deref().unwrap_or(algorithm).expiry_beyond(&self.state, self.beyond)
     }
 }
 
@@ -238,10 +247,11 @@ impl Table {
     pub(crate) fn succeeded_by(&self, limits: &[&Limit], floors: bool, epoch: Timestamp, now: Timestamp) -> Arc<Self> {
         let (plain, congruent) = Self::fitting(limits, floors, epoch, self.widest, self.geometry());
         let successor = Arc::new(plain);
+        let kept_in: Vec<_> = self.numbers().iter().map(|numbers| Arc::new(numbers.algorithm.clone())).collect();
         let adopt = |moving: Moving| {
-            let from = &self.numbers()[usize::from(moving.by)];
-            let by = successor.place_of(from.tier.as_deref());
-            if let Some(moving) = moving.rescaled(&from.algorithm, successor.algorithm(by), by, now) {
+            let place = usize::from(moving.by);
+            let by = successor.place_of(self.numbers()[place].tier.as_deref());
+            if let Some(moving) = moving.rescaled(&kept_in[place], successor.algorithm(by), by, now) {
                 successor.adopt(moving, now);
             }
         };

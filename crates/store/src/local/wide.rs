@@ -75,13 +75,15 @@ pub(crate) struct Shard {
 pub(crate) struct Bucket {
     state: State,
     beyond: u64,
-    /// The numbers it is kept in, by their place.
+    /// The numbers it was last drawn under, by their place.
     by: u16,
+    /// Those numbers, where a reload has changed them since: it is kept in them, as a shared store keeps it.
+    own: Option<Arc<Algorithm>>,
 }
 
 impl Bucket {
     fn moving(self, whose: Whose) -> Moving {
-        Moving { whose, state: self.state, beyond: self.beyond, by: self.by }
+        Moving { whose, state: self.state, beyond: self.beyond, by: self.by, own: self.own }
     }
 }
 
@@ -130,17 +132,22 @@ impl WideTable {
     /// `bucket` as a draw under the numbers at `by` finds it; `None`: full.
     fn under(&self, bucket: &Bucket, by: u16, now: Timestamp) -> Option<Bucket> {
         let kept = self.kept(bucket).under(self.algorithm(by), now);
-        Some(Bucket { state: kept.state()?.clone(), beyond: kept.beyond(), by })
+        Some(Bucket { state: kept.state()?.clone(), beyond: kept.beyond(), by, own: None })
+    }
+
+    /// The numbers a bucket is kept in.
+    fn kept_in<'a>(&'a self, bucket: &'a Bucket) -> &'a Algorithm {
+        bucket.own.as_deref().unwrap_or(self.algorithm(bucket.by))
     }
 
     fn kept(&self, bucket: &Bucket) -> Kept {
-        Kept::from_parts(self.algorithm(bucket.by).clone(), Some(bucket.state.clone()), bucket.beyond)
+        Kept::from_parts(self.kept_in(bucket).clone(), Some(bucket.state.clone()), bucket.beyond)
     }
 
-    /// One that owes and remembers at least as much as either, in the numbers of the first.
+    /// One that owes and remembers at least as much as either, in the numbers of the first, which are the table's.
     fn join(&self, one: &Bucket, other: &Bucket, now: Timestamp) -> Bucket {
         let moved;
-        let other = if one.by == other.by {
+        let other = if one.by == other.by && other.own.is_none() {
             other
         } else {
             match self.under(other, one.by, now) {
@@ -152,7 +159,7 @@ impl WideTable {
             }
         };
         let state = self.algorithm(one.by).join(&one.state, &other.state);
-        Bucket { state, beyond: one.beyond.max(other.beyond), by: one.by }
+        Bucket { state, beyond: one.beyond.max(other.beyond), by: one.by, own: None }
     }
 
     pub(crate) fn successor(&self) -> Option<&Arc<Table>> {
@@ -236,8 +243,8 @@ impl WideTable {
 
     /// Takes over what a predecessor remembered.
     pub(crate) fn adopt(&self, moving: Moving, now: Timestamp) {
-        let Moving { whose, state, beyond, by } = moving;
-        let bucket = Bucket { state, beyond, by };
+        let Moving { whose, state, beyond, by, own } = moving;
+        let bucket = Bucket { state, beyond, by, own };
         match whose {
             Whose::Bucket { tag } => {
                 if let Some(mut slot) = self.lock(tag, by) {
@@ -276,7 +283,7 @@ impl Shard {
     /// none: then the shard grows, by no more than there are requests in flight.
     fn soonest_full(&self, table: &WideTable) -> Option<(usize, Timestamp)> {
         let expiry = |bucket: &Option<Bucket>| match bucket {
-            Some(bucket) => table.algorithm(bucket.by).expiry_beyond(&bucket.state, bucket.beyond),
+            Some(bucket) => table.kept_in(bucket).expiry_beyond(&bucket.state, bucket.beyond),
             None => Some(Timestamp::default()),
         };
         let expiries = self.buckets.iter().map(expiry).enumerate();
@@ -328,7 +335,7 @@ impl<'t> WideSlot<'t> {
         let Some(next) = self.next.take() else { return };
         let (mut state, beyond) = self.take(now);
         self.algorithm().apply(&mut state, next);
-        self.put(state.map(|state| Bucket { state, beyond, by: self.by }), now);
+        self.put(state.map(|state| Bucket { state, beyond, by: self.by, own: None }), now);
     }
 
     fn algorithm(&self) -> &'t Algorithm {
@@ -338,6 +345,16 @@ impl<'t> WideSlot<'t> {
     /// Corrects an earlier grant, in the numbers the bucket is kept in: nothing of it is clamped.
     pub(crate) fn settle(&mut self, change: Change, now: Timestamp) {
         let drawn = self.by;
+        if let Some(bucket) = self.found(None).filter(|bucket| bucket.own.is_some()) {
+            let (mut kept, by, own) = (self.table.kept(bucket), bucket.by, bucket.own.clone());
+            kept.settle(self.algorithm(), change, now);
+            // One that is full again is one of the numbers it was drawn under.
+            let own = own.filter(|own| **own == *kept.algorithm());
+            let by = if own.is_some() { by } else { drawn };
+            let bucket = kept.state().map(|state| Bucket { state: state.clone(), beyond: kept.beyond(), by, own });
+            self.put(bucket, now);
+            return;
+        }
         if self.table.numbers.len() > 1 {
             // One that is full again is one of the numbers it was drawn under.
             let kept = self.found(self.table.birth.get());
@@ -352,7 +369,7 @@ impl<'t> WideSlot<'t> {
             kept.settle(self.table.algorithm(drawn), change, now);
             (state, beyond) = (kept.state().cloned(), kept.beyond());
         }
-        self.put(state.map(|state| Bucket { state, beyond, by: self.by }), now);
+        self.put(state.map(|state| Bucket { state, beyond, by: self.by, own: None }), now);
     }
 
     fn adopt(&mut self, adopted: &Bucket, now: Timestamp) {
@@ -384,7 +401,7 @@ impl<'t> WideSlot<'t> {
             (None, Some(floor), Some(birth)) => Cow::Owned(self.table.join(floor, birth, now)),
             _ => Cow::Borrowed(self.found(birth)?),
         };
-        if bucket.beyond == 0 && bucket.by == self.by {
+        if bucket.beyond == 0 && bucket.by == self.by && bucket.own.is_none() {
             return Some(bucket);
         }
         self.table.under(&bucket, self.by, now).map(Cow::Owned)
@@ -393,7 +410,7 @@ impl<'t> WideSlot<'t> {
     /// The state and what it remembers, to be changed and [`WideSlot::put`] back.
     fn take(&mut self, now: Timestamp) -> (Option<State>, u64) {
         let by = self.by;
-        let plain = |bucket: &mut Bucket| bucket.beyond == 0 && bucket.by == by;
+        let plain = |bucket: &mut Bucket| bucket.beyond == 0 && bucket.by == by && bucket.own.is_none();
         let bucket = match self.place.and_then(|place| self.shard.buckets[place].take_if(plain)) {
             Some(bucket) => Some(bucket),
             None => self.bucket(now).map(Cow::into_owned),
@@ -418,9 +435,16 @@ impl<'t> WideSlot<'t> {
             if expiry.after(LATE) > now
                 && let Some(forgotten) = shard.buckets[victim].take()
             {
-                let owes = table.algorithm(forgotten.by).expiry(&forgotten.state).is_some_and(|expiry| expiry > now);
+                let owes = table.kept_in(&forgotten).expiry(&forgotten.state).is_some_and(|expiry| expiry > now);
                 table.evictions.fetch_add(u64::from(owes), Ordering::Relaxed);
-                shard.lift_floor(table, forgotten, now);
+                // The floor is of the table's numbers.
+                let owed = match forgotten.own {
+                    Some(_) => table.under(&forgotten, forgotten.by, now),
+                    None => Some(forgotten),
+                };
+                if let Some(owed) = owed {
+                    shard.lift_floor(table, owed, now);
+                }
             }
             shard.tags[victim] = self.tag;
             shard.buckets[victim] = bucket;

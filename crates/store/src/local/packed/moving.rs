@@ -86,7 +86,7 @@ impl PackedTable {
 
     fn hand_over_word(&self, word: u64, whose: Whose, now: Timestamp, to: &impl Fn(Moving)) {
         if let Some((level, beyond)) = self.packed.unpack(word, now, LATE) {
-            to(Moving { whose, state: State::Level(level), beyond, by: 0 });
+            to(Moving { whose, state: State::Level(level), beyond, by: 0, own: None });
         }
     }
 

@@ -63,7 +63,7 @@ impl PackedSlot<'_> {
         }
         let settled = self.table.packed.settle(self.word, change, self.ticks);
         // One that is full stays full since then.
-        if settled != self.word.max(self.ticks) {
+        if settled != self.table.packed.corrected(self.word, self.ticks) {
             self.write(settled);
         }
     }

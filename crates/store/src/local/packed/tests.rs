@@ -22,7 +22,7 @@ fn packed(table: &Table) -> &PackedTable {
 fn owing(table: &Table, whose: Whose) -> Moving {
     let Algorithm::TokenBucket(bucket) = table.algorithm(0) else { unreachable!("a token bucket") };
     let drained = |_: &TokenBucket| State::Level(Level { level: 0, at: START });
-    Moving { whose, state: drained(bucket), beyond: 0, by: 0 }
+    Moving { whose, state: drained(bucket), beyond: 0, by: 0, own: None }
 }
 
 /// Whoever is sent on while a table moves owes at the successor what it owed here, though nobody has moved but one.

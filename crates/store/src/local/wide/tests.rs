@@ -14,8 +14,13 @@ fn a_newcomer_that_is_sent_on_in_the_middle_of_a_move_begins_as_empty_as_before(
     let (old, new) =
         (WideTable::new([Numbers::of(&limit)].into(), 1 << 16), Arc::new(Table::new(&[&limit], false, START)));
     assert!(old.shards() > 1);
-    let standing =
-        |whose, units| Moving { whose, state: State::Steps(Steps { units, since: START }), beyond: 0, by: 0 };
+    let standing = |whose, units| Moving {
+        whose,
+        state: State::Steps(Steps { units, since: START }),
+        beyond: 0,
+        by: 0,
+        own: None,
+    };
     let last = Whose::Bucket { tag: u64::MAX };
     for moving in [standing(last, 1), standing(Whose::Birth, 0)] {
         old.adopt(moving, START);
