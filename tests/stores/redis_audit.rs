@@ -4,7 +4,7 @@ use std::net::TcpStream;
 
 use crate::gateways::status;
 use crate::process::Outspoken;
-use crate::servers::{Redis, available, free_port};
+use crate::servers::{Redis, available, free_port, wait_until};
 
 /// Starts a gateway on `server`; what it said, if it ended by itself with an error.
 fn refusal(server: &Redis, audit: &str, rate: &str) -> Option<String> {
@@ -52,14 +52,19 @@ impl Running {
 
     /// With these lines that say who it is.
     fn start_as(server: &Redis, login: &'static str, audit: &str, rate: &str) -> Self {
+        let running = Self::begin(server, login, audit, rate);
+        running.process.wait_for("listening");
+        running
+    }
+
+    /// The same, not waited for.
+    fn begin(server: &Redis, login: &'static str, audit: &str, rate: &str) -> Self {
         let (home, ports) = (tempfile::tempdir().unwrap(), [free_port(), free_port()]);
         std::fs::write(home.path().join("secret"), "a secret that gateways share").unwrap();
         std::fs::write(home.path().join("password"), "hunter2").unwrap();
         let file = home.path().join("gateway.toml");
         std::fs::write(&file, configuration(server, audit, rate, login, ports)).unwrap();
-        let running = Self { process: Outspoken::run(&file), home, ports, login };
-        running.process.wait_for("listening");
-        running
+        Self { process: Outspoken::run(&file), home, ports, login }
     }
 
     fn change(&self, server: &Redis, audit: &str, rate: &str) {
@@ -186,9 +191,9 @@ fn a_replica_is_no_store_and_is_refused_where_that_is_asked_for() {
     let replica = Redis::start_with(&["--replicaof", &format!("127.0.0.1 {}", primary.port)]);
     let said = refusal(&replica, "refuse", "10/second").expect("refused");
     assert!(said.contains("is a replica") && said.contains("audit = \"refuse\""), "{said}");
-    let lenient = Running::start(&replica, "warn", "10/second");
-    // It has begun to serve without the store.
+    let lenient = Running::begin(&replica, "", "warn", "10/second");
     lenient.process.wait_for("is a replica");
+    wait_until("a gateway that serves without its store", || lenient.status(0, "/").is_some());
     assert!(replica.ask("REPLICAOF NO ONE").contains("OK"));
     lenient.process.wait_for("the shared store answers");
 }
