@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::incidents::{Incidents, ServerHealth, ServerStatus};
-use super::resolver::Resolver;
+use super::resolver::{Answers, Resolver};
 use tollgate_policy::upstream::{Eject, Health, Server, ServerAddress, Upstream};
 use tollgate_telemetry::metrics::Samples;
 
@@ -21,6 +21,8 @@ use tollgate_telemetry::metrics::Samples;
 pub struct Fleet {
     known: Arc<Mutex<Known>>,
     resolver: Resolver,
+    /// What it said last, for upstreams that a reload makes anew.
+    pub(super) answers: Answers,
 }
 
 #[derive(Debug, Default)]

@@ -26,8 +26,6 @@ pub(super) struct Members {
     fleet: Fleet,
     roster: RefCell<Rc<Roster>>,
     names: Vec<Name>,
-    /// Names that have not been asked for yet.
-    unasked: Cell<usize>,
     /// A name was asked for.
     asked: Notify,
 }
@@ -78,15 +76,17 @@ impl Members {
             None
         };
         fleet.meet(upstream);
-        let names =
-            upstream.servers.iter().enumerate().filter_map(|(index, server)| Name::of(index, server, &upstream.name));
-        let names: Vec<Name> = names.collect();
+        let servers = upstream.servers.iter().enumerate();
+        let names: Vec<Name> = servers.filter_map(|(index, server)| Name::of(index, server, &upstream.name)).collect();
+        for name in &names {
+            // The resolver may have failed since another configuration or worker asked it.
+            name.addresses.replace(fleet.answers.last(&name.host, name.port));
+        }
         let members = Self {
             upstream: Arc::clone(upstream),
             tls,
             fleet: fleet.clone(),
             roster: RefCell::default(),
-            unasked: Cell::new(names.len()),
             names,
             asked: Notify::new(),
         };
@@ -107,13 +107,14 @@ impl Members {
         Rc::clone(&self.roster.borrow())
     }
 
-    /// The present servers; there is at least one, if there can be.
+    /// The present servers; there is at least one, if there can be. A name that is still being looked up holds up nobody
+    /// while there are other servers.
     ///
     /// # Errors
     /// When no name has an address, or the resolver takes longer than connecting may.
     pub(super) async fn roster(&self) -> Result<Rc<Roster>, ForwardError> {
         let roster = self.now();
-        if self.names.is_empty() || (self.unasked.get() == 0 && !roster.servers.is_empty()) {
+        if self.names.is_empty() || !roster.servers.is_empty() {
             return Ok(roster);
         }
         // Boxed: it is needed at the beginning only.
@@ -130,14 +131,18 @@ impl Members {
         Err(ForwardError::Connect(io::Error::new(io::ErrorKind::NotFound, failure)))
     }
 
-    /// Waits until every name has been asked for: the first time, or once more where none had an address.
+    /// Waits until there is a server, or every name has been asked for: the first time, or once more where none had an
+    /// address.
     async fn answered(&self) {
-        let first = self.unasked.get() > 0;
+        let first = self.names.iter().any(|name| name.rounds.get() == 0);
         let before: Vec<u64> = self.names.iter().map(|name| if first { 0 } else { name.rounds.get() }).collect();
         if !first {
             self.names.iter().for_each(|name| name.wanted.notify_one());
         }
-        let is_done = || self.names.iter().zip(&before).all(|(name, before)| name.rounds.get() > *before);
+        let is_done = || {
+            !self.now().servers.is_empty()
+                || self.names.iter().zip(&before).all(|(name, before)| name.rounds.get() > *before)
+        };
         loop {
             let mut asked = std::pin::pin!(self.asked.notified());
             asked.as_mut().enable();
@@ -150,12 +155,19 @@ impl Members {
 
     /// What the resolver said. One that fails, or knows no address, leaves the last good answer in force.
     fn resolved(&self, name: &Name, answer: io::Result<Vec<SocketAddr>>) {
+        let every = Duration::from(self.upstream.resolve_every);
+        if answer.as_ref().map_or(true, Vec::is_empty) {
+            self.fleet.answers.stays(&name.host, &name.addresses.borrow(), every);
+        }
         match answer {
             Ok(mut addresses) => {
                 // Resolvers turn the order of their answers.
                 addresses.sort_unstable();
                 addresses.dedup();
                 name.failure.take();
+                if !addresses.is_empty() {
+                    self.fleet.answers.answered(&name.host, &addresses, every);
+                }
                 if !addresses.is_empty() && *name.addresses.borrow() != addresses {
                     name.addresses.replace(addresses);
                     if let Err(error) = self.fill() {
@@ -168,9 +180,7 @@ impl Members {
                 name.failure.replace(Some(format!("{}: {error}", name.host)));
             }
         }
-        if name.rounds.replace(name.rounds.get() + 1) == 0 {
-            self.unasked.set(self.unasked.get() - 1);
-        }
+        name.rounds.set(name.rounds.get() + 1);
         self.asked.notify_waiters();
     }
 
@@ -222,10 +232,13 @@ impl Members {
 }
 
 impl Roster {
-    /// Another address of the name that the server at `index` was found by, none of those in `tried` (a bit each).
+    /// Another address of the name that the server at `index` was found by, none of those in `tried` (a bit each), and
+    /// none that is left out while there are others.
     pub(super) fn sibling(&self, index: usize, tried: u64) -> Option<usize> {
         let origin = self.servers[index].origin;
-        (0..self.servers.len()).find(|&other| self.servers[other].origin == origin && tried & bit(other) == 0)
+        let is_untried = |other: &usize| self.servers[*other].origin == origin && tried & bit(*other) == 0;
+        let mut untried = (0..self.servers.len()).filter(is_untried);
+        untried.clone().find(|&other| self.servers[other].fitness.is_fit()).or_else(|| untried.next())
     }
 }
 

@@ -2,13 +2,15 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::origin::{Conn, Origin};
-use super::relay::{Gateway, conduct, gateway_of, route, upstream};
+use super::relay::{Gateway, conduct, gateway_of, route, server, upstream};
 use super::wire::{DEADLINE, read_answer};
 use crate::forward::Fleet;
-use crate::forward::resolver::Table;
+use crate::forward::members::{Members, bit};
+use crate::forward::resolver::{SILENT, Table};
 use tollgate_limit::Micros;
 use tollgate_policy::upstream::{Balance, Eject, Health, ServerAddress, Upstream};
 
@@ -118,6 +120,62 @@ fn name_that_nobody_knows_is_502_until_somebody_does() {
     assert!(answer.status == 502 && answer.body.contains("upstream-unreachable"), "{answer:?}");
     table.lock().insert("app.test".to_owned(), vec![one.address]);
     assert_eq!(gateway.ask(GET).body, "one", "a request does not wait for the next turn");
+}
+
+#[test]
+fn name_last_good_answer_outlives_a_reload_while_the_resolver_fails() {
+    let (one, _, _) = two("one", "other");
+    let table = Table::default();
+    table.lock().insert("app.test".to_owned(), vec![one.address]);
+    let fleet = Fleet::with_names(&table);
+    let before = gateway(named(one.address), fleet.clone());
+    assert_eq!(before.ask(GET).body, "one");
+    table.lock().clear();
+    let mut edited = named(one.address);
+    edited.attempts = 2;
+    let after = gateway(edited.clone(), fleet.clone());
+    assert_eq!(after.ask(GET).body, "one", "an edit of the upstream");
+    drop((before, after));
+    edited.name = "renamed".into();
+    edited.servers[0].base_path = "/b".into();
+    assert_eq!(gateway(edited, fleet).ask(GET).body, "one", "an upstream that nobody has used since the reload");
+}
+
+#[test]
+fn name_that_is_answered_slowly_does_not_hold_up_the_other_servers() {
+    let (one, _, _) = two("one", "other");
+    let table = Table::default();
+    table.lock().insert("app.test".to_owned(), vec![one.address]);
+    let mut by_name = named(one.address);
+    by_name.timeouts.connect = Micros::from_secs(3600);
+    let mut silent = by_name.servers[0].clone();
+    silent.address = ServerAddress::Tcp(SILENT.to_owned(), one.address.port());
+    by_name.servers.insert(0, silent);
+    let mut by_address = by_name.clone();
+    by_address.servers[1] = server(one.address);
+    for upstream in [by_address, by_name] {
+        assert_eq!(gateway(upstream, Fleet::with_names(&table)).ask(GET).body, "one");
+    }
+}
+
+#[tokio::test]
+async fn name_other_addresses_are_tried_fit_ones_first() {
+    let table = Table::default();
+    let addresses: Vec<SocketAddr> = (1..=4).map(|last| ([127, 0, 0, last], 9).into()).collect();
+    table.lock().insert("app.test".to_owned(), addresses.clone());
+    let mut upstream = named(addresses[0]);
+    upstream.eject = Eject { failures: 1, wait: Micros::from_secs(3600) };
+    let upstream = Arc::new(upstream);
+    let run = async {
+        let members = Members::new(&upstream, &Fleet::with_names(&table)).expect("no TLS");
+        let roster = members.roster().await.expect("addresses");
+        roster.servers[1].fitness.failed();
+        roster.servers[2].fitness.failed();
+        assert_eq!(roster.sibling(0, bit(0)), Some(3), "the fit one");
+        assert_eq!(roster.sibling(3, bit(0) | bit(3)), Some(1), "an ejected one when there is no other");
+        assert_eq!(roster.sibling(3, bit(0) | bit(1) | bit(2) | bit(3)), None);
+    };
+    tokio::task::LocalSet::new().run_until(run).await;
 }
 
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
