@@ -1,5 +1,7 @@
 //! `${VAR}` in strings of the file. The environment comes in as a function: nothing here reads it.
 
+use std::ops::Range;
+
 /// Looks a variable of the environment up.
 pub type Env<'e> = &'e dyn Fn(&str) -> Option<String>;
 
@@ -13,11 +15,20 @@ pub(crate) struct EnvError {
     pub(crate) help: Option<String>,
 }
 
+/// A string whose variables are replaced.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Interpolated {
+    pub(crate) value: String,
+    /// The bytes of it that are values of the environment. Defaults stand in the file.
+    pub(crate) from_environment: Vec<Range<usize>>,
+}
+
 /// Replaces every `${VAR}`, `${VAR:-default}` and `${VAR:?message}`; `$${` stands for `${`.
 ///
 /// An empty variable counts as set for `${VAR}` and as unset for the other two forms, as in a shell.
-pub(crate) fn interpolate(text: &str, env: Env<'_>) -> Result<String, Vec<EnvError>> {
+pub(crate) fn interpolate(text: &str, env: Env<'_>) -> Result<Interpolated, Vec<EnvError>> {
     let mut out = String::with_capacity(text.len());
+    let mut from_environment = Vec::new();
     let mut errors = Vec::new();
     let mut at = 0;
     while let Some(found) = text[at..].find("${") {
@@ -41,13 +52,18 @@ pub(crate) fn interpolate(text: &str, env: Env<'_>) -> Result<String, Vec<EnvErr
         };
         let end = start + length + 1;
         match variable(&text[start + 2..end - 1], env) {
-            Ok(value) => out.push_str(&value),
+            Ok((value, is_default)) => {
+                if !is_default {
+                    from_environment.push(out.len()..out.len() + value.len());
+                }
+                out.push_str(&value);
+            }
             Err((title, label, help)) => errors.push(EnvError { start, end, title, label, help }),
         }
         at = end;
     }
     out.push_str(&text[at..]);
-    if errors.is_empty() { Ok(out) } else { Err(errors) }
+    if errors.is_empty() { Ok(Interpolated { value: out, from_environment }) } else { Err(errors) }
 }
 
 /// Whether a `${VAR:-default}` of the text has a default that is not empty.
@@ -56,7 +72,8 @@ pub(crate) fn has_default(text: &str) -> bool {
     defaults.into_iter().any(|(_, default)| !default.is_empty())
 }
 
-fn variable(inner: &str, env: Env<'_>) -> Result<String, (String, String, Option<String>)> {
+/// The value of one `${…}`, and whether it is the default.
+fn variable(inner: &str, env: Env<'_>) -> Result<(String, bool), (String, String, Option<String>)> {
     let (name, otherwise) = match inner.find(":-").into_iter().chain(inner.find(":?")).min() {
         Some(at) => (&inner[..at], Some((&inner[at..at + 2], &inner[at + 2..]))),
         None => (inner, None),
@@ -73,9 +90,9 @@ fn variable(inner: &str, env: Env<'_>) -> Result<String, (String, String, Option
     }
     let value = env(name);
     match (value, otherwise) {
-        (Some(value), None) => Ok(value),
-        (Some(value), Some(_)) if !value.is_empty() => Ok(value),
-        (_, Some((":-", default))) => Ok(default.to_owned()),
+        (Some(value), None) => Ok((value, false)),
+        (Some(value), Some(_)) if !value.is_empty() => Ok((value, false)),
+        (_, Some((":-", default))) => Ok((default.to_owned(), true)),
         (_, Some((_, message))) => {
             let message = if message.is_empty() { "it must be set" } else { message };
             Err((format!("the environment variable `{name}` is not set: {message}"), "required here".to_owned(), None))
@@ -98,6 +115,7 @@ mod tests {
             "EMPTY" => Some(String::new()),
             _ => None,
         })
+        .map(|text| text.value)
     }
 
     #[test]

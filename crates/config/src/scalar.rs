@@ -1,9 +1,11 @@
 //! Strings, numbers, words and lists: the small values that tables are made of.
 
+use std::ops::Range;
+
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use toml::de::DeValue;
 
-use super::env::{has_default, interpolate};
+use super::env::{Interpolated, has_default, interpolate};
 use super::problem::{Problem, listed, nearest};
 use super::reader::{Node, Read, Reader};
 use super::source::{At, Place};
@@ -20,8 +22,8 @@ pub(crate) struct Text {
     /// Whether it stands in the file character for character between its quotes, so that a part of it has a place of
     /// its own.
     verbatim: bool,
-    /// Whether some of it came from the environment.
-    pub(crate) from_environment: bool,
+    /// The bytes of it that came from the environment.
+    from_environment: Vec<Range<usize>>,
     /// Whether the file gives a default for a variable (`${VAR:-default}`), which so stands in clear.
     pub(crate) has_default: bool,
 }
@@ -41,14 +43,17 @@ impl Text {
             return Some(Self {
                 value: written.clone().into_owned(),
                 verbatim,
-                from_environment: false,
+                from_environment: Vec::new(),
                 has_default: false,
             });
         }
         let has_default = has_default(written);
         let secret = reader.path.last().is_some_and(|key| SECRETS.contains(&key.as_str()));
         match interpolate(written, reader.env) {
-            Ok(value) => Some(Self { value, verbatim: false, from_environment: true, has_default }),
+            Ok(text) => {
+                let Interpolated { value, from_environment } = text;
+                Some(Self { value, verbatim: false, from_environment, has_default })
+            }
             Err(errors) => {
                 for error in errors {
                     let place = if verbatim { part(node.place, error.start, error.end) } else { node.place };
@@ -67,11 +72,16 @@ impl Text {
 impl Text {
     /// A string that does not stand in the file.
     pub(crate) fn plain(value: &str) -> Self {
-        Self { value: value.to_owned(), verbatim: false, from_environment: false, has_default: false }
+        Self { value: value.to_owned(), verbatim: false, from_environment: Vec::new(), has_default: false }
     }
 }
 
 impl At<Text> {
+    /// Whether the bytes `start..end` of the string, all of them, came from the environment.
+    pub(crate) fn is_from_environment(&self, start: usize, end: usize) -> bool {
+        self.value.from_environment.iter().any(|part| part.start <= start && end <= part.end)
+    }
+
     /// The place of bytes `start..end` of the string, or of all of it when it is not written out.
     pub(crate) fn part(&self, start: usize, end: usize) -> Place {
         if self.value.verbatim { part(self.place, start, end) } else { self.place }

@@ -88,7 +88,7 @@ impl Context<'_> {
             return Some(file.with(Secret::new(content)));
         }
         let text = text.get()?;
-        if !text.from_environment || text.has_default {
+        if !text.is_from_environment(0, text.as_str().len()) || text.has_default {
             self.push(in_clear(key, text.place));
             return None;
         }

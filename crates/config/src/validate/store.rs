@@ -141,7 +141,8 @@ fn url(raw: &At<RawStore>, context: &mut Context<'_>) -> Option<At<Secret>> {
             (colon + 1 < user.len()).then_some((start + 3 + colon + 1, start + 3 + user.len()))
         });
         match password.or_else(|| password_parameter(written)) {
-            Some((start, end)) if !url.from_environment || url.has_default => {
+            // The rest of the URL may stand in the file.
+            Some((start, end)) if !url.is_from_environment(start, end) => {
                 let problem = Problem::error("a password stands in clear in the file").secret();
                 let problem = problem.at(url.part(start, end), "a secret does not belong here");
                 context.push(problem.help("read the URL from the environment: url = \"${STORE_URL}\"; or from a file of its own: url_file = \"…\""));
