@@ -167,7 +167,9 @@ pub(super) fn cookie<'r>(request: &Descriptor<'r>, name: &str) -> Result<Option<
 /// The one form of a cookie's value.
 fn cookie_value(text: &[u8]) -> Result<Cow<'_, [u8]>, Ambiguous> {
     let (inside, quoted) = unquoted(text);
-    if !text.is_ascii() || inside.contains(&b'"') || (quoted && inside.contains(&b'\\')) {
+    // A comma begins another cookie to parsers of RFC 2965, and RFC 6265 knows none in a value.
+    let is_odd = |byte: &u8| matches!(byte, b'"' | b',');
+    if !text.is_ascii() || inside.iter().any(is_odd) || (quoted && inside.contains(&b'\\')) {
         return Err(Ambiguous);
     }
     let mut value = decoded(inside, false);
@@ -208,14 +210,17 @@ fn holds_another(pair: &[u8], name: &[u8]) -> bool {
     false
 }
 
-/// Whether some servers take `given` for the parameter or cookie `name`: ASP.NET ignores case, PHP writes `_` for `.`, ` `
-/// and `[`.
+/// Whether some servers take `given` for the parameter or cookie `name`: ASP.NET ignores case; PHP writes `_` for `.`, ` `
+/// and `[`, skips blanks before a name, ends it at a NUL, and takes `name[…]` for a list called `name`.
 fn resembles(given: &[u8], name: &[u8]) -> bool {
     let folded = |byte: &u8| match byte {
         b'.' | b' ' | b'[' => b'_',
         _ => byte.to_ascii_lowercase(),
     };
-    given.len() == name.len() && given != name && given.iter().map(folded).eq(name.iter().map(folded))
+    let same = |given: &[u8]| given.len() == name.len() && given.iter().map(folded).eq(name.iter().map(folded));
+    let ended = |text: &[u8], at: u8| memchr::memchr(at, text).unwrap_or(text.len());
+    let trimmed = given[..ended(given, 0)].trim_ascii();
+    given != name && (same(trimmed) || same(&trimmed[..ended(trimmed, b'[')]))
 }
 
 /// The value of a query parameter, decoded. Some upstreams separate parameters by `;` too, and some take other names for

@@ -90,6 +90,27 @@ fn a_query_parameter_is_decoded_and_unambiguous() {
 }
 
 #[test]
+fn query_key_that_php_takes_for_another_is_ambiguous() {
+    let read = |uri: &str| with(uri, &[], |request| text(query(request, "key")));
+    for other in ["+key", "%20key", "key%00", "key%00x", "key+", "key[]", "key%5B%5D", "key[a]", "+KEY%00"] {
+        assert_eq!(read(&format!("/?key=x&{other}=y")), "(ambiguous)", "{other}");
+        assert_eq!(read(&format!("/?{other}=y")), "(ambiguous)", "{other} alone");
+    }
+    for other in ["keys", "akey", "ke", "[key]", "a[key]", "%00key"] {
+        assert_eq!(read(&format!("/?key=x&{other}=y")), "x", "{other}");
+    }
+}
+
+#[test]
+fn cookie_key_with_a_comma_is_ambiguous() {
+    let read = |line: &str| with("/", &[("cookie", line)], |request| text(cookie(request, "sid")));
+    for line in ["sid=x,b=1", "sid=x,y", "a=1; sid=x,"] {
+        assert_eq!(read(line), "(ambiguous)", "{line}");
+    }
+    assert_eq!(read("a=1,2; sid=x"), "x", "another cookie's comma is its own affair");
+}
+
+#[test]
 fn a_source_says_itself_back() {
     for text in [
         "address",
