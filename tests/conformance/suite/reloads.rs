@@ -75,7 +75,7 @@ pub(crate) async fn a_burst_lowered_and_raised_again_leaves_what_was_not_drawn_f
 /// Random reloads of a process, each of which a shared store would learn of with the next request.
 pub(crate) async fn reloads_leave_a_bucket_in_the_numbers_it_was_drawn_under<S: Subject>() {
     if S::SHARED {
-        // (There it is `generations_of_a_limit_share_its_buckets`.)
+        // (There it is `generations_and_tiers_of_a_limit_share_its_buckets`.)
         return;
     }
     for kind in [Kind::Interval, Kind::FixedWindow, Kind::SlidingWindow, Kind::SlidingLog] {
