@@ -363,9 +363,14 @@ impl Postgres {
 
     /// Runs statements as `user` with psql; what it printed, unaligned.
     pub(crate) fn psql(&self, user: &str, statements: &str) -> String {
+        self.try_psql(user, statements).unwrap_or_else(|error| panic!("{statements}: {error}"))
+    }
+
+    /// The same of a server that may not answer.
+    pub(crate) fn try_psql(&self, user: &str, statements: &str) -> Result<String, String> {
         let output = self.psql_command(user).args(["-c", statements]).output().expect("psql runs");
-        assert!(output.status.success(), "{statements}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
     /// Runs the statements of a file in one transaction; whether all of them succeeded.
