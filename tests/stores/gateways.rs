@@ -265,7 +265,7 @@ fn one_that_leases_is_killed(kind: &str, url: &str) {
             counted("one left");
         }
         let after = counted("one left");
-        // What the dead one held is forgotten after 150 ms; from then on the survivor gets all of the rate, as far as
+        // What the dead one held is forgotten after 300 ms; from then on the survivor gets all of the rate, as far as
         // this machine lets it ask.
         assert!(after - before > 200, "the survivor goes on: {}", after - before);
         stop.store(true, Ordering::Relaxed);

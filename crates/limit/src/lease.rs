@@ -25,7 +25,7 @@ use super::{Algorithm, TokenBucket};
 /// All leases of a bucket together are at most one part in this many of its burst, and one lease of what is there.
 pub const PARTS: u64 = 10;
 /// The store counts a lease so much longer than a gateway may use it: what is left still comes back.
-pub const GRACE: Micros = Micros(50_000);
+pub const GRACE: Micros = Micros(200_000);
 /// The longest life of a lease.
 pub const LIFE_MAX: Micros = Micros(100_000);
 /// The shortest life that is worth a lease.

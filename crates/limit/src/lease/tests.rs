@@ -54,15 +54,15 @@ fn leased_units_hold_the_refilling_back_until_they_end_and_no_longer() {
     let wish = Wish { id: 1, units: 50, needed: 0 };
     assert_eq!(store.lease(&bucket, &terms, wish, at(0)), 10);
     assert!(store.draw(&bucket, 5, at(0)));
-    // 85 left: full at 90 while the lease counts, which is after 50 ms; it ends after 150.
-    store.refill(&bucket, at(149_999));
+    // 85 left: full at 90 while the lease counts, which is after 50 ms; it ends after 300.
+    store.refill(&bucket, at(299_999));
     assert_eq!(store.level.level, 90 * 10_000, "in units of 1/10000");
     // In one step or in two: 50 ms past the end give five more.
-    store.refill(&bucket, at(200_000));
+    store.refill(&bucket, at(350_000));
     let mut again = Leased::full(&bucket, at(0));
     again.lease(&bucket, &terms, wish, at(0));
     assert!(again.draw(&bucket, 5, at(0)));
-    again.refill(&bucket, at(200_000));
+    again.refill(&bucket, at(350_000));
     assert_eq!((store.level.level, &store), (95 * 10_000, &again));
 }
 
@@ -75,7 +75,7 @@ fn a_return_is_taken_once_and_in_time() {
     assert_eq!(store.lease(&bucket, &terms, Wish { id: 3, units: 10, needed: 3 }, at(0)), 3, "but who waits is served");
     assert!(store.give_back(&bucket, 1, 4, at(10)));
     assert!(!store.give_back(&bucket, 1, 4, at(10)), "twice");
-    assert!(!store.give_back(&bucket, 3, 3, at(150_000)), "late");
+    assert!(!store.give_back(&bucket, 3, 3, at(300_000)), "late");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn where_many_leases_are_out_who_waits_is_served_and_nobody_else() {
         assert_eq!(store.lease(&bucket, &terms, wish(id as u64, 3), at(0)), 3, "lease {id}");
     }
     assert_eq!(store.lease(&bucket, &terms, wish(1000, 3), at(0)), 0, "a row is no longer than that");
-    assert_eq!(store.lease(&bucket, &terms, wish(1000, 3), at(150_000)), 10, "they have ended");
+    assert_eq!(store.lease(&bucket, &terms, wish(1000, 3), at(300_000)), 10, "they have ended");
 }
 
 /// What grants may be at most, seen from outside: it fills by each grant and runs out at the limit's rate.

@@ -77,8 +77,7 @@ impl Servers {
             held.count(wanted.cost, leases.clock.boot());
             // Alone, they are granted here and now.
             let granted_here = alone && held.take(wanted.cost, &leases.clock);
-            let mut origin =
-                if alone { None } else { held.take_in_hand(wanted.cost, self.answer_within(), &leases.clock) };
+            let mut origin = if alone { None } else { held.take_in_hand(wanted.cost, &leases.clock) };
             if held.is_low(leases.clock.boot(), leases.least) && held.wish(leases) {
                 self.call_for_errands(held.name());
             }
@@ -164,7 +163,7 @@ impl Servers {
                 let Ok(had) = answered.await else {
                     return Err(StoreError::Unavailable("no lease could be had".into()));
                 };
-                if let Some(origin) = held.take_in_hand(cost, self.answer_within(), &leases.clock) {
+                if let Some(origin) = held.take_in_hand(cost, &leases.clock) {
                     return Ok(Waited::Units(origin));
                 }
                 if had == Had::Nothing {

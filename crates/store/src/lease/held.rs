@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::demand::Demand;
 use super::hands::{Decided, Hands, Leaving, Origin};
 use super::slot::{LEFT_MAX, Slot};
-use super::{Errand, Leases, Return, SWEEP};
+use super::{Errand, Leases, Return};
 use crate::clock::Clock;
 use crate::shape::{Name, Seen, Shape};
 use tollgate_limit::bucket::{Level, State};
@@ -20,9 +20,9 @@ use tollgate_limit::{Micros, Standing, Timestamp, Verdict};
 /// Leases that have left their places.
 pub(super) type Left = SmallVec<[Leaving; 2]>;
 
-/// A lease goes back so long before the store stops counting it, whoever holds units of it: it is looked through every
-/// [`SWEEP`], and the call takes its time.
-const ON_ITS_WAY: Micros = Micros(2 * SWEEP.0);
+/// A lease goes back so long before the store stops counting it, whoever holds units of it: the call takes its time, on a busy
+/// machine too.
+const ON_ITS_WAY: Micros = Micros(GRACE.0 / 2);
 
 /// A leased bucket.
 #[derive(Debug)]
@@ -114,24 +114,21 @@ impl Held {
 
     /// Takes `cost` units from a lease, that which ends first before the other, for a request that nothing else can refuse.
     pub(super) fn take(&self, cost: u64, clock: &Clock) -> bool {
-        self.take_by(cost, || clock.boot().as_micros()).is_some()
+        self.take_by(cost, clock).is_some()
     }
 
-    /// As [`Held::take`], for a request that is decided later, `within` so long as a rule: where from. Units that come back
-    /// are of use only while the store counts their lease.
-    pub(super) fn take_in_hand(&self, cost: u64, within: Micros, clock: &Clock) -> Option<Origin> {
-        // An answer that takes as long as half a lease lives is too rare to leave that half unused.
-        let within = within.0.min(self.terms.life.0 / 2);
-        let ahead = within.saturating_sub(GRACE.0 - ON_ITS_WAY.0);
+    /// As [`Held::take`], for a request that is decided later: where from.
+    pub(super) fn take_in_hand(&self, cost: u64, clock: &Clock) -> Option<Origin> {
         let mut asking = self.asking.lock();
-        let origin = self.take_by(cost, || clock.boot().as_micros().saturating_add(ahead))?;
+        let origin = self.take_by(cost, clock)?;
         asking.hands.take(origin);
         Some(origin)
     }
 
-    fn take_by(&self, cost: u64, now: impl Fn() -> u64) -> Option<Origin> {
+    fn take_by(&self, cost: u64, clock: &Clock) -> Option<Origin> {
+        let now = || clock.boot().as_micros();
         let first = usize::from(self.slots[1].is_held() && self.slots[1].deadline() < self.slots[0].deadline());
-        [first, 1 - first].into_iter().find_map(|slot| Some((slot, self.slots[slot].take_at(cost, &now)?)))
+        [first, 1 - first].into_iter().find_map(|slot| Some((slot, self.slots[slot].take_at(cost, now)?)))
     }
 
     /// A request that took units in hand is decided; those that were not granted go `back`. Whether that is to be told to the
