@@ -26,8 +26,12 @@ struct Sent {
     /// Copied: a piece may be a small part of a large buffer, which it would hold.
     bytes: Vec<u8>,
     trailers: Option<HeaderMap>,
-    /// More went out than is kept.
+    /// Nothing more is kept: more went out than may be, or it is not sent again.
     lost: bool,
+    /// How many of the bytes the present turn has sent.
+    at: usize,
+    /// The present turn has sent the trailers.
+    trailed: bool,
 }
 
 /// The body as one attempt sends it.
@@ -35,8 +39,6 @@ struct Sent {
 pub(super) struct Turn {
     kept: Rc<KeptBody>,
     turn: u32,
-    /// Bytes of what is kept that this turn has sent.
-    at: usize,
 }
 
 impl KeptBody {
@@ -50,7 +52,8 @@ impl KeptBody {
         let turn = self.turn.get() + 1;
         self.turn.set(turn);
         self.source.borrow().progress().restart();
-        RequestBody::turn(Turn { kept: Rc::clone(self), turn, at: 0 })
+        self.sent.borrow_mut().restart();
+        RequestBody::turn(Turn { kept: Rc::clone(self), turn })
     }
 
     /// Whether it can be sent from its beginning.
@@ -58,26 +61,70 @@ impl KeptBody {
         !self.sent.borrow().lost
     }
 
-    /// It is not sent again: nothing more is kept.
+    /// It is not sent again: nothing more is kept. What the present turn has still to send of what is kept stays until
+    /// then: an answer may begin before the server has room for the body.
     pub(super) fn forget(&self) {
-        *self.sent.borrow_mut() = Sent { lost: true, ..Sent::default() };
+        self.sent.borrow_mut().forget();
     }
 }
 
 impl Sent {
+    /// Another turn begins.
+    const fn restart(&mut self) {
+        (self.at, self.trailed) = (0, false);
+    }
+
+    fn forget(&mut self) {
+        self.lost = true;
+        self.release();
+    }
+
+    /// Notes a frame that comes from the source. All that is kept has been sent by then.
     fn keep(&mut self, frame: &Frame<Bytes>) {
-        if self.lost {
-            return;
-        }
         if let Some(piece) = frame.data_ref() {
-            if self.bytes.len() + piece.len() > KEPT_MOST {
-                *self = Self { lost: true, ..Self::default() };
-            } else {
+            self.lost |= self.bytes.len() + piece.len() > KEPT_MOST;
+            if !self.lost {
                 self.bytes.extend_from_slice(piece);
             }
+            self.at = self.bytes.len();
         } else if let Some(trailers) = frame.trailers_ref() {
-            self.trailers = Some(trailers.clone());
+            self.trailed = true;
+            if !self.lost {
+                self.trailers = Some(trailers.clone());
+            }
         }
+        self.release();
+    }
+
+    /// Gives up what is not sent again.
+    fn release(&mut self) {
+        if self.lost && self.at >= self.bytes.len() {
+            (self.bytes, self.at) = (Vec::new(), 0);
+        }
+        if self.lost && self.trailed {
+            self.trailers = None;
+        }
+    }
+
+    /// The next of what is kept and the present turn has not sent; whether it is the last of it.
+    fn replay(&mut self) -> Option<(Frame<Bytes>, bool)> {
+        let frame = if self.at < self.bytes.len() {
+            let piece = Bytes::copy_from_slice(&self.bytes[self.at..]);
+            self.at = self.bytes.len();
+            Frame::data(piece)
+        } else {
+            // Once there are trailers, nothing comes from the source after what is kept.
+            let trailers = self.trailers.clone().filter(|_| !self.trailed)?;
+            self.trailed = true;
+            Frame::trailers(trailers)
+        };
+        self.release();
+        Some((frame, self.is_replayed()))
+    }
+
+    /// Whether the present turn has sent all that is kept.
+    const fn is_replayed(&self) -> bool {
+        self.at >= self.bytes.len() && (self.trailers.is_none() || self.trailed)
     }
 }
 
@@ -88,44 +135,79 @@ impl Turn {
         }
         let mut source = self.kept.source.borrow_mut();
         let mut sent = self.kept.sent.borrow_mut();
-        if self.at < sent.bytes.len() {
-            let piece = Bytes::copy_from_slice(&sent.bytes[self.at..]);
-            self.at = sent.bytes.len();
+        if let Some((frame, last)) = sent.replay() {
             source.progress().piece();
-            if source.is_end_stream() && sent.trailers.is_none() {
+            if last && source.is_end_stream() {
                 source.progress().end();
             }
-            return Poll::Ready(Some(Ok(Frame::data(piece))));
-        }
-        if source.is_end_stream()
-            && let Some(trailers) = sent.trailers.as_ref().filter(|_| self.at < usize::MAX)
-        {
-            self.at = usize::MAX;
-            source.progress().end();
-            return Poll::Ready(Some(Ok(Frame::trailers(trailers.clone()))));
+            return Poll::Ready(Some(Ok(frame)));
         }
         let frame = source.poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &frame {
             sent.keep(frame);
-            self.at = if frame.is_trailers() { usize::MAX } else { sent.bytes.len() };
         }
         frame
     }
 
     pub(super) fn is_end_stream(&self) -> bool {
-        let sent = self.kept.sent.borrow();
-        let replayed = self.at >= sent.bytes.len() && (sent.trailers.is_none() || self.at == usize::MAX);
-        replayed && self.kept.source.borrow().is_end_stream()
+        self.turn == self.kept.turn.get()
+            && self.kept.sent.borrow().is_replayed()
+            && self.kept.source.borrow().is_end_stream()
     }
 
     pub(super) fn size_hint(&self) -> SizeHint {
-        let replayed = self.kept.sent.borrow().bytes.len().saturating_sub(self.at) as u64;
+        let sent = self.kept.sent.borrow();
+        let replayed = sent.bytes.len().saturating_sub(sent.at) as u64;
         match self.kept.source.borrow().size_hint().exact() {
-            Some(left) => SizeHint::with_exact(left + replayed),
-            None => SizeHint::default(),
+            Some(left) if self.turn == self.kept.turn.get() => SizeHint::with_exact(left + replayed),
+            _ => SizeHint::default(),
         }
     }
 }
 
 /// Bytes of a body that are kept: most bodies are shorter, and a request holds no more memory than this for it.
 const KEPT_MOST: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(piece: &'static str) -> Frame<Bytes> {
+        Frame::data(Bytes::from_static(piece.as_bytes()))
+    }
+
+    #[test]
+    fn kept_body_forgotten_before_its_turn_sent_it_is_replayed_whole_and_then_given_up() {
+        let trailers = HeaderMap::from_iter([(http::header::ETAG, http::HeaderValue::from_static("x"))]);
+        for trailed in [false, true] {
+            let mut sent = Sent::default();
+            sent.keep(&data("hello"));
+            sent.keep(&data(" world"));
+            if trailed {
+                sent.keep(&Frame::trailers(trailers.clone()));
+            }
+            sent.restart();
+            sent.forget();
+            assert!(sent.lost && !sent.is_replayed());
+            let (frame, last) = sent.replay().expect("the beginning");
+            assert_eq!((frame.into_data().expect("data"), last), (Bytes::from_static(b"hello world"), !trailed));
+            assert_eq!(sent.bytes.capacity(), 0);
+            if trailed {
+                assert!(!sent.is_replayed());
+                let (frame, last) = sent.replay().expect("the trailers");
+                assert_eq!((frame.into_trailers().expect("trailers"), last), (trailers.clone(), true));
+            }
+            assert!(sent.replay().is_none() && sent.is_replayed() && sent.trailers.is_none());
+            sent.keep(&data("more"));
+            assert!(sent.bytes.is_empty() && sent.is_replayed(), "nothing more is kept");
+        }
+    }
+
+    #[test]
+    fn kept_body_forgotten_once_it_is_sent_is_given_up_at_once() {
+        let mut sent = Sent::default();
+        sent.keep(&data("hello"));
+        sent.forget();
+        assert!(sent.bytes.capacity() == 0 && sent.is_replayed());
+    }
+}

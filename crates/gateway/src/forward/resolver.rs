@@ -22,7 +22,16 @@ pub(super) enum Resolver {
 
 /// The addresses of names, as tests have them.
 #[cfg(test)]
-pub(super) type Table = Arc<Mutex<HashMap<String, Vec<SocketAddr>>>>;
+pub(super) type Table = Arc<Mutex<Known>>;
+
+/// What the resolver of a test knows.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) addresses: HashMap<String, Vec<SocketAddr>>,
+    /// How many lookups have failed.
+    pub(super) failures: u64,
+}
 
 /// A name for which a table has neither an address nor an error: the question stays open.
 #[cfg(test)]
@@ -40,7 +49,9 @@ impl Resolver {
             Self::Table(_) if host == SILENT => std::future::pending().await,
             #[cfg(test)]
             Self::Table(table) => {
-                let answer = table.lock().get(host).cloned();
+                let mut table = table.lock();
+                let answer = table.addresses.get(host).cloned();
+                table.failures += u64::from(answer.is_none());
                 answer.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "there is no such name"))
             }
         }

@@ -46,13 +46,17 @@ impl Kept {
             (Algorithm::SlidingWindow(own), Some(State::Pair(pair))) if is_far(written.unwrap_or(pair.start), now) => {
                 *pair = match written {
                     Some(written) => {
-                        let start = pair.start.as_micros() - written.since(now).0;
-                        let start = Timestamp::from_micros(start.next_multiple_of(own.quota().period.0));
-                        Pair { start, ..*pair }
+                        // A stored row may hold any numbers. A window that is not ahead of `now` is not pulled
+                        // further back, where it would count no more.
+                        let moved = pair.start.as_micros().saturating_sub(written.since(now).0);
+                        let start = moved.max(pair.start.min(now).as_micros());
+                        let period = own.quota().period.0;
+                        let start = start.checked_next_multiple_of(period).unwrap_or(start - start % period);
+                        Pair { start: Timestamp::from_micros(start), ..*pair }
                     }
                     None => {
                         // All of it counts, as it does while it stands still.
-                        let current = (pair.previous + pair.current).min(own.most().max(pair.current));
+                        let current = pair.previous.saturating_add(pair.current).min(own.most().max(pair.current));
                         Pair { current, ..own.current(None, now) }
                     }
                 };

@@ -2,12 +2,12 @@
 
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use super::origin::{Conn, Origin};
 use super::relay::{Gateway, gateway, server, upstream};
-use super::wire::{DEADLINE, read_answer};
+use super::wire::{DEADLINE, read_answer, read_head};
 use tollgate_limit::Micros;
 use tollgate_policy::upstream::{Balance, Upstream};
 
@@ -319,6 +319,7 @@ fn bodies(conn: &mut Conn, mut act: impl FnMut(&mut Conn, u32, &[u8], bool) -> i
 
 const DATA: u8 = 0;
 const RST_STREAM: u8 = 3;
+const WINDOW_UPDATE: u8 = 8;
 const REFUSED: [u8; 4] = [0, 0, 0, 7];
 
 fn post(length: usize, body: &str) -> String {
@@ -426,4 +427,81 @@ fn http2_post_of_which_more_was_sent_than_is_kept_is_not_sent_again() {
     });
     assert_eq!(answer.status, 502);
     assert_eq!(origin.records().len(), 1, "on one connection");
+}
+
+/// The server answers before it has room for the body that is sent again.
+#[test]
+fn http2_body_sent_again_after_the_answer_has_begun_is_whole() {
+    for later in ["", " world"] {
+        let (tell, told) = std::sync::mpsc::channel();
+        let (open, opened) = std::sync::mpsc::channel();
+        let opened = Mutex::new(opened);
+        let origin = Origin::start(move |conn| {
+            greet(conn, b"")?;
+            let refused = request(conn)?;
+            while read_frame(conn)?.0 != DATA {}
+            // SETTINGS_INITIAL_WINDOW_SIZE = 0: what is sent again finds no room.
+            write(conn, &frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]))?;
+            write(conn, &frame(RST_STREAM, 0, refused, &REFUSED))?;
+            let stream = request(conn)?;
+            write(conn, &frame(HEADERS, 0x4, stream, &[0x88]))?;
+            opened.lock().expect("not poisoned").recv_timeout(DEADLINE).expect("the head has arrived");
+            write(conn, &frame(WINDOW_UPDATE, 0, stream, &[0, 0, 0x10, 0]))?;
+            bodies(conn, |conn, stream, body, whole| {
+                if whole {
+                    let _ = tell.send(body.to_vec());
+                    write(conn, &frame(DATA, 1, stream, b""))?;
+                }
+                Ok(())
+            })
+        });
+        let mut twice = http2(&origin);
+        twice.attempts = 2;
+        let gateway = gateway(twice);
+        let mut client = gateway.connect();
+        io::Write::write_all(&mut client, post(5 + later.len(), "hello").as_bytes()).expect("sent");
+        let head = read_head(&mut client).expect("a head");
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        io::Write::write_all(&mut client, later.as_bytes()).expect("sent");
+        open.send(()).expect("the server waits");
+        let body = told.recv_timeout(DEADLINE).expect("it comes");
+        assert_eq!(String::from_utf8_lossy(&body), format!("hello{later}"));
+    }
+}
+
+#[test]
+fn http2_trailers_sent_again_after_the_answer_has_begun_arrive() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let (open, opened) = std::sync::mpsc::channel();
+    let opened = Mutex::new(opened);
+    let origin = Origin::start(move |conn| {
+        greet(conn, b"")?;
+        let refused = request(conn)?;
+        // The body and the trailers have gone out once.
+        while read_frame(conn)?.0 != HEADERS {}
+        write(conn, &frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]))?;
+        write(conn, &frame(RST_STREAM, 0, refused, &REFUSED))?;
+        let stream = request(conn)?;
+        write(conn, &frame(HEADERS, 0x4, stream, &[0x88]))?;
+        opened.lock().expect("not poisoned").recv_timeout(DEADLINE).expect("the head has arrived");
+        write(conn, &frame(WINDOW_UPDATE, 0, stream, &[0, 0, 0x10, 0]))?;
+        loop {
+            let (kind, flags, of) = read_frame(conn)?;
+            if of == stream && flags & 1 != 0 {
+                let _ = tell.send(kind);
+                write(conn, &frame(DATA, 1, stream, b""))?;
+            }
+        }
+    });
+    let mut twice = http2(&origin);
+    twice.attempts = 2;
+    let gateway = gateway(twice);
+    let mut client = gateway.connect();
+    let call = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n\
+                5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n";
+    io::Write::write_all(&mut client, call.as_bytes()).expect("sent");
+    let head = read_head(&mut client).expect("a head");
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    open.send(()).expect("the server waits");
+    assert_eq!(told.recv_timeout(DEADLINE).expect("it comes"), HEADERS, "the stream ends with its trailers");
 }

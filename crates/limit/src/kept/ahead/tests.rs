@@ -99,3 +99,23 @@ fn debts_lie_as_far_ahead_of_a_clock_that_was_put_back_as_they_did() {
         assert!((waits.0..waits.0 + 1_000_000).contains(&later.0), "{kind:?}: {waits:?} and {later:?}");
     }
 }
+
+#[test]
+fn pull_of_a_row_whose_numbers_contradict_each_other_does_not_panic_and_adds_nothing() {
+    let now = Timestamp::from_micros(1_760_000_000_000_000);
+    let limit = made(Kind::SlidingWindow, 10, 10);
+    let moments = [0, 1, now.as_micros(), now.after(AHEAD_MAX).as_micros() + 1, u64::MAX - 1, u64::MAX];
+    for (start, written) in moments.iter().flat_map(|start| moments.map(|written| (*start, written))) {
+        for (previous, current) in [(0, 10), (u64::MAX, u64::MAX)] {
+            for written in [None, Some(Timestamp::from_micros(written))] {
+                let mut kept = Kept::full(limit.clone());
+                let pair = Pair { start: Timestamp::from_micros(start), previous, current };
+                kept.state = Some(State::Pair(pair));
+                kept.pull(written, now);
+                let Some(State::Pair(pulled)) = kept.state else { panic!("still a window") };
+                assert!(pulled.current >= 10, "{pulled:?}");
+                assert!(pulled.start >= pair.start.min(now), "{start} {written:?}: {pulled:?}");
+            }
+        }
+    }
+}
