@@ -65,7 +65,7 @@ fn without_store<S: Store + Send + Sync>(
     if let Some(strict) = claims.iter().find(|claim| claim.enforced && claim.limit.when_down == WhenDown::Refuse) {
         return Err(Unavailable { limit: Arc::clone(&strict.limit.name), error: error.clone() });
     }
-    let (granted, mut standings) = generation.shares.draw(claims, &*generation.shared, *error == StoreError::Timeout);
+    let (granted, mut standings) = generation.shares.draw(claims, &*generation.shared, error.may_have_charged());
     let mut answer = Standings::new();
     let mut shared = standings.drain(..);
     for claim in claims {

@@ -33,8 +33,8 @@ pub(super) struct Shares {
     divided: ArcSwap<Divided>,
     /// By how many gateways they are to be divided.
     replicas: AtomicU32,
-    /// One divides them at a time. (No request waits for it.)
-    dividing: Mutex<()>,
+    /// One divides them at a time, and no one once the next policy's shares have their buckets. (No request waits for it.)
+    retired: Mutex<bool>,
     /// One holds a share down at a time.
     holding: Mutex<()>,
     debts: Arc<Debts>,
@@ -58,6 +58,8 @@ impl Shares {
 
     /// The shares of the next policy's limits, their buckets carried over. What is owed is, where the store is the same.
     pub(super) fn next(&self, limits: &[Arc<Limit>], replicas: u32, same_store: bool) -> Arc<Self> {
+        let mut retired = self.retired.lock();
+        *retired = true;
         let divided = self.divided.load().again(limits, replicas);
         Self::with(limits, divided, if same_store { Arc::clone(&self.debts) } else { Arc::default() })
     }
@@ -67,7 +69,7 @@ impl Shares {
             limits: limits.into(),
             replicas: AtomicU32::new(divided.replicas),
             divided: ArcSwap::from_pointee(divided),
-            dividing: Mutex::default(),
+            retired: Mutex::default(),
             holding: Mutex::default(),
             debts,
             this: this.clone(),
@@ -75,8 +77,8 @@ impl Shares {
     }
 
     /// Draws those of `claims` that are enforced by share; the standings are in their order. What is granted is owed to
-    /// `store` where it was not `asked`: a request that was sent and not answered counts as charged there.
-    pub(super) fn draw(&self, claims: &[Claim<'_>], store: &impl Store, asked: bool) -> (bool, Standings) {
+    /// `store` unless it has `charged`: a request that was sent and not answered counts as charged there.
+    pub(super) fn draw(&self, claims: &[Claim<'_>], store: &impl Store, charged: bool) -> (bool, Standings) {
         let divided = self.divided.load_full();
         let now = divided.store.clock().now();
         let enforced = claims.iter().filter(|claim| claim.limit.when_down == WhenDown::LocalShare);
@@ -90,7 +92,7 @@ impl Shares {
             own.push(own_claim);
         }
         let draw = divided.store.draw_at(&own, now);
-        if draw.granted && !asked {
+        if draw.granted && !charged {
             let enforced = claims.iter().filter(|claim| claim.limit.when_down == WhenDown::LocalShare);
             for (claim, standing) in enforced.zip(&draw.standings) {
                 if allows(standing.verdict) {
@@ -144,7 +146,10 @@ impl Shares {
 
     /// Divides the shares by the number of gateways.
     fn divide(&self) {
-        let _one_at_a_time = self.dividing.lock();
+        let retired = self.retired.lock();
+        if *retired {
+            return;
+        }
         loop {
             let (divided, replicas) = (self.divided.load_full(), self.replicas.load(Ordering::Acquire));
             if divided.replicas == replicas {
@@ -185,6 +190,11 @@ impl StandIn for Shares {
             (units > 0).then(|| Owed { limit: Arc::clone(known), key: debt.key, units })
         });
         owed.collect()
+    }
+
+    fn owe_again(&self, mut owed: Vec<Owed>) -> Vec<Owed> {
+        owed.retain(|owed| !self.debts.add(&owed.limit, &owed.key, owed.units));
+        owed
     }
 }
 

@@ -154,21 +154,31 @@ pub(crate) struct Answer {
 /// Why a call brought no answer.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// The connection is gone or the server is not one to write to: connect anew.
+    /// The connection is gone: connect anew. What the server has done is not known.
     Lost(String),
+    /// The server has answered that it is not one to write to, and did nothing: connect anew.
+    Unfit(String),
     /// The server answered with an error; the connection stands.
     Refused(String),
     /// The server answered what cannot be.
     Corrupt(String),
-    /// The server has sent us to another one, which brought no answer: that says nothing of the first.
+    /// The server has sent us to another one, and nothing was done: that says nothing of the first.
     Moved(String),
+    /// The server has sent us to another one, which was asked and brought no answer: that says nothing of the first.
+    Astray(String),
 }
 
 impl Trouble {
     /// Why, in words.
     pub(crate) fn into_words(self) -> String {
-        let (Self::Lost(words) | Self::Refused(words) | Self::Corrupt(words) | Self::Moved(words)) = self;
-        words
+        match self {
+            Self::Lost(words)
+            | Self::Unfit(words)
+            | Self::Refused(words)
+            | Self::Corrupt(words)
+            | Self::Moved(words)
+            | Self::Astray(words) => words,
+        }
     }
 }
 

@@ -70,24 +70,41 @@ pub trait Store: 'static {
 /// Why a store did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// It took longer than `answer_within`.
+    /// It was asked and took longer than `answer_within`.
     #[error("no answer in time")]
     Timeout,
-    /// It cannot be reached, or its circuit is open.
+    /// It was not asked within `answer_within`.
+    #[error("no answer in time")]
+    Overdue,
+    /// It cannot be reached, its circuit is open, or it refused the call.
     #[error("not available: {0}")]
     Unavailable(String),
-    /// It answered what cannot be.
+    /// It was asked, and the connection was lost before its answer.
+    #[error("not available: {0}")]
+    Lost(String),
+    /// A bucket in it cannot be read; nothing was drawn.
     #[error("corrupt answer: {0}")]
     Corrupt(String),
+    /// It answered what cannot be; what it has drawn is not known.
+    #[error("corrupt answer: {0}")]
+    Garbled(String),
 }
 
 impl StoreError {
     /// A fixed word for metrics.
     pub const fn label(&self) -> &'static str {
         match self {
-            Self::Timeout => "timeout",
-            Self::Unavailable(_) => "unavailable",
-            Self::Corrupt(_) => "corrupt",
+            Self::Timeout | Self::Overdue => "timeout",
+            Self::Unavailable(_) | Self::Lost(_) => "unavailable",
+            Self::Corrupt(_) | Self::Garbled(_) => "corrupt",
+        }
+    }
+
+    /// Whether the store was asked and may have charged the request.
+    pub const fn may_have_charged(&self) -> bool {
+        match self {
+            Self::Timeout | Self::Lost(_) | Self::Garbled(_) => true,
+            Self::Overdue | Self::Unavailable(_) | Self::Corrupt(_) => false,
         }
     }
 }

@@ -13,6 +13,9 @@ pub trait StandIn: Send + Sync {
     /// What it has granted that no bucket of the store was charged for. Told once: the store charges it before anybody asks
     /// it again.
     fn owed(&self) -> Vec<Owed>;
+
+    /// Owes again what could not be charged; what there is no room for comes back.
+    fn owe_again(&self, owed: Vec<Owed>) -> Vec<Owed>;
 }
 
 /// Units that a bucket is to be charged.

@@ -170,3 +170,27 @@ fn share_tables_are_divided_before_an_outage_and_never_by_a_request() {
     assert_eq!((drain(&limiter, &limit, b"k"), drain(&limiter, &limit, b"other")), (0, 10));
     assert!(Arc::ptr_eq(&divided, &shares.divided.load()));
 }
+
+#[test]
+fn shares_whose_buckets_went_to_the_next_policy_are_divided_no_more() {
+    let (limiter, _, limit) = limiter(Gone::default());
+    assert_eq!(drain(&limiter, &limit, b"k"), 20);
+    let (next, _) = limiter.next(&[Arc::clone(&limit)], Arc::clone(limiter.shared()));
+    // A thread that was started before comes late.
+    let old = &limiter.generation.shares;
+    old.replicas.store(1, Ordering::Release);
+    old.divide();
+    assert_eq!((drain(&limiter, &limit, b"k"), drain(&next, &limit, b"k")), (0, 0));
+    assert_eq!((drain(&limiter, &limit, b"other"), drain(&next, &limit, b"other")), (20, 0));
+}
+
+#[test]
+fn share_grants_that_could_not_be_charged_are_owed_again_and_bounded_again() {
+    let (limiter, clock, limit) = limiter(Gone::default());
+    assert_eq!(drain(&limiter, &limit, b"k"), 20);
+    let shares = &limiter.generation.shares;
+    let owed = shares.owed();
+    assert!(shares.owe_again(owed).is_empty());
+    clock.advance(Micros(500_000));
+    assert_eq!(limiter.shared().owed(), [(b"k".to_vec(), 10)]);
+}

@@ -20,7 +20,7 @@ pub(super) fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Se
     if states.len() != batch.buckets.len() || granted.len() != batch.groups.len() || leased.len() != batch.wishes.len()
     {
         for ask in members.into_iter().flatten().chain(peeks.into_iter().map(|(ask, _)| ask)) {
-            fail(shared, ask, StoreError::Corrupt("an answer of another length than the question".into()));
+            fail(shared, ask, StoreError::Garbled("an answer of another length than the question".into()));
         }
         return Err("an answer of another length than the question".into());
     }
@@ -145,8 +145,10 @@ fn grant(shared: &Shared, ask: Ask, draw: Draw) {
 pub(super) fn fail(shared: &Shared, ask: Ask, error: StoreError) {
     if ask.reply.is_some() {
         let counter = match &error {
-            StoreError::Timeout => &shared.counters.timeouts,
-            StoreError::Unavailable(_) | StoreError::Corrupt(_) => &shared.counters.unavailable,
+            StoreError::Timeout | StoreError::Overdue => &shared.counters.timeouts,
+            StoreError::Unavailable(_) | StoreError::Lost(_) | StoreError::Corrupt(_) | StoreError::Garbled(_) => {
+                &shared.counters.unavailable
+            }
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }

@@ -103,7 +103,7 @@ impl Departing {
         let mut keep = |flown: Result<Landed, Failure>| match flown {
             Ok(flown) => landed.push(flown),
             Err(Failure::Late) => late = true,
-            Err(Failure::Trouble(Trouble::Moved(_))) => {}
+            Err(Failure::Trouble(Trouble::Moved(_) | Trouble::Astray(_))) => {}
             Err(failure) => outcome = Err(failure),
         };
         if flights.len() == 1 {
@@ -184,10 +184,11 @@ async fn fly<L: Link>(
             }
             let told = match &failure {
                 Failure::Late => StoreError::Timeout,
-                Failure::Trouble(Trouble::Lost(error) | Trouble::Refused(error) | Trouble::Moved(error)) => {
+                Failure::Trouble(Trouble::Unfit(error) | Trouble::Refused(error) | Trouble::Moved(error)) => {
                     StoreError::Unavailable(error.clone())
                 }
-                Failure::Trouble(Trouble::Corrupt(error)) => StoreError::Corrupt(error.clone()),
+                Failure::Trouble(Trouble::Lost(error) | Trouble::Astray(error)) => StoreError::Lost(error.clone()),
+                Failure::Trouble(Trouble::Corrupt(error)) => StoreError::Garbled(error.clone()),
             };
             for ask in flight.members.into_iter().flatten().chain(flight.peeks.into_iter().map(|(ask, _)| ask)) {
                 fail(shared, ask, told.clone());
@@ -279,7 +280,7 @@ fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Flight> {
             continue;
         }
         if ask.deadline <= now {
-            fail(shared, ask, StoreError::Timeout);
+            fail(shared, ask, StoreError::Overdue);
             continue;
         }
         let Some(first) = ask.wants.first() else {

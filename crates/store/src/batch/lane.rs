@@ -67,6 +67,8 @@ async fn keep_connected<L: Link>(shared: &Arc<Shared>, link: Rc<L>) {
                     continue;
                 }
                 shared.lanes_up.fetch_add(1, Ordering::AcqRel);
+                // Requests were decided without the server until now.
+                shared.charge_beside();
                 connection
             }
         };
@@ -155,7 +157,7 @@ async fn work<L: Link>(
     breaker: &mut Breaker,
     attempts: &mut Attempts<L>,
 ) -> Ended<L::Connection> {
-    let mut late = false;
+    let (mut late, mut may_owe) = (false, false);
     let connection = Rc::new(connection);
     let mut housekeeping = pin!(tokio::time::sleep(Duration::ZERO));
     let mut chore = Chore(None);
@@ -178,6 +180,7 @@ async fn work<L: Link>(
             // A heartbeat tells of the places that are booked, and those of a call that has landed are booked by telling.
             let told = turns.tell();
             shared.heartbeat();
+            may_owe = true;
             let begun = {
                 let (link, connection) = (link.clone(), connection.clone());
                 chore.begin(async move { link.housekeep(&connection).await }).await
@@ -214,6 +217,10 @@ async fn work<L: Link>(
             Ok(()) => {
                 breaker.succeeded();
                 shared.suspect.store(false, Ordering::Release);
+                if std::mem::take(&mut may_owe) {
+                    // Single requests are decided without a server that is up, too: it refused them, or its queue was full.
+                    shared.charge_beside();
+                }
                 if late || suspected {
                     attempts.give_up();
                     late = false;
@@ -225,8 +232,8 @@ async fn work<L: Link>(
                 breaker.failed(shared.clock.now()).then(|| "no answer in time, several times in a row".into())
             }
             // (The server that it is about has a lane of its own.)
-            Err(Failure::Trouble(Trouble::Moved(_))) => None,
-            Err(Failure::Trouble(Trouble::Lost(error))) => {
+            Err(Failure::Trouble(Trouble::Moved(_) | Trouble::Astray(_))) => None,
+            Err(Failure::Trouble(Trouble::Lost(error) | Trouble::Unfit(error))) => {
                 breaker.trip(shared.clock.now());
                 Some(error)
             }

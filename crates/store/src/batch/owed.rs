@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 
 use super::flight::{Departing, Failure};
 use super::shared::Work;
-use super::{Adjust, CORRECTIONS_MAX, Correction, Link, QUEUE_MAX, Shared};
-use crate::shape::Names;
+use super::{Adjust, CORRECTIONS_MAX, Correction, Link, Shared};
+use crate::shape::{Name, Names, Shape};
 use crate::stand_in::{Owed, StandIn};
 use tollgate_limit::Change;
 
@@ -32,12 +32,10 @@ impl Shared {
     ///
     /// Where gateways are `counted` it is told how many there are.
     pub(crate) fn substitute(&self, names: Arc<Names>, stand_in: Weak<dyn StandIn>, counted: bool) {
-        let replicas = self.replicas.most();
-        if let Some(stand_in) = stand_in.upgrade().filter(|_| counted && replicas > 0) {
-            // It may have been told between its making and now.
-            stand_in.shared_by(replicas);
-        }
-        *self.substitute.lock() = Some(Substitute { names, stand_in, counted });
+        let mut substitute = self.substitute.lock();
+        *substitute = Some(Substitute { names, stand_in, counted });
+        // It may have been told between its making and now.
+        self.tell_substitute(substitute.as_ref());
     }
 
     /// A heartbeat has told how many gateways there are.
@@ -53,38 +51,72 @@ impl Shared {
     }
 
     fn tell_replicas(&self, changed: Option<u32>) {
-        let Some(replicas) = changed else { return };
-        let substitute = self.substitute.lock();
-        let counted = substitute.as_ref().filter(|substitute| substitute.counted);
-        if let Some(stand_in) = counted.and_then(|substitute| substitute.stand_in.upgrade()) {
-            stand_in.shared_by(replicas.max(1));
+        if changed.is_some() {
+            self.tell_substitute(self.substitute.lock().as_ref());
         }
     }
 
-    /// What is owed on this server, as corrections. What is owed on others is kept for them.
-    fn owed(&self) -> Vec<Correction> {
-        let owed = self.owed_anywhere();
-        if self.server().is_none() {
-            return owed;
+    /// Under the substitute's lock: the last one told is the one in office, and what it is told last is the last count.
+    fn tell_substitute(&self, substitute: Option<&Substitute>) {
+        let replicas = self.replicas.most();
+        let counted = substitute.filter(|substitute| substitute.counted && replicas > 0);
+        if let Some(stand_in) = counted.and_then(|substitute| substitute.stand_in.upgrade()) {
+            stand_in.shared_by(replicas);
         }
-        let mut elsewhere = self.owed_elsewhere.lock();
-        elsewhere.extend(owed);
-        let here = elsewhere.extract_if(.., |owed| self.has(&owed.name)).collect();
-        let too_many = elsewhere.len().saturating_sub(QUEUE_MAX);
-        elsewhere.truncate(QUEUE_MAX);
-        self.counters.corrections_dropped.fetch_add(too_many as u64, Ordering::Relaxed);
+    }
+
+    /// What is owed on this server. What is owed on others stays owed.
+    fn owed(&self) -> Vec<Due> {
+        let Some((names, stand_in)) = self.stand_in() else { return Vec::new() };
+        let _one_asks = self.asking_owed.lock();
+        let due = |owed: Owed| Due { name: names.name(&owed.limit, &owed.key), shape: names.shape(&owed.limit), owed };
+        let dues = stand_in.owed().into_iter().map(due);
+        let (here, elsewhere): (Vec<Due>, Vec<Due>) = dues.partition(|due| self.has(&due.name));
+        self.owe_again(elsewhere);
         here
     }
 
-    fn owed_anywhere(&self) -> Vec<Correction> {
-        let known = self.substitute.lock().as_ref().map(|one| (one.names.clone(), one.stand_in.upgrade()));
-        let Some((names, Some(stand_in))) = known else { return Vec::new() };
-        let correction = |owed: Owed| Correction {
-            name: names.name(&owed.limit, &owed.key),
-            shape: names.shape(&owed.limit),
-            adjust: Adjust::Change(Change::Charge { more: owed.units }),
+    fn stand_in(&self) -> Option<(Arc<Names>, Arc<dyn StandIn>)> {
+        let substitute = self.substitute.lock();
+        let substitute = substitute.as_ref()?;
+        Some((substitute.names.clone(), substitute.stand_in.upgrade()?))
+    }
+
+    /// What was not charged is owed again, and bounded again by what the shares miss once it is asked for.
+    fn owe_again(&self, dues: Vec<Due>) {
+        if dues.is_empty() {
+            return;
+        }
+        let owed: Vec<Owed> = dues.into_iter().map(|due| due.owed).collect();
+        let dropped = match self.stand_in() {
+            Some((_, stand_in)) => stand_in.owe_again(owed),
+            None => owed,
         };
-        stand_in.owed().into_iter().map(correction).collect()
+        self.counters.corrections_dropped.fetch_add(dropped.len() as u64, Ordering::Relaxed);
+    }
+
+    /// Queues what is owed, beside the requests: the server is up, and some were decided without it.
+    pub(super) fn charge_beside(&self) {
+        let mut owed = self.owed();
+        let rest = owed.split_off(owed.len().min(self.room_for_corrections()));
+        for due in owed {
+            self.correct(due.into());
+        }
+        self.owe_again(rest);
+    }
+}
+
+/// What a bucket of this server is to be charged.
+struct Due {
+    name: Name,
+    shape: Arc<Shape>,
+    owed: Owed,
+}
+
+impl From<Due> for Correction {
+    fn from(due: Due) -> Self {
+        let Due { name, shape, owed } = due;
+        Self { name, shape, adjust: Adjust::Change(Change::Charge { more: owed.units }) }
     }
 }
 
@@ -98,11 +130,12 @@ pub(super) async fn charge<L: Link>(shared: &Shared, link: &L, connection: &L::C
         }
         while !owed.is_empty() {
             let rest = owed.split_off(owed.len().min(CORRECTIONS_MAX));
-            let work = Work { asks: Vec::new(), corrections: std::mem::replace(&mut owed, rest), errands: Vec::new() };
+            let corrections = std::mem::replace(&mut owed, rest).into_iter().map(Correction::from).collect();
+            let work = Work { asks: Vec::new(), corrections, errands: Vec::new() };
             let (landed, outcome) = Departing::of(shared, link, work).fly(shared, link, connection).await;
             let told = landed.into_iter().try_for_each(|landed| landed.deliver(shared));
             if let Err(failure) = outcome.and(told) {
-                shared.put_corrections_back(owed);
+                shared.owe_again(owed);
                 return Err(failure);
             }
         }

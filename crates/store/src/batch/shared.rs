@@ -55,8 +55,8 @@ pub(crate) struct Shared {
     pub(super) last_error: Mutex<String>,
     /// What decides while no lane is up.
     pub(super) substitute: Arc<Mutex<Option<Substitute>>>,
-    /// What it owes on other servers, which charge it when they are back.
-    pub(super) owed_elsewhere: Arc<Mutex<Vec<Correction>>>,
+    /// One asks it at a time what it owes: what it owes on another server is given back.
+    pub(super) asking_owed: Arc<Mutex<()>>,
     /// A connection stands, or could not be made.
     pub(super) connected: Arc<Notify>,
     /// What the last audit of the server found.
@@ -116,7 +116,7 @@ impl Shared {
             suspect: AtomicBool::new(false),
             last_error: Mutex::default(),
             substitute: Arc::default(),
-            owed_elsewhere: Arc::default(),
+            asking_owed: Arc::default(),
             connected: Arc::new(Notify::new()),
             findings: Mutex::default(),
             long_quotas: AtomicBool::new(false),
@@ -135,7 +135,7 @@ impl Shared {
             connected: self.connected.clone(),
             replicas: self.replicas.clone(),
             substitute: self.substitute.clone(),
-            owed_elsewhere: self.owed_elsewhere.clone(),
+            asking_owed: self.asking_owed.clone(),
             part: Some(part),
             long_quotas: AtomicBool::new(self.has_long_quotas()),
             ..Self::new(self.clock.clone(), self.answer_within, false)
@@ -216,6 +216,11 @@ impl Shared {
     fn is_quiet(&self) -> bool {
         let queue = self.queue.lock();
         queue.asks.is_empty() && queue.corrections.is_empty()
+    }
+
+    /// How many corrections there is room for.
+    pub(super) fn room_for_corrections(&self) -> usize {
+        QUEUE_MAX.saturating_sub(self.queue.lock().corrections.len())
     }
 
     /// Queues a correction; drops and counts it when too many wait.
@@ -522,7 +527,7 @@ impl Shared {
             queue.asks.front().map(|ask| ask.deadline)
         };
         for ask in late {
-            fail(self, ask, StoreError::Timeout);
+            fail(self, ask, StoreError::Overdue);
         }
         next
     }

@@ -175,7 +175,8 @@ impl Servers {
             Ok(outcome) => outcome,
             Err(_) => {
                 self.counters().timeouts.fetch_add(1, Ordering::Relaxed);
-                Err(StoreError::Timeout)
+                // (Only a lease was asked for.)
+                Err(StoreError::Overdue)
             }
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Weak;
 
 use super::*;
 use crate::{Owed, StandIn};
+use parking_lot::Mutex;
 use tollgate_limit::KeyBytes;
 
 /// Owes so many buckets a unit each, twice.
@@ -12,6 +13,8 @@ struct Owes {
     limit: Arc<Limit>,
     times: AtomicU64,
     buckets: u16,
+    /// How many it was told to owe again.
+    again: AtomicU64,
 }
 
 impl StandIn for Owes {
@@ -28,13 +31,19 @@ impl StandIn for Owes {
         };
         (0..self.buckets).map(owed).collect()
     }
+
+    fn owe_again(&self, owed: Vec<Owed>) -> Vec<Owed> {
+        self.again.fetch_add(owed.len() as u64, Ordering::Relaxed);
+        Vec::new()
+    }
 }
 
 #[tokio::test]
 async fn charges_owed_have_landed_before_anybody_may_ask() {
     let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
     let limit = Arc::new(bucket(10));
-    let owes = Arc::new(Owes { limit: limit.clone(), times: AtomicU64::new(0), buckets: 300 });
+    let owes =
+        Arc::new(Owes { limit: limit.clone(), times: AtomicU64::new(0), buckets: 300, again: AtomicU64::new(0) });
     let stand_in: Weak<dyn StandIn> = Arc::downgrade(&(owes.clone() as Arc<dyn StandIn>));
     let names = Arc::new(Names::new(b"secret"));
     shared.substitute(names.clone(), stand_in, true);
@@ -68,12 +77,14 @@ async fn charges_owed_have_landed_before_anybody_may_ask() {
 async fn charges_whose_answer_is_lost_are_not_sent_again_and_the_others_are() {
     let shared = Arc::new(Shared::new(Clock::system(), Micros(1_000), true));
     let limit = Arc::new(bucket(10));
-    let owes = Arc::new(Owes { limit: limit.clone(), times: AtomicU64::new(1), buckets: 300 });
+    let owes =
+        Arc::new(Owes { limit: limit.clone(), times: AtomicU64::new(1), buckets: 300, again: AtomicU64::new(0) });
     let stand_in: Weak<dyn StandIn> = Arc::downgrade(&(owes.clone() as Arc<dyn StandIn>));
     shared.substitute(Arc::new(Names::new(b"secret")), stand_in, true);
     let never = Made::new((), async |(), _: &Batch| std::future::pending().await);
     assert!(super::super::owed::charge(&shared, &never, &()).await.is_err());
-    assert_eq!(shared.corrections_queued(), 300 - CORRECTIONS_MAX);
+    assert_eq!(owes.again.load(Ordering::Relaxed), 300 - CORRECTIONS_MAX as u64);
+    assert_eq!(shared.corrections_queued(), 0);
 }
 
 #[tokio::test]
@@ -100,5 +111,121 @@ async fn requests_that_did_not_fit_in_a_call_are_told_by_their_own_deadline() {
         _ = &mut call => unreachable!("its own deadline is a minute away"),
         answer = &mut told => answer,
     };
-    assert!(matches!(answer, Ok(Err(StoreError::Timeout))), "{answer:?}");
+    assert!(matches!(answer, Ok(Err(StoreError::Overdue))), "{answer:?}");
+}
+
+#[tokio::test]
+async fn charges_owed_while_a_lane_is_up_are_charged_by_a_heartbeat() {
+    let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
+    let limit = Arc::new(bucket(10));
+    // Nothing until the lane is up.
+    let owes = Arc::new(Owes { limit, times: AtomicU64::new(9), buckets: 300, again: AtomicU64::new(0) });
+    let stand_in: Weak<dyn StandIn> = Arc::downgrade(&(owes.clone() as Arc<dyn StandIn>));
+    shared.substitute(Arc::new(Names::new(b"secret")), stand_in, true);
+    let charged = Rc::new(Cell::new(0));
+    let server = Made::new(charged.clone(), async |charged: &Rc<Cell<usize>>, batch: &Batch| {
+        charged.set(charged.get() + batch.corrections.len());
+        granted(batch)
+    });
+    let local = tokio::task::LocalSet::new();
+    local.spawn_local(lane(shared.clone(), Rc::new(server)));
+    let all = local.run_until(async {
+        shared.connected().await;
+        owes.times.store(1, Ordering::Relaxed);
+        while charged.get() < 300 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    tokio::time::timeout(Duration::from_secs(30), all).await.expect("charged");
+    assert_eq!(charged.get(), 300);
+}
+
+/// Is told how many gateways there are; while it is told the first time, a heartbeat tells of four.
+struct Told {
+    shared: Arc<Shared>,
+    last: AtomicU64,
+    heartbeat: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+impl StandIn for Told {
+    fn shared_by(&self, replicas: u32) {
+        self.last.store(u64::from(replicas), Ordering::SeqCst);
+        let mut heartbeat = self.heartbeat.lock();
+        if replicas == 4 || heartbeat.is_some() {
+            return;
+        }
+        let shared = self.shared.clone();
+        *heartbeat = Some(std::thread::spawn(move || shared.shared_by(4)));
+        while self.shared.replicas.most() != 4 {
+            std::thread::yield_now();
+        }
+    }
+
+    fn owed(&self) -> Vec<Owed> {
+        Vec::new()
+    }
+
+    fn owe_again(&self, owed: Vec<Owed>) -> Vec<Owed> {
+        owed
+    }
+}
+
+#[test]
+fn substitute_named_while_a_heartbeat_counts_is_told_the_new_count() {
+    let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
+    shared.shared_by(2);
+    let told = Arc::new(Told { shared: shared.clone(), last: AtomicU64::new(0), heartbeat: Mutex::default() });
+    let stand_in: Weak<dyn StandIn> = Arc::downgrade(&(told.clone() as Arc<dyn StandIn>));
+    shared.substitute(Arc::new(Names::new(b"secret")), stand_in, true);
+    let heartbeat = told.heartbeat.lock().take().expect("it was told of two");
+    heartbeat.join().expect("no panic");
+    assert_eq!(told.last.load(Ordering::SeqCst), 4);
+}
+
+#[tokio::test]
+async fn requests_of_a_call_that_failed_are_told_whether_they_may_have_been_charged() {
+    type Fails = fn(String) -> Trouble;
+    let troubles: [(Fails, bool); 6] = [
+        (Trouble::Lost, true),
+        (Trouble::Astray, true),
+        (Trouble::Corrupt, true),
+        (Trouble::Refused, false),
+        (Trouble::Unfit, false),
+        (Trouble::Moved, false),
+    ];
+    for (trouble, charged) in troubles {
+        let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
+        shared.lanes_up.store(1, Ordering::Relaxed);
+        let (names, limit) = (Names::new(b"secret"), bucket(10));
+        let mut asked = pin!(shared.ask(wants(&names, &limit), false));
+        assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let work = shared.take().expect("a request");
+        let (landed, _) = flush(&shared, &Failing(trouble), &(), work).await;
+        assert!(landed.is_empty());
+        let error = asked.await.expect_err("no answer");
+        assert_eq!(error.may_have_charged(), charged, "{error:?}");
+    }
+}
+
+/// A server whose calls all fail so.
+struct Failing(fn(String) -> Trouble);
+
+impl Link for Failing {
+    type Connection = ();
+
+    async fn connect(&self) -> Result<(), Obstacle> {
+        Ok(())
+    }
+
+    async fn call(&self, (): &(), _: &Batch) -> Result<Answer, Trouble> {
+        Err((self.0)("failed".into()))
+    }
+
+    async fn housekeep(&self, (): &()) -> Result<(), Trouble> {
+        Ok(())
+    }
+
+    fn housekeep_every(&self) -> Duration {
+        Duration::from_secs(60)
+    }
 }

@@ -41,7 +41,7 @@ impl Fault {
         match self {
             Self::Corrupt(what) => Trouble::Corrupt(what.into()),
             Self::Conflict(error) => Trouble::Refused(error),
-            Self::Replaced => Trouble::Lost("the functions were replaced by those of another version".into()),
+            Self::Replaced => Trouble::Unfit("the functions were replaced by those of another version".into()),
             Self::Failed(error) => {
                 let elsewhere = [
                     SqlState::READ_ONLY_SQL_TRANSACTION,

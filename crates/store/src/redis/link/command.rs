@@ -108,7 +108,9 @@ pub(crate) fn tag_of(name: &Name) -> [u8; 6] {
 pub(super) fn trouble(error: RedisError) -> Trouble {
     let other_server = matches!(error.code(), Some("READONLY" | "LOADING" | "MASTERDOWN" | "NOAUTH" | "WRONGPASS"));
     let text = error.to_string();
-    if other_server || error.is_unrecoverable_error() || error.is_connection_dropped() || error.is_io_error() {
+    if other_server {
+        Trouble::Unfit(text)
+    } else if error.is_unrecoverable_error() || error.is_connection_dropped() || error.is_io_error() {
         Trouble::Lost(text)
     } else {
         Trouble::Refused(text)

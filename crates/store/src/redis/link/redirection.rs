@@ -69,7 +69,7 @@ pub(super) async fn follow(
                 return Err(Trouble::Moved(error.to_string()));
             }
             None if there.is_none() => return Err(trouble(error)),
-            None => return Err(Trouble::Moved(format!("redirected: {error}"))),
+            None => return Err(Trouble::Astray(format!("redirected: {error}"))),
         }
         let answer = match &there {
             None => call.send(&mut wire.clone(), false).await,
