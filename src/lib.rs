@@ -11,7 +11,7 @@
 //! | [`tollgate_store`] | where buckets live: in the process, in Redis, in PostgreSQL; the only reader of time |
 //! | [`tollgate_limiter`] | decides: deadlines, store failure, shadow limits; the only maker of a permit |
 //! | [`tollgate_telemetry`] | metrics and logs; uses no other crate of the workspace |
-//! | [`tollgate_http1`] | HTTP/1 messages without I/O; the one decision of where a body ends |
+//! | `tollgate_http1` | HTTP/1 messages without I/O; the one decision of where a body ends |
 //! | [`tollgate_gateway`] | the request path: listens, limits, forwards, refuses |
 //!
 //! This crate is the program, and only what puts the parts together:
