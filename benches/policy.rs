@@ -12,18 +12,34 @@ fn main() {
     let headers = HeaderMap::new();
     for count in [10_usize, 1_000, 10_000] {
         let patterns: Vec<Pattern> = (0..count)
-            .map(|n| Pattern::parse(&format!("GET api.example.com/service{n}/v1/{{id}}/items/{{item}}")))
+            .map(|n| {
+                Pattern::parse(&format!(
+                    "GET api.example.com/service{n}/v1/{{id}}/items/{{item}}"
+                ))
+            })
             .collect::<Result<_, _>>()
             .expect("patterns");
         let router = Router::new(&patterns).expect("no conflicts");
-        let paths: Vec<String> = (0..64).map(|n| format!("/service{}/v1/7/items/8", n * count / 64)).collect();
+        let paths: Vec<String> = (0..64)
+            .map(|n| format!("/service{}/v1/7/items/8", n * count / 64))
+            .collect();
         for path in &paths {
-            assert!(router.find(&Method::GET, "api.example.com", path, &headers).is_some(), "{path} has a route");
+            assert!(
+                router
+                    .find(&Method::GET, "api.example.com", path, &headers)
+                    .is_some(),
+                "{path} has a route"
+            );
         }
         let mut next = 0;
         report(&format!("find among {count} routes"), || {
             next = (next + 1) % paths.len();
-            black_box(router.find(&Method::GET, "api.example.com", black_box(&paths[next]), &headers));
+            black_box(router.find(
+                &Method::GET,
+                "api.example.com",
+                black_box(&paths[next]),
+                &headers,
+            ));
         });
     }
     report("normalise a clean path", || {

@@ -8,13 +8,14 @@ use std::task::{Context, Poll, Waker};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tollgate_gateway::framing::{admit, is_host};
-use tollgate_gateway::headers::{Seen, clean_trailers, set_forwarding, strip_hop_by_hop};
+use tollgate_gateway::headers::{RequestHeaders, clean_trailers, set_forwarding, strip_hop_by_hop};
 use tollgate_gateway::http1::Client;
 use tollgate_gateway::server::proxy_protocol::read;
 use tollgate_gateway::settle::field::{Carrier, FieldScanner};
 use tollgate_http1::request::{BadHead, Head, Limits, Reader};
 use tollgate_limit::{
-    Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, Timestamp, WhenDown,
+    Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, Timestamp,
+    WhenDown,
 };
 use tollgate_policy::address::{AddressPolicy, parse_forwarded, parse_hop};
 use tollgate_policy::callers::{Callers, parse_digest};
@@ -27,24 +28,42 @@ use tollgate_policy::route::{HeaderEdits, Route, RouteLimit, Target};
 use tollgate_policy::source::Source;
 use tollgate_policy::template::Template;
 use tollgate_policy::{
-    Cost, Count, Peer, Policy, PolicyParts, Reset, Responses, Rule, Scope, ScopePart, keys as policy_keys,
-    path as paths,
+    Cost, Count, Peer, Policy, PolicyParts, Reset, Responses, Rule, Scope, ScopePart,
+    keys as policy_keys, path as paths,
 };
 use tollgate_telemetry::access::{Charge, Escaped, Format, Keys, Record};
 
 /// A path has one normal form, which holds nothing an upstream could read in two ways.
 pub(crate) fn path(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
     if let Ok(kept) = paths::normalise_with_slashes(text) {
         assert_eq!(paths::normalise_with_slashes(&kept).as_deref(), Ok(&*kept));
         let decoded = kept.replace("%2F", "/").replace("%5C", "/");
-        assert!(decoded.split('/').skip(1).all(|segment| segment != "." && segment != ".."));
+        assert!(
+            decoded
+                .split('/')
+                .skip(1)
+                .all(|segment| segment != "." && segment != "..")
+        );
     }
-    let Ok(normal) = paths::normalise(text) else { return };
+    let Ok(normal) = paths::normalise(text) else {
+        return;
+    };
     assert!(normal.starts_with('/'));
     assert!(normal.len() == 1 || !normal.ends_with('/'));
-    assert!(!normal.bytes().any(|byte| byte.is_ascii_control() || byte == b'\\' || byte == b';'));
-    assert!(normal.split('/').skip(1).all(|segment| segment != "." && segment != ".."));
+    assert!(
+        !normal
+            .bytes()
+            .any(|byte| byte.is_ascii_control() || byte == b'\\' || byte == b';')
+    );
+    assert!(
+        normal
+            .split('/')
+            .skip(1)
+            .all(|segment| segment != "." && segment != "..")
+    );
     assert!(!normal.contains("//"));
     assert_eq!(paths::normalise(&normal).as_deref(), Ok(&*normal));
     // Where slashes are kept nothing else changes.
@@ -74,13 +93,19 @@ pub(crate) fn addresses(data: &[u8]) {
         ..AddressPolicy::default()
     };
     assert!(policy.client("10.0.0.1".parse().ok(), &headers).is_some());
-    assert_eq!(policy.client("192.0.2.1".parse().ok(), &headers), "192.0.2.1".parse().ok());
+    assert_eq!(
+        policy.client("192.0.2.1".parse().ok(), &headers),
+        "192.0.2.1".parse().ok()
+    );
 }
 
 /// Texts of the file: whatever is wrong stands inside the text; what is right says itself back.
 pub(crate) fn texts(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
-    let inside = |error: ParseError| assert!(text.get(error.at.clone()).is_some(), "{text:?}: {error:?}");
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    let inside =
+        |error: ParseError| assert!(text.get(error.at.clone()).is_some(), "{text:?}: {error:?}");
     match Pattern::parse(text) {
         Ok(pattern) => {
             // A decoded space or `{` would not parse again; everything else must.
@@ -94,7 +119,13 @@ pub(crate) fn texts(data: &[u8]) {
     match Template::parse(text, |name| Some(name.len())) {
         Ok(template) => {
             let fill = |_: &_, into: &mut Vec<u8>| into.extend_from_slice(data);
-            assert!(!template.header_value(fill).as_bytes().iter().any(|byte| *byte == b'\n' || *byte == b'\r'));
+            assert!(
+                !template
+                    .header_value(fill)
+                    .as_bytes()
+                    .iter()
+                    .any(|byte| *byte == b'\n' || *byte == b'\r')
+            );
             assert!(template.location(fill).as_bytes().is_ascii());
         }
         Err(error) => inside(error),
@@ -114,8 +145,14 @@ pub(crate) fn texts(data: &[u8]) {
 /// Key files and stored keys never upset anything.
 pub(crate) fn keys(data: &[u8]) {
     let _ = policy_keys::words(data);
-    for algorithms in [&[Signature::RS256, Signature::ES256][..], &[Signature::HS256]] {
-        let settings = JwtSettings { algorithms: algorithms.to_vec(), ..JwtSettings::default() };
+    for algorithms in [
+        &[Signature::RS256, Signature::ES256][..],
+        &[Signature::HS256],
+    ] {
+        let settings = JwtSettings {
+            algorithms: algorithms.to_vec(),
+            ..JwtSettings::default()
+        };
         if let Ok(policy) = JwtPolicy::new(settings, data) {
             assert!(policy.verify(data, 0).is_err());
         }
@@ -127,22 +164,41 @@ pub(crate) fn request(data: &[u8]) {
     let mut lines = data.split(|byte| *byte == b'\n');
     let first = lines.next().unwrap_or_default();
     let space = first.iter().position(|byte| *byte == b' ').unwrap_or(0);
-    let Ok(method) = Method::from_bytes(&first[..space]) else { return };
-    let Ok(uri) = Uri::try_from(first.get(space + 1..).unwrap_or_default()) else { return };
+    let Ok(method) = Method::from_bytes(&first[..space]) else {
+        return;
+    };
+    let Ok(uri) = Uri::try_from(first.get(space + 1..).unwrap_or_default()) else {
+        return;
+    };
     let mut headers = HeaderMap::new();
     for line in lines {
         let colon = line.iter().position(|byte| *byte == b':').unwrap_or(0);
         let value = line.get(colon + 1..).unwrap_or_default();
-        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(&line[..colon]), HeaderValue::from_bytes(value)) {
+        if let (Ok(name), Ok(value)) = (
+            HeaderName::from_bytes(&line[..colon]),
+            HeaderValue::from_bytes(value),
+        ) {
             headers.append(name, value);
         }
     }
-    let peer = Peer { address: "10.0.0.1".parse().ok(), port: 1, tls: false, unnamed: false };
+    let peer = Peer {
+        address: "10.0.0.1".parse().ok(),
+        port: 1,
+        tls: false,
+        unnamed: false,
+    };
     let policy = &*POLICY;
-    let Ok(request) = policy.describe(None, &method, &uri, &headers, peer, None) else { return };
+    let Ok(request) = policy.describe(None, &method, &uri, &headers, peer, None) else {
+        return;
+    };
     let told = policy.explain(&request, 1_700_000_000, Some(0));
     let Some(matched) = policy.route(&request) else {
-        assert!(!told.routes.iter().any(|fate| matches!(fate, RouteFate::Taken | RouteFate::LessSpecific)));
+        assert!(
+            !told
+                .routes
+                .iter()
+                .any(|fate| matches!(fate, RouteFate::Taken | RouteFate::LessSpecific))
+        );
         return;
     };
     assert_eq!(told.routes[matched.route], RouteFate::Taken);
@@ -151,15 +207,28 @@ pub(crate) fn request(data: &[u8]) {
         assert_eq!(
             claims.list(policy).len(),
             policy.routes[matched.route].limits.len()
-                - told.limits.iter().filter(|limit| limit.skipped.is_some()).count()
+                - told
+                    .limits
+                    .iter()
+                    .filter(|limit| limit.skipped.is_some())
+                    .count()
         );
-        assert!(claims.list(policy).iter().all(|claim| claim.key.len() < 2048));
+        assert!(
+            claims
+                .list(policy)
+                .iter()
+                .all(|claim| claim.key.len() < 2048)
+        );
     }
 }
 
 /// What the reader of heads makes of `data` when it comes in pieces of `size`, and how much of it is left.
 fn read_head(data: &[u8], size: usize) -> (Result<Option<Head>, BadHead>, usize) {
-    let limits = Limits { bytes: 2048, fields: 32, target: 512 };
+    let limits = Limits {
+        bytes: 2048,
+        fields: 32,
+        target: 512,
+    };
     let (mut reader, mut input, mut fed) = (Reader::new(), bytes::BytesMut::new(), 0);
     for piece in data.chunks(size) {
         input.extend_from_slice(piece);
@@ -197,7 +266,11 @@ pub(crate) fn head(data: &[u8]) {
     };
     if version != Version::HTTP_2 {
         let line = first.get(1..).unwrap_or_default();
-        let number: &[u8] = if version == Version::HTTP_10 { b" HTTP/1.0" } else { b" HTTP/1.1" };
+        let number: &[u8] = if version == Version::HTTP_10 {
+            b" HTTP/1.0"
+        } else {
+            b" HTTP/1.1"
+        };
         let mut text = [line, number].concat();
         for field in lines {
             text.extend_from_slice(b"\r\n");
@@ -212,13 +285,20 @@ pub(crate) fn head(data: &[u8]) {
     let space = first.iter().position(|byte| *byte == b' ').unwrap_or(0);
     let mut request = Request::new(());
     *request.version_mut() = version;
-    let Ok(method) = Method::from_bytes(first.get(1..space).unwrap_or_default()) else { return };
-    let Ok(uri) = Uri::try_from(first.get(space + 1..).unwrap_or_default()) else { return };
+    let Ok(method) = Method::from_bytes(first.get(1..space).unwrap_or_default()) else {
+        return;
+    };
+    let Ok(uri) = Uri::try_from(first.get(space + 1..).unwrap_or_default()) else {
+        return;
+    };
     (*request.method_mut(), *request.uri_mut()) = (method, uri);
     for line in lines {
         let colon = line.iter().position(|byte| *byte == b':').unwrap_or(0);
         let value = line.get(colon + 1..).unwrap_or_default();
-        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(&line[..colon]), HeaderValue::from_bytes(value)) {
+        if let (Ok(name), Ok(value)) = (
+            HeaderName::from_bytes(&line[..colon]),
+            HeaderValue::from_bytes(value),
+        ) {
             request.headers_mut().append(name, value);
         }
     }
@@ -230,10 +310,17 @@ fn admitted(mut request: Request<()>) {
     let mut trailers = request.headers().clone();
     if clean_trailers(&mut trailers).is_ok() {
         assert!(
-            ["content-length", "transfer-encoding", "host", "authorization"].iter().all(|n| !trailers.contains_key(*n))
+            [
+                "content-length",
+                "transfer-encoding",
+                "host",
+                "authorization"
+            ]
+            .iter()
+            .all(|n| !trailers.contains_key(*n))
         );
     }
-    let seen = Seen::of(request.headers());
+    let seen = RequestHeaders::of(request.headers());
     if admit(&mut request, &seen).is_err() {
         return;
     }
@@ -245,57 +332,114 @@ fn admitted(mut request: Request<()>) {
     let mut again = Request::new(());
     (*again.version_mut(), *again.method_mut()) = (version, request.method().clone());
     (*again.uri_mut(), *again.headers_mut()) = (request.uri().clone(), request.headers().clone());
-    let seen = Seen::of(again.headers());
-    assert!(admit(&mut again, &seen).is_ok(), "what is admitted is admitted again");
+    let seen = RequestHeaders::of(again.headers());
+    assert!(
+        admit(&mut again, &seen).is_ok(),
+        "what is admitted is admitted again"
+    );
     assert_eq!(again.headers(), request.headers());
 
     let host = request.headers().get("host").cloned();
     strip_hop_by_hop(request.headers_mut());
-    assert_eq!(request.headers().get("host"), host.as_ref(), "no peer lists Host away");
-    for name in ["connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "http2-settings"]
-    {
+    assert_eq!(
+        request.headers().get("host"),
+        host.as_ref(),
+        "no peer lists Host away"
+    );
+    for name in [
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "transfer-encoding",
+        "upgrade",
+        "http2-settings",
+    ] {
         assert!(!request.headers().contains_key(name), "{name}");
     }
-    let peer = Peer { address: "192.0.2.1".parse().ok(), port: 1, tls: false, unnamed: false };
-    let present = Seen::of(request.headers()).present;
+    let peer = Peer {
+        address: "192.0.2.1".parse().ok(),
+        port: 1,
+        tls: false,
+        unnamed: false,
+    };
+    let present = RequestHeaders::of(request.headers()).present;
     set_forwarding(request.headers_mut(), present, &peer, host, false);
     assert_eq!(request.headers()["x-forwarded-for"], "192.0.2.1");
     assert!(!request.headers().contains_key("forwarded"));
-    assert!(!request.headers().keys().any(|name| matches!(name.as_str(), "x_forwarded_for" | "content_length")));
+    assert!(
+        !request
+            .headers()
+            .keys()
+            .any(|name| matches!(name.as_str(), "x_forwarded_for" | "content_length"))
+    );
 }
 
 /// An upstream's answer, however it is cut, is the same answer or none; what is one says in one way where it ends.
 pub(crate) fn answer(data: &[u8]) {
-    let Some((first, said)) = data.split_first() else { return };
+    let Some((first, said)) = data.split_first() else {
+        return;
+    };
     let (size, head_only) = (usize::from(first & 63) + 1, first & 64 != 0);
     let whole = read_answer(said, said.len().max(1), head_only, false);
     let pieces = read_answer(said, size, head_only, false);
     assert_eq!(whole, pieces);
     let verbatim = read_answer(said, size, head_only, true);
     let meant = |(status, _, body): &(u16, HeaderMap, Vec<u8>)| (*status, body.clone());
-    assert_eq!(whole.as_ref().map(meant), verbatim.as_ref().map(meant), "whether fields are taken apart or not");
-    let Some((status, headers, body)) = whole else { return };
-    assert!(status == 101 || status >= 200, "interim answers are passed over");
+    assert_eq!(
+        whole.as_ref().map(meant),
+        verbatim.as_ref().map(meant),
+        "whether fields are taken apart or not"
+    );
+    let Some((status, headers, body)) = whole else {
+        return;
+    };
+    assert!(
+        status == 101 || status >= 200,
+        "interim answers are passed over"
+    );
     assert!(headers.get_all("content-length").iter().count() <= 1);
-    assert!(headers.values().all(|value| !value.as_bytes().iter().any(|byte| b"\r\n\0".contains(byte))));
+    assert!(
+        headers
+            .values()
+            .all(|value| !value.as_bytes().iter().any(|byte| b"\r\n\0".contains(byte)))
+    );
     let bodiless = head_only || matches!(status, 101 | 204 | 304);
-    let length = headers.get("content-length").filter(|_| !bodiless && !headers.contains_key("transfer-encoding"));
+    let length = headers
+        .get("content-length")
+        .filter(|_| !bodiless && !headers.contains_key("transfer-encoding"));
     if let Some(length) = length {
-        assert_eq!(length.to_str().ok().and_then(|length| length.parse().ok()), Some(body.len()));
+        assert_eq!(
+            length.to_str().ok().and_then(|length| length.parse().ok()),
+            Some(body.len())
+        );
     }
     assert!(!bodiless || body.is_empty());
 }
 
 /// The final answer in `said`, read in pieces of `size` bytes; `None` if there is none.
-fn read_answer(said: &[u8], size: usize, head_only: bool, verbatim: bool) -> Option<(u16, HeaderMap, Vec<u8>)> {
+fn read_answer(
+    said: &[u8],
+    size: usize,
+    head_only: bool,
+    verbatim: bool,
+) -> Option<(u16, HeaderMap, Vec<u8>)> {
     let mut context = Context::from_waker(Waker::noop());
     let mut client = Client::<_, http_body_util::Empty<bytes::Bytes>>::new(Pieces(said, size));
     let method = if head_only { Method::HEAD } else { Method::GET };
-    client.ask(&method, &Uri::from_static("/"), &mut HeaderMap::new(), None, false);
+    client.ask(
+        &method,
+        &Uri::from_static("/"),
+        &mut HeaderMap::new(),
+        None,
+        false,
+    );
     if verbatim {
         client.allow_verbatim();
     }
-    let Poll::Ready(outcome) = client.poll_answer(&mut context, |status, _| assert!(status.is_informational())) else {
+    let Poll::Ready(outcome) =
+        client.poll_answer(&mut context, |status, _| assert!(status.is_informational()))
+    else {
         panic!("bytes at hand are never awaited")
     };
     let head = outcome.ok()?;
@@ -313,7 +457,11 @@ fn read_answer(said: &[u8], size: usize, head_only: bool, verbatim: bool) -> Opt
 struct Pieces<'d>(&'d [u8], usize);
 
 impl AsyncRead for Pieces<'_> {
-    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
         let length = self.1.min(self.0.len()).min(buf.remaining());
         let (piece, rest) = self.0.split_at(length);
         buf.put_slice(piece);
@@ -323,7 +471,11 @@ impl AsyncRead for Pieces<'_> {
 }
 
 impl AsyncWrite for Pieces<'_> {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
         Poll::Ready(Ok(buf.len()))
     }
 
@@ -351,19 +503,24 @@ fn read_header(data: &[u8]) -> (std::io::Result<Option<std::net::SocketAddr>>, u
     let mut rest = data;
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let outcome = std::pin::pin!(read(&mut rest)).as_mut().poll(&mut context);
-    let std::task::Poll::Ready(outcome) = outcome else { panic!("bytes at hand are never awaited") };
+    let std::task::Poll::Ready(outcome) = outcome else {
+        panic!("bytes at hand are never awaited")
+    };
     (outcome, data.len() - rest.len())
 }
 
 /// A number in a body is found wherever the body is cut, and where it is JSON it is the number there.
 pub(crate) fn tail(data: &[u8]) {
-    let Some((cut, body)) = data.split_first() else { return };
+    let Some((cut, body)) = data.split_first() else {
+        return;
+    };
     let path: Arc<[String]> = vec!["usage".to_owned(), "total".to_owned()].into();
     for carrier in [Carrier::Json, Carrier::Events] {
         let mut whole = FieldScanner::new(carrier, Arc::clone(&path));
         whole.feed(body);
         let mut pieces = FieldScanner::new(carrier, Arc::clone(&path));
-        body.chunks(usize::from(*cut).max(1)).for_each(|piece| pieces.feed(piece));
+        body.chunks(usize::from(*cut).max(1))
+            .for_each(|piece| pieces.feed(piece));
         let found = whole.finish();
         assert_eq!(pieces.finish(), found);
         // A name may be spelt with escapes: then it is passed over.
@@ -381,7 +538,14 @@ pub(crate) fn tail(data: &[u8]) {
 pub(crate) fn log(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let name = Escaped::from(&*text);
-    let charges = [Charge { limit: &name, key: data, candidate: true, cost: 1, remaining: 0, outcome: "deny" }];
+    let charges = [Charge {
+        limit: &name,
+        key: data,
+        candidate: true,
+        cost: 1,
+        remaining: 0,
+        outcome: "deny",
+    }];
     let record = Record {
         id: "0",
         method: "GET",
@@ -400,25 +564,49 @@ pub(crate) fn log(data: &[u8]) {
     };
     for keys in [Keys::Plain, Keys::Hashed([7; 16])] {
         let line = record.line(Format::Json, &keys);
-        assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1));
+        assert_eq!(
+            line.iter().position(|byte| *byte == b'\n'),
+            Some(line.len() - 1)
+        );
         let value: serde_json::Value = serde_json::from_slice(&line).expect("valid JSON");
         assert_eq!(value["path"].as_str().unwrap_or_default(), text);
     }
     let line = record.line(Format::Combined, &Keys::Plain);
-    assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1));
-    assert!(line[..line.len() - 1].iter().all(|byte| (0x20..0x7f).contains(byte)));
-    assert_eq!(line.iter().filter(|byte| **byte == b'"').count(), 6, "three quoted fields");
+    assert_eq!(
+        line.iter().position(|byte| *byte == b'\n'),
+        Some(line.len() - 1)
+    );
+    assert!(
+        line[..line.len() - 1]
+            .iter()
+            .all(|byte| (0x20..0x7f).contains(byte))
+    );
+    assert_eq!(
+        line.iter().filter(|byte| **byte == b'"').count(),
+        6,
+        "three quoted fields"
+    );
 }
 
 /// A file is read or refused with its mistakes; it never upsets anything.
 pub(crate) fn config(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
     // Other files are none of this.
-    if ["include", "file", "path", "certificate", "key", "ca"].iter().any(|word| text.contains(word)) {
+    if ["include", "file", "path", "certificate", "key", "ca"]
+        .iter()
+        .any(|word| text.contains(word))
+    {
         return;
     }
     let env = |name: &str| (name == "SET").then(|| "value".to_owned());
-    match tollgate_config::parse(text, "gateway.toml", &env, Timestamp::from_micros(1_700_000_000_000_000)) {
+    match tollgate_config::parse(
+        text,
+        "gateway.toml",
+        &env,
+        Timestamp::from_micros(1_700_000_000_000_000),
+    ) {
         Ok(_) => {}
         Err(error) => {
             assert!(error.errors() > 0);
@@ -434,7 +622,16 @@ pub(crate) fn policy() -> &'static Policy {
 
 /// Every kind of source, host and segment.
 static POLICY: LazyLock<Policy> = LazyLock::new(|| {
-    let sources = ["address", "header:x-api-key", "bearer", "basic", "cookie:sid", "query:key", "path:id", "jwt:sub"];
+    let sources = [
+        "address",
+        "header:x-api-key",
+        "bearer",
+        "basic",
+        "cookie:sid",
+        "query:key",
+        "path:id",
+        "jwt:sub",
+    ];
     let mut identities: Vec<Identity> = sources
         .iter()
         .map(|source| Identity {
@@ -442,14 +639,20 @@ static POLICY: LazyLock<Policy> = LazyLock::new(|| {
             sources: vec![Source::parse(source).expect("a source")],
             when_missing: WhenMissing::UseAddress,
             when_unknown: WhenUnknown::Accept,
-            callers: (*source == "header:x-api-key").then(|| arc_swap::ArcSwap::from_pointee(Callers::default())),
+            callers: (*source == "header:x-api-key")
+                .then(|| arc_swap::ArcSwap::from_pointee(Callers::default())),
             jwt: None,
         })
         .collect();
-    let settings = JwtSettings { algorithms: vec![Signature::HS256], ..JwtSettings::default() };
+    let settings = JwtSettings {
+        algorithms: vec![Signature::HS256],
+        ..JwtSettings::default()
+    };
     identities[7].jwt = JwtPolicy::new(settings, &[b'k'; 32]).ok();
     identities[5].when_missing = WhenMissing::Skip;
-    let rules: Vec<Rule> = (0..identities.len()).map(|index| rule(index, &sources)).collect();
+    let rules: Vec<Rule> = (0..identities.len())
+        .map(|index| rule(index, &sources))
+        .collect();
     let route = |pattern: &str, limits: std::ops::Range<usize>| Route {
         name: pattern.into(),
         pattern: Pattern::parse(pattern).expect("a pattern"),
@@ -474,7 +677,11 @@ static POLICY: LazyLock<Policy> = LazyLock::new(|| {
         trusted_proxies: "10.0.0.0/8".parse::<ipnet::IpNet>().into_iter().collect(),
         ..AddressPolicy::default()
     };
-    let responses = Responses { headers: Vec::new(), reset: Reset::Seconds, body: None };
+    let responses = Responses {
+        headers: Vec::new(),
+        reset: Reset::Seconds,
+        body: None,
+    };
     let parts = PolicyParts {
         address,
         identities,

@@ -32,7 +32,7 @@ use crate::admin::{self, Admin, Phase, Readiness};
 use handover::{Predecessor, Relay};
 use reload::State;
 use tollgate_config::{Config, ConfigError};
-use tollgate_gateway::forward::Fleet;
+use tollgate_gateway::forward::UpstreamHealth;
 use tollgate_gateway::gateway::{self, Gateway, Snapshot};
 use tollgate_gateway::listener::{self, Address, BindError, Inherited, Kept, Listen};
 use tollgate_gateway::server;
@@ -60,7 +60,9 @@ pub enum StartError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// A service manager handed a socket over that nothing listens on.
-    #[error("a socket on {0} was handed over, and neither server.listen nor admin.listen names that address")]
+    #[error(
+        "a socket on {0} was handed over, and neither server.listen nor admin.listen names that address"
+    )]
     Unclaimed(String),
     /// The place of a running gateway cannot be taken.
     #[error("cannot take over from the running gateway: {0}")]
@@ -123,7 +125,9 @@ struct Core {
 
 impl std::fmt::Debug for Core {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Core").field("source", &self.options.source).finish_non_exhaustive()
+        f.debug_struct("Core")
+            .field("source", &self.options.source)
+            .finish_non_exhaustive()
     }
 }
 
@@ -136,7 +140,11 @@ pub fn start(options: Options) -> Result<RunningGateway, StartError> {
     start_with(config, options, Origin::default())
 }
 
-fn start_with(config: Config, options: Options, origin: Origin) -> Result<RunningGateway, StartError> {
+fn start_with(
+    config: Config,
+    options: Options,
+    origin: Origin,
+) -> Result<RunningGateway, StartError> {
     let system = |what| move |source| StartError::System { what, source };
     let clock = options.clock.clone();
     let metrics = Metrics::new(clock.now().as_micros());
@@ -144,19 +152,38 @@ fn start_with(config: Config, options: Options, origin: Origin) -> Result<Runnin
         .map(AccessLog::open)
         .transpose()
         .map_err(system("the access log cannot be opened"))?;
-    let tls = mapped::tls(&config.server).map(|settings| ServerTls::load(&settings)).transpose()?.map(Arc::new);
+    let tls = mapped::tls(&config.server)
+        .map(|settings| ServerTls::load(&settings))
+        .transpose()?
+        .map(Arc::new);
     upstreams::check(&config.policy).map_err(StartError::Upstream)?;
     let count = mapped::workers(&config.server);
-    let listen: Vec<Listen> = config.server.listen.iter().map(|one| mapped::listen(one, tls.as_ref())).collect();
-    let Origin { sockets: mut inherited, predecessor, .. } = origin;
-    let mut predecessor = predecessor.map(Predecessor::greet).transpose()?.map(|(predecessor, sockets)| {
-        inherited.extend(sockets);
+    let listen: Vec<Listen> = config
+        .server
+        .listen
+        .iter()
+        .map(|one| mapped::listen(one, tls.as_ref()))
+        .collect();
+    let Origin {
+        sockets: mut inherited,
+        predecessor,
+        ..
+    } = origin;
+    let mut predecessor =
         predecessor
-    });
+            .map(Predecessor::greet)
+            .transpose()?
+            .map(|(predecessor, sockets)| {
+                inherited.extend(sockets);
+                predecessor
+            });
     let (bound, mut kept) = listener::bind_or_adopt(&listen, count, &mut inherited)?;
     let addresses: Vec<Address> = bound.iter().map(|one| one.address.clone()).collect();
     let admin_door = config.admin.listen.as_ref().map(|listen| {
-        let failed = |source| StartError::Admin { address: listen.to_string(), source };
+        let failed = |source| StartError::Admin {
+            address: listen.to_string(),
+            source,
+        };
         admin_door(&mapped::admin(listen), &mut inherited, &mut kept).map_err(failed)
     });
     let admin_door = admin_door.transpose()?;
@@ -165,8 +192,10 @@ fn start_with(config: Config, options: Options, origin: Origin) -> Result<Runnin
         return Err(StartError::Unclaimed(unclaimed.place()));
     }
     drop(inherited);
-    let backend =
-        Arc::new(shared_store::open(config.store.as_ref(), &config.policy.limits, &clock).map_err(StartError::Store)?);
+    let backend = Arc::new(
+        shared_store::open(config.store.as_ref(), &config.policy.limits, &clock)
+            .map_err(StartError::Store)?,
+    );
     let (limiter, mark) = match &mut predecessor {
         Some(predecessor) => predecessor.limiter(&config, Arc::clone(&backend), &clock)?,
         None => state_file::limiter(&config, Arc::clone(&backend), &clock)?,
@@ -179,7 +208,7 @@ fn start_with(config: Config, options: Options, origin: Origin) -> Result<Runnin
         access,
         requests: Arc::default(),
         held: Arc::default(),
-        fleet: Fleet::default(),
+        fleet: UpstreamHealth::default(),
     };
     let fleet = gateway.fleet.clone();
     metrics.source("upstreams", move |samples| fleet.samples(samples));
@@ -188,8 +217,8 @@ fn start_with(config: Config, options: Options, origin: Origin) -> Result<Runnin
         let shared = Arc::new(gateway.clone());
         move |_| Gateway::new(&shared)
     };
-    let workers =
-        server::serve_held(bound, count, Arc::clone(&server), make).map_err(system("the workers cannot be started"))?;
+    let workers = server::serve_held(bound, count, Arc::clone(&server), make)
+        .map_err(system("the workers cannot be started"))?;
     let relay = match predecessor {
         Some(predecessor) => predecessor.succeed(Arc::clone(&gateway.current))?,
         None => None,
@@ -197,25 +226,49 @@ fn start_with(config: Config, options: Options, origin: Origin) -> Result<Runnin
     workers.open();
     let admin_listen = config.admin.listen.clone();
     let state = Mutex::new(State::new(config, backend, mark));
-    let core = Arc::new(Core { options, gateway, server, tls, readiness: Readiness::new(), state });
+    let core = Arc::new(Core {
+        options,
+        gateway,
+        server,
+        tls,
+        readiness: Readiness::new(),
+        state,
+    });
     core.show();
     core.require_store();
     core.show_upstreams();
     let admin = match admin_listen.zip(admin_door) {
         None => None,
         Some((listen, door)) => {
-            let failed = |source| StartError::Admin { address: listen.to_string(), source };
+            let failed = |source| StartError::Admin {
+                address: listen.to_string(),
+                source,
+            };
             Some(core.admin(&listen, door).map_err(failed)?)
         }
     };
-    let watcher = Watcher::start(&core).map_err(system("the thread that watches files cannot be started"))?;
+    let watcher =
+        Watcher::start(&core).map_err(system("the thread that watches files cannot be started"))?;
     core.readiness.enter(Phase::Serving);
     let (kept, handed_over) = (Mutex::new(kept), AtomicBool::new(false));
-    Ok(RunningGateway { core, addresses, admin, workers: Some(workers), watcher, kept, relay, handed_over })
+    Ok(RunningGateway {
+        core,
+        addresses,
+        admin,
+        workers: Some(workers),
+        watcher,
+        kept,
+        relay,
+        handed_over,
+    })
 }
 
 /// The admin listener's socket: one that somebody else bound, or a new one. It is kept too, to be handed on.
-fn admin_door(listen: &admin::Listen, inherited: &mut Vec<Inherited>, kept: &mut Vec<Kept>) -> io::Result<admin::Door> {
+fn admin_door(
+    listen: &admin::Listen,
+    inherited: &mut Vec<Inherited>,
+    kept: &mut Vec<Kept>,
+) -> io::Result<admin::Door> {
     let wanted = handover::admin_place(listen);
     // As the gateway before this one names it, or else by its address, as a service manager would.
     let mut sockets = Inherited::take(inherited, &wanted);
@@ -226,13 +279,21 @@ fn admin_door(listen: &admin::Listen, inherited: &mut Vec<Inherited>, kept: &mut
         Some(socket) => admin::Door::adopt(socket)?,
         None => admin::Door::bind(listen)?,
     };
-    kept.push(Kept { wanted, sockets: vec![door.duplicate()?] });
+    kept.push(Kept {
+        wanted,
+        sockets: vec![door.duplicate()?],
+    });
     Ok(door)
 }
 
 /// What decides about requests as `config` says, with the buckets of `limiter`.
 fn snapshot(config: &Config, limiter: Limiter<Backend>, metrics: &Metrics) -> Snapshot {
-    Snapshot::new(Arc::clone(&config.policy), limiter, metrics, mapped::conduct(&config.server))
+    Snapshot::new(
+        Arc::clone(&config.policy),
+        limiter,
+        metrics,
+        mapped::conduct(&config.server),
+    )
 }
 
 impl RunningGateway {
@@ -284,7 +345,14 @@ impl RunningGateway {
     /// (`drain_delay`) to notice before [`Self::drain`].
     pub fn announce_drain(&self) -> Duration {
         self.core.readiness.enter(Phase::Draining);
-        self.core.state.lock().in_force.server.timeouts.drain_delay.into()
+        self.core
+            .state
+            .lock()
+            .in_force
+            .server
+            .timeouts
+            .drain_delay
+            .into()
     }
 
     /// Takes nothing new and finishes what is under way, within the time that the file gives a drain.
@@ -293,13 +361,21 @@ impl RunningGateway {
         let span = self.core.state.lock().in_force.server.timeouts.drain.into();
         let handed_over = self.has_handed_over();
         // The next process serves already: there is time. Otherwise somebody waits for the end.
-        let grace = if handed_over { span - span / 8 } else { LAST_REQUEST.min(span / 2) };
+        let grace = if handed_over {
+            span - span / 8
+        } else {
+            LAST_REQUEST.min(span / 2)
+        };
         self.kept.lock().clear();
         if let Some(admin) = self.admin.as_ref().filter(|_| handed_over) {
             admin.stop();
         }
         if let Some(workers) = &self.workers {
-            workers.drain(Drain { span, grace, handed_over });
+            workers.drain(Drain {
+                span,
+                grace,
+                handed_over,
+            });
         }
     }
 
@@ -328,7 +404,11 @@ impl RunningGateway {
         let handed_over = self.has_handed_over();
         if !handed_over {
             let mark = state.mark.take();
-            state_file::save(&state.in_force, &self.core.gateway.current.load().limiter, mark);
+            state_file::save(
+                &state.in_force,
+                &self.core.gateway.current.load().limiter,
+                mark,
+            );
         }
         if let Some(access) = &self.core.gateway.access {
             access.flush(LAST_WORDS);
@@ -343,7 +423,11 @@ impl RunningGateway {
 }
 
 impl Core {
-    fn admin(self: &Arc<Self>, listen: &tollgate_config::settings::Listener, door: admin::Door) -> io::Result<Admin> {
+    fn admin(
+        self: &Arc<Self>,
+        listen: &tollgate_config::settings::Listener,
+        door: admin::Door,
+    ) -> io::Result<Admin> {
         let (status, reload) = (Arc::clone(self), Arc::clone(self));
         let options = admin::Options {
             listen: mapped::admin(listen),

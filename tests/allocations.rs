@@ -1,5 +1,8 @@
 //! Counts heap allocations: deciding about an ordinary request makes none.
-#![expect(unsafe_code, reason = "an allocator that counts is unsafe by its trait; it only passes calls on")]
+#![expect(
+    unsafe_code,
+    reason = "an allocator that counts is unsafe by its trait; it only passes calls on"
+)]
 
 #[path = "../fuzz/targets.rs"]
 #[allow(dead_code)]
@@ -41,13 +44,27 @@ fn allocations(method: &Method, uri: &str, headers: &[(&'static str, &'static st
     let uri: Uri = uri.parse().expect("a URI");
     let headers: HeaderMap = headers
         .iter()
-        .map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)))
+        .map(|(name, value)| {
+            (
+                http::HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            )
+        })
         .collect();
-    let peer = Peer { address: "10.0.0.1".parse().ok(), port: 1, tls: false, unnamed: false };
+    let peer = Peer {
+        address: "10.0.0.1".parse().ok(),
+        port: 1,
+        tls: false,
+        unnamed: false,
+    };
     let before = ALLOCATIONS.get();
-    let request = policy.describe(None, method, &uri, &headers, peer, None).expect("well formed");
+    let request = policy
+        .describe(None, method, &uri, &headers, peer, None)
+        .expect("well formed");
     let matched = policy.route(&request).expect("a route");
-    let who = policy.identify(&matched, &request, 1_700_000_000).expect("identified");
+    let who = policy
+        .identify(&matched, &request, 1_700_000_000)
+        .expect("identified");
     let claims = policy.claims(&matched, &who, &headers, Some(0));
     assert!(!black_box(claims.list(policy)).is_empty());
     ALLOCATIONS.get() - before

@@ -22,9 +22,15 @@ const NOW: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
 fn golden() -> Vec<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/mistakes");
-    let entries = std::fs::read_dir(directory).expect("the golden files are part of the repository");
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a readable directory").path()).collect();
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    let entries =
+        std::fs::read_dir(directory).expect("the golden files are part of the repository");
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("a readable directory").path())
+        .collect();
+    files.retain(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "toml")
+    });
     files.sort();
     files
 }
@@ -34,7 +40,12 @@ fn said(file: &Path) -> String {
     let name = file.file_name().expect("a file").to_string_lossy();
     // Relative paths start beside the golden files, and no message shows where the repository lies.
     let home = file.parent().expect("a directory");
-    let read = tollgate_config::parse(&text, &home.join(&*name).display().to_string(), &environment, NOW);
+    let read = tollgate_config::parse(
+        &text,
+        &home.join(&*name).display().to_string(),
+        &environment,
+        NOW,
+    );
     let said = match read {
         Err(error) => error.to_string(),
         Ok(config) => config.warnings.join("\n\n"),
@@ -54,7 +65,12 @@ fn every_mistake_is_told_in_its_golden_words() {
             wrong.push(format!("--- {}\n{said}", file.display()));
         }
     }
-    assert!(wrong.is_empty(), "{} differ (BLESS=1 rewrites them):\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} differ (BLESS=1 rewrites them):\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 #[test]
@@ -62,6 +78,10 @@ fn there_are_enough_of_them_and_each_says_something() {
     let files = golden();
     assert!(files.len() >= 40, "{}", files.len());
     for file in files {
-        assert!(said(&file).contains("-->") || said(&file).contains("error"), "{}", file.display());
+        assert!(
+            said(&file).contains("-->") || said(&file).contains("error"),
+            "{}",
+            file.display()
+        );
     }
 }

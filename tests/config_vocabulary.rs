@@ -272,19 +272,41 @@ fn every_key_of_the_vocabulary_is_understood() {
     assert_eq!(config.policy.routes.len(), 5);
     assert_eq!(config.policy.rules.len(), 12);
     let placed = |name: &str| {
-        let rule = config.policy.rules.iter().find(|rule| &*rule.name == name).expect("a limit of the file");
+        let rule = config
+            .policy
+            .rules
+            .iter()
+            .find(|rule| &*rule.name == name)
+            .expect("a limit of the file");
         (rule.live.algorithm.kind(), rule.live.placement)
     };
     assert_eq!(placed("search"), (Kind::TokenBucket, Placement::Shared));
     assert_eq!(placed("cold"), (Kind::TokenBucket, Placement::Local));
     assert_eq!(placed("month"), (Kind::FixedWindow, Placement::Shared));
     assert_eq!(placed("heavy_jobs").0, Kind::InFlight);
-    for name in ["gateway.toml", "callers.toml", "jwks.json", "site.key", "refusal.txt", "conf.d/more.toml"] {
-        assert!(config.files_read.contains(&home.path().join(name)), "{name} is watched: {:?}", config.files_read);
+    for name in [
+        "gateway.toml",
+        "callers.toml",
+        "jwks.json",
+        "site.key",
+        "refusal.txt",
+        "conf.d/more.toml",
+    ] {
+        assert!(
+            config.files_read.contains(&home.path().join(name)),
+            "{name} is watched: {:?}",
+            config.files_read
+        );
     }
     assert_eq!(config.caller_files.len(), 1);
     assert_eq!(config.tests[0].sent.len(), 2);
-    assert_eq!(config.tests[0].sent[0].caller.as_ref().map(|caller| caller.index), Some(0));
+    assert_eq!(
+        config.tests[0].sent[0]
+            .caller
+            .as_ref()
+            .map(|caller| caller.index),
+        Some(0)
+    );
     let said = tollgate_config::report(&config);
     for words in [
         "tier pro",
@@ -306,13 +328,23 @@ fn what_a_candidate_or_a_tier_does_not_say_is_as_in_the_limit() {
                 [limits.burst]\nper = \"address\"\nrate = \"10/minute\"\nburst = 77\n\
                 candidate = { burst = 5 }\n\
                 [[routes]]\nmatch = \"/**\"\nlimits = [\"rated\", \"burst\"]\nupstream = \"builtin:echo\"\n";
-    let config =
-        tollgate_config::parse(text, "gateway.toml", &environment, NOW).unwrap_or_else(|error| panic!("{error}"));
+    let config = tollgate_config::parse(text, "gateway.toml", &environment, NOW)
+        .unwrap_or_else(|error| panic!("{error}"));
     for (name, numbers) in [("rated", (60, 77)), ("burst", (10, 5))] {
-        let rule = config.policy.rules.iter().find(|rule| &*rule.name == name).expect("defined");
-        let others = rule.candidate.iter().chain(rule.tiers.iter().map(|(_, limit)| limit));
-        let others: Vec<_> =
-            others.filter_map(|limit| limit.algorithm.quota()).map(|quota| (quota.amount, quota.burst)).collect();
+        let rule = config
+            .policy
+            .rules
+            .iter()
+            .find(|rule| &*rule.name == name)
+            .expect("defined");
+        let others = rule
+            .candidate
+            .iter()
+            .chain(rule.tiers.iter().map(|(_, limit)| limit));
+        let others: Vec<_> = others
+            .filter_map(|limit| limit.algorithm.quota())
+            .map(|quota| (quota.amount, quota.burst))
+            .collect();
         assert_eq!(others, [numbers; 2], "{name}");
     }
 }
@@ -322,18 +354,37 @@ fn a_caller_list_is_read_again_by_itself() {
     let key = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
     let gateway = "[identities.k]\nkey = \"header:x\"\nwhen_missing = \"refuse\"\nwhen_unknown = \"refuse\"\ncallers = \"callers.toml\"\n\
                    [limits.l]\nrate = \"1/second\"\nper = \"k\"\n[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"l\"]\n";
-    let home = beside(&[("gateway.toml", gateway), ("callers.toml", &format!("\"{key}\" = {{ name = \"acme\" }}\n"))]);
+    let home = beside(&[
+        ("gateway.toml", gateway),
+        (
+            "callers.toml",
+            &format!("\"{key}\" = {{ name = \"acme\" }}\n"),
+        ),
+    ]);
     let config = load(home.path()).unwrap_or_else(|error| panic!("{error}"));
     let (identity, file) = &config.caller_files[0];
     std::fs::write(file, format!("\"{key}\" = {{ name = \"apex\" }}\n")).expect("a writable file");
-    let callers =
-        tollgate_config::load_callers(file, &config.policy, &environment).unwrap_or_else(|error| panic!("{error}"));
+    let callers = tollgate_config::load_callers(file, &config.policy, &environment)
+        .unwrap_or_else(|error| panic!("{error}"));
     config.policy.identities[*identity].replace_callers(callers);
-    let found = config.policy.identities[*identity].callers.as_ref().expect("listed").load().find(b"test").cloned();
-    assert_eq!(found.map(|caller| caller.name.to_string()), Some("apex".to_owned()));
+    let found = config.policy.identities[*identity]
+        .callers
+        .as_ref()
+        .expect("listed")
+        .load()
+        .find(b"test")
+        .cloned();
+    assert_eq!(
+        found.map(|caller| caller.name.to_string()),
+        Some("apex".to_owned())
+    );
     std::fs::write(file, format!("\"{key}\" = {{ nmae = \"apex\" }}\n")).expect("a writable file");
-    let error = tollgate_config::load_callers(file, &config.policy, &environment).expect_err("a mistake");
-    assert!(error.to_string().contains("did you mean `name`?"), "{error}");
+    let error =
+        tollgate_config::load_callers(file, &config.policy, &environment).expect_err("a mistake");
+    assert!(
+        error.to_string().contains("did you mean `name`?"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -343,11 +394,21 @@ fn a_missing_file_is_told_and_secrets_come_from_files() {
     assert!(error.to_string().contains("No such file"), "{error}");
     let gateway = "[store]\nkind = \"postgres\"\nurl_file = \"url\"\nwhen_down = \"refuse\"\nkey_secret_file = \"secret\"\n\
                    [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n";
-    let home = beside(&[("gateway.toml", gateway), ("url", "postgres://a:b@c/d\n"), ("secret", "0123456789abcdef\n")]);
+    let home = beside(&[
+        ("gateway.toml", gateway),
+        ("url", "postgres://a:b@c/d\n"),
+        ("secret", "0123456789abcdef\n"),
+    ]);
     let config = load(home.path()).unwrap_or_else(|error| panic!("{error}"));
     let store = config.store.expect("a store");
-    assert_eq!((store.url.expose(), store.key_secret.expose()), ("postgres://a:b@c/d", "0123456789abcdef"));
-    assert!(!format!("{store:?}").contains("a:b@c"), "secrets are not shown");
+    assert_eq!(
+        (store.url.expose(), store.key_secret.expose()),
+        ("postgres://a:b@c/d", "0123456789abcdef")
+    );
+    assert!(
+        !format!("{store:?}").contains("a:b@c"),
+        "secrets are not shown"
+    );
 }
 
 /// Documents show files, or parts of files: a part is right when nothing but its surroundings is missing.
@@ -364,11 +425,16 @@ fn every_toml_fence_of_the_readme_is_right() {
             "[[routes]]\nmatch = \"/surroundings\"\nupstream = \"builtin:echo\"\n"
         };
         let whole = format!("{text}\n{surroundings}");
-        if let Err(error) =
-            tollgate_config::parse(&whole, "README.md", &|_| Some("0123456789abcdef0123456789abcdef".to_owned()), NOW)
-        {
+        if let Err(error) = tollgate_config::parse(
+            &whole,
+            "README.md",
+            &|_| Some("0123456789abcdef0123456789abcdef".to_owned()),
+            NOW,
+        ) {
             let only_names = error.lines().iter().all(|line| {
-                line.contains("unknown limit") || line.contains("unknown identity") || line.contains("cannot read")
+                line.contains("unknown limit")
+                    || line.contains("unknown identity")
+                    || line.contains("cannot read")
             });
             assert!(only_names, "{text}\n{error}");
         }

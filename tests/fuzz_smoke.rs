@@ -70,32 +70,56 @@ fn every_target_is_run_here_and_has_a_corpus() {
     let mine = include_str!("fuzz_smoke.rs");
     for file in std::fs::read_dir(root.join("fuzz/fuzz_targets")).expect("the targets") {
         let path = file.expect("a readable folder").path();
-        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
-        assert!(mine.contains(&format!("smoke(\"{name}\", targets::{name})")), "{name} is not run");
-        assert!(root.join("fuzz/corpus").join(&name).is_dir(), "{name} has no corpus");
+        let name = path
+            .file_stem()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        assert!(
+            mine.contains(&format!("smoke(\"{name}\", targets::{name})")),
+            "{name} is not run"
+        );
+        assert!(
+            root.join("fuzz/corpus").join(&name).is_dir(),
+            "{name} has no corpus"
+        );
     }
 }
 
 /// Every input of the corpus as it is, then `rounds` mutations of them.
 fn smoke(name: &str, target: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fuzz/corpus")
+        .join(name);
     let files = std::fs::read_dir(&folder).expect("the corpus stands in the repository");
-    let mut corpus: Vec<_> = files.map(|file| file.expect("a readable folder").path()).collect();
+    let mut corpus: Vec<_> = files
+        .map(|file| file.expect("a readable folder").path())
+        .collect();
     // The order of a folder's files is the file system's; the run must not depend on it.
     corpus.sort();
-    let corpus: Vec<Vec<u8>> = corpus.iter().map(|file| std::fs::read(file).expect("a readable file")).collect();
+    let corpus: Vec<Vec<u8>> = corpus
+        .iter()
+        .map(|file| std::fs::read(file).expect("a readable file"))
+        .collect();
     assert!(!corpus.is_empty(), "{} is empty", folder.display());
     corpus.iter().for_each(|input| target(input));
     let number = |name, default| match option(name) {
         Some(text) => text.parse().expect("a number"),
         None => default,
     };
-    let (seed, rounds) = (number("TOLLGATE_FUZZ_SEED", 7), number("TOLLGATE_FUZZ_ROUNDS", 4_000));
+    let (seed, rounds) = (
+        number("TOLLGATE_FUZZ_SEED", 7),
+        number("TOLLGATE_FUZZ_ROUNDS", 4_000),
+    );
     let mut dice = fastrand::Rng::with_seed(seed);
     for round in 0..rounds {
         let input = mutate(&corpus, &mut dice);
         let outcome = std::panic::catch_unwind(|| target(&input));
-        assert!(outcome.is_ok(), "seed {seed}, round {round}: {:?}", String::from_utf8_lossy(&input));
+        assert!(
+            outcome.is_ok(),
+            "seed {seed}, round {round}: {:?}",
+            String::from_utf8_lossy(&input)
+        );
     }
 }
 

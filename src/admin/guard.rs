@@ -10,11 +10,20 @@ use http::{HeaderMap, Method, StatusCode, header};
 /// # Errors
 /// The status and the words it is refused with: a host name that nobody allowed (a page whose name was rebound to
 /// this address), or a change asked for by a web page.
-pub(super) fn admit(method: &Method, headers: &HeaderMap, hosts: &[String]) -> Result<(), (StatusCode, String)> {
+pub(super) fn admit(
+    method: &Method,
+    headers: &HeaderMap,
+    hosts: &[String],
+) -> Result<(), (StatusCode, String)> {
     let mut fields = headers.get_all(header::HOST).iter();
     let host = match (fields.next().map(|field| field.to_str()), fields.next()) {
         (Some(Ok(host)), None) => host,
-        _ => return Err((StatusCode::BAD_REQUEST, "one Host field is needed\n".to_owned())),
+        _ => {
+            return Err((
+                StatusCode::BAD_REQUEST,
+                "one Host field is needed\n".to_owned(),
+            ));
+        }
     };
     let name = without_port(host);
     // A name that ends in a dot is the same name, written in full.
@@ -29,8 +38,13 @@ pub(super) fn admit(method: &Method, headers: &HeaderMap, hosts: &[String]) -> R
         );
         return Err((StatusCode::MISDIRECTED_REQUEST, words));
     }
-    if !method.is_safe() && (headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site")) {
-        return Err((StatusCode::FORBIDDEN, "changes are not made from a browser\n".to_owned()));
+    if !method.is_safe()
+        && (headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site"))
+    {
+        return Err((
+            StatusCode::FORBIDDEN,
+            "changes are not made from a browser\n".to_owned(),
+        ));
     }
     Ok(())
 }

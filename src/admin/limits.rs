@@ -32,31 +32,58 @@ pub fn samples(limits: &[Snapshot], to: &mut Samples) {
         }
         if let Some(factor) = snapshot.factor {
             let help = "The share of a limit's rate that is granted while it follows the upstream's health";
-            to.gauge("limit_rate_factor", help, &labels, f64::from(factor) / WHOLE);
+            to.gauge(
+                "limit_rate_factor",
+                help,
+                &labels,
+                f64::from(factor) / WHOLE,
+            );
         }
         if let Some(held) = snapshot.held {
             let help = "How long a limit grants nothing, since its upstream's Retry-After or RateLimit fields say so";
-            to.gauge("limit_held_seconds", help, &labels, std::time::Duration::from(held).as_secs_f64());
+            to.gauge(
+                "limit_held_seconds",
+                help,
+                &labels,
+                std::time::Duration::from(held).as_secs_f64(),
+            );
         }
         if let Some(places) = snapshot.places {
             let help = "Requests at once that an adaptive concurrency limit admits now";
             to.gauge("limit_adaptive_places", help, &labels, f64::from(places));
         }
         let count = snapshot.count;
-        for (outcome, count) in
-            [("allow", count.allowed), ("deny", count.refused), ("shadow_deny", count.shadow_refused)]
-        {
+        for (outcome, count) in [
+            ("allow", count.allowed),
+            ("deny", count.refused),
+            ("shadow_deny", count.shadow_refused),
+        ] {
             let labels = [&labels[..], &[("outcome", outcome)]].concat();
-            to.counter("limit_decisions", "What each limit said, once per request and limit", &labels, count);
+            to.counter(
+                "limit_decisions",
+                "What each limit said, once per request and limit",
+                &labels,
+                count,
+            );
         }
         let help = "Decisions made without the shared store, which did not answer";
         to.counter("limit_ungoverned", help, &labels, count.ungoverned);
         let help = "Answers (2xx) that did not say what `settle` asks of them, so that the estimate stayed charged";
         to.counter("limit_unsettled", help, &labels, count.unsettled);
         let help = "Buckets forgotten while they remembered a debt; the debt was kept";
-        to.counter("limit_key_evictions", help, &labels, snapshot.table.evictions);
+        to.counter(
+            "limit_key_evictions",
+            help,
+            &labels,
+            snapshot.table.evictions,
+        );
         let help = "Refusals of keys that stood at an inherited debt";
-        to.counter("limit_inherited_refusals", help, &labels, snapshot.table.inherited_refusals);
+        to.counter(
+            "limit_inherited_refusals",
+            help,
+            &labels,
+            snapshot.table.inherited_refusals,
+        );
     }
 }
 

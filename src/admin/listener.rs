@@ -41,7 +41,10 @@ impl Bound {
         if let Some(address) = local.as_socket() {
             return Ok((Self::Tcp(socket.into()), Listen::Tcp(address)));
         }
-        let path = local.as_pathname().map(Path::to_path_buf).unwrap_or_default();
+        let path = local
+            .as_pathname()
+            .map(Path::to_path_buf)
+            .unwrap_or_default();
         Ok((Self::Unix(socket.into()), Listen::Unix(path)))
     }
 
@@ -78,7 +81,10 @@ fn clear(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => {
             if UnixStream::connect(path).is_ok() {
-                return Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens there"));
+                return Err(io::Error::new(
+                    io::ErrorKind::AddrInUse,
+                    "somebody listens there",
+                ));
             }
             std::fs::remove_file(path)
         }

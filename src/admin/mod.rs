@@ -62,7 +62,10 @@ impl std::fmt::Display for Listen {
 
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Options").field("listen", &self.listen).field("hosts", &self.hosts).finish_non_exhaustive()
+        f.debug_struct("Options")
+            .field("listen", &self.listen)
+            .field("hosts", &self.hosts)
+            .finish_non_exhaustive()
     }
 }
 
@@ -121,14 +124,23 @@ impl Admin {
     /// When no thread or runtime can be had.
     pub fn serve(door: Door, options: Options) -> io::Result<Self> {
         let Door { listener, address } = door;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(2)
+            .build()?;
         let (stop, stopped) = watch::channel(false);
-        let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(move || {
-            runtime.block_on(serve::serve(listener, Arc::new(options), stopped));
-            // A reload that hangs must not hold up the end of the process.
-            runtime.shutdown_background();
-        })?;
-        Ok(Self { address, stop, thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name("admin".to_owned())
+            .spawn(move || {
+                runtime.block_on(serve::serve(listener, Arc::new(options), stopped));
+                // A reload that hangs must not hold up the end of the process.
+                runtime.shutdown_background();
+            })?;
+        Ok(Self {
+            address,
+            stop,
+            thread: Some(thread),
+        })
     }
 
     /// Has it end, without waiting for that.

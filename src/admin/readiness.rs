@@ -60,14 +60,22 @@ impl Report {
     /// Whether it takes requests.
     pub fn ready(&self) -> bool {
         self.phase == Phase::Serving
-            && !self.conditions.iter().any(|(_, standing)| matches!(standing, Standing::Fails(_)))
+            && !self
+                .conditions
+                .iter()
+                .any(|(_, standing)| matches!(standing, Standing::Fails(_)))
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = |good: bool| if good { '+' } else { '-' };
-        writeln!(f, "[{}] {}", mark(self.phase == Phase::Serving), self.phase.label())?;
+        writeln!(
+            f,
+            "[{}] {}",
+            mark(self.phase == Phase::Serving),
+            self.phase.label()
+        )?;
         for (name, standing) in &self.conditions {
             match standing {
                 Standing::Holds => writeln!(f, "[+] {name}")?,
@@ -102,7 +110,11 @@ impl Readiness {
 
     /// The gateway is ready only while `condition` does not fail. It is asked at every probe, so it must answer at once. A
     /// second condition of the same name replaces the first.
-    pub fn require(&self, name: &'static str, condition: impl Fn() -> Standing + Send + Sync + 'static) {
+    pub fn require(
+        &self,
+        name: &'static str,
+        condition: impl Fn() -> Standing + Send + Sync + 'static,
+    ) {
         self.require_each(name, move || vec![(name.to_owned(), condition())]);
     }
 
@@ -119,13 +131,22 @@ impl Readiness {
 
     /// Drops a condition that no longer applies.
     pub fn release(&self, name: &str) {
-        self.shared.conditions.lock().retain(|(known, _)| *known != name);
+        self.shared
+            .conditions
+            .lock()
+            .retain(|(known, _)| *known != name);
     }
 
     /// How it stands now.
     pub fn report(&self) -> Report {
         let conditions = self.shared.conditions.lock().clone();
-        Report { phase: self.phase(), conditions: conditions.iter().flat_map(|(_, condition)| condition()).collect() }
+        Report {
+            phase: self.phase(),
+            conditions: conditions
+                .iter()
+                .flat_map(|(_, condition)| condition())
+                .collect(),
+        }
     }
 }
 

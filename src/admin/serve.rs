@@ -20,7 +20,11 @@ use super::{Options, guard};
 use tollgate_telemetry::metrics::Format;
 
 /// Serves until `stopped` says so.
-pub(super) async fn serve(listener: Bound, options: Arc<Options>, mut stopped: watch::Receiver<bool>) {
+pub(super) async fn serve(
+    listener: Bound,
+    options: Arc<Options>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let listener = match listener.into_listener() {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the admin listener cannot be served"),
@@ -64,27 +68,44 @@ pub(super) async fn serve(listener: Bound, options: Arc<Options>, mut stopped: w
 }
 
 async fn answer(request: Request<Incoming>, options: &Arc<Options>) -> Response<Full<Bytes>> {
-    if let Err((status, words)) = guard::admit(request.method(), request.headers(), &options.hosts) {
+    if let Err((status, words)) = guard::admit(request.method(), request.headers(), &options.hosts)
+    {
         return text(status, words);
     }
     let query = request.uri().query().unwrap_or_default();
-    let verbose = query.split('&').any(|part| part == "verbose" || part.starts_with("verbose="));
+    let verbose = query
+        .split('&')
+        .any(|part| part == "verbose" || part.starts_with("verbose="));
     let wanted = match request.uri().path() {
         "/-/reload" => Method::POST,
         "/" | "/livez" | "/readyz" | "/metrics" | "/api/v1/status" => Method::GET,
         _ => return text(StatusCode::NOT_FOUND, INDEX.to_owned()),
     };
-    if *request.method() != wanted && !(wanted == Method::GET && *request.method() == Method::HEAD) {
-        let mut refusal = text(StatusCode::METHOD_NOT_ALLOWED, format!("this takes {wanted}\n"));
-        let allow = if wanted == Method::GET { "GET, HEAD" } else { "POST" };
-        refusal.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
+    if *request.method() != wanted && !(wanted == Method::GET && *request.method() == Method::HEAD)
+    {
+        let mut refusal = text(
+            StatusCode::METHOD_NOT_ALLOWED,
+            format!("this takes {wanted}\n"),
+        );
+        let allow = if wanted == Method::GET {
+            "GET, HEAD"
+        } else {
+            "POST"
+        };
+        refusal
+            .headers_mut()
+            .insert(header::ALLOW, HeaderValue::from_static(allow));
         return refusal;
     }
     match request.uri().path() {
         "/livez" => text(StatusCode::OK, "ok\n".to_owned()),
         "/readyz" => readyz(options, verbose),
         "/metrics" => metrics(&request, options),
-        "/api/v1/status" => typed(StatusCode::OK, "application/json", format!("{:#}\n", (options.status)())),
+        "/api/v1/status" => typed(
+            StatusCode::OK,
+            "application/json",
+            format!("{:#}\n", (options.status)()),
+        ),
         "/-/reload" => reload(options).await,
         _ => text(StatusCode::OK, INDEX.to_owned()),
     }
@@ -92,7 +113,11 @@ async fn answer(request: Request<Incoming>, options: &Arc<Options>) -> Response<
 
 fn readyz(options: &Options, verbose: bool) -> Response<Full<Bytes>> {
     let report = options.readiness.report();
-    let status = if report.ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let status = if report.ready() {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
     let words = match (verbose, report.ready()) {
         (true, _) => report.to_string(),
         (false, true) => "ok\n".to_owned(),
@@ -102,9 +127,17 @@ fn readyz(options: &Options, verbose: bool) -> Response<Full<Bytes>> {
 }
 
 fn metrics(request: &Request<Incoming>, options: &Options) -> Response<Full<Bytes>> {
-    let accept = request.headers().get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
+    let accept = request
+        .headers()
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|accept| accept.to_str().ok());
     let format = Format::negotiate(accept);
-    typed(StatusCode::OK, format.content_type(), options.metrics.render(format))
+    typed(
+        StatusCode::OK,
+        format.content_type(),
+        options.metrics.render(format),
+    )
 }
 
 /// A reload reads files and may take a while: not on the thread that answers probes.
@@ -113,7 +146,10 @@ async fn reload(options: &Arc<Options>) -> Response<Full<Bytes>> {
     match tokio::task::spawn_blocking(move || reload()).await {
         Ok(Ok(words)) => text(StatusCode::OK, words + "\n"),
         Ok(Err(words)) => text(StatusCode::UNPROCESSABLE_ENTITY, words + "\n"),
-        Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the reload broke off\n".to_owned()),
+        Err(_) => text(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the reload broke off\n".to_owned(),
+        ),
     }
 }
 
@@ -127,7 +163,10 @@ fn typed(status: StatusCode, content_type: &'static str, body: String) -> Respon
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
     response
 }
 

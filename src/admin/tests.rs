@@ -10,19 +10,34 @@ use super::*;
 fn probes_follow_the_gateways_life() {
     let (admin, readiness, _) = start();
     assert!(get(&admin, "/livez").starts_with("HTTP/1.1 200"));
-    assert!(get(&admin, "/readyz").starts_with("HTTP/1.1 503"), "not before it serves");
+    assert!(
+        get(&admin, "/readyz").starts_with("HTTP/1.1 503"),
+        "not before it serves"
+    );
     readiness.enter(Phase::Serving);
     assert!(get(&admin, "/readyz").starts_with("HTTP/1.1 200"));
-    readiness.require("store", || Standing::Strained("redis does not answer; allowed".to_owned()));
+    readiness.require("store", || {
+        Standing::Strained("redis does not answer; allowed".to_owned())
+    });
     assert!(get(&admin, "/readyz").starts_with("HTTP/1.1 200"));
-    assert!(get(&admin, "/readyz?verbose").ends_with("[+] serving\n[!] store: redis does not answer; allowed\n"));
-    readiness.require("store", || Standing::Fails("redis does not answer".to_owned()));
+    assert!(
+        get(&admin, "/readyz?verbose")
+            .ends_with("[+] serving\n[!] store: redis does not answer; allowed\n")
+    );
+    readiness.require("store", || {
+        Standing::Fails("redis does not answer".to_owned())
+    });
     assert!(get(&admin, "/readyz").starts_with("HTTP/1.1 503"));
-    assert!(get(&admin, "/readyz?verbose").ends_with("[+] serving\n[-] store: redis does not answer\n"));
+    assert!(
+        get(&admin, "/readyz?verbose").ends_with("[+] serving\n[-] store: redis does not answer\n")
+    );
     readiness.release("store");
     readiness.enter(Phase::Draining);
     readiness.enter(Phase::Serving);
-    assert!(get(&admin, "/readyz").starts_with("HTTP/1.1 503"), "draining is final");
+    assert!(
+        get(&admin, "/readyz").starts_with("HTTP/1.1 503"),
+        "draining is final"
+    );
     assert!(get(&admin, "/livez").starts_with("HTTP/1.1 200"));
 }
 
@@ -32,15 +47,31 @@ fn metrics_come_in_the_form_that_is_asked_for() {
     let plain = get(&admin, "/metrics");
     assert!(plain.contains("content-type: text/plain; version=0.0.4"));
     assert!(plain.contains("tollgate_build_info{version="));
-    let open = send(&admin, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: application/openmetrics-text\r\n");
-    assert!(open.contains("content-type: application/openmetrics-text") && open.ends_with("# EOF\n"));
+    let open = send(
+        &admin,
+        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: application/openmetrics-text\r\n",
+    );
+    assert!(
+        open.contains("content-type: application/openmetrics-text") && open.ends_with("# EOF\n")
+    );
 }
 
 #[test]
 fn a_rebound_name_and_a_web_page_get_nothing() {
     let (admin, _, reloads) = start();
-    for host in ["evil.example", "evil.example:9180", "127.0.0.1.evil.example", "", ".", "localhost..", "x.localhost"] {
-        let answer = send(&admin, &format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n"));
+    for host in [
+        "evil.example",
+        "evil.example:9180",
+        "127.0.0.1.evil.example",
+        "",
+        ".",
+        "localhost..",
+        "x.localhost",
+    ] {
+        let answer = send(
+            &admin,
+            &format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n"),
+        );
         assert!(answer.starts_with("HTTP/1.1 421"), "{host}: {answer}");
     }
     for host in [
@@ -57,7 +88,10 @@ fn a_rebound_name_and_a_web_page_get_nothing() {
         let answer = send(&admin, &format!("GET /livez HTTP/1.1\r\nHost: {host}\r\n"));
         assert!(answer.starts_with("HTTP/1.1 200"), "{host}: {answer}");
     }
-    let answer = send(&admin, "POST /-/reload HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost:9180\r\n");
+    let answer = send(
+        &admin,
+        "POST /-/reload HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost:9180\r\n",
+    );
     assert!(answer.starts_with("HTTP/1.1 403"));
     assert_eq!(reloads.load(Ordering::Relaxed), 0);
 }
@@ -116,12 +150,17 @@ fn start() -> (Admin, Readiness, Arc<AtomicUsize>) {
 }
 
 fn get(admin: &Admin, path: &str) -> String {
-    send(admin, &format!("GET {path} HTTP/1.1\r\nHost: {}\r\n", address(admin)))
+    send(
+        admin,
+        &format!("GET {path} HTTP/1.1\r\nHost: {}\r\n", address(admin)),
+    )
 }
 
 fn send(admin: &Admin, head: &str) -> String {
     let mut stream = TcpStream::connect(address(admin)).expect("it listens");
-    stream.write_all(format!("{head}Connection: close\r\n\r\n").as_bytes()).expect("sent");
+    stream
+        .write_all(format!("{head}Connection: close\r\n\r\n").as_bytes())
+        .expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     answer

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::admin;
 use tollgate_config::Config;
 use tollgate_config::settings::{self, ClientCertificates, Listener, LogFormat, LogKeys};
-use tollgate_gateway::conduct::{BODY_GRACE, Conduct, Via};
 use tollgate_gateway::listener::{Address, Listen};
+use tollgate_gateway::proxy_defaults::{BODY_GRACE, ProxyDefaults, Via};
 use tollgate_gateway::server;
 use tollgate_gateway::tls::{CertificateFiles, ServerTls, TlsSettings};
 use tollgate_store::local::ColdStart;
@@ -14,10 +14,17 @@ use tollgate_telemetry::access;
 
 pub(super) fn listen(listener: &Listener, tls: Option<&Arc<ServerTls>>) -> Listen {
     match listener {
-        Listener::Tcp { address, tls: encrypted } => {
-            Listen { address: Address::Tcp(*address), tls: tls.filter(|_| *encrypted).cloned() }
-        }
-        Listener::Unix(path) => Listen { address: Address::Unix(path.clone()), tls: None },
+        Listener::Tcp {
+            address,
+            tls: encrypted,
+        } => Listen {
+            address: Address::Tcp(*address),
+            tls: tls.filter(|_| *encrypted).cloned(),
+        },
+        Listener::Unix(path) => Listen {
+            address: Address::Unix(path.clone()),
+            tls: None,
+        },
     }
 }
 
@@ -34,7 +41,12 @@ pub(super) fn workers(server: &settings::Server) -> usize {
 }
 
 pub(super) fn server(config: &Config) -> server::Settings {
-    let settings::Server { timeouts, bounds, proxy_protocol, .. } = &config.server;
+    let settings::Server {
+        timeouts,
+        bounds,
+        proxy_protocol,
+        ..
+    } = &config.server;
     server::Settings {
         header_read: timeouts.header_read.into(),
         tls_handshake: timeouts.tls_handshake.into(),
@@ -54,8 +66,8 @@ pub(super) fn server(config: &Config) -> server::Settings {
 }
 
 /// How requests are treated, whatever their route.
-pub(super) fn conduct(server: &settings::Server) -> Conduct {
-    Conduct {
+pub(super) fn conduct(server: &settings::Server) -> ProxyDefaults {
+    ProxyDefaults {
         body_max: server.bounds.body,
         body_idle: server.timeouts.body_idle,
         body_rate: server.bounds.body_rate,
@@ -70,7 +82,11 @@ pub(super) fn conduct(server: &settings::Server) -> Conduct {
 
 /// `None`: no listener speaks TLS.
 pub(super) fn tls(server: &settings::Server) -> Option<TlsSettings> {
-    if !server.listen.iter().any(|one| matches!(one, Listener::Tcp { tls: true, .. })) {
+    if !server
+        .listen
+        .iter()
+        .any(|one| matches!(one, Listener::Tcp { tls: true, .. }))
+    {
         return None;
     }
     let certificates = server.certificates.iter().map(|one| CertificateFiles {
@@ -115,5 +131,11 @@ pub(super) fn access_log(log: &settings::Log) -> Option<access::Options> {
             }
         }
     };
-    Some(access::Options { to, format, keys, sample: log.sample, query: log.query })
+    Some(access::Options {
+        to,
+        format,
+        keys,
+        sample: log.sample,
+        query: log.query,
+    })
 }

@@ -15,7 +15,9 @@ pub(crate) fn of_tables(limits: &[Arc<Limit>]) -> u64 {
         let local = limit.placement == Placement::Local || limit.when_down == WhenDown::LocalShare;
         if limit.mode != Mode::Off && local {
             // The tiers of a limit share one table.
-            let bytes = tables.entry((&limit.name, limit.role == Role::Live)).or_default();
+            let bytes = tables
+                .entry((&limit.name, limit.role == Role::Live))
+                .or_default();
             *bytes = (*bytes).max(limit.memory as u64);
         }
     }
@@ -41,10 +43,19 @@ fn note_of(tables: u64, allowed: u64) -> Option<String> {
 /// The bound that the control group of this process sets; `None`: none.
 fn allowed() -> Option<u64> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let own = own
+        .lines()
+        .find_map(|line| line.strip_prefix("0::/"))
+        .unwrap_or_default();
     let root = Path::new("/sys/fs/cgroup");
-    let files = [root.join(own).join("memory.max"), root.join("memory.max"), root.join("memory/memory.limit_in_bytes")];
-    files.iter().find_map(|file| bound(&fs::read_to_string(file).ok()?))
+    let files = [
+        root.join(own).join("memory.max"),
+        root.join("memory.max"),
+        root.join("memory/memory.limit_in_bytes"),
+    ];
+    files
+        .iter()
+        .find_map(|file| bound(&fs::read_to_string(file).ok()?))
 }
 
 /// `max`, or a number beyond any machine (version 1 of control groups), is no bound.
@@ -59,12 +70,33 @@ mod tests {
 
     #[test]
     fn memory_of_tables_is_added_up_once_for_each_table() {
-        let one = Limit { memory: 64 << 20, ..per_minute("one", 60, 10) };
-        let tier = Limit { tier: Some("pro".into()), ..one.clone() };
-        let candidate = Limit { role: Role::Candidate, ..one.clone() };
-        let shared = Limit { name: "two".into(), placement: Placement::Shared, ..one.clone() };
-        let refusing = Limit { name: "three".into(), when_down: WhenDown::Refuse, ..shared.clone() };
-        let off = Limit { name: "four".into(), mode: Mode::Off, ..one.clone() };
+        let one = Limit {
+            memory: 64 << 20,
+            ..per_minute("one", 60, 10)
+        };
+        let tier = Limit {
+            tier: Some("pro".into()),
+            ..one.clone()
+        };
+        let candidate = Limit {
+            role: Role::Candidate,
+            ..one.clone()
+        };
+        let shared = Limit {
+            name: "two".into(),
+            placement: Placement::Shared,
+            ..one.clone()
+        };
+        let refusing = Limit {
+            name: "three".into(),
+            when_down: WhenDown::Refuse,
+            ..shared.clone()
+        };
+        let off = Limit {
+            name: "four".into(),
+            mode: Mode::Off,
+            ..one.clone()
+        };
         let limits = [one, tier, candidate, shared, refusing, off].map(Arc::new);
         assert_eq!(of_tables(&limits), 3 * (64 << 20));
     }
@@ -73,6 +105,13 @@ mod tests {
     fn memory_beyond_what_the_process_may_have_is_said() {
         assert_eq!(note_of(128 << 20, 256 << 20), None);
         assert!(note_of(256 << 20, 256 << 20).is_some_and(|note| note.contains("256 MiB")));
-        assert_eq!((bound("268435456\n"), bound("max\n"), bound("9223372036854771712")), (Some(256 << 20), None, None));
+        assert_eq!(
+            (
+                bound("268435456\n"),
+                bound("max\n"),
+                bound("9223372036854771712")
+            ),
+            (Some(256 << 20), None, None)
+        );
     }
 }

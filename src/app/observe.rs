@@ -45,16 +45,23 @@ impl Core {
             });
         }
         let held = Arc::clone(&self.gateway.held);
-        self.gateway.metrics.source("requests_held", move |samples| {
-            let help = "Requests that wait for their turn now (max_wait)";
-            let held = u32::try_from(held.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
-            samples.gauge("requests_held", help, &[], f64::from(held));
-        });
+        self.gateway
+            .metrics
+            .source("requests_held", move |samples| {
+                let help = "Requests that wait for their turn now (max_wait)";
+                let held = u32::try_from(held.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+                samples.gauge("requests_held", help, &[], f64::from(held));
+            });
         let server = Arc::clone(&self.server);
         self.gateway.metrics.source("connections", move |samples| {
             // Those that were upgraded are among them to their end.
             let open = u32::try_from(server.bounds.open()).unwrap_or(u32::MAX);
-            samples.gauge("connections", "Connections that are open", &[], f64::from(open));
+            samples.gauge(
+                "connections",
+                "Connections that are open",
+                &[],
+                f64::from(open),
+            );
         });
         let server = Arc::clone(&self.server);
         self.gateway.metrics.source("connections_ended", move |samples| {
@@ -86,7 +93,11 @@ impl Core {
     pub(super) fn show_upstreams(&self) {
         let shared = self.gateway.clone();
         self.readiness.require_each("upstreams", move || {
-            upstreams::conditions(&shared.fleet, &shared.current.load().policy, shared.clock.now())
+            upstreams::conditions(
+                &shared.fleet,
+                &shared.current.load().policy,
+                shared.clock.now(),
+            )
         });
     }
 

@@ -50,8 +50,12 @@ impl Options {
     pub(super) fn load(&self) -> Result<Config, ConfigError> {
         let now = self.clock.now();
         let mut config = match &self.source {
-            Source::File(path) | Source::FileAt { path, .. } => tollgate_config::load(path, &*self.environment, now),
-            Source::Text { text, name } => tollgate_config::parse(text, name, &*self.environment, now),
+            Source::File(path) | Source::FileAt { path, .. } => {
+                tollgate_config::load(path, &*self.environment, now)
+            }
+            Source::Text { text, name } => {
+                tollgate_config::parse(text, name, &*self.environment, now)
+            }
         }?;
         if let Source::FileAt { listen, admin, .. } = &self.source {
             if let Some(listen) = listen {
@@ -71,7 +75,10 @@ impl Options {
 ///
 /// # Errors
 /// What would keep a gateway from starting.
-pub fn preflight(config: &mut Config, environment: &dyn Fn(&str) -> Option<String>) -> Result<Vec<String>, String> {
+pub fn preflight(
+    config: &mut Config,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<Vec<String>, String> {
     if let Some(store) = &config.store {
         shared_store::check(store).map_err(|error| StartError::Store(error).to_string())?;
     }
@@ -101,7 +108,9 @@ pub(super) fn notes(config: &Config) -> Vec<String> {
         .policy
         .limits
         .iter()
-        .filter(|limit| limit.placement == Placement::Local && shared_store::period(limit) >= WORTH_KEEPING)
+        .filter(|limit| {
+            limit.placement == Placement::Local && shared_store::period(limit) >= WORTH_KEEPING
+        })
         .map(|limit| &*limit.name)
         .collect();
     forgotten.dedup();

@@ -63,13 +63,17 @@ impl Core {
         match &result {
             Ok(words) => {
                 state.last_error = None;
-                self.gateway.metrics.reload_done(self.gateway.clock.now().as_micros());
+                self.gateway
+                    .metrics
+                    .reload_done(self.gateway.clock.now().as_micros());
                 tracing::info!(generation = state.generation, "{words}");
             }
             Err(words) => {
                 state.last_error = Some(words.clone());
                 self.gateway.metrics.reload_failed();
-                tracing::error!("the configuration in force stays: the new one is refused\n{words}");
+                tracing::error!(
+                    "the configuration in force stays: the new one is refused\n{words}"
+                );
             }
         }
         result
@@ -83,8 +87,13 @@ impl Core {
             return;
         }
         changed.extend(state.watch.settle(pause));
-        let only_callers =
-            changed.iter().all(|file| state.in_force.caller_files.iter().any(|(_, known)| known == file));
+        let only_callers = changed.iter().all(|file| {
+            state
+                .in_force
+                .caller_files
+                .iter()
+                .any(|(_, known)| known == file)
+        });
         if only_callers {
             self.replace_callers(&state, &changed);
             return;
@@ -102,22 +111,34 @@ impl Core {
         state.watch.changed();
         let config = options.load();
         // If this is refused, a change of what it names may make it right: of a file that is not there yet, too.
-        let named = config.as_ref().map_or_else(ConfigError::files, |config| &config.files_read);
-        state.watch.set(state.in_force.files_read.iter().chain(named).cloned());
+        let named = config
+            .as_ref()
+            .map_or_else(ConfigError::files, |config| &config.files_read);
+        state
+            .watch
+            .set(state.in_force.files_read.iter().chain(named).cloned());
         let config = config.map_err(|error| error.render(false))?;
         // What can fail comes first; from the first swap on nothing does.
         upstreams::check(&config.policy)?;
         let backend = if config.store == state.in_force.store {
             Arc::clone(&state.backend)
         } else {
-            Arc::new(shared_store::open(config.store.as_ref(), &config.policy.limits, &self.gateway.clock)?)
+            Arc::new(shared_store::open(
+                config.store.as_ref(),
+                &config.policy.limits,
+                &self.gateway.clock,
+            )?)
         };
         if Arc::ptr_eq(&backend, &state.backend) {
             let (before, limits) = (&state.in_force.policy.limits, &config.policy.limits);
             shared_store::change_limits(config.store.as_ref(), &backend, before, limits)?;
         }
         let moved = config.server.state_file != state.in_force.server.state_file;
-        let mark = if moved { state_file::begin(&config)? } else { None };
+        let mark = if moved {
+            state_file::begin(&config)?
+        } else {
+            None
+        };
         if let (Some(tls), Some(settings)) = (&self.tls, mapped::tls(&config.server)) {
             tls.reload(&settings).map_err(|error| error.to_string())?;
         }
@@ -125,9 +146,15 @@ impl Core {
             state_file::replace(&mut state.mark, mark);
         }
         let before = self.gateway.current.load_full();
-        let (limiter, report) = before.limiter.next(&config.policy.limits, Arc::clone(&backend));
-        self.gateway.current.store(Arc::new(snapshot(&config, limiter, &self.gateway.metrics)));
-        self.server.settings.store(Arc::new(mapped::server(&config)));
+        let (limiter, report) = before
+            .limiter
+            .next(&config.policy.limits, Arc::clone(&backend));
+        self.gateway
+            .current
+            .store(Arc::new(snapshot(&config, limiter, &self.gateway.metrics)));
+        self.server
+            .settings
+            .store(Arc::new(mapped::server(&config)));
 
         state.watch.set(config.files_read.iter().cloned());
         state.needs_restart = needs_restart(&config, &state.in_force);
@@ -138,20 +165,33 @@ impl Core {
         state.retired.retain(|store| Arc::strong_count(store) > 1);
         state.generation += 1;
         // What waits for a restart stays as it is in force, so that the next reload compares with that.
-        let kept = (state.in_force.server.listen.clone(), state.in_force.server.workers);
+        let kept = (
+            state.in_force.server.listen.clone(),
+            state.in_force.server.workers,
+        );
         let (admin, log) = (state.in_force.admin.clone(), state.in_force.log.clone());
         state.in_force = config;
         (state.in_force.server.listen, state.in_force.server.workers) = kept;
         (state.in_force.admin, state.in_force.log) = (admin, log);
 
-        let afresh = report.limits.iter().filter(|one| matches!(one.carry, Carry::Afresh)).map(|one| &*one.name);
+        let afresh = report
+            .limits
+            .iter()
+            .filter(|one| matches!(one.carry, Carry::Afresh))
+            .map(|one| &*one.name);
         let afresh: Vec<&str> = afresh.collect();
         let mut words = "the new configuration is in force".to_owned();
         if !afresh.is_empty() {
-            words += &format!("; another algorithm, so buckets start afresh: {}", afresh.join(", "));
+            words += &format!(
+                "; another algorithm, so buckets start afresh: {}",
+                afresh.join(", ")
+            );
         }
         if !state.needs_restart.is_empty() {
-            words += &format!("; these wait for a restart: {}", state.needs_restart.join(", "));
+            words += &format!(
+                "; these wait for a restart: {}",
+                state.needs_restart.join(", ")
+            );
         }
         for warning in &state.in_force.warnings {
             tracing::warn!("{}", warning.strip_prefix("warning: ").unwrap_or(warning));
@@ -160,16 +200,30 @@ impl Core {
     }
 
     fn replace_callers(&self, state: &State, changed: &[PathBuf]) {
-        for (identity, file) in state.in_force.caller_files.iter().filter(|(_, file)| changed.contains(file)) {
-            match tollgate_config::load_callers(file, &state.in_force.policy, &*self.options.environment) {
+        for (identity, file) in state
+            .in_force
+            .caller_files
+            .iter()
+            .filter(|(_, file)| changed.contains(file))
+        {
+            match tollgate_config::load_callers(
+                file,
+                &state.in_force.policy,
+                &*self.options.environment,
+            ) {
                 Ok(callers) => {
                     state.in_force.policy.identities[*identity].replace_callers(callers);
-                    self.gateway.metrics.reload_done(self.gateway.clock.now().as_micros());
+                    self.gateway
+                        .metrics
+                        .reload_done(self.gateway.clock.now().as_micros());
                     tracing::info!(file = %file.display(), "the new callers are in force");
                 }
                 Err(error) => {
                     self.gateway.metrics.reload_failed();
-                    tracing::error!("the callers in force stay: the new ones are refused\n{}", error.render(false));
+                    tracing::error!(
+                        "the callers in force stay: the new ones are refused\n{}",
+                        error.render(false)
+                    );
                 }
             }
         }
@@ -180,7 +234,10 @@ impl Core {
 fn needs_restart(new: &Config, old: &Config) -> Vec<&'static str> {
     [
         ("server.listen", new.server.listen != old.server.listen),
-        ("server.workers", mapped::workers(&new.server) != mapped::workers(&old.server)),
+        (
+            "server.workers",
+            mapped::workers(&new.server) != mapped::workers(&old.server),
+        ),
         ("admin", new.admin != old.admin),
         ("log", new.log != old.log),
     ]

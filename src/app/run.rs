@@ -35,11 +35,17 @@ pub fn run(options: Options, origin: Origin) -> Result<(), StartError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|source| StartError::System { what: "the runtime cannot be started", source })?;
+        .map_err(|source| StartError::System {
+            what: "the runtime cannot be started",
+            source,
+        })?;
     // Before anything listens: a signal from here on is not lost, and ends nothing in the middle.
     let mut signals = {
         let _inside = runtime.enter();
-        Signals::new().map_err(|source| StartError::System { what: "signals cannot be received", source })?
+        Signals::new().map_err(|source| StartError::System {
+            what: "signals cannot be received",
+            source,
+        })?
     };
     let gateway = Arc::new(start_with(config, options, origin)?);
     for address in gateway.addresses() {
@@ -107,7 +113,11 @@ impl Signals {
     }
 
     /// Serves until it is told to end, or has left its place to a new process; how long requests are accepted after that.
-    async fn until_stopped(&mut self, gateway: &Arc<RunningGateway>, anew: Option<&Anew>) -> Duration {
+    async fn until_stopped(
+        &mut self,
+        gateway: &Arc<RunningGateway>,
+        anew: Option<&Anew>,
+    ) -> Duration {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return gateway.announce_drain(),
@@ -156,11 +166,15 @@ async fn reload(gateway: &Arc<RunningGateway>) {
 
 /// Leaves everything to a new process; whether it did.
 async fn upgrade(gateway: &Arc<RunningGateway>, anew: Option<&Anew>) -> bool {
-    let Some(anew) = anew.cloned() else { return false };
+    let Some(anew) = anew.cloned() else {
+        return false;
+    };
     let gateway = Arc::clone(gateway);
     let handed = tokio::task::spawn_blocking(move || {
         let announce = |pid| notify(&[NotifyState::MainPid(pid)]);
-        gateway.hand_over(&anew, &announce).inspect_err(|_| announce(std::process::id()))
+        gateway
+            .hand_over(&anew, &announce)
+            .inspect_err(|_| announce(std::process::id()))
     });
     match handed.await {
         Ok(Ok(pid)) => {
@@ -184,7 +198,9 @@ fn notify(state: &[NotifyState<'_>]) {
 
 fn start_log(settings: &Log) -> Option<log::OperationsLog> {
     let style = match settings.operations {
-        OperationsFormat::Text => log::Style::Human { colour: std::io::stderr().is_terminal() },
+        OperationsFormat::Text => log::Style::Human {
+            colour: std::io::stderr().is_terminal(),
+        },
         OperationsFormat::Json => log::Style::Json,
     };
     let level = match settings.level {
@@ -200,12 +216,16 @@ fn start_log(settings: &Log) -> Option<log::OperationsLog> {
         std::panic::set_hook(Box::new(|panic| {
             let backtrace = std::backtrace::Backtrace::capture();
             match backtrace.status() {
-                BacktraceStatus::Captured => tracing::error!(%panic, %backtrace, "a thread panicked"),
+                BacktraceStatus::Captured => {
+                    tracing::error!(%panic, %backtrace, "a thread panicked")
+                }
                 _ => tracing::error!(%panic, "a thread panicked"),
             }
         }));
     }
-    started.inspect_err(|error| eprintln!("tollgate: no operations log: {error}")).ok()
+    started
+        .inspect_err(|error| eprintln!("tollgate: no operations log: {error}"))
+        .ok()
 }
 
 /// A connection is a descriptor, and two when it is forwarded: take what the system grants.
@@ -213,7 +233,10 @@ fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
-        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        let raised = Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        };
         if let Err(error) = setrlimit(Resource::Nofile, raised) {
             tracing::warn!(%error, current = ?limit.current, "the descriptor limit cannot be raised");
         }

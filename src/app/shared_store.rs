@@ -44,10 +44,12 @@ fn place(store: &Store, tls: &Tls) -> Result<Place, String> {
     let url = with_credentials(store);
     match store.kind {
         StoreKind::Redis => {
-            let address = Address::parse(&url).and_then(|address| address.with_tls(tls)).and_then(|address| {
-                address.check()?;
-                Ok(address)
-            });
+            let address = Address::parse(&url)
+                .and_then(|address| address.with_tls(tls))
+                .and_then(|address| {
+                    address.check()?;
+                    Ok(address)
+                });
             address.map(Place::Redis).map_err(|error| error.to_string())
         }
         StoreKind::Postgres => {
@@ -59,8 +61,14 @@ fn place(store: &Store, tls: &Tls) -> Result<Place, String> {
 
 /// Opens the store and waits for its first connection; it keeps connecting by itself. The error is what is wrong with its settings.
 /// `limits` are those it is opened for: the audit minds what they cannot lose.
-pub(super) fn open(store: Option<&Store>, limits: &[Arc<Limit>], clock: &Clock) -> Result<Backend, String> {
-    let Some(store) = store else { return Ok(Backend::None) };
+pub(super) fn open(
+    store: Option<&Store>,
+    limits: &[Arc<Limit>],
+    clock: &Clock,
+) -> Result<Backend, String> {
+    let Some(store) = store else {
+        return Ok(Backend::None);
+    };
     let key_secret = store.key_secret.expose().as_bytes().to_vec();
     let tls = tls(store)?;
     let long_quotas = has_long_quotas(limits);
@@ -111,7 +119,9 @@ pub(super) fn change_limits(
     before: &[Arc<Limit>],
     limits: &[Arc<Limit>],
 ) -> Result<(), String> {
-    let (Some(settings), Some(store)) = (settings, store.remote()) else { return Ok(()) };
+    let (Some(settings), Some(store)) = (settings, store.remote()) else {
+        return Ok(());
+    };
     let (had, has) = (has_long_quotas(before), has_long_quotas(limits));
     let refuses = settings.audit == Audit::Refuse;
     if had == has && !refuses {
@@ -121,24 +131,35 @@ pub(super) fn change_limits(
     let outcome = if audited {
         no_refusal(store)
     } else {
-        let told = "the shared store did not answer: its settings are not audited for the new limits";
+        let told =
+            "the shared store did not answer: its settings are not audited for the new limits";
         tracing::warn!("{told}");
         // A store that is down is the business of `when_down`, and mending that may be what this reload is for.
-        if has && !had { Err(format!("{told} (audit = \"refuse\")")) } else { Ok(()) }
+        if has && !had {
+            Err(format!("{told} (audit = \"refuse\")"))
+        } else {
+            Ok(())
+        }
     };
     if !refuses {
         return Ok(());
     }
     if outcome.is_err() && had != has {
         // Who does not answer is not waited for again: it is audited once it does.
-        let within = if audited { AUDIT_WITHIN } else { Duration::ZERO };
+        let within = if audited {
+            AUDIT_WITHIN
+        } else {
+            Duration::ZERO
+        };
         wait_for(store.audit_again(had, within))?;
     }
     outcome
 }
 
 fn has_long_quotas(limits: &[Arc<Limit>]) -> bool {
-    limits.iter().any(|limit| limit.placement == Placement::Shared && period(limit) >= DAY)
+    limits
+        .iter()
+        .any(|limit| limit.placement == Placement::Shared && period(limit) >= DAY)
 }
 
 /// Whether the gateway is ready as far as the store goes: while any route can be served without it. One that cannot is no
@@ -146,14 +167,25 @@ fn has_long_quotas(limits: &[Arc<Limit>]) -> bool {
 pub(super) fn standing(store: &RemoteStore, policy: &Policy) -> Standing {
     let words = without_store(&policy.limits);
     let Some(why) = why_not(store) else {
-        let Some(why) = why_not_all(store) else { return Standing::Holds };
+        let Some(why) = why_not_all(store) else {
+            return Standing::Holds;
+        };
         return Standing::Strained(format!("{why}; for buckets in its slots {words}"));
     };
-    let (refused, all) = (policy.routes.iter().filter(|route| needs_store(route, policy)).count(), policy.routes.len());
+    let (refused, all) = (
+        policy
+            .routes
+            .iter()
+            .filter(|route| needs_store(route, policy))
+            .count(),
+        policy.routes.len(),
+    );
     match refused {
         0 => Standing::Strained(format!("{why}; {words}")),
         _ if refused == all => Standing::Fails(format!("{why}; {words}: every route answers 503")),
-        _ => Standing::Strained(format!("{why}; {words}: {refused} of {all} routes answer 503")),
+        _ => Standing::Strained(format!(
+            "{why}; {words}: {refused} of {all} routes answer 503"
+        )),
     }
 }
 
@@ -175,7 +207,8 @@ fn needs_store(route: &Route, policy: &Policy) -> bool {
 /// How the store does, for people and programs.
 pub(super) fn status(settings: &Store, store: &RemoteStore, limits: &[Arc<Limit>]) -> Value {
     let why_not = why_not(store);
-    let finding = |finding: Finding| json!({ "weight": finding.weight.label(), "message": finding.message });
+    let finding =
+        |finding: Finding| json!({ "weight": finding.weight.label(), "message": finding.message });
     json!({
         "kind": match settings.kind {
             StoreKind::Redis => "redis",
@@ -203,7 +236,12 @@ fn why_not(store: &RemoteStore) -> Option<String> {
 fn why_not_all(store: &RemoteStore) -> Option<String> {
     let health = store.health();
     let partly = health.up && health.down > 0;
-    partly.then(|| format!("{} of {} masters do not answer: {}", health.down, health.servers, health.last_error))
+    partly.then(|| {
+        format!(
+            "{} of {} masters do not answer: {}",
+            health.down, health.servers, health.last_error
+        )
+    })
 }
 
 /// What becomes of the shared limits without their store.
@@ -228,14 +266,22 @@ fn without_store(limits: &[Arc<Limit>]) -> String {
 /// What leases have brought and cost, and how much may lie idle in them.
 #[expect(clippy::cast_precision_loss, reason = "gauges to be read by people")]
 pub(super) fn lease_samples(store: &RemoteStore, limits: &[Arc<Limit>], samples: &mut Samples) {
-    let leased = || limits.iter().filter(|limit| limit.lease && limit.placement == Placement::Shared);
-    let Some(counters) = store.lease_counters().filter(|_| leased().next().is_some()) else { return };
+    let leased = || {
+        limits
+            .iter()
+            .filter(|limit| limit.lease && limit.placement == Placement::Shared)
+    };
+    let Some(counters) = store.lease_counters().filter(|_| leased().next().is_some()) else {
+        return;
+    };
     let out = counters.out.load(Ordering::Relaxed);
     samples.gauge("store_leases_out", "Leases held now", &[], out as f64);
     for (name, help, count) in counters.named() {
         samples.counter(name, help, &[], count);
     }
-    for (limit, terms) in leased().filter_map(|limit| Some((limit, Terms::of(&limit.algorithm).ok()?))) {
+    for (limit, terms) in
+        leased().filter_map(|limit| Some((limit, Terms::of(&limit.algorithm).ok()?)))
+    {
         let help = "Units of each bucket that may lie idle in leases, all gateways together";
         let mut labels = vec![("limit", &*limit.name)];
         labels.extend(limit.tier.as_deref().map(|tier| ("tier", tier)));
@@ -260,7 +306,9 @@ pub(super) fn period(limit: &Limit) -> Micros {
 
 /// The files of the store's TLS.
 fn tls(store: &Store) -> Result<Tls, String> {
-    let read = |file: &Path| std::fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()));
+    let read = |file: &Path| {
+        std::fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
+    };
     let tls = Tls {
         ca: store.tls.ca.as_deref().map(read).transpose()?,
         client: store
@@ -291,7 +339,9 @@ fn wait_for(done: impl Future<Output = bool> + Send) -> Result<bool, String> {
     // A thread of its own, as whoever starts the gateway may be in a runtime already, where none can be waited for.
     let waited = std::thread::scope(|scope| {
         let wait = scope.spawn(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .build()?;
             Ok::<_, std::io::Error>(runtime.block_on(done))
         });
         wait.join()
@@ -326,23 +376,47 @@ fn with_credentials(store: &Store) -> String {
         return with_parameters(store, url);
     }
     // What has none is no address of a kind that is known; whoever reads it says so.
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
     let (known, hosts) = rest.split_once('@').unwrap_or(("", rest));
     let (known_user, known_password) = known.split_once(':').unwrap_or((known, ""));
-    let user = store.username.as_deref().map_or_else(|| known_user.to_owned(), encoded);
-    let password = store.password.as_ref().map_or_else(|| known_password.to_owned(), |one| encoded(one.expose()));
-    let password = if password.is_empty() { password } else { format!(":{password}") };
+    let user = store
+        .username
+        .as_deref()
+        .map_or_else(|| known_user.to_owned(), encoded);
+    let password = store
+        .password
+        .as_ref()
+        .map_or_else(|| known_password.to_owned(), |one| encoded(one.expose()));
+    let password = if password.is_empty() {
+        password
+    } else {
+        format!(":{password}")
+    };
     format!("{scheme}://{user}{password}@{hosts}")
 }
 
 /// A socket's address has them in its query.
 fn with_parameters(store: &Store, url: &str) -> String {
     let (path, query) = url.split_once('?').unwrap_or((url, ""));
-    let ours = [("user", store.username.as_deref()), ("pass", store.password.as_ref().map(Secret::expose))];
-    let replaced = |one: &str| ours.iter().any(|(name, value)| value.is_some() && one.split('=').next() == Some(name));
-    let mut parts: Vec<String> =
-        query.split('&').filter(|one| !one.is_empty() && !replaced(one)).map(str::to_owned).collect();
-    parts.extend(ours.iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded((*value)?)))));
+    let ours = [
+        ("user", store.username.as_deref()),
+        ("pass", store.password.as_ref().map(Secret::expose)),
+    ];
+    let replaced = |one: &str| {
+        ours.iter()
+            .any(|(name, value)| value.is_some() && one.split('=').next() == Some(name))
+    };
+    let mut parts: Vec<String> = query
+        .split('&')
+        .filter(|one| !one.is_empty() && !replaced(one))
+        .map(str::to_owned)
+        .collect();
+    parts.extend(
+        ours.iter()
+            .filter_map(|(name, value)| Some(format!("{name}={}", encoded((*value)?)))),
+    );
     format!("{path}?{}", parts.join("&"))
 }
 

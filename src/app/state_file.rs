@@ -29,13 +29,19 @@ pub(super) struct Mark {
 }
 
 fn open(mark: &Path) -> io::Result<File> {
-    private().write(true).create(true).truncate(false).open(mark)
+    private()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(mark)
 }
 
 /// A file for nobody else: it says who called how often. A link in its place, which anybody may have put there, is an error.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.mode(0o600).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
+    options
+        .mode(0o600)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
     options
 }
 
@@ -55,11 +61,20 @@ impl Mark {
         let crashed = fs::symlink_metadata(&path).is_ok();
         let held = open(&path)?;
         // On a file system without locks two gateways on one file are not told apart.
-        if rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        if rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive)
+            == Err(Errno::WOULDBLOCK)
+        {
             return Ok(Begun::Taken);
         }
-        let mark = Self { path, _held: Arc::new(OnceLock::from(held)) };
-        Ok(if crashed { Begun::AfterCrash(mark) } else { Begun::Cleanly(mark) })
+        let mark = Self {
+            path,
+            _held: Arc::new(OnceLock::from(held)),
+        };
+        Ok(if crashed {
+            Begun::AfterCrash(mark)
+        } else {
+            Begun::Cleanly(mark)
+        })
     }
 
     /// For a gateway that takes the place of one that runs, which holds the lock until it has drained: a thread waits for it.
@@ -97,7 +112,10 @@ impl Mark {
 /// Says which file a gateway keeps its buckets in where its own file does not: one in the directory that a service manager
 /// gives it (`$STATE_DIRECTORY`). One that cannot be used there is warned of.
 pub(super) fn settle(config: &mut Config, directory: Option<String>) {
-    let Some(directory) = directory.as_deref().and_then(|list| list.split(':').next()).filter(|one| !one.is_empty())
+    let Some(directory) = directory
+        .as_deref()
+        .and_then(|list| list.split(':').next())
+        .filter(|one| !one.is_empty())
     else {
         return;
     };
@@ -107,9 +125,9 @@ pub(super) fn settle(config: &mut Config, directory: Option<String>) {
     let file = Path::new(directory).join("gateway.state");
     match usable(&file) {
         Ok(()) => config.server.state_file = Some(file),
-        Err(error) => {
-            config.warnings.push(format!("warning: $STATE_DIRECTORY: {error}: local buckets are not kept there"))
-        }
+        Err(error) => config.warnings.push(format!(
+            "warning: $STATE_DIRECTORY: {error}: local buckets are not kept there"
+        )),
     }
 }
 
@@ -122,8 +140,11 @@ pub(super) fn usable(file: &Path) -> Result<(), String> {
         Ok(_) => return Err(told(&"is no directory")),
         Err(error) => return Err(told(&error)),
     }
-    rustix::fs::access(directory, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
-        .map_err(|_| told(&"cannot be written to"))
+    rustix::fs::access(
+        directory,
+        rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK,
+    )
+    .map_err(|_| told(&"cannot be written to"))
 }
 
 /// Whether the directory of `file` is there.
@@ -132,12 +153,16 @@ pub(super) fn directory_is_there(file: &Path) -> bool {
 }
 
 fn directory(file: &Path) -> &Path {
-    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    file.parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
 }
 
 /// Marks that a gateway runs, where its file names a state file: after a reload that named another.
 pub(super) fn begin(config: &Config) -> Result<Option<Mark>, String> {
-    let Some(file) = &config.server.state_file else { return Ok(None) };
+    let Some(file) = &config.server.state_file else {
+        return Ok(None);
+    };
     match Mark::begin(file).map_err(|error| refused(file, &error))? {
         Begun::Cleanly(mark) | Begun::AfterCrash(mark) => Ok(Some(mark)),
         Begun::Taken => Err(taken(file)),
@@ -145,11 +170,17 @@ pub(super) fn begin(config: &Config) -> Result<Option<Mark>, String> {
 }
 
 fn refused(file: &Path, error: &io::Error) -> String {
-    format!("`server.state_file`: buckets cannot be kept in {}: {error}", file.display())
+    format!(
+        "`server.state_file`: buckets cannot be kept in {}: {error}",
+        file.display()
+    )
 }
 
 fn taken(file: &Path) -> String {
-    format!("`server.state_file`: another gateway keeps its buckets in {}", file.display())
+    format!(
+        "`server.state_file`: another gateway keeps its buckets in {}",
+        file.display()
+    )
 }
 
 /// A limiter with the buckets that the last clean stop saved, if there are any; and the mark that it runs.
@@ -161,13 +192,17 @@ pub(super) fn limiter(
     let limits = &config.policy.limits;
     let cold_start = mapped::cold_start(&config.server);
     let Some(file) = &config.server.state_file else {
-        return Ok((Limiter::new(limits, shared, clock.clone(), cold_start), None));
+        return Ok((
+            Limiter::new(limits, shared, clock.clone(), cold_start),
+            None,
+        ));
     };
-    let (mark, crashed) = match Mark::begin(file).map_err(|error| StartError::State(refused(file, &error)))? {
-        Begun::Cleanly(mark) => (mark, false),
-        Begun::AfterCrash(mark) => (mark, true),
-        Begun::Taken => return Err(StartError::State(taken(file))),
-    };
+    let (mark, crashed) =
+        match Mark::begin(file).map_err(|error| StartError::State(refused(file, &error)))? {
+            Begun::Cleanly(mark) => (mark, false),
+            Begun::AfterCrash(mark) => (mark, true),
+            Begun::Taken => return Err(StartError::State(taken(file))),
+        };
     let mut cold_start = cold_start;
     match take(file) {
         Ok(None) if crashed => {
@@ -175,7 +210,12 @@ pub(super) fn limiter(
         }
         // Nobody has drawn anything yet.
         Ok(None) => cold_start = ColdStart::Full,
-        Ok(Some(saved)) => match Limiter::restored(limits, Arc::clone(&shared), clock.clone(), BufReader::new(saved)) {
+        Ok(Some(saved)) => match Limiter::restored(
+            limits,
+            Arc::clone(&shared),
+            clock.clone(),
+            BufReader::new(saved),
+        ) {
             Ok((limiter, _)) => {
                 tracing::info!(file = %file.display(), "the buckets of the last stop are restored");
                 return Ok((limiter, Some(mark)));
@@ -184,7 +224,10 @@ pub(super) fn limiter(
         },
         Err(error) => cold(file, &error),
     }
-    Ok((Limiter::new(limits, shared, clock.clone(), cold_start), Some(mark)))
+    Ok((
+        Limiter::new(limits, shared, clock.clone(), cold_start),
+        Some(mark),
+    ))
 }
 
 fn cold(file: &Path, error: &dyn std::fmt::Display) {
@@ -203,13 +246,17 @@ fn take(file: &Path) -> io::Result<Option<File>> {
 
 /// Saves the local buckets where the file says so. The mark stays where they are lost, as after a crash.
 pub(super) fn save(config: &Config, limiter: &Limiter<Backend>, mark: Option<Mark>) {
-    let Some((file, mark)) = config.server.state_file.as_ref().zip(mark) else { return };
+    let Some((file, mark)) = config.server.state_file.as_ref().zip(mark) else {
+        return;
+    };
     match write(file, limiter) {
         Ok(()) => {
             tracing::info!(file = %file.display(), "the buckets are saved");
             mark.end();
         }
-        Err(error) => tracing::error!(file = %file.display(), %error, "the buckets cannot be saved"),
+        Err(error) => {
+            tracing::error!(file = %file.display(), %error, "the buckets cannot be saved")
+        }
     }
 }
 
@@ -229,8 +276,17 @@ fn write(file: &Path, limiter: &Limiter<Backend>) -> Result<(), String> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(words(error)),
         _ => {}
     }
-    let mut out = BufWriter::new(private().write(true).create_new(true).open(&new).map_err(words)?);
-    limiter.local().save(&mut out).map_err(|error| error.to_string())?;
+    let mut out = BufWriter::new(
+        private()
+            .write(true)
+            .create_new(true)
+            .open(&new)
+            .map_err(words)?,
+    );
+    limiter
+        .local()
+        .save(&mut out)
+        .map_err(|error| error.to_string())?;
     let whole = out.into_inner().map_err(|error| error.to_string())?;
     whole.sync_all().map_err(words)?;
     fs::rename(&new, file).map_err(words)

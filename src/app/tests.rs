@@ -34,7 +34,11 @@ fn two_per_minute(extra: &str) -> String {
 }
 
 fn options(source: Source, clock: &Clock) -> Options {
-    Options { source, environment: Arc::new(|_| None), clock: clock.clone() }
+    Options {
+        source,
+        environment: Arc::new(|_| None),
+        clock: clock.clone(),
+    }
 }
 
 fn clock() -> Clock {
@@ -42,24 +46,34 @@ fn clock() -> Clock {
 }
 
 fn from_text(text: &str, clock: &Clock) -> RunningGateway {
-    let source = Source::Text { text: text.to_owned(), name: "test.toml".to_owned() };
+    let source = Source::Text {
+        text: text.to_owned(),
+        name: "test.toml".to_owned(),
+    };
     start(options(source, clock)).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn from_file(path: &Path, clock: &Clock) -> RunningGateway {
-    start(options(Source::File(path.to_path_buf()), clock)).unwrap_or_else(|error| panic!("{error}"))
+    start(options(Source::File(path.to_path_buf()), clock))
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn connect(gateway: &RunningGateway) -> TcpStream {
-    let Address::Tcp(address) = gateway.addresses()[0] else { panic!("TCP is listened on") };
+    let Address::Tcp(address) = gateway.addresses()[0] else {
+        panic!("TCP is listened on")
+    };
     let stream = TcpStream::connect(address).expect("connected");
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("set");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("set");
     stream
 }
 
 /// One request on a connection that lives on: its status.
 fn ask(stream: &mut TcpStream) -> u16 {
-    stream.write_all(b"HEAD /x HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+    stream
+        .write_all(b"HEAD /x HTTP/1.1\r\nhost: a\r\n\r\n")
+        .expect("sent");
     let mut answer = Vec::new();
     let mut byte = [0];
     while !answer.ends_with(b"\r\n\r\n") {
@@ -67,7 +81,11 @@ fn ask(stream: &mut TcpStream) -> u16 {
         read.unwrap_or_else(|error| panic!("{error} after {:?}", String::from_utf8_lossy(&answer)));
         answer.push(byte[0]);
     }
-    String::from_utf8_lossy(&answer).split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status")
+    String::from_utf8_lossy(&answer)
+        .split(' ')
+        .nth(1)
+        .and_then(|code| code.parse().ok())
+        .expect("a status")
 }
 
 #[test]
@@ -75,7 +93,10 @@ fn a_gateway_limits_reloads_and_ends() {
     let clock = clock();
     let gateway = from_text(&two_per_minute(""), &clock);
     let mut stream = connect(&gateway);
-    assert_eq!([200, 200, 429], [ask(&mut stream), ask(&mut stream), ask(&mut stream)]);
+    assert_eq!(
+        [200, 200, 429],
+        [ask(&mut stream), ask(&mut stream), ask(&mut stream)]
+    );
     clock.advance(Micros::from_secs(30));
     assert_eq!([200, 429], [ask(&mut stream), ask(&mut stream)]);
 
@@ -93,7 +114,12 @@ fn a_gateway_limits_reloads_and_ends() {
     clock.advance(Micros::from_secs(15));
     assert_eq!([200, 429], [ask(&mut stream), ask(&mut stream)]);
     gateway.shutdown();
-    assert_eq!(stream.read_to_end(&mut Vec::new()).expect("closed in order"), 0);
+    assert_eq!(
+        stream
+            .read_to_end(&mut Vec::new())
+            .expect("closed in order"),
+        0
+    );
 }
 
 #[test]
@@ -101,7 +127,10 @@ fn settings_that_need_a_restart_are_named() {
     let gateway = from_text(&two_per_minute(""), &clock());
     gateway.replace_text(&two_per_minute("").replace("workers = 2", "workers = 3"));
     let words = gateway.reload().expect("a good file");
-    assert!(words.contains("wait for a restart: server.workers"), "{words}");
+    assert!(
+        words.contains("wait for a restart: server.workers"),
+        "{words}"
+    );
     gateway.replace_text(&two_per_minute(""));
     let words = gateway.reload().expect("a good file");
     assert!(!words.contains("restart"), "{words}");
@@ -115,12 +144,18 @@ fn a_changed_file_is_put_in_force_by_itself() {
     let gateway = from_file(&file, &clock());
     let mut stream = connect(&gateway);
     assert_eq!(ask(&mut stream), 200);
-    std::fs::write(&file, two_per_minute("").replace("builtin:echo", "nonsense")).expect("written");
+    std::fs::write(
+        &file,
+        two_per_minute("").replace("builtin:echo", "nonsense"),
+    )
+    .expect("written");
     let refused = || gateway.core.state.lock().last_error.is_some();
     wait_until("the bad file is refused", refused);
     assert_eq!(ask(&mut stream), 200);
     std::fs::write(&file, two_per_minute("").replace("2/minute", "9/minute")).expect("written");
-    wait_until("the good file is in force", || gateway.core.state.lock().generation == 2);
+    wait_until("the good file is in force", || {
+        gateway.core.state.lock().generation == 2
+    });
     assert_eq!(ask(&mut stream), 429, "nobody is refilled");
 }
 
@@ -132,7 +167,10 @@ fn a_clean_stop_keeps_the_buckets_and_a_crash_does_not_bring_old_ones_back() {
     let clock = clock();
     let gateway = from_text(&text, &clock);
     let mut stream = connect(&gateway);
-    assert_eq!([200, 200, 429], [ask(&mut stream), ask(&mut stream), ask(&mut stream)]);
+    assert_eq!(
+        [200, 200, 429],
+        [ask(&mut stream), ask(&mut stream), ask(&mut stream)]
+    );
     gateway.shutdown();
     assert!(state.exists());
 
@@ -147,7 +185,10 @@ fn a_clean_stop_keeps_the_buckets_and_a_crash_does_not_bring_old_ones_back() {
     assert!(!state.exists());
     let gateway = from_text(&text, &clock);
     let mut stream = connect(&gateway);
-    assert_eq!([200, 200, 429], [ask(&mut stream), ask(&mut stream), ask(&mut stream)]);
+    assert_eq!(
+        [200, 200, 429],
+        [ask(&mut stream), ask(&mut stream), ask(&mut stream)]
+    );
 
     std::fs::write(&state, "no snapshot").expect("written");
     drop(gateway);
@@ -159,19 +200,42 @@ fn a_clean_stop_keeps_the_buckets_and_a_crash_does_not_bring_old_ones_back() {
 fn what_cannot_start_says_why() {
     let clock = clock();
     let gateway = from_text(&two_per_minute(""), &clock);
-    let Address::Tcp(taken) = gateway.addresses()[0] else { panic!("TCP is listened on") };
-    let text = two_per_minute("").replace("127.0.0.1:0\"\n        workers", "192.0.2.1:1\"\n        workers");
-    let source = Source::Text { text, name: "t".to_owned() };
-    assert!(matches!(start(options(source, &clock)), Err(StartError::Bind(_))));
+    let Address::Tcp(taken) = gateway.addresses()[0] else {
+        panic!("TCP is listened on")
+    };
+    let text = two_per_minute("").replace(
+        "127.0.0.1:0\"\n        workers",
+        "192.0.2.1:1\"\n        workers",
+    );
+    let source = Source::Text {
+        text,
+        name: "t".to_owned(),
+    };
+    assert!(matches!(
+        start(options(source, &clock)),
+        Err(StartError::Bind(_))
+    ));
     // A socket that no gateway shares: SO_REUSEPORT must not hide that the port is taken.
     let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = other.local_addr().expect("an address");
     assert_ne!(port, taken);
-    let text = two_per_minute("").replace("\"127.0.0.1:0\"\n        workers", &format!("\"{port}\"\n        workers"));
-    let source = Source::Text { text, name: "t".to_owned() };
-    assert!(matches!(start(options(source, &clock)), Err(StartError::Bind(_))));
+    let text = two_per_minute("").replace(
+        "\"127.0.0.1:0\"\n        workers",
+        &format!("\"{port}\"\n        workers"),
+    );
+    let source = Source::Text {
+        text,
+        name: "t".to_owned(),
+    };
+    assert!(matches!(
+        start(options(source, &clock)),
+        Err(StartError::Bind(_))
+    ));
     let source = Source::File("/nowhere/gateway.toml".into());
-    assert!(matches!(start(options(source, &clock)), Err(StartError::Config(_))));
+    assert!(matches!(
+        start(options(source, &clock)),
+        Err(StartError::Config(_))
+    ));
 }
 
 fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::admin::Standing;
-use tollgate_gateway::forward::{Fleet, ServerHealth, ServerStatus, tls};
+use tollgate_gateway::forward::{ServerHealth, ServerStatus, UpstreamHealth, tls};
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_policy::Policy;
 use tollgate_policy::upstream::Upstream;
@@ -23,7 +23,7 @@ pub(super) fn check(policy: &Policy) -> Result<(), String> {
 }
 
 /// Every server of every upstream, by the upstream's name.
-pub(super) fn status(fleet: &Fleet, policy: &Policy, now: Timestamp) -> Value {
+pub(super) fn status(fleet: &UpstreamHealth, policy: &Policy, now: Timestamp) -> Value {
     let server = |status: ServerStatus| {
         json!({
             "server": status.server,
@@ -40,7 +40,11 @@ pub(super) fn status(fleet: &Fleet, policy: &Policy, now: Timestamp) -> Value {
 }
 
 /// A condition for each server. None of them makes the gateway unready: it could not mend an upstream by going away.
-pub(super) fn conditions(fleet: &Fleet, policy: &Policy, now: Timestamp) -> Vec<(String, Standing)> {
+pub(super) fn conditions(
+    fleet: &UpstreamHealth,
+    policy: &Policy,
+    now: Timestamp,
+) -> Vec<(String, Standing)> {
     let mut conditions = Vec::new();
     for upstream in &policy.upstreams {
         for status in fleet.status(upstream) {
@@ -52,7 +56,9 @@ pub(super) fn conditions(fleet: &Fleet, policy: &Policy, now: Timestamp) -> Vec<
 }
 
 fn standing(status: &ServerStatus, now: Timestamp) -> Standing {
-    let Some(state) = status.state else { return Standing::HoldsWith("unused".to_owned()) };
+    let Some(state) = status.state else {
+        return Standing::HoldsWith("unused".to_owned());
+    };
     let mut words = format!("{} since {}", state.label(), moment(now, status.held_for));
     if let Some((ago, error)) = &status.last_error {
         words.push_str(&format!("; last error at {}: {error}", moment(now, *ago)));

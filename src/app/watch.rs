@@ -34,7 +34,12 @@ impl Watch {
         files.sort_unstable();
         files.dedup();
         let before = std::mem::take(&mut self.files);
-        let known = |file: &Path| before.iter().find(|(known, _)| known == file).map(|(_, print)| *print);
+        let known = |file: &Path| {
+            before
+                .iter()
+                .find(|(known, _)| known == file)
+                .map(|(_, print)| *print)
+        };
         self.files = files
             .into_iter()
             .map(|file| {
@@ -51,7 +56,11 @@ impl Watch {
 
     /// The files that hold something else than when they were last looked at.
     pub(crate) fn changed(&mut self) -> Vec<PathBuf> {
-        let now: Vec<Print> = self.files.iter().map(|(file, _)| self.print(file)).collect();
+        let now: Vec<Print> = self
+            .files
+            .iter()
+            .map(|(file, _)| self.print(file))
+            .collect();
         let mut changed = Vec::new();
         for ((file, before), now) in self.files.iter_mut().zip(now) {
             if std::mem::replace(before, now) != now {
@@ -82,12 +91,19 @@ impl Watch {
     fn print(&self, file: &Path) -> Print {
         // Read whole each time: a content that came within one tick of the file system's clock leaves no other trace.
         match std::fs::read(file) {
-            Ok(content) => Print::Content { length: content.len() as u64, hash: self.seed.hash_one(content) },
-            // No file is called so: what an include names is told by its names.
-            Err(_) if file.to_string_lossy().contains('*') => match tollgate_config::matches(file) {
-                Ok(files) => Print::Names { hash: self.seed.hash_one(files) },
-                Err(_) => Print::Unreadable,
+            Ok(content) => Print::Content {
+                length: content.len() as u64,
+                hash: self.seed.hash_one(content),
             },
+            // No file is called so: what an include names is told by its names.
+            Err(_) if file.to_string_lossy().contains('*') => {
+                match tollgate_config::matches(file) {
+                    Ok(files) => Print::Names {
+                        hash: self.seed.hash_one(files),
+                    },
+                    Err(_) => Print::Unreadable,
+                }
+            }
             Err(_) => Print::Unreadable,
         }
     }
@@ -155,7 +171,11 @@ mod tests {
             std::fs::write(&file, pieces[looks.get()]).expect("written");
             looks.set(looks.get() + 1);
         });
-        assert_eq!((looks.get(), changed.len()), (4, 3), "one more look than pieces");
+        assert_eq!(
+            (looks.get(), changed.len()),
+            (4, 3),
+            "one more look than pieces"
+        );
         assert!(watch.changed().is_empty());
 
         looks.set(0);

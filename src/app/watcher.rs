@@ -23,12 +23,17 @@ impl Watcher {
         }
         let core = Arc::clone(core);
         let (stop, stopped) = channel();
-        let thread = std::thread::Builder::new().name("watch".to_owned()).spawn(move || {
-            while stopped.recv_timeout(WATCH_EVERY) == Err(RecvTimeoutError::Timeout) {
-                core.look();
-            }
-        })?;
-        Ok(Some(Self { stop: Some(stop), thread: Some(thread) }))
+        let thread = std::thread::Builder::new()
+            .name("watch".to_owned())
+            .spawn(move || {
+                while stopped.recv_timeout(WATCH_EVERY) == Err(RecvTimeoutError::Timeout) {
+                    core.look();
+                }
+            })?;
+        Ok(Some(Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        }))
     }
 }
 

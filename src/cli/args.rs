@@ -7,7 +7,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// A rate-limiting reverse-proxy gateway.
 #[derive(Debug, Parser)]
-#[command(name = "tollgate", version, propagate_version = true, args_conflicts_with_subcommands = true)]
+#[command(
+    name = "tollgate",
+    version,
+    propagate_version = true,
+    args_conflicts_with_subcommands = true
+)]
 #[command(after_help = "Without a verb, `tollgate` runs the gateway.\n\n\
     Examples:\n  tollgate --config gateway.toml\n  \
     tollgate run --upstream http://127.0.0.1:3000 --limit 100/minute --per address\n  \
@@ -39,7 +44,13 @@ pub(super) enum Verb {
 #[derive(Clone, Debug, Args)]
 pub(super) struct ConfigArg {
     /// The configuration
-    #[arg(short, long, value_name = "FILE", env = "TOLLGATE_CONFIG", default_value = "gateway.toml")]
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        env = "TOLLGATE_CONFIG",
+        default_value = "gateway.toml"
+    )]
     pub(super) config: PathBuf,
 }
 
@@ -61,7 +72,12 @@ pub(super) struct Run {
     #[arg(long, value_name = "RATE", requires = "upstream")]
     pub(super) limit: Option<String>,
     /// Without a file: what each bucket belongs to: address, everyone, or a source like header:x-api-key
-    #[arg(long, value_name = "WHAT", requires = "limit", default_value = "address")]
+    #[arg(
+        long,
+        value_name = "WHAT",
+        requires = "limit",
+        default_value = "address"
+    )]
     pub(super) per: String,
     /// Where to listen, instead of where the file says [default without a file: 0.0.0.0:8080]
     #[arg(long, value_name = "ADDRESS")]
@@ -72,8 +88,10 @@ pub(super) struct Run {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  tollgate check\n  tollgate check --config gateway.toml --format json\n\n\
-    Exit code: 0 the file is good and its tests pass, 1 it is not or they do not, 2 wrong use.")]
+#[command(
+    after_help = "Examples:\n  tollgate check\n  tollgate check --config gateway.toml --format json\n\n\
+    Exit code: 0 the file is good and its tests pass, 1 it is not or they do not, 2 wrong use."
+)]
 pub(super) struct Check {
     #[command(flatten)]
     pub(super) config: ConfigArg,
@@ -86,9 +104,11 @@ pub(super) struct Check {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  tollgate explain 'GET /v1/x' -H 'x-api-key: k'\n  \
+#[command(
+    after_help = "Examples:\n  tollgate explain 'GET /v1/x' -H 'x-api-key: k'\n  \
     tollgate explain 'POST api.example.com/orders' --ip 192.0.2.7 --format json\n\n\
-    Exit code: 0 a route takes it, 1 it is refused before any limit (404, 401), 2 wrong use.")]
+    Exit code: 0 a route takes it, 1 it is refused before any limit (404, 401), 2 wrong use."
+)]
 pub(super) struct Explain {
     /// METHOD PATH or METHOD HOST/PATH
     pub(super) request: String,
@@ -123,8 +143,10 @@ pub(super) enum Sql {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  tollgate health\n  tollgate health --live --admin 127.0.0.1:9180\n\n\
-    Exit code: 0 it is, 1 it is not or does not answer, 2 wrong use.")]
+#[command(
+    after_help = "Examples:\n  tollgate health\n  tollgate health --live --admin 127.0.0.1:9180\n\n\
+    Exit code: 0 it is, 1 it is not or does not answer, 2 wrong use."
+)]
 pub(super) struct Health {
     /// The gateway's admin listener [default: what the configuration says, else 127.0.0.1:9180]
     #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_ADMIN")]

@@ -22,14 +22,21 @@ pub(super) fn check(args: &Check) -> ExitCode {
                 Ok(notes) => notes,
                 Err(error) => return bad(args, &error),
             };
-            let verdicts: Vec<Verdict> = config.tests.iter().map(|test| trial::run(&config.policy, test)).collect();
+            let verdicts: Vec<Verdict> = config
+                .tests
+                .iter()
+                .map(|test| trial::run(&config.policy, test))
+                .collect();
             good(args, &config, &notes, &verdicts)
         }
         Err(error) => {
             match args.format {
                 Format::Human => eprintln!("{}", error.render(super::colour())),
                 Format::Json => {
-                    print_out(&format!("{:#}", json!({ "good": false, "errors": error.lines() })));
+                    print_out(&format!(
+                        "{:#}",
+                        json!({ "good": false, "errors": error.lines() })
+                    ));
                 }
             }
             BAD
@@ -42,14 +49,20 @@ fn bad(args: &Check, error: &str) -> ExitCode {
     match args.format {
         Format::Human => eprintln!("error: {error}"),
         Format::Json => {
-            print_out(&format!("{:#}", json!({ "good": false, "errors": [error] })));
+            print_out(&format!(
+                "{:#}",
+                json!({ "good": false, "errors": [error] })
+            ));
         }
     }
     BAD
 }
 
 fn good(args: &Check, config: &Config, notes: &[String], verdicts: &[Verdict]) -> ExitCode {
-    let failed = verdicts.iter().filter(|verdict| !verdict.wrong.is_empty()).count();
+    let failed = verdicts
+        .iter()
+        .filter(|verdict| !verdict.wrong.is_empty())
+        .count();
     let strict = args.strict && !config.warnings.is_empty();
     match args.format {
         Format::Human => {
@@ -63,11 +76,17 @@ fn good(args: &Check, config: &Config, notes: &[String], verdicts: &[Verdict]) -
             print_out(&rooms(&config.policy));
             print_out(&tests(verdicts));
             if strict {
-                eprintln!("tollgate check: {} warnings, and --strict", config.warnings.len());
+                eprintln!(
+                    "tollgate check: {} warnings, and --strict",
+                    config.warnings.len()
+                );
             }
         }
         Format::Json => {
-            print_out(&format!("{:#}", document(config, notes, verdicts, failed == 0 && !strict)));
+            print_out(&format!(
+                "{:#}",
+                document(config, notes, verdicts, failed == 0 && !strict)
+            ));
         }
     }
     if failed > 0 || strict { BAD } else { GOOD }
@@ -76,10 +95,17 @@ fn good(args: &Check, config: &Config, notes: &[String], verdicts: &[Verdict]) -
 /// How many callers each limit of the process remembers at once.
 fn rooms(policy: &Policy) -> String {
     let mut text = String::new();
-    for rule in policy.rules.iter().filter(|rule| rule.scope != Scope::Everyone && rule.live.mode != Mode::Off) {
+    for rule in policy
+        .rules
+        .iter()
+        .filter(|rule| rule.scope != Scope::Everyone && rule.live.mode != Mode::Off)
+    {
         if let Some(room) = room(rule, policy) {
             let memory = rule.live.memory >> 10;
-            text.push_str(&format!("  {}: room for {room} callers at once in {memory} KiB\n", rule.name));
+            text.push_str(&format!(
+                "  {}: room for {room} callers at once in {memory} KiB\n",
+                rule.name
+            ));
         }
     }
     if text.is_empty() {
@@ -100,15 +126,28 @@ fn room(rule: &Rule, policy: &Policy) -> Option<u64> {
 fn tests(verdicts: &[Verdict]) -> String {
     let mut text = String::new();
     for verdict in verdicts {
-        let word = if verdict.wrong.is_empty() { "passed" } else { "FAILED" };
-        text.push_str(&format!("test {word}   {} (line {})\n", verdict.name, verdict.line));
+        let word = if verdict.wrong.is_empty() {
+            "passed"
+        } else {
+            "FAILED"
+        };
+        text.push_str(&format!(
+            "test {word}   {} (line {})\n",
+            verdict.name, verdict.line
+        ));
         for wrong in &verdict.wrong {
             text.push_str(&format!("              {wrong}\n"));
         }
     }
-    let failed = verdicts.iter().filter(|verdict| !verdict.wrong.is_empty()).count();
+    let failed = verdicts
+        .iter()
+        .filter(|verdict| !verdict.wrong.is_empty())
+        .count();
     if !verdicts.is_empty() {
-        text.push_str(&format!("{} tests passed, {failed} failed\n", verdicts.len() - failed));
+        text.push_str(&format!(
+            "{} tests passed, {failed} failed\n",
+            verdicts.len() - failed
+        ));
     }
     text
 }

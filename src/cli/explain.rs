@@ -21,10 +21,24 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
             return wrong_use();
         }
     };
-    let Some(config) = load::load(&args.config) else { return BAD };
+    let Some(config) = load::load(&args.config) else {
+        return BAD;
+    };
     let policy = &config.policy;
-    let peer = Peer { address: Some(args.ip), port: 0, tls: request.tls, unnamed: false };
-    let described = match policy.describe(None, &request.method, &request.uri, &request.headers, peer, None) {
+    let peer = Peer {
+        address: Some(args.ip),
+        port: 0,
+        tls: request.tls,
+        unnamed: false,
+    };
+    let described = match policy.describe(
+        None,
+        &request.method,
+        &request.uri,
+        &request.headers,
+        peer,
+        None,
+    ) {
         Ok(described) => described,
         Err(malformed) => {
             eprintln!("tollgate explain: answered 400: {malformed}");
@@ -38,7 +52,11 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
         Format::Json => format!("{:#}", document(policy, &told)),
     };
     let printed = print_out(&text);
-    if told.taken.is_none() || told.refusal.is_some() { BAD } else { printed }
+    if told.taken.is_none() || told.refusal.is_some() {
+        BAD
+    } else {
+        printed
+    }
 }
 
 /// The story for people.
@@ -49,17 +67,32 @@ fn words(policy: &Policy, told: &Explanation) -> String {
 }
 
 fn tell(to: &mut String, policy: &Policy, told: &Explanation) -> std::fmt::Result {
-    let host = if told.host.is_empty() { "(none)" } else { &told.host };
+    let host = if told.host.is_empty() {
+        "(none)"
+    } else {
+        &told.host
+    };
     writeln!(to, "request    host {host}, path {}", told.path)?;
     let client = told.client.as_deref().unwrap_or("no address");
-    let how = if told.forwarded { " (from a forwarding header of a trusted proxy)" } else { "" };
+    let how = if told.forwarded {
+        " (from a forwarding header of a trusted proxy)"
+    } else {
+        ""
+    };
     writeln!(to, "caller     {client}{how}")?;
     let Some((taken, captures)) = &told.taken else {
-        let methods: Vec<&str> = told.other_methods.iter().map(http::Method::as_str).collect();
+        let methods: Vec<&str> = told
+            .other_methods
+            .iter()
+            .map(http::Method::as_str)
+            .collect();
         let answered = match methods.as_slice() {
             _ if told.unlisted => "421, as no route names this host".to_owned(),
             [] => "404".to_owned(),
-            methods => format!("405, as the routes for this path take {}", methods.join(", ")),
+            methods => format!(
+                "405, as the routes for this path take {}",
+                methods.join(", ")
+            ),
         };
         writeln!(to, "route      none: answered {answered}")?;
         return losers(to, policy, told);
@@ -73,11 +106,18 @@ fn tell(to: &mut String, policy: &Policy, told: &Explanation) -> std::fmt::Resul
         identity(to, policy, story)?;
     }
     if let Some(refusal) = &told.refusal {
-        let status = if refusal.reason.is_malformed() { 400 } else { 401 };
+        let status = if refusal.reason.is_malformed() {
+            400
+        } else {
+            401
+        };
         return writeln!(to, "refused    {refusal}: answered {status}");
     }
     if told.exempt {
-        writeln!(to, "exempt     the caller's address is in address.exempt: no limit is looked at")?;
+        writeln!(
+            to,
+            "exempt     the caller's address is in address.exempt: no limit is looked at"
+        )?;
     }
     if let Some(tier) = &told.tier {
         writeln!(to, "tier       {tier}")?;
@@ -93,7 +133,8 @@ fn tell(to: &mut String, policy: &Policy, told: &Explanation) -> std::fmt::Resul
 
 fn losers(to: &mut String, policy: &Policy, told: &Explanation) -> std::fmt::Result {
     // Of thousands of routes those that came close are of interest; all others are another path.
-    let close = |fate: &RouteFate| !matches!(fate, RouteFate::Taken | RouteFate::Path | RouteFate::Host);
+    let close =
+        |fate: &RouteFate| !matches!(fate, RouteFate::Taken | RouteFate::Path | RouteFate::Host);
     let few = told.routes.len() <= FEW;
     let mut passed_over = 0;
     for (route, fate) in policy.routes.iter().zip(&told.routes) {
@@ -113,13 +154,24 @@ fn losers(to: &mut String, policy: &Policy, told: &Explanation) -> std::fmt::Res
 }
 
 fn identity(to: &mut String, policy: &Policy, story: &IdentityStory) -> std::fmt::Result {
-    let name = |index: usize| policy.identities.get(index).map_or("?", |identity| &identity.name);
+    let name = |index: usize| {
+        policy
+            .identities
+            .get(index)
+            .map_or("?", |identity| &identity.name)
+    };
     writeln!(to, "identity   {}", name(story.identity))?;
     for step in &story.steps {
         for (source, value) in &step.sources {
-            let of = if step.identity == story.identity { String::new() } else { format!("{}: ", name(step.identity)) };
+            let of = if step.identity == story.identity {
+                String::new()
+            } else {
+                format!("{}: ", name(step.identity))
+            };
             match value {
-                Ok(Some(value)) => writeln!(to, "           {of}{source} is `{}`", value.escape_debug())?,
+                Ok(Some(value)) => {
+                    writeln!(to, "           {of}{source} is `{}`", value.escape_debug())?
+                }
                 Ok(None) => writeln!(to, "           {of}{source} is absent")?,
                 Err(reason) => writeln!(to, "           {of}{source}: {reason}")?,
             }
@@ -143,9 +195,18 @@ fn limit(to: &mut String, policy: &Policy, story: &LimitStory) -> std::fmt::Resu
     if let Some(why) = story.skipped {
         return writeln!(to, "           not looked at: {}", why.words());
     }
-    let counted = if story.enforced || story.candidate { "" } else { "; its refusals only count" };
+    let counted = if story.enforced || story.candidate {
+        ""
+    } else {
+        "; its refusals only count"
+    };
     let units = if story.cost == 1 { "unit" } else { "units" };
-    writeln!(to, "           {} {units} from bucket {}{counted}", story.cost, key(&story.key))
+    writeln!(
+        to,
+        "           {} {units} from bucket {}{counted}",
+        story.cost,
+        key(&story.key)
+    )
 }
 
 fn key(words: &str) -> &str {
@@ -168,8 +229,11 @@ fn document(policy: &Policy, told: &Explanation) -> Value {
     let route = |index: usize| policy.routes[index].name.to_string();
     let name = |index: usize| policy.identities[index].name.to_string();
     let sources = |story: &IdentityStory| -> Vec<Value> {
-        let of_step =
-            story.steps.iter().flat_map(|step| step.sources.iter().map(move |source| (step.identity, source)));
+        let of_step = story.steps.iter().flat_map(|step| {
+            step.sources
+                .iter()
+                .map(move |source| (step.identity, source))
+        });
         of_step
             .map(|(identity, (source, value))| match value {
                 Ok(value) => json!({ "identity": name(identity), "source": source, "value": value }),

@@ -23,7 +23,11 @@ pub(super) fn health(args: &Health) -> ExitCode {
         // A file that cannot be read must not make a running gateway ill: its default address is asked.
         None => vec![load::admin_of(&args.config).map_or(Place::Tcp(ADMIN_DEFAULT), Place::from)],
     };
-    let path = if args.live { "/livez" } else { "/readyz?verbose" };
+    let path = if args.live {
+        "/livez"
+    } else {
+        "/readyz?verbose"
+    };
     let patience = Duration::from_millis(args.timeout.max(1));
     let mut last = None;
     for place in places {
@@ -61,8 +65,14 @@ fn named(name: &str) -> io::Result<Vec<Place>> {
     if let Some(path) = name.strip_prefix("unix:") {
         return Ok(vec![Place::Unix(path.into())]);
     }
-    let name = name.strip_prefix("http://").unwrap_or(name).trim_end_matches('/');
-    Ok(name.to_socket_addrs()?.map(|address| Place::Tcp(reachable(address))).collect())
+    let name = name
+        .strip_prefix("http://")
+        .unwrap_or(name)
+        .trim_end_matches('/');
+    Ok(name
+        .to_socket_addrs()?
+        .map(|address| Place::Tcp(reachable(address)))
+        .collect())
 }
 
 /// Asks for `path`; the status and the body.
@@ -84,7 +94,10 @@ fn ask(place: &Place, path: &str, patience: Duration) -> io::Result<(u16, String
 }
 
 fn exchange(mut stream: impl Read + Write, path: &str, host: &str) -> io::Result<(u16, String)> {
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    )?;
     let mut answer = Vec::new();
     stream.take(ANSWER_MAX).read_to_end(&mut answer)?;
     let answer = String::from_utf8_lossy(&answer);
@@ -133,7 +146,12 @@ mod tests {
                 Ok(())
             }
         }
-        let good = exchange(Script(b"HTTP/1.1 503 x\r\na: b\r\n\r\n[-] draining\n"), "/", "x").expect("an answer");
+        let good = exchange(
+            Script(b"HTTP/1.1 503 x\r\na: b\r\n\r\n[-] draining\n"),
+            "/",
+            "x",
+        )
+        .expect("an answer");
         assert_eq!(good, (503, "[-] draining\n".to_owned()));
         for bad in [&b""[..], b"HTTP/1.1 ", b"SSH-2.0", b"HTTP/1.1 \xff\xff\xff"] {
             assert!(exchange(Script(bad), "/", "x").is_err());
@@ -142,9 +160,18 @@ mod tests {
 
     #[test]
     fn a_listener_on_every_address_is_asked_on_the_loopback() {
-        assert_eq!(named("0.0.0.0:9").expect("an address"), [Place::Tcp("127.0.0.1:9".parse().expect("one"))]);
-        assert_eq!(named("http://[::]:9/").expect("an address"), [Place::Tcp("[::1]:9".parse().expect("one"))]);
-        assert_eq!(named("unix:/run/x").expect("a path"), [Place::Unix("/run/x".into())]);
+        assert_eq!(
+            named("0.0.0.0:9").expect("an address"),
+            [Place::Tcp("127.0.0.1:9".parse().expect("one"))]
+        );
+        assert_eq!(
+            named("http://[::]:9/").expect("an address"),
+            [Place::Tcp("[::1]:9".parse().expect("one"))]
+        );
+        assert_eq!(
+            named("unix:/run/x").expect("a path"),
+            [Place::Unix("/run/x".into())]
+        );
         assert!(named("nonsense").is_err());
     }
 }

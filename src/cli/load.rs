@@ -19,11 +19,17 @@ pub(super) fn load(arg: &ConfigArg) -> Option<Config> {
 
 /// Where the configuration says that the admin listener is; `None` when it cannot be read or says nowhere.
 pub(super) fn admin_of(arg: &ConfigArg) -> Option<Listener> {
-    tollgate_config::load(&arg.config, &environment, Clock::system().now()).ok()?.admin.listen
+    tollgate_config::load(&arg.config, &environment, Clock::system().now())
+        .ok()?
+        .admin
+        .listen
 }
 
 /// The process's environment, as the configuration sees it. What is no UTF-8 is not there.
-#[expect(clippy::disallowed_methods, reason = "the one place that reads variables")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place that reads variables"
+)]
 pub(super) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }

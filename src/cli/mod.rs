@@ -27,7 +27,11 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // Help and version are answers, not mistakes. A closed pipe is nobody's loss.
             let _ = error.print();
-            return if error.use_stderr() { wrong_use() } else { GOOD };
+            return if error.use_stderr() {
+                wrong_use()
+            } else {
+                GOOD
+            };
         }
     };
     match cli.verb {
@@ -46,10 +50,12 @@ pub fn main() -> ExitCode {
 /// Prints what was asked for; good unless nobody takes it.
 fn print_out(text: &str) -> ExitCode {
     let mut out = io::stdout().lock();
-    let done = out.write_all(text.as_bytes()).and_then(|()| match text.ends_with('\n') {
-        true => out.flush(),
-        false => out.write_all(b"\n").and_then(|()| out.flush()),
-    });
+    let done = out
+        .write_all(text.as_bytes())
+        .and_then(|()| match text.ends_with('\n') {
+            true => out.flush(),
+            false => out.write_all(b"\n").and_then(|()| out.flush()),
+        });
     match done {
         // `tollgate schema | head` is a good use.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -16,7 +16,11 @@ pub(super) fn find(take_over: bool) -> io::Result<Origin> {
         true => Some(UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?)),
         false => None,
     };
-    Ok(Origin { sockets: activated()?, predecessor, anew: anew() })
+    Ok(Origin {
+        sockets: activated()?,
+        predecessor,
+        anew: anew(),
+    })
 }
 
 /// The sockets that a service manager holds for this process (sd_listen_fds(3)): `LISTEN_FDS`, `LISTEN_PID`.
@@ -32,7 +36,10 @@ fn activated() -> io::Result<Vec<Inherited>> {
                 None => continue,
             },
         };
-        sockets.push(Inherited { wanted: None, socket });
+        sockets.push(Inherited {
+            wanted: None,
+            socket,
+        });
     }
     Ok(sockets)
 }

@@ -24,13 +24,19 @@ impl Request {
             None if text.contains('/') => ("GET", text),
             None => return Err(format!("`{text}` is no request: METHOD [HOST]/PATH")),
         };
-        let method = Method::from_bytes(method.as_bytes()).map_err(|_| format!("`{method}` is no method"))?;
-        let (tls, rest) = match (target.strip_prefix("https://"), target.strip_prefix("http://")) {
+        let method = Method::from_bytes(method.as_bytes())
+            .map_err(|_| format!("`{method}` is no method"))?;
+        let (tls, rest) = match (
+            target.strip_prefix("https://"),
+            target.strip_prefix("http://"),
+        ) {
             (Some(rest), _) => (true, rest),
             (None, Some(rest)) => (false, rest),
             (None, None) => (false, target),
         };
-        let slash = rest.find('/').ok_or_else(|| format!("`{target}` has no path: METHOD [HOST]/PATH"))?;
+        let slash = rest
+            .find('/')
+            .ok_or_else(|| format!("`{target}` has no path: METHOD [HOST]/PATH"))?;
         let (host, path) = rest.split_at(slash);
         let uri: Uri = path.parse().map_err(|error| format!("`{path}`: {error}"))?;
         let mut fields = HeaderMap::new();
@@ -43,15 +49,24 @@ impl Request {
             let host = HeaderValue::from_str(host).map_err(|_| format!("`{host}` is no host"))?;
             fields.insert(HOST, host);
         }
-        Ok(Self { method, uri, headers: fields, tls })
+        Ok(Self {
+            method,
+            uri,
+            headers: fields,
+            tls,
+        })
     }
 }
 
 /// Reads `NAME: VALUE`.
 fn field(text: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let (name, value) = text.split_once(':').ok_or_else(|| format!("`{text}` is no header: NAME: VALUE"))?;
-    let name = HeaderName::from_bytes(name.trim().as_bytes()).map_err(|_| format!("`{name}` is no header name"))?;
-    let value = HeaderValue::from_str(value.trim()).map_err(|_| format!("the value of `{name}` is no header value"))?;
+    let (name, value) = text
+        .split_once(':')
+        .ok_or_else(|| format!("`{text}` is no header: NAME: VALUE"))?;
+    let name = HeaderName::from_bytes(name.trim().as_bytes())
+        .map_err(|_| format!("`{name}` is no header name"))?;
+    let value = HeaderValue::from_str(value.trim())
+        .map_err(|_| format!("the value of `{name}` is no header value"))?;
     Ok((name, value))
 }
 
@@ -61,7 +76,11 @@ mod tests {
 
     #[test]
     fn requests_are_read_as_people_write_them() {
-        let request = Request::parse("POST api.example.com/v1/x?k=1", &["X-Api-Key:  k 1 ".into()]).expect("good");
+        let request = Request::parse(
+            "POST api.example.com/v1/x?k=1",
+            &["X-Api-Key:  k 1 ".into()],
+        )
+        .expect("good");
         assert_eq!(request.method, Method::POST);
         assert_eq!(request.uri, "/v1/x?k=1");
         assert_eq!(request.headers["host"], "api.example.com");

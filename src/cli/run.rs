@@ -17,7 +17,11 @@ pub(super) fn run(args: &Run) -> ExitCode {
             return wrong_use();
         }
     };
-    let options = Options { source, environment: Arc::new(load::environment), clock: Clock::system() };
+    let options = Options {
+        source,
+        environment: Arc::new(load::environment),
+        clock: Clock::system(),
+    };
     let origin = match origin::find(args.take_over) {
         Ok(origin) => origin,
         Err(error) => {
@@ -62,13 +66,21 @@ fn source(args: &Run) -> Result<Source, String> {
         if args.listen.is_none() && args.admin.is_none() {
             return Ok(Source::File(path));
         }
-        let listen = args.listen.as_deref().map(|written| listener("--listen", written)).transpose()?;
+        let listen = args
+            .listen
+            .as_deref()
+            .map(|written| listener("--listen", written))
+            .transpose()?;
         let admin = match args.admin.as_deref() {
             Some("off") => Some(None),
             Some(written) => Some(Some(listener("--admin", written)?)),
             None => None,
         };
-        return Ok(Source::FileAt { path, listen, admin });
+        return Ok(Source::FileAt {
+            path,
+            listen,
+            admin,
+        });
     };
     let mut text = tollgate_config::quick(upstream, limit, &args.per);
     for (section, listen) in [("server", &args.listen), ("admin", &args.admin)] {
@@ -78,17 +90,28 @@ fn source(args: &Run) -> Result<Source, String> {
             text.push_str(&format!("\n[{section}]\nlisten = {listen}\n"));
         }
     }
-    Ok(Source::Text { text, name: "command line".to_owned() })
+    Ok(Source::Text {
+        text,
+        name: "command line".to_owned(),
+    })
 }
 
 /// A listener in place of the file's, written as there; certificates are the file's own affair.
 fn listener(option: &str, written: &str) -> Result<Listener, String> {
     if written.starts_with("https:") {
-        return Err(format!("{option}: a listener with TLS belongs in the file, beside its certificates: `{written}`"));
+        return Err(format!(
+            "{option}: a listener with TLS belongs in the file, beside its certificates: `{written}`"
+        ));
     }
     let listen = serde_json::Value::String(written.replace("${", "$${"));
-    let text = format!("[server]\nlisten = {listen}\n[[routes]]\nmatch = \"/**\"\nrespond = {{ status = 404 }}\n");
+    let text = format!(
+        "[server]\nlisten = {listen}\n[[routes]]\nmatch = \"/**\"\nrespond = {{ status = 404 }}\n"
+    );
     let parsed = tollgate_config::parse(&text, "command line", &|_| None, Clock::system().now());
-    let listener = parsed.ok().and_then(|config| config.server.listen.into_iter().next());
-    listener.ok_or_else(|| format!("{option}: `{written}` is none: write 127.0.0.1:8081 or unix:/run/tollgate.sock"))
+    let listener = parsed
+        .ok()
+        .and_then(|config| config.server.listen.into_iter().next());
+    listener.ok_or_else(|| {
+        format!("{option}: `{written}` is none: write 127.0.0.1:8081 or unix:/run/tollgate.sock")
+    })
 }

@@ -38,7 +38,13 @@ pub(super) struct Verdict {
 pub(super) fn run(policy: &Policy, test: &TestCase) -> Verdict {
     let tally = match play(policy, test) {
         Ok(tally) => tally,
-        Err(what) => return Verdict { name: test.name.clone(), line: test.line, wrong: vec![what] },
+        Err(what) => {
+            return Verdict {
+                name: test.name.clone(),
+                line: test.line,
+                wrong: vec![what],
+            };
+        }
     };
     let expect = &test.expect;
     let mut wrong = Vec::new();
@@ -51,14 +57,34 @@ pub(super) fn run(policy: &Policy, test: &TestCase) -> Verdict {
         }
     };
     let number = |count: Option<u64>| count.map(|count| count.to_string());
-    compare("allowed", number(expect.allowed), number(Some(tally.allowed)));
-    compare("refused", number(expect.refused), number(Some(tally.refused)));
+    compare(
+        "allowed",
+        number(expect.allowed),
+        number(Some(tally.allowed)),
+    );
+    compare(
+        "refused",
+        number(expect.refused),
+        number(Some(tally.refused)),
+    );
     // What a caller is told: whole seconds, rounded up.
     let wait = |wait: Option<Micros>| wait.map(|wait| format!("{}s", wait.ceil_secs()));
-    compare("retry_after", wait(expect.retry_after), wait(tally.retry_after));
-    compare("status of the last answer", number(expect.status.map(u64::from)), number(tally.status.map(u64::from)));
+    compare(
+        "retry_after",
+        wait(expect.retry_after),
+        wait(tally.retry_after),
+    );
+    compare(
+        "status of the last answer",
+        number(expect.status.map(u64::from)),
+        number(tally.status.map(u64::from)),
+    );
     compare("limit that refused last", expect.limit.clone(), tally.limit);
-    Verdict { name: test.name.clone(), line: test.line, wrong }
+    Verdict {
+        name: test.name.clone(),
+        line: test.line,
+        wrong,
+    }
 }
 
 /// What came of a test's requests.
@@ -84,7 +110,12 @@ impl Running {
     /// The answer comes, and is over.
     fn end(mut self) {
         let headers = HeaderMap::new();
-        let head = Head { cause: Cause::Upstream, status: self.answered, headers: &headers, unreadable: false };
+        let head = Head {
+            cause: Cause::Upstream,
+            status: self.answered,
+            headers: &headers,
+            unreadable: false,
+        };
         self.owed.on_head(&mut self.permit, head);
     }
 }
@@ -92,7 +123,12 @@ impl Running {
 fn play(policy: &Policy, test: &TestCase) -> Result<Tally, String> {
     let clock = Clock::manual(test.start);
     let limits: Vec<Arc<Limit>> = policy.limits.iter().map(here).collect();
-    let limiter = Limiter::new(&limits, Arc::new(Backend::default()), clock.clone(), ColdStart::Full);
+    let limiter = Limiter::new(
+        &limits,
+        Arc::new(Backend::default()),
+        clock.clone(),
+        ColdStart::Full,
+    );
     let mut tally = Tally::default();
     // The one to end first is the last.
     let mut running: Vec<Running> = Vec::new();
@@ -108,12 +144,24 @@ fn play(policy: &Policy, test: &TestCase) -> Result<Tally, String> {
             first.end();
         }
         pass(moment);
-        let Some((permit, owed, answered)) = one(policy, &limiter, &limits, &clock, test, sent, &mut tally)? else {
+        let Some((permit, owed, answered)) =
+            one(policy, &limiter, &limits, &clock, test, sent, &mut tally)?
+        else {
             continue;
         };
         // Held for its turn, it is under way like any other.
-        let end = Micros(moment.0.saturating_add(permit.hold().0).saturating_add(sent.lasting.0));
-        let one = Running { end, permit, owed, answered };
+        let end = Micros(
+            moment
+                .0
+                .saturating_add(permit.hold().0)
+                .saturating_add(sent.lasting.0),
+        );
+        let one = Running {
+            end,
+            permit,
+            owed,
+            answered,
+        };
         if end > moment {
             running.insert(running.partition_point(|other| other.end > end), one);
         } else {
@@ -135,7 +183,12 @@ fn one(
 ) -> Result<Option<(Permit, Owed, StatusCode)>, String> {
     let headers = headers(test, sent)?;
     let from = sent.from.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    let peer = Peer { address: Some(from), port: 0, tls: false, unnamed: false };
+    let peer = Peer {
+        address: Some(from),
+        port: 0,
+        tls: false,
+        unnamed: false,
+    };
     let Ok(described) = policy.describe(None, &sent.method, &sent.uri, &headers, peer, None) else {
         tally.status = Some(400);
         return Ok(None);
@@ -152,7 +205,9 @@ fn one(
     let now = clock.now();
     let seconds = now.as_micros() / 1_000_000;
     let identified = match &sent.caller {
-        Some(caller) => policy.identify_as(&matched, &described, seconds, (caller.index, &caller.name)),
+        Some(caller) => {
+            policy.identify_as(&matched, &described, seconds, (caller.index, &caller.name))
+        }
         None => policy.identify(&matched, &described, seconds),
     };
     let mut who = Identified::default();
@@ -162,7 +217,11 @@ fn one(
         Ok(_) => policy.place_into(&mut who, &matched, &described, seconds),
         Err(refusal) => {
             policy.place_into(&mut who, &matched, &described, seconds);
-            let status = if refusal.reason.is_malformed() { StatusCode::BAD_REQUEST } else { StatusCode::UNAUTHORIZED };
+            let status = if refusal.reason.is_malformed() {
+                StatusCode::BAD_REQUEST
+            } else {
+                StatusCode::UNAUTHORIZED
+            };
             unidentified = Some(status).filter(|_| policy.preflight(&described).is_none());
         }
     }
@@ -192,7 +251,9 @@ fn one(
             tally.status = None;
             let route = &policy.routes[matched.route];
             let answered = match &route.target {
-                Target::Fixed { status, .. } | Target::Redirect { status, .. } => StatusCode::from_u16(*status).ok(),
+                Target::Fixed { status, .. } | Target::Redirect { status, .. } => {
+                    StatusCode::from_u16(*status).ok()
+                }
                 Target::Upstream(_) | Target::Echo => None,
             };
             let owed = Owed::new(route.limits.iter().map(|limit| &policy.rules[limit.rule]));
@@ -200,20 +261,30 @@ fn one(
         }
         Some(Decision::Deny(denied)) => {
             tally.refused += 1;
-            let overload = denied.refused().all(|place| list[place].limit.algorithm.sheds_load());
+            let overload = denied
+                .refused()
+                .all(|place| list[place].limit.algorithm.sheds_load());
             tally.status = Some(if overload { 503 } else { 429 });
             tally.retry_after = denied.retry_after();
-            tally.limit = denied.refused().next().map(|place| list[place].limit.name.to_string());
+            tally.limit = denied
+                .refused()
+                .next()
+                .map(|place| list[place].limit.name.to_string());
             Ok(None)
         }
-        Some(Decision::Unavailable(_)) | None => Err("a limit of this test cannot be decided in the process".into()),
+        Some(Decision::Unavailable(_)) | None => {
+            Err("a limit of this test cannot be decided in the process".into())
+        }
     }
 }
 
 fn headers(test: &TestCase, sent: &Sent) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     let host = sent.host.as_deref().unwrap_or("localhost");
-    headers.insert(HOST, HeaderValue::from_str(host).map_err(|_| format!("`{host}` is no host"))?);
+    headers.insert(
+        HOST,
+        HeaderValue::from_str(host).map_err(|_| format!("`{host}` is no host"))?,
+    );
     for (name, value) in &test.headers {
         headers.append(name, value.clone());
     }
@@ -225,7 +296,10 @@ fn in_order(all_sent: &[Sent]) -> Vec<(Micros, &Sent)> {
     let mut all = Vec::new();
     for sent in all_sent {
         for nth in 0..sent.count {
-            all.push((Micros(sent.at.0.saturating_add(sent.every.0.saturating_mul(nth))), sent));
+            all.push((
+                Micros(sent.at.0.saturating_add(sent.every.0.saturating_mul(nth))),
+                sent,
+            ));
         }
     }
     all.sort_by_key(|(moment, _)| *moment);
@@ -235,7 +309,11 @@ fn in_order(all_sent: &[Sent]) -> Vec<(Micros, &Sent)> {
 /// The same limit, with its buckets in the process, and room for a test's few callers.
 fn here(limit: &Arc<Limit>) -> Arc<Limit> {
     let memory = limit.memory.min(MEMORY);
-    Arc::new(Limit { placement: Placement::Local, memory, ..Limit::clone(limit) })
+    Arc::new(Limit {
+        placement: Placement::Local,
+        memory,
+        ..Limit::clone(limit)
+    })
 }
 
 const MEMORY: usize = 4 << 20;

@@ -22,7 +22,10 @@ impl Subject for Local {
 
     async fn new(limits: &[Arc<Limit>], now: Timestamp) -> Option<Self> {
         let clock = Clock::manual(now);
-        Some(Self { store: LocalStore::new(limits, clock.clone(), ColdStart::Full), clock })
+        Some(Self {
+            store: LocalStore::new(limits, clock.clone(), ColdStart::Full),
+            clock,
+        })
     }
 
     fn store(&self) -> &LocalStore {
@@ -37,7 +40,9 @@ impl Subject for Local {
         self.store = if restart {
             let mut file = Vec::new();
             self.store.save(&mut file).expect("memory takes everything");
-            LocalStore::restored(limits, self.clock.clone(), Cursor::new(file)).expect("sound").0
+            LocalStore::restored(limits, self.clock.clone(), Cursor::new(file))
+                .expect("sound")
+                .0
         } else {
             self.store.next(limits).0
         };

@@ -4,7 +4,10 @@
 //! [`suite`] on one. A store that is not there (no URL in the environment) is skipped with a printed notice.
 
 #[path = "../model/random.rs"]
-#[expect(dead_code, reason = "shared with the model, which takes its seeds from there")]
+#[expect(
+    dead_code,
+    reason = "shared with the model, which takes its seeds from there"
+)]
 mod random;
 mod subject;
 mod suite;
@@ -12,7 +15,10 @@ mod suite;
 mod local;
 #[path = "../stores/servers.rs"]
 #[allow(dead_code, reason = "shared with the tests of faults")]
-#[expect(clippy::disallowed_methods, reason = "servers are waited for by a real clock")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "servers are waited for by a real clock"
+)]
 mod servers;
 mod shared;
 
@@ -54,4 +60,7 @@ macro_rules! suite {
 
 suite!(on_the_local_store, crate::local::Local);
 suite!(on_redis, crate::shared::Shared<crate::shared::OnRedis>);
-suite!(on_postgres, crate::shared::Shared<crate::shared::OnPostgres>);
+suite!(
+    on_postgres,
+    crate::shared::Shared<crate::shared::OnPostgres>
+);

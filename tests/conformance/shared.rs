@@ -34,7 +34,9 @@ impl Server for OnRedis {
 
     fn open(clock: Clock, key_secret: Vec<u8>) -> Option<RemoteStore> {
         static URL: OnceLock<Option<String>> = OnceLock::new();
-        let url = URL.get_or_init(|| available("redis-server").then(|| for_the_process(Redis::start, Redis::url)));
+        let url = URL.get_or_init(|| {
+            available("redis-server").then(|| for_the_process(Redis::start, Redis::url))
+        });
         let options = RedisOptions {
             address: Address::parse(url.as_ref()?).expect("an address"),
             answer_within: Micros::from_secs(5),
@@ -57,7 +59,8 @@ impl Server for OnPostgres {
     fn open(clock: Clock, key_secret: Vec<u8>) -> Option<RemoteStore> {
         static URL: OnceLock<Option<String>> = OnceLock::new();
         let start = || Postgres::start_with(&["fsync=off"]);
-        let url = URL.get_or_init(|| Postgres::available().then(|| for_the_process(start, Postgres::url)));
+        let url = URL
+            .get_or_init(|| Postgres::available().then(|| for_the_process(start, Postgres::url)));
         let options = PostgresOptions {
             url: url.clone()?,
             answer_within: Micros::from_secs(5),
@@ -90,8 +93,17 @@ impl<K: Server> Subject for Shared<K> {
     async fn new(limits: &[Arc<Limit>], now: Timestamp) -> Option<Self> {
         let clock = Clock::manual(now);
         let store = K::open(clock.clone(), fastrand::u128(..).to_le_bytes().to_vec())?;
-        assert!(store.ready(Duration::from_secs(10)).await, "{:?}", store.health());
-        Some(Self { store, clock, limit: limits[0].clone(), kind: PhantomData })
+        assert!(
+            store.ready(Duration::from_secs(10)).await,
+            "{:?}",
+            store.health()
+        );
+        Some(Self {
+            store,
+            clock,
+            limit: limits[0].clone(),
+            kind: PhantomData,
+        })
     }
 
     fn store(&self) -> &RemoteStore {
@@ -100,12 +112,19 @@ impl<K: Server> Subject for Shared<K> {
 
     fn set_time(&mut self, now: Timestamp) {
         // (By what is left to the end of all numbers it goes back.)
-        self.clock.advance(Micros(now.as_micros().wrapping_sub(self.clock.now().as_micros())));
+        self.clock.advance(Micros(
+            now.as_micros().wrapping_sub(self.clock.now().as_micros()),
+        ));
     }
 
     /// Corrections go before the requests of a call: when a later request is answered they have landed.
     async fn settled(&self) {
-        let claim = Claim { limit: &self.limit, key: b"nobody", cost: 0, enforced: true };
+        let claim = Claim {
+            limit: &self.limit,
+            key: b"nobody",
+            cost: 0,
+            enforced: true,
+        };
         self.store.peek(&[claim]).await.expect("the store answers");
     }
 }

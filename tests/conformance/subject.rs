@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tollgate_limit::{
-    Algorithm, Align, Claim, KeyBytes, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, Timestamp,
-    WhenDown, key,
+    Algorithm, Align, Claim, KeyBytes, Kind, Limit, Micros, Mode, OnFailover, Placement, Role,
+    Terms, Timestamp, WhenDown, key,
 };
 use tollgate_store::Store;
 
@@ -37,7 +37,14 @@ pub(crate) trait Subject: Sized {
 
     /// Algorithms it can keep.
     fn kinds() -> &'static [Kind] {
-        &[Kind::TokenBucket, Kind::Interval, Kind::FixedWindow, Kind::SlidingWindow, Kind::SlidingLog, Kind::InFlight]
+        &[
+            Kind::TokenBucket,
+            Kind::Interval,
+            Kind::FixedWindow,
+            Kind::SlidingWindow,
+            Kind::SlidingLog,
+            Kind::InFlight,
+        ]
     }
 
     /// Whether a calendar can align its windows.
@@ -71,7 +78,11 @@ pub(crate) fn limit<S: Subject>(index: usize, algorithm: Algorithm) -> Arc<Limit
         algorithm,
         mode: Mode::Enforce,
         enforce_for: 10_000,
-        placement: if S::SHARED { Placement::Shared } else { Placement::Local },
+        placement: if S::SHARED {
+            Placement::Shared
+        } else {
+            Placement::Local
+        },
         when_down: WhenDown::Refuse,
         on_failover: OnFailover::Keep,
         lease: false,
@@ -88,5 +99,10 @@ pub(crate) fn caller(name: &str) -> KeyBytes {
 
 /// An enforced claim.
 pub(crate) fn claim<'a>(limit: &'a Limit, key: &'a KeyBytes, cost: u64) -> Claim<'a> {
-    Claim { limit, key, cost, enforced: true }
+    Claim {
+        limit,
+        key,
+        cost,
+        enforced: true,
+    }
 }

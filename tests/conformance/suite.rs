@@ -8,8 +8,8 @@ use std::sync::Arc;
 use fastrand::Rng;
 use tollgate_limit::draw::peek_all;
 use tollgate_limit::{
-    Algorithm, Align, Calendar, Change, Claim, Draw, Kept, KeyBytes, Kind, Limit, Micros, Settlement, State, Terms,
-    Timestamp, Verdict, draw_all,
+    Algorithm, Align, Calendar, Change, Claim, Draw, Kept, KeyBytes, Kind, Limit, Micros,
+    Settlement, State, Terms, Timestamp, Verdict, draw_all,
 };
 use tollgate_store::Store;
 
@@ -35,7 +35,11 @@ impl<S: Subject> Twins<S> {
     async fn new(limits: &[Arc<Limit>]) -> Option<Self> {
         let now = Timestamp::from_micros(START);
         let subject = S::new(limits, now).await?;
-        Some(Self { subject, states: limits.iter().map(|_| None).collect(), now })
+        Some(Self {
+            subject,
+            states: limits.iter().map(|_| None).collect(),
+            now,
+        })
     }
 
     fn pass(&mut self, span: Micros) {
@@ -47,20 +51,36 @@ impl<S: Subject> Twins<S> {
 
     /// Draws from both; `claims` of limits whose index is their place in `states`.
     async fn draw(&mut self, claims: &[Claim<'_>]) -> Draw {
-        let mut states: Vec<_> = claims.iter().map(|claim| self.states[claim.limit.index].take()).collect();
+        let mut states: Vec<_> = claims
+            .iter()
+            .map(|claim| self.states[claim.limit.index].take())
+            .collect();
         let before = states.clone();
         let expected = draw_all(claims, &mut states, self.now);
         for (claim, state) in claims.iter().zip(states) {
             self.states[claim.limit.index] = state;
         }
-        let drawn = self.subject.store().draw(claims).await.expect("the store answers");
-        assert_eq!(drawn, expected, "{claims:?} of {before:?} at {:?}", self.now);
+        let drawn = self
+            .subject
+            .store()
+            .draw(claims)
+            .await
+            .expect("the store answers");
+        assert_eq!(
+            drawn, expected,
+            "{claims:?} of {before:?} at {:?}",
+            self.now
+        );
         drawn
     }
 
     async fn settle(&mut self, limit: &Limit, key: &KeyBytes, change: Change) {
-        limit.algorithm.settle(&mut self.states[limit.index], change, self.now);
-        self.subject.store().settle(&[Settlement { limit, key, change }]);
+        limit
+            .algorithm
+            .settle(&mut self.states[limit.index], change, self.now);
+        self.subject
+            .store()
+            .settle(&[Settlement { limit, key, change }]);
         self.subject.settled().await;
     }
 }
@@ -77,7 +97,8 @@ fn random_limit<S: Subject>(rng: &mut Rng, index: usize, kind: Kind) -> Arc<Limi
             terms.max_wait = Micros::ZERO;
         }
         let settled = settled(rng);
-        let made = Algorithm::new(&terms).and_then(|algorithm| algorithm.settling(settled, S::SHARED));
+        let made =
+            Algorithm::new(&terms).and_then(|algorithm| algorithm.settling(settled, S::SHARED));
         if let (Ok(algorithm), false) = (made, calendar && !S::calendars()) {
             return limit::<S>(index, algorithm);
         }
@@ -91,8 +112,12 @@ fn settled(rng: &Rng) -> u64 {
 }
 
 fn pause(rng: &mut Rng, limit: &Limit, told: Option<Micros>) -> Micros {
-    let Some(quota) = limit.algorithm.quota() else { return Micros(rng.u64(0..1_000_000)) };
-    let terms = Terms { ..terms::<crate::local::Local>(limit.algorithm.kind(), quota.amount, quota.period) };
+    let Some(quota) = limit.algorithm.quota() else {
+        return Micros(rng.u64(0..1_000_000));
+    };
+    let terms = Terms {
+        ..terms::<crate::local::Local>(limit.algorithm.kind(), quota.amount, quota.period)
+    };
     Micros(random::pause(rng, &terms, told))
 }
 
@@ -102,7 +127,9 @@ pub(crate) async fn every_algorithm_answers_as_the_core_does<S: Subject>() {
         for seed in 0..S::RUNS {
             let mut rng = Rng::with_seed(seed);
             let limits = [random_limit::<S>(&mut rng, 0, *kind)];
-            let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+            let Some(mut twins) = Twins::<S>::new(&limits).await else {
+                return;
+            };
             let (key, mut told) = (caller("only"), None);
             for _ in 0..25 {
                 twins.pass(pause(&mut rng, &limits[0], told));
@@ -127,7 +154,9 @@ pub(crate) async fn several_limits_are_charged_all_or_none<S: Subject>() {
                 random_limit::<S>(&mut rng, index, kind)
             })
             .collect();
-        let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+        let Some(mut twins) = Twins::<S>::new(&limits).await else {
+            return;
+        };
         let key = caller("several");
         for _ in 0..25 {
             let slowest = &limits[rng.usize(..4)];
@@ -137,7 +166,10 @@ pub(crate) async fn several_limits_are_charged_all_or_none<S: Subject>() {
                 let cost = random::cost(&mut rng, limit.algorithm.greatest_cost());
                 let (chosen, enforced) = (rng.u8(..4) > 0, rng.u8(..4) > 0);
                 if chosen {
-                    claims.push(Claim { enforced, ..claim(limit, &key, cost) });
+                    claims.push(Claim {
+                        enforced,
+                        ..claim(limit, &key, cost)
+                    });
                 }
             }
             rng.shuffle(&mut claims);
@@ -152,18 +184,36 @@ pub(crate) async fn settlements_land_as_in_the_core<S: Subject>() {
         for seed in 0..S::RUNS {
             let mut rng = Rng::with_seed(seed ^ 0xc0de);
             let limits = [random_limit::<S>(&mut rng, 0, *kind)];
-            let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+            let Some(mut twins) = Twins::<S>::new(&limits).await else {
+                return;
+            };
             let key = caller("settled");
             for _ in 0..25 {
                 twins.pass(pause(&mut rng, &limits[0], None));
                 let cost = random::cost(&mut rng, limits[0].algorithm.greatest_cost().min(1_000));
                 twins.draw(&[claim(&limits[0], &key, cost)]).await;
-                let dearest = limits[0].algorithm.greatest_cost().min(1_000).max(limits[0].algorithm.settled());
+                let dearest = limits[0]
+                    .algorithm
+                    .greatest_cost()
+                    .min(1_000)
+                    .max(limits[0].algorithm.settled());
                 let units = rng.u64(0..=dearest);
                 match rng.u8(..5) {
-                    0 => twins.settle(&limits[0], &key, Change::Charge { more: units }).await,
-                    1 => twins.settle(&limits[0], &key, Change::Refund { units }).await,
-                    2 => twins.settle(&limits[0], &key, Change::Release { units }).await,
+                    0 => {
+                        twins
+                            .settle(&limits[0], &key, Change::Charge { more: units })
+                            .await
+                    }
+                    1 => {
+                        twins
+                            .settle(&limits[0], &key, Change::Refund { units })
+                            .await
+                    }
+                    2 => {
+                        twins
+                            .settle(&limits[0], &key, Change::Release { units })
+                            .await
+                    }
                     _ => {}
                 }
             }
@@ -196,8 +246,8 @@ pub(crate) async fn generations_and_tiers_of_a_limit_share_its_buckets<S: Subjec
                     (terms.burst, terms.debt, terms.max_wait) = (None, 0, Micros::ZERO);
                 }
                 let settled = settled(&rng);
-                if let Ok(algorithm) =
-                    Algorithm::new(&terms).and_then(|algorithm| algorithm.settling(settled, S::SHARED))
+                if let Ok(algorithm) = Algorithm::new(&terms)
+                    .and_then(|algorithm| algorithm.settling(settled, S::SHARED))
                 {
                     let mut variant = Limit::clone(&limit::<S>(0, algorithm));
                     if tiers {
@@ -207,7 +257,10 @@ pub(crate) async fn generations_and_tiers_of_a_limit_share_its_buckets<S: Subjec
                     generations.push(Arc::new(variant));
                 }
             }
-            let Some(mut twins) = Twins::<S>::new(&generations[..if tiers { 3 } else { 1 }]).await else { return };
+            let Some(mut twins) = Twins::<S>::new(&generations[..if tiers { 3 } else { 1 }]).await
+            else {
+                return;
+            };
             let key = caller("through a change");
             let mut kept = Kept::full(generations[0].algorithm.clone());
             let mut history = Vec::new();
@@ -218,23 +271,43 @@ pub(crate) async fn generations_and_tiers_of_a_limit_share_its_buckets<S: Subjec
                 let cost = random::cost(&mut rng, limit.algorithm.greatest_cost().min(1_000));
                 if rng.u8(..3) == 0 {
                     let change = match rng.u8(..3) {
-                        0 => Change::Charge { more: cost.max(rng.u64(0..=limit.algorithm.settled())) },
+                        0 => Change::Charge {
+                            more: cost.max(rng.u64(0..=limit.algorithm.settled())),
+                        },
                         1 => Change::Refund { units: cost },
                         _ => Change::Release { units: cost },
                     };
                     kept.settle(&limit.algorithm, change, twins.now);
-                    twins.subject.store().settle(&[Settlement { limit, key: &key, change }]);
+                    twins.subject.store().settle(&[Settlement {
+                        limit,
+                        key: &key,
+                        change,
+                    }]);
                     twins.subject.settled().await;
-                    history.push(format!("{change:?} by {:?} at {:?}: {kept:?}", limit.algorithm, twins.now));
+                    history.push(format!(
+                        "{change:?} by {:?} at {:?}: {kept:?}",
+                        limit.algorithm, twins.now
+                    ));
                 }
                 let found = kept.under(&limit.algorithm, twins.now);
                 let before = found.state().cloned();
                 let mut states = [before.clone()];
                 let claims = [claim(limit, &key, cost)];
                 let expected = draw_all(&claims, &mut states, twins.now);
-                let drawn = twins.subject.store().draw(&claims).await.expect("the store answers");
-                let asked = format!("{cost} by {:?} at {:?}: {kept:?}", limit.algorithm, twins.now);
-                assert_eq!(drawn, expected, "seed {seed} step {step}: {asked} after {history:#?}");
+                let drawn = twins
+                    .subject
+                    .store()
+                    .draw(&claims)
+                    .await
+                    .expect("the store answers");
+                let asked = format!(
+                    "{cost} by {:?} at {:?}: {kept:?}",
+                    limit.algorithm, twins.now
+                );
+                assert_eq!(
+                    drawn, expected,
+                    "seed {seed} step {step}: {asked} after {history:#?}"
+                );
                 history.push(asked);
                 let [state] = states;
                 if cost > 0 && state != before {
@@ -247,7 +320,9 @@ pub(crate) async fn generations_and_tiers_of_a_limit_share_its_buckets<S: Subjec
 
 /// Days of 23 to 25 hours, weeks and months: drawn from, settled and looked at for years, by generations with little and
 /// with much debt, at moments that mean something.
-pub(crate) async fn calendar_windows_are_the_cores_however_deep_the_debt_and_long_the_wait<S: Subject>() {
+pub(crate) async fn calendar_windows_are_the_cores_however_deep_the_debt_and_long_the_wait<
+    S: Subject,
+>() {
     const HOUR: u64 = 3_600_000_000;
     for seed in 0..2 * S::RUNS {
         let mut rng = Rng::with_seed(seed ^ 0xca1e);
@@ -258,21 +333,30 @@ pub(crate) async fn calendar_windows_are_the_cores_however_deep_the_debt_and_lon
             boundaries.push(Timestamp::from_micros(boundary));
             boundary += rng.u64(shortest..=longest) * HOUR;
         }
-        let calendar = Arc::new(Calendar { boundaries, words: "window".to_owned() });
+        let calendar = Arc::new(Calendar {
+            boundaries,
+            words: "window".to_owned(),
+        });
         // In a process there is one generation at a time.
         let generations: Vec<_> = (0..if S::SHARED { 3 } else { 1 })
             .map(|_| {
                 let amount = rng.u64(1..=4);
                 let terms = Terms {
                     align: Align::Calendar(calendar.clone()),
-                    debt: if rng.bool() { rng.u64(0..=50 * amount) } else { 0 },
+                    debt: if rng.bool() {
+                        rng.u64(0..=50 * amount)
+                    } else {
+                        0
+                    },
                     max_wait: Micros(if rng.bool() { rng.u64(0..=HOUR) } else { 0 }),
                     ..terms::<S>(Kind::FixedWindow, amount, Micros(longest * HOUR))
                 };
                 limit::<S>(0, Algorithm::new(&terms).expect("representable"))
             })
             .collect();
-        let Some(mut twins) = Twins::<S>::new(&generations[..1]).await else { return };
+        let Some(mut twins) = Twins::<S>::new(&generations[..1]).await else {
+            return;
+        };
         let key = caller("by the calendar");
         let mut kept = Kept::full(generations[0].algorithm.clone());
         let mut told = None;
@@ -291,21 +375,42 @@ pub(crate) async fn calendar_windows_are_the_cores_however_deep_the_debt_and_lon
             let most = limit.algorithm.greatest_cost();
             if rng.u8(..4) == 0 {
                 let change = match rng.u8(..2) {
-                    0 => Change::Charge { more: rng.u64(0..=most) },
-                    _ => Change::Refund { units: rng.u64(0..=most) },
+                    0 => Change::Charge {
+                        more: rng.u64(0..=most),
+                    },
+                    _ => Change::Refund {
+                        units: rng.u64(0..=most),
+                    },
                 };
                 kept.settle(&limit.algorithm, change, twins.now);
-                twins.subject.store().settle(&[Settlement { limit, key: &key, change }]);
+                twins.subject.store().settle(&[Settlement {
+                    limit,
+                    key: &key,
+                    change,
+                }]);
                 twins.subject.settled().await;
             }
             let found = kept.under(&limit.algorithm, twins.now);
             let before = found.state().cloned();
             let mut states = [before.clone()];
-            let cost = if rng.bool() { most } else { rng.u64(1..=most.min(3)) };
+            let cost = if rng.bool() {
+                most
+            } else {
+                rng.u64(1..=most.min(3))
+            };
             let claims = [claim(limit, &key, cost)];
             let expected = draw_all(&claims, &mut states, twins.now);
-            let drawn = twins.subject.store().draw(&claims).await.expect("the store answers");
-            assert_eq!(drawn, expected, "seed {seed} step {step}: {cost} of {kept:?} at {:?}", twins.now);
+            let drawn = twins
+                .subject
+                .store()
+                .draw(&claims)
+                .await
+                .expect("the store answers");
+            assert_eq!(
+                drawn, expected,
+                "seed {seed} step {step}: {cost} of {kept:?} at {:?}",
+                twins.now
+            );
             if let Verdict::Deny { retry_after } = drawn.standings[0].verdict {
                 told = retry_after;
             }
@@ -321,22 +426,33 @@ pub(crate) async fn calendar_windows_are_the_cores_however_deep_the_debt_and_lon
 pub(crate) async fn a_refused_request_passes_exactly_when_told<S: Subject>() {
     for kind in S::kinds().iter().filter(|kind| **kind != Kind::InFlight) {
         for (amount, period) in [(1, 86_400), (7, 3), (100, 60), (50, 1)] {
-            let algorithm =
-                Algorithm::new(&terms::<S>(*kind, amount, Micros::from_secs(period))).expect("representable");
+            let algorithm = Algorithm::new(&terms::<S>(*kind, amount, Micros::from_secs(period)))
+                .expect("representable");
             let limits = [limit::<S>(0, algorithm)];
-            let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+            let Some(mut twins) = Twins::<S>::new(&limits).await else {
+                return;
+            };
             let key = caller("patient");
             assert!(twins.draw(&[claim(&limits[0], &key, amount)]).await.granted);
             twins.pass(Micros(12_345));
             let refused = twins.draw(&[claim(&limits[0], &key, 1)]).await;
             // At the fastest of these rates a unit has come back by now.
-            let Verdict::Deny { retry_after: Some(told) } = refused.standings[0].verdict else {
+            let Verdict::Deny {
+                retry_after: Some(told),
+            } = refused.standings[0].verdict
+            else {
                 panic!("{kind:?}: {refused:?}")
             };
             twins.pass(Micros(told.0 - 1));
-            assert!(!twins.draw(&[claim(&limits[0], &key, 1)]).await.granted, "{kind:?} a microsecond early");
+            assert!(
+                !twins.draw(&[claim(&limits[0], &key, 1)]).await.granted,
+                "{kind:?} a microsecond early"
+            );
             twins.pass(Micros(1));
-            assert!(twins.draw(&[claim(&limits[0], &key, 1)]).await.granted, "{kind:?} after {told:?}");
+            assert!(
+                twins.draw(&[claim(&limits[0], &key, 1)]).await.granted,
+                "{kind:?} after {told:?}"
+            );
         }
     }
 }
@@ -344,7 +460,9 @@ pub(crate) async fn a_refused_request_passes_exactly_when_told<S: Subject>() {
 /// A refused request spends nothing anywhere.
 pub(crate) async fn a_refusal_by_one_limit_leaves_the_others_as_they_were<S: Subject>() {
     let limits = per_minute::<S>(&[1, 10, 20]);
-    let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+    let Some(mut twins) = Twins::<S>::new(&limits).await else {
+        return;
+    };
     let key = caller("spender");
     let claims: Vec<_> = limits.iter().map(|limit| claim(limit, &key, 1)).collect();
     assert!(twins.draw(&claims).await.granted);
@@ -361,7 +479,9 @@ pub(crate) async fn the_order_of_claims_does_not_matter<S: Subject>() {
     let mut totals = Vec::new();
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
         let limits = per_minute::<S>(&[5, 3, 8]);
-        let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+        let Some(mut twins) = Twins::<S>::new(&limits).await else {
+            return;
+        };
         let key = caller("orderly");
         let claims = order.map(|place| claim(&limits[place], &key, 1));
         let mut granted = 0;
@@ -377,13 +497,24 @@ pub(crate) async fn the_order_of_claims_does_not_matter<S: Subject>() {
 /// A limit that is not enforced counts what it would have admitted, and no more.
 pub(crate) async fn a_shadow_limit_never_vetoes_and_never_goes_into_debt<S: Subject>() {
     let limits = per_minute::<S>(&[10, 2]);
-    let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+    let Some(mut twins) = Twins::<S>::new(&limits).await else {
+        return;
+    };
     let key = caller("shadowed");
     for round in 0..10 {
-        let claims = [claim(&limits[0], &key, 1), Claim { enforced: false, ..claim(&limits[1], &key, 1) }];
+        let claims = [
+            claim(&limits[0], &key, 1),
+            Claim {
+                enforced: false,
+                ..claim(&limits[1], &key, 1)
+            },
+        ];
         let drawn = twins.draw(&claims).await;
         assert!(drawn.granted);
-        assert_eq!(matches!(drawn.standings[1].verdict, Verdict::Allow { .. }), round < 2);
+        assert_eq!(
+            matches!(drawn.standings[1].verdict, Verdict::Allow { .. }),
+            round < 2
+        );
     }
     // Enforced now, it stands where two requests left it: one unit is back after half a minute.
     twins.pass(Micros::from_secs(30));
@@ -397,7 +528,9 @@ pub(crate) async fn a_place_in_flight_is_free_again_once_released<S: Subject>() 
     }
     let algorithm = Algorithm::new(&terms::<S>(Kind::InFlight, 3, Micros::ZERO)).expect("a number");
     let limits = [limit::<S>(0, algorithm)];
-    let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+    let Some(mut twins) = Twins::<S>::new(&limits).await else {
+        return;
+    };
     let key = caller("busy");
     for _ in 0..3 {
         assert!(twins.draw(&[claim(&limits[0], &key, 1)]).await.granted);
@@ -408,7 +541,9 @@ pub(crate) async fn a_place_in_flight_is_free_again_once_released<S: Subject>() 
         Verdict::Deny { retry_after: None },
         "nobody knows when a place falls free"
     );
-    twins.settle(&limits[0], &key, Change::Release { units: 1 }).await;
+    twins
+        .settle(&limits[0], &key, Change::Release { units: 1 })
+        .await;
     assert!(twins.draw(&[claim(&limits[0], &key, 1)]).await.granted);
     assert!(!twins.draw(&[claim(&limits[0], &key, 1)]).await.granted);
 }
@@ -416,13 +551,23 @@ pub(crate) async fn a_place_in_flight_is_free_again_once_released<S: Subject>() 
 /// Looking is free, and sees what a draw would get.
 pub(crate) async fn a_peek_charges_nothing<S: Subject>() {
     let limits = per_minute::<S>(&[4, 9]);
-    let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+    let Some(mut twins) = Twins::<S>::new(&limits).await else {
+        return;
+    };
     let key = caller("curious");
     for _ in 0..6 {
         let claims = [claim(&limits[0], &key, 1), claim(&limits[1], &key, 1)];
         let expected = peek_all(&claims, &twins.states, twins.now);
         for _ in 0..3 {
-            assert_eq!(twins.subject.store().peek(&claims).await.expect("the store answers"), expected);
+            assert_eq!(
+                twins
+                    .subject
+                    .store()
+                    .peek(&claims)
+                    .await
+                    .expect("the store answers"),
+                expected
+            );
         }
         twins.draw(&claims).await;
         twins.pass(Micros::from_secs(1));
@@ -433,12 +578,22 @@ pub(crate) async fn a_peek_charges_nothing<S: Subject>() {
 pub(crate) async fn keys_and_limits_have_buckets_of_their_own<S: Subject>() {
     let limits = per_minute::<S>(&[1, 1]);
     let now = Timestamp::from_micros(START);
-    let Some(subject) = S::new(&limits, now).await else { return };
-    let callers: Vec<_> = ["a", "b", ""].map(caller).into_iter().chain([caller(&"long".repeat(100))]).collect();
+    let Some(subject) = S::new(&limits, now).await else {
+        return;
+    };
+    let callers: Vec<_> = ["a", "b", ""]
+        .map(caller)
+        .into_iter()
+        .chain([caller(&"long".repeat(100))])
+        .collect();
     for expected in [true, false] {
         for limit in &limits {
             for key in &callers {
-                let drawn = subject.store().draw(&[claim(limit, key, 1)]).await.expect("the store answers");
+                let drawn = subject
+                    .store()
+                    .draw(&[claim(limit, key, 1)])
+                    .await
+                    .expect("the store answers");
                 assert_eq!(drawn.granted, expected);
             }
         }
@@ -455,9 +610,17 @@ pub(crate) async fn the_extremes_neither_wrap_nor_round<S: Subject>() {
         (10_000_000, Micros::from_secs(1), 10),
         (10_000_000, Micros::from_secs(1), 1 << 40),
     ] {
-        let terms = Terms { burst: Some(burst), ..terms::<S>(Kind::TokenBucket, amount, period) };
-        let limits = [limit::<S>(0, Algorithm::new(&terms).expect("representable"))];
-        let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+        let terms = Terms {
+            burst: Some(burst),
+            ..terms::<S>(Kind::TokenBucket, amount, period)
+        };
+        let limits = [limit::<S>(
+            0,
+            Algorithm::new(&terms).expect("representable"),
+        )];
+        let Some(mut twins) = Twins::<S>::new(&limits).await else {
+            return;
+        };
         let key = caller("extreme");
         assert!(twins.draw(&[claim(&limits[0], &key, burst)]).await.granted);
         for pause in [0, 1, 86_399_999_999, 1, 300_000_000_000_000] {
@@ -471,7 +634,10 @@ pub(crate) async fn the_extremes_neither_wrap_nor_round<S: Subject>() {
 
 fn per_minute<S: Subject>(bursts: &[u64]) -> Vec<Arc<Limit>> {
     let limit = |(index, burst): (usize, &u64)| {
-        let terms = Terms { burst: Some(*burst), ..terms::<S>(Kind::TokenBucket, 2, Micros::from_secs(60)) };
+        let terms = Terms {
+            burst: Some(*burst),
+            ..terms::<S>(Kind::TokenBucket, 2, Micros::from_secs(60))
+        };
         limit::<S>(index, Algorithm::new(&terms).expect("representable"))
     };
     bursts.iter().enumerate().map(limit).collect()

@@ -11,7 +11,11 @@ fn moody() -> Upstream {
         Some("/429") => Reply::new(429, &[], "less"),
         Some("/503") => Reply::new(503, &[("retry-after", "5")], "later"),
         // 20 seconds after the tests' clock begins.
-        Some("/date") => Reply::new(503, &[("retry-after", "Fri, 15 Jan 2027 08:00:20 GMT")], "later"),
+        Some("/date") => Reply::new(
+            503,
+            &[("retry-after", "Fri, 15 Jan 2027 08:00:20 GMT")],
+            "later",
+        ),
         Some("/sick") => Reply::new(503, &[], "no"),
         _ => Reply::ok("done"),
     })
@@ -27,7 +31,9 @@ fn following(numbers: &str, upstream: &Upstream) -> String {
 
 fn gauge(gateway: &Gateway, name: &str) -> f64 {
     let metrics = gateway.admin_get("/metrics").text();
-    let line = metrics.lines().find(|line| line.starts_with(&format!("{name}{{limit=\"gentle\"}}")));
+    let line = metrics
+        .lines()
+        .find(|line| line.starts_with(&format!("{name}{{limit=\"gentle\"}}")));
     let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
     value.unwrap_or_else(|| panic!("no {name} in {metrics}"))
 }
@@ -48,28 +54,45 @@ fn admitted(gateway: &Gateway, seconds: u32) -> u32 {
 #[test]
 fn a_rate_falls_while_its_upstream_asks_for_less_and_recovers_with_it() {
     let upstream = moody();
-    let numbers = "rate = \"1000/second\"\nburst = 1000\nfollow_upstream = { least = \"250/second\" }";
+    let numbers =
+        "rate = \"1000/second\"\nburst = 1000\nfollow_upstream = { least = \"250/second\" }";
     let gateway = Gateway::start(&following(numbers, &upstream));
     assert_eq!(gateway.get("/").status, 200);
     assert_eq!(gauge(&gateway, RATE), 1.0);
     assert_eq!(gateway.get("/429").status, 429, "the upstream's own");
     assert_eq!(gauge(&gateway, RATE), 0.875);
     assert_eq!(gateway.get("/503").status, 503);
-    assert_eq!(gauge(&gateway, RATE), 0.875, "within a second it is one trouble");
+    assert_eq!(
+        gauge(&gateway, RATE),
+        0.875,
+        "within a second it is one trouble"
+    );
     gateway.advance(Duration::from_secs(1));
     assert_eq!(gateway.get("/503").status, 503);
     assert_eq!(gauge(&gateway, RATE), 0.765_625);
     gateway.advance(Duration::from_secs(5));
-    assert_eq!(gauge(&gateway, RATE), 0.765_625, "it holds as long as the upstream asked");
+    assert_eq!(
+        gauge(&gateway, RATE),
+        0.765_625,
+        "it holds as long as the upstream asked"
+    );
     gateway.advance(Duration::from_secs(4));
-    assert_eq!(gauge(&gateway, RATE), 0.828_125, "and climbs by a 64th a second");
+    assert_eq!(
+        gauge(&gateway, RATE),
+        0.828_125,
+        "and climbs by a 64th a second"
+    );
     gateway.advance(Duration::from_secs(60));
     assert_eq!(gauge(&gateway, RATE), 1.0);
     for _ in 0..30 {
         assert_eq!(gateway.get("/sick").status, 503);
         gateway.advance(Duration::from_millis(1_100));
     }
-    assert!((0.25..0.3).contains(&gauge(&gateway, RATE)), "the file's least: {}", gauge(&gateway, RATE));
+    assert!(
+        (0.25..0.3).contains(&gauge(&gateway, RATE)),
+        "the file's least: {}",
+        gauge(&gateway, RATE)
+    );
 }
 
 #[test]
@@ -91,28 +114,49 @@ fn a_lowered_rate_admits_less_never_more_and_keeps_its_word() {
     assert!((6..=9).contains(&lowered), "about half of 16: {lowered}");
     while gateway.get("/").status == 200 {}
     let refused = gateway.get("/");
-    let wait = refused.json()["retry_after_ms"].as_u64().expect("milliseconds");
+    let wait = refused.json()["retry_after_ms"]
+        .as_u64()
+        .expect("milliseconds");
     assert!(wait > 1, "{wait}");
     gateway.advance(Duration::from_millis(wait - 1));
     assert_eq!(gateway.get("/").status, 429, "too early");
     gateway.advance(Duration::from_millis(1));
-    assert_eq!(gateway.get("/").status, 200, "the header keeps its word at any factor");
+    assert_eq!(
+        gateway.get("/").status,
+        200,
+        "the header keeps its word at any factor"
+    );
 }
 
 #[test]
 fn the_factor_outlives_a_reload_and_a_date_is_understood() {
     let upstream = moody();
-    let numbers = "rate = \"1000/second\"\nburst = 1000\nfollow_upstream = { least = \"100/second\" }";
+    let numbers =
+        "rate = \"1000/second\"\nburst = 1000\nfollow_upstream = { least = \"100/second\" }";
     let gateway = Gateway::start(&following(numbers, &upstream));
     assert_eq!(gateway.get("/date").status, 503);
     gateway.advance(Duration::from_secs(19));
     assert_eq!(gauge(&gateway, RATE), 0.875, "until the date");
-    gateway.reload(&following(numbers, &upstream)).expect("a good file");
-    assert_eq!(gauge(&gateway, RATE), 0.875, "an unchanged file forgets nothing");
+    gateway
+        .reload(&following(numbers, &upstream))
+        .expect("a good file");
+    assert_eq!(
+        gauge(&gateway, RATE),
+        0.875,
+        "an unchanged file forgets nothing"
+    );
     let raised = numbers.replace("100/second\" }", "950/second\" }");
-    gateway.reload(&following(&raised, &upstream)).expect("a good file");
-    assert_eq!(gauge(&gateway, RATE), 973.0 / 1024.0, "a raised least counts at once");
-    gateway.reload(&following(numbers, &upstream)).expect("a good file");
+    gateway
+        .reload(&following(&raised, &upstream))
+        .expect("a good file");
+    assert_eq!(
+        gauge(&gateway, RATE),
+        973.0 / 1024.0,
+        "a raised least counts at once"
+    );
+    gateway
+        .reload(&following(numbers, &upstream))
+        .expect("a good file");
     assert_eq!(gauge(&gateway, RATE), 0.875);
     gateway.advance(Duration::from_secs(20));
     assert_eq!(gauge(&gateway, RATE), 1.0);
@@ -123,13 +167,19 @@ fn adaptive_concurrency_keeps_to_the_files_bounds_and_outlives_a_reload() {
     let upstream = moody();
     let numbers = "in_flight = { adaptive = true, least = 3, most = 12 }";
     let gateway = Gateway::start(&following(numbers, &upstream));
-    assert_eq!(gauge(&gateway, PLACES), 12.0, "it starts with the most, which is below 20");
+    assert_eq!(
+        gauge(&gateway, PLACES),
+        12.0,
+        "it starts with the most, which is below 20"
+    );
     for _ in 0..60 {
         assert_eq!(gateway.get("/sick").status, 503, "the upstream's own");
         gateway.advance(Duration::from_millis(150));
     }
     assert_eq!(gauge(&gateway, PLACES), 3.0, "the file's least");
-    gateway.reload(&following(numbers, &upstream)).expect("a good file");
+    gateway
+        .reload(&following(numbers, &upstream))
+        .expect("a good file");
     assert_eq!(gauge(&gateway, PLACES), 3.0, "a reload starts nothing anew");
     let asked = upstream.seen().len();
     let mut held: Vec<_> = (0..3).map(|_| gateway.connect()).collect();
@@ -137,12 +187,23 @@ fn adaptive_concurrency_keeps_to_the_files_bounds_and_outlives_a_reload() {
         connection.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n");
     }
     eventually("three are there", || upstream.seen().len() == asked + 3);
-    assert_eq!(gateway.get("/").status, 503, "three are what it may be asked at once");
+    assert_eq!(
+        gateway.get("/").status,
+        503,
+        "three are what it may be asked at once"
+    );
     gateway
-        .reload(&following("in_flight = { adaptive = true, least = 4, most = 12 }", &upstream))
+        .reload(&following(
+            "in_flight = { adaptive = true, least = 4, most = 12 }",
+            &upstream,
+        ))
         .expect("a good file");
     assert_eq!(gauge(&gateway, PLACES), 4.0, "another least counts at once");
-    assert_eq!(gateway.get("/").status, 200, "those in flight still count, and one more may go");
+    assert_eq!(
+        gateway.get("/").status,
+        200,
+        "those in flight still count, and one more may go"
+    );
     drop(held);
 }
 
@@ -150,7 +211,8 @@ fn adaptive_concurrency_keeps_to_the_files_bounds_and_outlives_a_reload() {
 fn what_a_caller_does_wrong_lowers_nothing() {
     let upstream = moody();
     let numbers = "in_flight = { adaptive = true, least = 3, most = 12 }";
-    let config = following(numbers, &upstream).replace("\"/**\"", "\"/v1/**\"\nstrip_prefix = \"/v1\"");
+    let config =
+        following(numbers, &upstream).replace("\"/**\"", "\"/v1/**\"\nstrip_prefix = \"/v1\"");
     let gateway = Gateway::start(&config);
     for _ in 0..20 {
         // To the router it is `/v1/a`; its prefix cannot be cut off.

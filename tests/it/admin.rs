@@ -11,8 +11,14 @@ fn probes_metrics_and_status_tell_of_the_gateway() {
     assert_eq!(gateway.admin_get("/readyz").status, 200);
     assert_eq!(gateway.get("/").status, 200);
     let metrics = gateway.admin_get("/metrics").text();
-    assert!(metrics.contains("tollgate_requests_total{route=\"/**\",code=\"200\"} 1"), "{metrics}");
-    assert!(metrics.contains("tollgate_request_duration_seconds_count{route=\"/**\"} 1"), "{metrics}");
+    assert!(
+        metrics.contains("tollgate_requests_total{route=\"/**\",code=\"200\"} 1"),
+        "{metrics}"
+    );
+    assert!(
+        metrics.contains("tollgate_request_duration_seconds_count{route=\"/**\"} 1"),
+        "{metrics}"
+    );
     let status = gateway.admin_get("/api/v1/status").json();
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"), "{status}");
 }
@@ -27,10 +33,17 @@ fn no_label_ever_holds_a_callers_key() {
         upstream.url()
     ));
     for n in 0..20 {
-        gateway.request("GET", &format!("/path-{n}"), &[("x-api-key", &format!("secret-{n}"))]);
+        gateway.request(
+            "GET",
+            &format!("/path-{n}"),
+            &[("x-api-key", &format!("secret-{n}"))],
+        );
     }
     let metrics = gateway.admin_get("/metrics").text();
-    assert!(!metrics.contains("secret-") && !metrics.contains("path-"), "{metrics}");
+    assert!(
+        !metrics.contains("secret-") && !metrics.contains("path-"),
+        "{metrics}"
+    );
 }
 
 #[test]
@@ -38,7 +51,10 @@ fn the_admin_pages_are_never_on_the_public_port() {
     let gateway = Gateway::start("[[routes]]\nmatch = \"/api/**\"\nupstream = \"builtin:echo\"\n");
     for path in ["/livez", "/readyz", "/metrics", "/api/v1/status"] {
         let answer = gateway.get(path);
-        assert!(answer.status == 404 || !answer.text().contains("tollgate_"), "{path}: {answer:?}");
+        assert!(
+            answer.status == 404 || !answer.text().contains("tollgate_"),
+            "{path}: {answer:?}"
+        );
     }
     assert_eq!(gateway.get("/metrics").status, 404);
 }
@@ -58,19 +74,34 @@ fn readyz_is_ready_while_any_route_can_be_served() {
             secret.display(),
         ))
     };
-    let another = "[[routes]]\nmatch = \"/lenient\"\nupstream = \"builtin:echo\"\nlimits = [\"lenient\"]\n";
+    let another =
+        "[[routes]]\nmatch = \"/lenient\"\nupstream = \"builtin:echo\"\nlimits = [\"lenient\"]\n";
     let gateway = start("", another);
-    assert_eq!((gateway.get("/strict").status, gateway.get("/lenient").status), (503, 200));
+    assert_eq!(
+        (
+            gateway.get("/strict").status,
+            gateway.get("/lenient").status
+        ),
+        (503, 200)
+    );
     let ready = gateway.admin_get("/readyz?verbose");
     assert_eq!(ready.status, 200, "{}", ready.text());
-    assert!(ready.text().contains("[!] store: ") && ready.text().contains("1 of 2 routes"), "{}", ready.text());
+    assert!(
+        ready.text().contains("[!] store: ") && ready.text().contains("1 of 2 routes"),
+        "{}",
+        ready.text()
+    );
 
     let gateway = start("", "");
     assert_eq!(gateway.get("/strict").status, 503);
     let ready = gateway.admin_get("/readyz?verbose");
     assert_eq!(ready.status, 503, "{}", ready.text());
     assert!(ready.text().contains("[-] store: "), "{}", ready.text());
-    assert_eq!(gateway.admin_get("/livez").status, 200, "a new process would be no better");
+    assert_eq!(
+        gateway.admin_get("/livez").status,
+        200,
+        "a new process would be no better"
+    );
 
     // What only counts refuses nobody.
     for mode in ["mode = \"shadow\"", "mode = \"off\""] {

@@ -21,7 +21,10 @@ fn certify(folder: &Path, name: &str, year_of_expiry: i32) -> String {
     let certificate = params.self_signed(&key).expect("signed");
     fs::write(folder.join("site.pem"), certificate.pem()).expect("written");
     fs::write(folder.join("site.key"), key.serialize_pem()).expect("written");
-    let pairs: Vec<String> = Sha256::digest(certificate.der()).iter().map(|byte| format!("{byte:02X}")).collect();
+    let pairs: Vec<String> = Sha256::digest(certificate.der())
+        .iter()
+        .map(|byte| format!("{byte:02X}"))
+        .collect();
     pairs.join(":")
 }
 
@@ -51,7 +54,10 @@ fn server(gateway: &Gateway) -> Value {
 }
 
 fn last_error(gateway: &Gateway) -> String {
-    server(gateway)["last_error"]["error"].as_str().unwrap_or_default().to_owned()
+    server(gateway)["last_error"]["error"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// An address that nobody listens on.
@@ -76,21 +82,32 @@ fn upstream_refusing_connections_is_logged_with_its_cause_and_each_change_of_sta
         assert_eq!(connection.request("GET", "/", &[]).status, 502);
     }
     let line = process.line("an upstream's server failed");
-    for words in ["upstream=\"app\"", &address, "kind=\"connect\"", "onnection refused"] {
+    for words in [
+        "upstream=\"app\"",
+        &address,
+        "kind=\"connect\"",
+        "onnection refused",
+    ] {
         assert!(line.contains(words), "no {words} in {line}");
     }
     // The two that follow are of the same kind: the next line is the change of state.
     let next = process.line("");
-    assert!(next.contains("is ejected") && next.contains("onnection refused"), "{next}");
+    assert!(
+        next.contains("is ejected") && next.contains("onnection refused"),
+        "{next}"
+    );
     let listener = std::net::TcpListener::bind(&address).expect("its port is free");
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             let mut head = [0; 1024];
             let _ = stream.read(&mut head);
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            let _ = stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
         }
     });
-    eventually("it answers", || connection.request("GET", "/", &[]).status == 200);
+    eventually("it answers", || {
+        connection.request("GET", "/", &[]).status == 200
+    });
     // Its pause may not have been over then.
     let ends = Arc::new(AtomicBool::new(false));
     let (its, at) = (Arc::clone(&ends), process.address);
@@ -123,18 +140,34 @@ fn upstream_state_and_last_error_stand_in_the_status_and_in_readyz() {
     }
     let status = gateway.admin_get("/api/v1/status").json();
     let told = &status["upstreams"]["app"][0];
-    assert_eq!((told["server"].as_str(), told["state"].as_str()), (Some(address.as_str()), Some("ejected")));
+    assert_eq!(
+        (told["server"].as_str(), told["state"].as_str()),
+        (Some(address.as_str()), Some("ejected"))
+    );
     assert!(last_error(&gateway).contains("onnection refused"), "{told}");
     for moment in [&told["since"], &told["last_error"]["at"]] {
-        assert!(moment.as_str().is_some_and(|text| text.starts_with("2027-01-15T0")), "{told}");
+        assert!(
+            moment
+                .as_str()
+                .is_some_and(|text| text.starts_with("2027-01-15T0")),
+            "{told}"
+        );
     }
     assert_eq!(status["upstreams"]["well"][0]["state"], "up");
     assert_eq!(status["upstreams"]["spare"][0]["state"], "unused");
     let ready = gateway.admin_get("/readyz?verbose");
     assert_eq!(ready.status, 200, "going away would mend nothing");
     let text = ready.text();
-    assert!(text.contains(&format!("[!] upstream app {address}: ejected since 2027-01-15T")), "{text}");
-    assert!(text.contains("onnection refused") && text.contains("[+] upstream well "), "{text}");
+    assert!(
+        text.contains(&format!(
+            "[!] upstream app {address}: ejected since 2027-01-15T"
+        )),
+        "{text}"
+    );
+    assert!(
+        text.contains("onnection refused") && text.contains("[+] upstream well "),
+        "{text}"
+    );
 }
 
 #[test]
@@ -146,18 +179,29 @@ fn upstream_failing_health_checks_is_told_with_their_cause() {
          [[routes]]\nmatch = \"/**\"\nupstream = \"app\"\n",
         ill.url(),
     ));
-    eventually("it is taken out", || server(&gateway)["state"] == "unhealthy");
+    eventually("it is taken out", || {
+        server(&gateway)["state"] == "unhealthy"
+    });
     let error = last_error(&gateway);
-    assert!(error.contains("/healthz") && error.contains("500"), "{error}");
+    assert!(
+        error.contains("/healthz") && error.contains("500"),
+        "{error}"
+    );
 }
 
 #[test]
 fn upstream_certificate_that_cannot_be_trusted_is_told_why() {
-    for (name, year, words) in [("elsewhere.example", 2100, "not valid for name"), ("localhost", 2001, "expired")] {
+    for (name, year, words) in [
+        ("elsewhere.example", 2100, "not valid for name"),
+        ("localhost", 2001, "expired"),
+    ] {
         let folder = tempfile::tempdir().expect("a folder");
         certify(folder.path(), name, year);
         let origin = encrypted(folder.path());
-        let gateway = before(&origin, &format!("ca_file = '{}'", folder.path().join("site.pem").display()));
+        let gateway = before(
+            &origin,
+            &format!("ca_file = '{}'", folder.path().join("site.pem").display()),
+        );
         assert_eq!(gateway.get("/").status, 502);
         let error = last_error(&gateway);
         assert!(error.contains(words), "{name}: {error}");
@@ -170,7 +214,11 @@ fn upstream_server_name_is_what_its_certificate_is_verified_for() {
     certify(folder.path(), "app.internal", 2100);
     let origin = encrypted(folder.path());
     let authority = format!("ca_file = '{}'\n", folder.path().join("site.pem").display());
-    assert_eq!(before(&origin, &authority).get("/").status, 502, "localhost is not its name");
+    assert_eq!(
+        before(&origin, &authority).get("/").status,
+        502,
+        "localhost is not its name"
+    );
     let named = before(&origin, &(authority + "server_name = \"app.internal\""));
     assert_eq!(named.get("/").status, 200);
 }
@@ -181,14 +229,29 @@ fn upstream_pinned_certificate_is_trusted_and_no_other() {
     // Nobody has signed it, its name is another, and its time is over: the pin alone decides.
     let pin = certify(folder.path(), "elsewhere.example", 2001);
     let origin = encrypted(folder.path());
-    let pinned = |pins: &str, more: &str| before(&origin, &format!("pinned_sha256 = [{pins}]\n{more}"));
+    let pinned =
+        |pins: &str, more: &str| before(&origin, &format!("pinned_sha256 = [{pins}]\n{more}"));
     let other = "00".repeat(32);
     assert_eq!(pinned(&format!("\"{pin}\""), "").get("/").status, 200);
     let digits = pin.replace(':', "").to_ascii_lowercase();
-    assert_eq!(pinned(&format!("\"{other}\", \"{digits}\""), "").get("/").status, 200, "one of several");
+    assert_eq!(
+        pinned(&format!("\"{other}\", \"{digits}\""), "")
+            .get("/")
+            .status,
+        200,
+        "one of several"
+    );
     let gateway = pinned(&format!("\"{other}\""), "");
     assert_eq!(gateway.get("/").status, 502);
-    assert!(last_error(&gateway).contains(&digits), "{}", last_error(&gateway));
+    assert!(
+        last_error(&gateway).contains(&digits),
+        "{}",
+        last_error(&gateway)
+    );
     let authority = format!("ca_file = '{}'", folder.path().join("site.pem").display());
-    assert_eq!(pinned(&format!("\"{pin}\""), &authority).get("/").status, 502, "with an authority both must hold");
+    assert_eq!(
+        pinned(&format!("\"{pin}\""), &authority).get("/").status,
+        502,
+        "with an authority both must hold"
+    );
 }

@@ -52,10 +52,18 @@ fn a_good_file_is_said_back_and_its_tests_run() {
     let output = tollgate(folder.path(), &["check"]);
     let (out, err) = texts(&output);
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
-    assert!(out.contains("10 at once, then one every 1 second"), "the tier is said back: {out}");
+    assert!(
+        out.contains("10 at once, then one every 1 second"),
+        "the tier is said back: {out}"
+    );
     assert!(out.contains("3 tests passed, 0 failed"), "{out}");
-    let room = out.split("per_key: room for ").nth(1).and_then(|rest| rest.split_once(" callers at once in 65536 KiB"));
-    let room: u64 = room.and_then(|(room, _)| room.parse().ok()).unwrap_or_default();
+    let room = out
+        .split("per_key: room for ")
+        .nth(1)
+        .and_then(|rest| rest.split_once(" callers at once in 65536 KiB"));
+    let room: u64 = room
+        .and_then(|(room, _)| room.parse().ok())
+        .unwrap_or_default();
     assert!(room > 500_000, "tens of bytes for each caller: {out}");
     assert!(out.contains("strangers stay out"), "{out}");
 }
@@ -66,20 +74,41 @@ fn tests_of_the_file_run_every_algorithm_in_virtual_time() {
     let mut file = String::new();
     for (name, numbers) in [
         ("hit", "rate = \"2/minute\"\nalgorithm = \"fixed_window\""),
-        ("clock", "rate = \"2/minute\"\nalgorithm = \"fixed_window\"\nwindow = { align = \"clock\" }"),
+        (
+            "clock",
+            "rate = \"2/minute\"\nalgorithm = \"fixed_window\"\nwindow = { align = \"clock\" }",
+        ),
         (
             "day",
             "rate = \"2/day\"\nalgorithm = \"fixed_window\"\nwindow = { align = \"calendar\", zone = \"Etc/GMT-2\" }",
         ),
-        ("steps", "rate = \"4/minute\"\nalgorithm = \"interval\"\nburst = 2"),
-        ("estimate", "rate = \"2/minute\"\nalgorithm = \"sliding_window\""),
+        (
+            "steps",
+            "rate = \"4/minute\"\nalgorithm = \"interval\"\nburst = 2",
+        ),
+        (
+            "estimate",
+            "rate = \"2/minute\"\nalgorithm = \"sliding_window\"",
+        ),
         ("log", "rate = \"2/minute\"\nalgorithm = \"sliding_log\""),
-        ("estimated", "rate = \"10/second\"\nalgorithm = \"sliding_window\"\nmax_wait = \"1s\""),
-        ("held", "rate = \"10/second\"\nburst = 1\nmax_wait = \"250ms\""),
-        ("credit", "rate = \"1/second\"\nburst = 1\ndebt = 2\ncost = 3"),
+        (
+            "estimated",
+            "rate = \"10/second\"\nalgorithm = \"sliding_window\"\nmax_wait = \"1s\"",
+        ),
+        (
+            "held",
+            "rate = \"10/second\"\nburst = 1\nmax_wait = \"250ms\"",
+        ),
+        (
+            "credit",
+            "rate = \"1/second\"\nburst = 1\ndebt = 2\ncost = 3",
+        ),
         ("places", "in_flight = 2"),
         ("found", "in_flight = { adaptive = true, most = 2 }"),
-        ("gentle", "rate = \"2/minute\"\nfollow_upstream = { least = \"1/minute\" }"),
+        (
+            "gentle",
+            "rate = \"2/minute\"\nfollow_upstream = { least = \"1/minute\" }",
+        ),
     ] {
         file.push_str(&format!(
             "[limits.{name}]\n{numbers}\nper = \"everyone\"\n\
@@ -101,7 +130,10 @@ fn tests_of_the_file_run_every_algorithm_in_virtual_time() {
             "\"3 x GET /day at 0s\", \"GET /day at 21h59m\", \"GET /day at 22h\"",
             "allowed = 3, refused = 2, retry_after = \"60s\"",
         ),
-        ("\"3 x GET /steps at 0s\", \"3 x GET /steps at 60s\"", "allowed = 4, refused = 2, retry_after = \"60s\""),
+        (
+            "\"3 x GET /steps at 0s\", \"3 x GET /steps at 60s\"",
+            "allowed = 4, refused = 2, retry_after = \"60s\"",
+        ),
         // Half of the window before still counts: one of two.
         (
             "\"2 x GET /estimate at 59s\", \"2 x GET /estimate at 90s\"",
@@ -116,20 +148,40 @@ fn tests_of_the_file_run_every_algorithm_in_virtual_time() {
             "\"11 x GET /estimated at 0s\", \"GET /estimated at 100ms\"",
             "allowed = 11, refused = 1, retry_after = \"1s\"",
         ),
-        ("\"4 x GET /held at 0s\"", "allowed = 3, refused = 1, retry_after = \"1s\""),
-        ("\"2 x GET /credit at 0s\", \"GET /credit at 3s\"", "allowed = 2, refused = 1, retry_after = \"3s\""),
-        ("\"3 x GET /places at 0s for 500ms\", \"GET /places at 1s\"", "allowed = 3, refused = 1"),
-        ("\"3 x GET /found at 0s for 500ms\"", "allowed = 2, refused = 1, status = 503"),
-        ("\"3 x GET /gentle at 0s\"", "allowed = 2, refused = 1, retry_after = \"30s\""),
+        (
+            "\"4 x GET /held at 0s\"",
+            "allowed = 3, refused = 1, retry_after = \"1s\"",
+        ),
+        (
+            "\"2 x GET /credit at 0s\", \"GET /credit at 3s\"",
+            "allowed = 2, refused = 1, retry_after = \"3s\"",
+        ),
+        (
+            "\"3 x GET /places at 0s for 500ms\", \"GET /places at 1s\"",
+            "allowed = 3, refused = 1",
+        ),
+        (
+            "\"3 x GET /found at 0s for 500ms\"",
+            "allowed = 2, refused = 1, status = 503",
+        ),
+        (
+            "\"3 x GET /gentle at 0s\"",
+            "allowed = 2, refused = 1, retry_after = \"30s\"",
+        ),
     ] {
         tests += 1;
-        file.push_str(&format!("[[tests]]\nsend = [{send}]\nexpect = {{ {expect} }}\n"));
+        file.push_str(&format!(
+            "[[tests]]\nsend = [{send}]\nexpect = {{ {expect} }}\n"
+        ));
     }
     let folder = folder(&file);
     let output = tollgate(folder.path(), &["check"]);
     let (out, err) = texts(&output);
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
-    assert!(out.contains(&format!("{tests} tests passed, 0 failed")), "{out}");
+    assert!(
+        out.contains(&format!("{tests} tests passed, 0 failed")),
+        "{out}"
+    );
 }
 
 #[test]
@@ -197,12 +249,16 @@ fn a_test_says_what_the_upstream_answers_and_when_it_begins() {
 /// What other numbers do not say is as in the limit itself.
 #[test]
 fn a_candidate_and_a_tier_have_the_burst_of_their_limit() {
-    let folder = folder(
-        &GOOD.replace("rate = \"2/minute\"", "rate = \"2/minute\"\nburst = 7\ncandidate = { rate = \"60/minute\" }"),
-    );
+    let folder = folder(&GOOD.replace(
+        "rate = \"2/minute\"",
+        "rate = \"2/minute\"\nburst = 7\ncandidate = { rate = \"60/minute\" }",
+    ));
     let output = tollgate(folder.path(), &["check"]);
     let (out, err) = texts(&output);
-    assert!(out.contains("candidate, only counted: 7 at once, then one every 1 second"), "{out}{err}");
+    assert!(
+        out.contains("candidate, only counted: 7 at once, then one every 1 second"),
+        "{out}{err}"
+    );
 }
 
 #[test]
@@ -212,7 +268,10 @@ fn a_test_of_the_file_that_fails_says_what_it_got_and_exits_1() {
     let output = tollgate(folder.path(), &["check"]);
     let (out, _) = texts(&output);
     assert_eq!(output.status.code(), Some(1));
-    assert!(out.contains("allowed: expected 3, got 2") && out.contains("refused: expected 0, got 1"), "{out}");
+    assert!(
+        out.contains("allowed: expected 3, got 2") && out.contains("refused: expected 0, got 1"),
+        "{out}"
+    );
     let output = tollgate(folder.path(), &["check", "--format", "json"]);
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(report["good"], false);
@@ -230,8 +289,14 @@ fn a_broken_file_shows_every_mistake_in_its_place_and_exits_1() {
     let (out, err) = texts(&output);
     assert_eq!(output.status.code(), Some(1));
     assert!(out.is_empty(), "talk goes to standard error: {out}");
-    assert!(err.contains("`rat`") && err.contains("per_kez") && err.contains("gateway.toml:"), "{err}");
-    assert!(!err.contains('\u{1b}'), "no colours where there is no terminal");
+    assert!(
+        err.contains("`rat`") && err.contains("per_kez") && err.contains("gateway.toml:"),
+        "{err}"
+    );
+    assert!(
+        !err.contains('\u{1b}'),
+        "no colours where there is no terminal"
+    );
     for verb in [&["run"][..], &["explain", "GET /"]] {
         let output = tollgate(folder.path(), verb);
         assert_eq!(output.status.code(), Some(1), "{verb:?}");
@@ -242,15 +307,41 @@ fn a_broken_file_shows_every_mistake_in_its_place_and_exits_1() {
 #[test]
 fn explain_tells_the_route_the_caller_and_the_buckets() {
     let folder = folder(GOOD);
-    let output = tollgate(folder.path(), &["explain", "GET /v1/x", "-H", "x-api-key: test", "--ip", "192.0.2.7"]);
+    let output = tollgate(
+        folder.path(),
+        &[
+            "explain",
+            "GET /v1/x",
+            "-H",
+            "x-api-key: test",
+            "--ip",
+            "192.0.2.7",
+        ],
+    );
     let (out, err) = texts(&output);
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
-    for words in
-        ["GET /v1/{item}", "{item} is `x`", "caller acme", "tier       pro", "10 at once", "192.0.2.7", "/open"]
-    {
+    for words in [
+        "GET /v1/{item}",
+        "{item} is `x`",
+        "caller acme",
+        "tier       pro",
+        "10 at once",
+        "192.0.2.7",
+        "/open",
+    ] {
         assert!(out.contains(words), "no `{words}` in {out}");
     }
-    let json = tollgate(folder.path(), &["explain", "GET /v1/x", "-H", "x-api-key: test", "--format", "json"]);
+    let json = tollgate(
+        folder.path(),
+        &[
+            "explain",
+            "GET /v1/x",
+            "-H",
+            "x-api-key: test",
+            "--format",
+            "json",
+        ],
+    );
     let told: Value = serde_json::from_slice(&json.stdout).expect("JSON");
     assert_eq!(told["limits"][0]["limit"], "per_key");
     assert_eq!(told["limits"][0]["tier"], "pro");
@@ -260,9 +351,16 @@ fn explain_tells_the_route_the_caller_and_the_buckets() {
     let lost = tollgate(folder.path(), &["explain", "GET /nowhere"]);
     assert_eq!(lost.status.code(), Some(1), "404");
     assert!(texts(&lost).0.contains("404"));
-    let small = tollgate(folder.path(), &["explain", "get /v1/x", "-H", "x-api-key: test"]);
+    let small = tollgate(
+        folder.path(),
+        &["explain", "get /v1/x", "-H", "x-api-key: test"],
+    );
     assert_eq!(small.status.code(), Some(1), "400");
-    assert!(texts(&small).1.contains("answered 400"), "{:?}", texts(&small));
+    assert!(
+        texts(&small).1.contains("answered 400"),
+        "{:?}",
+        texts(&small)
+    );
 }
 
 #[test]
@@ -281,7 +379,12 @@ fn wrong_use_exits_2() {
         &["health", "--admin", "nowhere"],
     ] {
         let output = tollgate(folder.path(), wrong);
-        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {:?}", texts(&output));
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{wrong:?}: {:?}",
+            texts(&output)
+        );
         assert!(output.stdout.is_empty(), "{wrong:?}");
     }
 }
@@ -294,15 +397,28 @@ fn what_the_check_finds_good_the_start_does_too() {
         ("redis", "url = \"redis://\"", "Redis"),
         ("redis", "url = \"redis://h/abc\"", "database"),
         ("redis", "url = \"redis+cluster://\"", "host"),
-        ("postgres", "url = \"postgres://h:notaport/db\"", "PostgreSQL"),
-        ("postgres", "url = \"postgres://h/db?nonsense=1\"", "PostgreSQL"),
-        ("redis", "url = \"unix:/run/redis.sock?user=u&pass=hunter2\"", "password stands in clear"),
+        (
+            "postgres",
+            "url = \"postgres://h:notaport/db\"",
+            "PostgreSQL",
+        ),
+        (
+            "postgres",
+            "url = \"postgres://h/db?nonsense=1\"",
+            "PostgreSQL",
+        ),
+        (
+            "redis",
+            "url = \"unix:/run/redis.sock?user=u&pass=hunter2\"",
+            "password stands in clear",
+        ),
     ] {
         let folder = folder(&format!(
             "[server]\nlisten = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
              [store]\nkind = \"{kind}\"\n{store}\nwhen_down = \"allow\"\nkey_secret_file = \"secret\"\n{GOOD}"
         ));
-        std::fs::write(folder.path().join("secret"), "a secret that gateways share").expect("written");
+        std::fs::write(folder.path().join("secret"), "a secret that gateways share")
+            .expect("written");
         for verb in ["check", "run"] {
             let output = tollgate(folder.path(), &[verb]);
             let (out, err) = texts(&output);
@@ -333,15 +449,31 @@ fn the_schema_is_json_that_knows_the_keys() {
     let output = tollgate(Path::new("."), &["schema"]);
     assert_eq!(output.status.code(), Some(0));
     let schema: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert!(schema["properties"]["limits"].is_object() && schema["additionalProperties"] == false, "{schema}");
+    assert!(
+        schema["properties"]["limits"].is_object() && schema["additionalProperties"] == false,
+        "{schema}"
+    );
 }
 
 #[test]
 fn health_of_nobody_is_1() {
     let folder = folder(GOOD);
     // A port that was free a moment ago.
-    let port = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port").local_addr().expect("its address").port();
-    let output = tollgate(folder.path(), &["health", "--admin", &format!("127.0.0.1:{port}"), "--timeout", "500"]);
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0))
+        .expect("a port")
+        .local_addr()
+        .expect("its address")
+        .port();
+    let output = tollgate(
+        folder.path(),
+        &[
+            "health",
+            "--admin",
+            &format!("127.0.0.1:{port}"),
+            "--timeout",
+            "500",
+        ],
+    );
     assert_eq!(output.status.code(), Some(1));
 }
 
@@ -353,10 +485,17 @@ fn folder(config: &str) -> tempfile::TempDir {
 
 fn tollgate(folder: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-    command.current_dir(folder).args(args).env_remove("TOLLGATE_CONFIG").env_remove("TOLLGATE_ADMIN");
+    command
+        .current_dir(folder)
+        .args(args)
+        .env_remove("TOLLGATE_CONFIG")
+        .env_remove("TOLLGATE_ADMIN");
     command.output().expect("the program runs")
 }
 
 fn texts(output: &Output) -> (String, String) {
-    (String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr).into_owned())
+    (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
 }

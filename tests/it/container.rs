@@ -33,14 +33,28 @@ impl Drop for Container {
 /// Runs `tollgate health`, as the image's HEALTHCHECK does; its exit code.
 fn health(folder: &Path, words: &[&str]) -> Option<i32> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-    command.current_dir(folder).arg("health").args(words).stdout(Stdio::null()).stderr(Stdio::null());
-    command.env_remove("TOLLGATE_CONFIG").env_remove("TOLLGATE_ADMIN").status().expect("the program runs").code()
+    command
+        .current_dir(folder)
+        .arg("health")
+        .args(words)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command
+        .env_remove("TOLLGATE_CONFIG")
+        .env_remove("TOLLGATE_ADMIN")
+        .status()
+        .expect("the program runs")
+        .code()
 }
 
 #[test]
 fn as_process_1_it_serves_says_that_it_is_well_and_ends_when_it_is_told() {
     let namespace = ["--pid", "--fork", "--kill-child"];
-    let tried = Command::new("unshare").args(namespace).arg("true").stderr(Stdio::null()).status();
+    let tried = Command::new("unshare")
+        .args(namespace)
+        .arg("true")
+        .stderr(Stdio::null())
+        .status();
     if !tried.is_ok_and(|status| status.success()) {
         eprintln!("!!! SKIPPED: no process namespace may be made here");
         return;
@@ -60,19 +74,31 @@ fn as_process_1_it_serves_says_that_it_is_well_and_ends_when_it_is_told() {
     let mut container = Container(child);
     let outside = container.0.id();
     let mut log = BufReader::new(container.0.stderr.take().expect("piped")).lines();
-    let said = log.by_ref().map_while(Result::ok).any(|line| line.contains("the admin listener"));
+    let said = log
+        .by_ref()
+        .map_while(Result::ok)
+        .any(|line| line.contains("the admin listener"));
     assert!(said, "it serves");
     eventually("it is ready", || health(folder.path(), &[]) == Some(0));
     assert_eq!(health(folder.path(), &["--live"]), Some(0));
 
-    let children = std::fs::read_to_string(format!("/proc/{outside}/task/{outside}/children")).expect("it has a child");
+    let children = std::fs::read_to_string(format!("/proc/{outside}/task/{outside}/children"))
+        .expect("it has a child");
     let first = children.trim().to_owned();
     let status = std::fs::read_to_string(format!("/proc/{first}/status")).expect("it lives");
-    let inside =
-        status.lines().find_map(|line| line.strip_prefix("NSpid:")).and_then(|ids| ids.split('\t').next_back());
+    let inside = status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))
+        .and_then(|ids| ids.split('\t').next_back());
     assert_eq!(inside, Some("1"), "{status}");
     // The kernel drops a signal to process 1 that has no handler for it.
-    assert!(Command::new("kill").args(["-TERM", &first]).status().expect("kill(1) is there").success());
+    assert!(
+        Command::new("kill")
+            .args(["-TERM", &first])
+            .status()
+            .expect("kill(1) is there")
+            .success()
+    );
     let mut ended = None;
     eventually("it ends", || {
         ended = container.0.try_wait().expect("a child");

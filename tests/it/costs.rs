@@ -14,8 +14,14 @@ fn one_limit(numbers: &str, upstream: &Upstream) -> String {
 fn ask(connection: &mut Connection, path: &str, headers: &[(&str, &str)]) -> (u16, u64) {
     let answer = connection.request("GET", path, headers);
     let field = answer.header("ratelimit").unwrap_or_default();
-    let left = field.split("r=").nth(1).map_or("", |rest| rest.split(';').next().unwrap_or(rest));
-    (answer.status, left.parse().unwrap_or_else(|_| panic!("{answer:?}")))
+    let left = field
+        .split("r=")
+        .nth(1)
+        .map_or("", |rest| rest.split(';').next().unwrap_or(rest));
+    (
+        answer.status,
+        left.parse().unwrap_or_else(|_| panic!("{answer:?}")),
+    )
 }
 
 #[test]
@@ -26,15 +32,31 @@ fn a_header_prices_a_request_within_the_files_bounds() {
     let mut connection = gateway.connect();
     assert_eq!(ask(&mut connection, "/", &[]), (200, 21));
     assert_eq!(ask(&mut connection, "/", &[("x-cost", "4")]), (200, 17));
-    assert_eq!(ask(&mut connection, "/", &[("x-cost", "0")]), (200, 16), "no caller is cheaper than the least");
+    assert_eq!(
+        ask(&mut connection, "/", &[("x-cost", "0")]),
+        (200, 16),
+        "no caller is cheaper than the least"
+    );
     assert_eq!(
         ask(&mut connection, "/", &[("x-cost", "999999999999999999999")]),
         (200, 11),
         "nor dearer than the most"
     );
-    assert_eq!(ask(&mut connection, "/", &[("x-cost", "-3")]), (200, 6), "what is no number costs the most");
-    assert_eq!(ask(&mut connection, "/", &[("x-cost", "1"), ("x-cost", "3")]), (200, 3), "of two the dearer");
-    assert_eq!(ask(&mut connection, "/", &[("x-cost", "4")]), (429, 3), "a refusal takes nothing");
+    assert_eq!(
+        ask(&mut connection, "/", &[("x-cost", "-3")]),
+        (200, 6),
+        "what is no number costs the most"
+    );
+    assert_eq!(
+        ask(&mut connection, "/", &[("x-cost", "1"), ("x-cost", "3")]),
+        (200, 3),
+        "of two the dearer"
+    );
+    assert_eq!(
+        ask(&mut connection, "/", &[("x-cost", "4")]),
+        (429, 3),
+        "a refusal takes nothing"
+    );
     assert_eq!(ask(&mut connection, "/", &[("x-cost", "3")]), (200, 0));
 }
 
@@ -45,13 +67,32 @@ fn a_length_prices_a_request_and_an_unknown_one_costs_the_most() {
     let gateway = Gateway::start(&one_limit(&format!("rate = \"20/day\"\n{cost}"), &upstream));
     let mut connection = gateway.connect();
     let mut post = |framing: &str, body: &str| {
-        connection.send(format!("POST / HTTP/1.1\r\nHost: x\r\n{framing}\r\n\r\n{body}"));
+        connection.send(format!(
+            "POST / HTTP/1.1\r\nHost: x\r\n{framing}\r\n\r\n{body}"
+        ));
         let answer = connection.answer("POST");
-        (answer.status, answer.header("ratelimit").unwrap_or_default().contains("r=17"))
+        (
+            answer.status,
+            answer
+                .header("ratelimit")
+                .unwrap_or_default()
+                .contains("r=17"),
+        )
     };
-    assert_eq!(post("Content-Length: 2049", &"x".repeat(2049)), (200, true), "three begun KiB");
-    assert_eq!(post("Transfer-Encoding: chunked", "1\r\nx\r\n0\r\n\r\n"), (200, false));
-    assert_eq!(ask(&mut connection, "/", &[]), (200, 8), "8 of 17 for the unknown length, 1 for none");
+    assert_eq!(
+        post("Content-Length: 2049", &"x".repeat(2049)),
+        (200, true),
+        "three begun KiB"
+    );
+    assert_eq!(
+        post("Transfer-Encoding: chunked", "1\r\nx\r\n0\r\n\r\n"),
+        (200, false)
+    );
+    assert_eq!(
+        ask(&mut connection, "/", &[]),
+        (200, 8),
+        "8 of 17 for the unknown length, 1 for none"
+    );
 }
 
 /// An answer for each way of telling a cost.
@@ -62,12 +103,26 @@ fn telling() -> Upstream {
         Some("/header") => Reply::new(200, &[("x-units", "12")], "x"),
         Some("/nonsense") => Reply::new(200, &[("x-units", "many")], "x"),
         Some("/endless") => Reply::new(200, &[("x-units", "18446744073709551616")], "x"),
-        Some("/escaped") => {
-            Reply::new(200, &[("content-type", "application/json")], "{\"us\\u0061ge\":{\"total\\u005Ftokens\":22}}")
-        }
+        Some("/escaped") => Reply::new(
+            200,
+            &[("content-type", "application/json")],
+            "{\"us\\u0061ge\":{\"total\\u005Ftokens\":22}}",
+        ),
         Some("/lines") => {
-            let lines = ["data: {\"usage\":", "data: {\"total_tokens\":", "data: 23}}", "", "data: [DONE]", "", ""];
-            Reply::new(200, &[("content-type", "text/event-stream")], lines.join("\r\n"))
+            let lines = [
+                "data: {\"usage\":",
+                "data: {\"total_tokens\":",
+                "data: 23}}",
+                "",
+                "data: [DONE]",
+                "",
+                "",
+            ];
+            Reply::new(
+                200,
+                &[("content-type", "text/event-stream")],
+                lines.join("\r\n"),
+            )
         }
         Some("/dear") => Reply::new(200, &[("x-units", "999999")], "x"),
         Some("/body") => Reply::new(200, &[], "x".repeat(2_500)),
@@ -101,7 +156,10 @@ fn an_estimate_is_corrected_by_what_the_answer_says() {
     ] {
         let upstream = telling();
         let settle = format!("settle = {{ from = \"{from}\", estimate = 5, max = 50 }}");
-        let gateway = Gateway::start(&one_limit(&format!("rate = \"100/day\"\n{settle}"), &upstream));
+        let gateway = Gateway::start(&one_limit(
+            &format!("rate = \"100/day\"\n{settle}"),
+            &upstream,
+        ));
         let mut connection = gateway.connect();
         assert_eq!(
             ask(&mut connection, path, &[("accept-encoding", "gzip")]),
@@ -109,8 +167,14 @@ fn an_estimate_is_corrected_by_what_the_answer_says() {
             "{from} {path}: the estimate"
         );
         assert_eq!(ask(&mut connection, path, &[]).1, left, "{from} {path}");
-        let asked = upstream.seen()[0].header("accept-encoding").map(str::to_owned);
-        assert_eq!(asked.is_none(), from.starts_with("json"), "a body that is read comes as plain text");
+        let asked = upstream.seen()[0]
+            .header("accept-encoding")
+            .map(str::to_owned);
+        assert_eq!(
+            asked.is_none(),
+            from.starts_with("json"),
+            "a body that is read comes as plain text"
+        );
     }
 }
 
@@ -118,7 +182,10 @@ fn an_estimate_is_corrected_by_what_the_answer_says() {
 fn a_debt_from_an_answer_is_bounded_and_paid_by_waiting() {
     let upstream = telling();
     let settle = "settle = { from = \"header:x-units\", estimate = 5, max = 300 }";
-    let gateway = Gateway::start(&one_limit(&format!("rate = \"100/day\"\n{settle}"), &upstream));
+    let gateway = Gateway::start(&one_limit(
+        &format!("rate = \"100/day\"\n{settle}"),
+        &upstream,
+    ));
     let mut connection = gateway.connect();
     assert_eq!(ask(&mut connection, "/dear", &[]).0, 200);
     let refused = connection.request("GET", "/plain", &[]);
@@ -131,7 +198,10 @@ fn a_debt_from_an_answer_is_bounded_and_paid_by_waiting() {
 fn only_failed_logins_count_and_nobody_evades_the_count_by_leaving() {
     for count in ["\"failures\"", "[\"401\", \"403\"]"] {
         let upstream = telling();
-        let gateway = Gateway::start(&one_limit(&format!("rate = \"3/day\"\ncount = {count}"), &upstream));
+        let gateway = Gateway::start(&one_limit(
+            &format!("rate = \"3/day\"\ncount = {count}"),
+            &upstream,
+        ));
         let mut connection = gateway.connect();
         for _ in 0..10 {
             assert_eq!(ask(&mut connection, "/plain", &[]), (200, 2));
@@ -143,6 +213,10 @@ fn only_failed_logins_count_and_nobody_evades_the_count_by_leaving() {
         leaver.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n");
         eventually("it is asked", || upstream.seen().len() == asked + 1);
         drop(leaver);
-        assert_eq!(ask(&mut connection, "/401", &[]).0, 429, "whoever leaves before the answer has tried");
+        assert_eq!(
+            ask(&mut connection, "/401", &[]).0,
+            429,
+            "whoever leaves before the answer has tried"
+        );
     }
 }

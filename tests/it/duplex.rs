@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::harness::frames::{DATA, END_HEADERS, END_STREAM, Frames, HEADERS, WINDOW_UPDATE, frame, request};
+use crate::harness::frames::{
+    DATA, END_HEADERS, END_STREAM, Frames, HEADERS, WINDOW_UPDATE, frame, request,
+};
 use crate::harness::{Gateway, PATIENCE};
 use crate::streams::{scripted, until};
 
@@ -35,7 +37,10 @@ fn full_duplex() -> SocketAddr {
                     answering.write_all(head.as_bytes())?;
                     (0..SIZE / PIECE).try_for_each(|_| answering.write_all(&[b'a'; PIECE]))
                 });
-                let read = std::io::copy(&mut Read::by_ref(&mut stream).take(SIZE as u64), &mut std::io::sink());
+                let read = std::io::copy(
+                    &mut Read::by_ref(&mut stream).take(SIZE as u64),
+                    &mut std::io::sink(),
+                );
                 answer.join().expect("no panic").expect("taken in time");
                 // How much had come is the last that is said.
                 let _ = write!(stream, "{:08}", read.expect("a body"));
@@ -56,7 +61,9 @@ fn full_duplex_over_http2() -> SocketAddr {
             let (stream, _) = listener.accept().await.expect("a connection");
             let mut connection = h2::server::handshake(stream).await.expect("HTTP/2");
             while let Some(Ok((request, mut respond))) = connection.accept().await {
-                let mut answer = respond.send_response(http::Response::new(()), false).expect("sent");
+                let mut answer = respond
+                    .send_response(http::Response::new(()), false)
+                    .expect("sent");
                 tokio::spawn(async move {
                     let mut body = request.into_body();
                     let reading = tokio::spawn(async move {
@@ -64,13 +71,17 @@ fn full_duplex_over_http2() -> SocketAddr {
                         while let Some(piece) = body.data().await {
                             let length = piece.expect("a body").len();
                             read += length;
-                            body.flow_control().release_capacity(length).expect("its own");
+                            body.flow_control()
+                                .release_capacity(length)
+                                .expect("its own");
                         }
                         read
                     });
                     send(&mut answer, SIZE).await;
                     let read = reading.await.expect("no panic");
-                    answer.send_data(format!("{read:08}").into(), true).expect("sent");
+                    answer
+                        .send_data(format!("{read:08}").into(), true)
+                        .expect("sent");
                 });
             }
         });
@@ -83,15 +94,27 @@ async fn send(stream: &mut h2::SendStream<Bytes>, bytes: usize) {
     let mut left = bytes;
     while left > 0 {
         stream.reserve_capacity(left.min(PIECE));
-        let room = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await.expect("open").expect("room");
-        stream.send_data(vec![b'u'; room].into(), false).expect("sent");
+        let room = std::future::poll_fn(|cx| stream.poll_capacity(cx))
+            .await
+            .expect("open")
+            .expect("room");
+        stream
+            .send_data(vec![b'u'; room].into(), false)
+            .expect("sent");
         left -= room;
     }
 }
 
 fn run<F: Future>(test: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async { tokio::time::timeout(3 * PATIENCE, test).await.expect("in time") })
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        tokio::time::timeout(3 * PATIENCE, test)
+            .await
+            .expect("in time")
+    })
 }
 
 /// Cuts off who stands still for half a second.
@@ -108,12 +131,18 @@ fn upload(gateway: &Gateway, pause: Duration) -> String {
     let mut stream = TcpStream::connect(gateway.address()).expect("connected");
     stream.set_read_timeout(Some(PATIENCE)).expect("set");
     stream.set_write_timeout(Some(PATIENCE)).expect("set");
-    write!(stream, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {SIZE}\r\n\r\n").expect("sent");
+    write!(
+        stream,
+        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {SIZE}\r\n\r\n"
+    )
+    .expect("sent");
     for piece in 0..SIZE / PIECE {
         if piece % 64 == 63 {
             std::thread::park_timeout(pause);
         }
-        stream.write_all(&[b'u'; PIECE]).expect("the upload goes on");
+        stream
+            .write_all(&[b'u'; PIECE])
+            .expect("the upload goes on");
     }
     let mut head = Vec::new();
     let mut byte = [0];
@@ -140,10 +169,15 @@ fn upload(gateway: &Gateway, pause: Duration) -> String {
 /// The same over HTTP/2.
 fn upload_over_http2(gateway: &Gateway, pause: Duration) -> String {
     run(async {
-        let stream = tokio::net::TcpStream::connect(gateway.address()).await.expect("connected");
+        let stream = tokio::net::TcpStream::connect(gateway.address())
+            .await
+            .expect("connected");
         let (mut client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
         tokio::spawn(connection);
-        let request = http::Request::post("http://x/").header("content-length", SIZE).body(()).expect("a request");
+        let request = http::Request::post("http://x/")
+            .header("content-length", SIZE)
+            .body(())
+            .expect("a request");
         let (answer, mut body) = client.send_request(request, false).expect("sent");
         for _ in 0..6 {
             send(&mut body, SIZE / 6).await;
@@ -154,7 +188,10 @@ fn upload_over_http2(gateway: &Gateway, pause: Duration) -> String {
         let (mut read, mut end) = (0, Vec::new());
         while let Some(piece) = answer.data().await {
             let piece = piece.expect("the answer");
-            answer.flow_control().release_capacity(piece.len()).expect("its own");
+            answer
+                .flow_control()
+                .release_capacity(piece.len())
+                .expect("its own");
             read += piece.len();
             end = [&end, &piece[..]].concat();
             end.drain(..end.len().saturating_sub(8));
@@ -169,8 +206,16 @@ fn an_upload_goes_on_while_its_caller_takes_nothing_of_the_answer() {
     for (upstream, http2) in [(full_duplex(), false), (full_duplex_over_http2(), true)] {
         let gateway = in_front_of(upstream, http2);
         for _ in 0..2 {
-            assert_eq!(upload(&gateway, Duration::ZERO), format!("{SIZE:08}"), "HTTP/2 upstream: {http2}");
-            assert_eq!(upload_over_http2(&gateway, Duration::ZERO), format!("{SIZE:08}"), "HTTP/2 upstream: {http2}");
+            assert_eq!(
+                upload(&gateway, Duration::ZERO),
+                format!("{SIZE:08}"),
+                "HTTP/2 upstream: {http2}"
+            );
+            assert_eq!(
+                upload_over_http2(&gateway, Duration::ZERO),
+                format!("{SIZE:08}"),
+                "HTTP/2 upstream: {http2}"
+            );
         }
     }
 }
@@ -180,30 +225,51 @@ fn a_caller_that_uploads_for_longer_than_it_may_stand_still_is_not_cut_off_for_t
     let pause = Duration::from_millis(200);
     for (upstream, http2) in [(full_duplex(), false), (full_duplex_over_http2(), true)] {
         let gateway = in_front_of(upstream, http2);
-        assert_eq!(upload(&gateway, pause), format!("{SIZE:08}"), "HTTP/2 upstream: {http2}");
-        assert_eq!(upload_over_http2(&gateway, pause), format!("{SIZE:08}"), "HTTP/2 upstream: {http2}");
+        assert_eq!(
+            upload(&gateway, pause),
+            format!("{SIZE:08}"),
+            "HTTP/2 upstream: {http2}"
+        );
+        assert_eq!(
+            upload_over_http2(&gateway, pause),
+            format!("{SIZE:08}"),
+            "HTTP/2 upstream: {http2}"
+        );
     }
 }
 
 #[test]
-fn a_stream_whose_window_is_shut_is_not_cut_off_while_its_request_comes_and_is_when_that_stands_still() {
+fn a_stream_whose_window_is_shut_is_not_cut_off_while_its_request_comes_and_is_when_that_stands_still()
+ {
     for pieces in [8, 1] {
         let url = scripted(|mut stream| {
             until(&mut stream, "\r\n\r\n");
-            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 164\r\n\r\ntext").expect("sent");
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 164\r\n\r\ntext")
+                .expect("sent");
             // A piece of the answer for each piece of the request.
             let mut piece = [0; 4096];
-            while stream.read_exact(&mut piece).is_ok() && stream.write_all(b"twenty bytes of text").is_ok() {}
+            while stream.read_exact(&mut piece).is_ok()
+                && stream.write_all(b"twenty bytes of text").is_ok()
+            {}
             let _ = stream.read(&mut [0]);
         });
-        let upstream = url.trim_start_matches("http://").parse().expect("an address");
+        let upstream = url
+            .trim_start_matches("http://")
+            .parse()
+            .expect("an address");
         let gateway = in_front_of(upstream, false);
         // A window of ten bytes: nobody asks for more pieces than fit into the buffers of its stream.
         let mut frames = Frames::open(gateway.address(), &[(4, 10)]);
         let head = request("POST", "/", &[("content-length", "32768")]);
         frames.send(frame(HEADERS, END_HEADERS, 1, head));
         for piece in 1..=pieces {
-            frames.send(frame(DATA, if piece == 8 { END_STREAM } else { 0 }, 1, [b'u'; 4096]));
+            frames.send(frame(
+                DATA,
+                if piece == 8 { END_STREAM } else { 0 },
+                1,
+                [b'u'; 4096],
+            ));
             std::thread::park_timeout(Duration::from_millis(200));
         }
         if pieces == 8 {
@@ -211,6 +277,10 @@ fn a_stream_whose_window_is_shut_is_not_cut_off_while_its_request_comes_and_is_w
         }
         let fate = frames.fate(1);
         let whole = fate.ended && fate.body.len() == 164;
-        assert_eq!((whole, fate.reset.is_some()), (pieces == 8, pieces == 1), "{fate:?}");
+        assert_eq!(
+            (whole, fate.reset.is_some()),
+            (pieces == 8, pieces == 1),
+            "{fate:?}"
+        );
     }
 }

@@ -5,17 +5,30 @@ use crate::harness::{Gateway, Reply, Upstream};
 
 #[test]
 fn an_upstream_that_cannot_be_reached_is_502_with_a_problem_body() {
-    let dead = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port").local_addr().expect("its address");
-    let gateway = Gateway::start(&format!("[[routes]]\nmatch = \"/**\"\nupstream = \"http://{dead}\"\n"));
+    let dead = std::net::TcpListener::bind(("127.0.0.1", 0))
+        .expect("a port")
+        .local_addr()
+        .expect("its address");
+    let gateway = Gateway::start(&format!(
+        "[[routes]]\nmatch = \"/**\"\nupstream = \"http://{dead}\"\n"
+    ));
     let answer = gateway.get("/");
-    assert_eq!((answer.status, answer.header("content-type")), (502, Some("application/problem+json")));
+    assert_eq!(
+        (answer.status, answer.header("content-type")),
+        (502, Some("application/problem+json"))
+    );
 }
 
 #[test]
 fn an_upstream_that_closes_without_an_answer_is_502() {
     let upstream = Upstream::start(|_| Reply::Close(Vec::new()));
     let gateway = Gateway::start(&open(&upstream));
-    assert_eq!(gateway.request("POST", "/", &[("Content-Length", "0")]).status, 502);
+    assert_eq!(
+        gateway
+            .request("POST", "/", &[("Content-Length", "0")])
+            .status,
+        502
+    );
     assert_eq!(upstream.seen().len(), 1, "a POST is never sent twice");
 }
 
@@ -32,8 +45,9 @@ fn an_upstream_that_is_too_slow_is_504() {
 
 #[test]
 fn an_answer_that_breaks_off_is_seen_to_break_off() {
-    let upstream =
-        Upstream::start(|_| Reply::Close(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nonly this".to_vec()));
+    let upstream = Upstream::start(|_| {
+        Reply::Close(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nonly this".to_vec())
+    });
     let gateway = Gateway::start(&open(&upstream));
     let answer = gateway.get("/");
     assert!(answer.truncated, "{answer:?}");
@@ -71,7 +85,11 @@ fn a_body_with_two_lengths_smuggles_nothing() {
     let answer = connection.answer("POST");
     assert!(answer.status == 400 || connection.is_closed(), "{answer:?}");
     for seen in upstream.seen() {
-        assert!(seen.all("content-length").is_empty() || seen.all("transfer-encoding").is_empty(), "{}", seen.head);
+        assert!(
+            seen.all("content-length").is_empty() || seen.all("transfer-encoding").is_empty(),
+            "{}",
+            seen.head
+        );
         assert!(!seen.line().contains("smuggled"), "{}", seen.head);
     }
 }
@@ -79,9 +97,17 @@ fn a_body_with_two_lengths_smuggles_nothing() {
 #[test]
 fn too_much_is_refused_by_its_kind() {
     let upstream = Upstream::hello();
-    let gateway = Gateway::start(&format!("[server.bounds]\nbody = \"1KiB\"\nheaders = 20\n{}", open(&upstream)));
-    let many: Vec<(String, String)> = (0..30).map(|n| (format!("x-{n}"), "v".to_owned())).collect();
-    let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let gateway = Gateway::start(&format!(
+        "[server.bounds]\nbody = \"1KiB\"\nheaders = 20\n{}",
+        open(&upstream)
+    ));
+    let many: Vec<(String, String)> = (0..30)
+        .map(|n| (format!("x-{n}"), "v".to_owned()))
+        .collect();
+    let many: Vec<(&str, &str)> = many
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
     assert_eq!(gateway.request("GET", "/", &many).status, 431);
     let mut connection = gateway.connect();
     connection.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4096\r\n\r\n");

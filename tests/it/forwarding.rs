@@ -9,11 +9,21 @@ fn a_request_arrives_as_it_was_sent_but_for_what_ends_at_each_hop() {
     let answer = gateway.request(
         "GET",
         "/a%20b/c;d?x=1&y=%2F",
-        &[("Connection", "keep-alive, X-Hop"), ("X-Hop", "1"), ("Keep-Alive", "5"), ("X-Stays", "yes"), ("TE", "gzip")],
+        &[
+            ("Connection", "keep-alive, X-Hop"),
+            ("X-Hop", "1"),
+            ("Keep-Alive", "5"),
+            ("X-Stays", "yes"),
+            ("TE", "gzip"),
+        ],
     );
     assert_eq!(answer.status, 200);
     let seen = upstream.last();
-    assert_eq!(seen.line(), "GET /a%20b/c;d?x=1&y=%2F HTTP/1.1", "byte for byte");
+    assert_eq!(
+        seen.line(),
+        "GET /a%20b/c;d?x=1&y=%2F HTTP/1.1",
+        "byte for byte"
+    );
     assert_eq!(seen.header("x-stays"), Some("yes"));
     for gone in ["x-hop", "keep-alive", "te"] {
         assert_eq!(seen.header(gone), None, "{gone}");
@@ -23,28 +33,53 @@ fn a_request_arrives_as_it_was_sent_but_for_what_ends_at_each_hop() {
 
 #[test]
 fn bodies_pass_both_ways() {
-    let upstream = Upstream::start(|seen| Reply::new(201, &[("x-length", &seen.body.len().to_string())], &seen.body));
+    let upstream = Upstream::start(|seen| {
+        Reply::new(
+            201,
+            &[("x-length", &seen.body.len().to_string())],
+            &seen.body,
+        )
+    });
     let gateway = Gateway::start(&open(&upstream));
     let body = "0123456789abcdef".repeat(20_000);
     let mut connection = gateway.connect();
-    connection.send(format!("POST /up HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+    connection.send(format!(
+        "POST /up HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
     let answer = connection.answer("POST");
     assert_eq!((answer.status, answer.body.len()), (201, body.len()));
     connection.send(
         "POST /up HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n",
     );
     assert_eq!(connection.answer("POST").text(), "hello world");
-    assert_eq!(upstream.connections(), 1, "the upstream's connection is kept");
+    assert_eq!(
+        upstream.connections(),
+        1,
+        "the upstream's connection is kept"
+    );
 }
 
 #[test]
 fn a_head_request_has_no_body_and_keeps_its_length() {
-    let upstream = Upstream::start(|_| Reply::Bytes(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n".to_vec()));
+    let upstream =
+        Upstream::start(|_| Reply::Bytes(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n".to_vec()));
     let gateway = Gateway::start(&open(&upstream));
     let mut connection = gateway.connect();
     let answer = connection.request("HEAD", "/", &[]);
-    assert_eq!((answer.status, answer.header("content-length"), answer.body.len()), (200, Some("5"), 0));
-    assert_eq!(connection.request("HEAD", "/", &[]).status, 200, "the connection goes on");
+    assert_eq!(
+        (
+            answer.status,
+            answer.header("content-length"),
+            answer.body.len()
+        ),
+        (200, Some("5"), 0)
+    );
+    assert_eq!(
+        connection.request("HEAD", "/", &[]).status,
+        200,
+        "the connection goes on"
+    );
 }
 
 #[test]
@@ -56,11 +91,18 @@ fn the_most_specific_route_wins_and_none_is_404() {
         two.url()
     ));
     assert_eq!(gateway.get("/api/7/x").status, 200);
-    assert_eq!(gateway.get("/api/%37/./x").status, 200, "no spelling slips past");
+    assert_eq!(
+        gateway.get("/api/%37/./x").status,
+        200,
+        "no spelling slips past"
+    );
     assert_eq!(gateway.get("/api/7/y").status, 200);
     assert_eq!((one.seen().len(), two.seen().len()), (1, 2));
     let lost = gateway.get("/nowhere");
-    assert_eq!((lost.status, lost.header("content-type")), (404, Some("application/problem+json")));
+    assert_eq!(
+        (lost.status, lost.header("content-type")),
+        (404, Some("application/problem+json"))
+    );
 }
 
 #[test]
@@ -76,18 +118,24 @@ fn the_echo_asks_for_a_body_whose_caller_waits_to_be_asked() {
     let gateway = Gateway::start("[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n");
     let mut connection = gateway.connect();
     for _ in 0..2 {
-        connection.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
+        connection.send(
+            "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n",
+        );
         assert_eq!(connection.interim(), 100);
         connection.send("hello");
         assert_eq!(connection.answer("POST").text(), "hello");
     }
     // What is not wanted is not asked for.
-    connection.send("HEAD / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
+    connection
+        .send("HEAD / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
     assert_eq!(connection.interim(), 200);
 }
 
 pub(crate) fn open(upstream: &Upstream) -> String {
-    format!("[[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\n", upstream.url())
+    format!(
+        "[[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\n",
+        upstream.url()
+    )
 }
 
 #[test]
@@ -119,12 +167,23 @@ fn upstream_connection_ends_with_an_answer_that_announces_a_body_it_cannot_have(
         ("GET", "/304-plain", false),
         ("HEAD", "/head-plain", false),
     ] {
-        let gateway = Gateway::start(&format!("[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\n{}", open(&upstream)));
+        let gateway = Gateway::start(&format!(
+            "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\n{}",
+            open(&upstream)
+        ));
         let before = upstream.connections();
         let mut connection = gateway.connect();
         let answer = connection.request(method, path, &[]);
         assert!(answer.status < 400, "{path}: {answer:?}");
-        assert_eq!(connection.request("GET", "/", &[]).text(), "hello", "{path}");
-        assert_eq!(upstream.connections() - before, 1 + usize::from(fresh), "{path}");
+        assert_eq!(
+            connection.request("GET", "/", &[]).text(),
+            "hello",
+            "{path}"
+        );
+        assert_eq!(
+            upstream.connections() - before,
+            1 + usize::from(fresh),
+            "{path}"
+        );
     }
 }

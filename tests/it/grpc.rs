@@ -22,7 +22,10 @@ impl Grpc {
         for _ in 0..3 {
             let mut peers = Peers::start("grpc", "tests/it/grpc_peers.py", &[folder])?;
             if let Some(ports) = peers.hear_if_alive() {
-                return Some(Self { peers, ports: [0, 1].map(|at| ports[at].as_u64().expect("a port")) });
+                return Some(Self {
+                    peers,
+                    ports: [0, 1].map(|at| ports[at].as_u64().expect("a port")),
+                });
             }
         }
         panic!("grpcio does not start");
@@ -53,8 +56,13 @@ fn certificates(folder: &Path) {
 fn every_kind_of_call_passes_in_clear_text_and_lives_through_a_reload() {
     let folder = tempfile::tempdir().expect("a folder");
     certificates(folder.path());
-    let Some(mut grpc) = Grpc::start(folder.path()) else { return };
-    let dead = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port").local_addr().expect("its address");
+    let Some(mut grpc) = Grpc::start(folder.path()) else {
+        return;
+    };
+    let dead = std::net::TcpListener::bind(("127.0.0.1", 0))
+        .expect("a port")
+        .local_addr()
+        .expect("its address");
     let config = format!(
         "[upstreams.app]\nservers = [\"http://127.0.0.1:{}\"]\nhttp2 = true\n\
          [upstreams.dead]\nservers = [\"http://{dead}\"]\nhttp2 = true\n\
@@ -66,9 +74,15 @@ fn every_kind_of_call_passes_in_clear_text_and_lives_through_a_reload() {
     );
     let gateway = Gateway::start(&config);
     let target = gateway.address().to_string();
-    assert_eq!(grpc.tell(&json!({"do": "suite", "target": target})), json!([]), "what went wrong");
+    assert_eq!(
+        grpc.tell(&json!({"do": "suite", "target": target})),
+        json!([]),
+        "what went wrong"
+    );
 
-    let mut code = |method: &str| grpc.tell(&json!({"do": "call", "target": target, "method": method}))[0].clone();
+    let mut code = |method: &str| {
+        grpc.tell(&json!({"do": "call", "target": target, "method": method}))[0].clone()
+    };
     assert_eq!(code("/limited.T/Unary"), "OK");
     assert_eq!(code("/limited.T/Unary"), "RESOURCE_EXHAUSTED");
     assert_eq!(code("/dead.T/Unary"), "UNAVAILABLE");
@@ -77,7 +91,9 @@ fn every_kind_of_call_passes_in_clear_text_and_lives_through_a_reload() {
     grpc.say(&json!({"do": "through", "target": target}));
     assert_eq!(grpc.hear(), "in the middle");
     // Limits and routes are others; not even the route that it came by is there any more.
-    let changed = config.replace("1/hour", "2/hour").replace("/t.T/**", "/elsewhere.T/**");
+    let changed = config
+        .replace("1/hour", "2/hour")
+        .replace("/t.T/**", "/elsewhere.T/**");
     gateway.reload(&changed).expect("a good configuration");
     grpc.say(&json!("go on"));
     assert_eq!(grpc.hear(), json!(["re:0", "re:1", "re:2", "re:3", null]));
@@ -87,7 +103,9 @@ fn every_kind_of_call_passes_in_clear_text_and_lives_through_a_reload() {
 fn every_kind_of_call_passes_over_tls_and_callers_are_known_by_their_certificates() {
     let folder = tempfile::tempdir().expect("a folder");
     certificates(folder.path());
-    let Some(mut grpc) = Grpc::start(folder.path()) else { return };
+    let Some(mut grpc) = Grpc::start(folder.path()) else {
+        return;
+    };
     let at = |name: &str| folder.path().join(name).display().to_string();
     let gateway = Gateway::start(&format!(
         "[server]\nlisten = \"https://127.0.0.1:0\"\nworkers = 2\nclient_ca = '{}'\nclient_certificates = \"optional\"\n\
@@ -104,12 +122,19 @@ fn every_kind_of_call_passes_over_tls_and_callers_are_known_by_their_certificate
         at("one.pem"),
     ));
     let target = format!("localhost:{}", gateway.address().port());
-    assert_eq!(grpc.tell(&json!({"do": "suite", "target": target, "tls": true})), json!([]), "what went wrong");
+    assert_eq!(
+        grpc.tell(&json!({"do": "suite", "target": target, "tls": true})),
+        json!([]),
+        "what went wrong"
+    );
     let mut code = |who: Option<&str>| {
         let order = json!({"do": "call", "target": target, "tls": true, "who": who, "method": "/limited.T/Unary"});
         grpc.tell(&order)[0].clone()
     };
-    assert_eq!([code(Some("ann")), code(Some("ann")), code(Some("ann"))], ["OK", "OK", "RESOURCE_EXHAUSTED"]);
+    assert_eq!(
+        [code(Some("ann")), code(Some("ann")), code(Some("ann"))],
+        ["OK", "OK", "RESOURCE_EXHAUSTED"]
+    );
     assert_eq!(code(Some("bob")), "OK", "another caller");
     assert_eq!(code(None), "UNAUTHENTICATED");
 }

@@ -8,8 +8,8 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use crate::harness::frames::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEADERS, PING, PRIORITY, RST_STREAM, SETTINGS,
-    WINDOW_UPDATE, block, frame, request,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEADERS, PING, PRIORITY,
+    RST_STREAM, SETTINGS, WINDOW_UPDATE, block, frame, request,
 };
 use crate::harness::{PATIENCE, Reply, Upstream, eventually};
 use crate::process::Process;
@@ -30,13 +30,24 @@ fn gateway(upstream: &Upstream, more: &str) -> Process {
 
 /// Megabytes of memory that stand for this process.
 fn resident(process: &Process) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", process.child.id())).expect("Linux");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a figure");
-    line.split_whitespace().next().expect("a number").parse::<u64>().expect("a number") / 1024
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", process.child.id())).expect("Linux");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .expect("a figure");
+    line.split_whitespace()
+        .next()
+        .expect("a number")
+        .parse::<u64>()
+        .expect("a number")
+        / 1024
 }
 
 fn descriptors(process: &Process) -> usize {
-    std::fs::read_dir(format!("/proc/{}/fd", process.child.id())).expect("Linux").count()
+    std::fs::read_dir(format!("/proc/{}/fd", process.child.id()))
+        .expect("Linux")
+        .count()
 }
 
 /// Who wants nothing but to be served: asks again and again on one connection and on new ones.
@@ -48,15 +59,26 @@ pub(crate) struct Bystander {
 
 impl Bystander {
     pub(crate) const fn new() -> Self {
-        Self { stop: AtomicBool::new(false), asked: AtomicU64::new(0), longest_micros: AtomicU64::new(0) }
+        Self {
+            stop: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
+            longest_micros: AtomicU64::new(0),
+        }
     }
 
     /// Asks until it is told to stop.
     ///
     /// # Panics
     /// When it is not answered.
-    #[expect(clippy::disallowed_methods, reason = "how long an answer takes is real time")]
-    pub(crate) fn ask<'s>(&'s self, scope: &'s Scope<'s, '_>, dial: impl Fn() -> TcpStream + Send + 's) {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "how long an answer takes is real time"
+    )]
+    pub(crate) fn ask<'s>(
+        &'s self,
+        scope: &'s Scope<'s, '_>,
+        dial: impl Fn() -> TcpStream + Send + 's,
+    ) {
         scope.spawn(move || {
             let mut kept = dial();
             while !self.stop.load(Ordering::Relaxed) {
@@ -66,7 +88,11 @@ impl Bystander {
                     kept = dial();
                     assert_eq!(ask(&mut kept), Some(200), "the bystander's connection");
                 }
-                assert_eq!(ask(&mut dial()), Some(200), "the bystander's new connection");
+                assert_eq!(
+                    ask(&mut dial()),
+                    Some(200),
+                    "the bystander's new connection"
+                );
                 let took = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
                 self.longest_micros.fetch_max(took, Ordering::Relaxed);
                 self.asked.fetch_add(1, Ordering::Relaxed);
@@ -78,7 +104,9 @@ impl Bystander {
     /// Tells it to stop, after it was served once more; how long its longest wait was.
     pub(crate) fn dismiss(&self) -> Duration {
         let asked = self.asked.load(Ordering::Relaxed);
-        eventually("the bystander is served once more", || self.asked.load(Ordering::Relaxed) > asked);
+        eventually("the bystander is served once more", || {
+            self.asked.load(Ordering::Relaxed) > asked
+        });
         self.stop.store(true, Ordering::Relaxed);
         Duration::from_micros(self.longest_micros.load(Ordering::Relaxed))
     }
@@ -107,14 +135,20 @@ pub(crate) fn dial(to: SocketAddr) -> TcpStream {
 }
 
 fn ask(stream: &mut TcpStream) -> Option<u16> {
-    stream.write_all(b"HEAD / HTTP/1.1\r\nhost: a\r\n\r\n").ok()?;
+    stream
+        .write_all(b"HEAD / HTTP/1.1\r\nhost: a\r\n\r\n")
+        .ok()?;
     let mut answer = Vec::new();
     let mut byte = [0];
     while !answer.ends_with(b"\r\n\r\n") {
         stream.read_exact(&mut byte).ok()?;
         answer.push(byte[0]);
     }
-    String::from_utf8_lossy(&answer).split(' ').nth(1)?.parse().ok()
+    String::from_utf8_lossy(&answer)
+        .split(' ')
+        .nth(1)?
+        .parse()
+        .ok()
 }
 
 /// Runs `attack` while a bystander is served; afterwards no more than `megabytes` were added, and nothing is left open.
@@ -126,12 +160,20 @@ fn withstands(process: &Process, megabytes: u64, attack: impl FnOnce()) {
         bystander.ask(scope, || dial(process.address));
         attack();
         let longest = bystander.dismiss();
-        assert!(longest < Duration::from_secs(5), "the bystander waited for {longest:?}");
+        assert!(
+            longest < Duration::from_secs(5),
+            "the bystander waited for {longest:?}"
+        );
         drop(stop);
     });
     let after = resident(process);
-    assert!(after <= before + megabytes, "{before} MiB have become {after} MiB");
-    eventually("what was opened is closed", || descriptors(process) <= open + 2);
+    assert!(
+        after <= before + megabytes,
+        "{before} MiB have become {after} MiB"
+    );
+    eventually("what was opened is closed", || {
+        descriptors(process) <= open + 2
+    });
 }
 
 #[test]
@@ -143,42 +185,93 @@ fn floods_of_frames_are_bounded() {
     let rapid: Vec<u8> = (0..4000)
         .flat_map(|number| {
             let stream = number * 2 + 1;
-            let head = frame(HEADERS, END_HEADERS | END_STREAM, stream, request("GET", "/up/x", &[]));
+            let head = frame(
+                HEADERS,
+                END_HEADERS | END_STREAM,
+                stream,
+                request("GET", "/up/x", &[]),
+            );
             [head, frame(RST_STREAM, 0, stream, 8_u32.to_be_bytes())].concat()
         })
         .collect();
     let circle: Vec<u8> = (0..20_000_u32)
-        .flat_map(|n| frame(PRIORITY, 0, n * 2 + 1, [&(n * 2 + 3).to_be_bytes()[..], &[1]].concat()))
+        .flat_map(|n| {
+            frame(
+                PRIORITY,
+                0,
+                n * 2 + 1,
+                [&(n * 2 + 3).to_be_bytes()[..], &[1]].concat(),
+            )
+        })
         .collect();
     let open = frame(HEADERS, END_HEADERS, 1, request("POST", "/up/x", &[]));
     let unfinished = frame(HEADERS, END_STREAM, 1, request("GET", "/", &[]));
     let long = block(&[("x-a", &"a".repeat(8000))]);
     let floods: Vec<(&str, Vec<u8>)> = vec![
         ("PING", frame(PING, 0, 0, b"12345678").repeat(50_000)),
-        ("acknowledged PING", frame(PING, 1, 0, b"12345678").repeat(50_000)),
+        (
+            "acknowledged PING",
+            frame(PING, 1, 0, b"12345678").repeat(50_000),
+        ),
         ("SETTINGS", frame(SETTINGS, 0, 0, streams).repeat(50_000)),
         ("empty SETTINGS", frame(SETTINGS, 0, 0, b"").repeat(50_000)),
-        ("WINDOW_UPDATE", frame(WINDOW_UPDATE, 0, 0, window).repeat(50_000)),
+        (
+            "WINDOW_UPDATE",
+            frame(WINDOW_UPDATE, 0, 0, window).repeat(50_000),
+        ),
         ("PRIORITY", circle),
-        ("frames of no known kind", frame(0xfa, 0xff, 1, [0; 100]).repeat(20_000)),
+        (
+            "frames of no known kind",
+            frame(0xfa, 0xff, 1, [0; 100]).repeat(20_000),
+        ),
         ("GOAWAY", frame(GOAWAY, 0, 0, [0; 100]).repeat(5_000)),
         ("rapid reset", rapid),
-        ("empty DATA", [open.clone(), frame(DATA, 0, 1, b"").repeat(50_000)].concat()),
-        ("padded empty DATA", [open.clone(), frame(DATA, 8, 1, [3, 0, 0, 0]).repeat(50_000)].concat()),
-        ("DATA of one byte", [open.clone(), frame(DATA, 0, 1, b"x").repeat(50_000)].concat()),
-        ("CONTINUATION", [unfinished.clone(), frame(CONTINUATION, 0, 1, long).repeat(2_000)].concat()),
-        ("empty CONTINUATION", [unfinished, frame(CONTINUATION, 0, 1, b"").repeat(50_000)].concat()),
-        ("RST_STREAM", [open, frame(RST_STREAM, 0, 1, 8_u32.to_be_bytes()).repeat(50_000)].concat()),
+        (
+            "empty DATA",
+            [open.clone(), frame(DATA, 0, 1, b"").repeat(50_000)].concat(),
+        ),
+        (
+            "padded empty DATA",
+            [open.clone(), frame(DATA, 8, 1, [3, 0, 0, 0]).repeat(50_000)].concat(),
+        ),
+        (
+            "DATA of one byte",
+            [open.clone(), frame(DATA, 0, 1, b"x").repeat(50_000)].concat(),
+        ),
+        (
+            "CONTINUATION",
+            [
+                unfinished.clone(),
+                frame(CONTINUATION, 0, 1, long).repeat(2_000),
+            ]
+            .concat(),
+        ),
+        (
+            "empty CONTINUATION",
+            [unfinished, frame(CONTINUATION, 0, 1, b"").repeat(50_000)].concat(),
+        ),
+        (
+            "RST_STREAM",
+            [
+                open,
+                frame(RST_STREAM, 0, 1, 8_u32.to_be_bytes()).repeat(50_000),
+            ]
+            .concat(),
+        ),
     ];
     for (what, bytes) in floods {
         eprintln!("{what}");
         withstands(&process, 24, || {
             // Four at once; nobody reads what comes back until all is sent, if it ever is.
-            let mut attackers: Vec<Frames> = (0..4).map(|_| Frames::open(process.address, &[])).collect();
+            let mut attackers: Vec<Frames> =
+                (0..4).map(|_| Frames::open(process.address, &[])).collect();
             std::thread::scope(|scope| {
                 for attacker in &mut attackers {
                     scope.spawn(|| {
-                        attacker.stream.set_write_timeout(Some(Duration::from_secs(1))).expect("set");
+                        attacker
+                            .stream
+                            .set_write_timeout(Some(Duration::from_secs(1)))
+                            .expect("set");
                         let _ = attacker.try_send(&bytes);
                     });
                 }
@@ -186,7 +279,10 @@ fn floods_of_frames_are_bounded() {
         });
     }
     let reached = upstream.seen().len();
-    assert!(reached < 1000, "{reached} of 16000 requests that were taken back at once reached the upstream");
+    assert!(
+        reached < 1000,
+        "{reached} of 16000 requests that were taken back at once reached the upstream"
+    );
 }
 
 #[test]
@@ -207,7 +303,10 @@ fn header_bombs_are_refused_over_both_versions() {
         }
         let many: String = (0..200).map(|n| format!("x-{n}: v\r\n")).collect();
         for head in [
-            format!("GET / HTTP/1.1\r\nHost: a\r\nx-a: {}\r\n\r\n", "a".repeat(1 << 20)),
+            format!(
+                "GET / HTTP/1.1\r\nHost: a\r\nx-a: {}\r\n\r\n",
+                "a".repeat(1 << 20)
+            ),
             format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(1 << 20)),
             format!("GET / HTTP/1.1\r\nHost: a\r\n{many}\r\n"),
             "\r\n".repeat(1 << 19),
@@ -221,7 +320,10 @@ fn header_bombs_are_refused_over_both_versions() {
             assert!(!answer.starts_with("HTTP/1.1 2"), "{answer}");
         }
         let fields: Vec<(String, &str)> = (0..200).map(|n| (format!("x-{n}"), "v")).collect();
-        let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        let fields: Vec<(&str, &str)> = fields
+            .iter()
+            .map(|(name, value)| (name.as_str(), *value))
+            .collect();
         let mut connection = Frames::open(process.address, &[]);
         connection.ask(1, "GET", "/", &fields);
         assert_eq!(connection.fate(1).status, Some(431));
@@ -259,7 +361,12 @@ fn slow_heads_bodies_and_readers_are_cut_off_over_both_versions() {
             &frame(HEADERS, END_STREAM, 1, request("GET", "/", &[])),
             &frame(HEADERS, END_HEADERS, 1, request("POST", "/", &[])),
             &frame(HEADERS, END_HEADERS, 1, request("POST", "/up/x", &[])),
-            &frame(HEADERS, END_HEADERS | END_STREAM, 1, request("GET", "/up/x", &[])),
+            &frame(
+                HEADERS,
+                END_HEADERS | END_STREAM,
+                1,
+                request("GET", "/up/x", &[]),
+            ),
         ];
         for head in heads {
             for _ in 0..10 {
@@ -276,7 +383,9 @@ fn slow_heads_bodies_and_readers_are_cut_off_over_both_versions() {
         for connection in &mut frames {
             assert!(connection.is_ended());
         }
-        eventually("slow HTTP/1 connections are cut off", || descriptors(&process) < 40);
+        eventually("slow HTTP/1 connections are cut off", || {
+            descriptors(&process) < 40
+        });
     });
 }
 
@@ -316,20 +425,33 @@ fn connections_are_bounded_in_all_and_per_address() {
     };
     let crowd: Vec<TcpStream> = (0..20).map(|_| begun(dial(process.address))).collect();
     let mut refused = dial(process.address);
-    assert_eq!(ask(&mut refused), Some(503), "the twenty-first of one address");
+    assert_eq!(
+        ask(&mut refused),
+        Some(503),
+        "the twenty-first of one address"
+    );
     let from = |last: u8| {
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
-        socket.bind(&SocketAddr::from(([127, 0, 0, last], 0)).into()).expect("the loopback network");
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)
+            .expect("a socket");
+        socket
+            .bind(&SocketAddr::from(([127, 0, 0, last], 0)).into())
+            .expect("the loopback network");
         socket.connect(&process.address.into()).expect("it listens");
         let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(PATIENCE)).expect("set");
         stream
     };
     assert_eq!(ask(&mut from(2)), Some(200), "another address is served");
-    let more: Vec<TcpStream> = (3..5).flat_map(|last| (0..20).map(move |_| last)).map(from).map(begun).collect();
+    let more: Vec<TcpStream> = (3..5)
+        .flat_map(|last| (0..20).map(move |_| last))
+        .map(from)
+        .map(begun)
+        .collect();
     assert_eq!(ask(&mut from(5)), Some(503), "sixty are open");
     drop((crowd, more));
-    eventually("places are given back", || ask(&mut dial(process.address)) == Some(200));
+    eventually("places are given back", || {
+        ask(&mut dial(process.address)) == Some(200)
+    });
 }
 
 #[test]
@@ -344,7 +466,11 @@ fn a_flood_of_connections_beyond_the_descriptors_leaves_bystanders_alone() {
     assert_eq!(ask(&mut bystander), Some(200));
     // Taken away while it runs, as an operator could: a handful more than is open now.
     let limit = std::process::Command::new("prlimit")
-        .args(["--pid", &process.child.id().to_string(), &format!("--nofile={}:64", descriptors(&process) + 4)])
+        .args([
+            "--pid",
+            &process.child.id().to_string(),
+            &format!("--nofile={}:64", descriptors(&process) + 4),
+        ])
         .status()
         .expect("prlimit (util-linux) runs");
     assert!(limit.success());
@@ -353,7 +479,9 @@ fn a_flood_of_connections_beyond_the_descriptors_leaves_bystanders_alone() {
     drop(flood);
     eventually("who comes later is let in again", || {
         let mut stream = dial(process.address);
-        stream.set_read_timeout(Some(Duration::from_secs(1))).expect("set");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(1)))
+            .expect("set");
         ask(&mut stream) == Some(200)
     });
 }

@@ -35,7 +35,8 @@ fn ten_thousand_idle_connections_take_little_memory_and_are_usable_afterwards() 
 
     // All of them wake up, many at a time, and are answered.
     for some in idle.chunks_mut(100) {
-        some.iter_mut().for_each(|stream| stream.write_all(REQUEST).expect("sent"));
+        some.iter_mut()
+            .for_each(|stream| stream.write_all(REQUEST).expect("sent"));
         some.iter_mut().for_each(answer);
     }
     get(&mut bystander);
@@ -61,11 +62,20 @@ fn connections_that_never_said_a_word_take_little_memory() {
 fn assert_small(gateway: &Process, before: u64, count: usize) {
     let most = MOST_EACH * u64::try_from(count).expect("a number of connections") + FIRST_REQUESTS;
     let mut now = 0;
-    eventually(&format!("{count} connections take {} KiB or less each", MOST_EACH >> 10), || {
-        now = memory(gateway, "VmRSS").saturating_sub(before);
-        now <= most
-    });
-    println!("{count} idle connections: {} bytes each", now / count as u64);
+    eventually(
+        &format!(
+            "{count} connections take {} KiB or less each",
+            MOST_EACH >> 10
+        ),
+        || {
+            now = memory(gateway, "VmRSS").saturating_sub(before);
+            now <= most
+        },
+    );
+    println!(
+        "{count} idle connections: {} bytes each",
+        now / count as u64
+    );
 }
 
 fn gateway(upstream: &str) -> Process {
@@ -75,14 +85,24 @@ fn gateway(upstream: &str) -> Process {
          [limits.ample]\nrate = \"1000000/second\"\nper = \"address\"\n\
          [[routes]]\nmatch = \"/**\"\nupstream = \"{upstream}\"\nlimits = [\"ample\"]\n"
     );
-    Process::with(&config, u32::try_from(DESCRIPTORS).expect("a number of descriptors"))
+    Process::with(
+        &config,
+        u32::try_from(DESCRIPTORS).expect("a number of descriptors"),
+    )
 }
 
 /// As many as the system lets both sides have, ten thousand at most.
 fn connections() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.unwrap_or(DESCRIPTORS);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum }).expect("up to the hard limit");
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(most),
+            maximum: limit.maximum,
+        },
+    )
+    .expect("up to the hard limit");
     // Two tests of this kind may run in one process.
     usize::try_from((most / 2 + 500).min(10_000)).expect("a number of connections")
 }
@@ -104,7 +124,9 @@ fn answer(stream: &mut TcpStream) {
     let mut got = Vec::new();
     let mut piece = [0; 1024];
     while !got.ends_with(b"\r\n\r\nhello") {
-        let length = stream.read(&mut piece).unwrap_or_else(|error| panic!("{error} after {}", got.escape_ascii()));
+        let length = stream
+            .read(&mut piece)
+            .unwrap_or_else(|error| panic!("{error} after {}", got.escape_ascii()));
         assert!(length > 0, "closed after {}", got.escape_ascii());
         got.extend_from_slice(&piece[..length]);
         assert!(got.starts_with(b"HTTP/1.1 200 "), "{}", got.escape_ascii());

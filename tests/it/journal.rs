@@ -10,7 +10,9 @@ use crate::harness::{Gateway, Upstream, eventually};
 
 fn lines(log: &Path) -> Vec<Value> {
     let text = fs::read_to_string(log).unwrap_or_default();
-    text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).expect("a line of JSON"))
+        .collect()
 }
 
 #[test]
@@ -27,9 +29,18 @@ fn the_log_tells_the_bytes_of_both_bodies() {
     ));
     let mut connection = gateway.connect();
     for (request, status) in [
-        ("POST /up HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nabcde", 200),
-        ("POST /up HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n", 200),
-        ("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nabcdef\r\n0\r\n\r\n", 200),
+        (
+            "POST /up HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nabcde",
+            200,
+        ),
+        (
+            "POST /up HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n",
+            200,
+        ),
+        (
+            "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nabcdef\r\n0\r\n\r\n",
+            200,
+        ),
         ("GET /up HTTP/1.1\r\nHost: x\r\n\r\n", 200),
     ] {
         connection.send(request);
@@ -37,7 +48,10 @@ fn the_log_tells_the_bytes_of_both_bodies() {
     }
     connection.send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nabcdefghi\r\n0\r\n\r\n");
     let cut = connection.try_answer("POST");
-    let cut = cut.map_or_else(|error| error.kind() == ErrorKind::UnexpectedEof, |answer| answer.truncated);
+    let cut = cut.map_or_else(
+        |error| error.kind() == ErrorKind::UnexpectedEof,
+        |answer| answer.truncated,
+    );
     assert!(cut, "an echo keeps to the bound of its route, too");
     eventually("the log is written", || lines(&log).len() == 5);
     let told: Vec<[u64; 2]> = lines(&log)
@@ -47,7 +61,10 @@ fn the_log_tells_the_bytes_of_both_bodies() {
     assert_eq!(told[..4], [[5, 5], [7, 5], [6, 6], [0, 5]]);
     assert_eq!(lines(&log)[4]["reason"], "too_big");
     let metrics = gateway.admin_get("/metrics").text();
-    assert!(metrics.contains("tollgate_received_bytes_total 27\n"), "{metrics}");
+    assert!(
+        metrics.contains("tollgate_received_bytes_total 27\n"),
+        "{metrics}"
+    );
 }
 
 #[test]
@@ -64,10 +81,15 @@ fn a_refusal_is_told_with_its_id_its_limits_and_no_key_in_clear() {
     let ask = || gateway.request("GET", "/a?token=hush", &[("x-api-key", "hush")]);
     assert_eq!(ask().status, 200);
     let refused = ask();
-    eventually("the refusal is kept, whatever the sample", || lines(&log).len() == 1);
+    eventually("the refusal is kept, whatever the sample", || {
+        lines(&log).len() == 1
+    });
     let line = &lines(&log)[0];
     assert_eq!(line["id"], refused.json()["decision_id"]);
-    assert_eq!((line["status"].as_u64(), line["retry_after_ms"].as_u64()), (Some(429), Some(60_000)));
+    assert_eq!(
+        (line["status"].as_u64(), line["retry_after_ms"].as_u64()),
+        (Some(429), Some(60_000))
+    );
     assert!(line.to_string().contains("\"it\""), "{line}");
     assert!(!line.to_string().contains("hush"), "{line}");
 }
@@ -82,7 +104,9 @@ fn every_malformed_request_is_answered_with_a_problem_and_counted() {
     ));
     let counted = || {
         let metrics = gateway.admin_get("/metrics").text();
-        let of = |line: &str| line.starts_with("tollgate_bad_requests_total{") || line.contains("reason=\"too_big\"");
+        let of = |line: &str| {
+            line.starts_with("tollgate_bad_requests_total{") || line.contains("reason=\"too_big\"")
+        };
         metrics
             .lines()
             .filter(|line| of(line))
@@ -90,16 +114,28 @@ fn every_malformed_request_is_answered_with_a_problem_and_counted() {
             .sum::<u64>()
     };
     let target = format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(20 << 10));
-    let head = format!("GET / HTTP/1.1\r\nHost: x\r\nx-big: {}\r\n\r\n", "a".repeat(40 << 10));
-    let fields = format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "x-a: b\r\n".repeat(30));
+    let head = format!(
+        "GET / HTTP/1.1\r\nHost: x\r\nx-big: {}\r\n\r\n",
+        "a".repeat(40 << 10)
+    );
+    let fields = format!(
+        "GET / HTTP/1.1\r\nHost: x\r\n{}\r\n",
+        "x-a: b\r\n".repeat(30)
+    );
     for (request, status) in [
         ("NONSENSE\r\n\r\n", 400),
         ("GET / HTTP/1.1\r\n\r\n", 400),
         ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
         ("GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n", 400),
         ("GET / HTTP/1.1\r\nHost: x\r\nbad name: 1\r\n\r\n", 400),
-        ("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
-        ("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2000\r\n\r\n", 413),
+        (
+            "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+            400,
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2000\r\n\r\n",
+            413,
+        ),
         (&target, 414),
         (&head, 431),
         (&fields, 431),
@@ -133,11 +169,22 @@ fn access_log_has_a_line_for_what_was_no_request() {
         log.display()
     ));
     let target = format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(20 << 10));
-    let head = format!("GET /big?secret HTTP/1.1\r\nHost: x\r\nx-big: {}\r\n\r\n", "a".repeat(40 << 10));
-    let fields = format!("GET /many HTTP/1.1\r\nHost: x\r\n{}\r\n", "x-a: b\r\n".repeat(30));
+    let head = format!(
+        "GET /big?secret HTTP/1.1\r\nHost: x\r\nx-big: {}\r\n\r\n",
+        "a".repeat(40 << 10)
+    );
+    let fields = format!(
+        "GET /many HTTP/1.1\r\nHost: x\r\n{}\r\n",
+        "x-a: b\r\n".repeat(30)
+    );
     for (number, (request, status, reason, path)) in [
         ("NONSENSE\r\n\r\n", 400, "malformed", None),
-        ("GET /bad?secret HTTP/1.1\r\nHost: x\r\nbad name: 1\r\n\r\n", 400, "malformed", Some("/bad")),
+        (
+            "GET /bad?secret HTTP/1.1\r\nHost: x\r\nbad name: 1\r\n\r\n",
+            400,
+            "malformed",
+            Some("/bad"),
+        ),
         ("GET / HTTP/1.1\r\n\r\n", 400, "host", Some("/")),
         (
             "POST /two HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
@@ -145,11 +192,21 @@ fn access_log_has_a_line_for_what_was_no_request() {
             "malformed",
             Some("/two"),
         ),
-        ("GET /new HTTP/3.0\r\nHost: x\r\n\r\n", 505, "malformed", Some("/new")),
+        (
+            "GET /new HTTP/3.0\r\nHost: x\r\n\r\n",
+            505,
+            "malformed",
+            Some("/new"),
+        ),
         (&target, 414, "target_too_long", None),
         (&head, 431, "head_too_large", Some("/big")),
         (&fields, 431, "head_too_large", Some("/many")),
-        ("GET /slow?secret HTTP/1.1\r\nHost: x\r\n", 408, "slow_head", Some("/slow")),
+        (
+            "GET /slow?secret HTTP/1.1\r\nHost: x\r\n",
+            408,
+            "slow_head",
+            Some("/slow"),
+        ),
     ]
     .into_iter()
     .enumerate()
@@ -161,21 +218,35 @@ fn access_log_has_a_line_for_what_was_no_request() {
         eventually("a line of the log", || lines(&log).len() > number);
         let line = &lines(&log)[number];
         assert_eq!(line["status"], status, "{line}");
-        assert_eq!((line["refused"].as_bool(), line["client"].as_str()), (Some(true), Some("127.0.0.1")), "{line}");
+        assert_eq!(
+            (line["refused"].as_bool(), line["client"].as_str()),
+            (Some(true), Some("127.0.0.1")),
+            "{line}"
+        );
         assert_eq!(line["reason"], reason, "{shown}: {line}");
         if let Some(path) = path {
             assert_eq!(line["path"], path, "{line}");
         }
-        assert!(!line.to_string().contains("secret"), "a query stays out of the log: {line}");
+        assert!(
+            !line.to_string().contains("secret"),
+            "a query stays out of the log: {line}"
+        );
     }
     assert_eq!(lines(&log).len(), 9, "one line for each");
 }
 
 #[test]
 fn access_log_has_the_query_only_where_the_file_says_so() {
-    for (setting, expected) in [("", None), ("query = false\n", None), ("query = true\n", Some("a=1&b=%22"))] {
+    for (setting, expected) in [
+        ("", None),
+        ("query = false\n", None),
+        ("query = true\n", Some("a=1&b=%22")),
+    ] {
         let folder = tempfile::tempdir().expect("a folder");
-        let (json, combined) = (folder.path().join("json.log"), folder.path().join("combined.log"));
+        let (json, combined) = (
+            folder.path().join("json.log"),
+            folder.path().join("combined.log"),
+        );
         for (log, format) in [(&json, "json"), (&combined, "combined")] {
             let gateway = Gateway::start(&format!(
                 "[log]\naccess = '{}'\nformat = \"{format}\"\n{setting}\
@@ -183,13 +254,24 @@ fn access_log_has_the_query_only_where_the_file_says_so() {
                 log.display()
             ));
             assert_eq!(gateway.get("/x?a=1&b=%22").status, 200);
-            eventually("a line", || fs::read_to_string(log).is_ok_and(|text| text.ends_with('\n')));
+            eventually("a line", || {
+                fs::read_to_string(log).is_ok_and(|text| text.ends_with('\n'))
+            });
         }
         let line = &lines(&json)[0];
-        assert_eq!((line["path"].as_str(), line.get("query").and_then(Value::as_str)), (Some("/x"), expected));
+        assert_eq!(
+            (
+                line["path"].as_str(),
+                line.get("query").and_then(Value::as_str)
+            ),
+            (Some("/x"), expected)
+        );
         let text = fs::read_to_string(&combined).expect("written");
         let target = expected.map_or_else(|| "/x".to_owned(), |query| format!("/x?{query}"));
-        assert!(text.contains(&format!("\"GET {target} HTTP/1.1\"")), "{text}");
+        assert!(
+            text.contains(&format!("\"GET {target} HTTP/1.1\"")),
+            "{text}"
+        );
     }
 }
 
@@ -211,8 +293,16 @@ fn access_log_marks_a_candidate() {
     let line = &lines(&log)[1];
     let told = |index: usize| {
         let limit = &line["limits"][index];
-        (limit["name"].clone(), limit.get("candidate").cloned(), limit["outcome"].clone())
+        (
+            limit["name"].clone(),
+            limit.get("candidate").cloned(),
+            limit["outcome"].clone(),
+        )
     };
     assert_eq!(told(0), ("it".into(), None, "allow".into()), "{line}");
-    assert_eq!(told(1), ("it".into(), Some(true.into()), "shadow_deny".into()), "{line}");
+    assert_eq!(
+        told(1),
+        ("it".into(), Some(true.into()), "shadow_deny".into()),
+        "{line}"
+    );
 }

@@ -13,8 +13,14 @@ fn a_refused_request_is_admitted_exactly_when_it_was_told() {
     let refused = gateway.get("/");
     assert_eq!(refused.status, 429);
     assert_eq!(refused.header("retry-after"), Some("30"));
-    assert_eq!(upstream.seen().len(), 2, "a refused request never reaches the upstream");
-    let wait = refused.json()["retry_after_ms"].as_u64().expect("milliseconds");
+    assert_eq!(
+        upstream.seen().len(),
+        2,
+        "a refused request never reaches the upstream"
+    );
+    let wait = refused.json()["retry_after_ms"]
+        .as_u64()
+        .expect("milliseconds");
     assert_eq!(wait, 30_000);
     gateway.advance(Duration::from_millis(wait) - Duration::from_micros(1));
     assert_eq!(gateway.get("/").status, 429, "a microsecond too early");
@@ -27,14 +33,32 @@ fn a_refusal_says_what_was_violated_and_is_not_cached() {
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&one_limit("rate = \"1/minute\"\nburst = 1", &upstream));
     let first = gateway.get("/");
-    assert!(first.header("ratelimit").is_some_and(|field| field.contains("r=0")), "{first:?}");
-    assert!(first.header("ratelimit-policy").is_some_and(|field| field.contains("\"per_caller\"")), "{first:?}");
+    assert!(
+        first
+            .header("ratelimit")
+            .is_some_and(|field| field.contains("r=0")),
+        "{first:?}"
+    );
+    assert!(
+        first
+            .header("ratelimit-policy")
+            .is_some_and(|field| field.contains("\"per_caller\"")),
+        "{first:?}"
+    );
     assert_eq!(first.header("retry-after"), None);
     let refused = gateway.get("/");
-    assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+    assert_eq!(
+        refused.header("content-type"),
+        Some("application/problem+json")
+    );
     assert_eq!(refused.header("cache-control"), Some("no-store"));
     let problem = refused.json();
-    assert!(problem["type"].as_str().is_some_and(|kind| kind.ends_with("quota-exceeded")), "{problem}");
+    assert!(
+        problem["type"]
+            .as_str()
+            .is_some_and(|kind| kind.ends_with("quota-exceeded")),
+        "{problem}"
+    );
     assert_eq!(problem["violated-policies"][0], "per_caller");
     assert_eq!(problem["status"], 429);
 }
@@ -73,8 +97,16 @@ fn callers_have_buckets_of_their_own_and_tiers_other_numbers() {
         upstream.url()
     ));
     let ask = |key: &str| gateway.request("GET", "/", &[("x-api-key", key)]).status;
-    assert_eq!([ask("test"), ask("test"), ask("test"), ask("test")], [200, 200, 200, 429], "acme is pro");
-    assert_eq!([ask("test2"), ask("test2")], [200, 429], "small has a bucket of its own");
+    assert_eq!(
+        [ask("test"), ask("test"), ask("test"), ask("test")],
+        [200, 200, 200, 429],
+        "acme is pro"
+    );
+    assert_eq!(
+        [ask("test2"), ask("test2")],
+        [200, 429],
+        "small has a bucket of its own"
+    );
     assert_eq!(ask("made-up"), 401, "a made-up key is no fresh bucket");
     assert_eq!(gateway.get("/").status, 401);
 }
@@ -82,7 +114,10 @@ fn callers_have_buckets_of_their_own_and_tiers_other_numbers() {
 #[test]
 fn shadow_counts_and_never_refuses() {
     let upstream = Upstream::hello();
-    let gateway = Gateway::start(&one_limit("rate = \"1/minute\"\nburst = 1\nmode = \"shadow\"", &upstream));
+    let gateway = Gateway::start(&one_limit(
+        "rate = \"1/minute\"\nburst = 1\nmode = \"shadow\"",
+        &upstream,
+    ));
     for _ in 0..4 {
         assert_eq!(gateway.get("/").status, 200);
     }
@@ -107,9 +142,15 @@ fn a_concurrency_limit_frees_its_place_when_the_answer_ends() {
     held.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n");
     crate::harness::eventually("the slow request is there", || upstream.seen().len() == 2);
     let refused = gateway.get("/quick");
-    assert_eq!((refused.status, refused.header("retry-after")), (429, None), "there is no such time");
+    assert_eq!(
+        (refused.status, refused.header("retry-after")),
+        (429, None),
+        "there is no such time"
+    );
     drop(held);
-    crate::harness::eventually("the place is free again", || gateway.get("/quick").status == 200);
+    crate::harness::eventually("the place is free again", || {
+        gateway.get("/quick").status == 200
+    });
 }
 
 #[test]
@@ -131,11 +172,23 @@ fn an_adaptive_limit_sheds_with_503_what_a_failing_upstream_cannot_take() {
     let asked = upstream.seen().len();
     let mut held = gateway.connect();
     held.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n");
-    crate::harness::eventually("the slow request is there", || upstream.seen().len() == asked + 1);
-    assert_eq!(gateway.get("/quick").status, 503, "one at a time is all it takes now");
-    assert_eq!(upstream.seen().len(), asked + 1, "what is shed never reaches the upstream");
+    crate::harness::eventually("the slow request is there", || {
+        upstream.seen().len() == asked + 1
+    });
+    assert_eq!(
+        gateway.get("/quick").status,
+        503,
+        "one at a time is all it takes now"
+    );
+    assert_eq!(
+        upstream.seen().len(),
+        asked + 1,
+        "what is shed never reaches the upstream"
+    );
     drop(held);
-    crate::harness::eventually("the place is free again", || gateway.get("/quick").status == 200);
+    crate::harness::eventually("the place is free again", || {
+        gateway.get("/quick").status == 200
+    });
 }
 
 #[test]
@@ -151,7 +204,10 @@ fn every_algorithm_of_the_file_keeps_its_word() {
         "algorithm = \"sliding_log\"",
     ] {
         let upstream = Upstream::hello();
-        let gateway = Gateway::start(&one_limit(&format!("rate = \"2/minute\"\n{algorithm}"), &upstream));
+        let gateway = Gateway::start(&one_limit(
+            &format!("rate = \"2/minute\"\n{algorithm}"),
+            &upstream,
+        ));
         let mut admitted = 0;
         let refused = loop {
             let answer = gateway.get("/");
@@ -163,7 +219,9 @@ fn every_algorithm_of_the_file_keeps_its_word() {
         };
         assert!(admitted >= 1, "{algorithm}");
         assert_eq!(refused.status, 429, "{algorithm}");
-        let wait = refused.json()["retry_after_ms"].as_u64().expect("milliseconds");
+        let wait = refused.json()["retry_after_ms"]
+            .as_u64()
+            .expect("milliseconds");
         assert!((1..=120_000).contains(&wait), "{algorithm}: {wait}");
         gateway.advance(Duration::from_millis(wait));
         assert_eq!(gateway.get("/").status, 200, "{algorithm} after {wait} ms");

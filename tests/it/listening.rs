@@ -14,10 +14,20 @@ fn on_port(port: u16) -> String {
 fn port_that_another_gateway_listens_on_is_an_error_at_the_start() {
     let first = Gateway::start(&on_port(0));
     let port = first.address().port();
-    let error = Gateway::try_start(&on_port(port)).err().expect("the port is taken");
-    assert!(error.contains(&format!("cannot listen on 127.0.0.1:{port}")), "{error}");
-    let error = Gateway::try_start(&on_port(port).replace("127.0.0.1", "0.0.0.0")).err().expect("the port is taken");
-    assert!(error.contains(&format!("cannot listen on 0.0.0.0:{port}")), "{error}");
+    let error = Gateway::try_start(&on_port(port))
+        .err()
+        .expect("the port is taken");
+    assert!(
+        error.contains(&format!("cannot listen on 127.0.0.1:{port}")),
+        "{error}"
+    );
+    let error = Gateway::try_start(&on_port(port).replace("127.0.0.1", "0.0.0.0"))
+        .err()
+        .expect("the port is taken");
+    assert!(
+        error.contains(&format!("cannot listen on 0.0.0.0:{port}")),
+        "{error}"
+    );
     assert_eq!(first.get("/").status, 200);
     first.shutdown();
     Gateway::start(&on_port(port)).shutdown();
@@ -37,9 +47,15 @@ fn port_that_gateways_begin_on_at_once_is_given_to_one_of_them() {
                 Gateway::try_start(&on_port(port)).ok()
             };
             let all: Vec<_> = (0..4).map(|_| scope.spawn(begin)).collect();
-            all.into_iter().filter_map(|one| one.join().expect("no panic")).collect::<Vec<_>>()
+            all.into_iter()
+                .filter_map(|one| one.join().expect("no panic"))
+                .collect::<Vec<_>>()
         });
-        assert!(begun.len() <= 1, "{} gateways listen on {port}", begun.len());
+        assert!(
+            begun.len() <= 1,
+            "{} gateways listen on {port}",
+            begun.len()
+        );
     }
 }
 
@@ -63,7 +79,13 @@ fn proxy_header_that_names_no_address_lets_no_field_name_one() {
     };
     let version2 = |command: u8, family: u8, rest: &[u8]| {
         let length = u16::try_from(rest.len()).expect("short").to_be_bytes();
-        [b"\r\n\r\n\0\r\nQUIT\n", &[command, family][..], &length, rest].concat()
+        [
+            b"\r\n\r\n\0\r\nQUIT\n",
+            &[command, family][..],
+            &length,
+            rest,
+        ]
+        .concat()
     };
     let unix = [b'a'; 216];
     for nobody in [
@@ -75,13 +97,28 @@ fn proxy_header_that_names_no_address_lets_no_field_name_one() {
         version2(0x21, 0x31, &unix),
     ] {
         let gateway = gateway();
-        let claims = ["X-Forwarded-For: 192.0.2.7", "X-Forwarded-For: 192.0.2.8", "Forwarded: for=192.0.2.9"];
-        assert_eq!(claims.map(|claim| ask(&gateway, &nobody, claim)), [200, 429, 429], "{nobody:?}");
+        let claims = [
+            "X-Forwarded-For: 192.0.2.7",
+            "X-Forwarded-For: 192.0.2.8",
+            "Forwarded: for=192.0.2.9",
+        ];
+        assert_eq!(
+            claims.map(|claim| ask(&gateway, &nobody, claim)),
+            [200, 429, 429],
+            "{nobody:?}"
+        );
         let seen = upstream.last();
-        assert_eq!(seen.header("x-forwarded-for"), Some("127.0.0.1"), "{nobody:?}");
+        assert_eq!(
+            seen.header("x-forwarded-for"),
+            Some("127.0.0.1"),
+            "{nobody:?}"
+        );
         // A connection whose origin is told, and trusted, may speak for others.
         let told = b"PROXY TCP4 127.0.0.1 127.0.0.1 1 2\r\n";
         assert_eq!(ask(&gateway, told, claims[0]), 200);
-        assert_eq!(upstream.last().header("x-forwarded-for"), Some("192.0.2.7, 127.0.0.1"));
+        assert_eq!(
+            upstream.last().header("x-forwarded-for"),
+            Some("192.0.2.7, 127.0.0.1")
+        );
     }
 }

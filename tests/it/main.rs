@@ -32,7 +32,12 @@ mod restart;
 mod scrape;
 #[path = "../stores/servers.rs"]
 #[allow(dead_code, reason = "shared with the suites of the stores")]
-#[allow(unreachable_pub, clippy::disallowed_methods, clippy::unwrap_used, reason = "as there")]
+#[allow(
+    unreachable_pub,
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "as there"
+)]
 mod servers;
 mod settling;
 mod shaping;

@@ -11,11 +11,21 @@ fn every_spelling_of_a_path_draws_from_one_bucket_and_is_forwarded_as_it_came() 
          [[routes]]\nmatch = \"/**\"\nupstream = \"{url}\"\n",
         url = upstream.url()
     ));
-    let admitted = ["/v1//login", "/v1/%6Cogin", "/x/../v1/./login;a=1", "/v1/login/?next=/"];
+    let admitted = [
+        "/v1//login",
+        "/v1/%6Cogin",
+        "/x/../v1/./login;a=1",
+        "/v1/login/?next=/",
+    ];
     for path in admitted {
         assert_eq!(gateway.get(path).status, 200, "{path}");
     }
-    for path in ["/v1/login", "/%76%31/login", "/v1/log%69n;x/", "//v1/%2e/login"] {
+    for path in [
+        "/v1/login",
+        "/%76%31/login",
+        "/v1/log%69n;x/",
+        "//v1/%2e/login",
+    ] {
         assert_eq!(gateway.get(path).status, 429, "{path}");
     }
     for path in [
@@ -29,7 +39,11 @@ fn every_spelling_of_a_path_draws_from_one_bucket_and_is_forwarded_as_it_came() 
     ] {
         assert_eq!(gateway.get(path).status, 400, "{path}");
     }
-    let seen: Vec<String> = upstream.seen().iter().map(|request| request.line().to_owned()).collect();
+    let seen: Vec<String> = upstream
+        .seen()
+        .iter()
+        .map(|request| request.line().to_owned())
+        .collect();
     assert_eq!(seen, admitted.map(|path| format!("GET {path} HTTP/1.1")));
 }
 
@@ -48,14 +62,31 @@ fn a_preflight_needs_no_key_and_finds_the_route_it_asks_about() {
         assert_eq!(gateway.request("OPTIONS", "/v1", &asking).status, 200);
     }
     let options = gateway.request("OPTIONS", "/v1", &[origin]);
-    assert_eq!((options.status, options.header("allow")), (405, Some("POST")), "it is no preflight");
+    assert_eq!(
+        (options.status, options.header("allow")),
+        (405, Some("POST")),
+        "it is no preflight"
+    );
     let other = [origin, ("access-control-request-method", "DELETE")];
-    assert_eq!(gateway.request("OPTIONS", "/v1", &other).status, 405, "what it asks about is not served");
+    assert_eq!(
+        gateway.request("OPTIONS", "/v1", &other).status,
+        405,
+        "what it asks about is not served"
+    );
     assert_eq!(gateway.request("POST", "/v1", &[origin]).status, 401);
     let keyed = [origin, ("x-api-key", "k")];
-    assert_eq!(gateway.request("POST", "/v1", &keyed).status, 200, "the preflights cost nothing");
+    assert_eq!(
+        gateway.request("POST", "/v1", &keyed).status,
+        200,
+        "the preflights cost nothing"
+    );
     assert_eq!(gateway.request("POST", "/v1", &keyed).status, 429);
-    assert_eq!(gateway.request("POST", "/v1", &[("x-api-key", "a"), ("x-api-key", "b")]).status, 400);
+    assert_eq!(
+        gateway
+            .request("POST", "/v1", &[("x-api-key", "a"), ("x-api-key", "b")])
+            .status,
+        400
+    );
 }
 
 #[test]
@@ -67,7 +98,10 @@ fn what_no_browser_would_ask_is_charged_as_any_request() {
          [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"all\"]\n",
         upstream.url()
     ));
-    let asking = [("origin", "https://app.example"), ("access-control-request-method", "POST")];
+    let asking = [
+        ("origin", "https://app.example"),
+        ("access-control-request-method", "POST"),
+    ];
     assert_eq!(gateway.request("OPTIONS", "/v1", &asking).status, 200);
     let with_session = [asking[0], asking[1], ("cookie", "sid=1")];
     assert_eq!(gateway.request("OPTIONS", "/v1", &with_session).status, 200);
@@ -78,7 +112,11 @@ fn what_no_browser_would_ask_is_charged_as_any_request() {
          Content-Length: 2\r\n\r\nhi",
     );
     assert_eq!(connection.answer("OPTIONS").status, 429);
-    assert_eq!(gateway.request("OPTIONS", "/v1", &asking).status, 200, "a question that is one passes");
+    assert_eq!(
+        gateway.request("OPTIONS", "/v1", &asking).status,
+        200,
+        "a question that is one passes"
+    );
 }
 
 #[test]
@@ -100,19 +138,49 @@ fn route_wrong_method_is_405_with_the_methods_there_are() {
         (answer.status, answer.header("allow").map(str::to_owned))
     };
     let all = Some("DELETE, GET, HEAD, PATCH, PUT".to_owned());
-    assert_eq!(asked("POST", "/items/7", &[]), (405, all.clone()), "nobody is asked who he is");
+    assert_eq!(
+        asked("POST", "/items/7", &[]),
+        (405, all.clone()),
+        "nobody is asked who he is"
+    );
     assert_eq!(asked("OPTIONS", "/items/7", &[]), (405, all.clone()));
-    assert_eq!(asked("LOCK", "/items/7", &[]), (405, all), "a header is missing for that one");
+    assert_eq!(
+        asked("LOCK", "/items/7", &[]),
+        (405, all),
+        "a header is missing for that one"
+    );
     let dav = Some("DELETE, GET, HEAD, LOCK, PATCH, PUT".to_owned());
     assert_eq!(asked("POST", "/items/7", &[("x-dav", "1")]), (405, dav));
-    assert_eq!(asked("GET", "/items/7/parts", &[]), (405, Some("PATCH".to_owned())));
-    assert_eq!(asked("POST", "/items/7", &[("Host", "a.example")]).0, 200, "another host's route");
-    assert_eq!(asked("HEAD", "/items/7", &[]), (401, None), "GET answers HEAD");
+    assert_eq!(
+        asked("GET", "/items/7/parts", &[]),
+        (405, Some("PATCH".to_owned()))
+    );
+    assert_eq!(
+        asked("POST", "/items/7", &[("Host", "a.example")]).0,
+        200,
+        "another host's route"
+    );
+    assert_eq!(
+        asked("HEAD", "/items/7", &[]),
+        (401, None),
+        "GET answers HEAD"
+    );
     assert_eq!(asked("POST", "/nowhere", &[]), (404, None));
-    assert_eq!(asked("DELETE", "/open", &[]).0, 200, "a route for all methods takes it");
+    assert_eq!(
+        asked("DELETE", "/open", &[]).0,
+        200,
+        "a route for all methods takes it"
+    );
     let answer = gateway.request("POST", "/items/7", &[]);
-    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+    assert_eq!(
+        answer.header("content-type"),
+        Some("application/problem+json")
+    );
     let keyed = [("x-api-key", "k")];
     assert_eq!(asked("POST", "/items/7", &keyed).0, 405);
-    assert_eq!(asked("GET", "/items/7", &keyed).0, 200, "it was charged nothing");
+    assert_eq!(
+        asked("GET", "/items/7", &keyed).0,
+        200,
+        "it was charged nothing"
+    );
 }

@@ -50,7 +50,10 @@ impl Process {
     /// Starts it with these words on its command line, in `directory`.
     fn run(words: &[&str], descriptors: u32, directory: tempfile::TempDir) -> Self {
         let mut child = Command::new("sh")
-            .args(["-c", &format!("ulimit -n {descriptors}; exec \"$0\" run \"$@\"")])
+            .args([
+                "-c",
+                &format!("ulimit -n {descriptors}; exec \"$0\" run \"$@\""),
+            ])
             .arg(env!("CARGO_BIN_EXE_tollgate"))
             .args(words)
             .current_dir(directory.path())
@@ -62,13 +65,23 @@ impl Process {
             .expect("started");
         let mut log = BufReader::new(child.stderr.take().expect("piped"));
         let line = line_with(&mut log, "listening");
-        let address = line.rsplit("address=").next().and_then(|rest| rest.trim().parse().ok());
+        let address = line
+            .rsplit("address=")
+            .next()
+            .and_then(|rest| rest.trim().parse().ok());
         let address = address.unwrap_or_else(|| panic!("no address in {line:?}"));
-        Self { child, address, log, directory }
+        Self {
+            child,
+            address,
+            log,
+            directory,
+        }
     }
 
     fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        let sent = Command::new("kill")
+            .args([&format!("-{name}"), &self.child.id().to_string()])
+            .status();
         assert!(sent.expect("kill(1) is there").success());
     }
 
@@ -105,7 +118,11 @@ fn line_with(log: &mut impl BufRead, words: &str) -> String {
     let mut all = String::new();
     loop {
         let mut line = String::new();
-        assert_ne!(log.read_line(&mut line).expect("text"), 0, "it ended without saying {words:?}:\n{all}");
+        assert_ne!(
+            log.read_line(&mut line).expect("text"),
+            0,
+            "it ended without saying {words:?}:\n{all}"
+        );
         if line.contains(words) {
             return line;
         }
@@ -115,14 +132,20 @@ fn line_with(log: &mut impl BufRead, words: &str) -> String {
 
 /// The status of one request; the connection lives on.
 fn ask(stream: &mut TcpStream) -> Option<u16> {
-    stream.write_all(b"HEAD / HTTP/1.1\r\nhost: a\r\n\r\n").ok()?;
+    stream
+        .write_all(b"HEAD / HTTP/1.1\r\nhost: a\r\n\r\n")
+        .ok()?;
     let mut answer = Vec::new();
     let mut byte = [0];
     while !answer.ends_with(b"\r\n\r\n") {
         stream.read_exact(&mut byte).ok()?;
         answer.push(byte[0]);
     }
-    String::from_utf8_lossy(&answer).split(' ').nth(1)?.parse().ok()
+    String::from_utf8_lossy(&answer)
+        .split(' ')
+        .nth(1)?
+        .parse()
+        .ok()
 }
 
 #[test]
@@ -135,7 +158,11 @@ fn descriptors_that_run_out_end_nothing() {
     line_with(&mut process.log, "cannot accept connections");
     assert_eq!(ask(&mut bystander), Some(200), "who is there is served on");
     drop(flood);
-    assert_eq!(ask(&mut process.connect()), Some(200), "who comes later is let in again");
+    assert_eq!(
+        ask(&mut process.connect()),
+        Some(200),
+        "who comes later is let in again"
+    );
 }
 
 #[test]
@@ -145,7 +172,10 @@ fn a_terminated_gateway_drains_and_says_good() {
     assert_eq!(ask(&mut idle), Some(200));
     process.signal("TERM");
     assert_eq!(process.exit_code(), 0);
-    assert_eq!(crate::harness::read(&mut idle, &mut [0]).expect("closed in order"), 0);
+    assert_eq!(
+        crate::harness::read(&mut idle, &mut [0]).expect("closed in order"),
+        0
+    );
 }
 
 #[test]
@@ -160,7 +190,11 @@ fn a_hang_up_reloads_and_a_bad_file_changes_nothing() {
     std::fs::write(&file, FILE.replace("/**", "/elsewhere")).expect("written");
     process.signal("HUP");
     line_with(&mut process.log, "the new configuration is in force");
-    assert_eq!(ask(&mut stream), Some(404), "the same connection, the new routes");
+    assert_eq!(
+        ask(&mut stream),
+        Some(404),
+        "the same connection, the new routes"
+    );
 }
 
 #[test]
@@ -176,8 +210,14 @@ fn what_vanished_and_comes_again_is_a_change() {
     assert_eq!(ask(&mut stream), Some(404), "by itself, without a signal");
 
     // A file that it names and that is not there: when it comes, everything is right.
-    std::fs::write(&file, format!("include = [\"more.toml\", \"d/*.toml\"]\n{}", FILE.replace("/**", "/third")))
-        .expect("written");
+    std::fs::write(
+        &file,
+        format!(
+            "include = [\"more.toml\", \"d/*.toml\"]\n{}",
+            FILE.replace("/**", "/third")
+        ),
+    )
+    .expect("written");
     line_with(&mut process.log, "cannot read `more.toml`");
     std::fs::create_dir(path("d")).expect("made");
     std::fs::write(path("more.toml"), "").expect("written");
@@ -200,12 +240,22 @@ fn what_vanished_and_comes_again_is_a_change() {
 #[test]
 fn it_starts_without_a_file() {
     let upstream = Upstream::hello();
-    let words = ["--upstream", &upstream.url(), "--limit", "2/hour", "--per", "address"];
+    let words = [
+        "--upstream",
+        &upstream.url(),
+        "--limit",
+        "2/hour",
+        "--per",
+        "address",
+    ];
     let ports = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
     let directory = tempfile::tempdir().expect("an empty directory");
     let process = Process::run(&[&words[..], &ports[..]].concat(), 1024, directory);
     let mut stream = process.connect();
-    assert_eq!([ask(&mut stream), ask(&mut stream), ask(&mut stream)], [Some(200), Some(200), Some(429)]);
+    assert_eq!(
+        [ask(&mut stream), ask(&mut stream), ask(&mut stream)],
+        [Some(200), Some(200), Some(429)]
+    );
     assert_eq!(upstream.seen().len(), 2);
 }
 
@@ -214,7 +264,11 @@ fn what_keeps_it_from_starting_is_said_with_its_place_and_exits_1() {
     let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let port = taken.local_addr().expect("its address").to_string();
     for (listener, words) in [("admin", "the admin listener"), ("server", "")] {
-        let other = if listener == "admin" { "server" } else { "admin" };
+        let other = if listener == "admin" {
+            "server"
+        } else {
+            "admin"
+        };
         let config = format!(
             "[{listener}]\nlisten = \"{port}\"\n[{other}]\nlisten = \"127.0.0.1:0\"\n\
              [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n"
@@ -223,7 +277,11 @@ fn what_keeps_it_from_starting_is_said_with_its_place_and_exits_1() {
         let file = directory.path().join("gateway.toml");
         std::fs::write(&file, config).expect("written");
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-        let output = command.arg("--config").arg(&file).output().expect("the program runs");
+        let output = command
+            .arg("--config")
+            .arg(&file)
+            .output()
+            .expect("the program runs");
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains(&port) && said.contains(words), "{said}");

@@ -25,15 +25,26 @@ fn the_policy_names_every_limit_of_the_route_and_the_state_only_what_refused() {
     let admitted = gateway.get("/");
     let all = Some("\"wide\";q=10;w=360, \"tight\";q=1;w=60");
     assert_eq!(admitted.header("ratelimit-policy"), all);
-    assert_eq!(admitted.header("ratelimit"), Some("\"wide\";r=9;t=324, \"tight\";r=0;t=60"));
+    assert_eq!(
+        admitted.header("ratelimit"),
+        Some("\"wide\";r=9;t=324, \"tight\";r=0;t=60")
+    );
     let refused = gateway.get("/");
-    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("60")));
+    assert_eq!(
+        (refused.status, refused.header("retry-after")),
+        (429, Some("60"))
+    );
     assert_eq!(refused.header("ratelimit-policy"), all);
     assert_eq!(refused.header("ratelimit"), Some("\"tight\";r=0;t=60"));
     assert_eq!(refused.header("x-ratelimit-limit"), Some("1"));
     assert_eq!(refused.header("x-ratelimit-remaining"), Some("0"));
     assert_eq!(refused.header("x-ratelimit-reset"), Some("60"));
-    assert!(refused.json()["decision_id"].as_str().is_some_and(|id| id.len() == 16), "{refused:?}");
+    assert!(
+        refused.json()["decision_id"]
+            .as_str()
+            .is_some_and(|id| id.len() == 16),
+        "{refused:?}"
+    );
 }
 
 #[test]
@@ -44,9 +55,19 @@ fn a_refused_head_has_the_fields_and_no_body() {
     let body = gateway.get("/").body.len();
     let mut connection = gateway.connect();
     let refused = connection.request("HEAD", "/", &[]);
-    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("60")));
-    assert_eq!(refused.header("content-length").map(str::to_owned), Some(body.to_string()));
-    assert_eq!(connection.request("GET", "/login", &[]).status, 200, "the connection goes on");
+    assert_eq!(
+        (refused.status, refused.header("retry-after")),
+        (429, Some("60"))
+    );
+    assert_eq!(
+        refused.header("content-length").map(str::to_owned),
+        Some(body.to_string())
+    );
+    assert_eq!(
+        connection.request("GET", "/login", &[]).status,
+        200,
+        "the connection goes on"
+    );
 }
 
 #[test]
@@ -54,11 +75,21 @@ fn a_grpc_call_is_refused_in_its_own_words() {
     let upstream = Upstream::hello();
     let gateway = gateway(&upstream, "");
     assert_eq!(gateway.get("/").status, 200);
-    let call = [("content-type", "application/grpc+proto"), ("te", "trailers"), ("content-length", "0")];
+    let call = [
+        ("content-type", "application/grpc+proto"),
+        ("te", "trailers"),
+        ("content-length", "0"),
+    ];
     let refused = gateway.request("POST", "/pkg.Service/Method", &call);
-    assert_eq!((refused.status, refused.header("grpc-status")), (200, Some("8")));
+    assert_eq!(
+        (refused.status, refused.header("grpc-status")),
+        (200, Some("8"))
+    );
     assert_eq!(refused.header("grpc-retry-pushback-ms"), Some("60000"));
-    assert_eq!(refused.header("content-type"), Some("application/grpc+proto"));
+    assert_eq!(
+        refused.header("content-type"),
+        Some("application/grpc+proto")
+    );
     assert!(refused.body.is_empty() && refused.header("grpc-message").is_some());
     assert_eq!(upstream.seen().len(), 1);
 }
@@ -68,16 +99,36 @@ fn a_script_can_read_a_refusal_across_origins() {
     let upstream = Upstream::hello();
     let gateway = gateway(&upstream, "");
     assert_eq!(gateway.get("/").status, 200);
-    let refused = gateway.request("GET", "/", &[("origin", "https://app.example"), ("cookie", "sid=1")]);
+    let refused = gateway.request(
+        "GET",
+        "/",
+        &[("origin", "https://app.example"), ("cookie", "sid=1")],
+    );
     assert_eq!(refused.status, 429);
-    assert_eq!(refused.header("access-control-allow-origin"), Some("https://app.example"));
-    assert_eq!(refused.header("access-control-allow-credentials"), Some("true"), "it was sent with a cookie");
+    assert_eq!(
+        refused.header("access-control-allow-origin"),
+        Some("https://app.example")
+    );
+    assert_eq!(
+        refused.header("access-control-allow-credentials"),
+        Some("true"),
+        "it was sent with a cookie"
+    );
     assert_eq!(refused.header("vary"), Some("Origin"));
-    let exposed = refused.header("access-control-expose-headers").unwrap_or_default();
+    let exposed = refused
+        .header("access-control-expose-headers")
+        .unwrap_or_default();
     for name in ["Retry-After", "RateLimit", "RateLimit-Policy"] {
-        assert!(exposed.split(", ").any(|exposed| exposed == name), "{name} in {exposed}");
+        assert!(
+            exposed.split(", ").any(|exposed| exposed == name),
+            "{name} in {exposed}"
+        );
     }
-    assert_eq!(gateway.get("/").header("access-control-allow-origin"), None, "only who asks across origins is told");
+    assert_eq!(
+        gateway.get("/").header("access-control-allow-origin"),
+        None,
+        "only who asks across origins is told"
+    );
 }
 
 #[test]
@@ -85,13 +136,27 @@ fn a_route_and_the_file_refuse_in_words_of_their_own() {
     let upstream = Upstream::hello();
     let own = "refusal = { body = \"<p>Come back in {retry_after} s ({code})</p>\", content_type = \"text/html\" }";
     let gateway = gateway(&upstream, own);
-    assert_eq!([gateway.get("/").status, gateway.get("/login").status], [200, 200]);
+    assert_eq!(
+        [gateway.get("/").status, gateway.get("/login").status],
+        [200, 200]
+    );
     let refused = gateway.get("/");
-    assert_eq!((refused.status, refused.header("content-type")), (429, Some("text/html")));
+    assert_eq!(
+        (refused.status, refused.header("content-type")),
+        (429, Some("text/html"))
+    );
     assert_eq!(refused.text(), "<p>Come back in 60 s (denied)</p>");
-    assert_eq!(refused.header("retry-after"), Some("60"), "its fields are those of every refusal");
+    assert_eq!(
+        refused.header("retry-after"),
+        Some("60"),
+        "its fields are those of every refusal"
+    );
     let refused = gateway.get("/login");
     assert_eq!(refused.header("content-type"), Some("application/json"));
     let json = refused.json();
-    assert_eq!((json["slow"].as_str(), json["wait"].as_u64()), (Some("login"), Some(60)), "the route's own wins");
+    assert_eq!(
+        (json["slow"].as_str(), json["wait"].as_u64()),
+        (Some("login"), Some(60)),
+        "the route's own wins"
+    );
 }

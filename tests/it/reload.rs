@@ -13,9 +13,17 @@ fn a_reload_keeps_every_bucket() {
         assert_eq!(gateway.get("/").status, 200);
     }
     assert_eq!(gateway.get("/").status, 429);
-    gateway.reload(&limited("10/minute", 10, &upstream)).expect("a good file");
-    assert_eq!(gateway.get("/").status, 429, "a larger limit is not a fresh one");
-    gateway.reload(&limited("10/minute", 10, &upstream)).expect("a good file");
+    gateway
+        .reload(&limited("10/minute", 10, &upstream))
+        .expect("a good file");
+    assert_eq!(
+        gateway.get("/").status,
+        429,
+        "a larger limit is not a fresh one"
+    );
+    gateway
+        .reload(&limited("10/minute", 10, &upstream))
+        .expect("a good file");
     assert_eq!(gateway.get("/").status, 429);
 }
 
@@ -23,11 +31,16 @@ fn a_reload_keeps_every_bucket() {
 fn a_bad_file_leaves_the_running_one_in_force_and_says_why() {
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&limited("5/minute", 5, &upstream));
-    let error = gateway.reload("[limits.x]\nrat = 1\n").expect_err("a bad file");
+    let error = gateway
+        .reload("[limits.x]\nrat = 1\n")
+        .expect_err("a bad file");
     assert!(error.contains("rat"), "{error}");
     assert_eq!(gateway.get("/").status, 200);
     let metrics = gateway.admin_get("/metrics").text();
-    assert!(metrics.contains("tollgate_config_reloads_total{result=\"failure\"} 1"), "{metrics}");
+    assert!(
+        metrics.contains("tollgate_config_reloads_total{result=\"failure\"} 1"),
+        "{metrics}"
+    );
 }
 
 #[test]
@@ -36,7 +49,10 @@ fn a_connection_lives_through_a_reload_and_sees_the_new_routes() {
     let gateway = Gateway::start(&limited("50/minute", 50, &upstream));
     let mut connection = gateway.connect();
     assert_eq!(connection.request("GET", "/", &[]).status, 200);
-    let new = format!("[[routes]]\nmatch = \"/new\"\nupstream = \"{}\"\n", upstream.url());
+    let new = format!(
+        "[[routes]]\nmatch = \"/new\"\nupstream = \"{}\"\n",
+        upstream.url()
+    );
     gateway.reload(&new).expect("a good file");
     assert_eq!(connection.request("GET", "/", &[]).status, 404);
     assert_eq!(connection.request("GET", "/new", &[]).status, 200);
@@ -46,18 +62,38 @@ fn a_connection_lives_through_a_reload_and_sees_the_new_routes() {
 fn a_changed_limit_keeps_what_is_left_and_a_changed_algorithm_starts_afresh_and_says_so() {
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&limited("5/minute", 5, &upstream));
-    let left = || gateway.get("/").header("ratelimit").and_then(|field| field.split(['=', ';']).nth(2)?.parse().ok());
+    let left = || {
+        gateway
+            .get("/")
+            .header("ratelimit")
+            .and_then(|field| field.split(['=', ';']).nth(2)?.parse().ok())
+    };
     assert_eq!([left(), left()], [Some(4_u64), Some(3)]);
-    gateway.reload(&limited("9/minute", 9, &upstream)).expect("a good file");
-    assert_eq!(left(), Some(2), "three were left, and a larger burst adds none");
-    gateway.reload(&limited("9/minute", 1, &upstream)).expect("a good file");
+    gateway
+        .reload(&limited("9/minute", 9, &upstream))
+        .expect("a good file");
+    assert_eq!(
+        left(),
+        Some(2),
+        "three were left, and a larger burst adds none"
+    );
+    gateway
+        .reload(&limited("9/minute", 1, &upstream))
+        .expect("a good file");
     assert_eq!(left(), Some(0), "clamped to the smaller burst");
-    gateway.reload(&limited("5/minute", 5, &upstream)).expect("a good file");
-    assert_eq!(gateway.get("/").status, 429, "what was clamped does not come back");
+    gateway
+        .reload(&limited("5/minute", 5, &upstream))
+        .expect("a good file");
+    assert_eq!(
+        gateway.get("/").status,
+        429,
+        "what was clamped does not come back"
+    );
     gateway.advance(Duration::from_secs(12));
     assert_eq!(left(), Some(0), "the new rate refills");
 
-    let windows = limited("5/minute", 5, &upstream).replace("burst = 5", "algorithm = \"sliding_log\"");
+    let windows =
+        limited("5/minute", 5, &upstream).replace("burst = 5", "algorithm = \"sliding_log\"");
     let words = gateway.reload(&windows).expect("a good file");
     assert!(words.contains("start afresh: per_caller"), "{words}");
     assert_eq!(left(), Some(4));
@@ -82,21 +118,41 @@ fn a_tier_that_gets_or_loses_numbers_of_its_own_refills_nobody() {
     let gateway = Gateway::start(&config(""));
     let left = || {
         let answer = gateway.request("GET", "/", &[("x-api-key", "test")]);
-        answer.header("ratelimit").and_then(|field| field.split(['=', ';']).nth(2)?.parse().ok())
+        answer
+            .header("ratelimit")
+            .and_then(|field| field.split(['=', ';']).nth(2)?.parse().ok())
     };
     assert_eq!([left(), left()], [Some(4_u64), Some(3)]);
-    gateway.reload(&config("it = { rate = \"50/hour\", burst = 50 }")).expect("a good file");
-    assert_eq!(left(), Some(2), "three were left of the limit's own, and none is added");
+    gateway
+        .reload(&config("it = { rate = \"50/hour\", burst = 50 }"))
+        .expect("a good file");
+    assert_eq!(
+        left(),
+        Some(2),
+        "three were left of the limit's own, and none is added"
+    );
     gateway.advance(Duration::from_secs(3600));
     assert_eq!(left(), Some(49), "it refills by the tier's");
     assert_eq!([left(), left()], [Some(48), Some(47)]);
     gateway.reload(&config("")).expect("a good file");
     assert_eq!(left(), Some(4), "clamped to the limit's own burst");
-    assert_eq!([left(), left(), left(), left()], [Some(3), Some(2), Some(1), Some(0)]);
-    gateway.reload(&config("it = { rate = \"50/hour\", burst = 50 }")).expect("a good file");
-    assert_eq!(gateway.request("GET", "/", &[("x-api-key", "test")]).status, 429, "there and back adds nothing");
+    assert_eq!(
+        [left(), left(), left(), left()],
+        [Some(3), Some(2), Some(1), Some(0)]
+    );
+    gateway
+        .reload(&config("it = { rate = \"50/hour\", burst = 50 }"))
+        .expect("a good file");
+    assert_eq!(
+        gateway.request("GET", "/", &[("x-api-key", "test")]).status,
+        429,
+        "there and back adds nothing"
+    );
     gateway.reload(&config("")).expect("a good file");
-    assert_eq!(gateway.request("GET", "/", &[("x-api-key", "test")]).status, 429);
+    assert_eq!(
+        gateway.request("GET", "/", &[("x-api-key", "test")]).status,
+        429
+    );
 }
 
 #[test]
@@ -105,7 +161,10 @@ fn reloads_under_load_lose_no_request_and_refill_nobody() {
     let upstream = Upstream::hello();
     let config = |rate: &str, extra: &str| {
         let path = limited(rate, BURST, &upstream).replace("/**", "/tight");
-        format!("{path}[[routes]]\nmatch = \"/open\"\nupstream = \"{}\"\n{extra}", upstream.url())
+        format!(
+            "{path}[[routes]]\nmatch = \"/open\"\nupstream = \"{}\"\n{extra}",
+            upstream.url()
+        )
     };
     let gateway = Gateway::start(&config("200/hour", ""));
     let (stop, admitted, answered) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
@@ -139,8 +198,10 @@ fn reloads_under_load_lose_no_request_and_refill_nobody() {
         for round in 0..40_u64 {
             // Numbers, routes, and what is beside them change; now and then the file is bad.
             let before = answered.load(Ordering::Relaxed);
-            let rate = ["200/hour", "300/hour", "7/minute"][usize::try_from(round % 3).expect("small")];
-            let extra = format!("[[routes]]\nmatch = \"/round-{round}\"\nupstream = \"builtin:echo\"\n");
+            let rate =
+                ["200/hour", "300/hour", "7/minute"][usize::try_from(round % 3).expect("small")];
+            let extra =
+                format!("[[routes]]\nmatch = \"/round-{round}\"\nupstream = \"builtin:echo\"\n");
             gateway.reload(&config(rate, &extra)).expect("a good file");
             if round % 5 == 0 {
                 gateway.reload("nonsense").expect_err("a bad file");
@@ -154,7 +215,11 @@ fn reloads_under_load_lose_no_request_and_refill_nobody() {
         // One that panicked makes the scope panic.
     });
     assert!(answered.load(Ordering::Relaxed) > 40 * 8);
-    assert_eq!(admitted.load(Ordering::Relaxed), BURST, "the clock stands still: the burst, once, over all reloads");
+    assert_eq!(
+        admitted.load(Ordering::Relaxed),
+        BURST,
+        "the clock stands still: the burst, once, over all reloads"
+    );
 }
 
 fn limited(rate: &str, burst: u64, upstream: &Upstream) -> String {

@@ -20,16 +20,29 @@ impl Process {
 
     fn start_with(folder: &Path, change: impl FnOnce(&mut Command)) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-        command.args(["run", "--config"]).arg(folder.join("gateway.toml")).env("NO_COLOR", "1");
-        command.env_remove("STATE_DIRECTORY").stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+            .args(["run", "--config"])
+            .arg(folder.join("gateway.toml"))
+            .env("NO_COLOR", "1");
+        command
+            .env_remove("STATE_DIRECTORY")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         change(&mut command);
         let mut child = command.spawn().expect("started");
         let mut log = BufReader::new(child.stderr.take().expect("piped"));
         let mut line = String::new();
         let address = loop {
             line.clear();
-            assert_ne!(log.read_line(&mut line).expect("text"), 0, "it ended before it listened");
-            if let Some((_, address)) = line.split_once("listening").and_then(|(_, rest)| rest.split_once("address=")) {
+            assert_ne!(
+                log.read_line(&mut line).expect("text"),
+                0,
+                "it ended before it listened"
+            );
+            if let Some((_, address)) = line
+                .split_once("listening")
+                .and_then(|(_, rest)| rest.split_once("address="))
+            {
                 break address.trim().parse().expect("an address");
             }
         };
@@ -41,13 +54,20 @@ impl Process {
     /// The status of a request for each of these paths.
     fn ask(&self, paths: &[&str]) -> Vec<u16> {
         let mut connection = Connection::open(self.address);
-        paths.iter().map(|path| connection.request("GET", path, &[]).status).collect()
+        paths
+            .iter()
+            .map(|path| connection.request("GET", path, &[]).status)
+            .collect()
     }
 
     fn stop(mut self) {
-        let sent = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        let sent = Command::new("kill")
+            .args(["-TERM", &self.child.id().to_string()])
+            .status();
         assert!(sent.expect("kill(1) is there").success());
-        eventually("it ends", || self.child.try_wait().expect("a child").is_some());
+        eventually("it ends", || {
+            self.child.try_wait().expect("a child").is_some()
+        });
     }
 
     fn crash(mut self) {
@@ -96,12 +116,19 @@ fn a_clean_restart_refills_nobody_and_a_crash_starts_as_the_file_says() {
     first.stop();
     assert!(here.path().join("state").exists(), "saved beside the file");
     let second = Process::start(here.path());
-    assert!(!here.path().join("state").exists(), "a crash must not find it again");
+    assert!(
+        !here.path().join("state").exists(),
+        "a crash must not find it again"
+    );
     assert_eq!(second.ask(&ALL), [200; 5], "the third of three");
     assert_eq!(second.ask(&ALL), [429; 5], "nobody is refilled");
     second.crash();
     let third = Process::start(here.path());
-    assert_eq!(third.ask(&ALL), [200; 5], "after a crash every bucket is full");
+    assert_eq!(
+        third.ask(&ALL),
+        [200; 5],
+        "after a crash every bucket is full"
+    );
 }
 
 #[test]
@@ -122,16 +149,25 @@ fn what_was_learnt_of_an_upstream_is_known_after_a_clean_restart() {
     let left = |process: &Process| {
         let answer = Connection::open(process.address).request("GET", "/", &[]);
         let field = answer.header("ratelimit").unwrap_or_default().to_owned();
-        let units = field.split("r=").nth(1).and_then(|rest| rest.split(';').next()?.parse::<u64>().ok());
+        let units = field
+            .split("r=")
+            .nth(1)
+            .and_then(|rest| rest.split(';').next()?.parse::<u64>().ok());
         units.unwrap_or_else(|| panic!("no units in {field:?}"))
     };
     let first = Process::start(here.path());
     assert!(left(&first) > 7_900);
     assert_eq!(first.ask(&["/later"]), [503]);
-    assert!((6_900..=7_000).contains(&left(&first)), "an eighth less, for a minute");
+    assert!(
+        (6_900..=7_000).contains(&left(&first)),
+        "an eighth less, for a minute"
+    );
     first.stop();
     let second = Process::start(here.path());
-    assert!((6_900..=7_000).contains(&left(&second)), "the new process knows");
+    assert!(
+        (6_900..=7_000).contains(&left(&second)),
+        "the new process knows"
+    );
     second.crash();
     let third = Process::start(here.path());
     assert!(left(&third) > 7_900, "after a crash it begins anew");
@@ -141,7 +177,11 @@ fn what_was_learnt_of_an_upstream_is_known_after_a_clean_restart() {
 fn after_a_crash_an_empty_start_gives_nobody_anything_and_the_first_start_is_none() {
     let here = folder("empty");
     let first = Process::start(here.path());
-    assert_eq!(first.ask(&ALL), [200; 5], "nobody has drawn anything before");
+    assert_eq!(
+        first.ask(&ALL),
+        [200; 5],
+        "nobody has drawn anything before"
+    );
     first.stop();
     let second = Process::start(here.path());
     assert_eq!(second.ask(&ALL), [200; 5], "a clean stop");
@@ -149,14 +189,20 @@ fn after_a_crash_an_empty_start_gives_nobody_anything_and_the_first_start_is_non
     let third = Process::start(here.path());
     assert_eq!(third.ask(&ALL), [429; 5]);
     third.stop();
-    assert_eq!(Process::start(here.path()).ask(&ALL), [429; 5], "what the crash left is kept as well");
+    assert_eq!(
+        Process::start(here.path()).ask(&ALL),
+        [429; 5],
+        "what the crash left is kept as well"
+    );
 }
 
 #[test]
 fn buckets_are_kept_in_the_state_directory_where_the_file_names_none() {
     let (here, kept) = (folder("full"), tempfile::tempdir().expect("a directory"));
     let file = here.path().join("gateway.toml");
-    let text = std::fs::read_to_string(&file).expect("written").replace("state_file = \"state\"\n", "");
+    let text = std::fs::read_to_string(&file)
+        .expect("written")
+        .replace("state_file = \"state\"\n", "");
     std::fs::write(&file, text).expect("written");
     let start = || {
         Process::start_with(here.path(), |command| {
@@ -168,7 +214,10 @@ fn buckets_are_kept_in_the_state_directory_where_the_file_names_none() {
         assert_eq!(first.ask(&ALL), [200; 5]);
     }
     first.stop();
-    assert!(kept.path().join("gateway.state").exists() && !kept.path().join("gateway.state.running").exists());
+    assert!(
+        kept.path().join("gateway.state").exists()
+            && !kept.path().join("gateway.state.running").exists()
+    );
     assert_eq!(start().ask(&ALL), [429; 5], "nobody is refilled");
 }
 
@@ -178,20 +227,32 @@ fn a_state_file_that_cannot_be_written_keeps_a_gateway_from_starting() {
     let file = here.path().join("gateway.toml");
     let text = std::fs::read_to_string(&file).expect("written");
     let run = |verb: &str| {
-        let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).args([verb, "--config"]).arg(&file).output();
+        let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .args([verb, "--config"])
+            .arg(&file)
+            .output();
         let output = output.expect("the program runs");
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
     };
     std::fs::write(&file, text.replace("\"state\"", "\"nowhere/state\"")).expect("written");
     for verb in ["check", "run"] {
         let (code, said) = run(verb);
-        assert!(code == Some(1) && said.contains("state_file") && said.contains("nowhere"), "{verb}: {said}");
+        assert!(
+            code == Some(1) && said.contains("state_file") && said.contains("nowhere"),
+            "{verb}: {said}"
+        );
     }
     // Two gateways would each save over the other's buckets.
     std::fs::write(&file, text).expect("written");
     let first = Process::start(here.path());
     let (code, said) = run("run");
-    assert!(code == Some(1) && said.contains("another gateway keeps its buckets"), "{said}");
+    assert!(
+        code == Some(1) && said.contains("another gateway keeps its buckets"),
+        "{said}"
+    );
     assert_eq!(first.ask(&ALL), [200; 5]);
 }
 
@@ -202,7 +263,10 @@ fn what_a_restart_refills_is_told_by_the_check_and_the_start() {
     let text = std::fs::read_to_string(&file).expect("written");
     let check = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-        command.args(["check", "--config"]).arg(&file).env_remove("STATE_DIRECTORY");
+        command
+            .args(["check", "--config"])
+            .arg(&file)
+            .env_remove("STATE_DIRECTORY");
         let output = command.output().expect("the program runs");
         assert!(output.status.success());
         String::from_utf8_lossy(&output.stderr).into_owned()
@@ -210,9 +274,20 @@ fn what_a_restart_refills_is_told_by_the_check_and_the_start() {
     assert!(!check().contains("restart refills"));
     std::fs::write(&file, text.replace("state_file = \"state\"\n", "")).expect("written");
     let said = check();
-    assert!(said.contains("a restart refills these limits") && said.contains("token, interval"), "{said}");
-    std::fs::write(&file, text.replace("state_file = \"state\"\n", "").replace("3/day", "3/second")).expect("written");
-    assert!(!check().contains("restart refills"), "they are full a second later anyway");
+    assert!(
+        said.contains("a restart refills these limits") && said.contains("token, interval"),
+        "{said}"
+    );
+    std::fs::write(
+        &file,
+        text.replace("state_file = \"state\"\n", "")
+            .replace("3/day", "3/second"),
+    )
+    .expect("written");
+    assert!(
+        !check().contains("restart refills"),
+        "they are full a second later anyway"
+    );
 }
 
 #[test]
@@ -220,27 +295,55 @@ fn state_files_are_for_nobody_else_and_no_link_in_their_place_is_followed() {
     use std::os::unix::fs::{PermissionsExt, symlink};
     let here = folder("full");
     let path = |name: &str| here.path().join(name);
-    let mode = |name: &str| path(name).symlink_metadata().expect("it is there").permissions().mode() & 0o777;
+    let mode = |name: &str| {
+        path(name)
+            .symlink_metadata()
+            .expect("it is there")
+            .permissions()
+            .mode()
+            & 0o777
+    };
     std::fs::write(path("victim"), "precious").expect("written");
     symlink(path("victim"), path("state.new")).expect("a link");
     let first = Process::start(here.path());
     assert_eq!(mode("state.running"), 0o600);
-    assert_eq!([first.ask(&ALL), first.ask(&ALL), first.ask(&ALL)], [[200; 5]; 3]);
+    assert_eq!(
+        [first.ask(&ALL), first.ask(&ALL), first.ask(&ALL)],
+        [[200; 5]; 3]
+    );
     first.stop();
     assert_eq!(mode("state"), 0o600);
-    assert_eq!(Process::start(here.path()).ask(&ALL), [429; 5], "saved and restored all the same");
+    assert_eq!(
+        Process::start(here.path()).ask(&ALL),
+        [429; 5],
+        "saved and restored all the same"
+    );
     // The process was killed: its mark is there. A link in its place is not written through.
     std::fs::remove_file(path("state.running")).expect("the mark");
     symlink(path("nowhere"), path("state.running")).expect("a link");
     let mut run = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-    let output = run.args(["run", "--config"]).arg(path("gateway.toml")).output().expect("the program runs");
+    let output = run
+        .args(["run", "--config"])
+        .arg(path("gateway.toml"))
+        .output()
+        .expect("the program runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(1) && said.contains("state_file"), "{said}");
+    assert!(
+        output.status.code() == Some(1) && said.contains("state_file"),
+        "{said}"
+    );
     assert!(!path("nowhere").exists());
     // Nor are buckets read by one.
     std::fs::remove_file(path("state.running")).expect("the link");
     symlink(path("victim"), path("state")).expect("a link");
     Process::start(here.path()).stop();
-    assert_eq!(std::fs::read_to_string(path("victim")).expect("still there"), "precious");
-    assert_eq!(mode("state"), 0o600, "the link was replaced, not what it points to");
+    assert_eq!(
+        std::fs::read_to_string(path("victim")).expect("still there"),
+        "precious"
+    );
+    assert_eq!(
+        mode("state"),
+        0o600,
+        "the link was replaced, not what it points to"
+    );
 }

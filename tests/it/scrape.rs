@@ -33,7 +33,10 @@ fn metrics_text_passes_promtool() {
     }
     let (gateway, _upstream) = busy();
     let answer = gateway.admin_get("/metrics");
-    assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    assert_eq!(
+        answer.header("content-type"),
+        Some("text/plain; version=0.0.4; charset=utf-8")
+    );
     let mut child = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())
@@ -41,7 +44,12 @@ fn metrics_text_passes_promtool() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("it runs");
-    child.stdin.take().expect("piped").write_all(&answer.body).expect("written");
+    child
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(&answer.body)
+        .expect("written");
     let output = child.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}\n{}", answer.text());
@@ -53,12 +61,24 @@ fn metrics_openmetrics_is_read_by_promtool() {
         return;
     }
     let (gateway, _upstream) = busy();
-    let accept = [("Accept", "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5")];
+    let accept = [(
+        "Accept",
+        "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5",
+    )];
     let answer = Connection::open(gateway.admin()).request("GET", "/metrics", &accept);
     let kind = answer.header("content-type").unwrap_or_default();
-    assert!(kind.starts_with("application/openmetrics-text; version=1.0.0"), "{kind}");
+    assert!(
+        kind.starts_with("application/openmetrics-text; version=1.0.0"),
+        "{kind}"
+    );
     // It reads OpenMetrics only to fill a database with it, and wants to know when each sample was.
-    let sample = |line: &str| if line.starts_with('#') { format!("{line}\n") } else { format!("{line} 1800000000\n") };
+    let sample = |line: &str| {
+        if line.starts_with('#') {
+            format!("{line}\n")
+        } else {
+            format!("{line} 1800000000\n")
+        }
+    };
     let text: String = answer.text().lines().map(sample).collect();
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("metrics"), &text).expect("written");
@@ -77,13 +97,25 @@ fn metrics_format_is_the_one_that_the_scraper_prefers() {
     let gateway = Gateway::start("[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n");
     let kind = |accept: &[(&str, &str)]| {
         let answer = Connection::open(gateway.admin()).request("GET", "/metrics", accept);
-        answer.header("content-type").unwrap_or_default().split(';').next().unwrap_or_default().to_owned()
+        answer
+            .header("content-type")
+            .unwrap_or_default()
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .to_owned()
     };
     const OPEN: &str = "application/openmetrics-text";
     for (accept, expected) in [
         ("application/openmetrics-text", OPEN),
-        ("text/plain;q=0.5, Application/OpenMetrics-Text; version=1.0.0", OPEN),
-        ("application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.9", "text/plain"),
+        (
+            "text/plain;q=0.5, Application/OpenMetrics-Text; version=1.0.0",
+            OPEN,
+        ),
+        (
+            "application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.9",
+            "text/plain",
+        ),
         ("application/openmetrics-text;q=0,*/*", "text/plain"),
         ("application/openmetrics-text; q=0.000", "text/plain"),
         ("text/html,*/*;q=0.8", "text/plain"),
@@ -92,7 +124,11 @@ fn metrics_format_is_the_one_that_the_scraper_prefers() {
         assert_eq!(kind(&[("Accept", accept)]), expected, "{accept}");
     }
     assert_eq!(kind(&[]), "text/plain");
-    assert_eq!(kind(&[("Accept", "text/plain;q=0.1"), ("Accept", OPEN)]), OPEN, "in two lines");
+    assert_eq!(
+        kind(&[("Accept", "text/plain;q=0.1"), ("Accept", OPEN)]),
+        OPEN,
+        "in two lines"
+    );
 }
 
 #[test]
@@ -110,19 +146,34 @@ fn metrics_are_scraped_by_a_real_prometheus() {
     std::fs::write(folder.path().join("prometheus.yml"), config).expect("written");
     let port = free_port();
     let _prometheus = servers::Process::spawn(Command::new("prometheus").args([
-        format!("--config.file={}", folder.path().join("prometheus.yml").display()),
-        format!("--storage.tsdb.path={}", folder.path().join("data").display()),
+        format!(
+            "--config.file={}",
+            folder.path().join("prometheus.yml").display()
+        ),
+        format!(
+            "--storage.tsdb.path={}",
+            folder.path().join("data").display()
+        ),
         format!("--web.listen-address=127.0.0.1:{port}"),
     ]));
     let query = |query: &str| {
         let mut stream = Connection::try_open(([127, 0, 0, 1], port).into())?;
         let path = format!("/api/v1/query?query={query}");
         stream.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-        let answer = stream.try_answer("GET").ok().filter(|answer| answer.status == 200)?;
-        answer.json()["data"]["result"][0]["value"][1].as_str().map(str::to_owned)
+        let answer = stream
+            .try_answer("GET")
+            .ok()
+            .filter(|answer| answer.status == 200)?;
+        answer.json()["data"]["result"][0]["value"][1]
+            .as_str()
+            .map(str::to_owned)
     };
-    servers::wait_until("scrape that succeeds", || query("up").as_deref() == Some("1"));
+    servers::wait_until("scrape that succeeds", || {
+        query("up").as_deref() == Some("1")
+    });
     let limit = "tollgate_limit_decisions_total%7Blimit=%22per_caller%22,outcome=%22allow%22%7D";
-    eventually("the limit's counter is there", || query(limit).as_deref() == Some("2"));
+    eventually("the limit's counter is there", || {
+        query(limit).as_deref() == Some("2")
+    });
     assert_eq!(query("tollgate_build_info").as_deref(), Some("1"));
 }

@@ -41,14 +41,21 @@ fn only_failures_count_where_that_is_asked() {
     }
     assert_eq!(connection.request("GET", "/401", &[]).status, 401);
     assert_eq!(connection.request("GET", "/403", &[]).status, 403);
-    assert_eq!(connection.request("GET", "/200", &[]).status, 429, "two failures are all there is");
+    assert_eq!(
+        connection.request("GET", "/200", &[]).status,
+        429,
+        "two failures are all there is"
+    );
     assert_eq!(upstream.seen().len(), 7);
 }
 
 #[test]
 fn what_the_upstream_failed_to_answer_is_given_back() {
     let upstream = statuses();
-    let dead = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port").local_addr().expect("its address");
+    let dead = std::net::TcpListener::bind(("127.0.0.1", 0))
+        .expect("a port")
+        .local_addr()
+        .expect("its address");
     let gateway = Gateway::start(&format!(
         "[limits.it]\nrate = \"2/hour\"\nburst = 2\nper = \"address\"\nrefund_on = [\"5xx\"]\n\
          [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"it\"]\n\
@@ -60,8 +67,14 @@ fn what_the_upstream_failed_to_answer_is_given_back() {
         assert_eq!(connection.request("GET", "/503", &[]).status, 503);
         assert_eq!(connection.request("GET", "/dead", &[]).status, 502);
         // To a gRPC call a dead upstream is a 200 with a status of its own; it costs no more for that.
-        let call =
-            connection.request("POST", "/dead", &[("content-type", "application/grpc"), ("content-length", "0")]);
+        let call = connection.request(
+            "POST",
+            "/dead",
+            &[
+                ("content-type", "application/grpc"),
+                ("content-length", "0"),
+            ],
+        );
         assert_eq!((call.status, call.header("grpc-status")), (200, Some("14")));
     }
     assert_eq!(connection.request("GET", "/200", &[]).status, 200);
@@ -72,16 +85,33 @@ fn what_the_upstream_failed_to_answer_is_given_back() {
 #[test]
 fn an_estimate_is_corrected_from_what_the_answer_says() {
     let upstream = Upstream::start(|_| {
-        let body = format!("{{\"id\":1,\"usage\":{{\"total_tokens\":400}},\"text\":\"{}\"}}", "x".repeat(9_000));
-        Reply::new(200, &[("content-type", "application/json"), ("x-units", "70")], body)
+        let body = format!(
+            "{{\"id\":1,\"usage\":{{\"total_tokens\":400}},\"text\":\"{}\"}}",
+            "x".repeat(9_000)
+        );
+        Reply::new(
+            200,
+            &[("content-type", "application/json"), ("x-units", "70")],
+            body,
+        )
     });
-    for (from, real) in [("json:usage.total_tokens", 400), ("header:x-units", 70), ("bytes", 9)] {
+    for (from, real) in [
+        ("json:usage.total_tokens", 400),
+        ("header:x-units", 70),
+        ("bytes", 9),
+    ] {
         let gateway = Gateway::start(&limited(
-            &format!("rate = \"1000/hour\"\nburst = 1000\nsettle = {{ from = \"{from}\", estimate = 10, max = 500 }}"),
+            &format!(
+                "rate = \"1000/hour\"\nburst = 1000\nsettle = {{ from = \"{from}\", estimate = 10, max = 500 }}"
+            ),
             &upstream.url(),
         ));
         let mut connection = gateway.connect();
-        assert_eq!(left_after(&mut connection, "/", &[]), Some(990), "{from}: the estimate");
+        assert_eq!(
+            left_after(&mut connection, "/", &[]),
+            Some(990),
+            "{from}: the estimate"
+        );
         assert_eq!(
             left_after(&mut connection, "/", &[]),
             Some(990 - real),
@@ -95,7 +125,13 @@ fn an_estimate_is_corrected_from_what_the_answer_says() {
 #[test]
 fn answers_dearer_than_the_limit_are_paid_for_by_those_who_come_next() {
     let upstream = Upstream::start(|_| Reply::new(200, &[("x-units", "1000")], "said"));
-    for algorithm in ["token_bucket", "interval", "fixed_window", "sliding_window", "sliding_log"] {
+    for algorithm in [
+        "token_bucket",
+        "interval",
+        "fixed_window",
+        "sliding_window",
+        "sliding_log",
+    ] {
         let gateway = Gateway::start(&limited(
             &format!(
                 "rate = \"100/second\"\nalgorithm = \"{algorithm}\"\n\
@@ -111,9 +147,16 @@ fn answers_dearer_than_the_limit_are_paid_for_by_those_who_come_next() {
             }
             gateway.advance(Duration::from_millis(100));
         }
-        assert!((1000..=1000 + 100 + 600).contains(&used), "{algorithm}: {used}");
+        assert!(
+            (1000..=1000 + 100 + 600).contains(&used),
+            "{algorithm}: {used}"
+        );
         gateway.advance(Duration::from_secs(10));
-        assert_eq!(connection.request("GET", "/", &[]).status, 200, "{algorithm}: it is paid");
+        assert_eq!(
+            connection.request("GET", "/", &[]).status,
+            200,
+            "{algorithm}: it is paid"
+        );
     }
 }
 
@@ -123,7 +166,9 @@ fn an_estimate_of_nothing_is_corrected_like_any_other() {
     let settle = "rate = \"1000/hour\"\nsettle = { from = \"header:x-units\", estimate = 0 }";
     let gateway = Gateway::start(&limited(settle, &upstream.url()));
     let mut connection = gateway.connect();
-    let admitted = (0..50).filter(|_| connection.request("GET", "/", &[]).status == 200).count();
+    let admitted = (0..50)
+        .filter(|_| connection.request("GET", "/", &[]).status == 200)
+        .count();
     assert_eq!(admitted, 2, "900, then 100 are left to begin on");
 }
 
@@ -131,16 +176,24 @@ fn an_estimate_of_nothing_is_corrected_like_any_other() {
 fn an_answer_that_does_not_say_what_it_cost_is_counted() {
     let upstream = statuses();
     for from in ["header:x-units", "json:usage.total"] {
-        let settle = format!("rate = \"1000/hour\"\nsettle = {{ from = \"{from}\", estimate = 10 }}");
+        let settle =
+            format!("rate = \"1000/hour\"\nsettle = {{ from = \"{from}\", estimate = 10 }}");
         let gateway = Gateway::start(&limited(&settle, &upstream.url()));
         let mut connection = gateway.connect();
         for path in ["/200", "/201", "/503"] {
             connection.request("GET", path, &[]);
         }
-        assert_eq!(left_after(&mut connection, "/500", &[]), Some(960), "{from}: the estimates stand");
+        assert_eq!(
+            left_after(&mut connection, "/500", &[]),
+            Some(960),
+            "{from}: the estimates stand"
+        );
         let line = "tollgate_limit_unsettled_total{limit=\"it\"} 2";
         let metrics = gateway.admin_get("/metrics").text();
-        assert!(metrics.contains(line), "{from}: an error seldom says what it cost: {metrics}");
+        assert!(
+            metrics.contains(line),
+            "{from}: an error seldom says what it cost: {metrics}"
+        );
     }
 }
 
@@ -148,35 +201,66 @@ fn an_answer_that_does_not_say_what_it_cost_is_counted() {
 #[test]
 fn a_length_costs_the_same_in_service_explained_and_tested() {
     let folder = tempfile::tempdir().expect("a folder");
-    for (length, cost) in [(None, 1), (Some("0"), 1), (Some("1024"), 1), (Some("3000"), 3)] {
+    for (length, cost) in [
+        (None, 1),
+        (Some("0"), 1),
+        (Some("1024"), 1),
+        (Some("3000"), 3),
+    ] {
         let limits = "[limits.it]\nrate = \"20/hour\"\nper = \"address\"\n\
              cost = { content_length = true, per = \"1KiB\", max = 20 }\n\
              [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"it\"]\n";
         let gateway = Gateway::start(limits);
         let mut connection = gateway.connect();
-        let field = length.map_or_else(String::new, |length| format!("Content-Length: {length}\r\n"));
+        let field = length.map_or_else(String::new, |length| {
+            format!("Content-Length: {length}\r\n")
+        });
         let body = "x".repeat(length.map_or(0, |length| length.parse().expect("a length")));
         connection.send(format!("POST / HTTP/1.1\r\nHost: x\r\n{field}\r\n{body}"));
         let answer = connection.answer("POST");
         let left = format!("r={}", 20 - cost);
-        assert!(answer.header("ratelimit").is_some_and(|field| field.contains(&left)), "{length:?}: {answer:?}");
+        assert!(
+            answer
+                .header("ratelimit")
+                .is_some_and(|field| field.contains(&left)),
+            "{length:?}: {answer:?}"
+        );
 
-        let sent = length.map_or_else(String::new, |length| format!("headers = {{ content-length = \"{length}\" }}\n"));
+        let sent = length.map_or_else(String::new, |length| {
+            format!("headers = {{ content-length = \"{length}\" }}\n")
+        });
         let admitted = 20 / cost;
         let test = format!(
             "[[tests]]\nsend = \"21 x POST /\"\n{sent}expect = {{ allowed = {admitted}, refused = {} }}\n",
             21 - admitted
         );
-        std::fs::write(folder.path().join("gateway.toml"), format!("{limits}{test}")).expect("a writable folder");
+        std::fs::write(
+            folder.path().join("gateway.toml"),
+            format!("{limits}{test}"),
+        )
+        .expect("a writable folder");
         let run = |words: &[&str]| {
             let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));
-            let output = command.current_dir(folder.path()).args(words).output().expect("it runs");
+            let output = command
+                .current_dir(folder.path())
+                .args(words)
+                .output()
+                .expect("it runs");
             String::from_utf8_lossy(&output.stdout).into_owned()
         };
-        assert!(run(&["check"]).contains("1 tests passed, 0 failed"), "{length:?}: {}", run(&["check"]));
-        let header = length.map_or_else(|| "x-none: 1".to_owned(), |length| format!("content-length: {length}"));
-        let told: serde_json::Value =
-            serde_json::from_str(&run(&["explain", "POST /", "-H", &header, "--format", "json"])).expect("JSON");
+        assert!(
+            run(&["check"]).contains("1 tests passed, 0 failed"),
+            "{length:?}: {}",
+            run(&["check"])
+        );
+        let header = length.map_or_else(
+            || "x-none: 1".to_owned(),
+            |length| format!("content-length: {length}"),
+        );
+        let told: serde_json::Value = serde_json::from_str(&run(&[
+            "explain", "POST /", "-H", &header, "--format", "json",
+        ]))
+        .expect("JSON");
         assert_eq!(told["limits"][0]["cost"], cost, "{length:?}");
     }
 }
@@ -192,26 +276,58 @@ fn a_cost_comes_with_the_request_or_from_the_route() {
         url = upstream.url()
     ));
     let mut connection = gateway.connect();
-    assert_eq!(left_after(&mut connection, "/", &[]), Some(18), "the default");
-    assert_eq!(left_after(&mut connection, "/", &[("x-cost", "3")]), Some(15));
-    assert_eq!(left_after(&mut connection, "/dear", &[]), Some(8), "the route's");
+    assert_eq!(
+        left_after(&mut connection, "/", &[]),
+        Some(18),
+        "the default"
+    );
+    assert_eq!(
+        left_after(&mut connection, "/", &[("x-cost", "3")]),
+        Some(15)
+    );
+    assert_eq!(
+        left_after(&mut connection, "/dear", &[]),
+        Some(8),
+        "the route's"
+    );
     let never = connection.request("GET", "/", &[("x-cost", "25")]);
-    assert_eq!((never.status, never.header("retry-after")), (429, None), "no wait would help");
-    assert!(never.json()["detail"].as_str().is_some_and(|words| words.contains("will not help")), "{never:?}");
+    assert_eq!(
+        (never.status, never.header("retry-after")),
+        (429, None),
+        "no wait would help"
+    );
+    assert!(
+        never.json()["detail"]
+            .as_str()
+            .is_some_and(|words| words.contains("will not help")),
+        "{never:?}"
+    );
     let later = connection.request("GET", "/", &[("x-cost", "9")]);
-    assert_eq!((later.status, later.header("retry-after")), (429, Some("180")), "{later:?}");
+    assert_eq!(
+        (later.status, later.header("retry-after")),
+        (429, Some("180")),
+        "{later:?}"
+    );
 }
 
 #[test]
 fn a_request_is_held_until_its_token_is_due() {
     let upstream = Upstream::hello();
-    let gateway = Gateway::start(&limited("rate = \"1/minute\"\nburst = 1\nmax_wait = \"2m\"", &upstream.url()));
+    let gateway = Gateway::start(&limited(
+        "rate = \"1/minute\"\nburst = 1\nmax_wait = \"2m\"",
+        &upstream.url(),
+    ));
     assert_eq!(gateway.get("/").status, 200);
     let mut held = [gateway.connect(), gateway.connect()];
     for (place, connection) in held.iter_mut().enumerate() {
         connection.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-        let line = format!("tollgate_limit_decisions_total{{limit=\"it\",outcome=\"allow\"}} {}", place + 2);
-        eventually("it is decided", || gateway.admin_get("/metrics").text().contains(&line));
+        let line = format!(
+            "tollgate_limit_decisions_total{{limit=\"it\",outcome=\"allow\"}} {}",
+            place + 2
+        );
+        eventually("it is decided", || {
+            gateway.admin_get("/metrics").text().contains(&line)
+        });
     }
     let refused = gateway.get("/");
     assert_eq!(
@@ -223,7 +339,11 @@ fn a_request_is_held_until_its_token_is_due() {
     assert_eq!(upstream.seen().len(), 1, "nobody goes early");
     for connection in &mut held {
         gateway.advance(Duration::from_micros(1));
-        assert_eq!(connection.answer("GET").status, 200, "in order, each at its moment");
+        assert_eq!(
+            connection.answer("GET").status,
+            200,
+            "in order, each at its moment"
+        );
         gateway.advance(Duration::from_micros(59_999_999));
     }
     assert_eq!(upstream.seen().len(), 3);

@@ -16,8 +16,12 @@ fn shaped(upstream: &Upstream) -> Gateway {
 fn decided(gateway: &Gateway) -> [u64; 2] {
     let metrics = gateway.admin_get("/metrics").text();
     ["allow", "deny"].map(|outcome| {
-        let line = format!("tollgate_limit_decisions_total{{limit=\"shaped\",outcome=\"{outcome}\"}} ");
-        metrics.lines().find_map(|found| found.strip_prefix(&line)?.parse().ok()).unwrap_or(0)
+        let line =
+            format!("tollgate_limit_decisions_total{{limit=\"shaped\",outcome=\"{outcome}\"}} ");
+        metrics
+            .lines()
+            .find_map(|found| found.strip_prefix(&line)?.parse().ok())
+            .unwrap_or(0)
     })
 }
 
@@ -37,7 +41,11 @@ fn held(gateway: &Gateway, path: &str) -> Connection {
 }
 
 fn paths(upstream: &Upstream) -> Vec<String> {
-    upstream.seen().iter().map(|seen| seen.line().split(' ').nth(1).unwrap_or_default().to_owned()).collect()
+    upstream
+        .seen()
+        .iter()
+        .map(|seen| seen.line().split(' ').nth(1).unwrap_or_default().to_owned())
+        .collect()
 }
 
 #[test]
@@ -48,7 +56,9 @@ fn requests_are_held_until_they_are_due_in_order_and_refused_beyond_the_longest_
     let (mut second, mut third) = (held(&gateway, "/second"), held(&gateway, "/third"));
     let waiting = |count: u8| {
         let line = format!("\ntollgate_requests_held {count}.0\n");
-        eventually("the metrics tell who waits", || gateway.admin_get("/metrics").text().contains(&line));
+        eventually("the metrics tell who waits", || {
+            gateway.admin_get("/metrics").text().contains(&line)
+        });
     };
     waiting(2);
     let refused = gateway.get("/fourth");
@@ -56,7 +66,11 @@ fn requests_are_held_until_they_are_due_in_order_and_refused_beyond_the_longest_
     assert_eq!(refused.json()["retry_after_ms"], 50);
     assert_eq!(paths(&upstream), ["/first"]);
     gateway.advance(Duration::from_micros(49_999));
-    assert_eq!(gateway.get("/fourth").status, 429, "a microsecond too early");
+    assert_eq!(
+        gateway.get("/fourth").status,
+        429,
+        "a microsecond too early"
+    );
     gateway.advance(Duration::from_micros(50_001));
     assert_eq!(second.answer("GET").status, 200);
     assert_eq!(paths(&upstream), ["/first", "/second"]);
@@ -93,15 +107,26 @@ fn leaves_while_held(gateway: &Gateway, upstream: &Upstream, head: &str) {
     assert_eq!(second.answer("GET").status, 200);
     gateway.advance(Duration::from_millis(100));
     assert_eq!(fourth.answer("GET").status, 200);
-    assert_eq!(paths(upstream), ["/first", "/second", "/fourth"], "who left is never sent on");
+    assert_eq!(
+        paths(upstream),
+        ["/first", "/second", "/fourth"],
+        "who left is never sent on"
+    );
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the worker's wheel turns in real time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the worker's wheel turns in real time"
+)]
 fn who_leaves_while_held_gives_the_place_back_if_nobody_waits_behind() {
     let upstream = Upstream::hello();
     let gateway = shaped(&upstream);
-    leaves_while_held(&gateway, &upstream, "GET /third HTTP/1.1\r\nHost: x\r\n\r\n");
+    leaves_while_held(
+        &gateway,
+        &upstream,
+        "GET /third HTTP/1.1\r\nHost: x\r\n\r\n",
+    );
 
     gateway.advance(Duration::from_secs(1));
     assert_eq!(gateway.get("/a").status, 200);
@@ -110,7 +135,11 @@ fn who_leaves_while_held_gives_the_place_back_if_nobody_waits_behind() {
     // That a caller who waits has gone may be seen two ticks of the worker's wheel later.
     let seen = std::time::Instant::now() + 5 * tollgate_gateway::timers::TICK;
     while std::time::Instant::now() < seen {
-        assert_eq!(gateway.get("/d").status, 429, "somebody waits behind: no moment is promised twice");
+        assert_eq!(
+            gateway.get("/d").status,
+            429,
+            "somebody waits behind: no moment is promised twice"
+        );
     }
     gateway.advance(Duration::from_millis(200));
     assert_eq!(c.answer("GET").status, 200);
@@ -119,10 +148,17 @@ fn who_leaves_while_held_gives_the_place_back_if_nobody_waits_behind() {
 
 #[test]
 fn who_leaves_in_the_middle_of_a_body_that_nobody_reads_yet_is_seen_to_leave() {
-    for begun in ["Content-Length: 10\r\n\r\npart", "Transfer-Encoding: chunked\r\n\r\n4\r\npart\r\n"] {
+    for begun in [
+        "Content-Length: 10\r\n\r\npart",
+        "Transfer-Encoding: chunked\r\n\r\n4\r\npart\r\n",
+    ] {
         let upstream = Upstream::hello();
         let gateway = shaped(&upstream);
-        leaves_while_held(&gateway, &upstream, &format!("POST /third HTTP/1.1\r\nHost: x\r\n{begun}"));
+        leaves_while_held(
+            &gateway,
+            &upstream,
+            &format!("POST /third HTTP/1.1\r\nHost: x\r\n{begun}"),
+        );
     }
 }
 

@@ -18,8 +18,15 @@ fn a_drain_finishes_what_is_under_way_and_takes_nothing_new() {
     let (address, admin) = (gateway.address(), gateway.admin());
     assert_eq!(gateway.admin_get("/readyz").status, 200);
     gateway.drain();
-    assert_eq!(crate::harness::Connection::open(admin).request("GET", "/readyz", &[]).status, 503);
-    eventually("nothing new is taken", || std::net::TcpStream::connect(address).is_err());
+    assert_eq!(
+        crate::harness::Connection::open(admin)
+            .request("GET", "/readyz", &[])
+            .status,
+        503
+    );
+    eventually("nothing new is taken", || {
+        std::net::TcpStream::connect(address).is_err()
+    });
     assert!(!gateway.ended(), "the slow request holds the end up");
     release.send(()).expect("the upstream waits");
     let answer = slow.answer("GET");

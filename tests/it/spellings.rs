@@ -22,7 +22,9 @@ fn method_not_in_capitals_is_refused_over_both_versions() {
          [[routes]]\nmatch = \"/**\"\nupstream = \"{url}\"\n",
         url = upstream.url()
     ));
-    for method in ["post", "Post", "POSt", "get", "pOST", "x", "options", "connect"] {
+    for method in [
+        "post", "Post", "POSt", "get", "pOST", "x", "options", "connect",
+    ] {
         let answer = gateway.request(method, "/login", &[]);
         assert_eq!(answer.status, 400, "{method}");
         assert_eq!(answer.header("connection"), Some("close"), "{method}");
@@ -32,7 +34,11 @@ fn method_not_in_capitals_is_refused_over_both_versions() {
     }
     assert_eq!(upstream.seen().len(), 0);
     for method in ["POST", "M-SEARCH", "VERSION-CONTROL", "PROPFIND", "X2_Y"] {
-        assert_eq!(gateway.request(method, "/login", &[]).status, 200, "{method}");
+        assert_eq!(
+            gateway.request(method, "/login", &[]).status,
+            200,
+            "{method}"
+        );
     }
     assert_eq!(gateway.request("POST", "/login", &[]).status, 429);
 }
@@ -40,7 +46,12 @@ fn method_not_in_capitals_is_refused_over_both_versions() {
 #[test]
 fn preflight_for_a_method_in_small_letters_or_with_an_override_is_charged() {
     let upstream = Upstream::hello();
-    let asking = |method| [("origin", "https://a.example"), ("access-control-request-method", method)];
+    let asking = |method| {
+        [
+            ("origin", "https://a.example"),
+            ("access-control-request-method", method),
+        ]
+    };
     for (method, more) in [
         ("post", ("x-other", "1")),
         ("POST", ("X_HTTP_Method_Override", "POST")),
@@ -54,7 +65,11 @@ fn preflight_for_a_method_in_small_letters_or_with_an_override_is_charged() {
              [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"it\"]\n",
             upstream.url()
         ));
-        let ask = || gateway.request("OPTIONS", "/", &[&asking(method)[..], &[more]].concat()).status;
+        let ask = || {
+            gateway
+                .request("OPTIONS", "/", &[&asking(method)[..], &[more]].concat())
+                .status
+        };
         assert_eq!([ask(), ask()], [200, 429], "{method} {more:?}");
     }
 }
@@ -66,9 +81,14 @@ fn cookie_key_has_one_bucket_however_servers_read_it() {
     let ask = |cookie: &str| gateway.request("GET", "/", &[("cookie", cookie)]).status;
     assert_eq!(ask("s_id=abc"), 200);
     // Quotes, escapes of a URL: what any server may take for `abc` is one bucket.
-    for same in
-        ["s_id=\"abc\"", "s_id=%61bc", "a=b; s_id = abc ;c=d", "s_id=%22abc%22", "%73_id=abc", "s_id=abc; s_id=abc"]
-    {
+    for same in [
+        "s_id=\"abc\"",
+        "s_id=%61bc",
+        "a=b; s_id = abc ;c=d",
+        "s_id=%22abc%22",
+        "%73_id=abc",
+        "s_id=abc; s_id=abc",
+    ] {
         assert_eq!(ask(same), 429, "{same}");
     }
     // What servers read differently is refused.
@@ -93,8 +113,16 @@ fn cookie_key_has_one_bucket_however_servers_read_it() {
         assert_eq!(ask(odd), 400, "{odd}");
     }
     assert_eq!(ask("s_id=a+b"), 200);
-    assert_eq!([ask("s_id=a%20b"), ask("s_id=a b")], [429, 429], "a space to the servers that read forms so");
-    assert_eq!(ask("s_id=a%2fb; other=\"x\\y\"; ref=s_id=abc"), 200, "other cookies may be what they are");
+    assert_eq!(
+        [ask("s_id=a%20b"), ask("s_id=a b")],
+        [429, 429],
+        "a space to the servers that read forms so"
+    );
+    assert_eq!(
+        ask("s_id=a%2fb; other=\"x\\y\"; ref=s_id=abc"),
+        200,
+        "other cookies may be what they are"
+    );
     assert_eq!(gateway.get("/").status, 401);
     assert_eq!(upstream.seen().len(), 3);
 }
@@ -104,7 +132,13 @@ fn query_key_in_other_letters_is_refused() {
     let upstream = Upstream::hello();
     let gateway = one_each("query:api_key", &upstream);
     assert_eq!(gateway.get("/?api_key=a").status, 200);
-    for odd in ["/?API_KEY=a", "/?api_key=b&Api_Key=a", "/?api.key=a", "/?api+key=a", "/?api%5bkey=a"] {
+    for odd in [
+        "/?API_KEY=a",
+        "/?api_key=b&Api_Key=a",
+        "/?api.key=a",
+        "/?api+key=a",
+        "/?api%5bkey=a",
+    ] {
         assert_eq!(gateway.get(odd).status, 400, "{odd}");
     }
     assert_eq!(gateway.get("/?x_key=a").status, 401);
@@ -114,8 +148,14 @@ fn query_key_in_other_letters_is_refused() {
 fn ask(connection: &mut Connection, headers: &[(&str, &str)]) -> (u16, u64) {
     let answer = connection.request("GET", "/", headers);
     let field = answer.header("ratelimit").unwrap_or_default();
-    let left = field.split("r=").nth(1).map_or("", |rest| rest.split(';').next().unwrap_or(rest));
-    (answer.status, left.parse().unwrap_or_else(|_| panic!("{answer:?}")))
+    let left = field
+        .split("r=")
+        .nth(1)
+        .map_or("", |rest| rest.split(';').next().unwrap_or(rest));
+    (
+        answer.status,
+        left.parse().unwrap_or_else(|_| panic!("{answer:?}")),
+    )
 }
 
 fn priced(upstream: &Upstream) -> Gateway {
@@ -150,10 +190,22 @@ fn cost_header_that_cannot_be_read_costs_the_most() {
         ("99999999999999999999999", 10),
     ] {
         left -= cost;
-        assert_eq!(ask(&mut connection, &[("x-cost", value)]), (200, left), "{value:?}");
+        assert_eq!(
+            ask(&mut connection, &[("x-cost", value)]),
+            (200, left),
+            "{value:?}"
+        );
     }
-    assert_eq!(ask(&mut connection, &[("x-cost", "2"), ("x-cost", "x")]), (200, left - 10), "one of two");
-    assert_eq!(ask(&mut connection, &[]), (200, left - 11), "no header is the default");
+    assert_eq!(
+        ask(&mut connection, &[("x-cost", "2"), ("x-cost", "x")]),
+        (200, left - 10),
+        "one of two"
+    );
+    assert_eq!(
+        ask(&mut connection, &[]),
+        (200, left - 11),
+        "no header is the default"
+    );
 }
 
 #[test]
@@ -182,7 +234,11 @@ fn field_that_looks_like_one_that_decides_is_not_passed_on() {
         "x-org",
     ];
     let mut fields: Vec<(&str, &str)> = hidden.iter().map(|name| (*name, "1")).collect();
-    fields.extend([("x_harmless_one", "1"), ("x-harmless-two", "2"), ("x_org", "acme")]);
+    fields.extend([
+        ("x_harmless_one", "1"),
+        ("x-harmless-two", "2"),
+        ("x_org", "acme"),
+    ]);
     assert_eq!(gateway.request("GET", "/", &fields).status, 200);
     let seen = upstream.last();
     for name in hidden {
@@ -218,8 +274,12 @@ fn trailer_named_like_a_field_that_decides_is_not_passed_on() {
         "x-http-method-override",
         "x_http_method_override",
     ];
-    let mut sent = String::from("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n");
-    trailers.iter().for_each(|name| sent.push_str(&format!("{name}: 1\r\n")));
+    let mut sent = String::from(
+        "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n",
+    );
+    trailers
+        .iter()
+        .for_each(|name| sent.push_str(&format!("{name}: 1\r\n")));
     sent.push_str("x-checksum: 1\r\nx_checksum_two: 2\r\n\r\n");
     let mut connection = gateway.connect();
     connection.send(sent);
@@ -232,17 +292,29 @@ fn trailer_named_like_a_field_that_decides_is_not_passed_on() {
 #[test]
 fn expect_that_stands_twice_is_refused() {
     let upstream = Upstream::hello();
-    let gateway = Gateway::start(&format!("[[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\n", upstream.url()));
-    for fields in
-        ["Expect: 100-continue\r\nExpect: 100-continue", "Expect: 100-continue\r\nexpect: x", "Expect: \r\nExpect: "]
-    {
+    let gateway = Gateway::start(&format!(
+        "[[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\n",
+        upstream.url()
+    ));
+    for fields in [
+        "Expect: 100-continue\r\nExpect: 100-continue",
+        "Expect: 100-continue\r\nexpect: x",
+        "Expect: \r\nExpect: ",
+    ] {
         let mut connection = gateway.connect();
-        connection.send(format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n{fields}\r\n\r\n"));
+        connection.send(format!(
+            "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n{fields}\r\n\r\n"
+        ));
         assert_eq!(connection.answer("POST").status, 400, "{fields}");
     }
     let mut http2 = Frames::open(gateway.address(), &[]);
     let twice = [("expect", "100-continue"), ("expect", "100-continue")];
-    http2.send(frame(HEADERS, END_STREAM | END_HEADERS, 1, frames::request("POST", "/", &twice)));
+    http2.send(frame(
+        HEADERS,
+        END_STREAM | END_HEADERS,
+        1,
+        frames::request("POST", "/", &twice),
+    ));
     assert_eq!(http2.fate(1).status, Some(400));
     assert_eq!(upstream.seen().len(), 0);
 }
@@ -259,10 +331,25 @@ fn encoded_slash_is_a_character_of_its_segment() {
     );
     let gateway = Gateway::start(&routes);
     assert_eq!(gateway.get("/api/projects/group%2Fapp").status, 200);
-    assert_eq!(gateway.get("/api/projects/group%2fapp").status, 429, "one segment, in either case of the digit");
+    assert_eq!(
+        gateway.get("/api/projects/group%2fapp").status,
+        429,
+        "one segment, in either case of the digit"
+    );
     assert_eq!(gateway.get("/@scope%2fpackage").status, 200);
-    assert_eq!(upstream.last().line(), "GET /@scope%2fpackage HTTP/1.1", "as it came");
-    for odd in ["/a%2f..%2fb", "/..%2fb", "/a%5cb", "/a%5C..", "/a%2f%2e%2e", "/a;x%2fb"] {
+    assert_eq!(
+        upstream.last().line(),
+        "GET /@scope%2fpackage HTTP/1.1",
+        "as it came"
+    );
+    for odd in [
+        "/a%2f..%2fb",
+        "/..%2fb",
+        "/a%5cb",
+        "/a%5C..",
+        "/a%2f%2e%2e",
+        "/a;x%2fb",
+    ] {
         assert_eq!(gateway.get(odd).status, 400, "{odd}");
     }
     let strict = Gateway::start(&format!(

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use crate::harness::frames::{DATA, END_HEADERS, END_STREAM, Frames, HEADERS, RST_STREAM, block, frame, request};
+use crate::harness::frames::{
+    DATA, END_HEADERS, END_STREAM, Frames, HEADERS, RST_STREAM, block, frame, request,
+};
 use crate::harness::{Connection, Gateway, Reply, Upstream, eventually};
 
 /// Three units for an hour, given back after what counts as an upstream's failure.
@@ -28,7 +30,9 @@ fn admitted(gateway: &Gateway, mut ask: impl FnMut(&mut Connection)) -> usize {
     for _ in 0..10 {
         ask(&mut gateway.connect());
     }
-    eventually("ten are decided", || decided(gateway).iter().sum::<u64>() == before.iter().sum::<u64>() + 10);
+    eventually("ten are decided", || {
+        decided(gateway).iter().sum::<u64>() == before.iter().sum::<u64>() + 10
+    });
     usize::try_from(decided(gateway)[0] - before[0]).expect("a few")
 }
 
@@ -36,7 +40,8 @@ fn admitted(gateway: &Gateway, mut ask: impl FnMut(&mut Connection)) -> usize {
 fn decided(gateway: &Gateway) -> [u64; 2] {
     let metrics = gateway.admin_get("/metrics").text();
     ["allow", "deny"].map(|outcome| {
-        let start = format!("tollgate_limit_decisions_total{{limit=\"it\",outcome=\"{outcome}\"}} ");
+        let start =
+            format!("tollgate_limit_decisions_total{{limit=\"it\",outcome=\"{outcome}\"}} ");
         let line = metrics.lines().find_map(|line| line.strip_prefix(&start));
         line.map_or(0, |count| count.parse().expect("a count"))
     })
@@ -47,10 +52,17 @@ fn refund_after_a_deadline_of_the_caller_is_not_made() {
     for refund in REFUNDS {
         let upstream = Upstream::start(|_| Reply::Silence);
         let gateway = Gateway::start(&three(refund, &upstream.url(), ""));
-        let call = [("content-type", "application/grpc"), ("content-length", "0"), ("grpc-timeout", "20m")];
+        let call = [
+            ("content-type", "application/grpc"),
+            ("content-length", "0"),
+            ("grpc-timeout", "20m"),
+        ];
         let count = admitted(&gateway, |connection| {
             let answer = connection.request("POST", "/", &call);
-            assert!(matches!(answer.header("grpc-status"), Some("4" | "8")), "{answer:?}");
+            assert!(
+                matches!(answer.header("grpc-status"), Some("4" | "8")),
+                "{answer:?}"
+            );
         });
         assert_eq!((count, upstream.seen().len()), (3, 3), "{refund}");
     }
@@ -83,20 +95,38 @@ fn refund_after_a_request_that_makes_the_upstream_hang_up_is_not_made() {
 
 #[test]
 fn refund_after_an_upload_that_is_slow_broken_off_or_malformed_is_not_made() {
-    let sent = |framing: &str, body: &str| format!("POST / HTTP/1.1\r\nHost: x\r\n{framing}\r\n\r\n{body}");
+    let sent = |framing: &str, body: &str| {
+        format!("POST / HTTP/1.1\r\nHost: x\r\n{framing}\r\n\r\n{body}")
+    };
     let ways: [(&str, String, bool); 5] = [
         ("stalled", sent("Content-Length: 10", "x"), true),
-        ("stalled behind its head", sent("Content-Length: 10\r\nExpect: 100-continue", ""), true),
+        (
+            "stalled behind its head",
+            sent("Content-Length: 10\r\nExpect: 100-continue", ""),
+            true,
+        ),
         ("broken off", sent("Content-Length: 10", "x"), false),
-        ("malformed", sent("Transfer-Encoding: chunked", "1\r\nx\r\nnonsense\r\n"), true),
-        ("too large", sent("Transfer-Encoding: chunked", &format!("64\r\n{}\r\n", "x".repeat(100))), true),
+        (
+            "malformed",
+            sent("Transfer-Encoding: chunked", "1\r\nx\r\nnonsense\r\n"),
+            true,
+        ),
+        (
+            "too large",
+            sent(
+                "Transfer-Encoding: chunked",
+                &format!("64\r\n{}\r\n", "x".repeat(100)),
+            ),
+            true,
+        ),
     ];
     for refund in REFUNDS {
         for (way, bytes, waits) in &ways {
             let upstream = Upstream::start(|_| Reply::Silence);
             let server = "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 2\n[server.timeouts]\nbody_idle = \"50ms\"\n\
                           [server.bounds]\nbody = \"50B\"\n";
-            let gateway = Gateway::start(&format!("{server}{}", three(refund, &upstream.url(), "")));
+            let gateway =
+                Gateway::start(&format!("{server}{}", three(refund, &upstream.url(), "")));
             let count = admitted(&gateway, |connection| {
                 connection.send(bytes);
                 if *waits {
@@ -126,12 +156,22 @@ fn refund_after_a_total_that_the_upload_took_part_of_is_not_made() {
 #[test]
 fn refund_of_what_the_upstream_alone_failed_at_is_made() {
     let silent = Upstream::start(|_| Reply::Silence);
-    let dead = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port").local_addr().expect("its address");
+    let dead = std::net::TcpListener::bind(("127.0.0.1", 0))
+        .expect("a port")
+        .local_addr()
+        .expect("its address");
     for upstream in [silent.url(), format!("http://{dead}")] {
         for refund in &REFUNDS[..2] {
-            let gateway = Gateway::start(&three(refund, &upstream, "timeouts = { response = \"30ms\" }"));
+            let gateway = Gateway::start(&three(
+                refund,
+                &upstream,
+                "timeouts = { response = \"30ms\" }",
+            ));
             let count = admitted(&gateway, |connection| {
-                assert!(matches!(connection.request("GET", "/", &[]).status, 502 | 504));
+                assert!(matches!(
+                    connection.request("GET", "/", &[]).status,
+                    502 | 504
+                ));
             });
             assert_eq!(count, 10, "{refund} {upstream}");
         }
@@ -177,7 +217,8 @@ fn events() -> Upstream {
     let said = format!("data: {{\"text\":\"{}\"}}\n\n", "x".repeat(120 - 19));
     let usage = "data: {\"usage\":{\"total_tokens\":200}}\n\n";
     let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len());
-    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
     Upstream::start(move |seen| {
         let early = chunk("data: {\"usage\":{\"total_tokens\":1}}\n\n");
         let body = match seen.line().split(' ').nth(1) {
@@ -195,8 +236,12 @@ fn events() -> Upstream {
 /// How many requests have ended, and so are settled.
 fn ended(gateway: &Gateway) -> u64 {
     let metrics = gateway.admin_get("/metrics").text();
-    let lines = metrics.lines().filter(|line| line.starts_with("tollgate_requests_total{"));
-    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    let lines = metrics
+        .lines()
+        .filter(|line| line.starts_with("tollgate_requests_total{"));
+    lines
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+        .sum()
 }
 
 /// What a request to `path` costs whose caller leaves as soon as `seen` has come.
@@ -210,26 +255,66 @@ fn charged_for_leaving(settle: &str, method: &str, path: &str, seen: &str) -> u6
     leaver.until(seen);
     drop(leaver);
     eventually("it is settled", || ended(&gateway) == 1);
-    let told = gateway.get("/look").header("ratelimit").expect("quota fields").to_owned();
-    let left: u64 = told.split("r=").nth(1).and_then(|rest| rest.split(';').next()?.parse().ok()).expect("a number");
+    let told = gateway
+        .get("/look")
+        .header("ratelimit")
+        .expect("quota fields")
+        .to_owned();
+    let left: u64 = told
+        .split("r=")
+        .nth(1)
+        .and_then(|rest| rest.split(';').next()?.parse().ok())
+        .expect("a number");
     1000 - 10 - left
 }
 
 #[test]
 fn settle_stream_broken_off_costs_the_most_unless_it_was_told_and_done() {
-    assert_eq!(charged_for_leaving("", "GET", "/whole", "0\r\n\r\n"), 200, "who stays pays what it cost");
-    assert_eq!(charged_for_leaving("", "GET", "/silent", ""), 300, "before the head");
-    assert_eq!(charged_for_leaving("", "GET", "/begun", "xxx"), 300, "before its usage");
-    assert_eq!(charged_for_leaving("", "GET", "/told", "\"total_tokens\":1}"), 300, "behind a first word of its usage");
-    assert_eq!(charged_for_leaving("", "GET", "/done", "[DONE]"), 200, "behind the event that says that all is said");
-    assert_eq!(charged_for_leaving("", "GET", "/broken", "xxx"), 300, "an upstream can be made to hang up");
+    assert_eq!(
+        charged_for_leaving("", "GET", "/whole", "0\r\n\r\n"),
+        200,
+        "who stays pays what it cost"
+    );
+    assert_eq!(
+        charged_for_leaving("", "GET", "/silent", ""),
+        300,
+        "before the head"
+    );
+    assert_eq!(
+        charged_for_leaving("", "GET", "/begun", "xxx"),
+        300,
+        "before its usage"
+    );
+    assert_eq!(
+        charged_for_leaving("", "GET", "/told", "\"total_tokens\":1}"),
+        300,
+        "behind a first word of its usage"
+    );
+    assert_eq!(
+        charged_for_leaving("", "GET", "/done", "[DONE]"),
+        200,
+        "behind the event that says that all is said"
+    );
+    assert_eq!(
+        charged_for_leaving("", "GET", "/broken", "xxx"),
+        300,
+        "an upstream can be made to hang up"
+    );
 }
 
 #[test]
 fn settle_stream_broken_off_costs_its_bytes_where_the_file_says_so() {
     let per = ", broken_off_per = \"1B\"";
-    assert_eq!(charged_for_leaving(per, "GET", "/begun", "xxx\"}\n\n"), 120, "what was sent");
-    assert_eq!(charged_for_leaving(per, "GET", "/silent", ""), 10, "never less than the estimate");
+    assert_eq!(
+        charged_for_leaving(per, "GET", "/begun", "xxx\"}\n\n"),
+        120,
+        "what was sent"
+    );
+    assert_eq!(
+        charged_for_leaving(per, "GET", "/silent", ""),
+        10,
+        "never less than the estimate"
+    );
     assert_eq!(
         charged_for_leaving(", broken_off_per = \"4B\"", "GET", "/begun", "xxx\"}\n\n"),
         30,
@@ -242,60 +327,112 @@ fn settle_stream_reset_over_http2_costs_the_most() {
     let upstream = events();
     let gateway = Gateway::start(&settled(&upstream.url(), ""));
     let mut frames = Frames::open(gateway.address(), &[]);
-    frames.send(frame(HEADERS, END_STREAM | END_HEADERS, 1, request("GET", "/begun", &[])));
+    frames.send(frame(
+        HEADERS,
+        END_STREAM | END_HEADERS,
+        1,
+        request("GET", "/begun", &[]),
+    ));
     while !matches!(frames.frame().expect("in time"), Some((DATA, ..))) {}
     frames.send(frame(RST_STREAM, 0, 1, 8_u32.to_be_bytes()));
     eventually("it is settled", || ended(&gateway) == 1);
     let answer = gateway.get("/look");
-    assert!(answer.header("ratelimit").is_some_and(|told| told.contains("r=690")), "{answer:?}");
+    assert!(
+        answer
+            .header("ratelimit")
+            .is_some_and(|told| told.contains("r=690")),
+        "{answer:?}"
+    );
 }
 
 #[test]
 fn settle_of_a_response_that_the_caller_asked_to_be_without_its_cost_is_not_cheaper() {
     let upstream = Upstream::start(|seen| {
-        let asked_for_part =
-            ["range", "if-none-match", "if-modified-since"].iter().any(|name| seen.header(name).is_some());
+        let asked_for_part = ["range", "if-none-match", "if-modified-since"]
+            .iter()
+            .any(|name| seen.header(name).is_some());
         let json = [("content-type", "application/json")];
         match seen.line().split(' ').next() {
             Some("HEAD") => Reply::Bytes(
-                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n".to_vec(),
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n"
+                    .to_vec(),
             ),
             _ if asked_for_part => Reply::new(206, &json, "{\"text\":\"x\""),
-            _ => Reply::new(200, &json, "{\"text\":\"x\",\"usage\":{\"total_tokens\":200}}"),
+            _ => Reply::new(
+                200,
+                &json,
+                "{\"text\":\"x\",\"usage\":{\"total_tokens\":200}}",
+            ),
         }
     });
-    for header in ["range: bytes=0-9", "if-none-match: \"x\"", "if-modified-since: Thu, 01 Jan 1970 00:00:00 GMT"] {
+    for header in [
+        "range: bytes=0-9",
+        "if-none-match: \"x\"",
+        "if-modified-since: Thu, 01 Jan 1970 00:00:00 GMT",
+    ] {
         let gateway = Gateway::start(&settled(&upstream.url(), ""));
         let mut connection = gateway.connect();
         let header = header.split_once(": ").expect("a header");
-        assert_eq!(connection.request("GET", "/", &[header]).status, 200, "{header:?}");
-        let told = connection.request("GET", "/", &[]).header("ratelimit").map(str::to_owned);
-        assert!(told.as_ref().is_some_and(|told| told.contains("r=790")), "{header:?}: {told:?}");
+        assert_eq!(
+            connection.request("GET", "/", &[header]).status,
+            200,
+            "{header:?}"
+        );
+        let told = connection
+            .request("GET", "/", &[])
+            .header("ratelimit")
+            .map(str::to_owned);
+        assert!(
+            told.as_ref().is_some_and(|told| told.contains("r=790")),
+            "{header:?}: {told:?}"
+        );
     }
     let gateway = Gateway::start(&settled(&upstream.url(), ""));
     let mut connection = gateway.connect();
     assert_eq!(connection.request("HEAD", "/", &[]).status, 200);
-    let told = connection.request("GET", "/", &[]).header("ratelimit").map(str::to_owned);
-    assert!(told.as_ref().is_some_and(|told| told.contains("r=690")), "HEAD: {told:?}");
+    let told = connection
+        .request("GET", "/", &[])
+        .header("ratelimit")
+        .map(str::to_owned);
+    assert!(
+        told.as_ref().is_some_and(|told| told.contains("r=690")),
+        "HEAD: {told:?}"
+    );
 }
 
-const ORIGIN: [(&str, &str); 2] = [("origin", "https://app.example"), ("access-control-request-method", "POST")];
+const ORIGIN: [(&str, &str); 2] = [
+    ("origin", "https://app.example"),
+    ("access-control-request-method", "POST"),
+];
 
 #[test]
 fn preflight_escapes_the_limits_of_identities_and_no_others() {
     let identity = "[identities.tenant]\nkey = [\"header:x-api-key\"]\nwhen_missing = \"use:address\"\n\
                     [identities.place]\nkey = \"address\"\nwhen_missing = \"refuse\"\n";
-    for (per, admitted) in [("address", 3), ("everyone", 3), ("place", 3), ("tenant", 10)] {
+    for (per, admitted) in [
+        ("address", 3),
+        ("everyone", 3),
+        ("place", 3),
+        ("tenant", 10),
+    ] {
         let upstream = Upstream::hello();
         let gateway = Gateway::start(&format!(
             "{identity}[limits.it]\nrate = \"3/hour\"\nburst = 3\nper = \"{per}\"\n\
              [[routes]]\nmatch = \"POST /v1\"\nupstream = \"{}\"\nlimits = [\"it\"]\n",
             upstream.url()
         ));
-        let told: Vec<u16> = (0..10).map(|_| gateway.request("OPTIONS", "/v1", &ORIGIN).status).collect();
+        let told: Vec<u16> = (0..10)
+            .map(|_| gateway.request("OPTIONS", "/v1", &ORIGIN).status)
+            .collect();
         assert_eq!(upstream.seen().len(), admitted, "{per}: {told:?}");
-        assert!(told[..admitted].iter().all(|status| *status == 200), "{per}: {told:?}");
-        assert!(told[admitted..].iter().all(|status| *status == 429), "{per}: {told:?}");
+        assert!(
+            told[..admitted].iter().all(|status| *status == 200),
+            "{per}: {told:?}"
+        );
+        assert!(
+            told[admitted..].iter().all(|status| *status == 429),
+            "{per}: {told:?}"
+        );
     }
 }
 
@@ -320,23 +457,46 @@ const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 fn token(secret: &[u8], sub: &str) -> String {
     use jsonwebtoken::{EncodingKey, Header, encode};
     let claims = serde_json::json!({ "sub": sub, "exp": 1_900_000_000 });
-    encode(&Header::default(), &claims, &EncodingKey::from_secret(secret)).expect("a token")
+    encode(
+        &Header::default(),
+        &claims,
+        &EncodingKey::from_secret(secret),
+    )
+    .expect("a token")
 }
 
 #[test]
 fn limits_by_address_and_for_everyone_decide_before_a_token_is_verified() {
     for per in ["address", "everyone"] {
-        for numbers in ["", "count = \"failures\"", "count = [\"401\"]", "refund_on = [\"4xx\", \"5xx\"]"] {
+        for numbers in [
+            "",
+            "count = \"failures\"",
+            "count = [\"401\"]",
+            "refund_on = [\"4xx\", \"5xx\"]",
+        ] {
             let upstream = Upstream::hello();
             let (_folder, config) = tokens(per, numbers, &upstream.url());
             let gateway = Gateway::start(&config);
-            let ask =
-                |token: &str| gateway.request("GET", "/", &[("authorization", &format!("Bearer {token}"))]).status;
-            let told: Vec<u16> = (0..5).map(|n| ask(&token(&[7; 32], &n.to_string()))).collect();
+            let ask = |token: &str| {
+                gateway
+                    .request("GET", "/", &[("authorization", &format!("Bearer {token}"))])
+                    .status
+            };
+            let told: Vec<u16> = (0..5)
+                .map(|n| ask(&token(&[7; 32], &n.to_string())))
+                .collect();
             assert_eq!(told, [401, 401, 401, 429, 429], "{per} {numbers}");
             assert_eq!(ask("no token"), 429, "{per} {numbers}");
-            assert_eq!(gateway.get("/").status, 429, "{per} {numbers}: no token at all");
-            assert_eq!(ask(&token(SECRET, "ann")), 429, "{per} {numbers}: a good one that nobody has seen");
+            assert_eq!(
+                gateway.get("/").status,
+                429,
+                "{per} {numbers}: no token at all"
+            );
+            assert_eq!(
+                ask(&token(SECRET, "ann")),
+                429,
+                "{per} {numbers}: a good one that nobody has seen"
+            );
             gateway.advance(Duration::from_secs(3600));
             assert_eq!(ask(&token(SECRET, "ann")), 200, "{per} {numbers}");
             assert_eq!(upstream.seen().len(), 1);
@@ -351,7 +511,12 @@ fn limits_that_do_not_count_401_are_not_charged_for_a_bad_token() {
     let gateway = Gateway::start(&config);
     for n in 0..5 {
         let bearer = format!("Bearer {}", token(&[7; 32], &n.to_string()));
-        assert_eq!(gateway.request("GET", "/", &[("authorization", &bearer)]).status, 401);
+        assert_eq!(
+            gateway
+                .request("GET", "/", &[("authorization", &bearer)])
+                .status,
+            401
+        );
     }
 }
 
@@ -362,9 +527,19 @@ fn a_good_token_is_charged_once_on_every_limit_or_on_none() {
     let gateway = Gateway::start(&config.replace("100/hour", "1/hour"));
     let ask = |sub: &str| {
         let bearer = format!("Bearer {}", token(SECRET, sub));
-        gateway.request("GET", "/", &[("authorization", &bearer)]).status
+        gateway
+            .request("GET", "/", &[("authorization", &bearer)])
+            .status
     };
     assert_eq!(ask("ann"), 200);
-    assert_eq!([ask("ann"), ask("ann"), ask("ann")], [429; 3], "ann's own limit refuses, and the address pays nothing");
-    assert_eq!([ask("bob"), ask("cat"), ask("dan")], [200, 200, 429], "three from this address");
+    assert_eq!(
+        [ask("ann"), ask("ann"), ask("ann")],
+        [429; 3],
+        "ann's own limit refuses, and the address pays nothing"
+    );
+    assert_eq!(
+        [ask("bob"), ask("cat"), ask("dan")],
+        [200, 200, 429],
+        "three from this address"
+    );
 }

@@ -25,22 +25,39 @@ fn tell(process: &Process, signal: Signal) {
 }
 
 fn ready(admin: u16) -> u16 {
-    Connection::open(([127, 0, 0, 1], admin).into()).request("GET", "/readyz", &[]).status
+    Connection::open(([127, 0, 0, 1], admin).into())
+        .request("GET", "/readyz", &[])
+        .status
 }
 
 #[test]
 fn sigterm_within_the_drain_delay_is_not_ready_and_still_accepts() {
     let admin = free_port();
-    let mut process = Process::with(&file(admin, "timeouts = { drain_delay = \"1h\" }", "access = \"off\""), 1024);
+    let mut process = Process::with(
+        &file(
+            admin,
+            "timeouts = { drain_delay = \"1h\" }",
+            "access = \"off\"",
+        ),
+        1024,
+    );
     let mut before = Connection::open(process.address);
     assert_eq!(before.request("GET", "/", &[]).status, 200);
     assert_eq!(ready(admin), 200);
     tell(&process, Signal::TERM);
     eventually("it is not ready", || ready(admin) == 503);
     for _ in 0..10 {
-        assert_eq!(before.request("GET", "/", &[]).status, 200, "who is there is served on");
+        assert_eq!(
+            before.request("GET", "/", &[]).status,
+            200,
+            "who is there is served on"
+        );
         let answer = Connection::open(process.address).request("GET", "/", &[]);
-        assert_eq!((answer.status, answer.header("connection")), (200, None), "who comes is served");
+        assert_eq!(
+            (answer.status, answer.header("connection")),
+            (200, None),
+            "who comes is served"
+        );
     }
     // Those of the first second are one with the first; a later one ends it at once, whatever the delay.
     eventually("another SIGTERM ends it", || {
@@ -58,13 +75,19 @@ fn sigterm_after_the_drain_delay_closes_the_listener_and_drains() {
         held.lock().expect("no panic").recv().expect("released");
         Reply::ok("finished")
     });
-    let config = file(free_port(), "timeouts = { drain_delay = \"100ms\" }", "access = \"off\"");
+    let config = file(
+        free_port(),
+        "timeouts = { drain_delay = \"100ms\" }",
+        "access = \"off\"",
+    );
     let mut process = Process::with(&config.replace("builtin:echo", &upstream.url()), 1024);
     let mut slow = Connection::open(process.address);
     slow.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     eventually("the request is under way", || upstream.seen().len() == 1);
     tell(&process, Signal::TERM);
-    eventually("the listener closes", || TcpStream::connect(process.address).is_err());
+    eventually("the listener closes", || {
+        TcpStream::connect(process.address).is_err()
+    });
     release.send(()).expect("the upstream waits");
     let answer = slow.answer("GET");
     assert_eq!((answer.status, answer.text().as_str()), (200, "finished"));
@@ -79,7 +102,11 @@ fn sigterm_sent_twice_at_once_is_one() {
         held.lock().expect("no panic").recv().expect("released");
         Reply::ok("finished")
     });
-    let config = file(free_port(), "timeouts = { drain_delay = \"0s\" }", "access = \"off\"");
+    let config = file(
+        free_port(),
+        "timeouts = { drain_delay = \"0s\" }",
+        "access = \"off\"",
+    );
     let mut process = Process::with(&config.replace("builtin:echo", &upstream.url()), 1024);
     let mut slow = Connection::open(process.address);
     slow.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -89,7 +116,11 @@ fn sigterm_sent_twice_at_once_is_one() {
     tell(&process, Signal::TERM);
     eventually("it drains", || TcpStream::connect(process.address).is_err());
     release.send(()).expect("the upstream waits");
-    assert_eq!(slow.answer("GET").text(), "finished", "the second one cut nothing off");
+    assert_eq!(
+        slow.answer("GET").text(),
+        "finished",
+        "the second one cut nothing off"
+    );
     assert_eq!(process.exit_code(), 0);
 }
 
@@ -136,11 +167,20 @@ fn ends(Killed(child): &mut Killed) -> Option<i32> {
 #[test]
 fn access_log_in_a_pipe_that_nobody_reads_holds_up_no_request_and_no_end() {
     let (port, admin) = (free_port(), free_port());
-    let config = file(admin, "timeouts = { drain_delay = \"0s\" }", "access = \"stdout\"\nlevel = \"error\"");
+    let config = file(
+        admin,
+        "timeouts = { drain_delay = \"0s\" }",
+        "access = \"stdout\"\nlevel = \"error\"",
+    );
     let (unread, pipe) = unread_pipe();
-    let (mut child, _home) =
-        start(&config.replace("127.0.0.1:0", &format!("127.0.0.1:{port}")), pipe.into(), Stdio::null());
-    eventually("it serves", || TcpStream::connect(("127.0.0.1", admin)).is_ok() && ready(admin) == 200);
+    let (mut child, _home) = start(
+        &config.replace("127.0.0.1:0", &format!("127.0.0.1:{port}")),
+        pipe.into(),
+        Stdio::null(),
+    );
+    eventually("it serves", || {
+        TcpStream::connect(("127.0.0.1", admin)).is_ok() && ready(admin) == 200
+    });
     let mut connection = Connection::open(([127, 0, 0, 1], port).into());
     // Far more than the pipe holds, and more than waits for it.
     let path = format!("/{}", "a".repeat(8_000));
@@ -148,9 +188,16 @@ fn access_log_in_a_pipe_that_nobody_reads_holds_up_no_request_and_no_end() {
         assert_eq!(connection.request("GET", &path, &[]).status, 200);
     }
     drop(connection);
-    let metrics = Connection::open(([127, 0, 0, 1], admin).into()).request("GET", "/metrics", &[]).text();
-    let dropped = metrics.lines().find_map(|line| line.strip_prefix("tollgate_access_log_dropped_total "));
-    assert!(dropped.is_some_and(|count| count != "0"), "what does not fit is dropped: {dropped:?}");
+    let metrics = Connection::open(([127, 0, 0, 1], admin).into())
+        .request("GET", "/metrics", &[])
+        .text();
+    let dropped = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("tollgate_access_log_dropped_total "));
+    assert!(
+        dropped.is_some_and(|count| count != "0"),
+        "what does not fit is dropped: {dropped:?}"
+    );
     kill_process(Pid::from_child(&child.0), Signal::TERM).expect("it lives");
     assert_eq!(ends(&mut child), Some(0), "one SIGTERM is enough");
     drop(unread);
@@ -159,21 +206,41 @@ fn access_log_in_a_pipe_that_nobody_reads_holds_up_no_request_and_no_end() {
 #[test]
 fn operations_log_in_a_pipe_that_nobody_reads_holds_up_no_request_no_reload_and_no_end() {
     let (port, admin) = (free_port(), free_port());
-    let config = file(admin, "timeouts = { drain_delay = \"0s\" }", "access = \"off\"");
+    let config = file(
+        admin,
+        "timeouts = { drain_delay = \"0s\" }",
+        "access = \"off\"",
+    );
     let config = config.replace("127.0.0.1:0", &format!("127.0.0.1:{port}"));
     let (unread, pipe) = unread_pipe();
     let (mut child, home) = start(&config, Stdio::null(), pipe.into());
-    eventually("it serves", || TcpStream::connect(("127.0.0.1", admin)).is_ok() && ready(admin) == 200);
-    let reload = || Connection::open(([127, 0, 0, 1], admin).into()).request("POST", "/-/reload", &[]).status;
+    eventually("it serves", || {
+        TcpStream::connect(("127.0.0.1", admin)).is_ok() && ready(admin) == 200
+    });
+    let reload = || {
+        Connection::open(([127, 0, 0, 1], admin).into())
+            .request("POST", "/-/reload", &[])
+            .status
+    };
     // Each mistake is a few lines of the log: more than the pipe holds.
-    let mistakes: String = (0..1_500).map(|number| format!("unknown_{number} = 1\n")).collect();
+    let mistakes: String = (0..1_500)
+        .map(|number| format!("unknown_{number} = 1\n"))
+        .collect();
     std::fs::write(home.path().join("gateway.toml"), mistakes + &config).expect("written");
     for _ in 0..2 {
         assert_eq!(reload(), 422);
     }
-    let ask = || Connection::open(([127, 0, 0, 1], port).into()).request("GET", "/", &[]).status;
+    let ask = || {
+        Connection::open(([127, 0, 0, 1], port).into())
+            .request("GET", "/", &[])
+            .status
+    };
     assert_eq!(ask(), 200);
-    std::fs::write(home.path().join("gateway.toml"), config.replace("/**", "/elsewhere")).expect("written");
+    std::fs::write(
+        home.path().join("gateway.toml"),
+        config.replace("/**", "/elsewhere"),
+    )
+    .expect("written");
     assert_eq!(reload(), 200);
     assert_eq!(ask(), 404, "the new file is in force");
     kill_process(Pid::from_child(&child.0), Signal::TERM).expect("it lives");
@@ -184,14 +251,23 @@ fn operations_log_in_a_pipe_that_nobody_reads_holds_up_no_request_no_reload_and_
 #[test]
 fn access_log_dropped_counts_no_line_that_was_written() {
     let (port, admin) = (free_port(), free_port());
-    let config = file(admin, "timeouts = { drain_delay = \"0s\" }", "access = \"stdout\"\nlevel = \"error\"");
+    let config = file(
+        admin,
+        "timeouts = { drain_delay = \"0s\" }",
+        "access = \"stdout\"\nlevel = \"error\"",
+    );
     let (from, pipe) = unread_pipe();
     // As a parent leaves it that reads without blocking: the flag is of the pipe, not of a process.
     let flags = rustix::fs::fcntl_getfl(pipe.as_fd()).expect("flags");
     rustix::fs::fcntl_setfl(pipe.as_fd(), flags | rustix::fs::OFlags::NONBLOCK).expect("set");
-    let (mut child, _home) =
-        start(&config.replace("127.0.0.1:0", &format!("127.0.0.1:{port}")), pipe.into(), Stdio::null());
-    eventually("it serves", || TcpStream::connect(("127.0.0.1", admin)).is_ok() && ready(admin) == 200);
+    let (mut child, _home) = start(
+        &config.replace("127.0.0.1:0", &format!("127.0.0.1:{port}")),
+        pipe.into(),
+        Stdio::null(),
+    );
+    eventually("it serves", || {
+        TcpStream::connect(("127.0.0.1", admin)).is_ok() && ready(admin) == 200
+    });
     let mut connection = Connection::open(([127, 0, 0, 1], port).into());
     let path = format!("/{}", "a".repeat(4_000));
     // More than the pipe holds, less than waits for it.
@@ -200,11 +276,21 @@ fn access_log_dropped_counts_no_line_that_was_written() {
     }
     let reader = std::thread::spawn(move || {
         let mut text = String::new();
-        std::fs::File::from(from).read_to_string(&mut text).expect("text");
+        std::fs::File::from(from)
+            .read_to_string(&mut text)
+            .expect("text");
         text
     });
-    let metrics = || Connection::open(([127, 0, 0, 1], admin).into()).request("GET", "/metrics", &[]).text();
-    assert!(metrics().contains("\ntollgate_access_log_dropped_total 0\n"), "{}", metrics());
+    let metrics = || {
+        Connection::open(([127, 0, 0, 1], admin).into())
+            .request("GET", "/metrics", &[])
+            .text()
+    };
+    assert!(
+        metrics().contains("\ntollgate_access_log_dropped_total 0\n"),
+        "{}",
+        metrics()
+    );
     kill_process(Pid::from_child(&child.0), Signal::TERM).expect("it lives");
     assert_eq!(ends(&mut child), Some(0));
     let text = reader.join().expect("read");
@@ -216,12 +302,16 @@ fn access_log_dropped_counts_no_line_that_was_written() {
 
 #[test]
 fn access_log_on_a_full_disk_counts_every_line_once() {
-    let gateway =
-        Gateway::start("[log]\naccess = \"/dev/full\"\n[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n");
+    let gateway = Gateway::start(
+        "[log]\naccess = \"/dev/full\"\n[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n",
+    );
     for _ in 0..7 {
         assert_eq!(gateway.get("/").status, 200);
     }
     eventually("all are counted", || {
-        gateway.admin_get("/metrics").text().contains("\ntollgate_access_log_dropped_total 7\n")
+        gateway
+            .admin_get("/metrics")
+            .text()
+            .contains("\ntollgate_access_log_dropped_total 7\n")
     });
 }

@@ -7,7 +7,8 @@ use std::sync::{Arc, mpsc};
 
 use crate::forwarding::open;
 use crate::harness::frames::{
-    DATA, END_HEADERS, END_STREAM, Fate, Frames, HEADERS, RST_STREAM, WINDOW_UPDATE, block, frame, request,
+    DATA, END_HEADERS, END_STREAM, Fate, Frames, HEADERS, RST_STREAM, WINDOW_UPDATE, block, frame,
+    request,
 };
 use crate::harness::{Connection, Gateway, PATIENCE, Reply, Upstream, eventually};
 
@@ -24,7 +25,9 @@ pub(crate) fn scripted(script: impl FnOnce(TcpStream) + Send + 'static) -> Strin
 }
 
 fn in_front_of(url: &str) -> Gateway {
-    Gateway::start(&format!("[[routes]]\nmatch = \"/**\"\nupstream = \"{url}\"\n"))
+    Gateway::start(&format!(
+        "[[routes]]\nmatch = \"/**\"\nupstream = \"{url}\"\n"
+    ))
 }
 
 /// Reads until what came ends with `end`.
@@ -76,7 +79,9 @@ fn events_pass_one_by_one_as_they_come() {
 fn an_early_answer_passes_while_the_body_streams_and_the_stream_is_then_closed() {
     let url = scripted(|mut stream| {
         until(&mut stream, "first\r\n");
-        stream.write_all(b"HTTP/1.1 403 No\r\ncontent-length: 2\r\n\r\nno").expect("sent");
+        stream
+            .write_all(b"HTTP/1.1 403 No\r\ncontent-length: 2\r\n\r\nno")
+            .expect("sent");
         let _ = stream.read(&mut [0]);
     });
     let gateway = in_front_of(&url);
@@ -84,10 +89,18 @@ fn an_early_answer_passes_while_the_body_streams_and_the_stream_is_then_closed()
     frames.send(frame(HEADERS, END_HEADERS, 1, request("POST", "/", &[])));
     frames.send(frame(DATA, 0, 1, b"first"));
     let fate = frames.fate(1);
-    assert_eq!((fate.status, fate.body.as_slice()), (Some(403), &b"no"[..]), "{fate:?}");
+    assert_eq!(
+        (fate.status, fate.body.as_slice()),
+        (Some(403), &b"no"[..]),
+        "{fate:?}"
+    );
     // What is still sent is no error of the connection (RFC 9113 8.1).
     let _ = frames.try_send(frame(DATA, END_STREAM, 1, b"second"));
-    assert!(frames.try_send(frame(RST_STREAM, 0, 1, 8_u32.to_be_bytes())).is_ok());
+    assert!(
+        frames
+            .try_send(frame(RST_STREAM, 0, 1, 8_u32.to_be_bytes()))
+            .is_ok()
+    );
 }
 
 /// A POST with these `fields` to an HTTP/2 upstream that answers at once and then reads on, and what its caller does
@@ -98,10 +111,22 @@ fn answered_early(fields: &str, behind: impl FnOnce(&mut Connection)) -> Fate {
     let url = scripted(move |stream| {
         // The window of a stream is 10 bytes.
         let mut frames = Frames::accepted(stream, (4, 10));
-        let answer = |of| frame(HEADERS, END_HEADERS | END_STREAM, of, block(&[(":status", "204")]));
+        let answer = |of| {
+            frame(
+                HEADERS,
+                END_HEADERS | END_STREAM,
+                of,
+                block(&[(":status", "204")]),
+            )
+        };
         // By the second request the first one's connection knows how small it is.
         for (of, first) in [(1, HEADERS), (3, DATA)] {
-            while frames.frame().expect("in time").map(|(kind, _, stream, _)| (kind, stream)) != Some((first, of)) {}
+            while frames
+                .frame()
+                .expect("in time")
+                .map(|(kind, _, stream, _)| (kind, stream))
+                != Some((first, of))
+            {}
             frames.send(answer(of));
         }
         gone.recv_timeout(PATIENCE).expect("the answer passes");
@@ -119,7 +144,8 @@ fn answered_early(fields: &str, behind: impl FnOnce(&mut Connection)) -> Fate {
     let mut connection = gateway.connect();
     assert_eq!(connection.request("GET", "/first", &[]).status, 204);
     let chunk = format!("64\r\n{}\r\n", "x".repeat(100));
-    let head = format!("POST /early HTTP/1.1\r\nHost: x\r\n{fields}Transfer-Encoding: chunked\r\n\r\n");
+    let head =
+        format!("POST /early HTTP/1.1\r\nHost: x\r\n{fields}Transfer-Encoding: chunked\r\n\r\n");
     connection.send(format!("{head}{}", chunk.repeat(5)));
     assert_eq!(connection.answer("POST").status, 204);
     go.send(()).expect("it listens");
@@ -132,7 +158,11 @@ fn answered_early(fields: &str, behind: impl FnOnce(&mut Connection)) -> Fate {
 #[test]
 fn what_an_upstream_that_answered_early_still_reads_is_the_whole_body_or_no_end_of_it() {
     let fate = answered_early("", |connection| {
-        assert_eq!(connection.request("GET", "/next", &[]).status, 204, "the connection goes on behind the body");
+        assert_eq!(
+            connection.request("GET", "/next", &[]).status,
+            204,
+            "the connection goes on behind the body"
+        );
     });
     // The first ten bytes came before the answer.
     assert_eq!((fate.body.len(), fate.ended), (590, true), "{fate:?}");
@@ -141,7 +171,10 @@ fn what_an_upstream_that_answered_early_still_reads_is_the_whole_body_or_no_end_
 #[test]
 fn an_early_answer_to_the_last_request_of_a_connection_cuts_no_upload_short() {
     let fate = answered_early("Connection: close\r\n", |connection| {
-        assert!(connection.is_closed(), "nothing comes behind the last answer");
+        assert!(
+            connection.is_closed(),
+            "nothing comes behind the last answer"
+        );
     });
     assert_eq!((fate.body.len(), fate.ended), (590, true), "{fate:?}");
 }
@@ -151,7 +184,11 @@ fn an_expectation_is_met_here_and_goes_no_further() {
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&open(&upstream));
     let mut frames = Frames::open(gateway.address(), &[]);
-    let head = request("POST", "/", &[("expect", "100-continue"), ("content-length", "4")]);
+    let head = request(
+        "POST",
+        "/",
+        &[("expect", "100-continue"), ("content-length", "4")],
+    );
     frames.send(frame(HEADERS, END_HEADERS, 1, head));
     frames.send(frame(DATA, END_STREAM, 1, b"body"));
     assert_eq!(frames.fate(1).status, Some(200));
@@ -161,15 +198,23 @@ fn an_expectation_is_met_here_and_goes_no_further() {
 #[test]
 fn trailers_of_http1_reach_an_http2_client() {
     let upstream = Upstream::start(|_| {
-        let answer =
-            "HTTP/1.1 200 OK\r\ntrailer: x-sum\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-sum: 7\r\n\r\n";
+        let answer = "HTTP/1.1 200 OK\r\ntrailer: x-sum\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-sum: 7\r\n\r\n";
         Reply::Bytes(answer.into())
     });
     let gateway = Gateway::start(&open(&upstream));
     let mut frames = Frames::open(gateway.address(), &[]);
     frames.ask(1, "GET", "/", &[("te", "trailers")]);
-    let Fate { status, body, trailers, ended, .. } = frames.fate(1);
-    assert_eq!((status, body.as_slice(), trailers, ended), (Some(200), &b"ok"[..], 1, true));
+    let Fate {
+        status,
+        body,
+        trailers,
+        ended,
+        ..
+    } = frames.fate(1);
+    assert_eq!(
+        (status, body.as_slice(), trailers, ended),
+        (Some(200), &b"ok"[..], 1, true)
+    );
 }
 
 #[test]
@@ -177,14 +222,32 @@ fn fields_that_claim_an_address_are_replaced_and_cookies_are_joined() {
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&open(&upstream));
     let mut frames = Frames::open(gateway.address(), &[]);
-    let claims = [("x-forwarded-for", "1.1.1.1"), ("forwarded", "for=1.1.1.1"), ("x-real-ip", "1.1.1.1")];
-    let more = [("x_forwarded_for", "1.1.1.1"), ("cookie", "a=1"), ("cookie", "b=2"), ("x-kept", "yes")];
+    let claims = [
+        ("x-forwarded-for", "1.1.1.1"),
+        ("forwarded", "for=1.1.1.1"),
+        ("x-real-ip", "1.1.1.1"),
+    ];
+    let more = [
+        ("x_forwarded_for", "1.1.1.1"),
+        ("cookie", "a=1"),
+        ("cookie", "b=2"),
+        ("x-kept", "yes"),
+    ];
     frames.ask(1, "GET", "/a?b=%2F", &[&claims[..], &more].concat());
     assert_eq!(frames.fate(1).status, Some(200));
     let seen = upstream.last();
     assert_eq!(seen.line(), "GET /a?b=%2F HTTP/1.1");
-    assert_eq!((seen.header("x-forwarded-for"), seen.header("x-forwarded-proto")), (Some("127.0.0.1"), Some("http")));
-    assert_eq!((seen.header("cookie"), seen.header("x-kept")), (Some("a=1; b=2"), Some("yes")));
+    assert_eq!(
+        (
+            seen.header("x-forwarded-for"),
+            seen.header("x-forwarded-proto")
+        ),
+        (Some("127.0.0.1"), Some("http"))
+    );
+    assert_eq!(
+        (seen.header("cookie"), seen.header("x-kept")),
+        (Some("a=1; b=2"), Some("yes"))
+    );
     assert_eq!(seen.header("host"), Some("localhost"));
     assert!(!seen.head.contains("1.1.1.1"), "{}", seen.head);
 }
@@ -212,7 +275,9 @@ fn a_connection_that_is_stale_at_reuse_costs_a_get_nothing_and_a_post_is_never_s
                     }
                     counted.fetch_add(1, Ordering::SeqCst);
                     if number == 0 {
-                        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").expect("sent");
+                        stream
+                            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+                            .expect("sent");
                     }
                 }
             });
@@ -229,7 +294,11 @@ fn a_connection_that_is_stale_at_reuse_costs_a_get_nothing_and_a_post_is_never_s
     assert_eq!(ask(1, "GET"), Some(200));
     assert_eq!(ask(3, "GET"), Some(200), "sent again on a fresh connection");
     assert_eq!(requests.load(Ordering::SeqCst), 3);
-    assert_eq!(ask(5, "POST"), Some(502), "the fresh one is stale in its turn");
+    assert_eq!(
+        ask(5, "POST"),
+        Some(502),
+        "the fresh one is stale in its turn"
+    );
     eventually("it was sent once", || requests.load(Ordering::SeqCst) == 4);
     assert_eq!(ask(7, "POST"), Some(200));
     assert_eq!(requests.load(Ordering::SeqCst), 5);
@@ -242,7 +311,10 @@ fn http2_trailers_with_a_pseudo_field_reset_their_stream_and_no_other() {
         let gateway = in_front_of(target);
         for (what, trailers) in [
             ("alone", block(&[(":path", "/other")])),
-            ("before others", block(&[(":authority", "other"), ("x-sum", "1")])),
+            (
+                "before others",
+                block(&[(":authority", "other"), ("x-sum", "1")]),
+            ),
             ("by its index", vec![0x84]),
             ("of an answer", vec![0x88]),
         ] {
@@ -253,23 +325,50 @@ fn http2_trailers_with_a_pseudo_field_reset_their_stream_and_no_other() {
             // Right behind it, in the same read.
             frames.ask(3, "GET", "/", &[]);
             let fate = frames.fate(1);
-            assert_eq!((fate.reset, fate.goaway), (Some(1), None), "{target}, {what}: {fate:?}");
+            assert_eq!(
+                (fate.reset, fate.goaway),
+                (Some(1), None),
+                "{target}, {what}: {fate:?}"
+            );
             frames.ask(5, "GET", "/", &[("x-a", "b")]);
             let fate = frames.fate(5);
-            assert_eq!((fate.status, fate.ended), (Some(200), true), "{target}, {what}: {fate:?}");
+            assert_eq!(
+                (fate.status, fate.ended),
+                (Some(200), true),
+                "{target}, {what}: {fate:?}"
+            );
         }
         let mut frames = Frames::open(gateway.address(), &[]);
         frames.send(frame(HEADERS, END_HEADERS, 1, request("POST", "/", &[])));
-        frames.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, block(&[(":other", "1")])));
-        assert!(frames.fate(1).is_refused(), "{target}: one that nobody knows ends the connection");
+        frames.send(frame(
+            HEADERS,
+            END_HEADERS | END_STREAM,
+            1,
+            block(&[(":other", "1")]),
+        ));
+        assert!(
+            frames.fate(1).is_refused(),
+            "{target}: one that nobody knows ends the connection"
+        );
         let mut frames = Frames::open(gateway.address(), &[]);
         frames.send(frame(HEADERS, END_HEADERS, 1, request("POST", "/", &[])));
-        frames.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, block(&[("x-sum", "1")])));
-        assert_eq!(frames.fate(1).status, Some(200), "{target}: other trailers pass");
+        frames.send(frame(
+            HEADERS,
+            END_HEADERS | END_STREAM,
+            1,
+            block(&[("x-sum", "1")]),
+        ));
+        assert_eq!(
+            frames.fate(1).status,
+            Some(200),
+            "{target}: other trailers pass"
+        );
     }
     let requests = upstream.seen();
     assert!(
-        requests.iter().all(|seen| !seen.head.starts_with("POST") || seen.trailers == ["x-sum: 1"]),
+        requests
+            .iter()
+            .all(|seen| !seen.head.starts_with("POST") || seen.trailers == ["x-sum: 1"]),
         "{requests:?}"
     );
 }

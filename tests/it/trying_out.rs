@@ -9,23 +9,37 @@ fn a_candidate_is_judged_beside_the_live_limit_and_refuses_nobody() {
         "rate = \"3/hour\"\nburst = 3\ncandidate = { rate = \"1/hour\", burst = 1 }",
         &upstream,
     ));
-    let statuses: Vec<u16> = (0..4).map(|_| gateway.request("GET", "/", &[("x-user", "a")]).status).collect();
+    let statuses: Vec<u16> = (0..4)
+        .map(|_| gateway.request("GET", "/", &[("x-user", "a")]).status)
+        .collect();
     assert_eq!(statuses, [200, 200, 200, 429]);
     let metrics = gateway.admin_get("/metrics").text();
-    for (agreement, count) in
-        [("both_allow", 1), ("only_candidate_refuses", 2), ("both_refuse", 1), ("only_live_refuses", 0)]
-    {
-        let line = format!("tollgate_limit_candidate_total{{limit=\"it\",agreement=\"{agreement}\"}} {count}");
+    for (agreement, count) in [
+        ("both_allow", 1),
+        ("only_candidate_refuses", 2),
+        ("both_refuse", 1),
+        ("only_live_refuses", 0),
+    ] {
+        let line = format!(
+            "tollgate_limit_candidate_total{{limit=\"it\",agreement=\"{agreement}\"}} {count}"
+        );
         assert!(metrics.contains(&line), "{line} in {metrics}");
     }
     let answer = gateway.request("GET", "/", &[("x-user", "b")]);
-    assert_eq!(answer.header("ratelimit-policy"), Some("\"it\";q=3;w=3600"), "callers learn of the live one only");
+    assert_eq!(
+        answer.header("ratelimit-policy"),
+        Some("\"it\";q=3;w=3600"),
+        "callers learn of the live one only"
+    );
 }
 
 #[test]
 fn a_share_of_the_keys_is_enforced_and_always_the_same() {
     let upstream = Upstream::hello();
-    let gateway = Gateway::start(&limited("rate = \"1/hour\"\nburst = 1\nenforce_for = \"50% of keys\"", &upstream));
+    let gateway = Gateway::start(&limited(
+        "rate = \"1/hour\"\nburst = 1\nenforce_for = \"50% of keys\"",
+        &upstream,
+    ));
     let mut enforced = 0;
     for user in 0..60 {
         let user = format!("user-{user}");
@@ -47,7 +61,10 @@ fn a_share_of_the_keys_is_enforced_and_always_the_same() {
 #[test]
 fn a_limit_that_is_off_does_nothing() {
     let upstream = Upstream::hello();
-    let gateway = Gateway::start(&limited("rate = \"1/hour\"\nburst = 1\nmode = \"off\"", &upstream));
+    let gateway = Gateway::start(&limited(
+        "rate = \"1/hour\"\nburst = 1\nmode = \"off\"",
+        &upstream,
+    ));
     for _ in 0..3 {
         let answer = gateway.request("GET", "/", &[("x-user", "a")]);
         assert_eq!((answer.status, answer.header("ratelimit")), (200, None));

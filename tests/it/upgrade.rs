@@ -49,7 +49,10 @@ impl Service {
             .spawn()
             .expect("started");
         let log = Arc::new(Mutex::new(String::new()));
-        let (said, into) = (BufReader::new(first.stderr.take().expect("piped")), Arc::clone(&log));
+        let (said, into) = (
+            BufReader::new(first.stderr.take().expect("piped")),
+            Arc::clone(&log),
+        );
         // The processes that follow say what they say to the same pipe.
         std::thread::spawn(move || {
             for line in said.lines().map_while(Result::ok) {
@@ -58,11 +61,21 @@ impl Service {
         });
         let pid = first.id();
         let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
-        let mut service = Self { first, pid, address: unknown, log, folder };
+        let mut service = Self {
+            first,
+            pid,
+            address: unknown,
+            log,
+            folder,
+        };
         service.await_line("listening", 1);
         let said = service.said();
-        let first = said.split_once("listening address=").and_then(|(_, rest)| rest.split_whitespace().next());
-        service.address = first.and_then(|first| first.parse().ok()).unwrap_or_else(|| panic!("{said}"));
+        let first = said
+            .split_once("listening address=")
+            .and_then(|(_, rest)| rest.split_whitespace().next());
+        service.address = first
+            .and_then(|first| first.parse().ok())
+            .unwrap_or_else(|| panic!("{said}"));
         service
     }
 
@@ -74,26 +87,50 @@ impl Service {
     fn after(&self, words: &str) -> String {
         self.await_line(words, 1);
         let said = self.said();
-        let rest = said.rsplit_once(words).unwrap_or_else(|| panic!("no {words:?} in:\n{said}")).1;
-        rest.split_whitespace().next().unwrap_or_default().to_owned()
+        let rest = said
+            .rsplit_once(words)
+            .unwrap_or_else(|| panic!("no {words:?} in:\n{said}"))
+            .1;
+        rest.split_whitespace()
+            .next()
+            .unwrap_or_default()
+            .to_owned()
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the deadline of a test is real time")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the deadline of a test is real time"
+    )]
     fn await_line(&self, words: &str, times: usize) {
-        let there = || self.said().lines().filter(|line| line.contains(words)).count() >= times;
+        let there = || {
+            self.said()
+                .lines()
+                .filter(|line| line.contains(words))
+                .count()
+                >= times
+        };
         let deadline = Instant::now() + Duration::from_secs(60);
         while !there() {
-            assert!(Instant::now() < deadline, "it does not say {words:?}:\n{}", self.said());
+            assert!(
+                Instant::now() < deadline,
+                "it does not say {words:?}:\n{}",
+                self.said()
+            );
             std::thread::park_timeout(Duration::from_millis(5));
         }
     }
 
     fn count(&self, words: &str) -> usize {
-        self.said().lines().filter(|line| line.contains(words)).count()
+        self.said()
+            .lines()
+            .filter(|line| line.contains(words))
+            .count()
     }
 
     fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([&format!("-{name}"), &self.pid.to_string()]).status();
+        let sent = Command::new("kill")
+            .args([&format!("-{name}"), &self.pid.to_string()])
+            .status();
         assert!(sent.expect("kill(1) is there").success());
     }
 
@@ -102,7 +139,10 @@ impl Service {
         let before = self.count(TAKEN);
         self.signal("USR2");
         self.await_line(TAKEN, before + 1);
-        self.pid = self.after("a new process has taken over pid=").parse().expect("a number");
+        self.pid = self
+            .after("a new process has taken over pid=")
+            .parse()
+            .expect("a number");
     }
 
     fn await_end_of_old(&self, times: usize) {
@@ -122,8 +162,16 @@ impl Drop for Service {
     fn drop(&mut self) {
         let _ = self.first.kill();
         let _ = self.first.wait();
-        for pid in self.said().split("pid=").skip(1).filter_map(|rest| rest.split_whitespace().next()) {
-            let _ = Command::new("kill").args(["-KILL", pid]).stderr(Stdio::null()).status();
+        for pid in self
+            .said()
+            .split("pid=")
+            .skip(1)
+            .filter_map(|rest| rest.split_whitespace().next())
+        {
+            let _ = Command::new("kill")
+                .args(["-KILL", pid])
+                .stderr(Stdio::null())
+                .status();
         }
     }
 }
@@ -131,7 +179,11 @@ impl Drop for Service {
 /// By another process: a file that this one holds open for writing may be held by a child of another test as well, and
 /// cannot be run then.
 fn copy(from: &Path, to: &Path) {
-    let done = Command::new("cp").arg(from).arg(to).status().expect("cp(1) is there");
+    let done = Command::new("cp")
+        .arg(from)
+        .arg(to)
+        .status()
+        .expect("cp(1) is there");
     assert!(done.success());
 }
 
@@ -153,7 +205,10 @@ fn limited(path: &str, rate: &str, burst: u64, upstream: &str) -> String {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "what a bucket refills in a process is real time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what a bucket refills in a process is real time"
+)]
 fn upgrades_under_load_lose_no_request_and_refill_nobody() {
     const BURST: u64 = 150;
     const RATE: u64 = 10;
@@ -180,9 +235,18 @@ fn upgrades_under_load_lose_no_request_and_refill_nobody() {
                 let mut asked = 0_u32;
                 while !stop.load(Ordering::Relaxed) {
                     asked += 1;
-                    let path = if asked.is_multiple_of(2) { "/tight" } else { "/open" };
+                    let path = if asked.is_multiple_of(2) {
+                        "/tight"
+                    } else {
+                        "/open"
+                    };
                     if asked.is_multiple_of(7) {
-                        count(path, Connection::open(address).request("GET", path, &[("connection", "close")]).status);
+                        count(
+                            path,
+                            Connection::open(address)
+                                .request("GET", path, &[("connection", "close")])
+                                .status,
+                        );
                         continue;
                     }
                     let answer = connection.request("GET", path, &[]);
@@ -206,12 +270,17 @@ fn upgrades_under_load_lose_no_request_and_refill_nobody() {
             }
         }));
         loads.push(scope.spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
             runtime.block_on(ask_over_http2(address, stop, count));
         }));
         for round in 1..=3 {
             let before = answered.load(Ordering::Relaxed);
-            eventually("requests go on", || answered.load(Ordering::Relaxed) > before + 50);
+            eventually("requests go on", || {
+                answered.load(Ordering::Relaxed) > before + 50
+            });
             service.upgrade();
             service.await_end_of_old(round);
         }
@@ -222,12 +291,18 @@ fn upgrades_under_load_lose_no_request_and_refill_nobody() {
     });
     let most = BURST + RATE * (begin.elapsed().as_secs() + 1);
     let admitted = admitted.into_inner();
-    assert!((BURST..=most).contains(&admitted), "{admitted} admitted, at most {most}");
+    assert!(
+        (BURST..=most).contains(&admitted),
+        "{admitted} admitted, at most {most}"
+    );
     assert_eq!(service.count("cut off"), 0, "{}", service.said());
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the deadline of a test is real time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the deadline of a test is real time"
+)]
 fn a_third_gateway_does_not_take_the_state_file_of_one_that_took_over() {
     let mut service = Service::start(&config(1, &limited("/tight", "1/hour", 1, "builtin:echo")));
     service.upgrade();
@@ -250,17 +325,32 @@ fn a_third_gateway_does_not_take_the_state_file_of_one_that_took_over() {
     };
     third.kill().expect("still ours");
     let mut said = String::new();
-    third.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
-    assert!(ended.is_some_and(|status| status.code() == Some(1)), "it runs beside the other: {said}");
+    third
+        .stderr
+        .take()
+        .expect("piped")
+        .read_to_string(&mut said)
+        .expect("text");
+    assert!(
+        ended.is_some_and(|status| status.code() == Some(1)),
+        "it runs beside the other: {said}"
+    );
     assert!(said.contains("another gateway keeps its buckets"), "{said}");
 }
 
-async fn ask_over_http2(address: SocketAddr, stop: &AtomicBool, count: &(dyn Fn(&str, u16) + Sync)) {
+async fn ask_over_http2(
+    address: SocketAddr,
+    stop: &AtomicBool,
+    count: &(dyn Fn(&str, u16) + Sync),
+) {
     let mut sender = None;
     while !stop.load(Ordering::Relaxed) {
         let Some(requests) = &mut sender else {
-            let stream = tokio::net::TcpStream::connect(address).await.expect("it listens");
-            let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+            let stream = tokio::net::TcpStream::connect(address)
+                .await
+                .expect("it listens");
+            let handshake =
+                hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
             let (requests, connection) = handshake.await.expect("HTTP/2");
             tokio::spawn(connection);
             sender = Some(requests);
@@ -271,7 +361,9 @@ async fn ask_over_http2(address: SocketAddr, stop: &AtomicBool, count: &(dyn Fn(
             sender = None;
             continue;
         }
-        let request = http::Request::get("http://a/tight").body(Empty::<Bytes>::new()).expect("a request");
+        let request = http::Request::get("http://a/tight")
+            .body(Empty::<Bytes>::new())
+            .expect("a request");
         let answer = requests.send_request(request).await.expect("an answer");
         count("/tight", answer.status().as_u16());
         answer.into_body().collect().await.expect("a whole body");
@@ -288,7 +380,8 @@ fn every_bucket_has_one_owner_while_two_processes_serve() {
         }
         Reply::ok("finished")
     });
-    let routes = limited("/few", "3/day", 3, &upstream.url()) + &limited("/slow", "5/day", 5, &upstream.url());
+    let routes = limited("/few", "3/day", 3, &upstream.url())
+        + &limited("/slow", "5/day", 5, &upstream.url());
     let mut service = Service::start(&config(2, &routes));
     let mut old = service.connect();
     let mut other = service.connect();
@@ -297,29 +390,54 @@ fn every_bucket_has_one_owner_while_two_processes_serve() {
     assert_eq!(other.request("GET", "/slow", &[]).status, 200);
     let mut slow = service.connect();
     slow.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n");
-    eventually("it is under way", || upstream.seen().iter().filter(|seen| seen.line().contains("/slow")).count() == 2);
+    eventually("it is under way", || {
+        upstream
+            .seen()
+            .iter()
+            .filter(|seen| seen.line().contains("/slow"))
+            .count()
+            == 2
+    });
     service.upgrade();
     assert_eq!(service.get("/few"), 200, "two of three, in the new process");
     let answer = old.request("GET", "/few", &[]);
-    assert_eq!((answer.status, answer.header("connection")), (200, Some("close")), "three of three, through the old");
+    assert_eq!(
+        (answer.status, answer.header("connection")),
+        (200, Some("close")),
+        "three of three, through the old"
+    );
     assert!(old.is_closed());
     assert_eq!(service.get("/few"), 429);
     let answer = other.request("GET", "/few", &[]);
-    assert_eq!((answer.status, answer.header("connection")), (429, Some("close")), "nor has the old one any left");
+    assert_eq!(
+        (answer.status, answer.header("connection")),
+        (429, Some("close")),
+        "nor has the old one any left"
+    );
     release.send(()).expect("the upstream waits");
     let answer = slow.answer("GET");
-    assert_eq!((answer.status, answer.text().as_str()), (200, "finished"), "what was under way ends well");
+    assert_eq!(
+        (answer.status, answer.text().as_str()),
+        (200, "finished"),
+        "what was under way ends well"
+    );
     service.await_end_of_old(1);
     assert_eq!(service.get("/few"), 429);
     service.signal("TERM");
-    eventually("the state is saved by the one that has it", || service.folder.path().join("state").exists());
+    eventually("the state is saved by the one that has it", || {
+        service.folder.path().join("state").exists()
+    });
 }
 
 #[test]
 fn a_new_process_that_does_not_come_to_serve_changes_nothing() {
     let mut service = Service::start(&config(2, &limited("/few", "2/day", 2, "builtin:echo")));
     let mut connection = service.connect();
-    assert_eq!(connection.request("GET", "/few", &[]).status, 200, "one of two");
+    assert_eq!(
+        connection.request("GET", "/few", &[]).status,
+        200,
+        "one of two"
+    );
     let file = service.folder.path().join("gateway.toml");
     let good = std::fs::read_to_string(&file).expect("there");
     let mut failures = 0;
@@ -340,19 +458,33 @@ fn a_new_process_that_does_not_come_to_serve_changes_nothing() {
     let program = service.folder.path().join("tollgate");
     let aside = service.folder.path().join("aside");
     std::fs::rename(&program, &aside).expect("moved");
-    for (until, say) in [("", ""), ("hello", ""), ("state", ""), ("hello", "nonsense")] {
+    for (until, say) in [
+        ("", ""),
+        ("hello", ""),
+        ("state", ""),
+        ("hello", "nonsense"),
+    ] {
         let script = service.folder.path().join("script");
         std::fs::write(&script, impostor(until, say)).expect("written");
         copy(&script, &program);
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("made executable");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))
+            .expect("made executable");
         assert_eq!(fails(&service), 404, "{until} {say}");
     }
     std::fs::remove_file(&program).expect("removed");
     assert_eq!(fails(&service), 404, "no program at all");
     std::fs::rename(&aside, &program).expect("moved");
 
-    assert_eq!(connection.request("GET", "/few", &[]).status, 200, "two of two, on the same connection");
-    assert_eq!(connection.request("GET", "/few", &[]).status, 429, "nothing was refilled");
+    assert_eq!(
+        connection.request("GET", "/few", &[]).status,
+        200,
+        "two of two, on the same connection"
+    );
+    assert_eq!(
+        connection.request("GET", "/few", &[]).status,
+        429,
+        "nothing was refilled"
+    );
     // And after all that it can still be replaced.
     service.upgrade();
     assert_eq!(service.get("/few"), 429);
@@ -388,37 +520,67 @@ sys.exit(3)
 fn the_next_process_has_its_own_workers_and_listeners() {
     let routes = limited("/few", "1/day", 1, "builtin:echo");
     let with = |workers: usize, listen: &str| {
-        config(workers, &routes).replace("listen = \"127.0.0.1:0\"\nworkers", &format!("listen = {listen}\nworkers"))
+        config(workers, &routes).replace(
+            "listen = \"127.0.0.1:0\"\nworkers",
+            &format!("listen = {listen}\nworkers"),
+        )
     };
     let mut service = Service::start(&with(3, "[\"127.0.0.1:0\", \"unix:here.sock\"]"));
-    let admin = service.after("the admin listener address=http://").parse::<SocketAddr>().expect("an address");
+    let admin = service
+        .after("the admin listener address=http://")
+        .parse::<SocketAddr>()
+        .expect("an address");
     let file = service.folder.path().join("gateway.toml");
-    for (round, (workers, listen)) in
-        [(1, "[\"127.0.0.1:0\", \"unix:here.sock\"]"), (2, "[\"127.0.0.1:0\", \"unix:new.sock\", \"unix:here.sock\"]")]
-            .into_iter()
-            .enumerate()
+    for (round, (workers, listen)) in [
+        (1, "[\"127.0.0.1:0\", \"unix:here.sock\"]"),
+        (
+            2,
+            "[\"127.0.0.1:0\", \"unix:new.sock\", \"unix:here.sock\"]",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
     {
         std::fs::write(&file, with(workers, listen)).expect("written");
         service.upgrade();
         let mut connections: Vec<Connection> = (0..40).map(|_| service.connect()).collect();
         for connection in &mut connections {
-            assert_eq!(connection.request("GET", "/nowhere", &[]).status, 404, "whichever socket it came to");
+            assert_eq!(
+                connection.request("GET", "/nowhere", &[]).status,
+                404,
+                "whichever socket it came to"
+            );
         }
-        assert_eq!(Connection::open(admin).request("GET", "/readyz", &[]).status, 200);
+        assert_eq!(
+            Connection::open(admin)
+                .request("GET", "/readyz", &[])
+                .status,
+            200
+        );
         assert_eq!(over_unix(&service.folder.path().join("here.sock")), 404);
         service.await_end_of_old(round + 1);
     }
     assert_eq!(over_unix(&service.folder.path().join("new.sock")), 404);
-    assert_eq!(over_unix(&service.folder.path().join("here.sock")), 404, "the old process left the file alone");
+    assert_eq!(
+        over_unix(&service.folder.path().join("here.sock")),
+        404,
+        "the old process left the file alone"
+    );
 }
 
 fn over_unix(path: &Path) -> u16 {
     use std::io::{Read, Write};
     let mut stream = std::os::unix::net::UnixStream::connect(path).expect("it listens");
-    stream.write_all(b"GET /nowhere HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("sent");
+    stream
+        .write_all(b"GET /nowhere HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
-    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{answer:?}"))
+    answer
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .unwrap_or_else(|| panic!("{answer:?}"))
 }
 
 /// Binds as a service manager would, and becomes the program.
@@ -440,11 +602,9 @@ os.execv(sys.argv[2], [sys.argv[2], "run"])
 
 #[test]
 fn sockets_of_a_service_manager_are_taken_and_handed_on() {
-    let template = config(2, &limited("/few", "2/day", 2, "builtin:echo")).replacen("127.0.0.1:0", "WEB", 1).replacen(
-        "127.0.0.1:0",
-        "ADMIN",
-        1,
-    );
+    let template = config(2, &limited("/few", "2/day", 2, "builtin:echo"))
+        .replacen("127.0.0.1:0", "WEB", 1)
+        .replacen("127.0.0.1:0", "ADMIN", 1);
     let command = |names: &str| {
         let mut command = Command::new("python3");
         command.args(["-c", MANAGER, names, env!("CARGO_BIN_EXE_tollgate")]);
@@ -453,35 +613,55 @@ fn sockets_of_a_service_manager_are_taken_and_handed_on() {
     let folder = tempfile::tempdir().expect("a directory");
     std::fs::write(folder.path().join("template.toml"), &template).expect("written");
     let notified = UnixDatagram::bind(folder.path().join("notify")).expect("bound");
-    notified.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+    notified
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .expect("set");
     let heard = || {
         let mut text = [0; 256];
-        let length = notified.recv(&mut text).expect("a word to the service manager");
+        let length = notified
+            .recv(&mut text)
+            .expect("a word to the service manager");
         String::from_utf8_lossy(&text[..length]).trim().to_owned()
     };
     let mut manager = command("WEB ADMIN");
     manager.env("NOTIFY_SOCKET", folder.path().join("notify"));
     let mut service = Service::run(manager, folder);
     assert_eq!(heard(), "READY=1");
-    let file = std::fs::read_to_string(service.folder.path().join("gateway.toml")).expect("written");
+    let file =
+        std::fs::read_to_string(service.folder.path().join("gateway.toml")).expect("written");
     assert!(file.contains(&service.address.to_string()), "{file}");
     assert_eq!(service.get("/few"), 200);
     service.upgrade();
-    assert_eq!(heard(), format!("MAINPID={}", service.pid), "before the new process speaks for itself");
+    assert_eq!(
+        heard(),
+        format!("MAINPID={}", service.pid),
+        "before the new process speaks for itself"
+    );
     assert_eq!(heard(), "READY=1");
     assert_eq!(service.get("/few"), 200);
     assert_eq!(service.get("/few"), 429);
     service.await_end_of_old(1);
     notified.set_nonblocking(true).expect("set");
-    assert!(notified.recv(&mut [0; 256]).is_err(), "the old process does not say that the service ends");
+    assert!(
+        notified.recv(&mut [0; 256]).is_err(),
+        "the old process does not say that the service ends"
+    );
     drop(service);
 
     // A socket that the file does not name.
     let folder = tempfile::tempdir().expect("a directory");
-    let strange = template.replace("ADMIN", "off").replace("WEB", "127.0.0.1:0");
+    let strange = template
+        .replace("ADMIN", "off")
+        .replace("WEB", "127.0.0.1:0");
     std::fs::write(folder.path().join("template.toml"), strange).expect("written");
-    let output = command("OTHER").current_dir(folder.path()).output().expect("it runs");
+    let output = command("OTHER")
+        .current_dir(folder.path())
+        .output()
+        .expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("a socket on 127.0.0.1:") && said.contains("server.listen"), "{said}");
+    assert!(
+        said.contains("a socket on 127.0.0.1:") && said.contains("server.listen"),
+        "{said}"
+    );
 }

@@ -31,7 +31,10 @@ fn assert_every_post_is_processed_once(gateway: &Gateway, app: &Upstream) {
                 })
             })
             .collect();
-        clients.into_iter().flat_map(|client| client.join().expect("no panic")).collect()
+        clients
+            .into_iter()
+            .flat_map(|client| client.join().expect("no panic"))
+            .collect()
     });
     let lost = statuses.iter().filter(|status| **status != 200).count();
     assert_eq!(lost, 0, "of {} POSTs", statuses.len());
@@ -40,7 +43,10 @@ fn assert_every_post_is_processed_once(gateway: &Gateway, app: &Upstream) {
         *seen.entry(request.line().to_owned()).or_default() += 1;
         let name = request.line().split(['/', ' ']).collect::<Vec<_>>();
         let begun = format!("{}-{}-", name[2], name[3]);
-        assert!(String::from_utf8_lossy(&request.body).starts_with(&begun), "its own body: {request:?}");
+        assert!(
+            String::from_utf8_lossy(&request.body).starts_with(&begun),
+            "its own body: {request:?}"
+        );
     }
     let doubled: Vec<_> = seen.iter().filter(|(_, count)| **count > 1).collect();
     assert!(doubled.is_empty(), "{doubled:?}");
@@ -65,7 +71,10 @@ fn http2_goaway_of_nginx_loses_and_doubles_no_post() {
     });
     let Some(nginx) = nginx else { return };
     // It is no attempt: nothing was processed.
-    let gateway = before(&format!("http://127.0.0.1:{}", nginx.port()), "retries = { attempts = 1 }");
+    let gateway = before(
+        &format!("http://127.0.0.1:{}", nginx.port()),
+        "retries = { attempts = 1 }",
+    );
     assert_every_post_is_processed_once(&gateway, &app);
 }
 
@@ -87,7 +96,9 @@ fn encrypted(folder: &Path, protocols: &str, app: &Upstream) -> Option<Nginx> {
 #[test]
 fn http2_goaway_of_nginx_over_tls_loses_and_doubles_no_post() {
     let (app, folder) = (Upstream::hello(), tempfile::tempdir().expect("a folder"));
-    let Some(nginx) = encrypted(folder.path(), " http2", &app) else { return };
+    let Some(nginx) = encrypted(folder.path(), " http2", &app) else {
+        return;
+    };
     let more = format!("ca_file = '{}'", folder.path().join("root.pem").display());
     let gateway = before(&format!("https://localhost:{}", nginx.port()), &more);
     assert_every_post_is_processed_once(&gateway, &app);
@@ -95,11 +106,16 @@ fn http2_goaway_of_nginx_over_tls_loses_and_doubles_no_post() {
 #[test]
 fn http2_upstream_that_agrees_on_http1_by_alpn_is_spoken_to_in_http1() {
     let (app, folder) = (Upstream::hello(), tempfile::tempdir().expect("a folder"));
-    let Some(nginx) = encrypted(folder.path(), "", &app) else { return };
+    let Some(nginx) = encrypted(folder.path(), "", &app) else {
+        return;
+    };
     let more = format!("ca_file = '{}'", folder.path().join("root.pem").display());
     let gateway = before(&format!("https://localhost:{}", nginx.port()), &more);
     for _ in 0..3 {
-        assert_eq!(gateway.request("GET", "/a", &[("cookie", "a=b")]).text(), "hello");
+        assert_eq!(
+            gateway.request("GET", "/a", &[("cookie", "a=b")]).text(),
+            "hello"
+        );
         let mut connection = gateway.connect();
         connection.send(
             "POST /b HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
@@ -115,7 +131,10 @@ fn http2_upstream_that_agrees_on_http1_by_alpn_is_spoken_to_in_http1() {
 fn assert_every_post_is_processed_once_after(gateway: &Gateway, app: &Upstream) {
     let asked = app.seen().len();
     for post in 0..50 {
-        assert_eq!(gateway.request("GET", &format!("/get/{post}"), &[]).status, 200);
+        assert_eq!(
+            gateway.request("GET", &format!("/get/{post}"), &[]).status,
+            200
+        );
     }
     assert_eq!(app.seen().len(), asked + 50);
 }

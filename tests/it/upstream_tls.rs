@@ -8,7 +8,10 @@ use crate::harness::{Gateway, Nginx, Upstream, eventually};
 #[test]
 fn upstream_ca_file_and_client_certificate_are_read_again_when_they_change() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (one, two) = (authority(folder.path(), "one"), authority(folder.path(), "two"));
+    let (one, two) = (
+        authority(folder.path(), "one"),
+        authority(folder.path(), "two"),
+    );
     issue(folder.path(), "site", &one);
     issue(folder.path(), "ours", &two);
     let at = |name: &str| folder.path().join(name).display().to_string();
@@ -40,7 +43,9 @@ fn upstream_ca_file_and_client_certificate_are_read_again_when_they_change() {
     let gateway = Gateway::start(&config);
     assert_eq!(gateway.get("/").status, 502, "it is not trusted");
     fs::copy(at("one.pem"), at("trusted.pem")).expect("copied");
-    eventually("the new authority is trusted", || gateway.get("/").status == 400);
+    eventually("the new authority is trusted", || {
+        gateway.get("/").status == 400
+    });
 
     // A file that is no certificate changes nothing, and is told of.
     fs::write(at("trusted.pem"), "-----BEGIN CERTIFICATE-----\nnothing\n").expect("written");
@@ -55,7 +60,11 @@ fn upstream_ca_file_and_client_certificate_are_read_again_when_they_change() {
 
     issue(folder.path(), "ours", &one);
     gateway.reload(&config).expect("in force");
-    assert_eq!(gateway.get("/").text(), "hello", "our new certificate is shown");
+    assert_eq!(
+        gateway.get("/").text(),
+        "hello",
+        "our new certificate is shown"
+    );
 }
 
 #[test]
@@ -68,6 +77,11 @@ fn upstream_ca_file_that_holds_no_certificate_is_an_error_at_the_start() {
          [[routes]]\nmatch = \"/**\"\nupstream = \"app\"\n",
         file.display()
     );
-    let error = Gateway::try_start(&config).err().expect("it does not start");
-    assert!(error.contains("empty.pem") && error.contains("no certificate"), "{error}");
+    let error = Gateway::try_start(&config)
+        .err()
+        .expect("it does not start");
+    assert!(
+        error.contains("empty.pem") && error.contains("no certificate"),
+        "{error}"
+    );
 }

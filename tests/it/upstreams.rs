@@ -8,13 +8,18 @@ use crate::harness::{Gateway, Reply, Upstream, eventually};
 fn told(gateway: &Gateway, metric: &str, server: &str) -> Option<f64> {
     let metrics = gateway.admin_get("/metrics").text();
     let server = server.trim_start_matches("http://");
-    let line = metrics.lines().find(|line| line.starts_with(metric) && line.contains(server))?;
+    let line = metrics
+        .lines()
+        .find(|line| line.starts_with(metric) && line.contains(server))?;
     line.rsplit(' ').next()?.parse().ok()
 }
 
 #[test]
 fn health_is_asked_for_once_and_by_all_workers_known() {
-    let (ill, asked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+    let (ill, asked) = (
+        Arc::new(AtomicBool::new(true)),
+        Arc::new(AtomicUsize::new(0)),
+    );
     let (its, count) = (Arc::clone(&ill), Arc::clone(&asked));
     let moody = Upstream::start(move |seen| {
         if seen.line().contains("/healthz") {
@@ -33,22 +38,38 @@ fn health_is_asked_for_once_and_by_all_workers_known() {
         well.url()
     ));
     // Not a request has come, and it is known already.
-    eventually("it is left out", || told(&gateway, "tollgate_upstream_server_up", &moody.url()) == Some(0.0));
-    assert_eq!(told(&gateway, "tollgate_upstream_server_up", &well.url()), Some(1.0));
+    eventually("it is left out", || {
+        told(&gateway, "tollgate_upstream_server_up", &moody.url()) == Some(0.0)
+    });
+    assert_eq!(
+        told(&gateway, "tollgate_upstream_server_up", &well.url()),
+        Some(1.0)
+    );
     for _ in 0..16 {
         assert_eq!(gateway.get("/").text(), "hello", "every worker knows");
     }
     let (before, checks) = (asked.load(Ordering::SeqCst), well.seen().len());
-    eventually("ten more questions", || asked.load(Ordering::SeqCst) >= before + 10);
+    eventually("ten more questions", || {
+        asked.load(Ordering::SeqCst) >= before + 10
+    });
     // Four workers that all asked would have asked the other server as often as this one and all its requests.
     let both = well.seen().len() - checks;
-    assert!(both <= 10 + 3, "one worker asks for all: {both} questions while the other server got ten");
+    assert!(
+        both <= 10 + 3,
+        "one worker asks for all: {both} questions while the other server got ten"
+    );
     ill.store(false, Ordering::SeqCst);
-    eventually("it is back", || told(&gateway, "tollgate_upstream_server_up", &moody.url()) == Some(1.0));
+    eventually("it is back", || {
+        told(&gateway, "tollgate_upstream_server_up", &moody.url()) == Some(1.0)
+    });
     eventually("it is served by", || gateway.get("/").text() == "moody");
     assert!(
-        told(&gateway, "tollgate_upstream_health_checks_total{", &format!("{}\",result=\"bad", moody.url()))
-            .is_some_and(|count| count > 10.0)
+        told(
+            &gateway,
+            "tollgate_upstream_health_checks_total{",
+            &format!("{}\",result=\"bad", moody.url())
+        )
+        .is_some_and(|count| count > 10.0)
     );
 }
 
@@ -56,7 +77,13 @@ fn health_is_asked_for_once_and_by_all_workers_known() {
 fn a_server_that_fails_is_ejected_once_for_all_workers_and_comes_back() {
     let ill = Arc::new(AtomicBool::new(true));
     let its = Arc::clone(&ill);
-    let moody = Upstream::start(move |_| Reply::new(if its.load(Ordering::SeqCst) { 503 } else { 200 }, &[], "moody"));
+    let moody = Upstream::start(move |_| {
+        Reply::new(
+            if its.load(Ordering::SeqCst) { 503 } else { 200 },
+            &[],
+            "moody",
+        )
+    });
     let well = Upstream::hello();
     let gateway = Gateway::start(&format!(
         "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 4\n\
@@ -68,11 +95,22 @@ fn a_server_that_fails_is_ejected_once_for_all_workers_and_comes_back() {
     ));
     let failed = (0..40).filter(|_| gateway.get("/").status == 503).count();
     // Three for all of them; a second is short on a busy machine, and each return costs one more.
-    let ejected = told(&gateway, "tollgate_upstream_server_ejections_total", &moody.url()).expect("told");
-    assert!((3..=5).contains(&failed) && ejected >= 1.0, "{failed} failed, {ejected} times ejected");
+    let ejected = told(
+        &gateway,
+        "tollgate_upstream_server_ejections_total",
+        &moody.url(),
+    )
+    .expect("told");
+    assert!(
+        (3..=5).contains(&failed) && ejected >= 1.0,
+        "{failed} failed, {ejected} times ejected"
+    );
     ill.store(false, Ordering::SeqCst);
     eventually("it is back", || gateway.get("/").text() == "moody");
-    assert_eq!(told(&gateway, "tollgate_upstream_server_ejected", &moody.url()), Some(0.0));
+    assert_eq!(
+        told(&gateway, "tollgate_upstream_server_ejected", &moody.url()),
+        Some(0.0)
+    );
 }
 
 #[test]
@@ -88,18 +126,28 @@ fn a_request_waits_in_the_queue_no_longer_than_its_deadline() {
     holder.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
     eventually("it arrives", || upstream.seen().len() == 1);
     let answer = gateway.get("/waits");
-    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
+    assert_eq!(
+        (answer.status, answer.header("retry-after")),
+        (503, Some("1"))
+    );
     assert_eq!(upstream.seen().len(), 1);
 }
 
 #[test]
 fn retries_attempts_of_one_send_a_request_once() {
-    for (attempts, on, times) in
-        [(1, "", 1), (2, "", 2), (2, ", on = \"connect_failure\"", 1), (2, ", on = [\"connection_closed\"]", 2)]
-    {
+    for (attempts, on, times) in [
+        (1, "", 1),
+        (2, "", 2),
+        (2, ", on = \"connect_failure\"", 1),
+        (2, ", on = [\"connection_closed\"]", 2),
+    ] {
         for method in ["GET", "PUT", "DELETE", "POST"] {
             let upstream = Upstream::start(|seen| {
-                if seen.line().contains("/closes") { Reply::Close(Vec::new()) } else { Reply::ok("kept") }
+                if seen.line().contains("/closes") {
+                    Reply::Close(Vec::new())
+                } else {
+                    Reply::ok("kept")
+                }
             });
             let gateway = Gateway::start(&format!(
                 "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\n\
@@ -109,8 +157,16 @@ fn retries_attempts_of_one_send_a_request_once() {
             ));
             assert_eq!(gateway.get("/").status, 200, "its connection is kept");
             assert_eq!(gateway.request(method, "/closes", &[]).status, 502);
-            let sent = upstream.seen().iter().filter(|seen| seen.line().contains("/closes")).count();
-            assert_eq!(sent, if method == "POST" { 1 } else { times }, "{method} with {attempts} attempts{on}");
+            let sent = upstream
+                .seen()
+                .iter()
+                .filter(|seen| seen.line().contains("/closes"))
+                .count();
+            assert_eq!(
+                sent,
+                if method == "POST" { 1 } else { times },
+                "{method} with {attempts} attempts{on}"
+            );
         }
     }
 }

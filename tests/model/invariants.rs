@@ -4,14 +4,20 @@
 
 use fastrand::Rng;
 use tollgate_limit::{
-    Algorithm, Align, Change, Claim, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, State, Terms, Timestamp,
-    Verdict, WhenDown, draw_all,
+    Algorithm, Align, Change, Claim, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, State,
+    Terms, Timestamp, Verdict, WhenDown, draw_all,
 };
 
 use crate::algorithms::Pair;
 use crate::random::{self, START};
 
-const KINDS: [Kind; 5] = [Kind::TokenBucket, Kind::Interval, Kind::FixedWindow, Kind::SlidingWindow, Kind::SlidingLog];
+const KINDS: [Kind; 5] = [
+    Kind::TokenBucket,
+    Kind::Interval,
+    Kind::FixedWindow,
+    Kind::SlidingWindow,
+    Kind::SlidingLog,
+];
 
 pub(crate) fn limit(index: usize, algorithm: Algorithm) -> Limit {
     Limit {
@@ -69,15 +75,24 @@ fn i1_a_greedy_caller_gets_burst_and_rate_and_not_a_unit_more_or_less() {
             let decided = algorithm.decide(state.as_ref(), remaining, now);
             match decided.standing.verdict {
                 Verdict::Allow { .. } => granted += remaining,
-                Verdict::Deny { retry_after } => now = now.after(retry_after.expect("one unit always fits")),
+                Verdict::Deny { retry_after } => {
+                    now = now.after(retry_after.expect("one unit always fits"))
+                }
             }
             state = decided.state;
             let span = u128::from(now.as_micros() - START);
             let due = u128::from(burst) + u128::from(amount) * span / u128::from(period.0);
-            assert!(u128::from(granted) <= due, "{amount} per {period:?}: {granted} of {due}");
+            assert!(
+                u128::from(granted) <= due,
+                "{amount} per {period:?}: {granted} of {due}"
+            );
             // It asks at whole microseconds, in which a fast rate yields more than one unit.
-            let behind = u128::from(remaining) + u128::from(amount).div_ceil(u128::from(period.0)) + 1;
-            assert!(u128::from(granted) + behind >= due, "{amount} per {period:?}: {granted} of {due}");
+            let behind =
+                u128::from(remaining) + u128::from(amount).div_ceil(u128::from(period.0)) + 1;
+            assert!(
+                u128::from(granted) + behind >= due,
+                "{amount} per {period:?}: {granted} of {due}"
+            );
         }
     }
 }
@@ -85,10 +100,16 @@ fn i1_a_greedy_caller_gets_burst_and_rate_and_not_a_unit_more_or_less() {
 /// The estimate's bound is reached, and not passed: 2 Q - 1 in one period.
 #[test]
 fn i1w_the_estimate_is_off_by_what_its_words_say_and_no_more() {
-    let terms = Terms { kind: Kind::SlidingWindow, burst: None, ..bucket(100, Micros(1_000_000), 1) };
+    let terms = Terms {
+        kind: Kind::SlidingWindow,
+        burst: None,
+        ..bucket(100, Micros(1_000_000), 1)
+    };
     let algorithm = Algorithm::new(&terms).expect("representable");
     let window = START / 1_000_000 * 1_000_000;
-    let mut state = algorithm.decide(None, 100, Timestamp::from_micros(window + 999_999)).state;
+    let mut state = algorithm
+        .decide(None, 100, Timestamp::from_micros(window + 999_999))
+        .state;
     let mut granted = 100;
     for micros in 1_000_000..=1_999_998u64 {
         let decided = algorithm.decide(state.as_ref(), 1, Timestamp::from_micros(window + micros));
@@ -105,7 +126,9 @@ fn i1w_the_estimate_is_off_by_what_its_words_say_and_no_more() {
 fn i2_a_refusal_means_that_the_bucket_could_not_pay() {
     random::seeds(400, |rng| {
         let kind = random::pick(rng, &KINDS);
-        let Some(mut pair) = Pair::new(random::terms(rng, kind)) else { return };
+        let Some(mut pair) = Pair::new(random::terms(rng, kind)) else {
+            return;
+        };
         let mut now = Timestamp::from_micros(START);
         for _ in 0..20 {
             let remaining = pair.algorithm.report(pair.state.as_ref(), now).remaining;
@@ -143,19 +166,31 @@ fn i3_every_claim_or_none_in_any_order() {
                 .iter()
                 .map(|limit| {
                     let cost = random::cost(rng, limit.algorithm.greatest_cost());
-                    Claim { limit, key: &[], cost, enforced: rng.u8(..4) > 0 }
+                    Claim {
+                        limit,
+                        key: &[],
+                        cost,
+                        enforced: rng.u8(..4) > 0,
+                    }
                 })
                 .collect();
             let before = states.clone();
             let drawn = draw_all(&claims, &mut states, now);
 
-            let pays = |place: usize| matches!(drawn.standings[place].verdict, Verdict::Allow { .. });
-            assert_eq!(drawn.granted, (0..claims.len()).all(|place| pays(place) || !claims[place].enforced));
+            let pays =
+                |place: usize| matches!(drawn.standings[place].verdict, Verdict::Allow { .. });
+            assert_eq!(
+                drawn.granted,
+                (0..claims.len()).all(|place| pays(place) || !claims[place].enforced)
+            );
             if !drawn.granted {
                 assert_eq!(states, before);
             }
             for place in (0..claims.len()).filter(|place| !pays(*place)) {
-                assert_eq!(states[place], before[place], "what cannot pay is not charged");
+                assert_eq!(
+                    states[place], before[place],
+                    "what cannot pay is not charged"
+                );
             }
 
             let mut order: Vec<_> = (0..claims.len()).collect();
@@ -198,9 +233,15 @@ fn i4_the_retry_time_of_several_limits_is_exact() {
             if drawn.granted {
                 continue;
             }
-            let told = drawn.retry_after(&claims).expect("each cost fits its limit");
-            let at = |wait: u64| draw_all(&claims, &mut states.clone(), now.after(Micros(wait))).granted;
-            assert!(!at(told.0 - 1), "a microsecond early: {claims:?} {states:?}");
+            let told = drawn
+                .retry_after(&claims)
+                .expect("each cost fits its limit");
+            let at =
+                |wait: u64| draw_all(&claims, &mut states.clone(), now.after(Micros(wait))).granted;
+            assert!(
+                !at(told.0 - 1),
+                "a microsecond early: {claims:?} {states:?}"
+            );
             assert!(at(told.0), "after {told:?}: {claims:?} {states:?}");
         }
     });
@@ -213,7 +254,9 @@ fn i5_nothing_settled_or_reloaded_makes_units_out_of_nothing() {
     random::seeds(2_000, |rng| {
         let kind = random::pick(rng, &KINDS);
         let first = random::terms(rng, kind);
-        let Ok(mut algorithm) = Algorithm::new(&first) else { return };
+        let Ok(mut algorithm) = Algorithm::new(&first) else {
+            return;
+        };
         let (mut state, mut now) = (None::<State>, Timestamp::from_micros(START));
         for _ in 0..30 {
             now = now.after(Micros(random::pause(rng, &first, None)));
@@ -227,11 +270,19 @@ fn i5_nothing_settled_or_reloaded_makes_units_out_of_nothing() {
                 1 => {
                     algorithm.settle(&mut state, Change::Refund { units }, now);
                     let after = algorithm.report(state.as_ref(), now).remaining;
-                    assert!(after <= before + units && after <= algorithm.greatest_cost(), "{first:?} {state:?}");
+                    assert!(
+                        after <= before + units && after <= algorithm.greatest_cost(),
+                        "{first:?} {state:?}"
+                    );
                 }
                 2 => {
-                    let second = Terms { kind, ..random::terms(rng, kind) };
-                    let Ok(new) = Algorithm::new(&second) else { continue };
+                    let second = Terms {
+                        kind,
+                        ..random::terms(rng, kind)
+                    };
+                    let Ok(new) = Algorithm::new(&second) else {
+                        continue;
+                    };
                     if let Some(old) = &state {
                         let full = algorithm.expiry(old).is_some_and(|expiry| expiry <= now);
                         let rescaled = algorithm.rescale(old, &new, now);
@@ -268,21 +319,32 @@ fn i5_a_refund_among_waiting_requests_promises_no_moment_twice() {
         let (mut state, now, mut promised) = (None, Timestamp::from_micros(START), Vec::new());
         for step in 0..20 {
             let decided = algorithm.decide(state.as_ref(), 1, now);
-            let Verdict::Allow { wait } = decided.standing.verdict else { panic!("it may wait") };
+            let Verdict::Allow { wait } = decided.standing.verdict else {
+                panic!("it may wait")
+            };
             promised.push(wait.0);
             state = decided.state;
             if step % 3 == 1 {
                 algorithm.settle(&mut state, Change::Refund { units: 1 }, now);
             }
         }
-        assert!(promised.windows(2).all(|pair| pair[1] >= pair[0] + 1_000_000), "{kind:?}: {promised:?}");
+        assert!(
+            promised
+                .windows(2)
+                .all(|pair| pair[1] >= pair[0] + 1_000_000),
+            "{kind:?}: {promised:?}"
+        );
     }
 }
 
 /// Whoever leaves while waiting gives the place back when nobody waits behind; then the next one gets that very moment.
 #[test]
 fn i5_a_place_given_back_among_waiting_requests_is_promised_once() {
-    let terms = Terms { max_wait: Micros::from_secs(60), burst: Some(1), ..bucket(1, Micros::from_secs(1), 1) };
+    let terms = Terms {
+        max_wait: Micros::from_secs(60),
+        burst: Some(1),
+        ..bucket(1, Micros::from_secs(1), 1)
+    };
     let algorithm = Algorithm::new(&terms).expect("representable");
     let mut rng = Rng::with_seed(5);
     for _ in 0..200 {
@@ -307,7 +369,12 @@ fn i5_a_place_given_back_among_waiting_requests_is_promised_once() {
             }
         }
         promised.sort_unstable();
-        assert!(promised.windows(2).all(|pair| pair[1].0.since(pair[0].0).0 >= 1_000_000), "{promised:?}");
+        assert!(
+            promised
+                .windows(2)
+                .all(|pair| pair[1].0.since(pair[0].0).0 >= 1_000_000),
+            "{promised:?}"
+        );
     }
 }
 
@@ -315,10 +382,15 @@ fn i5_a_place_given_back_among_waiting_requests_is_promised_once() {
 #[test]
 fn i6_a_clock_that_steps_back_mints_nothing() {
     random::seeds(600, |rng| {
-        let algorithm = Algorithm::new(&bucket(10, Micros::from_secs(1), 5)).expect("representable");
+        let algorithm =
+            Algorithm::new(&bucket(10, Micros::from_secs(1), 5)).expect("representable");
         let (mut state, mut now, mut furthest, mut granted) = (None, START, START, 0);
         for _ in 0..200 {
-            now = if rng.bool() { now + rng.u64(0..500_000) } else { now - rng.u64(0..500_000) };
+            now = if rng.bool() {
+                now + rng.u64(0..500_000)
+            } else {
+                now - rng.u64(0..500_000)
+            };
             furthest = furthest.max(now);
             let decided = algorithm.decide(state.as_ref(), 1, Timestamp::from_micros(now));
             granted += u64::from(matches!(decided.standing.verdict, Verdict::Allow { .. }));
@@ -336,15 +408,37 @@ fn i7_no_elapsed_time_overflows() {
     for shared in [false, true] {
         let bound = if shared { 1u64 << 53 } else { 1 << 62 };
         for kind in KINDS {
-            for (amount, period) in
-                [(1u64, 86_400_000_000u64), (999_983, 1_000_000), (10_000_000, 1_000_000), (999, 3_153_600_000_000_000)]
-            {
-                let burst =
-                    matches!(kind, Kind::TokenBucket | Kind::Interval).then(|| (bound - 1) / period).filter(|b| *b > 0);
-                let terms = Terms { kind, burst, shared, ..bucket(amount, Micros(period), 1) };
-                let Ok(algorithm) = Algorithm::new(&terms) else { continue };
+            for (amount, period) in [
+                (1u64, 86_400_000_000u64),
+                (999_983, 1_000_000),
+                (10_000_000, 1_000_000),
+                (999, 3_153_600_000_000_000),
+            ] {
+                let burst = matches!(kind, Kind::TokenBucket | Kind::Interval)
+                    .then(|| (bound - 1) / period)
+                    .filter(|b| *b > 0);
+                let terms = Terms {
+                    kind,
+                    burst,
+                    shared,
+                    ..bucket(amount, Micros(period), 1)
+                };
+                let Ok(algorithm) = Algorithm::new(&terms) else {
+                    continue;
+                };
                 let mut state = None;
-                for now in [0, 1, START, START + 1, u64::MAX / 4, u64::MAX - 1, u64::MAX, 0, START, u64::MAX] {
+                for now in [
+                    0,
+                    1,
+                    START,
+                    START + 1,
+                    u64::MAX / 4,
+                    u64::MAX - 1,
+                    u64::MAX,
+                    0,
+                    START,
+                    u64::MAX,
+                ] {
                     for cost in [0, 1, algorithm.greatest_cost(), u64::MAX] {
                         let now = Timestamp::from_micros(now);
                         state = algorithm.decide(state.as_ref(), cost, now).state;
@@ -365,18 +459,37 @@ fn i8_a_bucket_that_expired_equals_none() {
     random::seeds(1_000, |rng| {
         let kind = random::pick(rng, &KINDS);
         let terms = random::terms(rng, kind);
-        let Ok(algorithm) = Algorithm::new(&terms) else { return };
+        let Ok(algorithm) = Algorithm::new(&terms) else {
+            return;
+        };
         let (mut state, mut now) = (None::<State>, Timestamp::from_micros(START));
         for _ in 0..15 {
             now = now.after(Micros(random::pause(rng, &terms, None)));
-            state = algorithm.decide(state.as_ref(), random::cost(rng, algorithm.greatest_cost()), now).state;
+            state = algorithm
+                .decide(
+                    state.as_ref(),
+                    random::cost(rng, algorithm.greatest_cost()),
+                    now,
+                )
+                .state;
             if rng.u8(..3) == 0 {
-                algorithm.settle(&mut state, Change::Charge { more: rng.u64(0..30) }, now);
+                algorithm.settle(
+                    &mut state,
+                    Change::Charge {
+                        more: rng.u64(0..30),
+                    },
+                    now,
+                );
             }
-            let Some(expiry) = state.as_ref().and_then(|state| algorithm.expiry(state)) else { continue };
+            let Some(expiry) = state.as_ref().and_then(|state| algorithm.expiry(state)) else {
+                continue;
+            };
             let then = expiry.max(now).after(Micros(rng.u64(0..3)));
             let cost = random::cost(rng, algorithm.greatest_cost());
-            let (kept, none) = (algorithm.decide(state.as_ref(), cost, then), algorithm.decide(None, cost, then));
+            let (kept, none) = (
+                algorithm.decide(state.as_ref(), cost, then),
+                algorithm.decide(None, cost, then),
+            );
             assert_eq!(kept.standing, none.standing, "{terms:?} {state:?}");
         }
     });

@@ -25,7 +25,10 @@ pub(crate) enum Event {
 
 impl Oracle {
     pub(crate) fn new(terms: &Terms) -> Self {
-        Self { terms: terms.clone(), events: Vec::new() }
+        Self {
+            terms: terms.clone(),
+            events: Vec::new(),
+        }
     }
 
     /// How long `cost` has to wait at `now`, whatever `max_wait` says; `None`: for ever.
@@ -39,16 +42,26 @@ impl Oracle {
         let last = self.events.last().map_or(0, Event::at);
         let from = now.max(last);
         if self.fits(cost, from) {
-            return Some(Micros(if self.terms.max_wait > Micros::ZERO { from - now } else { 0 }));
+            return Some(Micros(if self.terms.max_wait > Micros::ZERO {
+                from - now
+            } else {
+                0
+            }));
         }
         let mut step = 1u64;
         while !self.fits(cost, from + step) {
-            step = step.checked_mul(2).expect("a cost within the burst fits some day");
+            step = step
+                .checked_mul(2)
+                .expect("a cost within the burst fits some day");
         }
         let (mut refused, mut granted) = (from + step / 2, from + step);
         while granted - refused > 1 {
             let middle = refused + (granted - refused) / 2;
-            if self.fits(cost, middle) { granted = middle } else { refused = middle }
+            if self.fits(cost, middle) {
+                granted = middle
+            } else {
+                refused = middle
+            }
         }
         Some(Micros(granted - now))
     }
@@ -58,9 +71,18 @@ impl Oracle {
         self.events.push(match event {
             // Asking takes nothing; that the bucket was looked at matters only to a clock that steps back.
             Event::Grant { cost: 0, .. } if self.terms.kind != Kind::TokenBucket => return,
-            Event::Grant { due, cost } => Event::Grant { due: due.max(last), cost },
-            Event::Charge { at, units } => Event::Charge { at: at.max(last), units },
-            Event::Refund { at, units } => Event::Refund { at: at.max(last), units },
+            Event::Grant { due, cost } => Event::Grant {
+                due: due.max(last),
+                cost,
+            },
+            Event::Charge { at, units } => Event::Charge {
+                at: at.max(last),
+                units,
+            },
+            Event::Refund { at, units } => Event::Refund {
+                at: at.max(last),
+                units,
+            },
         });
     }
 
@@ -91,8 +113,13 @@ impl Oracle {
 
     /// The level in units x period, replayed from the beginning.
     fn fits_token_bucket(&self, cost: u64, at: u64) -> bool {
-        let [amount, period, burst, debt] =
-            [self.terms.amount, self.terms.period.0, self.burst(), self.terms.debt].map(i128::from);
+        let [amount, period, burst, debt] = [
+            self.terms.amount,
+            self.terms.period.0,
+            self.burst(),
+            self.terms.debt,
+        ]
+        .map(i128::from);
         let full = burst * period;
         let (mut level, mut since) = (full, 0u64);
         let mut refill = |level: i128, to: u64| {
@@ -116,7 +143,8 @@ impl Oracle {
 
     /// Whole steps, one at a time.
     fn fits_steps(&self, cost: u64, at: u64) -> bool {
-        let [amount, burst, debt] = [self.terms.amount, self.burst(), self.terms.debt].map(i128::from);
+        let [amount, burst, debt] =
+            [self.terms.amount, self.burst(), self.terms.debt].map(i128::from);
         let (mut units, mut begun) = (burst, 0u64);
         let advance = |units: &mut i128, begun: &mut u64, to: u64| {
             while *units < burst && self.next_boundary(*begun) <= to {
@@ -147,11 +175,19 @@ impl Oracle {
                         _ => (begun, count) = (Some(due), cost),
                     }
                 }
-                if begun.is_some_and(|start| at < start + self.terms.period.0) { count } else { 0 }
+                if begun.is_some_and(|start| at < start + self.terms.period.0) {
+                    count
+                } else {
+                    0
+                }
             }
             _ => {
                 let start = self.window_start(at);
-                self.grants().iter().filter(|(due, _)| self.window_start(*due) == start).map(|(_, cost)| cost).sum()
+                self.grants()
+                    .iter()
+                    .filter(|(due, _)| self.window_start(*due) == start)
+                    .map(|(_, cost)| cost)
+                    .sum()
             }
         };
         within + cost <= self.terms.amount
@@ -161,17 +197,26 @@ impl Oracle {
         let period = self.terms.period.0;
         let window = at / period;
         let count = |window: u64| -> u128 {
-            self.grants().iter().filter(|(due, _)| due / period == window).map(|(_, cost)| u128::from(*cost)).sum()
+            self.grants()
+                .iter()
+                .filter(|(due, _)| due / period == window)
+                .map(|(_, cost)| u128::from(*cost))
+                .sum()
         };
         let previous = window.checked_sub(1).map_or(0, count);
         let weight_left = u128::from(period - at % period);
         let period = u128::from(period);
-        previous * weight_left + (count(window) + u128::from(cost)) * period <= u128::from(self.terms.amount) * period
+        previous * weight_left + (count(window) + u128::from(cost)) * period
+            <= u128::from(self.terms.amount) * period
     }
 
     fn fits_log(&self, cost: u64, at: u64) -> bool {
-        let within: u64 =
-            self.grants().iter().filter(|(due, _)| due + self.terms.period.0 > at).map(|(_, cost)| cost).sum();
+        let within: u64 = self
+            .grants()
+            .iter()
+            .filter(|(due, _)| due + self.terms.period.0 > at)
+            .map(|(_, cost)| cost)
+            .sum();
         within + cost <= self.terms.amount
     }
 
@@ -180,8 +225,12 @@ impl Oracle {
             Align::FirstHit => at,
             Align::Clock => at - at % self.terms.period.0,
             Align::Calendar(calendar) => {
-                let started = calendar.boundaries.partition_point(|boundary| boundary.as_micros() <= at);
-                started.checked_sub(1).map_or(0, |last| calendar.boundaries[last].as_micros())
+                let started = calendar
+                    .boundaries
+                    .partition_point(|boundary| boundary.as_micros() <= at);
+                started
+                    .checked_sub(1)
+                    .map_or(0, |last| calendar.boundaries[last].as_micros())
             }
         }
     }
@@ -190,8 +239,14 @@ impl Oracle {
         match &self.terms.align {
             Align::FirstHit | Align::Clock => begun + self.terms.period.0,
             Align::Calendar(calendar) => {
-                let started = calendar.boundaries.partition_point(|boundary| boundary.as_micros() <= begun);
-                calendar.boundaries.get(started).expect("the trace ends before the calendar").as_micros()
+                let started = calendar
+                    .boundaries
+                    .partition_point(|boundary| boundary.as_micros() <= begun);
+                calendar
+                    .boundaries
+                    .get(started)
+                    .expect("the trace ends before the calendar")
+                    .as_micros()
             }
         }
     }

@@ -9,9 +9,14 @@ use tollgate_limit::{Align, Calendar, Kind, Micros, Terms, Timestamp};
 pub(crate) const START: u64 = 1_700_000_000_123_457;
 
 /// Runs `check` for each of `runs` seeds, or for the one in `SEED`; names the seed of a failure.
-#[expect(clippy::disallowed_methods, reason = "the seed of a test comes from the environment")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the seed of a test comes from the environment"
+)]
 pub(crate) fn seeds(runs: u64, check: impl Fn(&mut Rng) + std::panic::RefUnwindSafe) {
-    let replay = std::env::var("SEED").ok().map(|seed| seed.parse::<u64>().expect("SEED is a number"));
+    let replay = std::env::var("SEED")
+        .ok()
+        .map(|seed| seed.parse::<u64>().expect("SEED is a number"));
     let seeds = replay.map_or(0..runs, |seed| seed..seed + 1);
     for seed in seeds {
         let outcome = std::panic::catch_unwind(|| check(&mut Rng::with_seed(seed)));
@@ -35,12 +40,19 @@ pub(crate) fn terms(rng: &mut Rng, kind: Kind) -> Terms {
         1 => (10_000_000, second),
         2 => (rng.u64(1..=10), rng.u64(1..=30)),
         3 => (100, 60 * second),
-        4 => (rng.u64(1..=1_000), pick(rng, &[second, 10 * second, 60 * second, 3_600 * second])),
+        4 => (
+            rng.u64(1..=1_000),
+            pick(rng, &[second, 10 * second, 60 * second, 3_600 * second]),
+        ),
         5 => (pick(rng, &[999_983, 7_000_003, 7]), second),
         6 => (rng.u64(1..=5), rng.u64(1..=1_000_000)),
         _ => (rng.u64(1..=50), second),
     };
-    let amount = if kind == Kind::SlidingLog { amount.min(60) } else { amount };
+    let amount = if kind == Kind::SlidingLog {
+        amount.min(60)
+    } else {
+        amount
+    };
     let buckets = matches!(kind, Kind::TokenBucket | Kind::Interval);
     let burst = match rng.u8(..6) {
         0 => Some(1),
@@ -63,8 +75,16 @@ pub(crate) fn terms(rng: &mut Rng, kind: Kind) -> Terms {
         period: Micros(period),
         burst: burst.filter(|_| buckets),
         align,
-        debt: if indebted && rng.u8(..3) == 0 { rng.u64(1..=20) } else { 0 },
-        max_wait: Micros(if waits && rng.u8(..3) == 0 { rng.u64(1..=3_000 * second) } else { 0 }),
+        debt: if indebted && rng.u8(..3) == 0 {
+            rng.u64(1..=20)
+        } else {
+            0
+        },
+        max_wait: Micros(if waits && rng.u8(..3) == 0 {
+            rng.u64(1..=3_000 * second)
+        } else {
+            0
+        }),
         warm_up: Micros::ZERO,
         shared: rng.bool(),
     }
@@ -80,7 +100,10 @@ fn uneven(rng: &mut Rng, period: u64) -> Calendar {
     }
     // The rest of time is one window, further than any trace goes.
     boundaries.push(Timestamp::from_micros(boundary.saturating_add(1 << 55)));
-    Calendar { boundaries, words: "window".to_owned() }
+    Calendar {
+        boundaries,
+        words: "window".to_owned(),
+    }
 }
 
 /// The next pause of a trace: none, short, about a unit, exactly what a refusal said (or a microsecond less), long.

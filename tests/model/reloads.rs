@@ -18,7 +18,11 @@ const HOUR: Micros = Micros::from_secs(3600);
 
 fn made(terms: &Terms, memory: usize, refundable: bool) -> [Arc<Limit>; 1] {
     let algorithm = Algorithm::new(terms).unwrap_or_else(|errors| panic!("{terms:?}: {errors:?}"));
-    [Arc::new(Limit { memory, refundable, ..limit(0, algorithm) })]
+    [Arc::new(Limit {
+        memory,
+        refundable,
+        ..limit(0, algorithm)
+    })]
 }
 
 /// A store with one limit, and the limit as it is now.
@@ -30,8 +34,15 @@ struct Gateway {
 
 impl Gateway {
     fn new(terms: &Terms) -> Self {
-        let (limits, clock) = (made(terms, 1 << 20, false), Clock::manual(Timestamp::from_micros(START)));
-        Self { store: LocalStore::new(&limits, clock.clone(), ColdStart::Full), limits, clock }
+        let (limits, clock) = (
+            made(terms, 1 << 20, false),
+            Clock::manual(Timestamp::from_micros(START)),
+        );
+        Self {
+            store: LocalStore::new(&limits, clock.clone(), ColdStart::Full),
+            limits,
+            clock,
+        }
     }
 
     fn reload(&mut self, terms: &Terms) {
@@ -41,25 +52,46 @@ impl Gateway {
 
     fn restart(&mut self, terms: &Terms) {
         let mut snapshot = Vec::new();
-        self.store.save(&mut snapshot).expect("memory takes everything");
+        self.store
+            .save(&mut snapshot)
+            .expect("memory takes everything");
         self.limits = made(terms, 1 << 20, false);
-        self.store = LocalStore::restored(&self.limits, self.clock.clone(), Cursor::new(snapshot)).expect("sound").0;
+        self.store = LocalStore::restored(&self.limits, self.clock.clone(), Cursor::new(snapshot))
+            .expect("sound")
+            .0;
     }
 
     fn draw(&self, key: &[u8], most: usize) -> usize {
-        let claim = [Claim { limit: &self.limits[0], key, cost: 1, enforced: true }];
-        (0..most).take_while(|_| self.store.draw_at(&claim, self.clock.now()).granted).count()
+        let claim = [Claim {
+            limit: &self.limits[0],
+            key,
+            cost: 1,
+            enforced: true,
+        }];
+        (0..most)
+            .take_while(|_| self.store.draw_at(&claim, self.clock.now()).granted)
+            .count()
     }
 }
 
 /// Every algorithm that has a burst or a quota, with so much of it: a word, a bucket that does not pack, and all others.
 fn kinds(most: u64) -> [Terms; 7] {
-    let windowed = |kind| Terms { kind, burst: None, ..bucket(most, HOUR, 1) };
+    let windowed = |kind| Terms {
+        kind,
+        burst: None,
+        ..bucket(most, HOUR, 1)
+    };
     [
         bucket(1000, HOUR, most),
         bucket(999_983, Micros::from_secs(3_600_000), most),
-        Terms { warm_up: Micros::from_secs(10), ..bucket(1000, HOUR, most) },
-        Terms { kind: Kind::Interval, ..bucket(100, Micros::from_secs(360), most) },
+        Terms {
+            warm_up: Micros::from_secs(10),
+            ..bucket(1000, HOUR, most)
+        },
+        Terms {
+            kind: Kind::Interval,
+            ..bucket(100, Micros::from_secs(360), most)
+        },
         windowed(Kind::FixedWindow),
         windowed(Kind::SlidingWindow),
         windowed(Kind::SlidingLog),
@@ -78,17 +110,31 @@ fn a_burst_of_1000_lowered_to_100_and_raised_again_gives_nobody_a_second_one() {
             let some = gateway.draw(b"spent", 2000);
             change(&mut gateway, &large);
             let again = gateway.draw(b"rested", 2000);
-            assert!(taken + again <= fresh, "{large:?}: {taken} and then {again}");
+            assert!(
+                taken + again <= fresh,
+                "{large:?}: {taken} and then {again}"
+            );
             // A log knows all that was granted, and clamps to nothing.
             assert!(
                 large.warm_up > Micros::ZERO || large.kind == Kind::SlidingLog || again >= 100,
                 "{large:?}: {again}"
             );
             let rest = gateway.draw(b"spent", 2000);
-            assert!(spent + some + rest <= fresh, "{large:?}: {some} and then {rest}");
-            assert_eq!(gateway.draw(b"new", 2000), fresh, "{large:?}: who never came has lost nothing");
+            assert!(
+                spent + some + rest <= fresh,
+                "{large:?}: {some} and then {rest}"
+            );
+            assert_eq!(
+                gateway.draw(b"new", 2000),
+                fresh,
+                "{large:?}: who never came has lost nothing"
+            );
             gateway.clock.advance(Micros::from_secs(3 * 3600));
-            assert_eq!(gateway.draw(b"rested", 2000), fresh, "{large:?}: some time all is as it was");
+            assert_eq!(
+                gateway.draw(b"rested", 2000),
+                fresh,
+                "{large:?}: some time all is as it was"
+            );
         }
     }
 }
@@ -124,10 +170,26 @@ const UNIT: u64 = 2_000_000;
 impl Most {
     fn of(generations: &[Terms]) -> Self {
         // Refilled at once at each step's end, an interval bucket is a step ahead at most.
-        let ahead = generations.iter().filter(|terms| terms.kind == Kind::Interval).map(|terms| terms.amount).max();
-        let burst = generations.iter().filter_map(|terms| terms.burst).max().unwrap_or(0);
-        let rate = generations.iter().map(|terms| terms.amount * UNIT / terms.period.0).max().unwrap_or(0);
-        Self { burst: (burst + ahead.unwrap_or(0)) * UNIT, rate, held: HashMap::new() }
+        let ahead = generations
+            .iter()
+            .filter(|terms| terms.kind == Kind::Interval)
+            .map(|terms| terms.amount)
+            .max();
+        let burst = generations
+            .iter()
+            .filter_map(|terms| terms.burst)
+            .max()
+            .unwrap_or(0);
+        let rate = generations
+            .iter()
+            .map(|terms| terms.amount * UNIT / terms.period.0)
+            .max()
+            .unwrap_or(0);
+        Self {
+            burst: (burst + ahead.unwrap_or(0)) * UNIT,
+            rate,
+            held: HashMap::new(),
+        }
     }
 
     fn at(&mut self, key: u8, now: Timestamp) -> &mut u64 {
@@ -151,14 +213,28 @@ fn generations(rng: &mut Rng) -> Vec<Terms> {
     (0..rng.usize(2..4))
         .map(|_| match fast {
             true => {
-                let (amount, burst) = (random::pick(rng, &[5_000, 9_000, 9_973]), random::pick(rng, &[50, 300, 4_000]));
+                let (amount, burst) = (
+                    random::pick(rng, &[5_000, 9_000, 9_973]),
+                    random::pick(rng, &[50, 300, 4_000]),
+                );
                 bucket(amount, Micros::from_secs(1), burst)
             }
             false => {
-                let period = if interval { SECOND } else { random::pick(rng, &[SECOND / 2, SECOND, UNIT]) };
+                let period = if interval {
+                    SECOND
+                } else {
+                    random::pick(rng, &[SECOND / 2, SECOND, UNIT])
+                };
                 let burst = random::pick(rng, &[1, 7, 30, 100]);
-                let kind = if interval { Kind::Interval } else { Kind::TokenBucket };
-                Terms { kind, ..bucket(rng.u64(1..=20), Micros(period), burst) }
+                let kind = if interval {
+                    Kind::Interval
+                } else {
+                    Kind::TokenBucket
+                };
+                Terms {
+                    kind,
+                    ..bucket(rng.u64(1..=20), Micros(period), burst)
+                }
             }
         })
         .collect()
@@ -175,7 +251,11 @@ fn no_order_of_reloads_grants_anybody_more_than_the_largest_numbers() {
         let refunds = rng.bool();
         let make = |rng: &mut Rng| {
             let memory = random::pick(rng, &[128, 136, 1 << 10, 1 << 16]);
-            made(&generations[rng.usize(..generations.len())], memory, refunds && rng.bool())
+            made(
+                &generations[rng.usize(..generations.len())],
+                memory,
+                refunds && rng.bool(),
+            )
         };
         let clock = Clock::manual(Timestamp::from_micros(START));
         let mut limits = make(rng);
@@ -197,7 +277,9 @@ fn no_order_of_reloads_grants_anybody_more_than_the_largest_numbers() {
                     let next = if rng.u8(..3) == 0 {
                         let mut snapshot = Vec::new();
                         store.save(&mut snapshot).expect("memory takes everything");
-                        LocalStore::restored(&new, clock.clone(), Cursor::new(snapshot)).expect("sound").0
+                        LocalStore::restored(&new, clock.clone(), Cursor::new(snapshot))
+                            .expect("sound")
+                            .0
                     } else {
                         store.next(&new).0
                     };
@@ -205,7 +287,11 @@ fn no_order_of_reloads_grants_anybody_more_than_the_largest_numbers() {
                 }
                 1 if refunds => {
                     let units = granted.get(&key).copied().unwrap_or(0).min(rng.u64(1..40));
-                    let settlement = Settlement { limit: &limits[0], key: &[key], change: Change::Refund { units } };
+                    let settlement = Settlement {
+                        limit: &limits[0],
+                        key: &[key],
+                        change: Change::Refund { units },
+                    };
                     if limits[0].refundable && units > 0 {
                         store.settle_at(&[settlement], now);
                         *granted.entry(key).or_default() -= units;
@@ -213,15 +299,25 @@ fn no_order_of_reloads_grants_anybody_more_than_the_largest_numbers() {
                     }
                 }
                 2 => {
-                    let settlement =
-                        Settlement { limit: &limits[0], key: &[key], change: Change::Charge { more: rng.u64(..10) } };
+                    let settlement = Settlement {
+                        limit: &limits[0],
+                        key: &[key],
+                        change: Change::Charge {
+                            more: rng.u64(..10),
+                        },
+                    };
                     store.settle_at(&[settlement], now);
                 }
                 _ => {
                     let cost = rng.u64(1..if fast { 100 } else { 5 });
                     let draws = if rng.u8(..4) == 0 { 200 } else { 1 };
                     for _ in 0..draws {
-                        let claim = [Claim { limit: &limits[0], key: &[key], cost, enforced: true }];
+                        let claim = [Claim {
+                            limit: &limits[0],
+                            key: &[key],
+                            cost,
+                            enforced: true,
+                        }];
                         if !store.draw_at(&claim, now).granted {
                             break;
                         }
@@ -249,18 +345,32 @@ fn who_was_held_up_over_a_reload_finds_his_bucket() {
         let largest = if bursts.len() == 1 { 1 } else { 5 };
         let terms = |rng: &mut Rng| bucket(10, Micros::from_secs(1), random::pick(rng, &bursts));
         let clock = Clock::manual(Timestamp::from_micros(START));
-        let mut limits = made(&terms(rng), random::pick(rng, &[256, 1 << 12, 1 << 13]), false);
+        let mut limits = made(
+            &terms(rng),
+            random::pick(rng, &[256, 1 << 12, 1 << 13]),
+            false,
+        );
         let mut store = LocalStore::new(&limits, clock.clone(), ColdStart::Full);
         let mut grants: HashMap<u8, Vec<u64>> = HashMap::new();
         for _ in 0..600 {
             clock.advance(Micros(rng.u64(..60_000)));
             if rng.u8(..6) == 0 {
-                limits = made(&terms(rng), random::pick(rng, &[256, 1 << 12, 1 << 13]), false);
+                limits = made(
+                    &terms(rng),
+                    random::pick(rng, &[256, 1 << 12, 1 << 13]),
+                    false,
+                );
                 store = store.next(&limits).0;
             }
-            let at = Timestamp::from_micros(clock.now().as_micros() - rng.u64(..SECOND) * rng.u64(..2));
+            let at =
+                Timestamp::from_micros(clock.now().as_micros() - rng.u64(..SECOND) * rng.u64(..2));
             let key = rng.u8(..3);
-            let claim = [Claim { limit: &limits[0], key: &[key], cost: 1, enforced: true }];
+            let claim = [Claim {
+                limit: &limits[0],
+                key: &[key],
+                cost: 1,
+                enforced: true,
+            }];
             if store.draw_at(&claim, at).granted {
                 grants.entry(key).or_default().push(at.as_micros());
             }
@@ -272,7 +382,10 @@ fn who_was_held_up_over_a_reload_finds_his_bucket() {
             for (index, at) in times.iter().enumerate() {
                 let here = index as i128 * 100_000 - i128::from(*at);
                 least = least.min(here);
-                assert!(here - least + 100_000 <= largest * 100_000, "{index} of {times:?}");
+                assert!(
+                    here - least + 100_000 <= largest * 100_000,
+                    "{index} of {times:?}"
+                );
             }
         }
     });

@@ -16,34 +16,66 @@ const DAY: u64 = 86_400_000_000;
 /// Ten a day, with a debt of as many as `days` bring.
 fn daily(days: u64) -> Arc<Limit> {
     let today = Clock::system().now().as_micros() / DAY;
-    let boundaries = (today - 100..today + 100).map(|day| Timestamp::from_micros(day * DAY)).collect();
-    let calendar = Calendar { boundaries, words: "day".into() };
+    let boundaries = (today - 100..today + 100)
+        .map(|day| Timestamp::from_micros(day * DAY))
+        .collect();
+    let calendar = Calendar {
+        boundaries,
+        words: "day".into(),
+    };
     let plain = terms(Kind::FixedWindow, 10, Micros(DAY));
-    limit("daily", 0, &Terms { align: Align::Calendar(Arc::new(calendar)), debt: 10 * days, ..plain })
+    limit(
+        "daily",
+        0,
+        &Terms {
+            align: Align::Calendar(Arc::new(calendar)),
+            debt: 10 * days,
+            ..plain
+        },
+    )
 }
 
 fn days_ahead(days: i64) -> Clock {
     let now = Clock::system().now().as_micros();
-    Clock::manual(Timestamp::from_micros(now.saturating_add_signed(days * DAY as i64)))
+    Clock::manual(Timestamp::from_micros(
+        now.saturating_add_signed(days * DAY as i64),
+    ))
 }
 
 /// `away` is a store of a gateway whose clock is days ahead or behind, `right` one whose clock is right.
 async fn share_the_server_s_day(away: RemoteStore, right: RemoteStore) {
     let daily = daily(20);
-    let claim = |cost| [Claim { limit: &daily, key: b"k", cost, enforced: true }];
+    let claim = |cost| {
+        [Claim {
+            limit: &daily,
+            key: b"k",
+            cost,
+            enforced: true,
+        }]
+    };
     for turn in 0..3 {
         for store in [&away, &right] {
             assert!(store.draw(&claim(1)).await.unwrap().granted, "turn {turn}");
         }
     }
     let far_from_midnight = Clock::system().now().as_micros() % DAY >= DAY / 24;
-    assert!(!right.draw(&claim(205)).await.unwrap().granted || !far_from_midnight, "a day was refilled");
+    assert!(
+        !right.draw(&claim(205)).await.unwrap().granted || !far_from_midnight,
+        "a day was refilled"
+    );
     // Four are left, and two hundred may be owed: what twenty days bring.
     assert!(away.draw(&claim(204)).await.unwrap().granted);
     for store in [&right, &away] {
         let refused = store.draw(&claim(1)).await.unwrap();
-        let (at, Verdict::Deny { retry_after: Some(told) }) =
-            (Clock::system().now().as_micros(), refused.standings[0].verdict)
+        let (
+            at,
+            Verdict::Deny {
+                retry_after: Some(told),
+            },
+        ) = (
+            Clock::system().now().as_micros(),
+            refused.standings[0].verdict,
+        )
         else {
             panic!("{refused:?}")
         };

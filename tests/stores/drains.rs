@@ -19,21 +19,34 @@ const HOUR: Micros = Micros::from_secs(3600);
 
 /// A clock that shows what the server's does, and stands still.
 fn clock() -> Clock {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    Clock::manual(Timestamp::from_micros(u64::try_from(now.as_micros()).unwrap()))
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap();
+    Clock::manual(Timestamp::from_micros(
+        u64::try_from(now.as_micros()).unwrap(),
+    ))
 }
 
 fn draining(limit: &Limit) -> Arc<Limit> {
-    Arc::new(Limit { on_failover: OnFailover::Drain, ..limit.clone() })
+    Arc::new(Limit {
+        on_failover: OnFailover::Drain,
+        ..limit.clone()
+    })
 }
 
 /// One of each algorithm, 20 in an hour; a token bucket and a leased one of 20 in a second besides.
 fn limits() -> Vec<Arc<Limit>> {
     let of = |index, kind| limit(&format!("{kind:?}"), index, &terms(kind, 20, HOUR));
-    let interval = Terms { burst: Some(20), ..terms(Kind::Interval, 5, HOUR) };
+    let interval = Terms {
+        burst: Some(20),
+        ..terms(Kind::Interval, 5, HOUR)
+    };
     [
         bucket("bucket", 0, 20, SECOND, 20),
-        Arc::new(Limit { lease: true, ..Limit::clone(&bucket("leased", 1, 20, SECOND, 20)) }),
+        Arc::new(Limit {
+            lease: true,
+            ..Limit::clone(&bucket("leased", 1, 20, SECOND, 20))
+        }),
         limit("interval", 2, &interval),
         of(3, Kind::FixedWindow),
         of(4, Kind::SlidingWindow),
@@ -44,22 +57,42 @@ fn limits() -> Vec<Arc<Limit>> {
 }
 
 /// Buckets are used up, or not, when `lose` takes the server's data away, or some of it.
-async fn nobody_is_refilled(store: &impl Store, clock: &Clock, what: &str, lose: impl AsyncFnOnce()) {
+async fn nobody_is_refilled(
+    store: &impl Store,
+    clock: &Clock,
+    what: &str,
+    lose: impl AsyncFnOnce(),
+) {
     let limits = limits();
     // A new server begins drained.
     clock.advance(Micros(24 * HOUR.0));
     for limit in &limits {
-        assert_eq!(drain(store, limit, b"used").await, 20, "{what}: {}", limit.name);
+        assert_eq!(
+            drain(store, limit, b"used").await,
+            20,
+            "{what}: {}",
+            limit.name
+        );
     }
     lose().await;
     recovers(store, &bucket("other", 6, 1_000_000, SECOND, 1_000_000)).await;
     for limit in &limits {
         for key in [&b"used"[..], b"rested"] {
-            assert_eq!(drain(store, limit, key).await, 0, "{what}: {} {key:?}", limit.name);
+            assert_eq!(
+                drain(store, limit, key).await,
+                0,
+                "{what}: {} {key:?}",
+                limit.name
+            );
         }
     }
     let keep = bucket("keep", 7, 20, HOUR, 20);
-    let both = [&keep, &limits[0]].map(|limit| Claim { limit, key: b"several", cost: 1, enforced: true });
+    let both = [&keep, &limits[0]].map(|limit| Claim {
+        limit,
+        key: b"several",
+        cost: 1,
+        enforced: true,
+    });
     assert!(!store.draw(&both).await.unwrap().granted, "{what}");
     // Asking again and again does not keep it from refilling.
     for _ in 0..5 {
@@ -71,7 +104,12 @@ async fn nobody_is_refilled(store: &impl Store, clock: &Clock, what: &str, lose:
     clock.advance(Micros(24 * HOUR.0));
     for limit in &limits {
         for key in [&b"used"[..], b"rested"] {
-            assert_eq!(drain(store, limit, key).await, 20, "{what}: {} {key:?} a day later", limit.name);
+            assert_eq!(
+                drain(store, limit, key).await,
+                20,
+                "{what}: {} {key:?} a day later",
+                limit.name
+            );
         }
     }
 }
@@ -80,10 +118,20 @@ async fn nobody_is_refilled(store: &impl Store, clock: &Clock, what: &str, lose:
 async fn lost_under_load<S: Store>(stores: [S; 2], lose: impl Fn()) {
     let plain = draining(&bucket("plain", 0, 200, SECOND, 100));
     let leased = Limit::clone(&bucket("leased", 1, 1000, SECOND, 300));
-    let leased = draining(&Limit { lease: true, ..leased });
+    let leased = draining(&Limit {
+        lease: true,
+        ..leased
+    });
     let rested = eventually("full buckets", PATIENCE, async || {
-        let claim = |limit, cost| Claim { limit, key: b"k", cost, enforced: true };
-        let seen = stores[0].peek(&[claim(&plain, 100), claim(&leased, 300)]).await;
+        let claim = |limit, cost| Claim {
+            limit,
+            key: b"k",
+            cost,
+            enforced: true,
+        };
+        let seen = stores[0]
+            .peek(&[claim(&plain, 100), claim(&leased, 300)])
+            .await;
         let is_full = |standing: &Standing| matches!(standing.verdict, Verdict::Allow { .. });
         seen.is_ok_and(|standings| standings.iter().all(is_full))
     });
@@ -96,11 +144,24 @@ async fn lost_under_load<S: Store>(stores: [S; 2], lose: impl Fn()) {
             tokio::time::sleep(Duration::from_millis(40)).await;
         }
     };
-    let ((plainly, _), (by_lease, _), ()) =
-        tokio::join!(storm(&stores, &plain, b"k", 8, span), storm(&stores, &leased, b"k", 8, span), losing);
+    let ((plainly, _), (by_lease, _), ()) = tokio::join!(
+        storm(&stores, &plain, b"k", 8, span),
+        storm(&stores, &leased, b"k", 8, span),
+        losing
+    );
     let passed = u64::try_from(start.elapsed().as_millis()).unwrap();
-    assert!(plainly <= 100 + 200 * passed / 1000 + 1, "{plainly} in {passed} ms");
-    assert!(by_lease <= 300 + 1000 * passed / 1000 + 1, "{by_lease} in {passed} ms, leased");
-    eventually("grants again", PATIENCE, async || draw(&stores[1], &plain, b"k").await.is_ok_and(|granted| granted))
-        .await;
+    assert!(
+        plainly <= 100 + 200 * passed / 1000 + 1,
+        "{plainly} in {passed} ms"
+    );
+    assert!(
+        by_lease <= 300 + 1000 * passed / 1000 + 1,
+        "{by_lease} in {passed} ms, leased"
+    );
+    eventually("grants again", PATIENCE, async || {
+        draw(&stores[1], &plain, b"k")
+            .await
+            .is_ok_and(|granted| granted)
+    })
+    .await;
 }

@@ -22,7 +22,15 @@ const SLACK: Duration = Duration::from_millis(500);
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub async fn draw(store: &impl Store, limit: &Limit, key: &[u8]) -> Result<bool, StoreError> {
-    store.draw(&[Claim { limit, key, cost: 1, enforced: true }]).await.map(|draw| draw.granted)
+    store
+        .draw(&[Claim {
+            limit,
+            key,
+            cost: 1,
+            enforced: true,
+        }])
+        .await
+        .map(|draw| draw.granted)
 }
 
 /// Draws until the bucket is empty; how many were granted.
@@ -46,7 +54,14 @@ pub async fn storm<S: Store>(
     let end = Instant::now() + span;
     let work = async |store: &S| {
         while Instant::now() < end {
-            let drawn = store.draw(&[Claim { limit, key, cost: 1, enforced: true }]).await;
+            let drawn = store
+                .draw(&[Claim {
+                    limit,
+                    key,
+                    cost: 1,
+                    enforced: true,
+                }])
+                .await;
             match drawn.map(|draw| draw.granted) {
                 Ok(true) => drop(granted.fetch_add(1, Ordering::Relaxed)),
                 // A refusal made here at once must not keep the others from running.
@@ -58,11 +73,18 @@ pub async fn storm<S: Store>(
             }
         }
     };
-    let mut all: Vec<_> =
-        stores.iter().flat_map(|store| (0..tasks).map(move |_| store)).map(|s| Box::pin(work(s))).collect();
+    let mut all: Vec<_> = stores
+        .iter()
+        .flat_map(|store| (0..tasks).map(move |_| store))
+        .map(|s| Box::pin(work(s)))
+        .collect();
     std::future::poll_fn(|context| {
         all.retain_mut(|task| task.as_mut().poll(context).is_pending());
-        if all.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        if all.is_empty() {
+            std::task::Poll::Ready(())
+        } else {
+            std::task::Poll::Pending
+        }
     })
     .await;
     let failed = std::mem::take(&mut *failed.lock().expect("no task panics with it"));
@@ -81,15 +103,25 @@ pub async fn recovers(store: &impl Store, limit: &Limit) {
 
 /// The store notices that its server does not answer; every request is answered in time meanwhile.
 pub async fn fails_in_time(store: &impl Store, limit: &Limit) {
-    eventually("failure", PATIENCE, async || draw(store, limit, b"x").await.is_err()).await;
+    eventually("failure", PATIENCE, async || {
+        draw(store, limit, b"x").await.is_err()
+    })
+    .await;
     let mut late = 0;
     for turn in 0..200_u32 {
         let start = Instant::now();
-        assert!(draw(store, limit, &turn.to_le_bytes()).await.is_err(), "the server is gone");
+        assert!(
+            draw(store, limit, &turn.to_le_bytes()).await.is_err(),
+            "the server is gone"
+        );
         late += u32::from(start.elapsed() > ANSWER_WITHIN + SLACK);
     }
     // The machine may hold this process up now and then, never for most requests.
-    assert!(late < 20, "{late} of 200 were answered after {:?}", ANSWER_WITHIN + SLACK);
+    assert!(
+        late < 20,
+        "{late} of 200 were answered after {:?}",
+        ANSWER_WITHIN + SLACK
+    );
 }
 
 /// Forwards to `port`; once `cut` is set, the next reply is cut in its middle.
@@ -98,7 +130,9 @@ pub fn cutting_proxy(port: u16, cut: Arc<AtomicBool>) -> u16 {
     let own = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
-            let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+            let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else {
+                continue;
+            };
             let (mut up, mut up_to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
             std::thread::spawn(move || std::io::copy(&mut up, &mut up_to));
             let (cut, mut server, mut client) = (cut.clone(), server, client);
@@ -136,12 +170,16 @@ pub async fn replies_are_lost(store: &impl Store, cut: &AtomicBool) {
     let left = drain(store, &limit, b"k").await;
     assert!(lost > 0, "a reply was cut");
     // (A heartbeat's reply may have been the one cut, and a draw then not sent at all.)
-    assert!((95..100 - granted).contains(&left), "each draw is charged at most once: {left} left of 100");
+    assert!(
+        (95..100 - granted).contains(&left),
+        "each draw is charged at most once: {left} left of 100"
+    );
 }
 
 /// The clocks of three gateways, as far apart as no bucket is pulled from one to the other.
 pub fn clocks_apart() -> [Clock; 3] {
-    [0, 990_000, 300_000].map(|ahead| Clock::manual(Timestamp::from_micros(1_760_000_000_000_000 + ahead)))
+    [0, 990_000, 300_000]
+        .map(|ahead| Clock::manual(Timestamp::from_micros(1_760_000_000_000_000 + ahead)))
 }
 
 /// Three stores on one server, each of which decides by its own clock.

@@ -42,9 +42,16 @@ impl Gateway {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
         command.arg("run").arg("--config").arg(&file);
         let process = Process::spawn(&mut command);
-        let gateway = Self { port, admin, process, _home: home };
+        let gateway = Self {
+            port,
+            admin,
+            process,
+            _home: home,
+        };
         wait_until("ready gateway", || {
-            let Ok(mut stream) = TcpStream::connect(("127.0.0.1", admin)) else { return false };
+            let Ok(mut stream) = TcpStream::connect(("127.0.0.1", admin)) else {
+                return false;
+            };
             status(&mut stream, "/readyz").is_some_and(|status| status == 200)
         });
         gateway
@@ -52,7 +59,9 @@ impl Gateway {
 
     pub fn metric(&self, name: &str) -> u64 {
         let mut stream = TcpStream::connect(("127.0.0.1", self.admin)).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n").unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
+            .unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         let line = text.lines().find(|line| {
@@ -62,13 +71,18 @@ impl Gateway {
                 .is_some_and(|rest| rest.starts_with(' ') || rest.starts_with("_total "))
         });
         let line = line.unwrap_or_else(|| panic!("no {name} in\n{text}"));
-        line.rsplit(' ').next().and_then(|number| number.split('.').next()?.parse().ok()).unwrap()
+        line.rsplit(' ')
+            .next()
+            .and_then(|number| number.split('.').next()?.parse().ok())
+            .unwrap()
     }
 }
 
 /// The status of one request on a connection that goes on; `None`: it ended.
 pub fn status(stream: &mut TcpStream, path: &str) -> Option<u16> {
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n").as_bytes()).ok()?;
+    stream
+        .write_all(format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n").as_bytes())
+        .ok()?;
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
@@ -103,7 +117,9 @@ pub fn ask_on<'s>(
 ) {
     for _ in 0..connections {
         scope.spawn(move || {
-            let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return };
+            let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else {
+                return;
+            };
             while !stop.load(Ordering::Relaxed) {
                 match status(&mut stream, "/") {
                     Some(200) => drop(granted.fetch_add(1, Ordering::Relaxed)),
@@ -117,22 +133,36 @@ pub fn ask_on<'s>(
 
 /// The README's example of a shared store, on this server: its `[store]` and its limit, with other numbers.
 pub fn readme(kind: &str, url: &str, limit: &str) -> String {
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
-    let start = readme.find("[store]\nkind = \"redis\"                       # or \"postgres\"").unwrap();
+    let readme =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let start = readme
+        .find("[store]\nkind = \"redis\"                       # or \"postgres\"")
+        .unwrap();
     let example = readme[start..].split("```").next().unwrap();
     let replaced = [
         ("kind = \"redis\"", format!("kind = \"{kind}\"")),
         ("redis://127.0.0.1:6379/0", url.to_owned()),
-        ("when_down = \"local_share\"", "when_down = \"refuse\"".to_owned()),
+        (
+            "when_down = \"local_share\"",
+            "when_down = \"refuse\"".to_owned(),
+        ),
         // The deadline is not what this is about, and the machine may be busy.
-        ("answer_within = \"20ms\"", "answer_within = \"900ms\"".to_owned()),
-        ("key_secret = \"${TOLLGATE_KEY_SECRET}\"", "key_secret_file = \"secret\"".to_owned()),
+        (
+            "answer_within = \"20ms\"",
+            "answer_within = \"900ms\"".to_owned(),
+        ),
+        (
+            "key_secret = \"${TOLLGATE_KEY_SECRET}\"",
+            "key_secret_file = \"secret\"".to_owned(),
+        ),
         ("rate = \"100/minute\"\nburst = 20", limit.to_owned()),
     ];
-    replaced.into_iter().fold(example.to_owned(), |text, (from, to)| {
-        assert!(text.contains(from), "the example has {from}: {text}");
-        text.replacen(from, &to, 1)
-    })
+    replaced
+        .into_iter()
+        .fold(example.to_owned(), |text, (from, to)| {
+            assert!(text.contains(from), "the example has {from}: {text}");
+            text.replacen(from, &to, 1)
+        })
 }
 
 /// So many gateways, of a limit of 10 a second with a burst of 10, grant what one would: never more, and nearly all.
@@ -146,19 +176,29 @@ pub fn share_exactly(settings: &str, count: usize) {
         while start.elapsed() < Duration::from_secs(3) {
             std::thread::sleep(Duration::from_millis(20));
             let (granted, most) = (granted.load(Ordering::Relaxed), at_most(10, 10, start));
-            assert!(granted <= most, "{count} gateways granted {granted}, at most {most}");
+            assert!(
+                granted <= most,
+                "{count} gateways granted {granted}, at most {most}"
+            );
         }
         stop.store(true, Ordering::Relaxed);
     });
     let granted = granted.load(Ordering::Relaxed);
-    assert!(granted >= 30, "{count} gateways granted {granted} of 40: nearly all that the limit has");
+    assert!(
+        granted >= 30,
+        "{count} gateways granted {granted} of 40: nearly all that the limit has"
+    );
 }
 
 /// Two gateways, asked in turn, give out a burst of 20 once.
 pub fn share_one_burst(settings: &str) {
     let gateways = [Gateway::start_on(settings), Gateway::start_on(settings)];
-    let mut streams = gateways.each_ref().map(|gateway| TcpStream::connect(("127.0.0.1", gateway.port)).unwrap());
-    let answers: Vec<u16> = (0..24).map(|turn| status(&mut streams[turn % 2], "/").unwrap()).collect();
+    let mut streams = gateways
+        .each_ref()
+        .map(|gateway| TcpStream::connect(("127.0.0.1", gateway.port)).unwrap());
+    let answers: Vec<u16> = (0..24)
+        .map(|turn| status(&mut streams[turn % 2], "/").unwrap())
+        .collect();
     assert_eq!(answers, [[200; 20].as_slice(), &[429; 4]].concat());
 }
 
@@ -173,7 +213,10 @@ fn one_to_four_gateways_of_the_readme_share_a_limit_exactly() {
     }
     for count in 1..=4 {
         let server = Redis::start();
-        share_exactly(&readme("redis", &server.url(), "rate = \"10/second\"\nburst = 10"), count);
+        share_exactly(
+            &readme("redis", &server.url(), "rate = \"10/second\"\nburst = 10"),
+            count,
+        );
     }
 }
 
@@ -185,12 +228,21 @@ fn the_readmes_two_commands_start_two_gateways_that_share_a_limit() {
     }
     let server = Redis::start();
     let home = tempfile::tempdir().unwrap();
-    std::fs::write(home.path().join("gateway.toml"), readme("redis", &server.url(), "rate = \"1/hour\"\nburst = 20"))
-        .unwrap();
+    std::fs::write(
+        home.path().join("gateway.toml"),
+        readme("redis", &server.url(), "rate = \"1/hour\"\nburst = 20"),
+    )
+    .unwrap();
     std::fs::write(home.path().join("secret"), "a secret that gateways share").unwrap();
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
     let after = text.split("Start it twice, on two ports").nth(1).unwrap();
-    let commands = after.split("```console\n").nth(1).unwrap().split("```").next().unwrap();
+    let commands = after
+        .split("```console\n")
+        .nth(1)
+        .unwrap()
+        .split("```")
+        .next()
+        .unwrap();
     let mut running = Vec::new();
     for line in commands.lines() {
         let (port, admin) = (free_port(), free_port());
@@ -203,18 +255,27 @@ fn the_readmes_two_commands_start_two_gateways_that_share_a_limit() {
                 None => command.arg(word),
             };
         }
-        assert_eq!(ports.next(), None, "each command names its two listeners: {line}");
+        assert_eq!(
+            ports.next(),
+            None,
+            "each command names its two listeners: {line}"
+        );
         running.push((port, admin, Process::spawn(&mut command)));
     }
     assert_eq!(running.len(), 2);
     for (_, admin, _) in &running {
         wait_until("ready gateway", || {
-            let Ok(mut stream) = TcpStream::connect(("127.0.0.1", *admin)) else { return false };
+            let Ok(mut stream) = TcpStream::connect(("127.0.0.1", *admin)) else {
+                return false;
+            };
             status(&mut stream, "/readyz").is_some_and(|status| status == 200)
         });
     }
-    let mut streams = [0, 1].map(|at: usize| TcpStream::connect(("127.0.0.1", running[at].0)).unwrap());
-    let answers: Vec<u16> = (0..24).map(|turn| status(&mut streams[turn % 2], "/").unwrap()).collect();
+    let mut streams =
+        [0, 1].map(|at: usize| TcpStream::connect(("127.0.0.1", running[at].0)).unwrap());
+    let answers: Vec<u16> = (0..24)
+        .map(|turn| status(&mut streams[turn % 2], "/").unwrap())
+        .collect();
     assert_eq!(answers, [[200; 20].as_slice(), &[429; 4]].concat());
 }
 
@@ -224,7 +285,11 @@ fn two_gateways_of_the_readme_give_out_a_burst_once() {
         return;
     }
     let server = Redis::start();
-    share_one_burst(&readme("redis", &server.url(), "rate = \"1/hour\"\nburst = 20"));
+    share_one_burst(&readme(
+        "redis",
+        &server.url(),
+        "rate = \"1/hour\"\nburst = 20",
+    ));
 }
 
 #[test]
@@ -241,7 +306,10 @@ fn two_gateways_with_leases_never_grant_more_and_one_that_is_killed_takes_nothin
 
 fn one_that_leases_is_killed(kind: &str, url: &str) {
     let limit = "rate = \"1000/second\"\nburst = 400";
-    let (mut dying, living) = (Gateway::leasing(kind, url, limit), Gateway::leasing(kind, url, limit));
+    let (mut dying, living) = (
+        Gateway::leasing(kind, url, limit),
+        Gateway::leasing(kind, url, limit),
+    );
     let (stop, granted) = (AtomicBool::new(false), AtomicU64::new(0));
     let start = Instant::now();
     let counted = |what: &str| {
@@ -257,7 +325,10 @@ fn one_that_leases_is_killed(kind: &str, url: &str) {
             std::thread::sleep(Duration::from_millis(20));
             counted("both");
         }
-        assert!(dying.metric("store_leases") > 0 && living.metric("store_leases") > 0, "both lease");
+        assert!(
+            dying.metric("store_leases") > 0 && living.metric("store_leases") > 0,
+            "both lease"
+        );
         dying.process.kill();
         let (killed_at, before) = (Instant::now(), counted("killed"));
         while killed_at.elapsed() < Duration::from_secs(2) {
@@ -267,10 +338,17 @@ fn one_that_leases_is_killed(kind: &str, url: &str) {
         let after = counted("one left");
         // What the dead one held is forgotten after 300 ms; from then on the survivor gets all of the rate, as far as
         // this machine lets it ask.
-        assert!(after - before > 200, "the survivor goes on: {}", after - before);
+        assert!(
+            after - before > 200,
+            "the survivor goes on: {}",
+            after - before
+        );
         stop.store(true, Ordering::Relaxed);
     });
-    assert!(living.metric("limit_lease_bound_units{limit=\"total\"}") == 40, "the bound is published");
+    assert!(
+        living.metric("limit_lease_bound_units{limit=\"total\"}") == 40,
+        "the bound is published"
+    );
 }
 
 #[test]
@@ -288,11 +366,18 @@ fn a_gateway_that_is_told_to_stop_gives_its_leases_back() {
 fn one_that_leases_stops(kind: &str, url: &str) {
     // No refill to speak of.
     let limit = "rate = \"1/hour\"\nburst = 2000";
-    let (mut leaving, staying) = (Gateway::leasing(kind, url, limit), Gateway::leasing(kind, url, limit));
+    let (mut leaving, staying) = (
+        Gateway::leasing(kind, url, limit),
+        Gateway::leasing(kind, url, limit),
+    );
     let mut stream = TcpStream::connect(("127.0.0.1", leaving.port)).unwrap();
     let mut asked = 0_u64;
     while asked < 300 || leaving.metric("store_leases") == 0 {
-        assert_eq!(status(&mut stream, "/"), Some(200), "it leases before it is empty");
+        assert_eq!(
+            status(&mut stream, "/"),
+            Some(200),
+            "it leases before it is empty"
+        );
         asked += 1;
     }
     drop(stream);
@@ -307,5 +392,8 @@ fn one_that_leases_stops(kind: &str, url: &str) {
         granted += u64::from(status(&mut stream, "/") == Some(200));
     }
     let lost = lost_before + staying.metric("store_lease_units_forfeited");
-    assert!((2000 - asked - lost..=2000 - asked).contains(&granted), "{asked}, then {granted} of 2000, {lost} lost");
+    assert!(
+        (2000 - asked - lost..=2000 - asked).contains(&granted),
+        "{asked}, then {granted} of 2000, {lost} lost"
+    );
 }

@@ -67,7 +67,9 @@ impl State {
             self.hanging.fetch_sub(1, Ordering::SeqCst);
             return;
         }
-        let Ok(mut there) = TcpStream::connect(("127.0.0.1", server)) else { return };
+        let Ok(mut there) = TcpStream::connect(("127.0.0.1", server)) else {
+            return;
+        };
         let (mut back, mut to_client) = (there.try_clone().unwrap(), client.try_clone().unwrap());
         let state = self.clone();
         std::thread::spawn(move || {
@@ -107,7 +109,10 @@ async fn comes_back(store: &RemoteStore, network: &Network) {
     assert!(failures >= 1, "the connection was not dead");
     // Away for long: an attempt that hangs does not keep the next from being made.
     network.go_away();
-    eventually("failure", PATIENCE, async || draw(store, &limit, b"k").await.is_err() && !store.health().up).await;
+    eventually("failure", PATIENCE, async || {
+        draw(store, &limit, b"k").await.is_err() && !store.health().up
+    })
+    .await;
     let most = async || network.state.hanging_most.load(Ordering::SeqCst) >= 3;
     eventually("attempts beside those that hang", PATIENCE, most).await;
     network.come_back();
@@ -136,7 +141,10 @@ async fn postgres_half_open_connection_is_replaced_while_it_is_suspected() {
     }
     let server = Postgres::start_with(&[]);
     let network = Network::to(server.port);
-    let url = format!("postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable", network.port);
+    let url = format!(
+        "postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable",
+        network.port
+    );
     let store = connect_to_postgres(&url, |options| {
         options.answer_within = Micros(300_000);
         options.local_refusals = false;
@@ -153,7 +161,10 @@ async fn pgbouncer_half_open_connection_is_replaced_while_it_is_suspected() {
     let server = Postgres::start_with(&[]);
     let pooler = Pooler::start(&server);
     let network = Network::to(pooler.port);
-    let url = format!("postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable", network.port);
+    let url = format!(
+        "postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable",
+        network.port
+    );
     let store = connect_to_postgres(&url, |options| {
         options.answer_within = Micros(300_000);
         options.local_refusals = false;

@@ -1,6 +1,9 @@
 //! Gateways that share a bucket in parts, and a cluster whose slots part the limits of a request.
 
-#![allow(clippy::cast_possible_truncation, reason = "the numbers of a test are small")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "the numbers of a test are small"
+)]
 
 mod beside;
 mod changing;
@@ -26,7 +29,10 @@ const START: u64 = 1_760_000_000_000_000;
 const SECOND: Micros = Micros::from_secs(1);
 
 fn leased(name: &str, index: usize, amount: u64, burst: u64) -> Arc<Limit> {
-    Arc::new(Limit { lease: true, ..Limit::clone(&bucket(name, index, amount, SECOND, burst)) })
+    Arc::new(Limit {
+        lease: true,
+        ..Limit::clone(&bucket(name, index, amount, SECOND, burst))
+    })
 }
 
 async fn connect(url: &str) -> RemoteStore {
@@ -45,17 +51,38 @@ async fn connect(url: &str) -> RemoteStore {
 }
 
 /// Two stores that lease, and one that was not told of leases yet: its configuration is the older one.
-async fn lease_beside_one_that_does_not(stores: [RemoteStore; 2], other: [RemoteStore; 1], least: u64) {
-    let (total, plain) = (leased("total", 0, 1000, 300), bucket("total", 0, 1000, SECOND, 300));
+async fn lease_beside_one_that_does_not(
+    stores: [RemoteStore; 2],
+    other: [RemoteStore; 1],
+    least: u64,
+) {
+    let (total, plain) = (
+        leased("total", 0, 1000, 300),
+        bucket("total", 0, 1000, SECOND, 300),
+    );
     let start = Instant::now();
     let span = Duration::from_secs(3);
-    let ((granted, failed), (beside, failed_too)) =
-        tokio::join!(storm(&stores, &total, b"k", 16, span), storm(&other, &plain, b"k", 4, span));
+    let ((granted, failed), (beside, failed_too)) = tokio::join!(
+        storm(&stores, &total, b"k", 16, span),
+        storm(&other, &plain, b"k", 4, span)
+    );
     let most = 300 + u64::try_from(start.elapsed().as_micros()).unwrap() / 1000 + 1;
-    assert!(granted + beside <= most, "granted {granted} and {beside}, at most {most}");
+    assert!(
+        granted + beside <= most,
+        "granted {granted} and {beside}, at most {most}"
+    );
     assert!(granted + beside >= least, "granted {granted} and {beside}");
     assert_eq!((failed, failed_too), (vec![], vec![]));
-    let leases: u64 = stores.iter().map(|store| store.lease_counters().unwrap().leases.load(Ordering::Relaxed)).sum();
+    let leases: u64 = stores
+        .iter()
+        .map(|store| {
+            store
+                .lease_counters()
+                .unwrap()
+                .leases
+                .load(Ordering::Relaxed)
+        })
+        .sum();
     assert!(leases > 0, "none was leased");
 }
 
@@ -63,8 +90,11 @@ async fn lease_beside_one_that_does_not(stores: [RemoteStore; 2], other: [Remote
 async fn gateways_that_lease_and_one_that_does_not_never_grant_more_than_the_limit() {
     if available("redis-server") {
         let server = Redis::start();
-        let [one, two, other] =
-            [connect(&server.url()).await, connect(&server.url()).await, connect(&server.url()).await];
+        let [one, two, other] = [
+            connect(&server.url()).await,
+            connect(&server.url()).await,
+            connect(&server.url()).await,
+        ];
         lease_beside_one_that_does_not([one, two], [other], 2500).await;
     }
 }
@@ -93,7 +123,13 @@ async fn a_hot_total_is_granted_in_the_process() {
             let server = Redis::start();
             let store = connect(&server.url()).await;
             grants_in_the_process(&store).await;
-            forfeited.push(store.lease_counters().unwrap().forfeited.load(Ordering::Relaxed));
+            forfeited.push(
+                store
+                    .lease_counters()
+                    .unwrap()
+                    .forfeited
+                    .load(Ordering::Relaxed),
+            );
         }
         assert!(forfeited.contains(&0), "{forfeited:?}");
     }
@@ -107,18 +143,32 @@ async fn a_hot_total_is_granted_in_the_process() {
 async fn grants_in_the_process(store: &RemoteStore) {
     let total = leased("total", 0, 1_000_000, 1_000_000);
     // On a machine so busy that a call takes as long as a lease lives nobody can use one: then it is tried again.
-    eventually("time in which most is granted in the process", PATIENCE, async || {
-        let before = store.counters().calls.load(Ordering::Relaxed);
-        let (granted, failed) = storm(std::slice::from_ref(store), &total, b"k", 8, Duration::from_secs(2)).await;
-        assert_eq!(failed, []);
-        let calls = store.counters().calls.load(Ordering::Relaxed) - before;
-        println!("{granted} granted in {calls} calls");
-        calls * 50 < granted
-    })
+    eventually(
+        "time in which most is granted in the process",
+        PATIENCE,
+        async || {
+            let before = store.counters().calls.load(Ordering::Relaxed);
+            let (granted, failed) = storm(
+                std::slice::from_ref(store),
+                &total,
+                b"k",
+                8,
+                Duration::from_secs(2),
+            )
+            .await;
+            assert_eq!(failed, []);
+            let calls = store.counters().calls.load(Ordering::Relaxed) - before;
+            println!("{granted} granted in {calls} calls");
+            calls * 50 < granted
+        },
+    )
     .await;
     // Nothing is asked any more: what is left goes back.
     let leases = store.lease_counters().unwrap();
-    eventually("return of the last lease", PATIENCE, async || leases.out.load(Ordering::Relaxed) == 0).await;
+    eventually("return of the last lease", PATIENCE, async || {
+        leases.out.load(Ordering::Relaxed) == 0
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -130,25 +180,42 @@ async fn a_store_that_closes_gives_its_leases_back_at_once() {
     if Postgres::available() {
         let server = Postgres::start_with(&["fsync=off"]);
         let url = server.url();
-        gives_its_leases_back(postgres_faults::connect(&url).await, postgres_faults::connect(&url).await).await;
+        gives_its_leases_back(
+            postgres_faults::connect(&url).await,
+            postgres_faults::connect(&url).await,
+        )
+        .await;
     }
 }
 
 async fn gives_its_leases_back(leaving: RemoteStore, staying: RemoteStore) {
     // No refill to speak of: what is not given back is missing.
-    let slow = Arc::new(Limit { lease: true, ..Limit::clone(&bucket("slow", 0, 1, Micros::from_secs(3600), 1000)) });
+    let slow = Arc::new(Limit {
+        lease: true,
+        ..Limit::clone(&bucket("slow", 0, 1, Micros::from_secs(3600), 1000))
+    });
     let leases = leaving.lease_counters().unwrap();
     let mut granted = 0;
     while granted < 50 || leases.leases.load(Ordering::Relaxed) == 0 {
-        assert!(draw(&leaving, &slow, b"k").await.unwrap(), "leased before it is empty");
+        assert!(
+            draw(&leaving, &slow, b"k").await.unwrap(),
+            "leased before it is empty"
+        );
         granted += 1;
     }
     // (On a busy machine a lease may end before the rest of it is given back: that is lost, and never too much.)
     let mut lost = leases.forfeited.load(Ordering::Relaxed);
     drop(leaving);
     let rest = drain(&staying, &slow, b"k").await;
-    lost += staying.lease_counters().unwrap().forfeited.load(Ordering::Relaxed);
-    assert!((1000 - granted - lost..=1000 - granted).contains(&rest), "{granted}, then {rest} of 1000, {lost} lost");
+    lost += staying
+        .lease_counters()
+        .unwrap()
+        .forfeited
+        .load(Ordering::Relaxed);
+    assert!(
+        (1000 - granted - lost..=1000 - granted).contains(&rest),
+        "{granted}, then {rest} of 1000, {lost} lost"
+    );
 }
 
 #[tokio::test]
@@ -156,26 +223,49 @@ async fn in_a_cluster_a_leased_total_lies_in_another_slot_and_all_or_none_is_cha
     if !available("redis-server") || !available("redis-cli") {
         return;
     }
-    let nodes: Vec<Redis> =
-        (0..3).map(|_| Redis::start_with(&["--cluster-enabled", "yes", "--cluster-node-timeout", "5000"])).collect();
-    let ports: Vec<String> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect();
+    let nodes: Vec<Redis> = (0..3)
+        .map(|_| Redis::start_with(&["--cluster-enabled", "yes", "--cluster-node-timeout", "5000"]))
+        .collect();
+    let ports: Vec<String> = nodes
+        .iter()
+        .map(|node| format!("127.0.0.1:{}", node.port))
+        .collect();
     let mut create = vec!["--cluster", "create"];
     create.extend(ports.iter().map(String::as_str));
     create.push("--cluster-yes");
     let output = Command::new("redis-cli").args(&create).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
     wait_until("cluster in agreement", || {
-        nodes.iter().all(|node| node.ask("CLUSTER INFO").contains("cluster_state:ok"))
+        nodes
+            .iter()
+            .all(|node| node.ask("CLUSTER INFO").contains("cluster_state:ok"))
     });
     let store = connect(&format!("redis+cluster://{}", ports.join(","))).await;
     let hour = Micros::from_secs(3600);
-    let total = Arc::new(Limit { lease: true, ..Limit::clone(&bucket("total", 0, 1, hour, 200)) });
+    let total = Arc::new(Limit {
+        lease: true,
+        ..Limit::clone(&bucket("total", 0, 1, hour, 200))
+    });
     let each = bucket("each", 1, 1, hour, 7);
     let both = async |caller: u32| {
         let key = caller.to_le_bytes();
         let claims = [
-            Claim { limit: &total, key: b"", cost: 1, enforced: true },
-            Claim { limit: &each, key: &key, cost: 1, enforced: true },
+            Claim {
+                limit: &total,
+                key: b"",
+                cost: 1,
+                enforced: true,
+            },
+            Claim {
+                limit: &each,
+                key: &key,
+                cost: 1,
+                enforced: true,
+            },
         ];
         store.draw(&claims).await
     };
@@ -192,12 +282,18 @@ async fn in_a_cluster_a_leased_total_lies_in_another_slot_and_all_or_none_is_cha
     let leases = store.lease_counters().unwrap();
     assert!(leases.leases.load(Ordering::Relaxed) > 0, "leased");
     // All at once, for the rest: whoever finds the total empty is told by it, and its own bucket is not charged.
-    let mut late: Vec<_> = (100..200_u32).map(|caller| Box::pin(both(caller))).collect();
+    let mut late: Vec<_> = (100..200_u32)
+        .map(|caller| Box::pin(both(caller)))
+        .collect();
     let (mut granted, mut refused) = (0, Vec::new());
     let mut caller = 99;
     for one in &mut late {
         caller += 1;
-        if one.await.unwrap().granted { granted += 1 } else { refused.push(caller) }
+        if one.await.unwrap().granted {
+            granted += 1
+        } else {
+            refused.push(caller)
+        }
     }
     // Units that lay in a lease meanwhile come back at its end.
     eventually("the last of the total", PATIENCE, async || {
@@ -211,8 +307,15 @@ async fn in_a_cluster_a_leased_total_lies_in_another_slot_and_all_or_none_is_cha
     })
     .await;
     for _ in 0..50 {
-        assert!(!both(*refused.last().unwrap()).await.unwrap().granted, "the total is spent");
+        assert!(
+            !both(*refused.last().unwrap()).await.unwrap().granted,
+            "the total is spent"
+        );
     }
     let key = refused.last().unwrap().to_le_bytes();
-    assert_eq!(drain(&store, &each, &key).await, 7, "a caller refused by the total is not charged");
+    assert_eq!(
+        drain(&store, &each, &key).await,
+        7,
+        "a caller refused by the total is not charged"
+    );
 }

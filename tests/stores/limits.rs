@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tollgate_limit::{Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, WhenDown};
+use tollgate_limit::{
+    Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, WhenDown,
+};
 
 /// The terms of a shared token bucket.
 pub fn terms(kind: Kind, amount: u64, period: Micros) -> Terms {
@@ -40,5 +42,12 @@ pub fn limit(name: &str, index: usize, terms: &Terms) -> Arc<Limit> {
 
 /// `amount` per `period` with this burst.
 pub fn bucket(name: &str, index: usize, amount: u64, period: Micros, burst: u64) -> Arc<Limit> {
-    limit(name, index, &Terms { burst: Some(burst), ..terms(Kind::TokenBucket, amount, period) })
+    limit(
+        name,
+        index,
+        &Terms {
+            burst: Some(burst),
+            ..terms(Kind::TokenBucket, amount, period)
+        },
+    )
 }

@@ -2,8 +2,14 @@
 //! `tests/STORES.md` says which test is about which fault; `coverage` checks that they are all there.
 
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
-#![expect(clippy::disallowed_methods, reason = "tests measure real servers by real clocks")]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests measure real servers by real clocks"
+)]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should stop there"
+)]
 
 mod calendars;
 mod coverage;

@@ -29,10 +29,25 @@ async fn each_gets_its_own<S: Store>(store: S) -> S {
             let limit: &Arc<Limit> = &limits[usize::from(caller % 3 == 0)];
             let burst = if caller % 3 == 0 { 7 } else { 10 };
             let (key, cost) = (caller.to_le_bytes(), 1 + caller % 5);
-            let claim = [Claim { limit, key: &key, cost, enforced: true }];
-            let draws = tokio::join!(store.draw(&claim), store.draw(&claim), store.draw(&claim), store.draw(&claim));
-            let granted = [draws.0, draws.1, draws.2, draws.3].map(|draw| u64::from(draw.unwrap().granted));
-            assert_eq!(granted.iter().sum::<u64>(), (burst / cost).min(4), "caller {caller}");
+            let claim = [Claim {
+                limit,
+                key: &key,
+                cost,
+                enforced: true,
+            }];
+            let draws = tokio::join!(
+                store.draw(&claim),
+                store.draw(&claim),
+                store.draw(&claim),
+                store.draw(&claim)
+            );
+            let granted =
+                [draws.0, draws.1, draws.2, draws.3].map(|draw| u64::from(draw.unwrap().granted));
+            assert_eq!(
+                granted.iter().sum::<u64>(),
+                (burst / cost).min(4),
+                "caller {caller}"
+            );
         });
     }
     local.await;
@@ -45,7 +60,10 @@ async fn redis_tells_many_callers_apart() {
         return;
     }
     let server = Redis::start();
-    let store = redis(&server, Some(Clock::manual(Timestamp::from_micros(1_760_000_000_000_000))));
+    let store = redis(
+        &server,
+        Some(Clock::manual(Timestamp::from_micros(1_760_000_000_000_000))),
+    );
     assert!(store.ready(Duration::from_secs(5)).await);
     let store = each_gets_its_own(store).await;
     assert_eq!(store.counters().diverged.load(Ordering::Relaxed), 0);
@@ -82,7 +100,12 @@ async fn all_or_none<S: Store>(store: &Arc<S>, seed: u64) {
             let own = [caller];
             let claim = |&(index, cost): &(usize, u64)| {
                 let key = if index == 3 { &own[..] } else { b"all" };
-                Claim { limit: &limits[index], key, cost, enforced: true }
+                Claim {
+                    limit: &limits[index],
+                    key,
+                    cost,
+                    enforced: true,
+                }
             };
             let claims: Vec<Claim<'_>> = picked.iter().map(claim).collect();
             let granted = store.draw(&claims).await.unwrap().granted;
@@ -96,22 +119,42 @@ async fn all_or_none<S: Store>(store: &Arc<S>, seed: u64) {
         let (granted, caller, picked) = request.await.unwrap();
         refused += u32::from(!granted);
         for (index, cost) in picked.into_iter().filter(|_| granted) {
-            *shared.get_mut(index).unwrap_or(&mut own[usize::from(caller)]) += cost;
+            *shared
+                .get_mut(index)
+                .unwrap_or(&mut own[usize::from(caller)]) += cost;
         }
     }
     assert!(refused > 0, "SEED={seed}");
     let left = async |index: usize, key: &[u8]| {
         let mut left = 0;
-        while store.draw(&[Claim { limit: &limits[index], key, cost: 1, enforced: true }]).await.unwrap().granted {
+        while store
+            .draw(&[Claim {
+                limit: &limits[index],
+                key,
+                cost: 1,
+                enforced: true,
+            }])
+            .await
+            .unwrap()
+            .granted
+        {
             left += 1;
         }
         left
     };
     for (index, given) in shared.into_iter().enumerate() {
-        assert_eq!(given + left(index, b"all").await, BURSTS[index], "SEED={seed} bucket {index}");
+        assert_eq!(
+            given + left(index, b"all").await,
+            BURSTS[index],
+            "SEED={seed} bucket {index}"
+        );
     }
     for (caller, given) in (0..20).zip(own) {
-        assert_eq!(given + left(3, &[caller]).await, 9, "SEED={seed} caller {caller}");
+        assert_eq!(
+            given + left(3, &[caller]).await,
+            9,
+            "SEED={seed} caller {caller}"
+        );
     }
 }
 
@@ -123,11 +166,18 @@ async fn redis_charges_all_or_none_of_many_requests_with_several_limits() {
     let server = Redis::start();
     for turn in 0..10 {
         server.ask("FLUSHALL");
-        let store = redis(&server, Some(Clock::manual(Timestamp::from_micros(1_760_000_000_000_000))));
+        let store = redis(
+            &server,
+            Some(Clock::manual(Timestamp::from_micros(1_760_000_000_000_000))),
+        );
         assert!(store.ready(Duration::from_secs(5)).await);
         let store = Arc::new(store);
         all_or_none(&store, fastrand::u64(..)).await;
-        assert_eq!(store.counters().diverged.load(Ordering::Relaxed), 0, "turn {turn}");
+        assert_eq!(
+            store.counters().diverged.load(Ordering::Relaxed),
+            0,
+            "turn {turn}"
+        );
     }
     // All by the script for token buckets; the two beside it are of the heartbeat and of when the server was first seen.
     let memory = server.ask("INFO memory");
@@ -154,7 +204,11 @@ async fn postgres_tells_many_callers_apart() {
     }
     .start()
     .unwrap();
-    assert!(store.ready(Duration::from_secs(5)).await, "{:?}", store.health());
+    assert!(
+        store.ready(Duration::from_secs(5)).await,
+        "{:?}",
+        store.health()
+    );
     let store = each_gets_its_own(store).await;
     assert_eq!(store.counters().diverged.load(Ordering::Relaxed), 0);
 }
@@ -171,14 +225,26 @@ async fn redis_keeps_a_bucket_for_as_long_as_it_is_not_full() {
     let limit = bucket("slow", 0, 100, Micros::from_secs(1), 100_000);
     let mut spent = 0;
     for cost in [1, 1, 1, 5_000, 1, 1, 40_000, 1] {
-        let claim = [Claim { limit: &limit, key: b"caller", cost, enforced: true }];
+        let claim = [Claim {
+            limit: &limit,
+            key: b"caller",
+            cost,
+            enforced: true,
+        }];
         assert!(store.draw(&claim).await.unwrap().granted);
         spent += cost;
         let keys = server.ask("KEYS tollgate:{*}:??????????????????????");
         let key = keys.lines().find(|line| line.starts_with("tollgate:"));
-        let left: u64 = server.ask(&format!("PTTL {}", key.expect("a bucket"))).trim()[1..].parse().expect("a number");
+        let left: u64 = server
+            .ask(&format!("PTTL {}", key.expect("a bucket")))
+            .trim()[1..]
+            .parse()
+            .expect("a number");
         // Five seconds have not passed in this test; what a key stands beyond its fullness is bounded.
-        assert!(left >= (spent * 10).saturating_sub(5_000), "{left} ms for {spent} units");
+        assert!(
+            left >= (spent * 10).saturating_sub(5_000),
+            "{left} ms for {spent} units"
+        );
         assert!(left <= spent * 10 + 3_100, "{left} ms for {spent} units");
     }
 }

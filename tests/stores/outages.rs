@@ -48,10 +48,15 @@ fn lasts(span: Duration) {
 /// Two gateways keep a key used up; the store stands still for two seconds, and goes on. What they grant in all is at most
 /// one burst above the limit, and what the share of one grants until it has noticed that the store is back.
 fn one_burst_more_at_most(kind: &str, url: &str, stand_still: impl Fn(), go_on: impl Fn()) {
-    let gateways = [Gateway::start_on(&settings(kind, url)), Gateway::start_on(&settings(kind, url))];
+    let gateways = [
+        Gateway::start_on(&settings(kind, url)),
+        Gateway::start_on(&settings(kind, url)),
+    ];
     // Each knows of the other.
     for gateway in &gateways {
-        crate::servers::wait_until("two gateways that know of each other", || gateway.metric("store_replicas") == 2);
+        crate::servers::wait_until("two gateways that know of each other", || {
+            gateway.metric("store_replicas") == 2
+        });
     }
     let (stop, granted, start) = (AtomicBool::new(false), AtomicU64::new(0), Instant::now());
     let beside = AtomicU64::new(0);
@@ -67,19 +72,29 @@ fn one_burst_more_at_most(kind: &str, url: &str, stand_still: impl Fn(), go_on: 
         go_on();
         let back = Instant::now();
         crate::servers::wait_until("gateways that have noticed", || {
-            gateways.iter().all(|gateway| gateway.metric("store_up") == 1)
+            gateways
+                .iter()
+                .all(|gateway| gateway.metric("store_up") == 1)
         });
-        beside.store(u64::try_from(back.elapsed().as_millis()).unwrap() * RATE / 2 / 1000, Ordering::Relaxed);
+        beside.store(
+            u64::try_from(back.elapsed().as_millis()).unwrap() * RATE / 2 / 1000,
+            Ordering::Relaxed,
+        );
         lasts(Duration::from_secs(3));
         stop.store(true, Ordering::Relaxed);
     });
-    let ungoverned =
-        gateways.iter().map(|gateway| gateway.metric("limit_ungoverned_total{limit=\"total\"}")).sum::<u64>();
+    let ungoverned = gateways
+        .iter()
+        .map(|gateway| gateway.metric("limit_ungoverned_total{limit=\"total\"}"))
+        .sum::<u64>();
     assert!(ungoverned > 0, "the shares have decided");
     let granted = granted.load(Ordering::Relaxed);
     let (most, beside) = (at_most(BURST, RATE, start), beside.into_inner());
     println!("{kind}: granted {granted}, burst and rate are {most}");
-    assert!(granted <= most + BURST + beside, "{kind}: granted {granted} of {most}, and {beside} until it was noticed");
+    assert!(
+        granted <= most + BURST + beside,
+        "{kind}: granted {granted} of {most}, and {beside} until it was noticed"
+    );
 }
 
 #[test]
@@ -87,7 +102,12 @@ fn outage_that_keeps_the_data_grants_one_burst_more_at_most() {
     if available("redis-server") {
         let server = Redis::start();
         let process = server.process();
-        one_burst_more_at_most("redis", &server.url(), || process.signal("-STOP"), || process.signal("-CONT"));
+        one_burst_more_at_most(
+            "redis",
+            &server.url(),
+            || process.signal("-STOP"),
+            || process.signal("-CONT"),
+        );
     }
 }
 
@@ -95,7 +115,12 @@ fn outage_that_keeps_the_data_grants_one_burst_more_at_most() {
 fn outage_that_keeps_the_data_grants_one_burst_more_at_most_in_postgres() {
     if Postgres::available() {
         let server = Postgres::start_with(&["fsync=off"]);
-        one_burst_more_at_most("postgres", &server.url(), || server.signal("-STOP"), || server.signal("-CONT"));
+        one_burst_more_at_most(
+            "postgres",
+            &server.url(),
+            || server.signal("-STOP"),
+            || server.signal("-CONT"),
+        );
     }
 }
 
@@ -109,17 +134,28 @@ struct Way {
 impl Way {
     fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let way = Self { port: listener.local_addr().unwrap().port(), cut: Arc::default(), open: Arc::default() };
+        let way = Self {
+            port: listener.local_addr().unwrap().port(),
+            cut: Arc::default(),
+            open: Arc::default(),
+        };
         let (cut, open) = (way.cut.clone(), way.open.clone());
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+                let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else {
+                    continue;
+                };
                 let mut open = open.lock().unwrap();
                 if cut.load(Ordering::Acquire) {
                     continue;
                 }
-                let ends = [client.try_clone(), server.try_clone(), client.try_clone(), server.try_clone()]
-                    .map(Result::unwrap);
+                let ends = [
+                    client.try_clone(),
+                    server.try_clone(),
+                    client.try_clone(),
+                    server.try_clone(),
+                ]
+                .map(Result::unwrap);
                 let [mut up, mut up_to, mut down_to, mut down] = ends;
                 std::thread::spawn(move || std::io::copy(&mut up, &mut up_to));
                 std::thread::spawn(move || std::io::copy(&mut down, &mut down_to));
@@ -153,7 +189,10 @@ fn outage_of_the_network_grants_one_burst_more_at_most() {
     if Postgres::available() {
         let server = Postgres::start_with(&["fsync=off"]);
         let way = Way::to(server.port);
-        let url = format!("postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable", way.port);
+        let url = format!(
+            "postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable",
+            way.port
+        );
         one_burst_more_at_most("postgres", &url, || way.cut(), || way.mend());
     }
 }
@@ -189,7 +228,11 @@ fn starts_under_load(kind: &str, url: &str) {
         }
         stop.store(true, Ordering::Relaxed);
         for gateway in &gateways {
-            assert_eq!(gateway.metric("limit_ungoverned_total{limit=\"total\"}"), 0, "{kind} answered");
+            assert_eq!(
+                gateway.metric("limit_ungoverned_total{limit=\"total\"}"),
+                0,
+                "{kind} answered"
+            );
         }
     });
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use tollgate_limit::bucket::State;
 use tollgate_limit::calendar::Calendar;
 use tollgate_limit::draw::{draw_all, peek_all};
-use tollgate_limit::{Align, Change, Claim, Kept, Kind, Limit, Micros, Settlement, Terms, Timestamp};
+use tollgate_limit::{
+    Align, Change, Claim, Kept, Kind, Limit, Micros, Settlement, Terms, Timestamp,
+};
 use tollgate_store::Store;
 use tollgate_store::clock::Clock;
 use tollgate_store::postgres::PostgresOptions;
@@ -24,27 +26,69 @@ fn limits(version: u64) -> Vec<Arc<Limit>> {
     let second = Micros::from_secs(1);
     let more = |n: u64| if version == 0 { n } else { n + n / 2 + 1 };
     let calendar = Calendar {
-        boundaries: (0..40).map(|day| Timestamp::from_micros(START + day * 7_000_000 + day % 3)).collect(),
+        boundaries: (0..40)
+            .map(|day| Timestamp::from_micros(START + day * 7_000_000 + day % 3))
+            .collect(),
         words: "window in a test".into(),
     };
     let list = [
-        Terms { burst: Some(more(10)), ..terms(Kind::TokenBucket, 5, second) },
-        Terms { burst: Some(4), ..terms(Kind::TokenBucket, 7, Micros(more(3_000_011))) },
-        Terms { burst: Some(more(5)), debt: more(6), ..terms(Kind::TokenBucket, 3, second) },
-        Terms { burst: Some(3), max_wait: Micros(more(900_000)), ..terms(Kind::TokenBucket, more(3), second) },
-        Terms { burst: Some(more(2_000_000_000)), ..terms(Kind::TokenBucket, 1_000_000_000, second) },
-        Terms { burst: Some(more(9)), ..terms(Kind::Interval, 3, Micros(1_500_000)) },
-        Terms { burst: Some(4), debt: 3, ..terms(Kind::Interval, 2, second) },
-        Terms { burst: Some(4), max_wait: Micros(2_100_000), ..terms(Kind::Interval, 2, Micros(more(1_000_000))) },
+        Terms {
+            burst: Some(more(10)),
+            ..terms(Kind::TokenBucket, 5, second)
+        },
+        Terms {
+            burst: Some(4),
+            ..terms(Kind::TokenBucket, 7, Micros(more(3_000_011)))
+        },
+        Terms {
+            burst: Some(more(5)),
+            debt: more(6),
+            ..terms(Kind::TokenBucket, 3, second)
+        },
+        Terms {
+            burst: Some(3),
+            max_wait: Micros(more(900_000)),
+            ..terms(Kind::TokenBucket, more(3), second)
+        },
+        Terms {
+            burst: Some(more(2_000_000_000)),
+            ..terms(Kind::TokenBucket, 1_000_000_000, second)
+        },
+        Terms {
+            burst: Some(more(9)),
+            ..terms(Kind::Interval, 3, Micros(1_500_000))
+        },
+        Terms {
+            burst: Some(4),
+            debt: 3,
+            ..terms(Kind::Interval, 2, second)
+        },
+        Terms {
+            burst: Some(4),
+            max_wait: Micros(2_100_000),
+            ..terms(Kind::Interval, 2, Micros(more(1_000_000)))
+        },
         terms(Kind::FixedWindow, more(6), Micros(2_000_000)),
-        Terms { align: Align::Clock, ..terms(Kind::FixedWindow, more(6), Micros(2_000_000)) },
-        Terms { align: Align::Calendar(Arc::new(calendar)), ..terms(Kind::FixedWindow, more(12), Micros(7_000_000)) },
+        Terms {
+            align: Align::Clock,
+            ..terms(Kind::FixedWindow, more(6), Micros(2_000_000))
+        },
+        Terms {
+            align: Align::Calendar(Arc::new(calendar)),
+            ..terms(Kind::FixedWindow, more(12), Micros(7_000_000))
+        },
         terms(Kind::SlidingWindow, more(8), Micros(3_000_000)),
         terms(Kind::SlidingLog, more(5), Micros(2_500_000)),
-        Terms { max_wait: Micros(1_200_000), ..terms(Kind::SlidingLog, 4, Micros(more(2_000_000))) },
+        Terms {
+            max_wait: Micros(1_200_000),
+            ..terms(Kind::SlidingLog, 4, Micros(more(2_000_000)))
+        },
         terms(Kind::InFlight, more(7), Micros::ZERO),
     ];
-    list.iter().enumerate().map(|(index, terms)| limit(&format!("limit{index}"), index, terms)).collect()
+    list.iter()
+        .enumerate()
+        .map(|(index, terms)| limit(&format!("limit{index}"), index, terms))
+        .collect()
 }
 
 /// Runs `steps` random steps on `store` and on the pure core; `clock` is the one the store decides by.
@@ -74,13 +118,19 @@ async fn same_words(store: &impl Store, clock: &Clock, seed: u64, steps: usize) 
             .map(|&index| Claim {
                 limit: &limits[index],
                 key: &key,
-                cost: if index == 4 { random.u64(..1_500_000_000) } else { random.u64(..5) },
+                cost: if index == 4 {
+                    random.u64(..1_500_000_000)
+                } else {
+                    random.u64(..5)
+                },
                 enforced: random.u8(..8) > 0,
             })
             .collect();
         let found = |model: &HashMap<(usize, u8), Kept>, &index: &usize| {
             let limit = &limits[index].algorithm;
-            model.get(&(index, caller)).map_or_else(|| Kept::full(limit.clone()), |kept| kept.under(limit, now))
+            model
+                .get(&(index, caller))
+                .map_or_else(|| Kept::full(limit.clone()), |kept| kept.under(limit, now))
         };
         let views: Vec<Kept> = picked.iter().map(|index| found(&model, index)).collect();
         let before: Vec<Option<State>> = views.iter().map(|view| view.state().cloned()).collect();
@@ -91,28 +141,49 @@ async fn same_words(store: &impl Store, clock: &Clock, seed: u64, steps: usize) 
             0..6 => {
                 let expected = draw_all(&claims, &mut states, now);
                 let got = store.draw(&claims).await.unwrap();
-                assert_eq!(got, expected, "SEED={seed} step {step}: {claims:?} {states:?}");
+                assert_eq!(
+                    got, expected,
+                    "SEED={seed} step {step}: {claims:?} {states:?}"
+                );
             }
             6..8 => {
                 let expected = peek_all(&claims, &states, now);
                 let got = store.peek(&claims).await.unwrap();
-                assert_eq!(got, expected, "SEED={seed} step {step}: {claims:?} {states:?}");
+                assert_eq!(
+                    got, expected,
+                    "SEED={seed} step {step}: {claims:?} {states:?}"
+                );
             }
             _ => {
                 let change = match random.u8(..3) {
-                    0 => Change::Charge { more: random.u64(..6) },
-                    1 => Change::Refund { units: random.u64(..6) },
-                    _ => Change::Release { units: random.u64(..4) },
+                    0 => Change::Charge {
+                        more: random.u64(..6),
+                    },
+                    1 => Change::Refund {
+                        units: random.u64(..6),
+                    },
+                    _ => Change::Release {
+                        units: random.u64(..4),
+                    },
                 };
-                let settlement = Settlement { limit: claims[0].limit, key: &key, change };
+                let settlement = Settlement {
+                    limit: claims[0].limit,
+                    key: &key,
+                    change,
+                };
                 let limit = &claims[0].limit.algorithm;
-                let kept = model.entry((picked[0], caller)).or_insert_with(|| Kept::full(limit.clone()));
+                let kept = model
+                    .entry((picked[0], caller))
+                    .or_insert_with(|| Kept::full(limit.clone()));
                 kept.settle(limit, change, now);
                 states[0] = kept.under(limit, now).state().cloned();
                 store.settle(&[settlement]);
                 let expected = peek_all(&claims, &states, now);
                 let got = store.peek(&claims).await.unwrap();
-                assert_eq!(got, expected, "SEED={seed} step {step}: {settlement:?} {states:?}");
+                assert_eq!(
+                    got, expected,
+                    "SEED={seed} step {step}: {settlement:?} {states:?}"
+                );
             }
         }
         if !drawn {
@@ -155,7 +226,10 @@ async fn redis_says_what_the_pure_core_says() {
         .unwrap();
         assert!(store.ready(crate::faults::PATIENCE).await);
         same_words(&store, &clock, seed, 1_500).await;
-        let diverged = store.counters().diverged.load(std::sync::atomic::Ordering::Relaxed);
+        let diverged = store
+            .counters()
+            .diverged
+            .load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(diverged, 0, "the script grants what the core grants");
     }
 }
@@ -182,15 +256,25 @@ async fn postgres_says_what_the_pure_core_says() {
         }
         .start()
         .unwrap();
-        assert!(store.ready(crate::faults::PATIENCE).await, "{:?}", store.health());
+        assert!(
+            store.ready(crate::faults::PATIENCE).await,
+            "{:?}",
+            store.health()
+        );
         same_words(&store, &clock, seed, 600).await;
-        let diverged = store.counters().diverged.load(std::sync::atomic::Ordering::Relaxed);
+        let diverged = store
+            .counters()
+            .diverged
+            .load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(diverged, 0, "the statements grant what the core grants");
     }
     // A session tells what it counted when it ends, and those have ended.
     for function in ["tollgate_draw", "tollgate_draw_several"] {
-        let asked =
-            format!("SELECT coalesce(sum(calls), 0) > 0 FROM pg_stat_user_functions WHERE funcname = '{function}'");
-        crate::servers::wait_until("call of a function", || server.psql("postgres", &asked).trim() == "t");
+        let asked = format!(
+            "SELECT coalesce(sum(calls), 0) > 0 FROM pg_stat_user_functions WHERE funcname = '{function}'"
+        );
+        crate::servers::wait_until("call of a function", || {
+            server.psql("postgres", &asked).trim() == "t"
+        });
     }
 }

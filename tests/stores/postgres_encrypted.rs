@@ -25,7 +25,10 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();
         let pem = params.self_signed(&key).unwrap().pem();
-        Self { pem, issuer: Issuer::new(params, key) }
+        Self {
+            pem,
+            issuer: Issuer::new(params, key),
+        }
     }
 
     /// A certificate for `name` and its key.
@@ -33,7 +36,10 @@ impl Authority {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();
-        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+        (
+            params.signed_by(&key, &self.issuer).unwrap().pem(),
+            key.serialize_pem(),
+        )
     }
 }
 
@@ -44,12 +50,25 @@ fn start(site: &Authority, clients: &Authority) -> Postgres {
         use std::os::unix::fs::PermissionsExt;
         std::fs::write(data.join("site.pem"), chain).unwrap();
         std::fs::write(data.join("site.key"), key).unwrap();
-        std::fs::set_permissions(data.join("site.key"), std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::set_permissions(
+            data.join("site.key"),
+            std::fs::Permissions::from_mode(0o600),
+        )
+        .unwrap();
         std::fs::write(data.join("clients.pem"), &clients.pem).unwrap();
-        std::fs::write(data.join("pg_hba.conf"), "hostssl all all all trust clientcert=verify-ca\n").unwrap();
+        std::fs::write(
+            data.join("pg_hba.conf"),
+            "hostssl all all all trust clientcert=verify-ca\n",
+        )
+        .unwrap();
     };
-    let settings =
-        ["fsync=off", "ssl=on", "ssl_cert_file=site.pem", "ssl_key_file=site.key", "ssl_ca_file=clients.pem"];
+    let settings = [
+        "fsync=off",
+        "ssl=on",
+        "ssl_cert_file=site.pem",
+        "ssl_key_file=site.key",
+        "ssl_ca_file=clients.pem",
+    ];
     Postgres::start_prepared(&settings, write)
 }
 
@@ -74,30 +93,58 @@ async fn both_sides_show_certificates_and_a_wrong_one_is_said() {
     if !Postgres::available() {
         return;
     }
-    let (site, clients, other) = (Authority::new("site"), Authority::new("clients"), Authority::new("other"));
+    let (site, clients, other) = (
+        Authority::new("site"),
+        Authority::new("clients"),
+        Authority::new("other"),
+    );
     let server = start(&site, &clients);
     let bytes = |(chain, key): (String, String)| Some((chain.into_bytes(), key.into_bytes()));
-    let tls = |ca: &Authority, client| Tls { ca: Some(ca.pem.clone().into_bytes()), client };
+    let tls = |ca: &Authority, client| Tls {
+        ca: Some(ca.pem.clone().into_bytes()),
+        client,
+    };
     let url = |host: &str| format!("postgres://postgres@{host}:{}/postgres", server.port);
 
     let store = open(url("localhost"), tls(&site, bytes(clients.issue("gate"))));
     assert!(store.ready(PATIENCE).await, "{:?}", store.health());
-    assert_eq!(drain(&store, &bucket("five", 0, 5, Micros::from_secs(3600), 5), b"k").await, 5);
+    assert_eq!(
+        drain(
+            &store,
+            &bucket("five", 0, 5, Micros::from_secs(3600), 5),
+            b"k"
+        )
+        .await,
+        5
+    );
     // The words people know from libpq.
     let full = format!("{}?sslmode=verify-full", url("localhost"));
     let store = open(full, tls(&site, bytes(clients.issue("gate"))));
     assert!(store.ready(PATIENCE).await, "{:?}", store.health());
 
     for (host, ca, client, words) in [
-        ("localhost", &other, bytes(clients.issue("gate")), "UnknownIssuer"),
-        ("127.0.0.1", &site, bytes(clients.issue("gate")), "not valid for name"),
+        (
+            "localhost",
+            &other,
+            bytes(clients.issue("gate")),
+            "UnknownIssuer",
+        ),
+        (
+            "127.0.0.1",
+            &site,
+            bytes(clients.issue("gate")),
+            "not valid for name",
+        ),
         ("localhost", &site, None, "certificate"),
         ("localhost", &site, bytes(other.issue("gate")), "alert"),
     ] {
         let store = open(url(host), tls(ca, client));
         wait_until("word of why not", || !store.health().last_error.is_empty());
         let told = store.health().last_error;
-        assert!(!store.health().up && told.to_lowercase().contains(&words.to_lowercase()), "{words}: {told}");
+        assert!(
+            !store.health().up && told.to_lowercase().contains(&words.to_lowercase()),
+            "{words}: {told}"
+        );
     }
 }
 
@@ -110,7 +157,11 @@ fn a_gateway_is_given_its_certificates_by_its_file() {
     let server = start(&site, &clients);
     let home = tempfile::tempdir().unwrap();
     let (chain, key) = clients.issue("gate");
-    for (name, text) in [("ca.pem", &site.pem), ("gate.pem", &chain), ("gate.key", &key)] {
+    for (name, text) in [
+        ("ca.pem", &site.pem),
+        ("gate.pem", &chain),
+        ("gate.key", &key),
+    ] {
         std::fs::write(home.path().join(name), text).unwrap();
     }
     let at = |name: &str| home.path().join(name).display().to_string();
@@ -125,6 +176,8 @@ fn a_gateway_is_given_its_certificates_by_its_file() {
         at("gate.key"),
     ));
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", gateway.port)).unwrap();
-    let answers: Vec<_> = (0..3).map(|_| crate::gateways::status(&mut stream, "/").unwrap()).collect();
+    let answers: Vec<_> = (0..3)
+        .map(|_| crate::gateways::status(&mut stream, "/").unwrap())
+        .collect();
     assert_eq!(answers, [200, 200, 429]);
 }

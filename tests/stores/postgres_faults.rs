@@ -55,7 +55,10 @@ async fn two_gateways_share_one_limit_exactly_under_storm_whatever_the_default_i
     let start = Instant::now();
     let (granted, failed) = storm(&stores, &ten, b"k", 64, Duration::from_secs(3)).await;
     let most = 10 + 10 * u64::try_from(start.elapsed().as_millis()).unwrap() / 1000 + 1;
-    assert!((20..=most).contains(&granted), "granted {granted}, at most {most}, failed {failed:?}");
+    assert!(
+        (20..=most).contains(&granted),
+        "granted {granted}, at most {most}, failed {failed:?}"
+    );
     assert_eq!(failed, [], "no serialization error reaches a caller");
 }
 
@@ -74,7 +77,12 @@ async fn several_limits_in_any_order_are_all_charged_or_none_and_never_deadlock(
     let work = async |store: &RemoteStore, order: [usize; 3]| {
         let mut granted = 0;
         for _ in 0..60 {
-            let claims = order.map(|place| Claim { limit: &limits[place], key: b"k", cost: 1, enforced: true });
+            let claims = order.map(|place| Claim {
+                limit: &limits[place],
+                key: b"k",
+                cost: 1,
+                enforced: true,
+            });
             granted += u32::from(store.draw(&claims).await.unwrap().granted);
         }
         granted
@@ -82,7 +90,12 @@ async fn several_limits_in_any_order_are_all_charged_or_none_and_never_deadlock(
     let (one, two) = tokio::join!(work(&stores[0], [0, 1, 2]), work(&stores[1], [2, 1, 0]));
     assert_eq!(one + two, 40, "the least of them rules");
     for (limit, left) in limits.iter().zip([0, 20, 10]) {
-        assert_eq!(drain(&stores[0], limit, b"k").await, left, "{}: charged for the admitted alone", limit.name);
+        assert_eq!(
+            drain(&stores[0], limit, b"k").await,
+            left,
+            "{}: charged for the admitted alone",
+            limit.name
+        );
     }
 }
 
@@ -119,13 +132,31 @@ async fn conflicts_are_tried_again_within_the_deadline_and_charge_once() {
     );
     for way in [&[0][..], &[0, 1], &[0, 2]] {
         server.psql("postgres", "SELECT setval('turn', 1, false)");
-        let claims: Vec<_> =
-            way.iter().map(|&place| Claim { limit: &limits[place], key: b"k", cost: 1, enforced: true }).collect();
+        let claims: Vec<_> = way
+            .iter()
+            .map(|&place| Claim {
+                limit: &limits[place],
+                key: b"k",
+                cost: 1,
+                enforced: true,
+            })
+            .collect();
         assert!(store.draw(&claims).await.unwrap().granted, "{way:?}");
-        let turns: u32 = server.psql("postgres", "SELECT last_value FROM turn").trim().parse().unwrap();
-        assert!(turns > 3, "{way:?}: each of the three conflicts happened: {turns}");
+        let turns: u32 = server
+            .psql("postgres", "SELECT last_value FROM turn")
+            .trim()
+            .parse()
+            .unwrap();
+        assert!(
+            turns > 3,
+            "{way:?}: each of the three conflicts happened: {turns}"
+        );
     }
-    assert_eq!(drain(&store, &limits[0], b"k").await, 1, "5 less the first and the three");
+    assert_eq!(
+        drain(&store, &limits[0], b"k").await,
+        1,
+        "5 less the first and the three"
+    );
 }
 
 /// Somebody else locks two rows in the other order.
@@ -137,28 +168,44 @@ async fn a_deadlock_with_a_stranger_costs_time_and_nothing_else() {
     let server = Postgres::start_with(&["fsync=off", "deadlock_timeout=500ms"]);
     let store = connect(&server.url()).await;
     let limits = [bucket("a", 0, 5, HOUR, 5), bucket("b", 1, 5, HOUR, 5)];
-    let claims = [0, 1].map(|place| Claim { limit: &limits[place], key: b"k", cost: 1, enforced: true });
+    let claims = [0, 1].map(|place| Claim {
+        limit: &limits[place],
+        key: b"k",
+        cost: 1,
+        enforced: true,
+    });
     assert!(store.draw(&claims).await.unwrap().granted);
-    let (stranger, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.unwrap();
+    let (stranger, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls)
+        .await
+        .unwrap();
     tokio::spawn(connection);
     let lock = async |order: &str| {
-        let one =
-            format!("SELECT 1 FROM tollgate_buckets WHERE key <> 'tollgate' ORDER BY key {order} LIMIT 1 FOR UPDATE");
+        let one = format!(
+            "SELECT 1 FROM tollgate_buckets WHERE key <> 'tollgate' ORDER BY key {order} LIMIT 1 FOR UPDATE"
+        );
         stranger.batch_execute(&one).await.unwrap();
     };
-    stranger.batch_execute("SET deadlock_timeout = '1min'; BEGIN").await.unwrap();
+    stranger
+        .batch_execute("SET deadlock_timeout = '1min'; BEGIN")
+        .await
+        .unwrap();
     lock("DESC").await;
     let meet = async {
-        let waits =
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tollgate' AND wait_event_type = 'Lock'";
-        eventually("wait for a lock", PATIENCE, async || server.psql("postgres", waits).trim() != "0").await;
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tollgate' AND wait_event_type = 'Lock'";
+        eventually("wait for a lock", PATIENCE, async || {
+            server.psql("postgres", waits).trim() != "0"
+        })
+        .await;
         lock("ASC").await;
         stranger.batch_execute("COMMIT").await.unwrap();
     };
     let (drawn, ()) = tokio::join!(store.draw(&claims), meet);
     assert!(drawn.unwrap().granted);
     let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'";
-    eventually("count of deadlocks", PATIENCE, async || server.psql("postgres", deadlocks).trim() == "1").await;
+    eventually("count of deadlocks", PATIENCE, async || {
+        server.psql("postgres", deadlocks).trim() == "1"
+    })
+    .await;
     assert_eq!(drain(&store, &limits[0], b"k").await, 3, "charged once");
 }
 
@@ -169,27 +216,50 @@ async fn what_is_asked_after_a_request_was_given_up_is_not_taken_back_with_it() 
         return;
     }
     let server = Postgres::start_with(&["fsync=off"]);
-    let store = connect_with(&server.url(), |options| options.answer_within = Micros::from_secs(1)).await;
+    let store = connect_with(&server.url(), |options| {
+        options.answer_within = Micros::from_secs(1)
+    })
+    .await;
     let held = limit("held", 0, &terms(Kind::SlidingWindow, 1000, HOUR));
     let ten = bucket("ten", 1, 10, HOUR, 10);
     assert!(draw(&store, &held, b"k").await.unwrap());
-    let (stranger, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.unwrap();
+    let (stranger, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls)
+        .await
+        .unwrap();
     tokio::spawn(connection);
-    stranger.batch_execute("BEGIN; SELECT 1 FROM tollgate_buckets FOR UPDATE").await.unwrap();
+    stranger
+        .batch_execute("BEGIN; SELECT 1 FROM tollgate_buckets FOR UPDATE")
+        .await
+        .unwrap();
     let given_up = async {
-        draw(&store, &held, b"k").await.expect_err("the row is another's");
+        draw(&store, &held, b"k")
+            .await
+            .expect_err("the row is another's");
         stranger.batch_execute("COMMIT").await.unwrap();
     };
     let queued = async {
-        let waits =
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tollgate' AND wait_event_type = 'Lock'";
-        eventually("wait for a lock", PATIENCE, async || server.psql("postgres", waits).trim() != "0").await;
-        let draws = tokio::join!(draw(&store, &ten, b"k"), draw(&store, &ten, b"k"), draw(&store, &ten, b"k"));
-        [draws.0, draws.1, draws.2].into_iter().map(|drawn| u64::from(matches!(drawn, Ok(true)))).sum::<u64>()
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tollgate' AND wait_event_type = 'Lock'";
+        eventually("wait for a lock", PATIENCE, async || {
+            server.psql("postgres", waits).trim() != "0"
+        })
+        .await;
+        let draws = tokio::join!(
+            draw(&store, &ten, b"k"),
+            draw(&store, &ten, b"k"),
+            draw(&store, &ten, b"k")
+        );
+        [draws.0, draws.1, draws.2]
+            .into_iter()
+            .map(|drawn| u64::from(matches!(drawn, Ok(true))))
+            .sum::<u64>()
     };
     let ((), granted) = tokio::join!(given_up, queued);
     assert!(granted > 0, "they had time left");
-    assert_eq!(drain(&store, &ten, b"k").await, 10 - granted, "what was granted was charged");
+    assert_eq!(
+        drain(&store, &ten, b"k").await,
+        10 - granted,
+        "what was granted was charged"
+    );
 }
 
 #[tokio::test]
@@ -198,7 +268,10 @@ async fn a_killed_server_is_answered_for_in_time_and_found_again() {
         return;
     }
     let mut server = Postgres::start_with(&["fsync=off"]);
-    let (store, hasty) = (connect(&server.url()).await, connect_in_haste(&server.url()).await);
+    let (store, hasty) = (
+        connect(&server.url()).await,
+        connect_in_haste(&server.url()).await,
+    );
     let keep = bucket("keep", 0, 5, HOUR, 5);
     let mut draining = Limit::clone(&bucket("drain", 1, 5, HOUR, 5));
     draining.on_failover = OnFailover::Drain;
@@ -209,8 +282,15 @@ async fn a_killed_server_is_answered_for_in_time_and_found_again() {
     recovers(&hasty, &bucket("other", 2, 1000, HOUR, 1000)).await;
     recovers(&store, &bucket("other", 2, 1000, HOUR, 1000)).await;
     store.forget_bounds();
-    assert_eq!(drain(&store, &keep, b"k").await, 5, "keep: a crash empties an unlogged table");
-    assert!(!draw(&store, &draining, b"k").await.unwrap(), "drain: nobody is refilled by a crash");
+    assert_eq!(
+        drain(&store, &keep, b"k").await,
+        5,
+        "keep: a crash empties an unlogged table"
+    );
+    assert!(
+        !draw(&store, &draining, b"k").await.unwrap(),
+        "drain: nobody is refilled by a crash"
+    );
 }
 
 #[tokio::test]
@@ -235,8 +315,16 @@ async fn a_caller_who_leaves_in_the_middle_leaves_no_lock() {
     }
     let server = Postgres::start_with(&["fsync=off"]);
     let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
-    let limits = [bucket("a", 0, 1000, HOUR, 1000), bucket("b", 1, 1000, HOUR, 1000)];
-    let claims = [0, 1].map(|place| Claim { limit: &limits[place], key: b"k", cost: 1, enforced: true });
+    let limits = [
+        bucket("a", 0, 1000, HOUR, 1000),
+        bucket("b", 1, 1000, HOUR, 1000),
+    ];
+    let claims = [0, 1].map(|place| Claim {
+        limit: &limits[place],
+        key: b"k",
+        cost: 1,
+        enforced: true,
+    });
     for micros in 0..40 {
         let _ = tokio::time::timeout(Duration::from_micros(micros * 50), one.draw(&claims)).await;
         assert!(two.draw(&claims).await.unwrap().granted);
@@ -257,11 +345,16 @@ async fn full_buckets_are_swept_and_others_stay() {
         draw(&store, &quick, &turn.to_le_bytes()).await.unwrap();
     }
     assert_eq!(drain(&store, &slow, b"k").await, 10);
-    let (client, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.unwrap();
+    let (client, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls)
+        .await
+        .unwrap();
     tokio::spawn(connection);
     eventually("swept table", PATIENCE, async || {
         let rows: i64 = client
-            .query_one("SELECT count(*) FROM tollgate_buckets WHERE key <> 'tollgate'", &[])
+            .query_one(
+                "SELECT count(*) FROM tollgate_buckets WHERE key <> 'tollgate'",
+                &[],
+            )
             .await
             .unwrap()
             .get(0);
@@ -269,5 +362,8 @@ async fn full_buckets_are_swept_and_others_stay() {
     })
     .await;
     store.forget_bounds();
-    assert!(!draw(&store, &slow, b"k").await.unwrap(), "what is not full is not swept");
+    assert!(
+        !draw(&store, &slow, b"k").await.unwrap(),
+        "what is not full is not swept"
+    );
 }

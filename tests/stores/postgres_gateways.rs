@@ -10,7 +10,14 @@ fn one_to_four_gateways_of_the_readme_share_a_limit_exactly() {
     }
     for count in 1..=4 {
         let server = Postgres::start_with(&[]);
-        share_exactly(&readme("postgres", &server.url(), "rate = \"10/second\"\nburst = 10"), count);
+        share_exactly(
+            &readme(
+                "postgres",
+                &server.url(),
+                "rate = \"10/second\"\nburst = 10",
+            ),
+            count,
+        );
     }
 }
 
@@ -20,5 +27,9 @@ fn two_gateways_of_the_readme_give_out_a_burst_once() {
         return;
     }
     let server = Postgres::start_with(&[]);
-    share_one_burst(&readme("postgres", &server.url(), "rate = \"1/hour\"\nburst = 20"));
+    share_one_burst(&readme(
+        "postgres",
+        &server.url(),
+        "rate = \"1/hour\"\nburst = 20",
+    ));
 }

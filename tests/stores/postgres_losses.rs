@@ -7,7 +7,8 @@ use tollgate_limit::{Limit, Micros, OnFailover};
 use tollgate_store::postgres::PostgresOptions;
 
 use crate::faults::{
-    clocks_apart, cutting_proxy, drain, draw, grant_no_more_by_clocks_apart, recovers, replies_are_lost,
+    clocks_apart, cutting_proxy, drain, draw, grant_no_more_by_clocks_apart, recovers,
+    replies_are_lost,
 };
 use crate::limits::bucket;
 use crate::postgres_faults::{connect, connect_with};
@@ -30,8 +31,14 @@ async fn a_restart_with_data_keeps_buckets_and_a_crash_keeps_those_of_a_logged_t
     server.stop();
     server.run();
     recovers(&store, &other).await;
-    assert!(!draw(&store, &keep, b"k").await.unwrap(), "what was drawn stays drawn");
-    assert!(!draw(&store, &draining, b"k").await.unwrap(), "drain: nobody is refilled by another process");
+    assert!(
+        !draw(&store, &keep, b"k").await.unwrap(),
+        "what was drawn stays drawn"
+    );
+    assert!(
+        !draw(&store, &draining, b"k").await.unwrap(),
+        "drain: nobody is refilled by another process"
+    );
 
     server.psql("postgres", "ALTER TABLE tollgate_buckets SET LOGGED");
     assert_eq!(drain(&store, &keep, b"another").await, 5);
@@ -39,15 +46,25 @@ async fn a_restart_with_data_keeps_buckets_and_a_crash_keeps_those_of_a_logged_t
     server.run();
     recovers(&store, &other).await;
     for key in [&b"k"[..], b"another"] {
-        assert!(!draw(&store, &keep, key).await.unwrap(), "what was drawn stays drawn");
+        assert!(
+            !draw(&store, &keep, key).await.unwrap(),
+            "what was drawn stays drawn"
+        );
     }
 
     server.psql("postgres", "ALTER TABLE tollgate_buckets SET UNLOGGED");
     server.crash();
     server.run();
     recovers(&store, &other).await;
-    assert_eq!(drain(&store, &keep, b"k").await, 5, "keep: what the server knows, and it knows nothing");
-    assert!(!draw(&store, &draining, b"new").await.unwrap(), "drain: nobody is refilled by a crash");
+    assert_eq!(
+        drain(&store, &keep, b"k").await,
+        5,
+        "keep: what the server knows, and it knows nothing"
+    );
+    assert!(
+        !draw(&store, &draining, b"new").await.unwrap(),
+        "drain: nobody is refilled by a crash"
+    );
 }
 
 #[tokio::test]
@@ -58,7 +75,9 @@ async fn a_lost_reply_of_postgres_counts_as_charged_and_is_never_sent_twice() {
     let server = Postgres::start_with(&["fsync=off"]);
     let cut = Arc::new(AtomicBool::new(false));
     let port = cutting_proxy(server.port, cut.clone());
-    let url = server.url().replace(&format!(":{}/", server.port), &format!(":{port}/"));
+    let url = server
+        .url()
+        .replace(&format!(":{}/", server.port), &format!(":{port}/"));
     let store = connect(&url).await;
     replies_are_lost(&store, &cut).await;
 }
@@ -72,7 +91,8 @@ async fn gateways_whose_clocks_differ_never_grant_more_on_postgres() {
     let mut stores = Vec::new();
     for clock in clocks_apart() {
         // The worst there could be: each decides by its own clock.
-        let change = |o: &mut PostgresOptions| (o.pinned, o.local_refusals) = (Some(clock.clone()), false);
+        let change =
+            |o: &mut PostgresOptions| (o.pinned, o.local_refusals) = (Some(clock.clone()), false);
         stores.push((connect_with(&server.url(), change).await, clock));
     }
     grant_no_more_by_clocks_apart(stores).await;

@@ -15,7 +15,8 @@ const LEASE: &str = "UPDATE tollgate_buckets
                      SET kind = 9, a = NULL, b = NULL, c = NULL, level = NULL, at = NULL,
                          more = ARRAY[a, b, c, level - price * taken - 3 * b, at, 0, 5, 3, at + 3600000000]
                      WHERE key <> 'tollgate'";
-const ROWS: &str = "SELECT kind, epoch, a, b, c, d, level, at, price, taken, more FROM tollgate_buckets
+const ROWS: &str =
+    "SELECT kind, epoch, a, b, c, d, level, at, price, taken, more FROM tollgate_buckets
                     WHERE key <> 'tollgate'";
 
 /// A fixed window of that name.
@@ -44,9 +45,21 @@ async fn corrections_of_another_algorithm_leave_a_leased_row_as_it_is() {
         (&jobs, Change::Release { units: 1 }),
     ];
     for (limit, change) in corrections {
-        store.settle(&[Settlement { limit, key: b"k", change }]);
+        store.settle(&[Settlement {
+            limit,
+            key: b"k",
+            change,
+        }]);
         // A question that goes the same way comes behind it.
-        store.peek(&[Claim { limit, key: b"k", cost: 1, enforced: true }]).await.unwrap();
+        store
+            .peek(&[Claim {
+                limit,
+                key: b"k",
+                cost: 1,
+                enforced: true,
+            }])
+            .await
+            .unwrap();
         assert_eq!(server.psql("postgres", ROWS), before, "{change:?}");
     }
     // What is leased and what was drawn still count.
@@ -88,15 +101,37 @@ async fn a_row_of_an_unknown_kind_is_refused_and_never_reset() {
         let store = connect(&server.url()).await;
         assert!(draw(&store, &one, b"k").await.unwrap());
         assert!(draw(&store, &window, b"k").await.unwrap());
-        server.psql("postgres", &format!("UPDATE tollgate_buckets SET {row} WHERE key <> 'tollgate'"));
+        server.psql(
+            "postgres",
+            &format!("UPDATE tollgate_buckets SET {row} WHERE key <> 'tollgate'"),
+        );
         let before = server.psql("postgres", ROWS);
         store.forget_bounds();
-        let limit = if row.starts_with("kind = 3") { &window } else { &one };
+        let limit = if row.starts_with("kind = 3") {
+            &window
+        } else {
+            &one
+        };
         // By the function for one limit, and by that for several.
-        let claims = [&one, &window].map(|limit| Claim { limit, key: b"k", cost: 1, enforced: true });
-        let claims = if row.starts_with("kind = 3") { [claims[1], claims[0]] } else { claims };
-        for drawn in [draw(&store, limit, b"k").await, store.draw(&claims).await.map(|draw| draw.granted)] {
-            assert!(matches!(drawn, Err(StoreError::Corrupt(_))), "{row}: {drawn:?}");
+        let claims = [&one, &window].map(|limit| Claim {
+            limit,
+            key: b"k",
+            cost: 1,
+            enforced: true,
+        });
+        let claims = if row.starts_with("kind = 3") {
+            [claims[1], claims[0]]
+        } else {
+            claims
+        };
+        for drawn in [
+            draw(&store, limit, b"k").await,
+            store.draw(&claims).await.map(|draw| draw.granted),
+        ] {
+            assert!(
+                matches!(drawn, Err(StoreError::Corrupt(_))),
+                "{row}: {drawn:?}"
+            );
         }
         assert_eq!(server.psql("postgres", ROWS), before, "{row}");
         server.psql("postgres", "TRUNCATE tollgate_buckets");
@@ -114,8 +149,17 @@ async fn a_row_that_cannot_be_read_fails_only_those_who_need_it() {
     let one = bucket("one", 0, 1000, HOUR, 1000);
     assert!(draw(&store, &one, b"bad").await.unwrap());
     for row in ["kind = 10, more = ARRAY[1, 2, 3]", "kind = 1, level = NULL"] {
-        server.psql("postgres", &format!("UPDATE tollgate_buckets SET {row} WHERE key <> 'tollgate'"));
-        let bad = server.psql("postgres", "SELECT key FROM tollgate_buckets WHERE key <> 'tollgate'").trim().to_owned();
+        server.psql(
+            "postgres",
+            &format!("UPDATE tollgate_buckets SET {row} WHERE key <> 'tollgate'"),
+        );
+        let bad = server
+            .psql(
+                "postgres",
+                "SELECT key FROM tollgate_buckets WHERE key <> 'tollgate'",
+            )
+            .trim()
+            .to_owned();
         let kept = format!("SELECT row FROM tollgate_buckets AS row WHERE key = '{bad}'");
         let before = server.psql("postgres", &kept);
         for round in 0..20_u8 {
@@ -140,10 +184,17 @@ async fn a_row_that_cannot_be_read_fails_only_those_who_need_it() {
             assert!(matches!(bad.await, Err(StoreError::Corrupt(_))), "{row}");
         }
         assert_eq!(server.psql("postgres", &kept), before, "{row}");
-        server.psql("postgres", &format!("DELETE FROM tollgate_buckets WHERE key <> '{bad}'"));
+        server.psql(
+            "postgres",
+            &format!("DELETE FROM tollgate_buckets WHERE key <> '{bad}'"),
+        );
     }
     assert!(store.health().up, "the server serves everybody else");
-    assert!(store.health().last_error.contains("cannot be read"), "{:?}", store.health());
+    assert!(
+        store.health().last_error.contains("cannot be read"),
+        "{:?}",
+        store.health()
+    );
 }
 
 /// A bucket of which another gateway holds parts.
@@ -157,7 +208,11 @@ async fn the_function_is_not_asked_in_vain_for_every_request_of_a_leased_bucket(
     let clock = Clock::manual(start);
     let rolled_back = || {
         let asked = "SELECT xact_rollback FROM pg_stat_database WHERE datname = 'postgres'";
-        server.psql("postgres", asked).trim().parse::<u64>().unwrap()
+        server
+            .psql("postgres", asked)
+            .trim()
+            .parse::<u64>()
+            .unwrap()
     };
     let before = rolled_back();
     let store = connect_with(&server.url(), |options| options.clock = clock.clone()).await;
@@ -176,7 +231,10 @@ async fn the_function_is_not_asked_in_vain_for_every_request_of_a_leased_bucket(
     clock.advance(Micros(250_000));
     draws(20).await;
     // And of one whose lease has ended, at once.
-    server.psql("postgres", "UPDATE tollgate_buckets SET kind = NULL, more = NULL WHERE key <> 'tollgate'");
+    server.psql(
+        "postgres",
+        "UPDATE tollgate_buckets SET kind = NULL, more = NULL WHERE key <> 'tollgate'",
+    );
     draws(1).await;
     draws(10).await;
     drop(store);

@@ -38,16 +38,28 @@ fn open(url: &str, create: bool) -> RemoteStore {
 
 /// What `tollgate schema --sql postgres` prints.
 fn printed_schema() -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).args(["schema", "--sql", "postgres"]).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .args(["schema", "--sql", "postgres"])
+        .output()
+        .unwrap();
     assert!(output.status.success());
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// Why a store does not work; it must say so.
 fn obstacle(store: &RemoteStore) -> String {
-    wait_until("word of why it does not work", || !store.health().last_error.is_empty());
+    wait_until("word of why it does not work", || {
+        !store.health().last_error.is_empty()
+    });
     assert!(!store.health().up);
-    assert!(store.findings().iter().any(|finding| finding.weight == Weight::Refusal), "{:?}", store.findings());
+    assert!(
+        store
+            .findings()
+            .iter()
+            .any(|finding| finding.weight == Weight::Refusal),
+        "{:?}",
+        store.findings()
+    );
     store.health().last_error
 }
 
@@ -55,8 +67,16 @@ fn obstacle(store: &RemoteStore) -> String {
 async fn works(store: &RemoteStore) {
     let one = bucket("one", 0, 5, HOUR, 5);
     assert_eq!(drain(store, &one, b"k").await, 5);
-    let both = [bucket("a", 1, 3, HOUR, 3), limit("b", 2, &terms(Kind::FixedWindow, 9, HOUR))];
-    let claims = [0, 1].map(|place| Claim { limit: &both[place], key: b"k", cost: 1, enforced: true });
+    let both = [
+        bucket("a", 1, 3, HOUR, 3),
+        limit("b", 2, &terms(Kind::FixedWindow, 9, HOUR)),
+    ];
+    let claims = [0, 1].map(|place| Claim {
+        limit: &both[place],
+        key: b"k",
+        cost: 1,
+        enforced: true,
+    });
     let mut granted = 0;
     while store.draw(&claims).await.unwrap().granted {
         granted += 1;
@@ -81,29 +101,53 @@ async fn an_owner_makes_the_table_and_a_user_of_few_rights_uses_it_in_a_schema_o
          ALTER ROLE owner SET search_path = limits; ALTER ROLE gate SET search_path = limits",
     );
     let nothing = open(&server.url_of("gate"), false);
-    assert!(obstacle(&nothing).contains("no table tollgate_buckets"), "{:?}", nothing.health());
+    assert!(
+        obstacle(&nothing).contains("no table tollgate_buckets"),
+        "{:?}",
+        nothing.health()
+    );
     let may_not = open(&server.url_of("gate"), true);
-    assert!(obstacle_of_making(&may_not).contains("permission denied"), "{:?}", may_not.health());
+    assert!(
+        obstacle_of_making(&may_not).contains("permission denied"),
+        "{:?}",
+        may_not.health()
+    );
     for _ in 0..2 {
         // Again changes nothing.
         server.psql("owner", &printed_schema());
     }
     let no_rights = open(&server.url_of("gate"), false);
     let told = obstacle(&no_rights);
-    assert!(told.contains("UPDATE ON tollgate_buckets") && told.contains("GRANT"), "{told}");
-    server.psql("owner", "GRANT SELECT, INSERT, UPDATE, DELETE ON tollgate_buckets, tollgate_gateways TO gate");
+    assert!(
+        told.contains("UPDATE ON tollgate_buckets") && told.contains("GRANT"),
+        "{told}"
+    );
+    server.psql(
+        "owner",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON tollgate_buckets, tollgate_gateways TO gate",
+    );
     let store = open(&server.url_of("gate"), true);
     assert!(store.ready(PATIENCE).await, "{:?}", store.health());
     works(&store).await;
     assert_eq!(store.findings(), [], "nothing to say of such a server");
-    assert_ne!(server.psql("owner", "SELECT count(*) FROM tollgate_buckets WHERE key <> 'tollgate'").trim(), "0");
+    assert_ne!(
+        server
+            .psql(
+                "owner",
+                "SELECT count(*) FROM tollgate_buckets WHERE key <> 'tollgate'"
+            )
+            .trim(),
+        "0"
+    );
     // Those that waited find what was made.
     assert!(nothing.ready(PATIENCE).await, "{:?}", nothing.health());
 }
 
 /// As [`obstacle`], where the making failed and nothing was audited after it.
 fn obstacle_of_making(store: &RemoteStore) -> String {
-    wait_until("word of why it cannot be made", || store.health().last_error.contains("cannot be made"));
+    wait_until("word of why it cannot be made", || {
+        store.health().last_error.contains("cannot be made")
+    });
     store.health().last_error
 }
 
@@ -121,8 +165,14 @@ async fn functions_of_another_version_or_without_the_right_to_call_them_say_what
     );
     let store = open(&server.url_of("gate"), true);
     let told = obstacle(&store);
-    assert!(told.contains("EXECUTE ON FUNCTION tollgate_draw(") && told.contains("GRANT"), "{told}");
-    server.psql("postgres", "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO gate");
+    assert!(
+        told.contains("EXECUTE ON FUNCTION tollgate_draw(") && told.contains("GRANT"),
+        "{told}"
+    );
+    server.psql(
+        "postgres",
+        "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO gate",
+    );
     assert!(store.ready(PATIENCE).await, "{:?}", store.health());
     works(&store).await;
 
@@ -134,15 +184,25 @@ async fn functions_of_another_version_or_without_the_right_to_call_them_say_what
     };
     of_version(1);
     let may_not = open(&server.url_of("gate"), false);
-    assert!(obstacle(&may_not).contains("no functions of this version"), "{:?}", may_not.health());
+    assert!(
+        obstacle(&may_not).contains("no functions of this version"),
+        "{:?}",
+        may_not.health()
+    );
     // Whoever may, makes them anew.
     assert!(open(&server.url(), true).ready(PATIENCE).await);
     assert!(may_not.ready(PATIENCE).await, "{:?}", may_not.health());
     of_version(99);
     let older = open(&server.url(), true);
-    assert!(obstacle(&older).contains("of version 99"), "{:?}", older.health());
+    assert!(
+        obstacle(&older).contains("of version 99"),
+        "{:?}",
+        older.health()
+    );
     // And whoever was connected when they were replaced.
-    wait_until("word of the later version", || may_not.health().last_error.contains("of version 99"));
+    wait_until("word of the later version", || {
+        may_not.health().last_error.contains("of version 99")
+    });
     assert!(!may_not.health().up);
 }
 
@@ -152,7 +212,10 @@ async fn requests_go_between_the_pages_of_a_sweep() {
         return;
     }
     let server = Postgres::start_with(&["fsync=off"]);
-    let store = connect_with(&server.url(), |options| options.answer_within = Micros(900_000)).await;
+    let store = connect_with(&server.url(), |options| {
+        options.answer_within = Micros(900_000)
+    })
+    .await;
     let limit = bucket("one", 0, 1_000_000, Micros::from_secs(1), 1_000_000);
     assert!(draw(&store, &limit, b"k").await.unwrap());
     // Deleting takes 1 ms a row: a page of 500 half a second, all of them four.
@@ -165,7 +228,10 @@ async fn requests_go_between_the_pages_of_a_sweep() {
     );
     let left = || {
         server
-            .psql("postgres", "SELECT count(*) FROM tollgate_buckets WHERE key <> 'tollgate'")
+            .psql(
+                "postgres",
+                "SELECT count(*) FROM tollgate_buckets WHERE key <> 'tollgate'",
+            )
             .trim()
             .parse::<u32>()
             .unwrap()
@@ -174,7 +240,9 @@ async fn requests_go_between_the_pages_of_a_sweep() {
     while left() > 1 {
         turns += 1;
         assert!(turns < 100_000, "it is swept");
-        draw(&store, &limit, b"k").await.expect("no request waits for more than one page");
+        draw(&store, &limit, b"k")
+            .await
+            .expect("no request waits for more than one page");
     }
 }
 
@@ -184,9 +252,16 @@ async fn a_table_of_another_version_and_a_standby_say_what_to_do() {
         return;
     }
     let server = Postgres::start_with(&["fsync=off"]);
-    server.psql("postgres", "CREATE TABLE tollgate_buckets (key bytea PRIMARY KEY, state bigint[], expires bigint)");
+    server.psql(
+        "postgres",
+        "CREATE TABLE tollgate_buckets (key bytea PRIMARY KEY, state bigint[], expires bigint)",
+    );
     let store = open(&server.url(), true);
-    assert!(obstacle(&store).contains("another version: drop it"), "{:?}", store.health());
+    assert!(
+        obstacle(&store).contains("another version: drop it"),
+        "{:?}",
+        store.health()
+    );
     server.psql("postgres", "DROP TABLE tollgate_buckets");
     assert!(store.ready(PATIENCE).await, "{:?}", store.health());
     drop(server);
@@ -205,8 +280,17 @@ async fn what_a_server_would_lose_is_said() {
     }
     let server = Postgres::start_with(&["fsync=off", "full_page_writes=off"]);
     let warned = connect_with(&server.url(), |options| options.long_quotas = true).await;
-    let weights: Vec<_> = warned.findings().iter().map(|finding| finding.weight).collect();
-    assert_eq!(weights, [Weight::Warning, Weight::Warning], "{:?}", warned.findings());
+    let weights: Vec<_> = warned
+        .findings()
+        .iter()
+        .map(|finding| finding.weight)
+        .collect();
+    assert_eq!(
+        weights,
+        [Weight::Warning, Weight::Warning],
+        "{:?}",
+        warned.findings()
+    );
     server.psql("postgres", "ALTER TABLE tollgate_buckets SET LOGGED");
     let refused = connect_with(&server.url(), |options| {
         options.long_quotas = true;
@@ -215,7 +299,11 @@ async fn what_a_server_would_lose_is_said() {
     .await;
     let found = refused.findings();
     let weights: Vec<_> = found.iter().map(|finding| finding.weight).collect();
-    assert_eq!(weights, [Weight::Refusal, Weight::Warning, Weight::Warning], "{found:?}");
+    assert_eq!(
+        weights,
+        [Weight::Refusal, Weight::Warning, Weight::Warning],
+        "{found:?}"
+    );
     assert!(found[2].message.contains("synchronous_commit"), "{found:?}");
     works(&refused).await;
 }
@@ -241,17 +329,24 @@ fn a_gateway_told_to_refuse_does_not_start_on_a_server_that_loses_buckets() {
         std::fs::write(&file, text).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
         command.args(["run", "--config"]).arg(file);
-        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+        command
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::piped());
         command.spawn().unwrap()
     };
     let mut warned = run("warn");
     let refused = run("refuse").wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&refused.stderr);
     assert!(
-        !refused.status.success() && told.contains("fsync is off") && told.contains("audit = \"refuse\""),
+        !refused.status.success()
+            && told.contains("fsync is off")
+            && told.contains("audit = \"refuse\""),
         "{told}"
     );
-    assert!(warned.try_wait().unwrap().is_none(), "one that only warns runs");
+    assert!(
+        warned.try_wait().unwrap().is_none(),
+        "one that only warns runs"
+    );
     warned.kill().unwrap();
     warned.wait().unwrap();
 }
@@ -265,7 +360,12 @@ async fn a_limit_of_other_numbers_is_carried_over_by_the_transaction() {
     let store = connect(&server.url()).await;
     let window = |amount| limit("b", 1, &terms(Kind::FixedWindow, amount, HOUR));
     let draws = async |limits: [&tollgate_limit::Limit; 2]| {
-        let claims = limits.map(|limit| Claim { limit, key: b"k", cost: 1, enforced: true });
+        let claims = limits.map(|limit| Claim {
+            limit,
+            key: b"k",
+            cost: 1,
+            enforced: true,
+        });
         store.draw(&claims).await.unwrap().granted
     };
     let small = [bucket("a", 0, 5, HOUR, 5), window(9)];
@@ -274,7 +374,11 @@ async fn a_limit_of_other_numbers_is_carried_over_by_the_transaction() {
     }
     let rolled_back = || {
         let asked = "SELECT xact_rollback FROM pg_stat_database WHERE datname = 'postgres'";
-        server.psql("postgres", asked).trim().parse::<u64>().unwrap()
+        server
+            .psql("postgres", asked)
+            .trim()
+            .parse::<u64>()
+            .unwrap()
     };
     let before = rolled_back();
     // One limit: the function raises, nothing of it stands. Whole units stay as they are, though the burst is larger now.
@@ -297,23 +401,36 @@ async fn behind_a_transaction_pooler_nothing_is_lost() {
     }
     let mut server = Postgres::start_with(&["fsync=off"]);
     let pooler = Pooler::start(&server);
-    let stores = [connect(&pooler.url()).await, connect(&pooler.url()).await, connect(&pooler.url()).await];
+    let stores = [
+        connect(&pooler.url()).await,
+        connect(&pooler.url()).await,
+        connect(&pooler.url()).await,
+    ];
     // Three gateways on two connections: each transaction may go over another one than the last.
     works(&stores[0]).await;
     let ten = bucket("ten", 8, 10, Micros::from_secs(1), 10);
     let start = Instant::now();
     let (granted, failed) = storm(&stores, &ten, b"k", 32, Duration::from_secs(2)).await;
     let most = 10 + 10 * u64::try_from(start.elapsed().as_millis()).unwrap() / 1000 + 1;
-    assert!((15..=most).contains(&granted), "granted {granted}, at most {most}");
+    assert!(
+        (15..=most).contains(&granted),
+        "granted {granted}, at most {most}"
+    );
     assert_eq!(failed, []);
     // The server goes and comes back behind it: our connections to the pooler may never notice.
     let mut draining = tollgate_limit::Limit::clone(&bucket("drain", 9, 5, HOUR, 5));
     draining.on_failover = tollgate_limit::OnFailover::Drain;
-    assert!(!draw(&stores[0], &draining, b"before").await.unwrap(), "nothing is known of the time before the start");
+    assert!(
+        !draw(&stores[0], &draining, b"before").await.unwrap(),
+        "nothing is known of the time before the start"
+    );
     server.crash();
     server.run();
     recovers(&stores[0], &bucket("other", 10, 1000, HOUR, 1000)).await;
-    assert!(!draw(&stores[0], &draining, b"after").await.unwrap(), "drain: nobody is refilled by a crash");
+    assert!(
+        !draw(&stores[0], &draining, b"after").await.unwrap(),
+        "drain: nobody is refilled by a crash"
+    );
 }
 
 #[tokio::test]
@@ -322,13 +439,27 @@ async fn a_database_that_is_serializable_and_read_only_by_default_is_written_all
         return;
     }
     let server = Postgres::start_with(&["fsync=off"]);
-    server.psql("postgres", "ALTER DATABASE postgres SET default_transaction_isolation = 'serializable'");
-    server.psql("postgres", "ALTER DATABASE postgres SET default_transaction_read_only = on");
+    server.psql(
+        "postgres",
+        "ALTER DATABASE postgres SET default_transaction_isolation = 'serializable'",
+    );
+    server.psql(
+        "postgres",
+        "ALTER DATABASE postgres SET default_transaction_read_only = on",
+    );
     let stores = [connect(&server.url()).await, connect(&server.url()).await];
     works(&stores[0]).await;
     let said = stores[0].findings();
-    assert!(said.iter().any(|finding| finding.message.contains("serializable")), "{said:?}");
-    assert!(said.iter().any(|finding| finding.message.contains("read_only")), "{said:?}");
+    assert!(
+        said.iter()
+            .any(|finding| finding.message.contains("serializable")),
+        "{said:?}"
+    );
+    assert!(
+        said.iter()
+            .any(|finding| finding.message.contains("read_only")),
+        "{said:?}"
+    );
     let many = bucket("many", 8, 1_000_000, HOUR, 1_000_000);
     let (granted, failed) = storm(&stores, &many, b"k", 64, Duration::from_secs(2)).await;
     assert!(granted > 0);

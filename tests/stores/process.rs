@@ -27,7 +27,11 @@ impl Outspoken {
             .unwrap();
         let (says, said) = std::sync::mpsc::channel();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| says.send(line)));
+        std::thread::spawn(move || {
+            lines
+                .map_while(Result::ok)
+                .try_for_each(|line| says.send(line))
+        });
         Self { child, said }
     }
 
@@ -35,7 +39,10 @@ impl Outspoken {
     pub fn wait_for(&self, words: &str) -> String {
         let (mut all, end) = (String::new(), Instant::now() + WITHIN);
         while !all.contains(words) {
-            match self.said.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            match self
+                .said
+                .recv_timeout(end.saturating_duration_since(Instant::now()))
+            {
                 Ok(line) => all += &format!("{line}\n"),
                 Err(error) => panic!("no {words:?} ({error}): {all}"),
             }
@@ -47,7 +54,10 @@ impl Outspoken {
     pub fn refusal(mut self) -> Option<String> {
         let (mut all, end) = (String::new(), Instant::now() + WITHIN);
         loop {
-            match self.said.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            match self
+                .said
+                .recv_timeout(end.saturating_duration_since(Instant::now()))
+            {
                 Ok(line) if line.contains("listening") => return None,
                 Ok(line) => all += &format!("{line}\n"),
                 Err(RecvTimeoutError::Timeout) => panic!("it neither ends nor serves: {all}"),
@@ -60,7 +70,10 @@ impl Outspoken {
     }
 
     pub fn signal(&self, signal: &str) {
-        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
+        let sent = Command::new("kill")
+            .args([signal, &self.child.id().to_string()])
+            .status()
+            .unwrap();
         assert!(sent.success(), "it runs");
     }
 

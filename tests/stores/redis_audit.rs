@@ -26,7 +26,13 @@ fn refusal_as(server: &Redis, user: &str, audit: &str, rate: &str) -> Option<Str
     Outspoken::run(&file).refusal()
 }
 
-fn configuration(server: &Redis, audit: &str, rate: &str, login: &str, [port, admin]: [u16; 2]) -> String {
+fn configuration(
+    server: &Redis,
+    audit: &str,
+    rate: &str,
+    login: &str,
+    [port, admin]: [u16; 2],
+) -> String {
     format!(
         "[server]\nlisten = \"127.0.0.1:{port}\"\nworkers = 1\n[admin]\nlisten = \"127.0.0.1:{admin}\"\n\
          [store]\nkind = \"redis\"\nurl = \"{}\"\nwhen_down = \"refuse\"\nanswer_within = \"900ms\"\nkey_secret_file = \"secret\"\naudit = \"{audit}\"\n{login}\
@@ -64,7 +70,12 @@ impl Running {
         std::fs::write(home.path().join("password"), "hunter2").unwrap();
         let file = home.path().join("gateway.toml");
         std::fs::write(&file, configuration(server, audit, rate, login, ports)).unwrap();
-        Self { process: Outspoken::run(&file), home, ports, login }
+        Self {
+            process: Outspoken::run(&file),
+            home,
+            ports,
+            login,
+        }
     }
 
     fn change(&self, server: &Redis, audit: &str, rate: &str) {
@@ -74,7 +85,10 @@ impl Running {
 
     /// The status of a request to the listener (0) or to the pages for operators (1).
     fn status(&self, of: usize, path: &str) -> Option<u16> {
-        status(&mut TcpStream::connect(("127.0.0.1", self.ports[of])).ok()?, path)
+        status(
+            &mut TcpStream::connect(("127.0.0.1", self.ports[of])).ok()?,
+            path,
+        )
     }
 }
 
@@ -87,9 +101,15 @@ fn the_first_day_long_quota_that_a_reload_brings_is_audited_too() {
     let strict = Running::start(&forgetful, "refuse", "10/second");
     strict.change(&forgetful, "refuse", "1000/day");
     let said = strict.process.wait_for("audit = \"refuse\"");
-    assert!(said.contains("configuration in force stays") && said.contains("append-only"), "{said}");
+    assert!(
+        said.contains("configuration in force stays") && said.contains("append-only"),
+        "{said}"
+    );
     let (refused, minded) = (said.find("weight=Refusal"), said.rfind("weight=Warning"));
-    assert!(refused.is_some() && minded > refused, "told again as the limits in force mind it: {said}");
+    assert!(
+        refused.is_some() && minded > refused,
+        "told again as the limits in force mind it: {said}"
+    );
     // What the operator mends is seen by the next reload, without a new connection.
     assert!(forgetful.ask("CONFIG SET appendonly yes").contains("OK"));
     strict.change(&forgetful, "refuse", "1001/day");
@@ -98,13 +118,19 @@ fn the_first_day_long_quota_that_a_reload_brings_is_audited_too() {
     let forgetful = Redis::start();
     let lenient = Running::start(&forgetful, "warn", "10/second");
     lenient.change(&forgetful, "warn", "1000/day");
-    let said = lenient.process.wait_for("the new configuration is in force");
-    assert!(said.contains("append-only") && said.contains("Refusal"), "{said}");
+    let said = lenient
+        .process
+        .wait_for("the new configuration is in force");
+    assert!(
+        said.contains("append-only") && said.contains("Refusal"),
+        "{said}"
+    );
 }
 
 /// The server was fine at the start; somebody has changed it since.
 #[test]
-fn a_reload_is_refused_when_the_server_has_become_what_the_audit_refuses_and_the_old_configuration_serves_on() {
+fn a_reload_is_refused_when_the_server_has_become_what_the_audit_refuses_and_the_old_configuration_serves_on()
+ {
     if !available("redis-server") {
         return;
     }
@@ -114,8 +140,16 @@ fn a_reload_is_refused_when_the_server_has_become_what_the_audit_refuses_and_the
     let login = "username = \"gateway\"\npassword_file = \"password\"\n";
     let mut gateway = Running::start_as(&server, login, "refuse", "3/hour");
     let spoilt = [
-        ("CONFIG SET maxmemory-policy allkeys-lru", "CONFIG SET maxmemory-policy noeviction", "is allkeys-lru"),
-        ("ACL SETUSER gateway -info", "ACL SETUSER gateway +info", "may not read INFO"),
+        (
+            "CONFIG SET maxmemory-policy allkeys-lru",
+            "CONFIG SET maxmemory-policy noeviction",
+            "is allkeys-lru",
+        ),
+        (
+            "ACL SETUSER gateway -info",
+            "ACL SETUSER gateway +info",
+            "may not read INFO",
+        ),
     ];
     assert_eq!(gateway.status(0, "/"), Some(200));
     for (turn, (spoils, mends, why)) in spoilt.into_iter().enumerate() {
@@ -124,7 +158,10 @@ fn a_reload_is_refused_when_the_server_has_become_what_the_audit_refuses_and_the
         gateway.change(&server, "refuse", &format!("{}/hour", 50 + turn));
         for _ in 0..2 {
             let said = gateway.process.wait_for("(audit = \"refuse\")");
-            assert!(said.contains("configuration in force stays") && said.contains(why), "{said}");
+            assert!(
+                said.contains("configuration in force stays") && said.contains(why),
+                "{said}"
+            );
             gateway.process.signal("-HUP");
         }
         gateway.process.wait_for("(audit = \"refuse\")");
@@ -136,10 +173,15 @@ fn a_reload_is_refused_when_the_server_has_become_what_the_audit_refuses_and_the
             assert_eq!(answers, [200, 200, 429]);
         }
         gateway.process.signal("-HUP");
-        gateway.process.wait_for("the new configuration is in force");
+        gateway
+            .process
+            .wait_for("the new configuration is in force");
     }
     gateway.process.signal("-TERM");
-    assert!(gateway.process.wait().success(), "told to end, it ends well");
+    assert!(
+        gateway.process.wait().success(),
+        "told to end, it ends well"
+    );
 }
 
 /// With the server gone the configuration may still change: that may be what helps.
@@ -153,9 +195,14 @@ fn a_reload_goes_on_without_the_server_where_it_brings_no_first_long_quota() {
     server.kill();
     gateway.change(&server, "refuse", "1000/day");
     let said = gateway.process.wait_for("(audit = \"refuse\")");
-    assert!(said.contains("did not answer") && said.contains("configuration in force stays"), "{said}");
+    assert!(
+        said.contains("did not answer") && said.contains("configuration in force stays"),
+        "{said}"
+    );
     gateway.change(&server, "refuse", "4/hour");
-    gateway.process.wait_for("the new configuration is in force");
+    gateway
+        .process
+        .wait_for("the new configuration is in force");
 }
 
 #[test]
@@ -165,7 +212,10 @@ fn a_server_that_throws_buckets_away_is_refused_where_that_is_asked_for() {
     }
     let server = Redis::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
     let said = refusal(&server, "refuse", "10/second").expect("refused");
-    assert!(said.contains("maxmemory-policy is allkeys-lru") && said.contains("noeviction"), "{said}");
+    assert!(
+        said.contains("maxmemory-policy is allkeys-lru") && said.contains("noeviction"),
+        "{said}"
+    );
     assert_eq!(refusal(&server, "warn", "10/second"), None, "warned of");
 }
 
@@ -177,7 +227,11 @@ fn day_long_quotas_are_refused_where_a_restart_would_forget_them() {
     let forgetful = Redis::start();
     let said = refusal(&forgetful, "refuse", "1000/day").expect("refused");
     assert!(said.contains("append-only"), "{said}");
-    assert_eq!(refusal(&forgetful, "refuse", "10/second"), None, "seconds are soon over");
+    assert_eq!(
+        refusal(&forgetful, "refuse", "10/second"),
+        None,
+        "seconds are soon over"
+    );
     let careful = Redis::start_with(&["--appendonly", "yes"]);
     assert_eq!(refusal(&careful, "refuse", "1000/day"), None);
 }
@@ -190,10 +244,15 @@ fn a_replica_is_no_store_and_is_refused_where_that_is_asked_for() {
     let primary = Redis::start();
     let replica = Redis::start_with(&["--replicaof", &format!("127.0.0.1 {}", primary.port)]);
     let said = refusal(&replica, "refuse", "10/second").expect("refused");
-    assert!(said.contains("is a replica") && said.contains("audit = \"refuse\""), "{said}");
+    assert!(
+        said.contains("is a replica") && said.contains("audit = \"refuse\""),
+        "{said}"
+    );
     let lenient = Running::begin(&replica, "", "warn", "10/second");
     lenient.process.wait_for("is a replica");
-    wait_until("a gateway that serves without its store", || lenient.status(0, "/").is_some());
+    wait_until("a gateway that serves without its store", || {
+        lenient.status(0, "/").is_some()
+    });
     assert!(replica.ask("REPLICAOF NO ONE").contains("OK"));
     lenient.process.wait_for("the shared store answers");
 }
@@ -207,7 +266,14 @@ fn a_server_that_does_not_say_how_it_is_set_is_refused_where_that_is_asked_for()
     let made = careful.ask("ACL SETUSER blind on >hunter2 ~tollgate:* &* +@all -info");
     assert!(made.contains("OK"), "{made}");
     let said = refusal_as(&careful, "blind", "refuse", "10/second").expect("refused");
-    assert!(said.contains("may not read INFO") && said.contains("+info") && !said.contains("hunter2"), "{said}");
-    assert_eq!(refusal_as(&careful, "blind", "warn", "10/second"), None, "warned of");
+    assert!(
+        said.contains("may not read INFO") && said.contains("+info") && !said.contains("hunter2"),
+        "{said}"
+    );
+    assert_eq!(
+        refusal_as(&careful, "blind", "warn", "10/second"),
+        None,
+        "warned of"
+    );
     assert_eq!(refusal(&careful, "refuse", "10/second"), None);
 }

@@ -23,31 +23,76 @@ struct Cluster {
 impl Cluster {
     fn start(full_coverage: &str, node_timeout: &str, replica: bool) -> Self {
         let node = || {
-            let arguments = ["--cluster-enabled", "yes", "--cluster-node-timeout", node_timeout];
+            let arguments = [
+                "--cluster-enabled",
+                "yes",
+                "--cluster-node-timeout",
+                node_timeout,
+            ];
             let coverage = ["--cluster-require-full-coverage", full_coverage];
-            Redis::start_with(&[&arguments[..], &coverage, &["--repl-diskless-sync-delay", "0"]].concat())
+            Redis::start_with(
+                &[
+                    &arguments[..],
+                    &coverage,
+                    &["--repl-diskless-sync-delay", "0"],
+                ]
+                .concat(),
+            )
         };
         let nodes: Vec<Redis> = (0..3).map(|_| node()).collect();
-        for (place, (node, slots)) in nodes.iter().zip(["0 5460", "5461 10922", "10923 16383"]).enumerate() {
-            assert!(node.ask(&format!("CLUSTER SET-CONFIG-EPOCH {}", place + 1)).contains("OK"));
-            assert!(node.ask(&format!("CLUSTER ADDSLOTSRANGE {slots}")).contains("OK"));
+        for (place, (node, slots)) in nodes
+            .iter()
+            .zip(["0 5460", "5461 10922", "10923 16383"])
+            .enumerate()
+        {
+            assert!(
+                node.ask(&format!("CLUSTER SET-CONFIG-EPOCH {}", place + 1))
+                    .contains("OK")
+            );
+            assert!(
+                node.ask(&format!("CLUSTER ADDSLOTSRANGE {slots}"))
+                    .contains("OK")
+            );
         }
         for node in &nodes[1..] {
-            assert!(node.ask(&format!("CLUSTER MEET 127.0.0.1 {}", nodes[0].port)).contains("OK"));
+            assert!(
+                node.ask(&format!("CLUSTER MEET 127.0.0.1 {}", nodes[0].port))
+                    .contains("OK")
+            );
         }
         let agree = |node: &Redis, known: usize| {
             let info = node.ask("CLUSTER INFO");
-            let whole = info.contains("cluster_state:ok") && info.contains("cluster_slots_assigned:16384");
+            let whole =
+                info.contains("cluster_state:ok") && info.contains("cluster_slots_assigned:16384");
             whole && info.contains(&format!("cluster_known_nodes:{known}\r"))
         };
-        wait_until("cluster in agreement", || nodes.iter().all(|node| agree(node, 3)));
+        wait_until("cluster in agreement", || {
+            nodes.iter().all(|node| agree(node, 3))
+        });
         let replica = replica.then(|| {
             let replica = node();
-            assert!(replica.ask(&format!("CLUSTER MEET 127.0.0.1 {}", nodes[0].port)).contains("OK"));
-            wait_until("replica in the cluster", || nodes.iter().chain([&replica]).all(|node| agree(node, 4)));
-            assert!(replica.ask(&format!("CLUSTER REPLICATE {}", id(&nodes[0]))).contains("OK"));
-            wait_until("replica in step", || replica.ask("INFO replication").contains("master_link_status:up"));
-            let told = |node: &Redis| node.ask("CLUSTER SLOTS").contains(&replica.port.to_string());
+            assert!(
+                replica
+                    .ask(&format!("CLUSTER MEET 127.0.0.1 {}", nodes[0].port))
+                    .contains("OK")
+            );
+            wait_until("replica in the cluster", || {
+                nodes.iter().chain([&replica]).all(|node| agree(node, 4))
+            });
+            assert!(
+                replica
+                    .ask(&format!("CLUSTER REPLICATE {}", id(&nodes[0])))
+                    .contains("OK")
+            );
+            wait_until("replica in step", || {
+                replica
+                    .ask("INFO replication")
+                    .contains("master_link_status:up")
+            });
+            let told = |node: &Redis| {
+                node.ask("CLUSTER SLOTS")
+                    .contains(&replica.port.to_string())
+            };
             wait_until("replica known to all", || nodes.iter().all(told));
             replica
         });
@@ -55,7 +100,11 @@ impl Cluster {
     }
 
     async fn connect(&self) -> RemoteStore {
-        let ports: Vec<String> = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect();
+        let ports: Vec<String> = self
+            .nodes
+            .iter()
+            .map(|node| format!("127.0.0.1:{}", node.port))
+            .collect();
         connect_with(&format!("redis+cluster://{}", ports.join(",")), |options| {
             options.answer_within = Micros::from_secs(2);
             options.local_refusals = false;
@@ -72,12 +121,21 @@ impl Cluster {
     /// Callers whose buckets of this limit live on each master, so many on each.
     async fn callers(&self, store: &RemoteStore, limit: &Limit, many: usize) -> [Vec<[u8; 4]>; 3] {
         let mut callers = [const { Vec::new() }; 3];
-        let sizes = || self.nodes.iter().map(|node| number::<u64>(&node.ask("DBSIZE"))).collect::<Vec<_>>();
+        let sizes = || {
+            self.nodes
+                .iter()
+                .map(|node| number::<u64>(&node.ask("DBSIZE")))
+                .collect::<Vec<_>>()
+        };
         let mut before = sizes();
         for key in (0..u32::MAX).map(u32::to_le_bytes) {
             assert!(draw(store, limit, &key).await.unwrap());
             let after = sizes();
-            let place = before.iter().zip(&after).position(|(before, after)| before < after).expect("a new key");
+            let place = before
+                .iter()
+                .zip(&after)
+                .position(|(before, after)| before < after)
+                .expect("a new key");
             callers[place].push(key);
             before = after;
             if callers.iter().all(|callers| callers.len() >= many) {
@@ -93,7 +151,12 @@ fn number<N: std::str::FromStr<Err: std::fmt::Debug>>(answer: &str) -> N {
 }
 
 fn id(node: &Redis) -> String {
-    node.ask("CLUSTER MYID").lines().nth(1).unwrap().trim().to_owned()
+    node.ask("CLUSTER MYID")
+        .lines()
+        .nth(1)
+        .unwrap()
+        .trim()
+        .to_owned()
 }
 
 /// What came of requests under way all the time.
@@ -138,21 +201,31 @@ impl Load {
             .collect();
         let asking = std::future::poll_fn(|context| {
             all.retain_mut(|one| one.as_mut().poll(context).is_pending());
-            if all.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+            if all.is_empty() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         });
         let events = async {
             events.await;
             self.stop.store(true, Ordering::Relaxed);
         };
         tokio::join!(asking, events);
-        assert_eq!(*self.wrong.lock().unwrap(), Vec::<String>::new(), "for callers of living masters");
+        assert_eq!(
+            *self.wrong.lock().unwrap(),
+            Vec::<String>::new(),
+            "for callers of living masters"
+        );
     }
 
     /// Waits for so many more answers for callers of living masters.
     async fn answers(&self, more: u64) {
         let enough = self.answers.load(Ordering::Relaxed) + more;
-        eventually("answers of living masters", PATIENCE, async || self.answers.load(Ordering::Relaxed) >= enough)
-            .await;
+        eventually("answers of living masters", PATIENCE, async || {
+            self.answers.load(Ordering::Relaxed) >= enough
+        })
+        .await;
     }
 
     async fn failures_of_the_lost(&self, more: u64) {
@@ -200,10 +273,18 @@ async fn cluster_master_killed_or_frozen_fails_its_own_keys_and_no_others() {
         load.answers(300).await;
         let health = store.health();
         assert!(health.up, "{health:?}");
-        assert!(health.last_error.contains(&cluster.nodes[lost].port.to_string()), "it says which: {health:?}");
+        assert!(
+            health
+                .last_error
+                .contains(&cluster.nodes[lost].port.to_string()),
+            "it says which: {health:?}"
+        );
         // A gateway that starts now counts as one, and counts the others.
         let late = cluster.connect().await;
-        eventually("two gateways", PATIENCE, async || store.replicas() == 2 && late.replicas() == 2).await;
+        eventually("two gateways", PATIENCE, async || {
+            store.replicas() == 2 && late.replicas() == 2
+        })
+        .await;
         cluster.nodes[lost].run();
         load.answers_of_the_lost().await;
     };
@@ -217,7 +298,10 @@ async fn cluster_master_killed_and_its_replica_promoted_fails_no_others_and_keep
     }
     let mut cluster = Cluster::start("no", "1500", true);
     let store = cluster.connect().await;
-    let (limit, five) = (bucket("many", 0, 1 << 30, HOUR, 1 << 30), bucket("five", 1, 5, HOUR, 5));
+    let (limit, five) = (
+        bucket("many", 0, 1 << 30, HOUR, 1 << 30),
+        bucket("five", 1, 5, HOUR, 5),
+    );
     let callers = cluster.callers(&store, &limit, 6).await;
     for key in callers.iter().flatten() {
         for _ in 0..3 {
@@ -225,7 +309,9 @@ async fn cluster_master_killed_and_its_replica_promoted_fails_no_others_and_keep
         }
     }
     let replica = cluster.replica.take().expect("a replica");
-    wait_until("replica in step", || replica.ask("DBSIZE") == cluster.nodes[0].ask("DBSIZE"));
+    wait_until("replica in step", || {
+        replica.ask("DBSIZE") == cluster.nodes[0].ask("DBSIZE")
+    });
     let load = Load::default();
     let events = async {
         load.answers(50).await;
@@ -241,7 +327,10 @@ async fn cluster_master_killed_and_its_replica_promoted_fails_no_others_and_keep
         while draw(&store, &five, key).await.unwrap() {
             granted += 1;
         }
-        assert!(granted <= 2, "three of five were drawn before, then {granted}");
+        assert!(
+            granted <= 2,
+            "three of five were drawn before, then {granted}"
+        );
     }
 }
 
@@ -257,13 +346,18 @@ async fn cluster_that_requires_full_coverage_refuses_all_while_a_slot_is_lost_an
     cluster.nodes[0].kill();
     for key in callers[1].iter().chain(&callers[2]) {
         eventually("refusal by Redis itself", PATIENCE, async || {
-            draw(&store, &limit, key).await.is_err_and(|error| error.to_string().to_uppercase().contains("CLUSTER"))
+            draw(&store, &limit, key)
+                .await
+                .is_err_and(|error| error.to_string().to_uppercase().contains("CLUSTER"))
         })
         .await;
     }
     cluster.nodes[0].run();
     for key in callers.iter().flatten() {
-        eventually("answer", PATIENCE, async || draw(&store, &limit, key).await.is_ok()).await;
+        eventually("answer", PATIENCE, async || {
+            draw(&store, &limit, key).await.is_ok()
+        })
+        .await;
     }
 }
 
@@ -274,12 +368,19 @@ async fn cluster_slot_in_migration_is_followed_and_keeps_count() {
     }
     let cluster = Cluster::start("no", "5000", false);
     let store = cluster.connect().await;
-    let (five, ten) = (bucket("five", 0, 5, HOUR, 5), bucket("ten", 1, 10, HOUR, 10));
+    let (five, ten) = (
+        bucket("five", 0, 5, HOUR, 5),
+        bucket("ten", 1, 10, HOUR, 10),
+    );
     let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
     // A caller whose bucket is on the first node.
     let buckets = || -> Vec<String> {
         let listed = from.ask("KEYS tollgate:{??????}:*");
-        listed.split_whitespace().filter(|word| word.starts_with("tollgate:")).map(str::to_owned).collect()
+        listed
+            .split_whitespace()
+            .filter(|word| word.starts_with("tollgate:"))
+            .map(str::to_owned)
+            .collect()
     };
     let mut key = [0; 4];
     for caller in 0..u32::MAX {
@@ -292,31 +393,55 @@ async fn cluster_slot_in_migration_is_followed_and_keeps_count() {
     let moving = buckets().remove(0);
     assert!(draw(&store, &five, &key).await.unwrap());
     let slot: u16 = number(&from.ask(&format!("CLUSTER KEYSLOT {moving}")));
-    assert!(to.ask(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", id(from))).contains("OK"));
-    assert!(from.ask(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", id(to))).contains("OK"));
+    assert!(
+        to.ask(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", id(from)))
+            .contains("OK")
+    );
+    assert!(
+        from.ask(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", id(to)))
+            .contains("OK")
+    );
     // Not moved yet, and a bucket that is new: that one is made where the slot goes (ASK).
     assert!(draw(&store, &five, &key).await.unwrap());
     let size = number::<u64>(&to.ask("DBSIZE"));
     assert!(draw(&store, &ten, &key).await.unwrap());
-    assert_eq!(number::<u64>(&to.ask("DBSIZE")), size + 1, "the new bucket is where the slot goes");
-    assert!(from.ask(&format!("MIGRATE 127.0.0.1 {} {moving} 0 5000", to.port)).contains("OK"));
+    assert_eq!(
+        number::<u64>(&to.ask("DBSIZE")),
+        size + 1,
+        "the new bucket is where the slot goes"
+    );
+    assert!(
+        from.ask(&format!("MIGRATE 127.0.0.1 {} {moving} 0 5000", to.port))
+            .contains("OK")
+    );
     assert!(draw(&store, &five, &key).await.unwrap(), "four of five");
     // Some of it here and some there, for a request with a third limit: answered once the slot has moved.
     let hundred = bucket("hundred", 2, 100, HOUR, 100);
     let both = async || {
-        let claims = [&five, &hundred].map(|limit| tollgate_limit::Claim { limit, key: &key, cost: 1, enforced: true });
+        let claims = [&five, &hundred].map(|limit| tollgate_limit::Claim {
+            limit,
+            key: &key,
+            cost: 1,
+            enforced: true,
+        });
         store.draw(&claims).await.map(|draw| draw.granted)
     };
     let finish = async {
         for node in [to, from, &cluster.nodes[2]] {
-            assert!(node.ask(&format!("CLUSTER SETSLOT {slot} NODE {}", id(to))).contains("OK"));
+            assert!(
+                node.ask(&format!("CLUSTER SETSLOT {slot} NODE {}", id(to)))
+                    .contains("OK")
+            );
         }
     };
     let (granted, ()) = tokio::join!(both(), finish);
     assert!(granted.unwrap(), "five of five");
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(100) {
-        assert!(!draw(&store, &five, &key).await.unwrap(), "all are drawn, whoever has the slot");
+        assert!(
+            !draw(&store, &five, &key).await.unwrap(),
+            "all are drawn, whoever has the slot"
+        );
     }
     let mut granted = 0;
     while draw(&store, &ten, &key).await.unwrap() {

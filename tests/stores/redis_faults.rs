@@ -12,8 +12,8 @@ use tollgate_store::redis::{Address, RedisOptions};
 use tollgate_store::{RemoteStore, Store};
 
 use crate::faults::{
-    ANSWER_WITHIN, PATIENCE, clocks_apart, cutting_proxy, drain, draw, fails_in_time, grant_no_more_by_clocks_apart,
-    recovers, replies_are_lost, storm,
+    ANSWER_WITHIN, PATIENCE, clocks_apart, cutting_proxy, drain, draw, fails_in_time,
+    grant_no_more_by_clocks_apart, recovers, replies_are_lost, storm,
 };
 use crate::limits::{bucket, limit, terms};
 use crate::servers::{Process, Redis, ask, available, eventually, free_port, wait_until};
@@ -57,11 +57,23 @@ async fn two_gateways_share_one_limit_exactly_under_storm() {
     let start = Instant::now();
     let (granted, failed) = storm(&stores, &ten, b"k", 64, Duration::from_secs(3)).await;
     let most = 10 + 10 * u64::try_from(start.elapsed().as_millis()).unwrap() / 1000 + 1;
-    assert!((20..=most).contains(&granted), "granted {granted}, at most {most}, failed {failed:?}");
+    assert!(
+        (20..=most).contains(&granted),
+        "granted {granted}, at most {most}, failed {failed:?}"
+    );
     assert_eq!(failed, []);
-    let calls: u64 = stores.iter().map(|store| store.counters().calls.load(Ordering::Relaxed)).sum();
-    let local: u64 = stores.iter().map(|store| store.counters().refused_locally.load(Ordering::Relaxed)).sum();
-    assert!(local > 10 * calls, "{calls} calls and {local} refusals without one");
+    let calls: u64 = stores
+        .iter()
+        .map(|store| store.counters().calls.load(Ordering::Relaxed))
+        .sum();
+    let local: u64 = stores
+        .iter()
+        .map(|store| store.counters().refused_locally.load(Ordering::Relaxed))
+        .sum();
+    assert!(
+        local > 10 * calls,
+        "{calls} calls and {local} refusals without one"
+    );
 }
 
 #[tokio::test]
@@ -70,16 +82,27 @@ async fn a_refusal_made_here_keeps_its_word() {
         return;
     }
     let server = Redis::start();
-    let (here, there) = (connect(&server.url()).await, connect_with(&server.url(), |o| o.local_refusals = false).await);
+    let (here, there) = (
+        connect(&server.url()).await,
+        connect_with(&server.url(), |o| o.local_refusals = false).await,
+    );
     let slow = bucket("slow", 0, 10, Micros::from_secs(1), 2);
     assert_eq!(drain(&there, &slow, b"k").await, 2);
-    let claims = [Claim { limit: &slow, key: b"k", cost: 1, enforced: true }];
+    let claims = [Claim {
+        limit: &slow,
+        key: b"k",
+        cost: 1,
+        enforced: true,
+    }];
     for _ in 0..5 {
         let (deadline, mut local) = (Instant::now() + PATIENCE, 0);
         let refused = loop {
             assert!(Instant::now() < deadline, "never refused without a call");
             let refused = here.draw(&claims).await.unwrap();
-            let before = std::mem::replace(&mut local, here.counters().refused_locally.load(Ordering::Relaxed));
+            let before = std::mem::replace(
+                &mut local,
+                here.counters().refused_locally.load(Ordering::Relaxed),
+            );
             if !refused.granted && local > before {
                 break refused;
             }
@@ -87,7 +110,10 @@ async fn a_refusal_made_here_keeps_its_word() {
         let wait = refused.retry_after(&claims).expect("a time");
         assert!(wait <= Micros(100_000), "{wait:?}");
         tokio::time::sleep(wait.into()).await;
-        assert!(draw(&here, &slow, b"k").await.unwrap(), "admitted after the wait it was told");
+        assert!(
+            draw(&here, &slow, b"k").await.unwrap(),
+            "admitted after the wait it was told"
+        );
     }
 }
 
@@ -138,7 +164,10 @@ async fn a_restart_with_data_keeps_buckets_and_an_empty_one_does_what_is_written
     server.kill();
     server.run();
     recovers(&store, &bucket("other", 2, 5, HOUR, 5)).await;
-    assert!(!draw(&store, &keep, b"k").await.unwrap(), "what was drawn stays drawn");
+    assert!(
+        !draw(&store, &keep, b"k").await.unwrap(),
+        "what was drawn stays drawn"
+    );
 
     let mut server = Redis::start();
     let store = connect_with(&server.url(), |options| options.local_refusals = false).await;
@@ -146,8 +175,15 @@ async fn a_restart_with_data_keeps_buckets_and_an_empty_one_does_what_is_written
     server.kill();
     server.run();
     recovers(&store, &bucket("other", 2, 5, HOUR, 5)).await;
-    assert_eq!(drain(&store, &keep, b"k").await, 5, "keep: what the server knows, and it knows nothing");
-    assert!(!draw(&store, &draining, b"k").await.unwrap(), "drain: nobody is refilled by a fail-over");
+    assert_eq!(
+        drain(&store, &keep, b"k").await,
+        5,
+        "keep: what the server knows, and it knows nothing"
+    );
+    assert!(
+        !draw(&store, &draining, b"k").await.unwrap(),
+        "drain: nobody is refilled by a fail-over"
+    );
 }
 
 /// Were it forgotten, a gateway that connects later would see unknown buckets drained which this one sees full.
@@ -159,22 +195,40 @@ async fn when_a_server_was_first_seen_is_remembered_as_long_as_a_gateway_lives()
     let server = Redis::start();
     let store = connect(&server.url()).await;
     let listed = server.ask("KEYS tollgate:epoch:*");
-    let marker = listed.split_whitespace().last().expect("a marker").to_owned();
+    let marker = listed
+        .split_whitespace()
+        .last()
+        .expect("a marker")
+        .to_owned();
     let before = server.ask(&format!("GET {marker}"));
     assert_eq!(server.ask(&format!("EXPIRE {marker} 60")).trim(), ":1");
-    let left = || server.ask(&format!("TTL {marker}")).trim().trim_start_matches(':').parse::<i64>().unwrap();
+    let left = || {
+        server
+            .ask(&format!("TTL {marker}"))
+            .trim()
+            .trim_start_matches(':')
+            .parse::<i64>()
+            .unwrap()
+    };
     wait_until("renewed marker", || left() > 86_400);
-    assert_eq!(server.ask(&format!("GET {marker}")), before, "the same moment");
+    assert_eq!(
+        server.ask(&format!("GET {marker}")),
+        before,
+        "the same moment"
+    );
 
     // Whoever has it thrown away: all gateways agree again a heartbeat later.
     let mut draining = Limit::clone(&bucket("drain", 1, 5, HOUR, 5));
     draining.on_failover = OnFailover::Drain;
     assert_eq!(server.ask(&format!("DEL {marker}")).trim(), ":1");
-    wait_until("another marker", || server.ask(&format!("EXISTS {marker}")).trim() == ":1");
+    wait_until("another marker", || {
+        server.ask(&format!("EXISTS {marker}")).trim() == ":1"
+    });
     assert_ne!(server.ask(&format!("GET {marker}")), before);
     let later = connect(&server.url()).await;
     eventually("one opinion of both gateways", PATIENCE, async || {
-        !draw(&store, &draining, b"new").await.unwrap() && !draw(&later, &draining, b"new").await.unwrap()
+        !draw(&store, &draining, b"new").await.unwrap()
+            && !draw(&later, &draining, b"new").await.unwrap()
     })
     .await;
 }
@@ -189,7 +243,10 @@ async fn a_flushed_script_cache_and_a_cut_connection_cost_nobody_more_than_one_a
     let limit = bucket("cut", 0, 1000, HOUR, 1000);
     for turn in 0..20_u32 {
         server.ask("SCRIPT FLUSH");
-        assert!(draw(&store, &limit, &turn.to_le_bytes()).await.unwrap(), "the script is sent again");
+        assert!(
+            draw(&store, &limit, &turn.to_le_bytes()).await.unwrap(),
+            "the script is sent again"
+        );
     }
     for _ in 0..5 {
         server.ask("CLIENT KILL TYPE normal SKIPME yes");
@@ -218,18 +275,35 @@ async fn places_in_flight_are_released_kept_by_heartbeats_and_freed_when_their_g
     let jobs = limit("jobs", 0, &terms(Kind::InFlight, 3, Micros::ZERO));
     let (dying, living) = (connect(&server.url()).await, connect(&server.url()).await);
     assert_eq!(drain(&dying, &jobs, b"k").await, 3);
-    dying.settle(&[Settlement { limit: &jobs, key: b"k", change: Change::Release { units: 1 } }]);
-    eventually("freed place", PATIENCE, async || draw(&living, &jobs, b"k").await.unwrap()).await;
+    dying.settle(&[Settlement {
+        limit: &jobs,
+        key: b"k",
+        change: Change::Release { units: 1 },
+    }]);
+    eventually("freed place", PATIENCE, async || {
+        draw(&living, &jobs, b"k").await.unwrap()
+    })
+    .await;
     // Past the time a place stands without heartbeats: they kept it.
     let held = Instant::now();
     eventually("six seconds", PATIENCE, async || {
-        assert!(!draw(&living, &jobs, b"k").await.unwrap(), "all places are held");
+        assert!(
+            !draw(&living, &jobs, b"k").await.unwrap(),
+            "all places are held"
+        );
         held.elapsed() > Duration::from_secs(6)
     })
     .await;
     drop(dying);
-    eventually("place of the dead", PATIENCE, async || draw(&living, &jobs, b"k").await.unwrap()).await;
-    assert_eq!(living.replicas(), 2, "the dead gateway is counted for a while");
+    eventually("place of the dead", PATIENCE, async || {
+        draw(&living, &jobs, b"k").await.unwrap()
+    })
+    .await;
+    assert_eq!(
+        living.replicas(),
+        2,
+        "the dead gateway is counted for a while"
+    );
 }
 
 #[tokio::test]
@@ -241,7 +315,8 @@ async fn gateways_whose_clocks_differ_never_grant_more() {
     let mut stores = Vec::new();
     for clock in clocks_apart() {
         // The worst there could be: each decides by its own clock.
-        let change = |o: &mut RedisOptions| (o.pinned, o.local_refusals) = (Some(clock.clone()), false);
+        let change =
+            |o: &mut RedisOptions| (o.pinned, o.local_refusals) = (Some(clock.clone()), false);
         stores.push((connect_with(&server.url(), change).await, clock));
     }
     grant_no_more_by_clocks_apart(stores).await;
@@ -265,9 +340,14 @@ async fn a_promoted_replica_is_found_through_sentinel() {
     std::fs::write(&file, text).unwrap();
     let _sentinel = Process::spawn(Command::new("redis-sentinel").arg(&file));
     wait_until("sentinel that knows the replica", || {
-        ask(sentinel_port, "SENTINEL replicas main").is_some_and(|answer| answer.contains(&replica.port.to_string()))
+        ask(sentinel_port, "SENTINEL replicas main")
+            .is_some_and(|answer| answer.contains(&replica.port.to_string()))
     });
-    wait_until("replica in step", || replica.ask("INFO replication").contains("master_link_status:up"));
+    wait_until("replica in step", || {
+        replica
+            .ask("INFO replication")
+            .contains("master_link_status:up")
+    });
     let store = connect(&format!("redis+sentinel://127.0.0.1:{sentinel_port}/main")).await;
     let keep = bucket("keep", 0, 5, HOUR, 5);
     let mut draining = Limit::clone(&bucket("drain", 1, 5, HOUR, 5));
@@ -277,8 +357,14 @@ async fn a_promoted_replica_is_found_through_sentinel() {
     primary.kill();
     let other = bucket("other", 2, 1000, HOUR, 1000);
     recovers(&store, &other).await;
-    assert!(!draw(&store, &keep, b"k").await.unwrap(), "what was replicated stays drawn");
-    assert!(!draw(&store, &draining, b"new").await.unwrap(), "drain: nobody is refilled by a fail-over");
+    assert!(
+        !draw(&store, &keep, b"k").await.unwrap(),
+        "what was replicated stays drawn"
+    );
+    assert!(
+        !draw(&store, &draining, b"new").await.unwrap(),
+        "drain: nobody is refilled by a fail-over"
+    );
 }
 
 #[tokio::test]
@@ -286,34 +372,55 @@ async fn a_cluster_whose_slots_move_keeps_answering_and_keeps_count() {
     if !available("redis-server") || !available("redis-cli") {
         return;
     }
-    let nodes: Vec<Redis> =
-        (0..3).map(|_| Redis::start_with(&["--cluster-enabled", "yes", "--cluster-node-timeout", "5000"])).collect();
-    let ports: Vec<String> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect();
+    let nodes: Vec<Redis> = (0..3)
+        .map(|_| Redis::start_with(&["--cluster-enabled", "yes", "--cluster-node-timeout", "5000"]))
+        .collect();
+    let ports: Vec<String> = nodes
+        .iter()
+        .map(|node| format!("127.0.0.1:{}", node.port))
+        .collect();
     let cli = |arguments: &[&str]| {
         let output = Command::new("redis-cli").args(arguments).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stdout)
+        );
     };
     let mut create = vec!["--cluster", "create"];
     create.extend(ports.iter().map(String::as_str));
     create.push("--cluster-yes");
     cli(&create);
     wait_until("cluster in agreement", || {
-        nodes.iter().all(|node| node.ask("CLUSTER INFO").contains("cluster_state:ok"))
+        nodes
+            .iter()
+            .all(|node| node.ask("CLUSTER INFO").contains("cluster_state:ok"))
     });
     let store = connect(&format!("redis+cluster://{}", ports.join(","))).await;
     let second = bucket("second", 0, 5, HOUR, 5);
     let day = bucket("day", 1, 8, HOUR, 8);
     let keys: Vec<[u8; 4]> = (0..30_u32).map(u32::to_le_bytes).collect();
     let both = async |key: &[u8]| {
-        let claims = [&second, &day].map(|limit| Claim { limit, key, cost: 1, enforced: true });
+        let claims = [&second, &day].map(|limit| Claim {
+            limit,
+            key,
+            cost: 1,
+            enforced: true,
+        });
         store.draw(&claims).await.map(|draw| draw.granted)
     };
     for key in &keys {
         for _ in 0..3 {
-            eventually("grant", PATIENCE, async || both(key).await.is_ok_and(|granted| granted)).await;
+            eventually("grant", PATIENCE, async || {
+                both(key).await.is_ok_and(|granted| granted)
+            })
+            .await;
         }
     }
-    assert!(nodes.iter().all(|node| node.ask("DBSIZE").trim() != ":0"), "each holds its part");
+    assert!(
+        nodes.iter().all(|node| node.ask("DBSIZE").trim() != ":0"),
+        "each holds its part"
+    );
     // Many at once: what is sent together lies on one server.
     let crowd: Vec<[u8; 4]> = (1000..1064_u32).map(u32::to_le_bytes).collect();
     let mut asked: Vec<_> = crowd.iter().map(|key| Box::pin(both(key))).collect();
@@ -325,10 +432,20 @@ async fn a_cluster_whose_slots_move_keeps_answering_and_keeps_count() {
             }
             Poll::Pending => true,
         });
-        if asked.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        if asked.is_empty() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     })
     .await;
-    let id = nodes[1].ask("CLUSTER MYID").lines().nth(1).unwrap().trim().to_owned();
+    let id = nodes[1]
+        .ask("CLUSTER MYID")
+        .lines()
+        .nth(1)
+        .unwrap()
+        .trim()
+        .to_owned();
     let moved = AtomicU64::new(0);
     cli(&[
         "--cluster",
@@ -354,6 +471,9 @@ async fn a_cluster_whose_slots_move_keeps_answering_and_keeps_count() {
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             }
         }
-        assert!(granted <= 2, "three of five were drawn before the slot moved, then {granted}");
+        assert!(
+            granted <= 2,
+            "three of five were drawn before the slot moved, then {granted}"
+        );
     }
 }

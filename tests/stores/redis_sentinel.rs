@@ -15,10 +15,15 @@ const HOUR: Micros = Micros::from_secs(3600);
 fn sentinel(master: &Redis) -> (Process, u16, tempfile::TempDir) {
     let (port, directory) = (free_port(), tempfile::tempdir().unwrap());
     let file = directory.path().join("sentinel.conf");
-    let text = format!("port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {} 1\n", master.port);
+    let text = format!(
+        "port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {} 1\n",
+        master.port
+    );
     std::fs::write(&file, text).unwrap();
     let process = Process::spawn(Command::new("redis-sentinel").arg(&file));
-    wait_until("answer of the sentinel", || ask(port, "PING").is_some_and(|answer| answer.contains("PONG")));
+    wait_until("answer of the sentinel", || {
+        ask(port, "PING").is_some_and(|answer| answer.contains("PONG"))
+    });
     (process, port, directory)
 }
 
@@ -29,9 +34,12 @@ async fn sentinel_all_gone_the_last_master_is_connected_to_again_unless_it_is_a_
     }
     let (master, other) = (Redis::start(), Redis::start());
     let (mut sentinel, port, _directory) = sentinel(&master);
-    let store = connect_with(&format!("redis+sentinel://127.0.0.1:{port}/main"), |options| {
-        options.local_refusals = false;
-    })
+    let store = connect_with(
+        &format!("redis+sentinel://127.0.0.1:{port}/main"),
+        |options| {
+            options.local_refusals = false;
+        },
+    )
     .await;
     let limit = bucket("many", 0, 1 << 30, HOUR, 1 << 30);
     assert!(draw(&store, &limit, b"k").await.unwrap());
@@ -41,11 +49,22 @@ async fn sentinel_all_gone_the_last_master_is_connected_to_again_unless_it_is_a_
         recovers(&store, &limit).await;
     }
     // Whoever has made it a replica meanwhile.
-    assert!(master.ask(&format!("REPLICAOF 127.0.0.1 {}", other.port)).contains("OK"));
-    wait_until("replica in step", || master.ask("INFO replication").contains("master_link_status:up"));
+    assert!(
+        master
+            .ask(&format!("REPLICAOF 127.0.0.1 {}", other.port))
+            .contains("OK")
+    );
+    wait_until("replica in step", || {
+        master
+            .ask("INFO replication")
+            .contains("master_link_status:up")
+    });
     master.ask("CLIENT KILL TYPE normal SKIPME yes");
     eventually("words about the replica", PATIENCE, async || {
-        assert!(draw(&store, &limit, b"new").await.is_err(), "nothing is decided by a replica");
+        assert!(
+            draw(&store, &limit, b"new").await.is_err(),
+            "nothing is decided by a replica"
+        );
         store.health().last_error.contains("replica")
     })
     .await;

@@ -10,14 +10,24 @@ use std::time::{Duration, Instant};
 pub(crate) fn free_port() -> u16 {
     let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let mut ports = std::iter::repeat_with(|| fastrand::u16(10_000..20_000)).take(1_000);
-    ports.find(|&port| free(port) && free(port + 10_000)).expect("a free port")
+    ports
+        .find(|&port| free(port) && free(port + 10_000))
+        .expect("a free port")
 }
 
 /// Whether a test that needs `program` can run. A laptop without it skips loudly; CI fails.
 pub(crate) fn available(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    let found = Command::new(program)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok();
     if !found {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "CI must not skip: {program} is not installed");
+        assert!(
+            std::env::var("CI").as_deref() != Ok("true"),
+            "CI must not skip: {program} is not installed"
+        );
         eprintln!("SKIPPED: {program} is not installed; this test checked nothing");
     }
     found
@@ -26,20 +36,34 @@ pub(crate) fn available(program: &str) -> bool {
 /// A directory of this process's. Those of processes that are no more are removed: one that is killed leaves its own.
 fn directory() -> tempfile::TempDir {
     const PREFIX: &str = "tollgate-test-";
-    for entry in std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+    for entry in std::fs::read_dir(std::env::temp_dir())
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let owner =
-            name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-')).and_then(|(pid, _)| pid.parse().ok());
+        let owner = name
+            .strip_prefix(PREFIX)
+            .and_then(|rest| rest.split_once('-'))
+            .and_then(|(pid, _)| pid.parse().ok());
         if owner.is_some_and(|pid: u32| !Path::new(&format!("/proc/{pid}")).exists()) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
     let prefix = format!("{PREFIX}{}-", std::process::id());
-    tempfile::Builder::new().prefix(&prefix).tempdir().expect("a directory")
+    tempfile::Builder::new()
+        .prefix(&prefix)
+        .tempdir()
+        .expect("a directory")
 }
 
 fn available_quietly(program: &str) -> bool {
-    Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+    Command::new(program)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok()
 }
 
 /// Waits for an event, at most a minute: servers start slowly on a busy machine.
@@ -52,7 +76,11 @@ pub(crate) fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
 }
 
 /// Waits for an event without holding up the runtime, at most `bound`; how long it took.
-pub(crate) async fn eventually(what: &str, bound: Duration, mut happened: impl AsyncFnMut() -> bool) -> Duration {
+pub(crate) async fn eventually(
+    what: &str,
+    bound: Duration,
+    mut happened: impl AsyncFnMut() -> bool,
+) -> Duration {
     let start = Instant::now();
     while !happened().await {
         assert!(start.elapsed() < bound, "no {what} within {bound:?}");
@@ -73,14 +101,24 @@ impl Process {
             // A change of user clears the signal: it must be asked for in the same step.
             bound.args(["--pdeathsig", "INT"]).args(command.get_args());
         } else {
-            bound.args(["--pdeathsig", "KILL"]).arg(command.get_program()).args(command.get_args());
+            bound
+                .args(["--pdeathsig", "KILL"])
+                .arg(command.get_program())
+                .args(command.get_args());
         }
         if let Some(directory) = command.get_current_dir() {
             bound.current_dir(directory);
         }
         let bound_to_us = available_quietly("setpriv");
         let command = if bound_to_us { &mut bound } else { command };
-        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts"))
+        Self(
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("it starts"),
+        )
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -88,7 +126,10 @@ impl Process {
     }
 
     pub(crate) fn signal(&self, signal: &str) {
-        let sent = Command::new("kill").args([signal, &self.0.id().to_string()]).status().expect("kill runs");
+        let sent = Command::new("kill")
+            .args([signal, &self.0.id().to_string()])
+            .status()
+            .expect("kill runs");
         assert!(sent.success(), "the process lives");
     }
 
@@ -142,8 +183,16 @@ impl Redis {
 
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
         let directory = directory();
-        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        let mut redis = Self { port: free_port(), directory, arguments, process: None };
+        let arguments = arguments
+            .iter()
+            .map(|argument| (*argument).to_owned())
+            .collect();
+        let mut redis = Self {
+            port: free_port(),
+            directory,
+            arguments,
+            process: None,
+        };
         redis.run();
         redis
     }
@@ -160,9 +209,14 @@ impl Redis {
             "--appendfsync",
             "always",
         ]);
-        command.arg("--dir").arg(self.directory.path()).args(&self.arguments);
+        command
+            .arg("--dir")
+            .arg(self.directory.path())
+            .args(&self.arguments);
         self.process = Some(Process::spawn(&mut command));
-        wait_until("answer of redis-server", || ask(self.port, "PING").is_some_and(|answer| answer.contains("PONG")));
+        wait_until("answer of redis-server", || {
+            ask(self.port, "PING").is_some_and(|answer| answer.contains("PONG"))
+        });
     }
 
     pub(crate) fn process(&self) -> &Process {
@@ -194,7 +248,8 @@ pub(crate) fn ask_as(port: u16, password: &str, command: &str) -> String {
 /// Sends one inline command and reads what comes at once.
 pub(crate) fn ask(port: u16, command: &str) -> Option<String> {
     use std::io::{Read, Write};
-    let mut stream = TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), Duration::from_secs(1)).ok()?;
+    let mut stream =
+        TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), Duration::from_secs(1)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
     stream.write_all(format!("{command}\r\n").as_bytes()).ok()?;
     let mut answer = vec![0; 65_536];
@@ -203,9 +258,15 @@ pub(crate) fn ask(port: u16, command: &str) -> Option<String> {
     if answer[0] == b'$'
         && let Some(end) = answer[..length].iter().position(|byte| *byte == b'\n')
     {
-        let expected: usize = std::str::from_utf8(&answer[1..end - 1]).ok()?.parse().ok()?;
+        let expected: usize = std::str::from_utf8(&answer[1..end - 1])
+            .ok()?
+            .parse()
+            .ok()?;
         while length < end + 1 + expected {
-            length += stream.read(&mut answer[length..]).ok().filter(|read| *read > 0)?;
+            length += stream
+                .read(&mut answer[length..])
+                .ok()
+                .filter(|read| *read > 0)?;
         }
     }
     Some(String::from_utf8_lossy(&answer[..length]).into_owned())
@@ -226,7 +287,10 @@ impl Postgres {
         if binary("initdb").is_some() {
             return true;
         }
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "CI must not skip: PostgreSQL is not installed");
+        assert!(
+            std::env::var("CI").as_deref() != Ok("true"),
+            "CI must not skip: PostgreSQL is not installed"
+        );
         eprintln!("SKIPPED: PostgreSQL is not installed; this test checked nothing");
         false
     }
@@ -239,7 +303,14 @@ impl Postgres {
     pub(crate) fn start_prepared(arguments: &[&str], prepare: impl FnOnce(&Path)) -> Self {
         Self::start_made(arguments, |data| {
             let made = as_postgres(&binary("initdb").expect("initdb is installed"))
-                .args(["--auth=trust", "--username=postgres", "--no-sync", "--encoding=UTF8", "--locale=C", "-D"])
+                .args([
+                    "--auth=trust",
+                    "--username=postgres",
+                    "--no-sync",
+                    "--encoding=UTF8",
+                    "--locale=C",
+                    "-D",
+                ])
                 .arg(data)
                 .stdout(Stdio::null())
                 .status()
@@ -253,13 +324,24 @@ impl Postgres {
     pub(crate) fn standby(&self) -> Self {
         Self::start_made(&["fsync=off"], |data| {
             let made = as_postgres(&binary("pg_basebackup").expect("pg_basebackup is installed"))
-                .args(["-h", "127.0.0.1", "-U", "postgres", "-p", &self.port.to_string()])
+                .args([
+                    "-h",
+                    "127.0.0.1",
+                    "-U",
+                    "postgres",
+                    "-p",
+                    &self.port.to_string(),
+                ])
                 .args(["-R", "-X", "stream", "--checkpoint=fast", "--no-sync", "-D"])
                 .arg(data)
                 .status()
                 .expect("pg_basebackup runs");
             assert!(made.success(), "pg_basebackup makes a copy");
-            let private = Command::new("chmod").arg("0700").arg(data).status().expect("chmod runs");
+            let private = Command::new("chmod")
+                .arg("0700")
+                .arg(data)
+                .status()
+                .expect("chmod runs");
             assert!(private.success(), "the directory is the server's alone");
         })
     }
@@ -267,12 +349,23 @@ impl Postgres {
     /// Writes what pg_dump says to a file.
     pub(crate) fn dump(&self, arguments: &[&str]) -> std::path::PathBuf {
         let output = Command::new(binary("pg_dump").expect("pg_dump is installed"))
-            .args(["-h", "127.0.0.1", "-U", "postgres", "-p", &self.port.to_string()])
+            .args([
+                "-h",
+                "127.0.0.1",
+                "-U",
+                "postgres",
+                "-p",
+                &self.port.to_string(),
+            ])
             .args(arguments)
             .arg("postgres")
             .output()
             .expect("pg_dump runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let file = self.directory.path().join("dump.sql");
         std::fs::write(&file, output.stdout).expect("written");
         file
@@ -285,17 +378,33 @@ impl Postgres {
         if root() {
             // The server refuses to run as root.
             for path in [directory.path(), &data] {
-                let owned = Command::new("chown").arg("postgres").arg(path).status().expect("chown runs");
+                let owned = Command::new("chown")
+                    .arg("postgres")
+                    .arg(path)
+                    .status()
+                    .expect("chown runs");
                 assert!(owned.success(), "the user postgres exists");
             }
         }
         make(&data);
         if root() {
-            let owned = Command::new("chown").args(["-R", "postgres"]).arg(&data).status().expect("chown runs");
+            let owned = Command::new("chown")
+                .args(["-R", "postgres"])
+                .arg(&data)
+                .status()
+                .expect("chown runs");
             assert!(owned.success(), "what was prepared is the server's");
         }
-        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        let mut postgres = Self { port: free_port(), directory, arguments, process: None };
+        let arguments = arguments
+            .iter()
+            .map(|argument| (*argument).to_owned())
+            .collect();
+        let mut postgres = Self {
+            port: free_port(),
+            directory,
+            arguments,
+            process: None,
+        };
         postgres.run();
         postgres
     }
@@ -321,33 +430,53 @@ impl Postgres {
     /// Whether it answers.
     pub(crate) fn is_ready(&self) -> bool {
         let mut ready = Command::new(binary("pg_isready").expect("pg_isready is installed"));
-        let asked = ready.args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()]).status();
+        let asked = ready
+            .args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()])
+            .status();
         asked.is_ok_and(|status| status.success())
     }
 
     /// The postmaster's process id: what was started may be a wrapper that changed users.
     pub(crate) fn pid(&self) -> u32 {
-        let file = std::fs::read_to_string(self.directory.path().join("data/postmaster.pid")).expect("it runs");
-        file.lines().next().and_then(|line| line.parse().ok()).expect("its first line is the process id")
+        let file = std::fs::read_to_string(self.directory.path().join("data/postmaster.pid"))
+            .expect("it runs");
+        file.lines()
+            .next()
+            .and_then(|line| line.parse().ok())
+            .expect("its first line is the process id")
     }
 
     /// The postmaster and the processes it has started.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let postmaster = self.pid();
-        let children = std::fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"));
+        let children =
+            std::fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"));
         let children = children.unwrap_or_default();
-        [postmaster].into_iter().chain(children.split_whitespace().filter_map(|pid| pid.parse().ok())).collect()
+        [postmaster]
+            .into_iter()
+            .chain(
+                children
+                    .split_whitespace()
+                    .filter_map(|pid| pid.parse().ok()),
+            )
+            .collect()
     }
 
     pub(crate) fn signal(&self, signal: &str) {
         for pid in self.pids() {
-            let _ = Command::new("kill").args([signal, &pid.to_string()]).stderr(Stdio::null()).status();
+            let _ = Command::new("kill")
+                .args([signal, &pid.to_string()])
+                .stderr(Stdio::null())
+                .status();
         }
     }
 
     /// Has it end as an operator does, with everything written.
     pub(crate) fn stop(&mut self) {
-        let told = Command::new("kill").args(["-INT", &self.pid().to_string()]).status().expect("kill runs");
+        let told = Command::new("kill")
+            .args(["-INT", &self.pid().to_string()])
+            .status()
+            .expect("kill runs");
         assert!(told.success(), "the server runs");
         if let Some(mut process) = self.process.take() {
             process.wait();
@@ -363,20 +492,34 @@ impl Postgres {
 
     /// Runs statements as `user` with psql; what it printed, unaligned.
     pub(crate) fn psql(&self, user: &str, statements: &str) -> String {
-        self.try_psql(user, statements).unwrap_or_else(|error| panic!("{statements}: {error}"))
+        self.try_psql(user, statements)
+            .unwrap_or_else(|error| panic!("{statements}: {error}"))
     }
 
     /// The same of a server that may not answer.
     pub(crate) fn try_psql(&self, user: &str, statements: &str) -> Result<String, String> {
-        let output = self.psql_command(user).args(["-c", statements]).output().expect("psql runs");
+        let output = self
+            .psql_command(user)
+            .args(["-c", statements])
+            .output()
+            .expect("psql runs");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+        if output.status.success() {
+            Ok(text(&output.stdout))
+        } else {
+            Err(text(&output.stderr))
+        }
     }
 
     /// Runs the statements of a file in one transaction; whether all of them succeeded.
     pub(crate) fn try_psql_file(&self, file: &Path) -> bool {
         let mut command = self.psql_command("postgres");
-        let output = command.arg("-1").arg("-f").arg(file).output().expect("psql runs");
+        let output = command
+            .arg("-1")
+            .arg("-f")
+            .arg(file)
+            .output()
+            .expect("psql runs");
         output.status.success()
     }
 
@@ -402,11 +545,17 @@ impl Postgres {
 
     /// The address for another user.
     pub(crate) fn url_of(&self, user: &str) -> String {
-        format!("postgres://{user}@127.0.0.1:{}/postgres?sslmode=disable", self.port)
+        format!(
+            "postgres://{user}@127.0.0.1:{}/postgres?sslmode=disable",
+            self.port
+        )
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable", self.port)
+        format!(
+            "postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable",
+            self.port
+        )
     }
 }
 
@@ -446,25 +595,43 @@ impl Pooler {
         );
         std::fs::write(&file, text).expect("written");
         if root() {
-            let owned = Command::new("chown").args(["-R", "postgres"]).arg(directory.path()).status();
-            assert!(owned.expect("chown runs").success(), "the user postgres exists");
+            let owned = Command::new("chown")
+                .args(["-R", "postgres"])
+                .arg(directory.path())
+                .status();
+            assert!(
+                owned.expect("chown runs").success(),
+                "the user postgres exists"
+            );
         }
         let process = Process::spawn(as_postgres(Path::new("pgbouncer")).arg(&file));
         let ready = binary("pg_isready").expect("pg_isready is installed");
         wait_until("answer of pgbouncer", || {
-            let asked = Command::new(&ready).args(["-q", "-h", "127.0.0.1", "-p", &port.to_string()]).status();
+            let asked = Command::new(&ready)
+                .args(["-q", "-h", "127.0.0.1", "-p", &port.to_string()])
+                .status();
             asked.is_ok_and(|status| status.success())
         });
-        Self { port, _directory: directory, _process: process }
+        Self {
+            port,
+            _directory: directory,
+            _process: process,
+        }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable", self.port)
+        format!(
+            "postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable",
+            self.port
+        )
     }
 }
 
 fn root() -> bool {
-    Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n")
+    Command::new("id")
+        .arg("-u")
+        .output()
+        .is_ok_and(|output| output.stdout == b"0\n")
 }
 
 fn as_postgres(program: &Path) -> Command {
@@ -473,23 +640,34 @@ fn as_postgres(program: &Path) -> Command {
     }
     let mut command = Command::new("setpriv");
     // PostgreSQL goes back to where it was started, which root's own directories do not let it.
-    command.current_dir("/").args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(program);
+    command
+        .current_dir("/")
+        .args(["--reuid=postgres", "--regid=postgres", "--clear-groups"])
+        .arg(program);
     command
 }
 
 /// A program of PostgreSQL: in the directory of TOLLGATE_TEST_POSTGRES (to try another version), where Debian keeps each
 /// version's, or on the path.
 fn binary(name: &str) -> Option<std::path::PathBuf> {
-    let wanted = std::env::var_os("TOLLGATE_TEST_POSTGRES").map(|directory| Path::new(&directory).join(name));
+    let wanted = std::env::var_os("TOLLGATE_TEST_POSTGRES")
+        .map(|directory| Path::new(&directory).join(name));
     if let Some(wanted) = wanted.filter(|wanted| wanted.exists()) {
         return Some(wanted);
     }
-    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let mut found: Vec<_> =
-        versions.map(|version| version.path().join("bin").join(name)).filter(|p| p.exists()).collect();
+    let versions = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut found: Vec<_> = versions
+        .map(|version| version.path().join("bin").join(name))
+        .filter(|p| p.exists())
+        .collect();
     found.sort();
     found.pop().or_else(|| {
         let path = std::env::var_os("PATH")?;
-        std::env::split_paths(&path).map(|directory| directory.join(name)).find(|program| program.exists())
+        std::env::split_paths(&path)
+            .map(|directory| directory.join(name))
+            .find(|program| program.exists())
     })
 }

@@ -30,7 +30,12 @@ impl Gateway {
         std::fs::write(home.path().join("secret"), "a secret that gateways share").unwrap();
         std::fs::write(home.path().join("password"), "hunter2").unwrap();
         let process = Outspoken::run(&home.path().join("gateway.toml"));
-        Self { process, port, admin, home }
+        Self {
+            process,
+            port,
+            admin,
+            home,
+        }
     }
 
     /// What the access log says of each request's one limit.
@@ -38,7 +43,10 @@ impl Gateway {
         let text = std::fs::read_to_string(self.home.path().join("access.log")).unwrap_or_default();
         let outcome = |line: &str| {
             let record: serde_json::Value = serde_json::from_str(line).unwrap();
-            record["limits"][0]["outcome"].as_str().unwrap_or_else(|| panic!("no outcome in {line}")).to_owned()
+            record["limits"][0]["outcome"]
+                .as_str()
+                .unwrap_or_else(|| panic!("no outcome in {line}"))
+                .to_owned()
         };
         text.lines().map(outcome).collect()
     }
@@ -50,10 +58,18 @@ impl Gateway {
 
 fn get(port: u16, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n").unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
+    )
+    .unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
-    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
+    let status = text
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .unwrap();
     (status, text)
 }
 
@@ -64,11 +80,21 @@ fn a_wrong_password_is_told_of_and_so_is_its_end() {
     }
     let server = Redis::start();
     assert!(server.ask("CONFIG SET requirepass another").contains("OK"));
-    let store = format!("kind = \"redis\"\nurl = \"{}\"\npassword_file = \"password\"", server.url());
+    let store = format!(
+        "kind = \"redis\"\nurl = \"{}\"\npassword_file = \"password\"",
+        server.url()
+    );
     let gateway = Gateway::start(&store, "allow");
-    let said = gateway.process.wait_for("the shared store cannot be reached");
-    assert!(said.contains("authentication failed") && !said.contains("hunter2"), "{said}");
-    wait_until("a gateway that serves", || TcpStream::connect(("127.0.0.1", gateway.port)).is_ok());
+    let said = gateway
+        .process
+        .wait_for("the shared store cannot be reached");
+    assert!(
+        said.contains("authentication failed") && !said.contains("hunter2"),
+        "{said}"
+    );
+    wait_until("a gateway that serves", || {
+        TcpStream::connect(("127.0.0.1", gateway.port)).is_ok()
+    });
     for _ in 0..3 {
         let (status, answer) = get(gateway.port, "/");
         // Nobody was asked, so nobody knows what is left.
@@ -78,24 +104,46 @@ fn a_wrong_password_is_told_of_and_so_is_its_end() {
     let (ready, words) = gateway.admin("/readyz?verbose");
     assert_eq!(ready, 200, "allowed: {words}");
     assert!(
-        words.contains("[!] store: ") && words.contains("authentication failed") && words.contains("when_down = allow"),
+        words.contains("[!] store: ")
+            && words.contains("authentication failed")
+            && words.contains("when_down = allow"),
         "{words}"
     );
     assert!(!words.contains("hunter2"), "{words}");
     let (_, status) = gateway.admin("/api/v1/status");
-    assert!(status.contains("\"answers\": false") && status.contains("authentication failed"), "{status}");
+    assert!(
+        status.contains("\"answers\": false") && status.contains("authentication failed"),
+        "{status}"
+    );
     let (_, metrics) = gateway.admin("/metrics");
-    assert!(metrics.contains("\ntollgate_store_up 0") && metrics.contains("\ntollgate_store_replicas 1"), "{metrics}");
+    assert!(
+        metrics.contains("\ntollgate_store_up 0")
+            && metrics.contains("\ntollgate_store_replicas 1"),
+        "{metrics}"
+    );
 
-    assert!(crate::servers::ask_as(server.port, "another", "CONFIG SET requirepass hunter2").contains("OK"));
+    assert!(
+        crate::servers::ask_as(server.port, "another", "CONFIG SET requirepass hunter2")
+            .contains("OK")
+    );
     gateway.process.wait_for("the shared store answers");
     let (_, words) = gateway.admin("/readyz?verbose");
     assert!(words.contains("[+] store"), "{words}");
     let (_, status) = gateway.admin("/api/v1/status");
-    assert!(status.contains("\"answers\": true") && status.contains("\"replicas\": 1"), "{status}");
-    assert_eq!([get(gateway.port, "/").0, get(gateway.port, "/").0], [200, 429], "now the store counts");
+    assert!(
+        status.contains("\"answers\": true") && status.contains("\"replicas\": 1"),
+        "{status}"
+    );
+    assert_eq!(
+        [get(gateway.port, "/").0, get(gateway.port, "/").0],
+        [200, 429],
+        "now the store counts"
+    );
     wait_until("log of five requests", || gateway.outcomes().len() == 5);
-    assert_eq!(gateway.outcomes(), ["ungoverned", "ungoverned", "ungoverned", "allow", "deny"]);
+    assert_eq!(
+        gateway.outcomes(),
+        ["ungoverned", "ungoverned", "ungoverned", "allow", "deny"]
+    );
 }
 
 #[test]
@@ -106,13 +154,24 @@ fn a_socket_takes_the_user_and_password_that_stand_beside_its_url() {
     let home = tempfile::tempdir().unwrap();
     let socket = home.path().join("redis.sock").display().to_string();
     let server = Redis::start_with(&["--unixsocket", &socket]);
-    assert!(server.ask("ACL SETUSER gate on >hunter2 ~tollgate:* &* +@all").contains("OK"));
+    assert!(
+        server
+            .ask("ACL SETUSER gate on >hunter2 ~tollgate:* &* +@all")
+            .contains("OK")
+    );
     assert!(server.ask("ACL SETUSER default off").contains("OK"));
-    let store = format!("kind = \"redis\"\nurl = \"unix:{socket}\"\nusername = \"gate\"\npassword_file = \"password\"");
+    let store = format!(
+        "kind = \"redis\"\nurl = \"unix:{socket}\"\nusername = \"gate\"\npassword_file = \"password\""
+    );
     let gateway = Gateway::start(&store, "refuse");
     gateway.process.wait_for("the shared store answers");
-    wait_until("a gateway that serves", || TcpStream::connect(("127.0.0.1", gateway.port)).is_ok());
-    assert_eq!([get(gateway.port, "/").0, get(gateway.port, "/").0], [200, 429]);
+    wait_until("a gateway that serves", || {
+        TcpStream::connect(("127.0.0.1", gateway.port)).is_ok()
+    });
+    assert_eq!(
+        [get(gateway.port, "/").0, get(gateway.port, "/").0],
+        [200, 429]
+    );
 }
 
 #[test]
@@ -123,11 +182,21 @@ fn a_database_that_is_not_there_is_told_of() {
     let server = Postgres::start_with(&[]);
     let url = format!("postgres://postgres@127.0.0.1:{}/nowhere", server.port);
     let gateway = Gateway::start(&format!("kind = \"postgres\"\nurl = \"{url}\""), "refuse");
-    let said = gateway.process.wait_for("the shared store cannot be reached");
+    let said = gateway
+        .process
+        .wait_for("the shared store cannot be reached");
     assert!(said.contains("nowhere"), "{said}");
-    wait_until("an admin listener", || TcpStream::connect(("127.0.0.1", gateway.admin)).is_ok());
+    wait_until("an admin listener", || {
+        TcpStream::connect(("127.0.0.1", gateway.admin)).is_ok()
+    });
     let (ready, words) = gateway.admin("/readyz?verbose");
-    assert!(ready == 503 && words.contains("[-] store: ") && words.contains("nowhere"), "{words}");
+    assert!(
+        ready == 503 && words.contains("[-] store: ") && words.contains("nowhere"),
+        "{words}"
+    );
     let (_, status) = gateway.admin("/api/v1/status");
-    assert!(status.contains("\"answers\": false") && status.contains("nowhere"), "{status}");
+    assert!(
+        status.contains("\"answers\": false") && status.contains("nowhere"),
+        "{status}"
+    );
 }

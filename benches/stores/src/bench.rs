@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tollgate_limit::{Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, WhenDown};
+use tollgate_limit::{
+    Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, WhenDown,
+};
 
 /// Callers of the per_user workload.
 pub const USERS: usize = 1000;
@@ -50,12 +52,19 @@ impl Tally {
 }
 
 /// Runs `tasks` tasks, each made by `work(task, end)` and looping until `end`; nanoseconds of wall time per decision.
-pub async fn closed_loop<F>(tasks: usize, span: Duration, tally: &Tally, work: impl Fn(usize, Instant) -> F) -> f64
+pub async fn closed_loop<F>(
+    tasks: usize,
+    span: Duration,
+    tally: &Tally,
+    work: impl Fn(usize, Instant) -> F,
+) -> f64
 where
     F: Future<Output = ()> + Send + 'static,
 {
     let start = Instant::now();
-    let handles: Vec<_> = (0..tasks).map(|task| tokio::spawn(work(task, start + span))).collect();
+    let handles: Vec<_> = (0..tasks)
+        .map(|task| tokio::spawn(work(task, start + span)))
+        .collect();
     for handle in handles {
         handle.await.expect("a task ends well");
     }
@@ -96,14 +105,21 @@ pub fn limit(amount: u64, burst: u64) -> Arc<Limit> {
 pub fn three(amount: u64, burst: u64) -> Vec<Arc<Limit>> {
     let of = |index: usize, name: &str| {
         let one = limit(amount, burst.saturating_mul(index as u64 + 1));
-        Arc::new(Limit { name: name.into(), index, ..Limit::clone(&one) })
+        Arc::new(Limit {
+            name: name.into(),
+            index,
+            ..Limit::clone(&one)
+        })
     };
     vec![of(0, "bench"), of(1, "larger"), of(2, "largest")]
 }
 
 /// As [`limit`], leased.
 pub fn leased(amount: u64, burst: u64) -> Arc<Limit> {
-    Arc::new(Limit { lease: true, ..Limit::clone(&limit(amount, burst)) })
+    Arc::new(Limit {
+        lease: true,
+        ..Limit::clone(&limit(amount, burst))
+    })
 }
 
 /// The key of this turn: one for all, or one of many.
@@ -123,7 +139,9 @@ pub const OVER_GRANT: Duration = Duration::from_secs(3);
 
 /// The system's clock, in seconds.
 pub fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0.0, |since| since.as_secs_f64())
 }
 
 /// So many processes of the over-grant test at once: granted, gave up, calls and decisions of all, and the seconds from the
@@ -132,7 +150,9 @@ pub fn together(url: &str, name: &str, processes: usize) -> ([f64; 4], f64) {
     let program = std::env::current_exe().expect("this program");
     let start = |_| {
         let mut command = std::process::Command::new(&program);
-        command.args(["one-gateway", url, name]).stdout(std::process::Stdio::piped());
+        command
+            .args(["one-gateway", url, name])
+            .stdout(std::process::Stdio::piped());
         command.spawn().expect("it starts")
     };
     let children: Vec<_> = (0..processes).map(start).collect();
@@ -140,7 +160,10 @@ pub fn together(url: &str, name: &str, processes: usize) -> ([f64; 4], f64) {
     for child in children {
         let output = child.wait_with_output().expect("it ends");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let numbers: Vec<f64> = text.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+        let numbers: Vec<f64> = text
+            .split_whitespace()
+            .map(|word| word.parse().expect("a number"))
+            .collect();
         for (sum, number) in sums.iter_mut().zip(&numbers) {
             *sum += number;
         }

@@ -27,7 +27,10 @@ fn main() {
     if wanted == "count" {
         let mut arguments = std::env::args().skip(2);
         let way = arguments.next().unwrap_or_default();
-        let decisions = arguments.next().and_then(|number| number.parse().ok()).unwrap_or(1000);
+        let decisions = arguments
+            .next()
+            .and_then(|number| number.parse().ok())
+            .unwrap_or(1000);
         return redis_ways::count(&way, decisions, arguments.next());
     }
     let all = wanted.is_empty();
@@ -43,7 +46,8 @@ fn main() {
         }
     }
     if all || wanted == "postgres" {
-        let [ways, workload, slower] = [2, 3, 4].map(|place| std::env::args().nth(place).unwrap_or_default());
+        let [ways, workload, slower] =
+            [2, 3, 4].map(|place| std::env::args().nth(place).unwrap_or_default());
         if !slower.is_empty() {
             slow_disk::slower_by(slower.parse().expect("a whole number of microseconds"));
         }

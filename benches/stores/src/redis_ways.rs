@@ -11,7 +11,9 @@ use tollgate_store::clock::Clock;
 use tollgate_store::redis::{Address, RedisOptions};
 use tollgate_store::{RemoteStore, Store};
 
-use crate::bench::{OVER_GRANT, PLENTY, SPAN, Tally, closed_loop, key, leased, limit, now, three, together};
+use crate::bench::{
+    OVER_GRANT, PLENTY, SPAN, Tally, closed_loop, key, leased, limit, now, three, together,
+};
 use crate::servers::Redis;
 
 /// The three classic ways, and ours.
@@ -96,7 +98,9 @@ impl Tools {
                 for place in 1..=3 {
                     Tally::count(&self.tally.calls, 1);
                     let mut call = self.script.key(format!("{key}:{place}"));
-                    call.arg(self.rate).arg(self.burst * f64::from(place)).arg(now());
+                    call.arg(self.rate)
+                        .arg(self.burst * f64::from(place))
+                        .arg(now());
                     granted &= call.invoke_async::<i64>(&mut self.connection).await? == 1;
                 }
                 granted
@@ -106,7 +110,8 @@ impl Tools {
                 let mut call = self.script.prepare_invoke();
                 call.arg(self.rate).arg(now());
                 for place in 1..=3 {
-                    call.key(format!("{key}:{place}")).arg(self.burst * f64::from(place));
+                    call.key(format!("{key}:{place}"))
+                        .arg(self.burst * f64::from(place));
                 }
                 call.invoke_async::<i64>(&mut self.connection).await? == 1
             }
@@ -114,19 +119,39 @@ impl Tools {
                 Tally::count(&self.tally.calls, 3);
                 let (tokens, granted, moment) = self.look(key).await?;
                 let mut write = redis::cmd("HMSET");
-                write.arg(key).arg("tokens").arg(tokens).arg("ts").arg(moment);
+                write
+                    .arg(key)
+                    .arg("tokens")
+                    .arg(tokens)
+                    .arg("ts")
+                    .arg(moment);
                 let () = write.query_async(&mut self.connection).await?;
-                let () = redis::cmd("EXPIRE").arg(key).arg(3600).query_async(&mut self.connection).await?;
+                let () = redis::cmd("EXPIRE")
+                    .arg(key)
+                    .arg(3600)
+                    .query_async(&mut self.connection)
+                    .await?;
                 granted
             }
             Way::Watch => {
                 let mut attempt = 0;
                 loop {
                     Tally::count(&self.tally.calls, 6);
-                    let () = redis::cmd("WATCH").arg(key).query_async(&mut self.connection).await?;
+                    let () = redis::cmd("WATCH")
+                        .arg(key)
+                        .query_async(&mut self.connection)
+                        .await?;
                     let (tokens, granted, moment) = self.look(key).await?;
                     let mut change = redis::pipe();
-                    change.atomic().cmd("HMSET").arg(key).arg("tokens").arg(tokens).arg("ts").arg(moment).ignore();
+                    change
+                        .atomic()
+                        .cmd("HMSET")
+                        .arg(key)
+                        .arg("tokens")
+                        .arg(tokens)
+                        .arg("ts")
+                        .arg(moment)
+                        .ignore();
                     change.cmd("EXPIRE").arg(key).arg(3600);
                     let done: Option<(i64,)> = change.query_async(&mut self.connection).await?;
                     attempt += 1;
@@ -140,7 +165,12 @@ impl Tools {
                 }
             }
             Way::Ours | Way::Leased => {
-                let claim = |limit| Claim { limit, key: key.as_bytes(), cost: 1, enforced: true };
+                let claim = |limit| Claim {
+                    limit,
+                    key: key.as_bytes(),
+                    cost: 1,
+                    enforced: true,
+                };
                 let drawn = match self.limits.as_slice() {
                     [a, b, c] => self.store.draw(&[claim(a), claim(b), claim(c)]).await,
                     limits => self.store.draw(&[claim(&limits[0])]).await,
@@ -161,12 +191,21 @@ impl Tools {
     }
 
     async fn look(&mut self, key: &str) -> RedisResult<(f64, bool, f64)> {
-        let read = redis::cmd("HMGET").arg(key).arg("tokens").arg("ts").query_async(&mut self.connection).await;
+        let read = redis::cmd("HMGET")
+            .arg(key)
+            .arg("tokens")
+            .arg("ts")
+            .query_async(&mut self.connection)
+            .await;
         let (tokens, ts): (Option<f64>, Option<f64>) = read?;
         let moment = now();
         let elapsed = (moment - ts.unwrap_or(moment)).max(0.0);
         let tokens = (tokens.unwrap_or(self.burst) + elapsed * self.rate).min(self.burst);
-        Ok(if tokens >= 1.0 { (tokens - 1.0, true, moment) } else { (tokens, false, moment) })
+        Ok(if tokens >= 1.0 {
+            (tokens - 1.0, true, moment)
+        } else {
+            (tokens, false, moment)
+        })
     }
 }
 
@@ -182,7 +221,10 @@ struct Run {
 
 /// So many decisions of one task, one after the other, on a hot key; what they cost the server at `url`, or one started here.
 pub fn count(name: &str, decisions: u64, url: Option<String>) {
-    let way = WAYS.iter().find(|(_, known)| *known == name).map_or(Way::Ours, |(way, _)| *way);
+    let way = WAYS
+        .iter()
+        .find(|(_, known)| *known == name)
+        .map_or(Way::Ours, |(way, _)| *way);
     let server = url.is_none().then(Redis::start);
     let url = url.unwrap_or_else(|| server.as_ref().map(Redis::url).unwrap_or_default());
     let limits = vec![limit(PLENTY, PLENTY)];
@@ -209,20 +251,54 @@ pub fn count(name: &str, decisions: u64, url: Option<String>) {
 
 /// Microseconds of CPU the server has used, those in EVALSHA, bytes it has read and written.
 async fn spent(client: &Client) -> [f64; 4] {
-    let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
-    let info: String = redis::cmd("INFO").arg("everything").query_async(&mut connection).await.expect("INFO");
+    let mut connection = client
+        .get_multiplexed_async_connection()
+        .await
+        .expect("a connection");
+    let info: String = redis::cmd("INFO")
+        .arg("everything")
+        .query_async(&mut connection)
+        .await
+        .expect("INFO");
     let field = |name: &str| -> f64 {
-        let line = info.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0");
-        line.split(',').next().and_then(|number| number.trim().parse().ok()).unwrap_or(0.0)
+        let line = info
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .unwrap_or("0");
+        line.split(',')
+            .next()
+            .and_then(|number| number.trim().parse().ok())
+            .unwrap_or(0.0)
     };
-    let script = info.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:")?.split("usec=").nth(1));
-    let script = script.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0.0);
+    let script = info
+        .lines()
+        .find_map(|line| line.strip_prefix("cmdstat_evalsha:")?.split("usec=").nth(1));
+    let script = script
+        .and_then(|rest| rest.split(',').next()?.parse().ok())
+        .unwrap_or(0.0);
     let cpu = (field("used_cpu_user:") + field("used_cpu_sys:")) * 1e6;
-    [cpu, script, field("total_net_input_bytes:"), field("total_net_output_bytes:")]
+    [
+        cpu,
+        script,
+        field("total_net_input_bytes:"),
+        field("total_net_output_bytes:"),
+    ]
 }
 
-async fn run(url: &str, way: Way, per_user: bool, tasks: usize, amount: u64, burst: u64, span: Duration) -> Run {
-    let limits = vec![if way == Way::Leased { leased(amount, burst) } else { limit(amount, burst) }];
+async fn run(
+    url: &str,
+    way: Way,
+    per_user: bool,
+    tasks: usize,
+    amount: u64,
+    burst: u64,
+    span: Duration,
+) -> Run {
+    let limits = vec![if way == Way::Leased {
+        leased(amount, burst)
+    } else {
+        limit(amount, burst)
+    }];
     run_on(url, way, per_user, tasks, (amount, burst, limits), span).await
 }
 
@@ -242,12 +318,18 @@ async fn run_on(
     for _ in 0..tasks {
         let mut own = tools.clone();
         if way == Way::Watch {
-            own.connection = client.get_multiplexed_async_connection().await.expect("a connection");
+            own.connection = client
+                .get_multiplexed_async_connection()
+                .await
+                .expect("a connection");
         }
         each.push(own);
     }
     warm(&tools, way).await;
-    let before = (cpu(&client).await, store.counters().calls.load(Ordering::Relaxed));
+    let before = (
+        cpu(&client).await,
+        store.counters().calls.load(Ordering::Relaxed),
+    );
     let began = now();
     let nanos = closed_loop(tasks, span, &tally, |task, end| {
         let mut tools = each[task].clone();
@@ -269,12 +351,26 @@ async fn run_on(
         _ => Tally::read(&tally.calls),
     };
     let cpu = (cpu(&client).await - before.0) * 1e6 / decisions;
-    Run { nanos, calls: calls as f64 / decisions, cpu, tally, span: (began, ended) }
+    Run {
+        nanos,
+        calls: calls as f64 / decisions,
+        cpu,
+        tally,
+        span: (began, ended),
+    }
 }
 
 /// What all ways need.
-async fn tools(client: &Client, url: &str, way: Way, (amount, burst, limits): (u64, u64, Vec<Arc<Limit>>)) -> Tools {
-    let shared = client.get_multiplexed_async_connection().await.expect("a connection");
+async fn tools(
+    client: &Client,
+    url: &str,
+    way: Way,
+    (amount, burst, limits): (u64, u64, Vec<Arc<Limit>>),
+) -> Tools {
+    let shared = client
+        .get_multiplexed_async_connection()
+        .await
+        .expect("a connection");
     let options = RedisOptions {
         address: Address::parse(url).expect("an address"),
         answer_within: Micros::from_secs(2),
@@ -312,46 +408,93 @@ async fn warm(tools: &Tools, way: Way) {
 
 /// Seconds of CPU the server has used.
 async fn cpu(client: &Client) -> f64 {
-    let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
-    let info: String = redis::cmd("INFO").arg("cpu").query_async(&mut connection).await.expect("INFO");
+    let mut connection = client
+        .get_multiplexed_async_connection()
+        .await
+        .expect("a connection");
+    let info: String = redis::cmd("INFO")
+        .arg("cpu")
+        .query_async(&mut connection)
+        .await
+        .expect("INFO");
     let field = |name: &str| {
-        let line = info.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0");
+        let line = info
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .unwrap_or("0");
         line.trim().parse::<f64>().unwrap_or(0.0)
     };
     field("used_cpu_user:") + field("used_cpu_sys:")
 }
 
 fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime")
 }
 
 /// ns/op, calls and CPU, at several concurrencies.
 pub fn compare(only: Option<usize>, way: &str) {
-    let ways = || WAYS.into_iter().filter(|(_, name)| way.is_empty() || way == *name);
+    let ways = || {
+        WAYS.into_iter()
+            .filter(|(_, name)| way.is_empty() || way == *name)
+    };
     let server = Redis::start();
-    println!("\n## Redis, everything allowed (ns of wall time, calls, us of server CPU; each per decision)\n");
-    println!("| way | workload | tasks | ns/op | redis_calls/req | Redis CPU us/req |\n|---|---|---|---|---|---|");
+    println!(
+        "\n## Redis, everything allowed (ns of wall time, calls, us of server CPU; each per decision)\n"
+    );
+    println!(
+        "| way | workload | tasks | ns/op | redis_calls/req | Redis CPU us/req |\n|---|---|---|---|---|---|"
+    );
     for per_user in [false, true] {
-        for tasks in [1, 16, 64, 256].into_iter().filter(|tasks| only.is_none_or(|only| *tasks == only)) {
+        for tasks in [1, 16, 64, 256]
+            .into_iter()
+            .filter(|tasks| only.is_none_or(|only| *tasks == only))
+        {
             for (way, name) in ways() {
-                let run = runtime().block_on(run(&server.url(), way, per_user, tasks, PLENTY, PLENTY, SPAN));
+                let run = runtime().block_on(run(
+                    &server.url(),
+                    way,
+                    per_user,
+                    tasks,
+                    PLENTY,
+                    PLENTY,
+                    SPAN,
+                ));
                 run.tally.assert_all_allowed(name);
                 let workload = if per_user { "per_user" } else { "hot_key" };
-                println!("| {name} | {workload} | {tasks} | {:.0} | {:.4} | {:.2} |", run.nanos, run.calls, run.cpu);
+                println!(
+                    "| {name} | {workload} | {tasks} | {:.0} | {:.4} | {:.2} |",
+                    run.nanos, run.calls, run.cpu
+                );
                 server.ask("FLUSHALL");
             }
         }
     }
     println!("\n## Redis, three limits a request, everything allowed\n");
-    println!("| way | workload | tasks | ns/op | redis_calls/req | Redis CPU us/req |\n|---|---|---|---|---|---|");
+    println!(
+        "| way | workload | tasks | ns/op | redis_calls/req | Redis CPU us/req |\n|---|---|---|---|---|---|"
+    );
     for per_user in [false, true] {
-        for tasks in [1, 64, 256].into_iter().filter(|tasks| only.is_none_or(|only| *tasks == only)) {
-            for (way, name) in SEVERAL.into_iter().filter(|(_, name)| way.is_empty() || way == *name) {
+        for tasks in [1, 64, 256]
+            .into_iter()
+            .filter(|tasks| only.is_none_or(|only| *tasks == only))
+        {
+            for (way, name) in SEVERAL
+                .into_iter()
+                .filter(|(_, name)| way.is_empty() || way == *name)
+            {
                 let limits = (PLENTY, PLENTY, three(PLENTY, PLENTY));
-                let run = runtime().block_on(run_on(&server.url(), way, per_user, tasks, limits, SPAN));
+                let run =
+                    runtime().block_on(run_on(&server.url(), way, per_user, tasks, limits, SPAN));
                 run.tally.assert_all_allowed(name);
                 let workload = if per_user { "per_user" } else { "hot_key" };
-                println!("| {name} | {workload} | {tasks} | {:.0} | {:.4} | {:.2} |", run.nanos, run.calls, run.cpu);
+                println!(
+                    "| {name} | {workload} | {tasks} | {:.0} | {:.4} | {:.2} |",
+                    run.nanos, run.calls, run.cpu
+                );
                 server.ask("FLUSHALL");
             }
         }
@@ -361,8 +504,14 @@ pub fn compare(only: Option<usize>, way: &str) {
     for (way, name) in ways().filter(|(way, _)| matches!(way, Way::Lua | Way::Ours)) {
         let run = runtime().block_on(run(&server.url(), way, false, 64, 1, 1, SPAN));
         let granted = Tally::read(&run.tally.granted);
-        assert!((1..=3).contains(&granted), "{name}: {granted} granted of one a second in {SPAN:?}");
-        println!("| {name} | {:.0} | {:.7} | {:.4} |", run.nanos, run.calls, run.cpu);
+        assert!(
+            (1..=3).contains(&granted),
+            "{name}: {granted} granted of one a second in {SPAN:?}"
+        );
+        println!(
+            "| {name} | {:.0} | {:.7} | {:.4} |",
+            run.nanos, run.calls, run.cpu
+        );
         server.ask("FLUSHALL");
     }
 }
@@ -377,16 +526,23 @@ pub fn over_grant(way: &str) {
     println!(
         "| way | processes | granted | at most | refused by conflict alone | redis_calls/req |\n|---|---|---|---|---|---|"
     );
-    for (way, name) in WAYS.into_iter().filter(|(_, name)| way.is_empty() || way == *name) {
+    for (way, name) in WAYS
+        .into_iter()
+        .filter(|(_, name)| way.is_empty() || way == *name)
+    {
         for processes in [1, 2, 3, 4] {
-            let ([granted, gave_up, calls, decisions], span) = together(&server.url(), name, processes);
+            let ([granted, gave_up, calls, decisions], span) =
+                together(&server.url(), name, processes);
             let rate = if way == Way::Leased { 100.0 } else { 10.0 };
             let most = (rate + rate * span).floor();
             println!(
                 "| {name} | {processes} | {granted:.0} | {most:.0} | {gave_up:.0} of {decisions:.0} | {:.6} |",
                 calls / decisions
             );
-            assert!(!matches!(way, Way::Ours | Way::Leased) || granted <= most, "ours over-granted");
+            assert!(
+                !matches!(way, Way::Ours | Way::Leased) || granted <= most,
+                "ours over-granted"
+            );
             server.ask("FLUSHALL");
         }
     }
@@ -394,12 +550,18 @@ pub fn over_grant(way: &str) {
 
 /// One process of the over-grant test: prints granted, gave up, calls, decisions, from when and to when it asked.
 pub fn one_gateway(url: &str, name: &str) {
-    let way = WAYS.iter().find(|(_, known)| *known == name).map_or(Way::Ours, |(way, _)| *way);
+    let way = WAYS
+        .iter()
+        .find(|(_, known)| *known == name)
+        .map_or(Way::Ours, |(way, _)| *way);
     let amount = if way == Way::Leased { 100 } else { 10 };
     let run = runtime().block_on(run(url, way, false, 64, amount, amount, OVER_GRANT));
     let decisions = Tally::read(&run.tally.decisions);
     let calls = run.calls * decisions as f64;
     let (began, ended) = run.span;
-    let (granted, gave_up) = (Tally::read(&run.tally.granted), Tally::read(&run.tally.gave_up));
+    let (granted, gave_up) = (
+        Tally::read(&run.tally.granted),
+        Tally::read(&run.tally.gave_up),
+    );
     println!("{granted} {gave_up} {calls} {decisions} {began} {ended}");
 }

@@ -40,9 +40,19 @@ pub fn slower_by(microseconds: u32) {
         .arg("-o")
         .arg(&library)
         .arg(&source);
-    assert!(compile.arg("-ldl").status().expect("a C compiler").success(), "it compiles");
+    assert!(
+        compile
+            .arg("-ldl")
+            .status()
+            .expect("a C compiler")
+            .success(),
+        "it compiles"
+    );
     let program = std::env::current_exe().expect("this program");
-    let run = Command::new(program).args(std::env::args_os().skip(1)).env("LD_PRELOAD", &library).status();
+    let run = Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .env("LD_PRELOAD", &library)
+        .status();
     drop(folder);
     exit(run.expect("this program runs").code().unwrap_or(1));
 }

@@ -12,7 +12,9 @@ use tollgate_store::clock::Clock;
 use tollgate_store::postgres::{PostgresOptions, schema_sql};
 use tollgate_store::tls::Tls;
 
-use crate::bench::{OVER_GRANT, PLENTY, SPAN, Tally, closed_loop, key, leased, limit, now, together};
+use crate::bench::{
+    OVER_GRANT, PLENTY, SPAN, Tally, closed_loop, key, leased, limit, now, together,
+};
 use crate::servers::Postgres;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -30,14 +32,22 @@ enum Way {
 /// Each way on a table as a plain CREATE TABLE makes it and on one as ours: unlogged, half of each page free.
 const WAYS: [(Way, bool, &str); 9] = [
     (Way::Serializable, true, "UPDATE then INSERT, SERIALIZABLE"),
-    (Way::Asynchronous, true, "UPDATE then INSERT, SERIALIZABLE, synchronous_commit off"),
+    (
+        Way::Asynchronous,
+        true,
+        "UPDATE then INSERT, SERIALIZABLE, synchronous_commit off",
+    ),
     (Way::Serializable, false, "the same, unlogged"),
     (Way::Upsert, true, "one upsert a request"),
     (Way::Upsert, false, "the same, unlogged"),
     (Way::Ours, false, "Tollgate"),
     (Way::Ours, true, "Tollgate, logged (synchronous_commit off)"),
     (Way::Leased, false, "Tollgate, leased"),
-    (Way::Leased, true, "Tollgate, leased, logged (synchronous_commit off)"),
+    (
+        Way::Leased,
+        true,
+        "Tollgate, leased, logged (synchronous_commit off)",
+    ),
 ];
 
 const TASKS: usize = 64;
@@ -83,12 +93,17 @@ pub fn compare(only: &str, workload: &str) {
         return;
     }
     let server = Postgres::start_with(&["max_connections=200"]);
-    println!("\n## PostgreSQL, {TASKS} tasks, fsync on, defaults; everything allowed; middle of {ROUNDS} rounds\n");
+    println!(
+        "\n## PostgreSQL, {TASKS} tasks, fsync on, defaults; everything allowed; middle of {ROUNDS} rounds\n"
+    );
     println!("To flush 8 KiB takes {} us.\n", flush_takes().as_micros());
     println!(
         "| workload | way | decisions/s | x | calls/req | 40001 errors | given up |\n|---|---|---|---|---|---|---|"
     );
-    let ways: Vec<_> = WAYS.iter().filter(|(_, _, name)| only.split(',').any(|part| name.contains(part))).collect();
+    let ways: Vec<_> = WAYS
+        .iter()
+        .filter(|(_, _, name)| only.split(',').any(|part| name.contains(part)))
+        .collect();
     for per_user in [false, true] {
         let named = if per_user { "per_user" } else { "hot_key" };
         if !named.contains(workload) {
@@ -103,7 +118,12 @@ pub fn compare(only: &str, workload: &str) {
         let mut first = None;
         for (mut figures, (_, _, name)) in rounds.into_iter().zip(&ways) {
             figures.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
-            let Figures { per_second, calls, errors, gave_up } = figures.remove(ROUNDS / 2);
+            let Figures {
+                per_second,
+                calls,
+                errors,
+                gave_up,
+            } = figures.remove(ROUNDS / 2);
             let first = *first.get_or_insert(per_second);
             println!(
                 "| {named} | {name} | {per_second:.0} | {:.1} | {calls:.4} | {errors} | {gave_up} |",
@@ -128,9 +148,14 @@ fn flush_takes() -> Duration {
 }
 
 fn round(url: &str, (way, logged, name): (Way, bool, &str), per_user: bool) -> Figures {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
     let tally = Arc::new(Tally::default());
-    let nanos = runtime.expect("a runtime").block_on(run(url, way, logged, per_user, &tally));
+    let nanos = runtime
+        .expect("a runtime")
+        .block_on(run(url, way, logged, per_user, &tally));
     tally.assert_all_allowed(name);
     Figures {
         per_second: 1e9 / nanos,
@@ -141,7 +166,9 @@ fn round(url: &str, (way, logged, name): (Way, bool, &str), per_user: bool) -> F
 }
 
 async fn connect(url: &str) -> Client {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("a connection");
+    let (client, connection) = tokio_postgres::connect(url, NoTls)
+        .await
+        .expect("a connection");
     tokio::spawn(connection);
     client
 }
@@ -150,27 +177,52 @@ async fn run(url: &str, way: Way, logged: bool, per_user: bool, tally: &Arc<Tall
     let admin = connect(url).await;
     if matches!(way, Way::Ours | Way::Leased) {
         // A table of its own for every round, as the others have.
-        admin.batch_execute("DROP TABLE IF EXISTS tollgate_buckets").await.expect("a table goes");
+        admin
+            .batch_execute("DROP TABLE IF EXISTS tollgate_buckets")
+            .await
+            .expect("a table goes");
         admin.batch_execute(schema_sql()).await.expect("our table");
         if logged {
-            admin.batch_execute("ALTER TABLE tollgate_buckets SET LOGGED").await.expect("a logged table");
+            admin
+                .batch_execute("ALTER TABLE tollgate_buckets SET LOGGED")
+                .await
+                .expect("a logged table");
         }
         return ours(url, way == Way::Leased, per_user, tally).await;
     }
     let columns = "(key text PRIMARY KEY, tokens double precision, ts timestamptz)";
-    let (unlogged, filled) = if logged { ("", "") } else { ("UNLOGGED", "WITH (fillfactor = 50)") };
-    let table = format!("DROP TABLE IF EXISTS classic; CREATE {unlogged} TABLE classic {columns} {filled}; {CLASSIC}");
-    admin.batch_execute(&table).await.expect("the classic table");
+    let (unlogged, filled) = if logged {
+        ("", "")
+    } else {
+        ("UNLOGGED", "WITH (fillfactor = 50)")
+    };
+    let table = format!(
+        "DROP TABLE IF EXISTS classic; CREATE {unlogged} TABLE classic {columns} {filled}; {CLASSIC}"
+    );
+    admin
+        .batch_execute(&table)
+        .await
+        .expect("the classic table");
     let mut clients = Vec::new();
     for _ in 0..TASKS {
         let client = connect(url).await;
         if matches!(way, Way::Serializable | Way::Asynchronous) {
-            client.batch_execute("SET default_transaction_isolation = serializable").await.expect("a setting");
+            client
+                .batch_execute("SET default_transaction_isolation = serializable")
+                .await
+                .expect("a setting");
         }
         if way == Way::Asynchronous {
-            client.batch_execute("SET synchronous_commit = off").await.expect("a setting");
+            client
+                .batch_execute("SET synchronous_commit = off")
+                .await
+                .expect("a setting");
         }
-        let statement = if way == Way::Upsert { UPSERT } else { "SELECT classic_take($1, $2, $3)" };
+        let statement = if way == Way::Upsert {
+            UPSERT
+        } else {
+            "SELECT classic_take($1, $2, $3)"
+        };
         let statement = client.prepare(statement).await.expect("a statement");
         clients.push((Arc::new(client), statement));
     }
@@ -225,14 +277,20 @@ pub fn over_grant() {
         let server = Postgres::start_with(&["max_connections=200"]);
         let ([granted, _, calls, decisions], span) = together(&server.url(), "Tollgate", processes);
         let most = (10.0 + 10.0 * span).floor();
-        println!("| {processes} | {granted:.0} | {most:.0} | {:.6} |", calls / decisions);
+        println!(
+            "| {processes} | {granted:.0} | {most:.0} | {:.6} |",
+            calls / decisions
+        );
         assert!(granted <= most, "ours over-granted");
     }
 }
 
 /// One process of the over-grant test: prints granted, gave up, calls, decisions, from when and to when it asked.
 pub fn one_gateway(url: &str) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
     runtime.expect("a runtime").block_on(async {
         let store = Arc::new(options(url).start().expect("a thread"));
         assert!(store.ready(Duration::from_secs(10)).await, "connected");
@@ -240,7 +298,12 @@ pub fn one_gateway(url: &str) {
         closed_loop(TASKS, OVER_GRANT, &tally, |_, end| {
             let (store, limit, tally) = (store.clone(), limit.clone(), tally.clone());
             async move {
-                let claim = [Claim { limit: &limit, key: b"hot", cost: 1, enforced: true }];
+                let claim = [Claim {
+                    limit: &limit,
+                    key: b"hot",
+                    cost: 1,
+                    enforced: true,
+                }];
                 while Instant::now() < end {
                     let granted = store.draw(&claim).await.is_ok_and(|draw| draw.granted);
                     Tally::count(&tally.granted, u64::from(granted));
@@ -259,7 +322,11 @@ pub fn one_gateway(url: &str) {
 async fn ours(url: &str, lease: bool, per_user: bool, tally: &Arc<Tally>) -> f64 {
     let store = Arc::new(options(url).start().expect("a thread"));
     assert!(store.ready(Duration::from_secs(5)).await, "connected");
-    let limit = if lease { leased(PLENTY, PLENTY) } else { limit(PLENTY, PLENTY) };
+    let limit = if lease {
+        leased(PLENTY, PLENTY)
+    } else {
+        limit(PLENTY, PLENTY)
+    };
     let nanos = closed_loop(TASKS, SPAN, tally, |task, end| {
         let (store, limit, tally) = (store.clone(), limit.clone(), tally.clone());
         async move {
@@ -267,7 +334,12 @@ async fn ours(url: &str, lease: bool, per_user: bool, tally: &Arc<Tally>) -> f64
             while Instant::now() < end {
                 turn += 1;
                 let key = key(per_user, task, turn);
-                let claim = Claim { limit: &limit, key: key.as_bytes(), cost: 1, enforced: true };
+                let claim = Claim {
+                    limit: &limit,
+                    key: key.as_bytes(),
+                    cost: 1,
+                    enforced: true,
+                };
                 match store.draw(&[claim]).await {
                     Ok(draw) => Tally::count(&tally.granted, u64::from(draw.granted)),
                     Err(_) => {

@@ -28,7 +28,10 @@ pub(crate) fn windows(
         Ok(zone) => zone,
         Err(_) => {
             let problem = Problem::error(format!("unknown time zone `{name}`"));
-            let known: Vec<String> = jiff::tz::db().available().map(|zone| zone.to_string()).collect();
+            let known: Vec<String> = jiff::tz::db()
+                .available()
+                .map(|zone| zone.to_string())
+                .collect();
             let near = nearest(name, known.iter().map(String::as_str));
             let label = near.map_or_else(
                 || "names of the IANA database are known".to_owned(),
@@ -42,24 +45,24 @@ pub(crate) fn windows(
             return None;
         }
     };
-    let most =
-        match unit {
-            Unit::Day if period == DAY => 1,
-            Unit::Week if period == Micros(7 * DAY.0) => 7,
-            Unit::Month => 31,
-            _ => {
-                let problem =
-                    Problem::error("a calendar has days, weeks and months").at(rate, "this period is none of them");
-                context.push(problem.help(
+    let most = match unit {
+        Unit::Day if period == DAY => 1,
+        Unit::Week if period == Micros(7 * DAY.0) => 7,
+        Unit::Month => 31,
+        _ => {
+            let problem = Problem::error("a calendar has days, weeks and months")
+                .at(rate, "this period is none of them");
+            context.push(problem.help(
                     "write \"1000/day\", \"1000/week\" or \"1000/month\"; for other periods use align = \"clock\"",
                 ));
-                return None;
-            }
-        };
+            return None;
+        }
+    };
     let anchor = match window.anchor_day.get() {
         None => 1,
         Some(day) if unit == Unit::Day => {
-            let problem = Problem::error("a day has no anchor day").at(day.place, "for weeks and months");
+            let problem =
+                Problem::error("a day has no anchor day").at(day.place, "for weeks and months");
             context.push(problem);
             return None;
         }
@@ -68,7 +71,10 @@ pub(crate) fn windows(
     let anchor = i8::try_from(anchor).unwrap_or(1).max(1);
     let boundaries = boundaries(&zone, unit, anchor, now);
     let words = match unit {
-        Unit::Week => format!("week from {} in {name}", WEEKDAYS[usize::try_from(anchor - 1).unwrap_or(0)]),
+        Unit::Week => format!(
+            "week from {} in {name}",
+            WEEKDAYS[usize::try_from(anchor - 1).unwrap_or(0)]
+        ),
         Unit::Month if anchor > 1 => format!("month from day {anchor} in {name}"),
         Unit::Month => format!("month in {name}"),
         _ => format!("day in {name}"),
@@ -77,15 +83,20 @@ pub(crate) fn windows(
 }
 
 fn boundaries(zone: &TimeZone, unit: Unit, anchor: i8, now: Timestamp) -> Vec<Timestamp> {
-    let today = i64::try_from(now.as_micros()).ok().and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
-    let today = today.map_or(date(2025, 1, 1), |moment| moment.to_zoned(zone.clone()).date());
+    let today = i64::try_from(now.as_micros())
+        .ok()
+        .and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
+    let today = today.map_or(date(2025, 1, 1), |moment| {
+        moment.to_zoned(zone.clone()).date()
+    });
     let this_year = today.year().clamp(1973, 9_900);
     let first = date((this_year - YEARS_BACK).min(YEAR_OF_TESTS), 1, 1);
     let last = date(this_year.max(YEAR_OF_TESTS) + YEARS_AHEAD, 1, 1);
     let mut days: Vec<Date> = Vec::new();
     let mut day = match unit {
         Unit::Week => {
-            let offset = (i64::from(anchor) - i64::from(first.weekday().to_monday_one_offset())).rem_euclid(7);
+            let offset = (i64::from(anchor) - i64::from(first.weekday().to_monday_one_offset()))
+                .rem_euclid(7);
             first.saturating_add(offset.days())
         }
         _ => first,
@@ -96,8 +107,11 @@ fn boundaries(zone: &TimeZone, unit: Unit, anchor: i8, now: Timestamp) -> Vec<Ti
         _ => 1.day(),
     };
     while day <= last {
-        let start =
-            if unit == Unit::Month { date(day.year(), day.month(), anchor.min(day.days_in_month())) } else { day };
+        let start = if unit == Unit::Month {
+            date(day.year(), day.month(), anchor.min(day.days_in_month()))
+        } else {
+            day
+        };
         days.push(start);
         day = day.saturating_add(step);
     }
@@ -113,7 +127,15 @@ fn boundaries(zone: &TimeZone, unit: Unit, anchor: i8, now: Timestamp) -> Vec<Ti
     boundaries
 }
 
-const WEEKDAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
+const WEEKDAYS: [&str; 7] = [
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+    "Sunday",
+];
 
 const DAY: Micros = Micros(86_400_000_000);
 
@@ -146,7 +168,10 @@ mod tests {
     #[test]
     fn days_of_a_zone_are_23_to_25_hours_long() {
         let days = starts("Europe/Berlin", Unit::Day, 1);
-        let at = days.iter().position(|day| day == "2026-03-28T23:00:00Z").expect("the day of the change");
+        let at = days
+            .iter()
+            .position(|day| day == "2026-03-28T23:00:00Z")
+            .expect("the day of the change");
         assert_eq!(days[at + 1], "2026-03-29T22:00:00Z", "23 hours later");
         assert!(days.len() > 30 * 365);
     }
@@ -162,9 +187,15 @@ mod tests {
     #[test]
     fn weeks_begin_on_their_anchor() {
         let weeks = starts("UTC", Unit::Week, 1);
-        assert!(weeks.contains(&"2026-01-05T00:00:00Z".to_owned()), "a Monday");
+        assert!(
+            weeks.contains(&"2026-01-05T00:00:00Z".to_owned()),
+            "a Monday"
+        );
         let weeks = starts("UTC", Unit::Week, 7);
-        assert!(weeks.contains(&"2026-01-04T00:00:00Z".to_owned()), "a Sunday");
+        assert!(
+            weeks.contains(&"2026-01-04T00:00:00Z".to_owned()),
+            "a Sunday"
+        );
     }
 
     #[test]
@@ -172,7 +203,10 @@ mod tests {
         for zone in ["UTC", "Pacific/Apia", "America/Sao_Paulo"] {
             for unit in [Unit::Day, Unit::Week, Unit::Month] {
                 let days = starts(zone, unit, 1);
-                assert!(days.windows(2).all(|pair| pair[0] < pair[1]), "{zone} {unit:?}");
+                assert!(
+                    days.windows(2).all(|pair| pair[0] < pair[1]),
+                    "{zone} {unit:?}"
+                );
             }
         }
     }

@@ -58,17 +58,33 @@ pub(crate) fn interpolate(text: &str, env: Env<'_>) -> Result<Interpolated, Vec<
                 }
                 out.push_str(&value);
             }
-            Err((title, label, help)) => errors.push(EnvError { start, end, title, label, help }),
+            Err((title, label, help)) => errors.push(EnvError {
+                start,
+                end,
+                title,
+                label,
+                help,
+            }),
         }
         at = end;
     }
     out.push_str(&text[at..]);
-    if errors.is_empty() { Ok(Interpolated { value: out, from_environment }) } else { Err(errors) }
+    if errors.is_empty() {
+        Ok(Interpolated {
+            value: out,
+            from_environment,
+        })
+    } else {
+        Err(errors)
+    }
 }
 
 /// Whether a `${VAR:-default}` of the text has a default that is not empty.
 pub(crate) fn has_default(text: &str) -> bool {
-    let defaults = text.split("${").skip(1).filter_map(|rest| rest.split_once('}')?.0.split_once(":-"));
+    let defaults = text
+        .split("${")
+        .skip(1)
+        .filter_map(|rest| rest.split_once('}')?.0.split_once(":-"));
     defaults.into_iter().any(|(_, default)| !default.is_empty())
 }
 
@@ -94,8 +110,16 @@ fn variable(inner: &str, env: Env<'_>) -> Result<(String, bool), (String, String
         (Some(value), Some(_)) if !value.is_empty() => Ok((value, false)),
         (_, Some((":-", default))) => Ok((default.to_owned(), true)),
         (_, Some((_, message))) => {
-            let message = if message.is_empty() { "it must be set" } else { message };
-            Err((format!("the environment variable `{name}` is not set: {message}"), "required here".to_owned(), None))
+            let message = if message.is_empty() {
+                "it must be set"
+            } else {
+                message
+            };
+            Err((
+                format!("the environment variable `{name}` is not set: {message}"),
+                "required here".to_owned(),
+                None,
+            ))
         }
         (None, None) => Err((
             format!("the environment variable `{name}` is not set"),
@@ -120,7 +144,10 @@ mod tests {
 
     #[test]
     fn variables_are_replaced_wherever_they_stand() {
-        assert_eq!(with("redis://${HOST}:${PORT:-6379}/0").as_deref(), Ok("redis://db:6379/0"));
+        assert_eq!(
+            with("redis://${HOST}:${PORT:-6379}/0").as_deref(),
+            Ok("redis://db:6379/0")
+        );
         assert_eq!(with("${EMPTY}|${EMPTY:-x}").as_deref(), Ok("|x"));
         assert_eq!(with("$${HOST} ${HOST} $5").as_deref(), Ok("${HOST} db $5"));
     }
@@ -129,7 +156,11 @@ mod tests {
     fn every_unset_variable_is_reported_with_its_place() {
         let errors = with("a${ONE}b${TWO:?set TWO, please}").expect_err("neither is set");
         assert_eq!((errors[0].start, errors[0].end), (1, 7));
-        assert!(errors[1].title.contains("set TWO, please"), "{}", errors[1].title);
+        assert!(
+            errors[1].title.contains("set TWO, please"),
+            "{}",
+            errors[1].title
+        );
         assert_eq!(errors.len(), 2);
     }
 

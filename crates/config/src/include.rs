@@ -31,7 +31,13 @@ pub(crate) fn read(
     problems: &mut Problems,
     files: &mut Vec<PathBuf>,
 ) -> Tree {
-    let mut walk = Walk { env, problems, files, tree: Tree::default(), chain: vec![PathBuf::from(name)] };
+    let mut walk = Walk {
+        env,
+        problems,
+        files,
+        tree: Tree::default(),
+        chain: vec![PathBuf::from(name)],
+    };
     walk.text(name, text, base);
     walk.tree
 }
@@ -51,9 +57,19 @@ impl Walk<'_> {
         let text = self.tree.sources.of(file).text.clone();
         let (table, errors) = DeTable::parse_recoverable(&text);
         self.syntax(file, &text, &errors);
-        let mut reader = Reader { file, text: &text, env: self.env, problems: self.problems, path: Vec::new() };
+        let mut reader = Reader {
+            file,
+            text: &text,
+            env: self.env,
+            problems: self.problems,
+            path: Vec::new(),
+        };
         let raw = RawFile::read_table(table.get_ref(), &mut reader);
-        let includes = raw.include.get().map(|include| include.list.clone()).unwrap_or_default();
+        let includes = raw
+            .include
+            .get()
+            .map(|include| include.list.clone())
+            .unwrap_or_default();
         merge(&mut self.tree.raw, raw, self.problems);
         for pattern in includes {
             if pattern.as_str().contains('*') {
@@ -61,8 +77,12 @@ impl Walk<'_> {
                 self.files.push(base.join(pattern.as_str()));
             }
             match matches(&base.join(pattern.as_str())) {
-                Ok(paths) => paths.into_iter().for_each(|path| self.file(path, pattern.place)),
-                Err(problem) => self.problems.push(Problem::error(problem).at(pattern.place, "included here")),
+                Ok(paths) => paths
+                    .into_iter()
+                    .for_each(|path| self.file(path, pattern.place)),
+                Err(problem) => self
+                    .problems
+                    .push(Problem::error(problem).at(pattern.place, "included here")),
             }
         }
     }
@@ -77,11 +97,15 @@ impl Walk<'_> {
             } else {
                 ("is included twice", "included again here")
             };
-            self.problems.push(Problem::error(format!("`{}` {title}", path.display())).at(included, label));
+            self.problems
+                .push(Problem::error(format!("`{}` {title}", path.display())).at(included, label));
             return;
         }
         if self.files.len() > FILES_MAX {
-            self.problems.push(Problem::error(format!("more than {FILES_MAX} files")).at(included, "included here"));
+            self.problems.push(
+                Problem::error(format!("more than {FILES_MAX} files"))
+                    .at(included, "included here"),
+            );
             return;
         }
         self.files.push(path.clone());
@@ -93,8 +117,12 @@ impl Walk<'_> {
                 self.chain.pop();
             }
             Err(error) => {
-                let problem = Problem::error(format!("cannot read `{}`: {}", path.display(), plain(&error)))
-                    .at(included, "included here");
+                let problem = Problem::error(format!(
+                    "cannot read `{}`: {}",
+                    path.display(),
+                    plain(&error)
+                ))
+                .at(included, "included here");
                 self.problems.push(problem);
             }
         }
@@ -104,7 +132,11 @@ impl Walk<'_> {
     fn syntax(&mut self, file: u32, text: &str, errors: &[toml::de::Error]) {
         for error in errors {
             let span = error.span().unwrap_or(0..0);
-            let line = text.get(..span.start).unwrap_or_default().matches('\n').count();
+            let line = text
+                .get(..span.start)
+                .unwrap_or_default()
+                .matches('\n')
+                .count();
             if self.tree.broken_lines.contains(&(file, line)) {
                 continue;
             }
@@ -113,8 +145,14 @@ impl Walk<'_> {
             let message = error.message();
             if message == "duplicate key" {
                 // Keys of a table that is written twice are twice, too.
-                let header = text[..span.start].lines().enumerate().filter(|(_, line)| line.starts_with('[')).last();
-                if header.is_some_and(|(at, _)| at < line && self.tree.broken_lines.contains(&(file, at))) {
+                let header = text[..span.start]
+                    .lines()
+                    .enumerate()
+                    .filter(|(_, line)| line.starts_with('['))
+                    .last();
+                if header.is_some_and(|(at, _)| {
+                    at < line && self.tree.broken_lines.contains(&(file, at))
+                }) {
                     continue;
                 }
                 self.problems.push(duplicate(file, text, place));
@@ -126,11 +164,19 @@ impl Walk<'_> {
                 true => "text stands in quotes".to_owned(),
                 false => message.replace(", expected", "; expected"),
             };
-            let problem = Problem { syntax: true, ..Problem::error("this is not TOML").at(place, label) };
+            let problem = Problem {
+                syntax: true,
+                ..Problem::error("this is not TOML").at(place, label)
+            };
             let bare = unquoted && !span.is_empty();
             // Word processors write other quotes than TOML knows.
-            let word = text[span].trim_matches(['“', '”', '„', '‟', '‘', '’', '‚', '«', '»', '`', '\'', '"']);
-            self.problems.push(if bare { problem.help(format!("write \"{word}\"")) } else { problem });
+            let word = text[span]
+                .trim_matches(['“', '”', '„', '‟', '‘', '’', '‚', '«', '»', '`', '\'', '"']);
+            self.problems.push(if bare {
+                problem.help(format!("write \"{word}\""))
+            } else {
+                problem
+            });
         }
     }
 }
@@ -138,8 +184,12 @@ impl Walk<'_> {
 /// A key or table that is written twice, with both places when the first can be told from the text.
 fn duplicate(file: u32, text: &str, place: Place) -> Problem {
     let name = text.get(place.range()).unwrap_or_default();
-    let problem = Problem::error(format!("`{name}` is written twice")).at(place, "written again here");
-    let problem = Problem { syntax: true, ..problem };
+    let problem =
+        Problem::error(format!("`{name}` is written twice")).at(place, "written again here");
+    let problem = Problem {
+        syntax: true,
+        ..problem
+    };
     let before = &text[..place.range().start];
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
     let line = text[line_start..].lines().next().unwrap_or_default();
@@ -151,7 +201,11 @@ fn duplicate(file: u32, text: &str, place: Place) -> Problem {
         let earlier = &text[start..end - 1];
         let trimmed = earlier.trim_start();
         let key = trimmed.split_once('=').map(|(key, _)| key.trim_end());
-        let same = if header { trimmed.trim_end() == line.trim() } else { key == Some(name) };
+        let same = if header {
+            trimmed.trim_end() == line.trim()
+        } else {
+            key == Some(name)
+        };
         if same {
             first = Some(start + (earlier.len() - trimmed.len()));
         } else if !header && trimmed.starts_with('[') {
@@ -161,8 +215,15 @@ fn duplicate(file: u32, text: &str, place: Place) -> Problem {
     }
     match first {
         Some(start) => {
-            let length = if header { line.trim().len() } else { name.len() };
-            problem.at(Place::new(file, start..start + length), "first written here")
+            let length = if header {
+                line.trim().len()
+            } else {
+                name.len()
+            };
+            problem.at(
+                Place::new(file, start..start + length),
+                "first written here",
+            )
         }
         None => problem,
     }
@@ -170,15 +231,37 @@ fn duplicate(file: u32, text: &str, place: Place) -> Problem {
 
 /// The files an include names, sorted; `*` may stand in the last part.
 pub fn matches(whole: &Path) -> Result<Vec<PathBuf>, String> {
-    let last = whole.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
-    let Some((head, tail)) = last.split_once('*') else { return Ok(vec![whole.to_path_buf()]) };
-    if tail.contains('*') || whole.parent().is_some_and(|parent| parent.to_string_lossy().contains('*')) {
-        return Err(format!("`{}` has more than one `*`, or one outside its last part", whole.display()));
+    let last = whole
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default()
+        .to_owned();
+    let Some((head, tail)) = last.split_once('*') else {
+        return Ok(vec![whole.to_path_buf()]);
+    };
+    if tail.contains('*')
+        || whole
+            .parent()
+            .is_some_and(|parent| parent.to_string_lossy().contains('*'))
+    {
+        return Err(format!(
+            "`{}` has more than one `*`, or one outside its last part",
+            whole.display()
+        ));
     }
     let directory = whole.parent().unwrap_or(whole);
-    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-    let entries = std::fs::read_dir(directory)
-        .map_err(|error| format!("cannot read the directory `{}`: {}", directory.display(), plain(&error)))?;
+    let directory = if directory.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        directory
+    };
+    let entries = std::fs::read_dir(directory).map_err(|error| {
+        format!(
+            "cannot read the directory `{}`: {}",
+            directory.display(),
+            plain(&error)
+        )
+    })?;
     let mut paths: Vec<PathBuf> = entries
         .filter_map(Result::ok)
         .filter(|entry| {
@@ -204,7 +287,12 @@ fn merge(into: &mut RawFile, from: RawFile, problems: &mut Problems) {
     once("address", &mut into.address, from.address, problems);
     once("store", &mut into.store, from.store, problems);
     once("responses", &mut into.responses, from.responses, problems);
-    names("identities", &mut into.identities, from.identities, problems);
+    names(
+        "identities",
+        &mut into.identities,
+        from.identities,
+        problems,
+    );
     names("limits", &mut into.limits, from.limits, problems);
     names("tiers", &mut into.tiers, from.tiers, problems);
     names("upstreams", &mut into.upstreams, from.upstreams, problems);
@@ -226,7 +314,12 @@ fn once<T>(name: &str, into: &mut Field<T>, from: Field<T>, problems: &mut Probl
     }
 }
 
-fn names<T>(section: &str, into: &mut Field<Named<T>>, from: Field<Named<T>>, problems: &mut Problems) {
+fn names<T>(
+    section: &str,
+    into: &mut Field<Named<T>>,
+    from: Field<Named<T>>,
+    problems: &mut Problems,
+) {
     let Field::Here(from) = from else {
         if matches!((&*into, &from), (Field::Absent, Field::Broken)) {
             *into = Field::Broken;
@@ -238,11 +331,19 @@ fn names<T>(section: &str, into: &mut Field<Named<T>>, from: Field<Named<T>>, pr
         return;
     };
     for (name, value) in from.value.entries {
-        match into.value.entries.iter().find(|(other, _)| other.value == name.value) {
+        match into
+            .value
+            .entries
+            .iter()
+            .find(|(other, _)| other.value == name.value)
+        {
             Some((first, _)) => {
-                let problem = Problem::error(format!("`{section}.{}` is defined in two files", name.value))
-                    .at(name.place, "defined again here")
-                    .at(first.place, "first defined here");
+                let problem = Problem::error(format!(
+                    "`{section}.{}` is defined in two files",
+                    name.value
+                ))
+                .at(name.place, "defined again here")
+                .at(first.place, "first defined here");
                 problems.push(problem);
             }
             None => into.value.entries.push((name, value)),
@@ -255,7 +356,13 @@ fn lists<T>(into: &mut Field<Vec<At<T>>>, from: Field<Vec<At<T>>>) {
     match (&mut *into, from) {
         (_, Field::Absent) => {}
         (Field::Here(into), Field::Here(from)) => into.value.extend(from.value),
-        (into, from) => *into = if matches!(into, Field::Absent) { from } else { Field::Broken },
+        (into, from) => {
+            *into = if matches!(into, Field::Absent) {
+                from
+            } else {
+                Field::Broken
+            }
+        }
     }
 }
 

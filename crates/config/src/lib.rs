@@ -83,7 +83,11 @@ impl ConfigError {
     /// Draws every problem; in colour for a terminal.
     pub fn render(&self, colour: bool) -> String {
         let mut text = render::render(&self.problems, &self.sources, colour);
-        let errors = self.problems.iter().filter(|problem| problem.severity == Severity::Error).count();
+        let errors = self
+            .problems
+            .iter()
+            .filter(|problem| problem.severity == Severity::Error)
+            .count();
         if errors > 1 {
             text.push_str(&format!("\n\n{errors} errors"));
         }
@@ -97,7 +101,10 @@ impl ConfigError {
 
     /// How many errors there are, warnings not counted.
     pub fn errors(&self) -> usize {
-        self.problems.iter().filter(|problem| problem.severity == Severity::Error).count()
+        self.problems
+            .iter()
+            .filter(|problem| problem.severity == Severity::Error)
+            .count()
     }
 
     /// Each problem as a key of the text with what is to be said about it, for a text that nobody wrote as a file
@@ -107,13 +114,19 @@ impl ConfigError {
             let mark = problem.marks.first();
             let line = mark.map_or("", |mark| {
                 let source = self.sources.of(mark.place.file);
-                let start = source.text[..mark.place.range().start].rfind('\n').map_or(0, |at| at + 1);
+                let start = source.text[..mark.place.range().start]
+                    .rfind('\n')
+                    .map_or(0, |at| at + 1);
                 source.text[start..].lines().next().unwrap_or_default()
             });
             let key = line.split('=').next().unwrap_or_default().trim().to_owned();
-            let label = mark.map(|mark| mark.label.as_str()).filter(|label| !label.is_empty());
-            let parts =
-                [problem.title.as_str()].into_iter().chain(label).chain(problem.helps.iter().map(String::as_str));
+            let label = mark
+                .map(|mark| mark.label.as_str())
+                .filter(|label| !label.is_empty());
+            let parts = [problem.title.as_str()]
+                .into_iter()
+                .chain(label)
+                .chain(problem.helps.iter().map(String::as_str));
             (key, parts.collect::<Vec<_>>().join("; "))
         });
         said.collect()
@@ -162,7 +175,14 @@ pub fn load(path: &Path, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigE
         }
     })?;
     let base = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
-    compile(&path.display().to_string(), text, &base, vec![path.to_path_buf()], env, now)
+    compile(
+        &path.display().to_string(),
+        text,
+        &base,
+        vec![path.to_path_buf()],
+        env,
+        now,
+    )
 }
 
 /// Reads a text; `name` stands for it in messages, and its directory is where relative paths start.
@@ -170,7 +190,9 @@ pub fn load(path: &Path, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigE
 /// # Errors
 /// Everything that is wrong, all of it at once.
 pub fn parse(text: &str, name: &str, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigError> {
-    let base = Path::new(name).parent().map_or_else(PathBuf::new, Path::to_path_buf);
+    let base = Path::new(name)
+        .parent()
+        .map_or_else(PathBuf::new, Path::to_path_buf);
     compile(name, text.to_owned(), &base, Vec::new(), env, now)
 }
 
@@ -181,20 +203,33 @@ pub fn parse(text: &str, name: &str, env: Env<'_>, now: Timestamp) -> Result<Con
 pub fn load_callers(path: &Path, policy: &Policy, env: Env<'_>) -> Result<Callers, ConfigError> {
     let mut sources = Sources::default();
     let mut problems = Problems::default();
-    let mut tiers: Vec<&str> =
-        policy.rules.iter().flat_map(|rule| rule.tiers.iter().map(|(tier, _)| &**tier)).collect();
+    let mut tiers: Vec<&str> = policy
+        .rules
+        .iter()
+        .flat_map(|rule| rule.tiers.iter().map(|(tier, _)| &**tier))
+        .collect();
     tiers.sort_unstable();
     tiers.dedup();
     let callers = match std::fs::read_to_string(path) {
-        Ok(content) => validate::callers::read(path, content, &tiers, env, &mut sources, &mut problems),
+        Ok(content) => {
+            validate::callers::read(path, content, &tiers, env, &mut sources, &mut problems)
+        }
         Err(error) => {
-            problems.push(Problem::error(format!("cannot read `{}`: {}", path.display(), plain(&error))));
+            problems.push(Problem::error(format!(
+                "cannot read `{}`: {}",
+                path.display(),
+                plain(&error)
+            )));
             None
         }
     };
     match callers {
         Some(callers) if !problems.any_error() => Ok(callers),
-        _ => Err(ConfigError { problems: problems.into_sorted(), sources, files: vec![path.to_path_buf()] }),
+        _ => Err(ConfigError {
+            problems: problems.into_sorted(),
+            sources,
+            files: vec![path.to_path_buf()],
+        }),
     }
 }
 
@@ -208,8 +243,17 @@ fn compile(
 ) -> Result<Config, ConfigError> {
     let mut problems = Problems::default();
     let mut files = files;
-    let Tree { raw, mut sources, broken_lines } = include::read(name, text, base, env, &mut problems, &mut files);
-    let mut context = Context { sources: &mut sources, problems: &mut problems, files: &mut files, env };
+    let Tree {
+        raw,
+        mut sources,
+        broken_lines,
+    } = include::read(name, text, base, env, &mut problems, &mut files);
+    let mut context = Context {
+        sources: &mut sources,
+        problems: &mut problems,
+        files: &mut files,
+        env,
+    };
     let made = assemble(&raw, now, &mut context);
     // What else is wrong on a line that is no TOML is a consequence of that, and so may be what seems to be missing.
     let is_toml = broken_lines.is_empty();
@@ -218,25 +262,48 @@ fn compile(
         .into_iter()
         .filter(|problem| {
             let line = |mark: &problem::Mark| (mark.place.file, sources.position(mark.place).1 - 1);
-            problem.syntax || problem.marks.first().map_or(is_toml, |mark| !broken_lines.contains(&line(mark)))
+            problem.syntax
+                || problem
+                    .marks
+                    .first()
+                    .map_or(is_toml, |mark| !broken_lines.contains(&line(mark)))
         })
         .collect();
     for problem in problems.iter().filter(|problem| problem.secret) {
-        problem.marks.iter().take(1).for_each(|mark| sources.mask(mark.place));
+        problem
+            .marks
+            .iter()
+            .take(1)
+            .for_each(|mark| sources.mask(mark.place));
     }
-    let wrong = problems.iter().any(|problem| problem.severity == Severity::Error);
+    let wrong = problems
+        .iter()
+        .any(|problem| problem.severity == Severity::Error);
     match made {
         Some(config) if !wrong => {
             files.sort();
             files.dedup();
-            let warnings =
-                problems.iter().map(|problem| render::render(std::slice::from_ref(problem), &sources, false)).collect();
-            Ok(Config { warnings, files_read: files, ..config })
+            let warnings = problems
+                .iter()
+                .map(|problem| render::render(std::slice::from_ref(problem), &sources, false))
+                .collect();
+            Ok(Config {
+                warnings,
+                files_read: files,
+                ..config
+            })
         }
         _ => {
             // Beside errors a warning is most often their echo: a limit is "never used" when its only route is wrong.
-            let problems = problems.into_iter().filter(|problem| problem.severity == Severity::Error).collect();
-            Err(ConfigError { problems, sources, files })
+            let problems = problems
+                .into_iter()
+                .filter(|problem| problem.severity == Severity::Error)
+                .collect();
+            Err(ConfigError {
+                problems,
+                sources,
+                files,
+            })
         }
     }
 }
@@ -254,7 +321,11 @@ fn assemble(raw: &raw::RawFile, now: Timestamp, context: &mut Context<'_>) -> Op
     let identities = validate::identities::identities(raw, &names, context);
     let limits = validate::limits::limits(raw, &names, store.as_ref(), now, context);
     let mut upstreams = validate::upstreams::upstreams(raw, context);
-    let known = validate::routes::Known { identities: &names, limits: &limits, body: server.bounds.body };
+    let known = validate::routes::Known {
+        identities: &names,
+        limits: &limits,
+        body: server.bounds.body,
+    };
     let routes = validate::routes::routes(raw, &known, &mut upstreams, context);
     let responses = validate::responses::responses(&raw.responses, context);
     validate::together::check_cluster(&routes, &limits, store.as_ref(), context);
@@ -264,13 +335,26 @@ fn assemble(raw: &raw::RawFile, now: Timestamp, context: &mut Context<'_>) -> Op
         return None;
     }
     let route_places = routes.places.clone();
-    let route_names = routes.list.iter().map(|route| route.name.to_string()).collect();
+    let route_names = routes
+        .list
+        .iter()
+        .map(|route| route.name.to_string())
+        .collect();
     let written = entries_of(&raw.identities);
-    let missing_places =
-        written.iter().map(|(name, identity)| identity.when_missing.place().unwrap_or(name.place)).collect();
-    let key_places = written.iter().map(|(name, identity)| identity.key.place().unwrap_or(name.place)).collect();
+    let missing_places = written
+        .iter()
+        .map(|(name, identity)| identity.when_missing.place().unwrap_or(name.place))
+        .collect();
+    let key_places = written
+        .iter()
+        .map(|(name, identity)| identity.key.place().unwrap_or(name.place))
+        .collect();
     let caller_files = identities.caller_files.clone();
-    let cycles: Vec<_> = identities.list.iter().map(|identity| identity.when_missing).collect();
+    let cycles: Vec<_> = identities
+        .list
+        .iter()
+        .map(|identity| identity.when_missing)
+        .collect();
     let places = Places {
         written: &identities.written,
         when_missing: &cycles,

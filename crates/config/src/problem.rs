@@ -49,17 +49,26 @@ impl Problem {
 
     /// Something that is legal and hardly meant.
     pub(crate) fn warning(title: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(title) }
+        Self {
+            severity: Severity::Warning,
+            ..Self::error(title)
+        }
     }
 
     /// What it points at is a secret, which messages show masked.
     pub(crate) fn secret(self) -> Self {
-        Self { secret: true, ..self }
+        Self {
+            secret: true,
+            ..self
+        }
     }
 
     /// Points at a place; the first call points at the mistake.
     pub(crate) fn at(mut self, place: Place, label: impl Into<String>) -> Self {
-        self.marks.push(Mark { place, label: label.into() });
+        self.marks.push(Mark {
+            place,
+            label: label.into(),
+        });
         self
     }
 
@@ -98,23 +107,39 @@ impl Problems {
 
     /// Whether any of them stops the start.
     pub(crate) fn any_error(&self) -> bool {
-        self.list.iter().any(|problem| problem.severity == Severity::Error)
+        self.list
+            .iter()
+            .any(|problem| problem.severity == Severity::Error)
     }
 
     /// All of them, in the order of the file.
     pub(crate) fn into_sorted(mut self) -> Vec<Problem> {
-        self.list.sort_by_key(|problem| problem.marks.first().map(|mark| (mark.place.file, mark.place.start)));
+        self.list.sort_by_key(|problem| {
+            problem
+                .marks
+                .first()
+                .map(|mark| (mark.place.file, mark.place.start))
+        });
         self.list
     }
 }
 
 /// The candidate nearest to `word`, when it is near enough to be what was meant.
-pub(crate) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+pub(crate) fn nearest<'c>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'c str>,
+) -> Option<&'c str> {
     let folded = word.to_ascii_lowercase().replace('-', "_");
     candidates
         .into_iter()
         .map(|candidate| {
-            (strsim::damerau_levenshtein(&folded, &candidate.to_ascii_lowercase().replace('-', "_")), candidate)
+            (
+                strsim::damerau_levenshtein(
+                    &folded,
+                    &candidate.to_ascii_lowercase().replace('-', "_"),
+                ),
+                candidate,
+            )
         })
         .filter(|(distance, candidate)| *distance <= 1 + candidate.len().min(word.len()) / 4)
         .min_by_key(|(distance, _)| *distance)
@@ -128,7 +153,11 @@ pub(crate) fn listed<'c>(names: impl IntoIterator<Item = &'c str>) -> String {
     match names.as_slice() {
         [] => "none".to_owned(),
         [one] => one.clone(),
-        [.., _] if names.len() > MOST => format!("{} and {} more", names[..MOST].join(", "), names.len() - MOST),
+        [.., _] if names.len() > MOST => format!(
+            "{} and {} more",
+            names[..MOST].join(", "),
+            names.len() - MOST
+        ),
         [head @ .., last] => format!("{} and {last}", head.join(", ")),
     }
 }

@@ -21,8 +21,19 @@ pub(crate) struct Flaw {
 
 impl Flaw {
     /// A flaw at bytes `start..end`.
-    pub(crate) fn new(start: usize, end: usize, title: impl Into<String>, label: impl Into<String>) -> Self {
-        Self { start, end, title: title.into(), label: label.into(), help: None }
+    pub(crate) fn new(
+        start: usize,
+        end: usize,
+        title: impl Into<String>,
+        label: impl Into<String>,
+    ) -> Self {
+        Self {
+            start,
+            end,
+            title: title.into(),
+            label: label.into(),
+            help: None,
+        }
     }
 
     /// With what to do about it.
@@ -40,7 +51,9 @@ impl Flaw {
 
     /// As a problem in the string `text`.
     pub(crate) fn problem(self, text: &At<Text>) -> Problem {
-        Problem::error(self.title).at(text.part(self.start, self.end), self.label).maybe_help(self.help)
+        Problem::error(self.title)
+            .at(text.part(self.start, self.end), self.label)
+            .maybe_help(self.help)
     }
 }
 
@@ -59,7 +72,10 @@ pub(crate) fn parsed<T>(
         reader.problems.push(problem);
         return None;
     }
-    let text = At { value: Text::read_as(node, reader, wanted)?, place: node.place };
+    let text = At {
+        value: Text::read_as(node, reader, wanted)?,
+        place: node.place,
+    };
     match parse(text.as_str()) {
         Ok(value) => Some(value),
         Err(flaw) => {
@@ -75,7 +91,13 @@ pub(crate) struct Time(pub(crate) Micros);
 
 impl Read for Time {
     fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        parsed(node, reader, "a duration like \"10s\" or \"1h30m\"", duration).map(Self)
+        parsed(
+            node,
+            reader,
+            "a duration like \"10s\" or \"1h30m\"",
+            duration,
+        )
+        .map(Self)
     }
 }
 
@@ -85,8 +107,10 @@ pub(crate) fn duration(text: &str) -> Result<Micros, Flaw> {
     let mut smallest = u64::MAX;
     let mut at = 0;
     if text.is_empty() {
-        return Err(Flaw::new(0, 0, "an empty duration", "write a number and a unit")
-            .help("\"10s\", \"500ms\" and \"1h30m\" are durations"));
+        return Err(
+            Flaw::new(0, 0, "an empty duration", "write a number and a unit")
+                .help("\"10s\", \"500ms\" and \"1h30m\" are durations"),
+        );
     }
     while at < text.len() {
         let digits = text[at..].bytes().take_while(u8::is_ascii_digit).count();
@@ -96,16 +120,26 @@ pub(crate) fn duration(text: &str) -> Result<Micros, Flaw> {
             } else {
                 "a number was expected here"
             };
-            return Err(Flaw::new(at, text.len(), format!("`{text}` is not a duration"), what)
-                .help("\"10s\", \"500ms\" and \"1h30m\" are durations"));
+            return Err(
+                Flaw::new(at, text.len(), format!("`{text}` is not a duration"), what)
+                    .help("\"10s\", \"500ms\" and \"1h30m\" are durations"),
+            );
         }
         let number = at..at + digits;
-        let letters = text[number.end..].bytes().take_while(u8::is_ascii_alphabetic).count();
+        let letters = text[number.end..]
+            .bytes()
+            .take_while(u8::is_ascii_alphabetic)
+            .count();
         let word = &text[number.end..number.end + letters];
         let end = number.end + letters;
         if letters == 0 && text[number.end..].starts_with(['.', ',']) {
             let label = "fractions are not known: use a smaller unit";
-            return Err(Flaw::new(at, text.len(), format!("`{text}` is not a duration"), label));
+            return Err(Flaw::new(
+                at,
+                text.len(),
+                format!("`{text}` is not a duration"),
+                label,
+            ));
         }
         if letters == 0 {
             return Err(Flaw::new(
@@ -114,7 +148,10 @@ pub(crate) fn duration(text: &str) -> Result<Micros, Flaw> {
                 format!("`{text}` has no unit"),
                 "a number without a unit",
             )
-            .help(format!("the units are us, ms, s, m, h, d and w: \"{}s\" is seconds", &text[number])));
+            .help(format!(
+                "the units are us, ms, s, m, h, d and w: \"{}s\" is seconds",
+                &text[number]
+            )));
         }
         let Some(unit) = unit(word) else {
             let near = nearest(word, ["us", "ms", "s", "m", "h", "d", "w"]);
@@ -122,9 +159,13 @@ pub(crate) fn duration(text: &str) -> Result<Micros, Flaw> {
                 || "the units are us, ms, s, m, h, d and w".to_owned(),
                 |near| format!("did you mean `{near}`? the units are us, ms, s, m, h, d and w"),
             );
-            return Err(
-                Flaw::new(number.end, end, format!("`{word}` is not a unit of time"), "no such unit").help(help)
-            );
+            return Err(Flaw::new(
+                number.end,
+                end,
+                format!("`{word}` is not a unit of time"),
+                "no such unit",
+            )
+            .help(help));
         };
         if unit >= smallest {
             return Err(Flaw::new(
@@ -135,7 +176,10 @@ pub(crate) fn duration(text: &str) -> Result<Micros, Flaw> {
             ));
         }
         smallest = unit;
-        let part = text[number.clone()].parse::<u64>().ok().and_then(|count| count.checked_mul(unit));
+        let part = text[number.clone()]
+            .parse::<u64>()
+            .ok()
+            .and_then(|count| count.checked_mul(unit));
         let Some(sum) = part.and_then(|part| total.checked_add(part)) else {
             return Err(Flaw::new(
                 number.start,
@@ -188,9 +232,13 @@ pub(crate) fn size(text: &str) -> Result<Size, Flaw> {
     let (number, word) = text.split_at(digits);
     let help = "\"64KiB\", \"10MB\" and \"unlimited\" are sizes; the units are B, kB, KiB, MB, MiB, GB and GiB";
     if number.is_empty() {
-        return Err(
-            Flaw::new(0, text.len(), format!("`{text}` is not a size"), "a number was expected here").help(help)
-        );
+        return Err(Flaw::new(
+            0,
+            text.len(),
+            format!("`{text}` is not a size"),
+            "a number was expected here",
+        )
+        .help(help));
     }
     let factor = match word.trim_start() {
         "B" => 1,
@@ -201,12 +249,22 @@ pub(crate) fn size(text: &str) -> Result<Size, Flaw> {
         "GB" => 1_000_000_000,
         "GiB" => 1 << 30,
         "" => {
-            return Err(Flaw::new(0, text.len(), format!("`{text}` has no unit"), "a number without a unit").help(help));
+            return Err(Flaw::new(
+                0,
+                text.len(),
+                format!("`{text}` has no unit"),
+                "a number without a unit",
+            )
+            .help(help));
         }
         other => {
-            return Err(
-                Flaw::new(digits, text.len(), format!("`{other}` is not a unit of size"), "no such unit").help(help)
-            );
+            return Err(Flaw::new(
+                digits,
+                text.len(),
+                format!("`{other}` is not a unit of size"),
+                "no such unit",
+            )
+            .help(help));
         }
     };
     number
@@ -214,7 +272,14 @@ pub(crate) fn size(text: &str) -> Result<Size, Flaw> {
         .ok()
         .and_then(|count| count.checked_mul(factor))
         .map(Size::Bytes)
-        .ok_or_else(|| Flaw::new(0, text.len(), format!("`{text}` is too large a size"), "more than 2^64 bytes"))
+        .ok_or_else(|| {
+            Flaw::new(
+                0,
+                text.len(),
+                format!("`{text}` is too large a size"),
+                "more than 2^64 bytes",
+            )
+        })
 }
 
 /// A share of keys: `"25% of keys"`, in hundredths of a percent.
@@ -223,7 +288,10 @@ pub(crate) struct Share(pub(crate) u16);
 
 impl Read for Share {
     fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        parsed(node, reader, "a share like \"25% of keys\"", |text| share(text, "of keys")).map(Self)
+        parsed(node, reader, "a share like \"25% of keys\"", |text| {
+            share(text, "of keys")
+        })
+        .map(Self)
     }
 }
 
@@ -233,18 +301,34 @@ pub(crate) fn share(text: &str, of: &str) -> Result<u16, Flaw> {
     let flaw = |start: usize, end: usize, label: &str| {
         Flaw::new(start, end, format!("`{text}` is not a share"), label).help(help.clone())
     };
-    let Some(percent) = text.find('%') else { return Err(flaw(0, text.len(), "a percentage was expected")) };
+    let Some(percent) = text.find('%') else {
+        return Err(flaw(0, text.len(), "a percentage was expected"));
+    };
     if text[percent + 1..].trim() != of {
-        return Err(flaw(percent + 1, text.len().max(percent + 2), &format!("`{of}` was expected here")));
+        return Err(flaw(
+            percent + 1,
+            text.len().max(percent + 2),
+            &format!("`{of}` was expected here"),
+        ));
     }
     let number = text[..percent].trim();
     let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
     let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     if whole.is_empty() || decimals.len() > 2 || !digits(whole) || !digits(decimals) {
-        return Err(flaw(0, percent, "a number with at most two decimals was expected"));
+        return Err(flaw(
+            0,
+            percent,
+            "a number with at most two decimals was expected",
+        ));
     }
-    let hundredths = format!("{whole}{decimals:0<2}").parse::<u16>().unwrap_or(u16::MAX);
-    if hundredths > 10_000 { Err(flaw(0, percent + 1, "more than all of them")) } else { Ok(hundredths) }
+    let hundredths = format!("{whole}{decimals:0<2}")
+        .parse::<u16>()
+        .unwrap_or(u16::MAX);
+    if hundredths > 10_000 {
+        Err(flaw(0, percent + 1, "more than all of them"))
+    } else {
+        Ok(hundredths)
+    }
 }
 
 /// `"auto"`, or a number of one or more.
@@ -277,7 +361,8 @@ impl Read for Count {
         let read = text.value.parse().ok().filter(|count| *count > 0);
         if read.is_none() {
             let problem =
-                Problem::error(format!("`{}` must be \"auto\" or a number", reader.name())).at(node.place, "neither");
+                Problem::error(format!("`{}` must be \"auto\" or a number", reader.name()))
+                    .at(node.place, "neither");
             reader.problems.push(problem);
         }
         read.map(Self::Exactly)
@@ -323,7 +408,12 @@ mod tests {
         assert_eq!(size("64KiB"), Ok(Size::Bytes(65_536)));
         assert_eq!(size("10 MB"), Ok(Size::Bytes(10_000_000)));
         assert_eq!(size("unlimited"), Ok(Size::Unlimited));
-        assert!(size("64").is_err() && size("64K").is_err() && size("KiB").is_err() && size("99999999999GiB").is_err());
+        assert!(
+            size("64").is_err()
+                && size("64K").is_err()
+                && size("KiB").is_err()
+                && size("99999999999GiB").is_err()
+        );
     }
 
     #[test]
@@ -331,7 +421,14 @@ mod tests {
         assert_eq!(share("25% of keys", "of keys"), Ok(2_500));
         assert_eq!(share("0.5% of keys", "of keys"), Ok(50));
         assert_eq!(share("100% of keys", "of keys"), Ok(10_000));
-        for bad in ["25%", "101% of keys", "25 of keys", "1.234% of keys", "% of keys", "-1% of keys"] {
+        for bad in [
+            "25%",
+            "101% of keys",
+            "25 of keys",
+            "1.234% of keys",
+            "% of keys",
+            "-1% of keys",
+        ] {
             assert!(share(bad, "of keys").is_err(), "{bad}");
         }
     }

@@ -8,7 +8,10 @@ pub fn quick(upstream: &str, limit: &str, per: &str) -> String {
     let (identity, per) = match per {
         "address" | "everyone" => (String::new(), quoted(per)),
         source => (
-            format!("[identities.caller]\nkey = [{}]\nwhen_missing = \"use:address\"\n\n", quoted(source)),
+            format!(
+                "[identities.caller]\nkey = [{}]\nwhen_missing = \"use:address\"\n\n",
+                quoted(source)
+            ),
             quoted("caller"),
         ),
     };
@@ -46,9 +49,18 @@ mod tests {
             ("127.0.0.1", "100/minute", "address", "upstream"),
             ("http://127.0.0.1:3000", "100/minute", "haeder:x", "key"),
         ] {
-            let error = parse(&quick(upstream, limit, per), "command line", &|_| None, Timestamp::default());
+            let error = parse(
+                &quick(upstream, limit, per),
+                "command line",
+                &|_| None,
+                Timestamp::default(),
+            );
             let said = error.expect_err(key).by_key();
-            assert_eq!(said.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), [key], "{said:?}");
+            assert_eq!(
+                said.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(),
+                [key],
+                "{said:?}"
+            );
         }
     }
 
@@ -60,16 +72,26 @@ mod tests {
             )
         };
         let text = format!("{}{}", route("1"), route("2"));
-        let config = parse(&text, "gateway.toml", &|_| None, Timestamp::default()).expect("two routes");
-        let names: Vec<&str> = config.policy.routes.iter().map(|route| &*route.name).collect();
+        let config =
+            parse(&text, "gateway.toml", &|_| None, Timestamp::default()).expect("two routes");
+        let names: Vec<&str> = config
+            .policy
+            .routes
+            .iter()
+            .map(|route| &*route.name)
+            .collect();
         assert_eq!(names, ["/x [x-version: 1]", "/x [x-version: 2]"]);
     }
 
     #[test]
     fn a_word_cannot_become_more_than_a_word() {
         let text = quick("http://a\"\n[server]\nlisten=\"x", "1/s", "address");
-        let error = parse(&text, "command line", &|_| None, Timestamp::default()).expect_err("no URL");
-        assert!(error.to_string().contains("is not the URL of a server"), "{error}");
+        let error =
+            parse(&text, "command line", &|_| None, Timestamp::default()).expect_err("no URL");
+        assert!(
+            error.to_string().contains("is not the URL of a server"),
+            "{error}"
+        );
         assert!(quoted("${HOME}").contains("$${HOME}"));
     }
 }

@@ -45,12 +45,19 @@ impl Read for Rate {
 
 /// Parses a rate.
 pub(crate) fn rate(text: &str) -> Result<Rate, Flaw> {
-    const HELP: &str = "a rate is a number, `/` and a period: \"100/minute\", \"10/10s\", \"5000/day\"";
+    const HELP: &str =
+        "a rate is a number, `/` and a period: \"100/minute\", \"10/10s\", \"5000/day\"";
     if text == "unlimited" {
         return Ok(Rate::Unlimited);
     }
     let Some(slash) = text.find('/') else {
-        return Err(Flaw::new(0, text.len(), format!("`{text}` is not a rate"), "the period is missing").help(HELP));
+        return Err(Flaw::new(
+            0,
+            text.len(),
+            format!("`{text}` is not a rate"),
+            "the period is missing",
+        )
+        .help(HELP));
     };
     let number = text[..slash].trim_end();
     let digits: String = number.chars().filter(|c| *c != '_').collect();
@@ -60,28 +67,58 @@ pub(crate) fn rate(text: &str) -> Result<Rate, Flaw> {
         } else {
             "a whole number was expected here"
         };
-        return Err(Flaw::new(0, slash.max(1), format!("`{text}` is not a rate"), label).help(HELP));
+        return Err(
+            Flaw::new(0, slash.max(1), format!("`{text}` is not a rate"), label).help(HELP),
+        );
     }
-    let amount = digits
-        .parse::<u64>()
-        .map_err(|_| Flaw::new(0, slash, format!("`{text}` is too high a rate"), "more than 2^64"))?;
+    let amount = digits.parse::<u64>().map_err(|_| {
+        Flaw::new(
+            0,
+            slash,
+            format!("`{text}` is too high a rate"),
+            "more than 2^64",
+        )
+    })?;
     if amount == 0 {
-        let flaw = Flaw::new(0, slash, "a rate of zero admits nothing, ever", "zero is never \"off\"");
-        return Err(flaw.help("to switch the limit off write mode = \"off\"; for no limit write rate = \"unlimited\""));
+        let flaw = Flaw::new(
+            0,
+            slash,
+            "a rate of zero admits nothing, ever",
+            "zero is never \"off\"",
+        );
+        return Err(flaw.help(
+            "to switch the limit off write mode = \"off\"; for no limit write rate = \"unlimited\"",
+        ));
     }
     let (period, unit) = period(&text[slash + 1..]).map_err(|flaw| flaw.shifted(slash + 1))?;
     if period == Micros::ZERO {
-        return Err(Flaw::new(slash + 1, text.len(), format!("`{text}` has no period"), "a period of zero"));
+        return Err(Flaw::new(
+            slash + 1,
+            text.len(),
+            format!("`{text}` has no period"),
+            "a period of zero",
+        ));
     }
-    Ok(Rate::Per { amount, period, unit })
+    Ok(Rate::Per {
+        amount,
+        period,
+        unit,
+    })
 }
 
 fn period(text: &str) -> Result<(Micros, Unit), Flaw> {
-    const HELP: &str = "second, minute, hour, day, week, month, or a duration like \"10s\" are periods";
+    const HELP: &str =
+        "second, minute, hour, day, week, month, or a duration like \"10s\" are periods";
     let word = text.trim_start();
     let indent = text.len() - word.len();
     if word.is_empty() {
-        return Err(Flaw::new(0, 1, "a rate without a period", "a period was expected here").help(HELP));
+        return Err(Flaw::new(
+            0,
+            1,
+            "a rate without a period",
+            "a period was expected here",
+        )
+        .help(HELP));
     }
     if word.bytes().all(|byte| byte.is_ascii_alphabetic()) {
         return match (word, unit(word)) {
@@ -91,8 +128,17 @@ fn period(text: &str) -> Result<(Micros, Unit), Flaw> {
             (_, Some(span)) => Ok((Micros(span), Unit::Span)),
             (_, None) => {
                 let near = nearest(word, ["second", "minute", "hour", "day", "week", "month"]);
-                let label = near.map_or_else(|| "no such period".to_owned(), |near| format!("did you mean `{near}`?"));
-                Err(Flaw::new(indent, text.len(), format!("`{word}` is not a period"), label).help(HELP))
+                let label = near.map_or_else(
+                    || "no such period".to_owned(),
+                    |near| format!("did you mean `{near}`?"),
+                );
+                Err(Flaw::new(
+                    indent,
+                    text.len(),
+                    format!("`{word}` is not a period"),
+                    label,
+                )
+                .help(HELP))
             }
         };
     }
@@ -103,9 +149,13 @@ fn period(text: &str) -> Result<(Micros, Unit), Flaw> {
             format!("the period `{word}` has no unit"),
             "a number without a unit",
         )
-        .help(format!("units are mandatory: \"{word}s\" is {word} seconds")));
+        .help(format!(
+            "units are mandatory: \"{word}s\" is {word} seconds"
+        )));
     }
-    duration(word).map(|span| (span, Unit::Span)).map_err(|flaw| flaw.shifted(indent))
+    duration(word)
+        .map(|span| (span, Unit::Span))
+        .map_err(|flaw| flaw.shifted(indent))
 }
 
 schema_of!(Rate, "Rate", _generator => json_schema!({ "type": "string", "pattern": r"^[0-9_]+ */ *[0-9a-z]+$|^unlimited$|\$\{", "examples": ["100/minute", "10/10s", "5000/day"] }));
@@ -115,7 +165,11 @@ mod tests {
     use super::*;
 
     fn per(amount: u64, seconds: u64, unit: Unit) -> Result<Rate, Flaw> {
-        Ok(Rate::Per { amount, period: Micros::from_secs(seconds), unit })
+        Ok(Rate::Per {
+            amount,
+            period: Micros::from_secs(seconds),
+            unit,
+        })
     }
 
     #[test]

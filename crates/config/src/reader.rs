@@ -82,10 +82,18 @@ impl<T> Field<T> {
 impl<'r> Reader<'r> {
     /// Reads one key of `table`.
     pub(crate) fn field<T: Read>(&mut self, table: &DeTable<'_>, key: &str) -> Field<T> {
-        let Some(value) = table.get(key) else { return Field::Absent };
+        let Some(value) = table.get(key) else {
+            return Field::Absent;
+        };
         self.path.push(key.to_owned());
-        let node = Node { value: value.get_ref(), place: Place::new(self.file, value.span()) };
-        let read = T::read(node, self).map(|value| At { value, place: node.place });
+        let node = Node {
+            value: value.get_ref(),
+            place: Place::new(self.file, value.span()),
+        };
+        let read = T::read(node, self).map(|value| At {
+            value,
+            place: node.place,
+        });
         self.path.pop();
         read.map_or(Field::Broken, Field::Here)
     }
@@ -103,7 +111,10 @@ impl<'r> Reader<'r> {
 
     /// Complains of every key of `table` that is not in `known`.
     pub(crate) fn known_keys(&mut self, table: &DeTable<'_>, known: &[&str]) {
-        let mut unknown: Vec<_> = table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())).collect();
+        let mut unknown: Vec<_> = table
+            .keys()
+            .filter(|key| !known.contains(&key.get_ref().as_ref()))
+            .collect();
         unknown.sort_by_key(|key| key.span().start);
         for key in unknown {
             let place = Place::new(self.file, key.span());
@@ -118,7 +129,10 @@ impl<'r> Reader<'r> {
                 Some(near) => problem.at(place, format!("did you mean `{near}`?")),
                 None => problem.at(place, "no such key"),
             };
-            self.problems.push(problem.note(format!("keys known here: {}", listed(sorted(known).iter().copied()))));
+            self.problems.push(problem.note(format!(
+                "keys known here: {}",
+                listed(sorted(known).iter().copied())
+            )));
         }
     }
 
@@ -135,7 +149,8 @@ impl<'r> Reader<'r> {
         };
         let name = self.name();
         self.problems.push(
-            Problem::error(format!("`{name}` must be {wanted}")).at(node.place, format!("this is {article} {found}")),
+            Problem::error(format!("`{name}` must be {wanted}"))
+                .at(node.place, format!("this is {article} {found}")),
         );
     }
 

@@ -7,9 +7,16 @@ use super::source::Sources;
 
 /// Draws `problems`, one paragraph each; in colour for a terminal, plain for everything else.
 pub(crate) fn render(problems: &[Problem], sources: &Sources, colour: bool) -> String {
-    let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
+    let renderer = if colour {
+        Renderer::styled()
+    } else {
+        Renderer::plain()
+    };
     let renderer = renderer.term_width(WIDTH);
-    let drawn: Vec<String> = problems.iter().map(|problem| renderer.render(&[group(problem, sources)])).collect();
+    let drawn: Vec<String> = problems
+        .iter()
+        .map(|problem| renderer.render(&[group(problem, sources)]))
+        .collect();
     drawn.join("\n\n")
 }
 
@@ -18,9 +25,11 @@ fn group<'p>(problem: &'p Problem, sources: &'p Sources) -> Group<'p> {
         Severity::Error => Level::ERROR,
         Severity::Warning => Level::WARNING,
     };
-    let mut group = level
-        .primary_title(problem.title.as_str())
-        .elements(Vec::<Snippet<'p, _>>::new().into_iter().chain(snippets(problem, sources)));
+    let mut group = level.primary_title(problem.title.as_str()).elements(
+        Vec::<Snippet<'p, _>>::new()
+            .into_iter()
+            .chain(snippets(problem, sources)),
+    );
     for note in &problem.notes {
         group = group.element(Level::NOTE.message(note.as_str()));
     }
@@ -31,7 +40,10 @@ fn group<'p>(problem: &'p Problem, sources: &'p Sources) -> Group<'p> {
 }
 
 /// One snippet a file, the mistake's own file first.
-fn snippets<'p>(problem: &'p Problem, sources: &'p Sources) -> Vec<Snippet<'p, annotate_snippets::Annotation<'p>>> {
+fn snippets<'p>(
+    problem: &'p Problem,
+    sources: &'p Sources,
+) -> Vec<Snippet<'p, annotate_snippets::Annotation<'p>>> {
     let mut files: Vec<u32> = Vec::new();
     for mark in &problem.marks {
         if !files.contains(&mark.place.file) {
@@ -42,7 +54,11 @@ fn snippets<'p>(problem: &'p Problem, sources: &'p Sources) -> Vec<Snippet<'p, a
         .into_iter()
         .map(|file| {
             let source = sources.of(file);
-            let marks = problem.marks.iter().enumerate().filter(|(_, mark)| mark.place.file == file);
+            let marks = problem
+                .marks
+                .iter()
+                .enumerate()
+                .filter(|(_, mark)| mark.place.file == file);
             Snippet::source(source.text.as_str())
                 .path(source.name.as_str())
                 .annotations(marks.map(|(at, mark)| annotation(mark, at == 0, source.text.len())))
@@ -51,10 +67,18 @@ fn snippets<'p>(problem: &'p Problem, sources: &'p Sources) -> Vec<Snippet<'p, a
 }
 
 fn annotation(mark: &Mark, primary: bool, length: usize) -> annotate_snippets::Annotation<'_> {
-    let kind = if primary { AnnotationKind::Primary } else { AnnotationKind::Context };
+    let kind = if primary {
+        AnnotationKind::Primary
+    } else {
+        AnnotationKind::Context
+    };
     let range = mark.place.range();
     let annotation = kind.span(range.start.min(length)..range.end.min(length));
-    if mark.label.is_empty() { annotation } else { annotation.label(mark.label.as_str()) }
+    if mark.label.is_empty() {
+        annotation
+    } else {
+        annotation.label(mark.label.as_str())
+    }
 }
 
 /// Wide enough that a line of a configuration file is never cut.

@@ -38,12 +38,23 @@ pub fn report(config: &Config) -> String {
 // Writing to a String cannot fail, so results of `write!` say nothing here.
 
 fn listeners(config: &Config, text: &mut String) {
-    let listen: Vec<String> = config.server.listen.iter().map(ToString::to_string).collect();
+    let listen: Vec<String> = config
+        .server
+        .listen
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     let _ = writeln!(text, "Listens on {}", listen.join(", "));
     match &config.admin.listen {
-        Some(listener) if config.admin.hosts.is_empty() => _ = writeln!(text, "Admin on {listener}"),
+        Some(listener) if config.admin.hosts.is_empty() => {
+            _ = writeln!(text, "Admin on {listener}")
+        }
         Some(listener) => {
-            _ = writeln!(text, "Admin on {listener}, asked by the name {}", config.admin.hosts.join(", "))
+            _ = writeln!(
+                text,
+                "Admin on {listener}, asked by the name {}",
+                config.admin.hosts.join(", ")
+            )
         }
         None => text.push_str("Admin off\n"),
     }
@@ -81,7 +92,13 @@ const fn when_down(answer: WhenDown) -> &'static str {
 }
 
 fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
-    let _ = writeln!(text, "  {}: {}, {}", rule.name, numbers(&rule.live), per(&rule.scope, policy));
+    let _ = writeln!(
+        text,
+        "  {}: {}, {}",
+        rule.name,
+        numbers(&rule.live),
+        per(&rule.scope, policy)
+    );
     for (tier, limit) in &rule.tiers {
         let _ = writeln!(text, "    tier {tier}: {}", numbers(limit));
     }
@@ -90,8 +107,11 @@ fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
     }
     match rule.live.mode {
         Mode::Enforce if rule.live.enforce_for < 10_000 => {
-            let _ =
-                writeln!(text, "    refuses only for {} of keys, counts the others", percent(rule.live.enforce_for));
+            let _ = writeln!(
+                text,
+                "    refuses only for {} of keys, counts the others",
+                percent(rule.live.enforce_for)
+            );
         }
         Mode::Shadow => text.push_str("    shadow: counted, never refusing\n"),
         _ => {}
@@ -112,7 +132,10 @@ fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
         );
         if !matches!(settle.from, SettleFrom::Bytes { .. }) {
             let broken_off = match settle.broken_off_per {
-                Some(per) => format!("a unit for every {per} bytes sent, and no less than {}", settle.estimate),
+                Some(per) => format!(
+                    "a unit for every {per} bytes sent, and no less than {}",
+                    settle.estimate
+                ),
                 None => settle.most.to_string(),
             };
             let _ = writeln!(
@@ -138,7 +161,11 @@ fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
         );
     }
     if !rule.refund_on.is_empty() {
-        let _ = writeln!(text, "    given back after {}", status_words(&rule.refund_on));
+        let _ = writeln!(
+            text,
+            "    given back after {}",
+            status_words(&rule.refund_on)
+        );
     }
     if rule.live.placement == Placement::Shared {
         let _ = writeln!(
@@ -174,7 +201,13 @@ fn in_an_outage(limit: &Limit) -> String {
 
 /// What a lease means for it.
 fn lease(limit: &Limit) -> String {
-    let Some(terms) = limit.lease.then(|| Terms::of(&limit.algorithm).ok()).flatten() else { return String::new() };
+    let Some(terms) = limit
+        .lease
+        .then(|| Terms::of(&limit.algorithm).ok())
+        .flatten()
+    else {
+        return String::new();
+    };
     format!(
         ", leased (at most {} units of a bucket at a time lie in gateways, each for {} ms at the longest)",
         terms.most,
@@ -183,7 +216,11 @@ fn lease(limit: &Limit) -> String {
 }
 
 fn numbers(limit: &Limit) -> String {
-    if limit.mode == Mode::Off { "off".to_owned() } else { limit.algorithm.words() }
+    if limit.mode == Mode::Off {
+        "off".to_owned()
+    } else {
+        limit.algorithm.words()
+    }
 }
 
 fn per(scope: &Scope, policy: &Policy) -> String {
@@ -207,23 +244,30 @@ fn cost(cost: &Cost) -> Option<String> {
     match cost {
         Cost::Fixed(1) => None,
         Cost::Fixed(units) => Some(units.to_string()),
-        Cost::Header { name, default, least, most } => {
-            Some(format!("what its header {name} says, {least} to {most}, {default} without it"))
-        }
-        Cost::ContentLength { per, least, most } => {
-            Some(format!("1 for each {per} bytes of its length, {least} to {most}"))
-        }
+        Cost::Header {
+            name,
+            default,
+            least,
+            most,
+        } => Some(format!(
+            "what its header {name} says, {least} to {most}, {default} without it"
+        )),
+        Cost::ContentLength { per, least, most } => Some(format!(
+            "1 for each {per} bytes of its length, {least} to {most}"
+        )),
     }
 }
 
 fn status_words(statuses: &[StatusMatch]) -> String {
     let words: Vec<String> = statuses
         .iter()
-        .map(
-            |status| {
-                if status.from == status.to { status.from.to_string() } else { format!("{}xx", status.from / 100) }
-            },
-        )
+        .map(|status| {
+            if status.from == status.to {
+                status.from.to_string()
+            } else {
+                format!("{}xx", status.from / 100)
+            }
+        })
         .collect();
     words.join(", ")
 }
@@ -237,7 +281,12 @@ fn identity(index: usize, policy: &Policy, text: &mut String) {
         WhenMissing::UseAddress => "the address counts".to_owned(),
         WhenMissing::Use(other) => format!("{} counts", policy.identities[other].name),
     };
-    let _ = write!(text, "  {}: {}; missing: {missing}", identity.name, sources.join(" and "));
+    let _ = write!(
+        text,
+        "  {}: {}; missing: {missing}",
+        identity.name,
+        sources.join(" and ")
+    );
     if let Some(callers) = &identity.callers {
         let unknown = match identity.when_unknown {
             WhenUnknown::Refuse => "401",
@@ -268,22 +317,42 @@ fn route(index: usize, policy: &Policy, text: &mut String) {
             }
         })
         .collect();
-    let limits = if limits.is_empty() { "no limit".to_owned() } else { limits.join(" + ") };
+    let limits = if limits.is_empty() {
+        "no limit".to_owned()
+    } else {
+        limits.join(" + ")
+    };
     let pattern = route.pattern.to_string();
-    let named = if pattern == *route.name { pattern } else { format!("{pattern} ({})", route.name) };
+    let named = if pattern == *route.name {
+        pattern
+    } else {
+        format!("{pattern} ({})", route.name)
+    };
     let _ = writeln!(text, "  {named} -> {target}: {limits}");
 }
 
 fn percent(hundredths: u16) -> String {
     let (whole, rest) = (hundredths / 100, hundredths % 100);
-    if rest == 0 { format!("{whole}%") } else { format!("{whole}.{rest:02}%") }
+    if rest == 0 {
+        format!("{whole}%")
+    } else {
+        format!("{whole}.{rest:02}%")
+    }
 }
 
 fn span(micros: u64) -> String {
-    [(3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms")]
-        .into_iter()
-        .find(|(unit, _)| micros >= *unit && micros.is_multiple_of(*unit))
-        .map_or_else(|| format!("{micros} us"), |(unit, name)| format!("{} {name}", micros / unit))
+    [
+        (3_600_000_000, "h"),
+        (60_000_000, "min"),
+        (1_000_000, "s"),
+        (1_000, "ms"),
+    ]
+    .into_iter()
+    .find(|(unit, _)| micros >= *unit && micros.is_multiple_of(*unit))
+    .map_or_else(
+        || format!("{micros} us"),
+        |(unit, name)| format!("{} {name}", micros / unit),
+    )
 }
 
 #[cfg(test)]
@@ -294,11 +363,22 @@ mod tests {
 
     #[test]
     fn a_good_file_is_said_back_in_words() {
-        let config = parse(include_str!("../../../gateway.toml"), "gateway.toml", &|_| None, Timestamp::default())
-            .expect("the shipped file is right");
+        let config = parse(
+            include_str!("../../../gateway.toml"),
+            "gateway.toml",
+            &|_| None,
+            Timestamp::default(),
+        )
+        .expect("the shipped file is right");
         let said = report(&config);
-        assert!(said.contains("per_caller: 5 at once, then one every 2 s"), "{said}");
-        assert!(said.contains("/** -> the built-in echo: per_caller + total"), "{said}");
+        assert!(
+            said.contains("per_caller: 5 at once, then one every 2 s"),
+            "{said}"
+        );
+        assert!(
+            said.contains("/** -> the built-in echo: per_caller + total"),
+            "{said}"
+        );
         assert!(said.contains("shadow: counted, never refusing"), "{said}");
         assert!(config.warnings.is_empty(), "{said}");
         assert_eq!(config.tests.len(), 2);
@@ -306,7 +386,10 @@ mod tests {
 
     #[test]
     fn shares_and_spans_read_well() {
-        assert_eq!((percent(2_500), percent(50)), ("25%".to_owned(), "0.50%".to_owned()));
+        assert_eq!(
+            (percent(2_500), percent(50)),
+            ("25%".to_owned(), "0.50%".to_owned())
+        );
         assert_eq!(
             (span(20_000), span(1_500_000), span(7)),
             ("20 ms".to_owned(), "1500 ms".to_owned(), "7 us".to_owned())

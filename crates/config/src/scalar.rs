@@ -35,10 +35,9 @@ impl Text {
             reader.mismatch(node, wanted, node.value);
             return None;
         };
-        let verbatim = reader
-            .text
-            .get(node.place.range())
-            .is_some_and(|token| token.len() == written.len() + 2 && token[1..].starts_with(written.as_ref()));
+        let verbatim = reader.text.get(node.place.range()).is_some_and(|token| {
+            token.len() == written.len() + 2 && token[1..].starts_with(written.as_ref())
+        });
         if !written.contains("${") {
             return Some(Self {
                 value: written.clone().into_owned(),
@@ -48,20 +47,39 @@ impl Text {
             });
         }
         let has_default = has_default(written);
-        let secret = reader.path.last().is_some_and(|key| SECRETS.contains(&key.as_str()));
+        let secret = reader
+            .path
+            .last()
+            .is_some_and(|key| SECRETS.contains(&key.as_str()));
         match interpolate(written, reader.env) {
             Ok(text) => {
-                let Interpolated { value, from_environment } = text;
-                Some(Self { value, verbatim: false, from_environment, has_default })
+                let Interpolated {
+                    value,
+                    from_environment,
+                } = text;
+                Some(Self {
+                    value,
+                    verbatim: false,
+                    from_environment,
+                    has_default,
+                })
             }
             Err(errors) => {
                 for error in errors {
-                    let place = if verbatim { part(node.place, error.start, error.end) } else { node.place };
-                    reader.problems.push(Problem::error(error.title).at(place, error.label).maybe_help(if secret {
-                        Some(NO_DEFAULT.to_owned())
+                    let place = if verbatim {
+                        part(node.place, error.start, error.end)
                     } else {
-                        error.help
-                    }));
+                        node.place
+                    };
+                    reader.problems.push(
+                        Problem::error(error.title)
+                            .at(place, error.label)
+                            .maybe_help(if secret {
+                                Some(NO_DEFAULT.to_owned())
+                            } else {
+                                error.help
+                            }),
+                    );
                 }
                 None
             }
@@ -72,19 +90,31 @@ impl Text {
 impl Text {
     /// A string that does not stand in the file.
     pub(crate) fn plain(value: &str) -> Self {
-        Self { value: value.to_owned(), verbatim: false, from_environment: Vec::new(), has_default: false }
+        Self {
+            value: value.to_owned(),
+            verbatim: false,
+            from_environment: Vec::new(),
+            has_default: false,
+        }
     }
 }
 
 impl At<Text> {
     /// Whether the bytes `start..end` of the string, all of them, came from the environment.
     pub(crate) fn is_from_environment(&self, start: usize, end: usize) -> bool {
-        self.value.from_environment.iter().any(|part| part.start <= start && end <= part.end)
+        self.value
+            .from_environment
+            .iter()
+            .any(|part| part.start <= start && end <= part.end)
     }
 
     /// The place of bytes `start..end` of the string, or of all of it when it is not written out.
     pub(crate) fn part(&self, start: usize, end: usize) -> Place {
-        if self.value.verbatim { part(self.place, start, end) } else { self.place }
+        if self.value.verbatim {
+            part(self.place, start, end)
+        } else {
+            self.place
+        }
     }
 
     /// The string.
@@ -126,9 +156,16 @@ impl Read for u64 {
         };
         let read = Self::from_str_radix(number.as_str(), number.radix()).ok();
         if read.is_none() {
-            let label = if number.as_str().starts_with('-') { "negative" } else { "more than 18446744073709551615" };
-            let problem = Problem::error(format!("`{}` must be a whole number, zero or more", reader.name()))
-                .at(node.place, label);
+            let label = if number.as_str().starts_with('-') {
+                "negative"
+            } else {
+                "more than 18446744073709551615"
+            };
+            let problem = Problem::error(format!(
+                "`{}` must be a whole number, zero or more",
+                reader.name()
+            ))
+            .at(node.place, label);
             reader.problems.push(problem);
         }
         read
@@ -164,7 +201,12 @@ impl<T: Read> Read for OneOrMany<T> {
         if matches!(node.value, DeValue::Array(_)) {
             return Vec::read(node, reader).map(|list| Self { list });
         }
-        T::read(node, reader).map(|value| Self { list: vec![At { value, place: node.place }] })
+        T::read(node, reader).map(|value| Self {
+            list: vec![At {
+                value,
+                place: node.place,
+            }],
+        })
     }
 }
 
@@ -180,7 +222,13 @@ impl<T: Read> Read for Vec<At<T>> {
             let place = Place::new(reader.file, value.span());
             let last = reader.path.pop().unwrap_or_default();
             reader.path.push(format!("{last}[{index}]"));
-            match T::read(Node { value: value.get_ref(), place }, reader) {
+            match T::read(
+                Node {
+                    value: value.get_ref(),
+                    place,
+                },
+                reader,
+            ) {
                 Some(value) => list.push(At { value, place }),
                 None => whole = false,
             }
@@ -201,7 +249,10 @@ pub(crate) struct Named<T> {
 
 impl<T> Default for Named<T> {
     fn default() -> Self {
-        Self { entries: Vec::new(), broken: Vec::new() }
+        Self {
+            entries: Vec::new(),
+            broken: Vec::new(),
+        }
     }
 }
 
@@ -212,10 +263,19 @@ impl<T: Read> Read for Named<T> {
         let mut keys: Vec<_> = table.iter().collect();
         keys.sort_by_key(|(key, _)| key.span().start);
         for (key, value) in keys {
-            let name = At { value: key.get_ref().clone().into_owned(), place: Place::new(reader.file, key.span()) };
+            let name = At {
+                value: key.get_ref().clone().into_owned(),
+                place: Place::new(reader.file, key.span()),
+            };
             let place = Place::new(reader.file, value.span());
             reader.path.push(name.value.clone());
-            match T::read(Node { value: value.get_ref(), place }, reader) {
+            match T::read(
+                Node {
+                    value: value.get_ref(),
+                    place,
+                },
+                reader,
+            ) {
                 Some(value) => named.entries.push((name, At { value, place })),
                 None => named.broken.push(name),
             }
@@ -229,7 +289,14 @@ impl<T: Read> Read for Named<T> {
 pub(crate) fn choice(words: &[&str]) -> String {
     match words {
         [one, other] => format!("\"{one}\" or \"{other}\""),
-        _ => format!("one of {}", words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")),
+        _ => format!(
+            "one of {}",
+            words
+                .iter()
+                .map(|word| format!("\"{word}\""))
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
     }
 }
 
@@ -240,7 +307,9 @@ pub(crate) fn not_a_choice(word: &str, words: &[&str], node: Node<'_>, reader: &
         Some(near) => problem.at(node.place, format!("did you mean \"{near}\"?")),
         None => problem.at(node.place, "no such choice"),
     };
-    reader.problems.push(problem.note(format!("the choices are {}", listed(words.iter().copied()))));
+    reader
+        .problems
+        .push(problem.note(format!("the choices are {}", listed(words.iter().copied()))));
 }
 
 macro_rules! schema_of {

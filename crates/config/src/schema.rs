@@ -23,9 +23,16 @@ mod tests {
     /// The schema of a key, through references and alternatives.
     fn find<'s>(root: &'s Value, at: &'s Value, key: &str) -> Option<&'s Value> {
         if let Some(reference) = at.get("$ref").and_then(Value::as_str) {
-            return root.pointer(reference.trim_start_matches('#')).and_then(|target| find(root, target, key));
+            return root
+                .pointer(reference.trim_start_matches('#'))
+                .and_then(|target| find(root, target, key));
         }
-        for any in at.get("anyOf").and_then(Value::as_array).into_iter().flatten() {
+        for any in at
+            .get("anyOf")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
             if let Some(found) = find(root, any, key) {
                 return Some(found);
             }
@@ -33,8 +40,13 @@ mod tests {
         if let Some(items) = at.get("items") {
             return find(root, items, key);
         }
-        let known = at.get("properties").and_then(|properties| properties.get(key));
-        known.or_else(|| at.get("additionalProperties").filter(|more| more.is_object()))
+        let known = at
+            .get("properties")
+            .and_then(|properties| properties.get(key));
+        known.or_else(|| {
+            at.get("additionalProperties")
+                .filter(|more| more.is_object())
+        })
     }
 
     fn check(root: &Value, schema: &Value, value: &toml::Value, path: &str) {
@@ -42,11 +54,14 @@ mod tests {
             toml::Value::Table(table) => {
                 for (key, value) in table {
                     let path = format!("{path}.{key}");
-                    let schema = find(root, schema, key).unwrap_or_else(|| panic!("the schema does not know {path}"));
+                    let schema = find(root, schema, key)
+                        .unwrap_or_else(|| panic!("the schema does not know {path}"));
                     check(root, schema, value, &path);
                 }
             }
-            toml::Value::Array(list) => list.iter().for_each(|value| check(root, schema, value, path)),
+            toml::Value::Array(list) => list
+                .iter()
+                .for_each(|value| check(root, schema, value, path)),
             _ => {}
         }
     }
@@ -64,21 +79,36 @@ mod tests {
             return;
         }
         if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
-            let target = root.pointer(reference.trim_start_matches('#')).expect("a reference inside the schema");
+            let target = root
+                .pointer(reference.trim_start_matches('#'))
+                .expect("a reference inside the schema");
             return keys(root, target, path, depth + 1, found);
         }
-        for any in schema.get("anyOf").and_then(Value::as_array).into_iter().flatten() {
+        for any in schema
+            .get("anyOf")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
             keys(root, any, path, depth + 1, found);
         }
         if let Some(items) = schema.get("items") {
             keys(root, items, path, depth + 1, found);
         }
-        for (key, value) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        for (key, value) in schema
+            .get("properties")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+        {
             let path = format!("{path}.{key}");
             found.push(path.clone());
             keys(root, value, &path, depth + 1, found);
         }
-        if let Some(more) = schema.get("additionalProperties").filter(|more| more.is_object()) {
+        if let Some(more) = schema
+            .get("additionalProperties")
+            .filter(|more| more.is_object())
+        {
             keys(root, more, &format!("{path}.NAME"), depth + 1, found);
         }
     }
@@ -98,7 +128,11 @@ mod tests {
             let mut text = String::new();
             let mut name = String::new();
             for (depth, table) in tables.iter().enumerate() {
-                name = if depth == 0 { (*table).to_owned() } else { format!("{name}.{table}") };
+                name = if depth == 0 {
+                    (*table).to_owned()
+                } else {
+                    format!("{name}.{table}")
+                };
                 if depth == 0 && lists.contains(table) {
                     text.push_str(&format!("[[{name}]]\n"));
                 }
@@ -111,7 +145,10 @@ mod tests {
                 tables.iter().map(|part| format!("{part}.")).collect()
             };
             text.push_str(&format!("{inside}{last} = 2026-01-01\n"));
-            let said = parse(&text, "x", nothing, Timestamp::default()).expect_err(&text).lines().join("\n");
+            let said = parse(&text, "x", nothing, Timestamp::default())
+                .expect_err(&text)
+                .lines()
+                .join("\n");
             assert!(!said.contains("unknown key"), "{path}: {said}");
         }
     }
@@ -119,7 +156,12 @@ mod tests {
     #[test]
     fn every_key_is_described() {
         fn walk(value: &Value, path: &str) {
-            for (key, schema) in value.get("properties").and_then(Value::as_object).into_iter().flatten() {
+            for (key, schema) in value
+                .get("properties")
+                .and_then(Value::as_object)
+                .into_iter()
+                .flatten()
+            {
                 assert!(
                     schema.get("description").is_some() || schema.get("$ref").is_some(),
                     "{path}.{key} has no description"

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 
-pub use super::raw::{Audit, ClientCertificates, ColdStart, LogFormat, LogKeys, LogLevel, OperationsFormat, StoreKind};
+pub use super::raw::{
+    Audit, ClientCertificates, ColdStart, LogFormat, LogKeys, LogLevel, OperationsFormat, StoreKind,
+};
 use tollgate_limit::{Micros, Timestamp, WhenDown};
 
 /// Where the gateway listens, and what it takes from callers.
@@ -57,7 +59,10 @@ pub enum Listener {
 impl fmt::Display for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp { address, tls: false } => write!(f, "http://{address}"),
+            Self::Tcp {
+                address,
+                tls: false,
+            } => write!(f, "http://{address}"),
             Self::Tcp { address, tls: true } => write!(f, "https://{address}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }

@@ -22,9 +22,19 @@ pub(crate) struct Sources {
 
 impl Sources {
     /// Takes a text in, and says under which number [`Place`]s refer to it.
-    pub(crate) fn add(&mut self, name: impl Into<String>, text: impl Into<String>, base: &Path) -> u32 {
-        self.list.push(Source { name: name.into(), text: text.into(), base: base.to_path_buf() });
-        u32::try_from(self.list.len() - 1).expect("fewer than 2^32 files, the include depth is bounded")
+    pub(crate) fn add(
+        &mut self,
+        name: impl Into<String>,
+        text: impl Into<String>,
+        base: &Path,
+    ) -> u32 {
+        self.list.push(Source {
+            name: name.into(),
+            text: text.into(),
+            base: base.to_path_buf(),
+        });
+        u32::try_from(self.list.len() - 1)
+            .expect("fewer than 2^32 files, the include depth is bounded")
     }
 
     /// The text with this number.
@@ -36,13 +46,21 @@ impl Sources {
     pub(crate) fn mask(&mut self, place: Place) {
         let source = &mut self.list[place.file as usize];
         let (range, text) = (place.range(), &source.text);
-        if let (Some(before), Some(secret), Some(after)) =
-            (text.get(..range.start), text.get(range.clone()), text.get(range.end..))
-        {
+        if let (Some(before), Some(secret), Some(after)) = (
+            text.get(..range.start),
+            text.get(range.clone()),
+            text.get(range.end..),
+        ) {
             // As many bytes as before: the other places must still fit.
             let stars: String = secret
                 .bytes()
-                .map(|byte| if matches!(byte, b'\n' | b'"' | b'\'') { char::from(byte) } else { '*' })
+                .map(|byte| {
+                    if matches!(byte, b'\n' | b'"' | b'\'') {
+                        char::from(byte)
+                    } else {
+                        '*'
+                    }
+                })
                 .collect();
             source.text = format!("{before}{stars}{after}");
         }
@@ -51,9 +69,16 @@ impl Sources {
     /// `file:line:column` of a place, both from one, the column in characters.
     pub(crate) fn position(&self, place: Place) -> (&str, usize, usize) {
         let source = self.of(place.file);
-        let before = source.text.get(..place.start as usize).unwrap_or(&source.text);
+        let before = source
+            .text
+            .get(..place.start as usize)
+            .unwrap_or(&source.text);
         let line = before.matches('\n').count() + 1;
-        let column = before.rsplit('\n').next().map_or(0, |rest| rest.chars().count()) + 1;
+        let column = before
+            .rsplit('\n')
+            .next()
+            .map_or(0, |rest| rest.chars().count())
+            + 1;
         (&source.name, line, column)
     }
 }
@@ -73,7 +98,11 @@ impl Place {
     /// A place from a parser's byte range.
     pub(crate) fn new(file: u32, range: Range<usize>) -> Self {
         let bound = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
-        Self { file, start: bound(range.start), end: bound(range.end) }
+        Self {
+            file,
+            start: bound(range.start),
+            end: bound(range.end),
+        }
     }
 
     /// As a byte range of its text.
@@ -92,7 +121,10 @@ pub(crate) struct At<T> {
 impl<T> At<T> {
     /// Another value at the same place.
     pub(crate) fn with<U>(&self, value: U) -> At<U> {
-        At { value, place: self.place }
+        At {
+            value,
+            place: self.place,
+        }
     }
 }
 

@@ -84,7 +84,9 @@ impl BodyError {
     /// A fixed word for metrics and logs.
     pub const fn label(&self) -> &'static str {
         match self {
-            Self::Upstream(_) | Self::UpstreamBroken(_) | Self::UpstreamMalformed(_) => "upstream_broke_off",
+            Self::Upstream(_) | Self::UpstreamBroken(_) | Self::UpstreamMalformed(_) => {
+                "upstream_broke_off"
+            }
             Self::UpstreamClosed => "upstream_closed",
             Self::UpstreamIdle => "upstream_idle",
             Self::UpstreamSlow => "upstream_slow",
@@ -122,7 +124,11 @@ impl From<Failure<BodyError>> for BodyError {
 
 impl From<Bytes> for ResponseBody {
     fn from(bytes: Bytes) -> Self {
-        if bytes.is_empty() { Self::Empty } else { Self::Bytes(bytes) }
+        if bytes.is_empty() {
+            Self::Empty
+        } else {
+            Self::Bytes(bytes)
+        }
     }
 }
 
@@ -142,7 +148,10 @@ impl Body for ResponseBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
             Self::Empty => Poll::Ready(None),
             Self::Bytes(bytes) if bytes.is_empty() => Poll::Ready(None),
@@ -242,12 +251,22 @@ pub struct Guarded<B: Body, G: Guard> {
 impl<B: Body, G: Guard> Guarded<B, G> {
     /// `body`, watched by `guard`.
     pub const fn new(body: B, guard: G) -> Self {
-        Self { body, guard: Some(guard), bytes: 0, verbatim: None }
+        Self {
+            body,
+            guard: Some(guard),
+            bytes: 0,
+            verbatim: None,
+        }
     }
 
     /// `body`, watched by nobody.
     pub const fn bare(body: B) -> Self {
-        Self { body, guard: None, bytes: 0, verbatim: None }
+        Self {
+            body,
+            guard: None,
+            bytes: 0,
+            verbatim: None,
+        }
     }
 
     /// It brings these fields of its head along.
@@ -259,7 +278,10 @@ impl<B: Body, G: Guard> Guarded<B, G> {
 
     fn finish(&mut self, outcome: Outcome<'_>) {
         if let Some(guard) = self.guard.take() {
-            guard.on_end(Ended { bytes: self.bytes, outcome });
+            guard.on_end(Ended {
+                bytes: self.bytes,
+                outcome,
+            });
         }
     }
 }
@@ -292,7 +314,10 @@ where
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         let frame = std::task::ready!(Pin::new(&mut this.body).poll_frame(cx));
         match &frame {
@@ -304,7 +329,9 @@ where
                     if let Some(guard) = &mut this.guard {
                         guard.on_data(piece);
                     }
-                } else if let (Some(trailers), Some(guard)) = (frame.trailers_ref(), &mut this.guard) {
+                } else if let (Some(trailers), Some(guard)) =
+                    (frame.trailers_ref(), &mut this.guard)
+                {
                     guard.on_trailers(trailers);
                 }
                 // A connection does not poll again after the last piece of a body of known length.
@@ -328,13 +355,20 @@ where
 impl<B: Body, G: Guard> Drop for Guarded<B, G> {
     fn drop(&mut self) {
         // A body without bytes is never polled, and has gone out whole all the same.
-        self.finish(if self.body.is_end_stream() { Outcome::Whole } else { Outcome::Dropped });
+        self.finish(if self.body.is_end_stream() {
+            Outcome::Whole
+        } else {
+            Outcome::Dropped
+        });
     }
 }
 
 impl<B: Body + fmt::Debug, G: Guard> fmt::Debug for Guarded<B, G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guarded").field("body", &self.body).field("bytes", &self.bytes).finish_non_exhaustive()
+        f.debug_struct("Guarded")
+            .field("body", &self.body)
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -355,7 +389,9 @@ mod tests {
             self.0.borrow_mut().push(format!("data {}", piece.len()));
         }
         fn on_end(self, end: Ended<'_>) {
-            self.0.borrow_mut().push(format!("end {} {:?}", end.bytes, end.outcome));
+            self.0
+                .borrow_mut()
+                .push(format!("end {} {:?}", end.bytes, end.outcome));
         }
     }
 
@@ -363,7 +399,10 @@ mod tests {
     async fn a_body_sent_whole_ends_once() {
         let diary = Diary::default();
         let body = Guarded::new(ResponseBody::from("hello"), diary.clone());
-        assert_eq!(body.collect().await.expect("bytes at hand").to_bytes(), "hello");
+        assert_eq!(
+            body.collect().await.expect("bytes at hand").to_bytes(),
+            "hello"
+        );
         assert_eq!(*diary.0.borrow(), ["data 5", "end 5 Whole"]);
     }
 

@@ -29,17 +29,37 @@ pub fn answer(
         // The answer's head does not wait for the body, so its caller must not wait to be asked for it either.
         body.want();
         let left = most.unwrap_or(u64::MAX);
-        let body = EchoBody { incoming: body, left, idle: Expiry::after_micros(idle), received };
+        let body = EchoBody {
+            incoming: body,
+            left,
+            idle: Expiry::after_micros(idle),
+            received,
+        };
         Response::new(ResponseBody::Echo(Box::new(body)))
     } else {
-        let text = describe(&head.method, head.uri.path(), head.uri.query(), &head.headers);
+        let text = describe(
+            &head.method,
+            head.uri.path(),
+            head.uri.query(),
+            &head.headers,
+        );
         let length = text.len();
-        let mut response = Response::new(if head.method == Method::HEAD { ResponseBody::Empty } else { text.into() });
-        response.headers_mut().insert(http::header::CONTENT_LENGTH, HeaderValue::from(length));
+        let mut response = Response::new(if head.method == Method::HEAD {
+            ResponseBody::Empty
+        } else {
+            text.into()
+        });
+        response
+            .headers_mut()
+            .insert(http::header::CONTENT_LENGTH, HeaderValue::from(length));
         response
     };
     // What a stranger sent must not come back as a page that a browser would run.
-    let kind = if with_body { "application/octet-stream" } else { "application/json" };
+    let kind = if with_body {
+        "application/octet-stream"
+    } else {
+        "application/json"
+    };
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -96,14 +116,25 @@ impl Body for EchoBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let body = self.get_mut();
         let frame = match Pin::new(&mut body.incoming).poll_frame(cx) {
             Poll::Ready(frame) => frame.transpose(),
-            Poll::Pending => return body.idle.poll(cx).map(|()| Some(Err(BodyError::ClientIdle))),
+            Poll::Pending => {
+                return body
+                    .idle
+                    .poll(cx)
+                    .map(|()| Some(Err(BodyError::ClientIdle)));
+            }
         };
         body.idle.reset();
-        if let Ok(Some(piece)) = frame.as_ref().map(|frame| frame.as_ref().and_then(Frame::data_ref)) {
+        if let Ok(Some(piece)) = frame
+            .as_ref()
+            .map(|frame| frame.as_ref().and_then(Frame::data_ref))
+        {
             body.received.add(piece.len());
             match body.left.checked_sub(piece.len() as u64) {
                 Some(left) => body.left = left,
@@ -129,7 +160,10 @@ mod tests {
     #[test]
     fn a_request_is_described_as_json_whatever_it_holds() {
         let mut headers = HeaderMap::new();
-        headers.insert("x-odd", HeaderValue::from_bytes(b"a\"b\\c\xe9").expect("visible bytes"));
+        headers.insert(
+            "x-odd",
+            HeaderValue::from_bytes(b"a\"b\\c\xe9").expect("visible bytes"),
+        );
         let text = describe(&Method::GET, "/a", Some("b=\"c\""), &headers);
         let json: serde_json::Value = serde_json::from_str(&text).expect("valid JSON");
         assert_eq!(json["method"], "GET");

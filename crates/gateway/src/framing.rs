@@ -12,7 +12,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri, Version};
 use hyper::ext::Protocol;
 
-use super::headers::{Present, Seen, announce_upgrade, tokens};
+use super::headers::{HeaderSet, RequestHeaders, announce_upgrade, tokens};
 use tollgate_policy::descriptor::plain_host;
 use tollgate_policy::method::is_in_capitals;
 
@@ -75,9 +75,9 @@ impl Malformed {
 
 /// What a request was like before it got its one shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Form {
+pub struct RequestTarget {
     /// Which fields it has now.
-    pub present: Present,
+    pub present: HeaderSet,
     /// Its one Host; `None`: HTTP/1.0 without.
     pub host: Option<HeaderValue>,
     /// How much of the Host is a name in its normal form ([`plain_host`]); `None`: it takes a closer look.
@@ -103,39 +103,60 @@ pub struct Absolute {
 ///
 /// # Errors
 /// What is wrong with it; the connection should then be closed, since its framing may be read differently elsewhere.
-pub fn admit<B>(request: &mut Request<B>, seen: &Seen) -> Result<Form, Malformed> {
+pub fn admit<B>(
+    request: &mut Request<B>,
+    seen: &RequestHeaders,
+) -> Result<RequestTarget, Malformed> {
     let bridged = check_method(request)?;
-    let present = if bridged { seen.present.and(Present::UPGRADES) } else { seen.present };
-    if present.has(Present::TRANSFER_ENCODING) {
+    let present = if bridged {
+        seen.present.and(HeaderSet::UPGRADES)
+    } else {
+        seen.present
+    };
+    if present.has(HeaderSet::TRANSFER_ENCODING) {
         check_transfer_encoding(request.headers(), request.version())?;
     }
-    if present.has(Present::EXPECT) {
+    if present.has(HeaderSet::EXPECT) {
         check_expectation(request.headers())?;
     }
     if request.version() >= Version::HTTP_2 {
         check_values(request.headers())?;
     }
     let (host, plain_host) = settle_host(request, seen)?;
-    let via = present.has(Present::VIA);
+    let via = present.has(HeaderSet::VIA);
     let last_hop = match *request.method() {
         Method::OPTIONS | Method::TRACE => count_hop(request.headers_mut()),
         _ => false,
     };
     let absolute = settle_target(request)?;
-    Ok(Form { present, host, plain_host, absolute, via, bridged, last_hop })
+    Ok(RequestTarget {
+        present,
+        host,
+        plain_host,
+        absolute,
+        via,
+        bridged,
+        last_hop,
+    })
 }
 
 /// Gives an extended CONNECT (RFC 8441) the form that an upgrade has in HTTP/1.1: the one upstreams understand.
 #[cold]
 fn bridge<B>(request: &mut Request<B>) -> Result<(), Malformed> {
-    let protocol = request.extensions_mut().remove::<Protocol>().ok_or(Malformed::Connect)?;
+    let protocol = request
+        .extensions_mut()
+        .remove::<Protocol>()
+        .ok_or(Malformed::Connect)?;
     let named = HeaderValue::from_str(protocol.as_str()).map_err(|_| Malformed::Connect)?;
     *request.method_mut() = Method::GET;
     let headers = request.headers_mut();
     if protocol.as_str().eq_ignore_ascii_case("websocket") {
         // HTTP/2 needs none (RFC 8441 5): it says nothing but that the other side has read it.
         let key = STANDARD.encode(fastrand::u128(..).to_be_bytes());
-        headers.insert(SEC_WEBSOCKET_KEY, HeaderValue::from_str(&key).expect("base64 is visible ASCII"));
+        headers.insert(
+            SEC_WEBSOCKET_KEY,
+            HeaderValue::from_str(&key).expect("base64 is visible ASCII"),
+        );
     }
     announce_upgrade(headers, named);
     request.extensions_mut().insert(Bridged);
@@ -150,7 +171,10 @@ pub struct Bridged;
 /// nothing.
 #[cold]
 fn count_hop(headers: &mut HeaderMap) -> bool {
-    let Some(left) = headers.get(MAX_FORWARDS).and_then(|left| left.to_str().ok()?.trim().parse::<u64>().ok()) else {
+    let Some(left) = headers
+        .get(MAX_FORWARDS)
+        .and_then(|left| left.to_str().ok()?.trim().parse::<u64>().ok())
+    else {
         return false;
     };
     match left.checked_sub(1) {
@@ -180,7 +204,9 @@ fn check_method<B>(request: &mut Request<B>) -> Result<bool, Malformed> {
 /// others by the first (RFC 9112 6.1, 6.3). Nothing was read of the body of any other.
 fn check_transfer_encoding(headers: &HeaderMap, version: Version) -> Result<(), Malformed> {
     let mut lines = headers.get_all(TRANSFER_ENCODING).iter();
-    let Some(line) = lines.next() else { return Ok(()) };
+    let Some(line) = lines.next() else {
+        return Ok(());
+    };
     if lines.next().is_some() || version != Version::HTTP_11 {
         return Err(Malformed::TransferEncoding);
     }
@@ -188,7 +214,9 @@ fn check_transfer_encoding(headers: &HeaderMap, version: Version) -> Result<(), 
     if value.eq_ignore_ascii_case(b"chunked") {
         return Ok(());
     }
-    let known = |token: &[u8]| token.eq_ignore_ascii_case(b"chunked") || token.eq_ignore_ascii_case(b"identity");
+    let known = |token: &[u8]| {
+        token.eq_ignore_ascii_case(b"chunked") || token.eq_ignore_ascii_case(b"identity")
+    };
     if value.is_empty() || tokens(value).all(known) {
         Err(Malformed::TransferEncoding)
     } else {
@@ -200,13 +228,22 @@ fn check_transfer_encoding(headers: &HeaderMap, version: Version) -> Result<(), 
 /// be another caller's key to us and the same to the upstream (RFC 9113 8.2.1).
 fn check_values(headers: &HeaderMap) -> Result<(), Malformed> {
     let blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-    let bad = |value: &HeaderValue| blank(value.as_bytes().first()) || blank(value.as_bytes().last());
-    if headers.values().any(bad) { Err(Malformed::FieldValue) } else { Ok(()) }
+    let bad =
+        |value: &HeaderValue| blank(value.as_bytes().first()) || blank(value.as_bytes().last());
+    if headers.values().any(bad) {
+        Err(Malformed::FieldValue)
+    } else {
+        Ok(())
+    }
 }
 
 fn check_expectation(headers: &HeaderMap) -> Result<(), Malformed> {
     let mut lines = headers.get_all(EXPECT).iter();
-    let understood = |line: &HeaderValue| line.as_bytes().trim_ascii().eq_ignore_ascii_case(b"100-continue");
+    let understood = |line: &HeaderValue| {
+        line.as_bytes()
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"100-continue")
+    };
     match (lines.next(), lines.next()) {
         (_, Some(_)) => Err(Malformed::Expectations),
         (Some(line), None) if !understood(line) => Err(Malformed::Expectation),
@@ -216,9 +253,12 @@ fn check_expectation(headers: &HeaderMap) -> Result<(), Malformed> {
 
 /// Leaves exactly one checked Host. An authority in the target (absolute form) replaces it (RFC 9112 3.2.2);
 /// HTTP/2's `:authority` must agree with it (RFC 9113 8.3.1). Gives the Host, and how much of it is plain.
-fn settle_host<B>(request: &mut Request<B>, seen: &Seen) -> Result<(Option<HeaderValue>, Option<usize>), Malformed> {
+fn settle_host<B>(
+    request: &mut Request<B>,
+    seen: &RequestHeaders,
+) -> Result<(Option<HeaderValue>, Option<usize>), Malformed> {
     let version = request.version();
-    if seen.present.has(Present::HOSTS) {
+    if seen.present.has(HeaderSet::HOSTS) {
         return Err(Malformed::Host);
     }
     let host = seen.host.as_ref();
@@ -233,7 +273,10 @@ fn settle_host<B>(request: &mut Request<B>, seen: &Seen) -> Result<(Option<Heade
         (None, None) => Err(Malformed::Host),
         (Some(_), None) if version == Version::HTTP_11 => Err(Malformed::Host),
         (Some(authority), host) => {
-            let same = host.is_some_and(|host| host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()));
+            let same = host.is_some_and(|host| {
+                host.as_bytes()
+                    .eq_ignore_ascii_case(authority.as_str().as_bytes())
+            });
             if let (true, Some(host)) = (same, host) {
                 return Ok((Some(host.clone()), plain));
             }
@@ -271,7 +314,11 @@ thread_local! {
 
 fn check_host(text: &[u8]) -> Result<Option<usize>, Malformed> {
     let plain = plain_host(text);
-    if plain.is_some() || is_host(text) { Ok(plain) } else { Err(Malformed::HostSyntax) }
+    if plain.is_some() || is_host(text) {
+        Ok(plain)
+    } else {
+        Err(Malformed::HostSyntax)
+    }
 }
 
 fn host_value(authority: &Authority) -> Result<HeaderValue, Malformed> {
@@ -285,7 +332,9 @@ fn settle_target<B>(request: &mut Request<B>) -> Result<Option<Absolute>, Malfor
         (None, None) => None,
         (None, Some(_)) => return Err(Malformed::Target),
         (Some(scheme), _) if *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS => {
-            Some(Absolute { https: *scheme == Scheme::HTTPS })
+            Some(Absolute {
+                https: *scheme == Scheme::HTTPS,
+            })
         }
         (Some(_), _) => return Err(Malformed::Target),
     };
@@ -317,7 +366,9 @@ fn settle_target<B>(request: &mut Request<B>) -> Result<Option<Absolute>, Malfor
 pub fn is_host(text: &[u8]) -> bool {
     let (host, port) = match text {
         [b'[', rest @ ..] => {
-            let Some(end) = rest.iter().position(|&byte| byte == b']') else { return false };
+            let Some(end) = rest.iter().position(|&byte| byte == b']') else {
+                return false;
+            };
             let literal = std::str::from_utf8(&rest[..end]).ok();
             if literal.is_none_or(|literal| literal.parse::<std::net::Ipv6Addr>().is_err()) {
                 return false;
@@ -335,7 +386,10 @@ pub fn is_host(text: &[u8]) -> bool {
     };
     let port_holds = port.len() <= 5
         && port.iter().all(u8::is_ascii_digit)
-        && port.iter().fold(0_u32, |sum, digit| sum * 10 + u32::from(digit - b'0')) <= 65_535;
+        && port
+            .iter()
+            .fold(0_u32, |sum, digit| sum * 10 + u32::from(digit - b'0'))
+            <= 65_535;
     port_holds && host.is_none_or(is_reg_name)
 }
 
@@ -346,10 +400,12 @@ fn is_reg_name(host: &[u8]) -> bool {
     let mut bytes = host.iter();
     while let Some(byte) = bytes.next() {
         let fits = match byte {
-            b'%' => bytes.next().is_some_and(u8::is_ascii_hexdigit) && bytes.next().is_some_and(u8::is_ascii_hexdigit),
-            b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' => {
-                true
+            b'%' => {
+                bytes.next().is_some_and(u8::is_ascii_hexdigit)
+                    && bytes.next().is_some_and(u8::is_ascii_hexdigit)
             }
+            b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+'
+            | b',' | b';' | b'=' => true,
             other => other.is_ascii_alphanumeric(),
         };
         if !fits {

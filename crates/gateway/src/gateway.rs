@@ -4,10 +4,10 @@
 //! force, swapped whole by a reload. A request holds the snapshot it began with to its end.
 
 mod hold;
-mod hops;
-mod journal;
+mod local_responses;
+mod request_context;
 mod snapshot;
-mod told;
+mod upstream_quota;
 
 use std::cell::{Cell, RefCell};
 use std::hash::{Hash, Hasher};
@@ -22,15 +22,15 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 
 use super::body::{Guarded, ResponseBody};
-use super::forward::{Fleet, Forwarded, Forwarder, Passage};
-use super::framing::Form;
-use super::headers::{Present, Seen};
+use super::forward::{ForwardContext, Forwarded, Forwarder, UpstreamHealth};
+use super::framing::RequestTarget;
+use super::headers::{HeaderSet, RequestHeaders};
 use super::rejection::{self, Rejection};
 use super::server::{ConnInfo, Event, Handler, Inbound};
 use super::settle::{self, Owed};
 use super::worker::Worker;
 use super::{echo, framing, quota_headers};
-use journal::Journal;
+use request_context::RequestContext;
 use tollgate_limit::Placement;
 use tollgate_limiter::{Cause, Decision, Denied, Look};
 use tollgate_policy::route::Target;
@@ -41,7 +41,7 @@ use tollgate_store::clock::Clock;
 use tollgate_telemetry::access::{AccessLog, AccessWriter};
 use tollgate_telemetry::metrics::{self, Metrics};
 
-pub use journal::Closing;
+pub use request_context::Closing;
 pub use snapshot::Snapshot;
 
 /// What the workers of a gateway share.
@@ -60,7 +60,7 @@ pub struct Shared {
     /// Requests that wait for their turn (`max_wait`) now.
     pub held: Arc<AtomicUsize>,
     /// How the upstreams' servers fare.
-    pub fleet: Fleet,
+    pub fleet: UpstreamHealth,
 }
 
 /// Answers the requests of one worker.
@@ -106,37 +106,61 @@ struct Current {
 impl Handler for Gateway {
     type Body = Guarded<ResponseBody, Closing>;
 
-    async fn handle(&self, connection: &Rc<ConnInfo>, request: Request<Inbound>) -> Response<Self::Body> {
+    async fn handle(
+        &self,
+        connection: &Rc<ConnInfo>,
+        request: Request<Inbound>,
+    ) -> Response<Self::Body> {
         let snapshot = self.snapshot();
-        let mut seen = Seen::of(request.headers());
+        let mut seen = RequestHeaders::of(request.headers());
         let asked = rejection::Asked::of(&request, seen.present);
-        let mut journal = Journal::open(&self.side, &snapshot, &request, &mut seen, self.side.clock.now());
+        let mut context = RequestContext::open(
+            &self.side,
+            &snapshot,
+            &request,
+            &mut seen,
+            self.side.clock.now(),
+        );
         // Until forwarding headers have been looked at.
-        journal.described(connection.peer.map(|peer| peer.ip()));
+        context.described(connection.peer.map(|peer| peer.ip()));
         // In place: it is large, and what refuses it has only to look at it.
         let mut request = Some(request);
         let mut edits = None;
-        let answer = self.answer(&snapshot, connection, &mut request, &seen, &mut journal, &mut edits).await;
-        let Forwarded { mut response, verbatim, tunnel, cause } = match answer {
+        let answer = self
+            .answer(
+                &snapshot,
+                connection,
+                &mut request,
+                &seen,
+                &mut context,
+                &mut edits,
+            )
+            .await;
+        let Forwarded {
+            mut response,
+            verbatim,
+            tunnel,
+            cause,
+        } = match answer {
             Ok(forwarded) => forwarded,
-            Err(rejection) => return turn_away(journal, &rejection, &asked, &mut request, edits),
+            Err(rejection) => return turn_away(context, &rejection, &asked, &mut request, edits),
         };
         // Before the answer: whether the connection goes on is asked of who still holds the body.
         drop(request);
         // Over HTTP/1 they are written with the head; a tunnel's answer has nobody who would.
         let behind = asked.is_http1() && tunnel.is_none();
-        journal.annotate(response.headers_mut(), behind);
-        journal.answered(&response, None, cause, asked.is_head() || tunnel.is_some());
+        context.annotate(response.headers_mut(), behind);
+        context.answered(&response, None, cause, asked.is_head() || tunnel.is_some());
         match tunnel {
-            None => response.map(|body| Guarded::new(body, Closing(journal)).with(verbatim)),
+            None => response.map(|body| Guarded::new(body, Closing(context)).with(verbatim)),
             Some(tunnel) => {
                 // The permit, and so a place in a concurrency limit, is held as long as the tunnel.
                 let task = Worker::current().map(|worker| worker.task());
                 tokio::task::spawn_local(async move {
                     // A drain waits for it, as for a request.
                     let carried = tunnel.run(task.as_ref()).await;
-                    journal.tunnelled(carried.up);
-                    journal.close(carried.down, None);
+                    context.tunnelled(carried.up);
+                    context.close(carried.down, None);
                 });
                 response.map(Guarded::bare)
             }
@@ -152,7 +176,12 @@ impl Handler for Gateway {
             Event::BadHead(unread) => {
                 metrics.bad_request(unread.reason);
                 if let Some(writer) = &self.side.access {
-                    journal::log_unread(writer, unread, self.side.clock.now(), self.side.next_id());
+                    request_context::log_unread(
+                        writer,
+                        unread,
+                        self.side.clock.now(),
+                        self.side.next_id(),
+                    );
                 }
             }
             Event::Panicked => self.side.registry.panicked(),
@@ -176,8 +205,15 @@ impl Gateway {
             quota: RefCell::default(),
         };
         let forwarder = Forwarder::of(shared.fleet.clone());
-        held.policy.upstreams.iter().for_each(|upstream| forwarder.watch(upstream));
-        Self { side: Rc::new(side), current: RefCell::new(Current { cache, held }), forwarder }
+        held.policy
+            .upstreams
+            .iter()
+            .for_each(|upstream| forwarder.watch(upstream));
+        Self {
+            side: Rc::new(side),
+            current: RefCell::new(Current { cache, held }),
+            forwarder,
+        }
     }
 
     fn snapshot(&self) -> HeldSnapshot {
@@ -185,7 +221,10 @@ impl Gateway {
         let latest = cache.load();
         if !Arc::ptr_eq(latest, held) {
             *held = Rc::new(Arc::clone(latest));
-            held.policy.upstreams.iter().for_each(|upstream| self.forwarder.watch(upstream));
+            held.policy
+                .upstreams
+                .iter()
+                .for_each(|upstream| self.forwarder.watch(upstream));
         }
         Rc::clone(held)
     }
@@ -196,45 +235,65 @@ impl Gateway {
         snapshot: &'s Snapshot,
         connection: &ConnInfo,
         slot: &mut Option<Request<Inbound>>,
-        seen: &Seen,
-        journal: &mut Journal,
+        seen: &RequestHeaders,
+        context: &mut RequestContext,
         refusal_edits: &mut Option<FilledEdits<'s>>,
     ) -> Result<Forwarded, Rejection> {
-        let Some(request) = slot else { return Err(Rejection::Internal) };
+        let Some(request) = slot else {
+            return Err(Rejection::Internal);
+        };
         let conduct = &snapshot.conduct;
-        if conduct.requests.is_some_and(|most| !journal.takes_place(most)) {
+        if conduct
+            .requests
+            .is_some_and(|most| !context.takes_place(most))
+        {
             return Err(Rejection::Overloaded);
         }
         let form = framing::admit(request, seen)?;
-        if form.via && conduct.via.as_ref().is_some_and(|via| via.has_passed(request.headers())) {
+        if form.via
+            && conduct
+                .via
+                .as_ref()
+                .is_some_and(|via| via.has_passed(request.headers()))
+        {
             return Err(Rejection::Loop);
         }
         let policy = &snapshot.policy;
-        policy.drop_lookalikes(form.present.has(Present::UNDERSCORED), request.headers_mut());
+        policy.drop_lookalikes(
+            form.present.has(HeaderSet::UNDERSCORED),
+            request.headers_mut(),
+        );
         let peer = connection.peer();
-        let described = describe(policy, connection, &form, request).map_err(|_| Rejection::BadPath)?;
-        journal.described(described.client);
-        let matched = policy.route(&described).ok_or_else(|| hops::unrouted(policy, &described))?;
-        journal.matched(matched.route);
+        let described =
+            describe(policy, connection, &form, request).map_err(|_| Rejection::BadPath)?;
+        context.described(described.client);
+        let matched = policy
+            .route(&described)
+            .ok_or_else(|| local_responses::unrouted(policy, &described))?;
+        context.matched(matched.route);
         let route = &policy.routes[matched.route];
         let edited = !route.response_headers.is_empty();
         if edited {
             // Whoever it is is not known yet: a refusal before that names no caller.
             let nobody = Identified::default();
-            *refusal_edits = Some(policy.edits(&route.response_headers, &matched, &nobody, &described));
+            *refusal_edits =
+                Some(policy.edits(&route.response_headers, &matched, &nobody, &described));
         }
-        if policy.egress && !hops::is_listed(policy, route, &form) {
+        if policy.egress && !local_responses::is_listed(policy, route, &form) {
             return Err(Rejection::Unlisted);
         }
         if form.bridged && !matches!(route.target, Target::Upstream(_)) {
             return Err(framing::Malformed::Connect.into());
         }
         if *request.method() == Method::TRACE {
-            hops::check_trace(route, request.body().is_end_stream())?;
+            local_responses::check_trace(route, request.body().is_end_stream())?;
         }
         let body_max = route.body_max.or(conduct.body_max);
         let length = request.body().size_hint().exact();
-        if length.zip(body_max).is_some_and(|(length, most)| length > most) {
+        if length
+            .zip(body_max)
+            .is_some_and(|(length, most)| length > most)
+        {
             return Err(Rejection::TooBig);
         }
         let preflight = policy.preflight(&described).is_some() && request.body().is_end_stream();
@@ -243,25 +302,36 @@ impl Gateway {
         let mut without = None;
         if preflight {
             // A browser sends no credentials with its question whether it may.
-            policy.place_into(&mut who, &matched, &described, journal.seconds());
-        } else if let Err(refusal) = policy.identify_known_into(&mut who, &matched, &described, journal.seconds()) {
-            policy.place_into(&mut who, &matched, &described, journal.seconds());
-            policy.claims_into(journal.claims_mut(), &matched, &who, request.headers(), length);
+            policy.place_into(&mut who, &matched, &described, context.seconds());
+        } else if let Err(refusal) =
+            policy.identify_known_into(&mut who, &matched, &described, context.seconds())
+        {
+            policy.place_into(&mut who, &matched, &described, context.seconds());
+            policy.claims_into(
+                context.claims_mut(),
+                &matched,
+                &who,
+                request.headers(),
+                length,
+            );
             unidentified = Some(refusal);
         }
-        if unidentified.as_ref().is_some_and(|refusal| refusal.reason == IdentityReason::Unverified) {
+        if unidentified
+            .as_ref()
+            .is_some_and(|refusal| refusal.reason == IdentityReason::Unverified)
+        {
             // Limits by address and for everyone decide before a signature is verified, which costs far more.
-            without = Box::pin(self.look(snapshot, journal)).await?;
+            without = Box::pin(self.look(snapshot, context)).await?;
             let mut verified = Identified::default();
-            match policy.identify_into(&mut verified, &matched, &described, journal.seconds()) {
+            match policy.identify_into(&mut verified, &matched, &described, context.seconds()) {
                 Ok(()) => {
                     (who, unidentified) = (verified, None);
-                    *journal.claims_mut() = Claims::default();
+                    *context.claims_mut() = Claims::default();
                 }
                 Err(refusal) => unidentified = Some(refusal),
             }
         }
-        journal.identified(&who);
+        context.identified(&who);
         let edits = |edits| policy.edits(edits, &matched, &who, &described);
         let response_edits = edits(&route.response_headers);
         if edited {
@@ -269,21 +339,31 @@ impl Gateway {
         }
         match unidentified {
             None => {
-                policy.claims_into(journal.claims_mut(), &matched, &who, request.headers(), length);
-                self.admit(snapshot, journal, without).await?;
+                policy.claims_into(
+                    context.claims_mut(),
+                    &matched,
+                    &who,
+                    request.headers(),
+                    length,
+                );
+                self.admit(snapshot, context, without).await?;
             }
             Some(refusal) => {
                 let rejection = snapshot.unidentified(refusal);
-                journal.claims_mut().retain_counting(policy, rejection.status());
-                self.admit(snapshot, journal, without).await?;
+                context
+                    .claims_mut()
+                    .retain_counting(policy, rejection.status());
+                self.admit(snapshot, context, without).await?;
                 // What it is charged stays: nothing of it can be corrected any more.
-                journal.goes_on(Owed::default())?;
+                context.goes_on(Owed::default())?;
                 return Err(rejection);
             }
         }
         let rules = route.limits.iter().map(|limit| &policy.rules[limit.rule]);
         let caller = match &route.target {
-            Target::Upstream(upstream) if policy.upstreams[*upstream].balance == Balance::IdentityHash => {
+            Target::Upstream(upstream)
+                if policy.upstreams[*upstream].balance == Balance::IdentityHash =>
+            {
                 caller_hash(&who, &described)
             }
             _ => 0,
@@ -291,17 +371,23 @@ impl Gateway {
         let request_edits = edits(&route.request_headers);
         if let Target::Redirect { status, location } = &route.target {
             let location = policy.location(location, &matched, &who, &described);
-            journal.goes_on(Owed::new(rules))?;
-            return Ok(fixed(status_of(*status), LOCATION, location, ResponseBody::Empty, response_edits));
+            context.goes_on(Owed::new(rules))?;
+            return Ok(fixed(
+                status_of(*status),
+                LOCATION,
+                location,
+                ResponseBody::Empty,
+                response_edits,
+            ));
         }
-        let received = journal.receiving(request.body());
+        let received = context.receiving(request.body());
         // They borrow the request, which goes its way now.
         drop(matched);
         drop(described);
         let upstream = match &route.target {
             Target::Upstream(_) if form.last_hop => {
-                journal.goes_on(Owed::new(rules))?;
-                let mut response = hops::last(request, route);
+                context.goes_on(Owed::new(rules))?;
+                let mut response = local_responses::last(request, route);
                 response_edits.apply(response.headers_mut());
                 // It reached no upstream, since the client said so.
                 return Ok(Forwarded::own(response, Cause::Gateway));
@@ -309,8 +395,12 @@ impl Gateway {
             Target::Upstream(upstream) => *upstream,
             // Answered above.
             Target::Redirect { .. } => return Err(Rejection::Internal),
-            Target::Fixed { status, body, content_type } => {
-                journal.goes_on(Owed::new(rules))?;
+            Target::Fixed {
+                status,
+                body,
+                content_type,
+            } => {
+                context.goes_on(Owed::new(rules))?;
                 return Ok(fixed(
                     status_of(*status),
                     CONTENT_TYPE,
@@ -320,10 +410,11 @@ impl Gateway {
                 ));
             }
             Target::Echo => {
-                journal.goes_on(Owed::new(rules))?;
+                context.goes_on(Owed::new(rules))?;
                 request_edits.apply(request.headers_mut());
                 let request = slot.take().ok_or(Rejection::Internal)?;
-                let mut response = echo::answer(request, body_max, snapshot.conduct.body_idle, received);
+                let mut response =
+                    echo::answer(request, body_max, snapshot.conduct.body_idle, received);
                 response_edits.apply(response.headers_mut());
                 return Ok(Forwarded::own(response, Cause::Upstream));
             }
@@ -335,14 +426,15 @@ impl Gateway {
         }
         let trusted = peer.is_trusted(&policy.address);
         // Nobody looks at what the upstream says but the caller, who is told in the same words.
-        let verbatim = !connection.http2 && response_edits.is_empty() && owed.is_empty() && !snapshot.follows;
-        let passage = Passage {
+        let verbatim =
+            !connection.http2 && response_edits.is_empty() && owed.is_empty() && !snapshot.follows;
+        let passage = ForwardContext {
             peer,
             trusted,
             present: form.present,
             host: form.host,
             route,
-            permit: journal.goes_on(owed)?,
+            permit: context.goes_on(owed)?,
             request_edits,
             caller,
             body_max,
@@ -355,30 +447,41 @@ impl Gateway {
         };
         let request = slot.take().ok_or(Rejection::Internal)?;
         let since = self.side.clock.now();
-        let outcome = match self.forwarder.forward(passage, &policy.upstreams[upstream], request) {
+        let outcome = match self
+            .forwarder
+            .forward(passage, &policy.upstreams[upstream], request)
+        {
             // Boxed: a request that goes no further, a refused one above all, does not pay for the room that this takes.
             Ok(sent) => Box::pin(sent).await,
             Err(error) => Err(error),
         };
         // Before the edits, which may take away what the upstream says of its quota.
-        journal.forwarded(upstream, since, outcome.as_ref().map(|forwarded| &forwarded.response));
+        context.forwarded(
+            upstream,
+            since,
+            outcome.as_ref().map(|forwarded| &forwarded.response),
+        );
         let mut forwarded = outcome?;
         response_edits.apply(forwarded.response.headers_mut());
         Ok(forwarded)
     }
 
     /// Whether the limits would admit the request; why the shared store need not be asked again, if it does not answer.
-    async fn look(&self, snapshot: &Snapshot, journal: &mut Journal) -> Result<Option<StoreError>, Rejection> {
-        let claims = journal.claims().list(&snapshot.policy);
+    async fn look(
+        &self,
+        snapshot: &Snapshot,
+        context: &mut RequestContext,
+    ) -> Result<Option<StoreError>, Rejection> {
+        let claims = context.claims().list(&snapshot.policy);
         if claims.is_empty() {
             return Ok(None);
         }
-        let look = snapshot.limiter.look(&claims, journal.at()).await;
+        let look = snapshot.limiter.look(&claims, context.at()).await;
         drop(claims);
         match look {
             Look::Open => Ok(None),
             Look::Unavailable(error) => Ok(Some(error)),
-            Look::Denied(denied) => Err(refuse(journal, denied)),
+            Look::Denied(denied) => Err(refuse(context, denied)),
         }
     }
 
@@ -386,60 +489,75 @@ impl Gateway {
     async fn admit(
         &self,
         snapshot: &Snapshot,
-        journal: &mut Journal,
+        context: &mut RequestContext,
         without: Option<StoreError>,
     ) -> Result<(), Rejection> {
-        let now = journal.at();
-        let claims = journal.claims().list(&snapshot.policy);
+        let now = context.at();
+        let claims = context.claims().list(&snapshot.policy);
         let (decision, decided) = match snapshot.limiter.try_check(&claims, now) {
             Some(decision) => (decision, now),
             None => {
                 let decision = match without {
                     None => Box::pin(snapshot.limiter.check(&claims, now)).await,
-                    Some(error) => Box::pin(snapshot.limiter.check_without(&claims, now, error)).await,
+                    Some(error) => {
+                        Box::pin(snapshot.limiter.check_without(&claims, now, error)).await
+                    }
                 };
                 (decision, self.side.clock.now())
             }
         };
-        let shared = claims.iter().any(|claim| claim.limit.placement == Placement::Shared);
+        let shared = claims
+            .iter()
+            .any(|claim| claim.limit.placement == Placement::Shared);
         drop(claims);
         if shared {
-            journal.store_took(decided.since(now));
+            context.store_took(decided.since(now));
         }
         match decision {
             Decision::Allow(permit) => {
                 let hold = permit.hold();
-                journal.permitted(permit);
+                context.permitted(permit);
                 if hold.0 > 0 {
-                    Box::pin(hold::until(&self.side.clock, decided.after(hold), &self.side.held)).await;
+                    Box::pin(hold::until(
+                        &self.side.clock,
+                        decided.after(hold),
+                        &self.side.held,
+                    ))
+                    .await;
                 }
                 Ok(())
             }
-            Decision::Deny(denied) => Err(refuse(journal, denied)),
-            Decision::Unavailable(unavailable) => Err(Rejection::StoreDown { limit: unavailable.limit }),
+            Decision::Deny(denied) => Err(refuse(context, denied)),
+            Decision::Unavailable(unavailable) => Err(Rejection::StoreDown {
+                limit: unavailable.limit,
+            }),
         }
     }
 }
 
 /// What a refusal by the limits is answered with.
-fn refuse(journal: &mut Journal, denied: Denied) -> Rejection {
-    let overload = journal.is_overload(&denied);
-    let refused = journal.denied(denied);
-    if overload { Rejection::Overloaded } else { Rejection::Denied(refused) }
+fn refuse(context: &mut RequestContext, denied: Denied) -> Rejection {
+    let overload = context.is_overload(&denied);
+    let refused = context.denied(denied);
+    if overload {
+        Rejection::Overloaded
+    } else {
+        Rejection::Denied(refused)
+    }
 }
 
 /// The answer to a request that goes no further, which is dropped. A function of its own, so that its code and what it moves are
 /// not part of every request.
 #[inline(never)]
 fn turn_away(
-    mut journal: Box<Journal>,
+    mut context: Box<RequestContext>,
     rejection: &Rejection,
     asked: &rejection::Asked,
     request: &mut Option<Request<Inbound>>,
     edits: Option<FilledEdits<'_>>,
 ) -> Response<Guarded<ResponseBody, Closing>> {
-    let status = journal.turned_away(rejection);
-    let mut response = journal.refusal(rejection, asked, edits.is_some());
+    let status = context.turned_away(rejection);
+    let mut response = context.refusal(rejection, asked, edits.is_some());
     // The request's table goes back with an answer that has none, to be used again.
     if let Some(request) = request
         && response.headers().capacity() == 0
@@ -452,22 +570,32 @@ fn turn_away(
     }
     // Before the answer: whether the connection goes on is asked of who still holds the body.
     *request = None;
-    journal.annotate(response.headers_mut(), asked.is_http1());
-    journal.answered(&response, Some(status), rejection.cause(), asked.is_head());
-    response.map(|body| Guarded::new(body, Closing(journal)))
+    context.annotate(response.headers_mut(), asked.is_http1());
+    context.answered(&response, Some(status), rejection.cause(), asked.is_head());
+    response.map(|body| Guarded::new(body, Closing(context)))
 }
 
 /// The facts that routes and keys are found by.
 fn describe<'r>(
     policy: &Policy,
     connection: &'r ConnInfo,
-    form: &'r Form,
+    form: &'r RequestTarget,
     request: &'r Request<Inbound>,
 ) -> Result<Descriptor<'r>, tollgate_policy::Malformed> {
-    let (method, uri, headers, peer) = (request.method(), request.uri(), request.headers(), connection.peer());
-    let subject = connection.tls.as_ref().and_then(|tls| tls.client_subject.as_deref());
+    let (method, uri, headers, peer) = (
+        request.method(),
+        request.uri(),
+        request.headers(),
+        connection.peer(),
+    );
+    let subject = connection
+        .tls
+        .as_ref()
+        .and_then(|tls| tls.client_subject.as_deref());
     // Most hosts have been found to be in their normal form.
-    let plain = form.plain_host.and_then(|length| form.host.as_ref()?.to_str().ok()?.get(..length));
+    let plain = form
+        .plain_host
+        .and_then(|length| form.host.as_ref()?.to_str().ok()?.get(..length));
     policy.describe(plain, method, uri, headers, peer, subject)
 }
 
@@ -504,6 +632,11 @@ fn status_of(code: u16) -> StatusCode {
 impl Forwarded {
     /// The gateway's own answer, and who brought it about.
     fn own(response: Response<ResponseBody>, cause: Cause) -> Self {
-        Self { response, verbatim: None, tunnel: None, cause }
+        Self {
+            response,
+            verbatim: None,
+            tunnel: None,
+            cause,
+        }
     }
 }

@@ -7,7 +7,10 @@ mod trailers;
 
 use bytes::BytesMut;
 use http::HeaderMap;
-use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderName, HeaderValue, TE, TRANSFER_ENCODING,
+    UPGRADE,
+};
 
 use tollgate_policy::has_underscore;
 
@@ -29,9 +32,9 @@ const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 /// Which of the fields that the gateway deals with stand in a message: one pass over the names, as most are absent
 /// from most messages and a look-up hashes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Present(u32);
+pub struct HeaderSet(u32);
 
-impl Present {
+impl HeaderSet {
     const CONNECTION: Self = Self(1);
     const TE: Self = Self(1 << 1);
     const KEEP_ALIVE: Self = Self(1 << 2);
@@ -57,7 +60,7 @@ impl Present {
     pub const REFERER: Self = Self(1 << 15);
     /// `Via`
     pub const VIA: Self = Self(1 << 16);
-    /// A name with an underscore: told of a request's fields only ([`Seen`]).
+    /// A name with an underscore: told of a request's fields only ([`RequestHeaders`]).
     pub const UNDERSCORED: Self = Self(1 << 17);
     /// `Grpc-Timeout`
     pub const GRPC_TIMEOUT: Self = Self(1 << 20);
@@ -75,7 +78,9 @@ impl Present {
 
     /// Looks at the names of `headers`.
     pub fn of(headers: &HeaderMap) -> Self {
-        headers.keys().fold(Self(0), |present, name| present.and(Self::bit(name)))
+        headers
+            .keys()
+            .fold(Self(0), |present, name| present.and(Self::bit(name)))
     }
 
     /// These, and `more`.
@@ -124,9 +129,9 @@ impl Present {
 
 /// What one pass over a request's fields finds.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct RequestHeaders {
     /// Which are there.
-    pub present: Present,
+    pub present: HeaderSet,
     /// The first `Host`.
     pub host: Option<HeaderValue>,
     /// The first `User-Agent`.
@@ -135,24 +140,31 @@ pub struct Seen {
     pub referer: Option<HeaderValue>,
 }
 
-impl Seen {
+impl RequestHeaders {
     /// Looks at `headers`.
     pub fn of(headers: &HeaderMap) -> Self {
-        let mut present = Present(0);
+        let mut present = HeaderSet(0);
         let (mut host, mut user_agent, mut referer) = (None, None, None);
         for (name, value) in headers {
-            let field = Present::bit(name);
+            let field = HeaderSet::bit(name);
             match field {
-                Present::HOST if host.is_some() => present = present.and(Present::HOSTS),
-                Present::HOST => host = Some(value),
-                Present::USER_AGENT => user_agent = user_agent.or(Some(value)),
-                Present::REFERER => referer = referer.or(Some(value)),
-                Present(0) if has_underscore(name.as_str().as_bytes()) => present = present.and(Present::UNDERSCORED),
+                HeaderSet::HOST if host.is_some() => present = present.and(HeaderSet::HOSTS),
+                HeaderSet::HOST => host = Some(value),
+                HeaderSet::USER_AGENT => user_agent = user_agent.or(Some(value)),
+                HeaderSet::REFERER => referer = referer.or(Some(value)),
+                HeaderSet(0) if has_underscore(name.as_str().as_bytes()) => {
+                    present = present.and(HeaderSet::UNDERSCORED)
+                }
                 _ => {}
             }
             present = present.and(field);
         }
-        Self { present, host: host.cloned(), user_agent: user_agent.cloned(), referer: referer.cloned() }
+        Self {
+            present,
+            host: host.cloned(),
+            user_agent: user_agent.cloned(),
+            referer: referer.cloned(),
+        }
     }
 }
 
@@ -168,15 +180,15 @@ pub struct Hop {
 /// Removes the hop-by-hop fields of one message: first everything any Connection line lists, then the fields that
 /// are hop-by-hop by nature (RFC 9110 7.6.1). Run it before own fields are added, so that no peer can remove them.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) -> Hop {
-    let mut present = Present::of(headers);
+    let mut present = HeaderSet::of(headers);
     strip_present(headers, &mut present)
 }
 
 /// [`strip_hop_by_hop`] for whoever knows already which fields are there, and is told if others than the hop-by-hop
 /// ones are gone.
-pub fn strip_present(headers: &mut HeaderMap, present: &mut Present) -> Hop {
+pub fn strip_present(headers: &mut HeaderMap, present: &mut HeaderSet) -> Hop {
     let mut hop = Hop::default();
-    if !present.has(Present::HOP_BY_HOP) {
+    if !present.has(HeaderSet::HOP_BY_HOP) {
         return hop;
     }
     let mut upgrades = false;
@@ -186,9 +198,9 @@ pub fn strip_present(headers: &mut HeaderMap, present: &mut Present) -> Hop {
         let first = lines.next().map_or(&[][..], HeaderValue::as_bytes);
         (first == b"keep-alive" || first == b"close") && lines.next().is_none()
     };
-    if present.has(Present::CONNECTION) && alone(headers) {
+    if present.has(HeaderSet::CONNECTION) && alone(headers) {
         headers.remove(CONNECTION);
-    } else if present.has(Present::CONNECTION) {
+    } else if present.has(HeaderSet::CONNECTION) {
         // The common values name nothing that is not removed below: no list is built for them.
         let mut listed: Vec<HeaderName> = Vec::new();
         for line in headers.get_all(CONNECTION) {
@@ -215,25 +227,29 @@ pub fn strip_present(headers: &mut HeaderMap, present: &mut Present) -> Hop {
             for name in listed {
                 headers.remove(name);
             }
-            *present = Present::of(headers).and(Present(present.0 & Present::UNDERSCORED.0));
+            *present = HeaderSet::of(headers).and(HeaderSet(present.0 & HeaderSet::UNDERSCORED.0));
         }
     }
     // What a Connection line listed may be gone by now: then there is nothing to find here.
-    if present.has(Present::TE) {
+    if present.has(HeaderSet::TE) {
         hop.trailers = headers.get_all(TE).iter().any(|line| {
             tokens(line.as_bytes()).any(|token| {
-                let name = token.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
+                let name = token
+                    .split(|&b| b == b';')
+                    .next()
+                    .unwrap_or_default()
+                    .trim_ascii();
                 name.eq_ignore_ascii_case(b"trailers")
             })
         });
         headers.remove(TE);
     }
     for (field, name) in [
-        (Present::KEEP_ALIVE, KEEP_ALIVE),
-        (Present::PROXY_CONNECTION, PROXY_CONNECTION),
-        (Present::UPGRADE, UPGRADE),
-        (Present::HTTP2_SETTINGS, HTTP2_SETTINGS),
-        (Present::TRANSFER_ENCODING, TRANSFER_ENCODING),
+        (HeaderSet::KEEP_ALIVE, KEEP_ALIVE),
+        (HeaderSet::PROXY_CONNECTION, PROXY_CONNECTION),
+        (HeaderSet::UPGRADE, UPGRADE),
+        (HeaderSet::HTTP2_SETTINGS, HTTP2_SETTINGS),
+        (HeaderSet::TRANSFER_ENCODING, TRANSFER_ENCODING),
     ] {
         if present.has(field) {
             headers.remove(name);
@@ -252,7 +268,9 @@ fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
 
 /// The elements of a comma-separated list, trimmed, empty ones left out.
 pub fn tokens(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
+    line.split(|&byte| byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .filter(|token| !token.is_empty())
 }
 
 /// Puts the fields of an upgrade back, on either side of the gateway.
@@ -274,7 +292,8 @@ pub fn join_cookies(headers: &mut HeaderMap) {
         }
         joined.extend_from_slice(line.as_bytes());
     }
-    let value = HeaderValue::from_maybe_shared(joined.freeze()).expect("joined field values are a field value");
+    let value = HeaderValue::from_maybe_shared(joined.freeze())
+        .expect("joined field values are a field value");
     headers.insert(COOKIE, value);
 }
 

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod body;
-pub mod conduct;
+pub mod proxy_defaults;
 pub mod echo;
 pub mod forward;
 pub mod framing;

@@ -74,9 +74,19 @@ pub struct Inherited {
 impl Inherited {
     /// Where it listens, as [`Address`] is written.
     pub fn place(&self) -> String {
-        let Ok(local) = self.socket.local_addr() else { return String::new() };
-        let unix = || local.as_pathname().map(|path| Address::Unix(path.to_path_buf()));
-        local.as_socket().map(Address::Tcp).or_else(unix).map_or_else(String::new, |address| address.to_string())
+        let Ok(local) = self.socket.local_addr() else {
+            return String::new();
+        };
+        let unix = || {
+            local
+                .as_pathname()
+                .map(|path| Address::Unix(path.to_path_buf()))
+        };
+        local
+            .as_socket()
+            .map(Address::Tcp)
+            .or_else(unix)
+            .map_or_else(String::new, |address| address.to_string())
     }
 
     /// Takes out of `all` those that were bound for `place`.
@@ -133,7 +143,10 @@ pub fn bind_or_adopt(
     inherited: &mut Vec<Inherited>,
 ) -> Result<(Vec<Bound>, Vec<Kept>), BindError> {
     let one = |listen: &Listen| {
-        let error = |source| BindError { address: listen.address.clone(), source };
+        let error = |source| BindError {
+            address: listen.address.clone(),
+            source,
+        };
         let wanted = listen.address.to_string();
         let sockets = Inherited::take(inherited, &wanted);
         let (address, sockets) = if sockets.is_empty() {
@@ -141,11 +154,30 @@ pub fn bind_or_adopt(
         } else {
             adopted(sockets).map_err(error)?
         };
-        let kept = sockets.iter().map(Listener::duplicate).collect::<io::Result<_>>().map_err(error)?;
+        let kept = sockets
+            .iter()
+            .map(Listener::duplicate)
+            .collect::<io::Result<_>>()
+            .map_err(error)?;
         let sockets = share(sockets, workers).map_err(error)?;
-        Ok((Bound { address, tls: listen.tls.clone(), sockets }, Kept { wanted, sockets: kept }))
+        Ok((
+            Bound {
+                address,
+                tls: listen.tls.clone(),
+                sockets,
+            },
+            Kept {
+                wanted,
+                sockets: kept,
+            },
+        ))
     };
-    Ok(listen.iter().map(one).collect::<Result<Vec<_>, _>>()?.into_iter().unzip())
+    Ok(listen
+        .iter()
+        .map(one)
+        .collect::<Result<Vec<_>, _>>()?
+        .into_iter()
+        .unzip())
 }
 
 /// New sockets: one a worker where the kernel deals connections out, else a single one.
@@ -183,11 +215,15 @@ fn adopted(sockets: Vec<Socket>) -> io::Result<(Address, Vec<Listener>)> {
             address = Some(Address::Tcp(tcp));
             listeners.push(Listener::Tcp(socket.into()));
         } else {
-            address = local.as_pathname().map(|path| Address::Unix(path.to_path_buf()));
+            address = local
+                .as_pathname()
+                .map(|path| Address::Unix(path.to_path_buf()));
             listeners.push(Listener::Unix(socket.into()));
         }
     }
-    let address = address.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a socket without an address"))?;
+    let address = address.ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidInput, "a socket without an address")
+    })?;
     Ok((address, listeners))
 }
 
@@ -214,7 +250,11 @@ impl Listener {
 
 /// A socket that listens; `beside` others of this process, or alone.
 fn tcp(address: SocketAddr, beside: bool) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
     // What is left of connections that have ended does not keep a port taken, a socket that listens does.
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(beside)?;
@@ -248,7 +288,10 @@ sockopt_impl!(
 );
 
 fn keepalive() -> TcpKeepalive {
-    TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_EVERY).with_retries(KEEPALIVE_TRIES)
+    TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_EVERY)
+        .with_retries(KEEPALIVE_TRIES)
 }
 
 fn unix(path: &Path) -> io::Result<UnixListener> {
@@ -266,10 +309,16 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         return Ok(());
     };
     if !metadata.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way"));
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "a file that is no socket is in the way",
+        ));
     }
     match UnixStream::connect(path) {
-        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")),
+        Ok(_) => Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            "another process listens there",
+        )),
         Err(_) => std::fs::remove_file(path),
     }
 }
@@ -290,13 +339,20 @@ mod tests {
 
     #[test]
     fn port_zero_becomes_one_port_for_all_workers() {
-        let listen = Listen { address: Address::Tcp(([127, 0, 0, 1], 0).into()), tls: None };
+        let listen = Listen {
+            address: Address::Tcp(([127, 0, 0, 1], 0).into()),
+            tls: None,
+        };
         let bound = bind(&[listen], 3).expect("a free port");
         assert_eq!(bound[0].sockets.len(), 3);
-        let Address::Tcp(address) = bound[0].address else { panic!("bound to TCP") };
+        let Address::Tcp(address) = bound[0].address else {
+            panic!("bound to TCP")
+        };
         assert_ne!(address.port(), 0);
         for socket in &bound[0].sockets {
-            let super::Listener::Tcp(socket) = socket else { panic!("bound to TCP") };
+            let super::Listener::Tcp(socket) = socket else {
+                panic!("bound to TCP")
+            };
             assert_eq!(socket.local_addr().expect("an address"), address);
         }
     }
@@ -304,15 +360,32 @@ mod tests {
     #[test]
     fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
         let directory = tempfile::tempdir().expect("a directory");
-        let listen = [Listen { address: Address::Unix(directory.path().join("s")), tls: None }];
+        let listen = [Listen {
+            address: Address::Unix(directory.path().join("s")),
+            tls: None,
+        }];
         drop(bind(&listen, 2).expect("nothing in the way"));
         let _live = bind(&listen, 2).expect("the first one is gone");
-        let error = bind(&listen, 1).expect_err("the second one lives").to_string();
+        let error = bind(&listen, 1)
+            .expect_err("the second one lives")
+            .to_string();
         assert!(error.contains("another process listens there"), "{error}");
 
         let file = directory.path().join("file");
         std::fs::write(&file, "precious").expect("written");
-        assert!(bind(&[Listen { address: Address::Unix(file.clone()), tls: None }], 1).is_err());
-        assert_eq!(std::fs::read_to_string(file).expect("still there"), "precious");
+        assert!(
+            bind(
+                &[Listen {
+                    address: Address::Unix(file.clone()),
+                    tls: None
+                }],
+                1
+            )
+            .is_err()
+        );
+        assert_eq!(
+            std::fs::read_to_string(file).expect("still there"),
+            "precious"
+        );
     }
 }

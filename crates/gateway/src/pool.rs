@@ -97,7 +97,9 @@ impl Pool {
             permit.forget();
         }
         self.in_use.set(self.in_use.get() + 1);
-        Ok(Slot { pool: Rc::clone(self) })
+        Ok(Slot {
+            pool: Rc::clone(self),
+        })
     }
 
     /// Whether a request would be under way at once.
@@ -132,7 +134,10 @@ impl Pool {
         if idle.len() >= self.idle_max {
             idle.pop_front();
         }
-        idle.push_back(Idle { connection, since: self.turn.get() });
+        idle.push_back(Idle {
+            connection,
+            since: self.turn.get(),
+        });
     }
 
     /// Drops what has been idle for too long, or was closed by the other side; what stays gives its memory back. Called

@@ -38,8 +38,15 @@ pub struct QuotaFields {
 impl QuotaFields {
     /// The fields for `limits` (`limits[i].index == i`), as `responses` wants them.
     pub fn new<L: AsRef<Limit>>(responses: &Responses, limits: &[L]) -> Self {
-        let limits = limits.iter().map(|limit| Described::new(limit.as_ref())).collect();
-        Self { dialects: responses.headers.clone(), reset: responses.reset, limits }
+        let limits = limits
+            .iter()
+            .map(|limit| Described::new(limit.as_ref()))
+            .collect();
+        Self {
+            dialects: responses.headers.clone(),
+            reset: responses.reset,
+            limits,
+        }
     }
 
     /// Writes the fields for `facts` into the head of a response. `refused`: it is our refusal, and `retry_after`
@@ -58,8 +65,19 @@ impl QuotaFields {
             return;
         }
         make_room(headers);
-        let told = Told { facts, refused, retry_after: retry_after.map(retry_after_secs) };
-        self.tell(&mut Out { way: Way::Table(headers, &mut writer.buffer), written: 0 }, &told, now);
+        let told = Told {
+            facts,
+            refused,
+            retry_after: retry_after.map(retry_after_secs),
+        };
+        self.tell(
+            &mut Out {
+                way: Way::Table(headers, &mut writer.buffer),
+                written: 0,
+            },
+            &told,
+            now,
+        );
     }
 
     /// The same fields as lines of a head: what [`QuotaFields::annotate`] puts into a table, without one. What an upstream
@@ -73,8 +91,19 @@ impl QuotaFields {
         now: Timestamp,
     ) {
         if !facts.is_empty() {
-            let told = Told { facts, refused, retry_after: retry_after.map(retry_after_secs) };
-            self.tell(&mut Out { way: Way::Lines(out), written: 0 }, &told, now);
+            let told = Told {
+                facts,
+                refused,
+                retry_after: retry_after.map(retry_after_secs),
+            };
+            self.tell(
+                &mut Out {
+                    way: Way::Lines(out),
+                    written: 0,
+                },
+                &told,
+                now,
+            );
         }
     }
 
@@ -104,7 +133,11 @@ impl QuotaFields {
     /// `RateLimit-Policy`: every limit of the route.
     fn policies(&self, out: &mut Out<'_>, facts: &[Fact<'_>]) {
         out.field(Field::RateLimitPolicy, |value| {
-            for (place, limit) in facts.iter().filter_map(|fact| self.limits.get(fact.limit)).enumerate() {
+            for (place, limit) in facts
+                .iter()
+                .filter_map(|fact| self.limits.get(fact.limit))
+                .enumerate()
+            {
                 element(value, place);
                 value.extend_from_slice(&limit.policy);
             }
@@ -114,7 +147,10 @@ impl QuotaFields {
     /// `RateLimit`: what is left, and for how long that must do; on a refusal only of the limits that refused.
     fn state(&self, out: &mut Out<'_>, told: &Told<'_>, next: bool) {
         out.field(Field::RateLimit, |value| {
-            let facts = told.facts.iter().filter(|fact| fact.violated || !told.refused);
+            let facts = told
+                .facts
+                .iter()
+                .filter(|fact| fact.violated || !told.refused);
             let known = facts.filter_map(|fact| Some((fact, self.limits.get(fact.limit)?)));
             for (place, (fact, limit)) in known.enumerate() {
                 element(value, place);
@@ -134,8 +170,12 @@ impl QuotaFields {
     }
 
     fn draft_07(&self, out: &mut Out<'_>, told: &Told<'_>) {
-        let Some((limit, fact)) = self.decisive(told) else { return };
-        out.field(Field::RateLimitPolicy, |value| value.extend_from_slice(&limit.legacy_policy));
+        let Some((limit, fact)) = self.decisive(told) else {
+            return;
+        };
+        out.field(Field::RateLimitPolicy, |value| {
+            value.extend_from_slice(&limit.legacy_policy)
+        });
         out.field(Field::RateLimit, |value| {
             value.extend_from_slice(b"limit=");
             number(value, limit.quota);
@@ -147,15 +187,25 @@ impl QuotaFields {
     }
 
     fn draft_06(&self, out: &mut Out<'_>, told: &Told<'_>) {
-        let Some((limit, fact)) = self.decisive(told) else { return };
-        out.field(Field::RateLimitPolicy, |value| value.extend_from_slice(&limit.legacy_policy));
+        let Some((limit, fact)) = self.decisive(told) else {
+            return;
+        };
+        out.field(Field::RateLimitPolicy, |value| {
+            value.extend_from_slice(&limit.legacy_policy)
+        });
         out.field(Field::RateLimitLimit, |value| number(value, limit.quota));
-        out.field(Field::RateLimitRemaining, |value| number(value, fact.standing.remaining));
-        out.field(Field::RateLimitReset, |value| number(value, told.reset(fact).ceil_secs()));
+        out.field(Field::RateLimitRemaining, |value| {
+            number(value, fact.standing.remaining)
+        });
+        out.field(Field::RateLimitReset, |value| {
+            number(value, told.reset(fact).ceil_secs())
+        });
     }
 
     fn x_rate_limit(&self, out: &mut Out<'_>, told: &Told<'_>, now: Timestamp) {
-        let Some((limit, fact)) = self.decisive(told) else { return };
+        let Some((limit, fact)) = self.decisive(told) else {
+            return;
+        };
         let left = told.reset(fact);
         let at = now.after(left).as_micros();
         let reset = match self.reset {
@@ -164,16 +214,23 @@ impl QuotaFields {
             Reset::EpochMillis => at.div_ceil(1_000),
         };
         out.field(Field::XRateLimitLimit, |value| number(value, limit.quota));
-        out.field(Field::XRateLimitRemaining, |value| number(value, fact.standing.remaining));
+        out.field(Field::XRateLimitRemaining, |value| {
+            number(value, fact.standing.remaining)
+        });
         out.field(Field::XRateLimitReset, |value| number(value, reset));
     }
 
     /// The limit that the legacy fields, which can tell of only one, describe: of those that refused the one with the
     /// longest wait, else the one with the least left of its quota.
     fn decisive<'t>(&self, told: &'t Told<'_>) -> Option<(&Described, &'t Fact<'t>)> {
-        let known = told.facts.iter().filter_map(|fact| self.limits.get(fact.limit).map(|limit| (limit, fact)));
+        let known = told
+            .facts
+            .iter()
+            .filter_map(|fact| self.limits.get(fact.limit).map(|limit| (limit, fact)));
         if told.refused {
-            known.filter(|(_, fact)| fact.violated).max_by_key(|(_, fact)| fact.standing.effective)
+            known
+                .filter(|(_, fact)| fact.violated)
+                .max_by_key(|(_, fact)| fact.standing.effective)
         } else {
             // Fractions compared crosswise: nothing is divided.
             known.min_by(|(a, left), (b, right)| {
@@ -231,7 +288,11 @@ fn element(value: &mut Vec<u8>, place: usize) {
 
 /// A structured-field integer has 15 digits at most.
 fn number(value: &mut Vec<u8>, number: u64) {
-    value.extend_from_slice(itoa::Buffer::new().format(number.min(INTEGER_MAX)).as_bytes());
+    value.extend_from_slice(
+        itoa::Buffer::new()
+            .format(number.min(INTEGER_MAX))
+            .as_bytes(),
+    );
 }
 
 /// Removes what an upstream said in the fields that are ours to write.

@@ -17,7 +17,7 @@ use self::class::Class;
 use super::body::ResponseBody;
 use super::forward::ForwardError;
 use super::framing::Malformed;
-use super::headers::Present;
+use super::headers::HeaderSet;
 use tollgate_limit::Micros;
 use tollgate_limiter::Cause;
 use tollgate_policy::RefusalBody;
@@ -106,12 +106,16 @@ struct Rare {
 
 impl Asked {
     /// What of `request`, whose fields are `present`, decides how it is refused.
-    pub fn of<B>(request: &Request<B>, present: Present) -> Self {
-        let rare = present.has(Present::CONTENT_TYPE) || present.has(Present::ORIGIN);
+    pub fn of<B>(request: &Request<B>, present: HeaderSet) -> Self {
+        let rare = present.has(HeaderSet::CONTENT_TYPE) || present.has(HeaderSet::ORIGIN);
         Self {
             head: *request.method() == Method::HEAD,
             http1: request.version() < Version::HTTP_2,
-            rare: if rare { Rare::of(request.method(), request.headers()) } else { None },
+            rare: if rare {
+                Rare::of(request.method(), request.headers())
+            } else {
+                None
+            },
         }
     }
 
@@ -127,10 +131,17 @@ impl Asked {
 impl Rare {
     fn of(method: &Method, headers: &HeaderMap) -> Option<Box<Self>> {
         // To whoever sent a CONNECT a 200 is an open tunnel, whatever stands in it.
-        let kind = headers.get(CONTENT_TYPE).filter(|_| *method != Method::CONNECT);
+        let kind = headers
+            .get(CONTENT_TYPE)
+            .filter(|_| *method != Method::CONNECT);
         let grpc = kind.filter(|value| value.as_bytes().starts_with(b"application/grpc"));
         let origin = headers.get(ORIGIN);
-        (grpc.is_some() || origin.is_some()).then(|| Box::new(Self { grpc: grpc.cloned(), origin: origin.cloned() }))
+        (grpc.is_some() || origin.is_some()).then(|| {
+            Box::new(Self {
+                grpc: grpc.cloned(),
+                origin: origin.cloned(),
+            })
+        })
     }
 }
 
@@ -149,7 +160,12 @@ impl Asked {
 impl Rejection {
     /// The answer. `id` is the decision's, which the log carries too; `own` the refusal body of the route or the file,
     /// used where a limit or its store refuses. Quota fields are added by the caller.
-    pub fn respond(&self, asked: &Asked, own: Option<&RefusalBody>, id: &str) -> Response<ResponseBody> {
+    pub fn respond(
+        &self,
+        asked: &Asked,
+        own: Option<&RefusalBody>,
+        id: &str,
+    ) -> Response<ResponseBody> {
         render::respond(self, &self.class(), asked, own, id)
     }
 
@@ -168,10 +184,17 @@ impl Rejection {
             return None;
         }
         let body = match (self, prepared) {
-            (Self::Denied(Refused { never_fits: false, retry_after: Some(wait), .. }), Some(prepared)) => {
-                prepared.document(*wait, id)
+            (
+                Self::Denied(Refused {
+                    never_fits: false,
+                    retry_after: Some(wait),
+                    ..
+                }),
+                Some(prepared),
+            ) => prepared.document(*wait, id),
+            (Self::Denied(_) | Self::Overloaded, _) => {
+                render::problem(self, &self.class(), id).into()
             }
-            (Self::Denied(_) | Self::Overloaded, _) => render::problem(self, &self.class(), id).into(),
             _ => return None,
         };
         let mut response = Response::new(body.into());
@@ -234,9 +257,10 @@ impl Rejection {
     pub fn retry_after(&self) -> Option<Micros> {
         match self {
             Self::Denied(refused) if !refused.never_fits => refused.retry_after,
-            Self::StoreDown { .. } | Self::Overloaded | Self::Draining | Self::Upstream(ForwardError::Overloaded) => {
-                Some(Micros::from_secs(1))
-            }
+            Self::StoreDown { .. }
+            | Self::Overloaded
+            | Self::Draining
+            | Self::Upstream(ForwardError::Overloaded) => Some(Micros::from_secs(1)),
             _ => None,
         }
     }

@@ -8,7 +8,9 @@ pub mod field;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, RANGE};
+use http::header::{
+    CONTENT_ENCODING, CONTENT_TYPE, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, RANGE,
+};
 use http::{HeaderMap, Method, StatusCode};
 
 use field::{Carrier, FieldScanner};
@@ -68,7 +70,9 @@ impl Owed {
     /// What a request under `rules` owes. Rules whose charge is final at once cost nothing here.
     pub fn new<'r>(rules: impl Iterator<Item = &'r Rule>) -> Self {
         let charges = rules
-            .filter(|rule| rule.settle.is_some() || rule.count != Count::All || !rule.refund_on.is_empty())
+            .filter(|rule| {
+                rule.settle.is_some() || rule.count != Count::All || !rule.refund_on.is_empty()
+            })
             .map(|rule| Charge {
                 name: Arc::clone(&rule.name),
                 count: rule.count.clone(),
@@ -89,7 +93,15 @@ impl Owed {
 
     /// Whether the body is read for its cost.
     pub fn reads_body(&self) -> bool {
-        let reads = |charge: &Charge| matches!(&charge.settle, Some(Settle { from: SettleFrom::Json(_), .. }));
+        let reads = |charge: &Charge| {
+            matches!(
+                &charge.settle,
+                Some(Settle {
+                    from: SettleFrom::Json(_),
+                    ..
+                })
+            )
+        };
         self.charges.iter().any(reads)
     }
 
@@ -133,9 +145,15 @@ pub fn want_readable(method: &Method, headers: &mut HeaderMap) {
 
 impl Charge {
     fn on_head(&mut self, permit: &mut Permit, head: Head<'_>) {
-        let Head { cause, status, headers, unreadable } = head;
+        let Head {
+            cause,
+            status,
+            headers,
+            unreadable,
+        } = head;
         self.credit = cause.credit();
-        let counts = self.count.counts(status) && !self.refund_on.iter().any(|range| range.matches(status));
+        let counts =
+            self.count.counts(status) && !self.refund_on.iter().any(|range| range.matches(status));
         if let (false, Some(credit)) = (counts, self.credit) {
             let units = permit.charged(&self.name).unwrap_or(0);
             permit.refund(&self.name, units, credit);
@@ -160,10 +178,16 @@ impl Charge {
             (Cause::Upstream, SettleFrom::Bytes { per }) => Reading::Bytes { per: *per },
             (Cause::Upstream, SettleFrom::Json(_)) if unreadable && answered => Reading::BrokenOff,
             (Cause::Upstream, SettleFrom::Json(path)) => {
-                let plain = headers.get(CONTENT_ENCODING).is_none_or(|coding| coding.as_bytes() == b"identity");
-                let kind = headers.get(CONTENT_TYPE).and_then(|value| Carrier::of(value.to_str().ok()?));
+                let plain = headers
+                    .get(CONTENT_ENCODING)
+                    .is_none_or(|coding| coding.as_bytes() == b"identity");
+                let kind = headers
+                    .get(CONTENT_TYPE)
+                    .and_then(|value| Carrier::of(value.to_str().ok()?));
                 match (plain, kind) {
-                    (true, Some(carrier)) => Reading::Field(FieldScanner::new(carrier, path.as_slice().into())),
+                    (true, Some(carrier)) => {
+                        Reading::Field(FieldScanner::new(carrier, path.as_slice().into()))
+                    }
                     _ => Reading::Missing,
                 }
             }
@@ -186,14 +210,21 @@ impl Charge {
             (told, false) => {
                 self.credit = None;
                 let least = settle.broken_off(bytes);
-                self.correct(permit, told.map_or(least, |told| told.max(least)).min(settle.most));
+                self.correct(
+                    permit,
+                    told.map_or(least, |told| told.max(least)).min(settle.most),
+                );
             }
             (None, true) if self.priced => {
                 if settle.untold_costs_most {
                     self.correct(permit, settle.most);
                 } else if permit.unsettled(&self.name) {
                     let (limit, estimate) = (&*self.name, settle.estimate);
-                    tracing::warn!(limit, estimate, "an answer does not say what it cost: the estimate stays charged");
+                    tracing::warn!(
+                        limit,
+                        estimate,
+                        "an answer does not say what it cost: the estimate stays charged"
+                    );
                 }
             }
             (None, true) => {}
@@ -202,7 +233,9 @@ impl Charge {
 
     /// Brings what was charged to `actual`: more without further ado, less where there is leave to.
     fn correct(&self, permit: &mut Permit, actual: u64) {
-        let Some(charged) = permit.charged(&self.name) else { return };
+        let Some(charged) = permit.charged(&self.name) else {
+            return;
+        };
         match (actual.checked_sub(charged), self.credit) {
             (Some(more), _) => permit.charge_more(&self.name, more),
             (None, Some(credit)) => permit.refund(&self.name, charged - actual, credit),

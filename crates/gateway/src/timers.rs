@@ -42,7 +42,9 @@ impl Deadline {
 
     /// A deadline that does not pass until it is [`Deadline::reset`].
     pub fn never() -> Self {
-        WHEEL.with_borrow_mut(|wheel| Self { index: wheel.insert() })
+        WHEEL.with_borrow_mut(|wheel| Self {
+            index: wheel.insert(),
+        })
     }
 
     /// Moves the deadline to `after` from now. A later poll registers its waker again only if that changed.
@@ -69,7 +71,9 @@ impl Deadline {
     /// What is left until it passes. Reset to this at once, it passes when it would have.
     pub fn left(&self) -> Duration {
         // The tick under way is counted again when it is set: see `ticks`.
-        let ticks = WHEEL.with_borrow(|wheel| wheel.left(self.index)).saturating_sub(1);
+        let ticks = WHEEL
+            .with_borrow(|wheel| wheel.left(self.index))
+            .saturating_sub(1);
         TICK.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX))
     }
 
@@ -196,7 +200,10 @@ mod tests {
             pause(span).await;
             let took = start.elapsed();
             assert!(took >= span, "{span:?} passed after {took:?}");
-            assert!(took <= span + 2 * TICK + millis(2), "{span:?} passed only after {took:?}");
+            assert!(
+                took <= span + 2 * TICK + millis(2),
+                "{span:?} passed only after {took:?}"
+            );
         }
     }
 
@@ -235,9 +242,15 @@ mod tests {
     async fn a_cleared_deadline_does_not_pass() {
         let mut deadline = Deadline::after(millis(100));
         deadline.clear();
-        assert!(tokio::time::timeout(millis(10_000), &mut deadline).await.is_err());
+        assert!(
+            tokio::time::timeout(millis(10_000), &mut deadline)
+                .await
+                .is_err()
+        );
         deadline.reset(millis(40));
-        tokio::time::timeout(millis(100), deadline).await.expect("it was set again");
+        tokio::time::timeout(millis(100), deadline)
+            .await
+            .expect("it was set again");
     }
 
     #[tokio::test(start_paused = true)]
@@ -258,14 +271,21 @@ mod tests {
             .collect();
         for task in tasks {
             let (span, took) = task.await.expect("no panic");
-            assert!(took >= span && took <= span + 2 * TICK + millis(2), "{span:?} took {took:?}");
+            assert!(
+                took >= span && took <= span + 2 * TICK + millis(2),
+                "{span:?} took {took:?}"
+            );
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn within_gives_up_in_time() {
         assert_eq!(within(millis(50), async { 7 }).await, Ok(7));
-        assert!(within(millis(50), std::future::pending::<()>()).await.is_err());
+        assert!(
+            within(millis(50), std::future::pending::<()>())
+                .await
+                .is_err()
+        );
         let slow = async { tokio::time::sleep(millis(30)).await };
         assert!(within(millis(500), slow).await.is_ok());
     }
@@ -273,7 +293,10 @@ mod tests {
     #[test]
     fn a_wheel_survives_the_runtime_that_turned_it() {
         for _ in 0..2 {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
             runtime.block_on(async {
                 pause(millis(1)).await;
                 // Left hanging: the next runtime on this thread must turn the wheel again.

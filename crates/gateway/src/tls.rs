@@ -45,7 +45,10 @@ pub struct CertificateFiles {
 impl TlsSettings {
     /// Every file it is read from.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        let certificates = self.certificates.iter().flat_map(|one| [one.chain.as_path(), one.key.as_path()]);
+        let certificates = self
+            .certificates
+            .iter()
+            .flat_map(|one| [one.chain.as_path(), one.key.as_path()]);
         certificates.chain(self.client_ca.as_deref())
     }
 }
@@ -74,7 +77,10 @@ impl ServerTls {
     /// The first file that is unreadable, or does not fit the others.
     pub fn load(settings: &TlsSettings) -> Result<Self, TlsError> {
         let config = ArcSwap::from_pointee(config(settings)?);
-        Ok(Self { config, expiries: ArcSwap::from_pointee(expiries(settings)) })
+        Ok(Self {
+            config,
+            expiries: ArcSwap::from_pointee(expiries(settings)),
+        })
     }
 
     /// Reads the files again, for the handshakes to come.
@@ -99,7 +105,9 @@ impl ServerTls {
 
 fn expiries(settings: &TlsSettings) -> Vec<(PathBuf, Timestamp)> {
     let certificates = settings.certificates.iter();
-    certificates.filter_map(|one| Some((one.chain.clone(), first_expiry(&one.chain)?))).collect()
+    certificates
+        .filter_map(|one| Some((one.chain.clone(), first_expiry(&one.chain)?)))
+        .collect()
 }
 
 fn config(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
@@ -107,9 +115,16 @@ fn config(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
     let by_name = Arc::new(ByName::load(&settings.certificates, &provider)?);
     let at = |file: &Path| {
         let file = file.to_path_buf();
-        move |error: &dyn fmt::Display| TlsError { file: file.clone(), what: error.to_string() }
+        move |error: &dyn fmt::Display| TlsError {
+            file: file.clone(),
+            what: error.to_string(),
+        }
     };
-    let first = settings.certificates.first().map(|one| one.chain.clone()).unwrap_or_default();
+    let first = settings
+        .certificates
+        .first()
+        .map(|one| one.chain.clone())
+        .unwrap_or_default();
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| at(&first)(&error))?;
@@ -122,7 +137,11 @@ fn config(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
                 roots.add(certificate).map_err(|e| error(&e))?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-            let verifier = if settings.client_required { verifier } else { verifier.allow_unauthenticated() };
+            let verifier = if settings.client_required {
+                verifier
+            } else {
+                verifier.allow_unauthenticated()
+            };
             builder.with_client_cert_verifier(verifier.build().map_err(|e| error(&e))?)
         }
     };
@@ -134,10 +153,17 @@ fn config(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
 }
 
 fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let error = |what: String| TlsError { file: file.to_path_buf(), what };
+    let error = |what: String| TlsError {
+        file: file.to_path_buf(),
+        what,
+    };
     let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
     let chain = chain.map_err(|e| error(e.to_string()))?;
-    if chain.is_empty() { Err(error("holds no certificate".to_owned())) } else { Ok(chain) }
+    if chain.is_empty() {
+        Err(error("holds no certificate".to_owned()))
+    } else {
+        Ok(chain)
+    }
 }
 
 /// Certificates by the name asked for.
@@ -150,15 +176,27 @@ struct ByName {
 }
 
 impl ByName {
-    fn load(certificates: &[CertificateFiles], provider: &CryptoProvider) -> Result<Self, TlsError> {
+    fn load(
+        certificates: &[CertificateFiles],
+        provider: &CryptoProvider,
+    ) -> Result<Self, TlsError> {
         let mut by_name = Self::default();
         for files in certificates {
             let chain = read_chain(&files.chain)?;
-            let names = if files.hosts.is_empty() { dns_names(&chain[0]) } else { files.hosts.clone() };
-            let key = PrivateKeyDer::from_pem_file(&files.key)
-                .map_err(|error| TlsError { file: files.key.clone(), what: error.to_string() })?;
-            let certified = CertifiedKey::from_der(chain, key, provider)
-                .map_err(|error| TlsError { file: files.key.clone(), what: error.to_string() })?;
+            let names = if files.hosts.is_empty() {
+                dns_names(&chain[0])
+            } else {
+                files.hosts.clone()
+            };
+            let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| TlsError {
+                file: files.key.clone(),
+                what: error.to_string(),
+            })?;
+            let certified =
+                CertifiedKey::from_der(chain, key, provider).map_err(|error| TlsError {
+                    file: files.key.clone(),
+                    what: error.to_string(),
+                })?;
             let certified = Arc::new(certified);
             for name in names {
                 let name = name.trim_end_matches('.').to_ascii_lowercase();
@@ -223,12 +261,16 @@ fn subject(certificate: &CertificateDer<'_>) -> Option<Arc<str>> {
     if !subject.is_empty() {
         return Some(subject.into());
     }
-    alternative_names(&certificate).iter().find_map(|name| match name {
-        GeneralName::UniformResourceIdentifier(uri) => Some(format!("uri:{}", uri.as_str()).into()),
-        GeneralName::DnsName(name) => Some(format!("dns:{}", name.as_str()).into()),
-        GeneralName::Rfc822Name(address) => Some(format!("email:{}", address.as_str()).into()),
-        _ => None,
-    })
+    alternative_names(&certificate)
+        .iter()
+        .find_map(|name| match name {
+            GeneralName::UniformResourceIdentifier(uri) => {
+                Some(format!("uri:{}", uri.as_str()).into())
+            }
+            GeneralName::DnsName(name) => Some(format!("dns:{}", name.as_str()).into()),
+            GeneralName::Rfc822Name(address) => Some(format!("email:{}", address.as_str()).into()),
+            _ => None,
+        })
 }
 
 #[cfg(test)]

@@ -175,7 +175,10 @@ fn run<S>(
 ) where
     S: Fn(&Rc<Worker>) -> io::Result<()>,
 {
-    let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
+    let runtime = match Builder::new_current_thread()
+        .enable_all()
+        .build_local(LocalOptions::default())
+    {
         Ok(runtime) => runtime,
         Err(error) => {
             let _ = started.send(Err(error));
@@ -286,7 +289,10 @@ impl Worker {
     /// Counts a task for as long as the result lives; polled, it is ready when the worker drains.
     pub fn task(self: &Rc<Self>) -> Task {
         let key = self.tasks.borrow_mut().insert(None);
-        Task { key, worker: Rc::clone(self) }
+        Task {
+            key,
+            worker: Rc::clone(self),
+        }
     }
 
     /// How long an idle connection waits for one more request, in a drain.
@@ -323,7 +329,12 @@ impl Worker {
         self.drain.set(Some(drain));
         self.draining.set(true);
         // Collected first: a waker may run anything.
-        let wakers: Vec<Waker> = self.tasks.borrow_mut().iter_mut().filter_map(|(_, waker)| waker.take()).collect();
+        let wakers: Vec<Waker> = self
+            .tasks
+            .borrow_mut()
+            .iter_mut()
+            .filter_map(|(_, waker)| waker.take())
+            .collect();
         wakers.into_iter().for_each(Waker::wake);
     }
 

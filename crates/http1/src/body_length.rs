@@ -78,44 +78,83 @@ impl Message {
 /// Whether a response of this status never has a body. (Interim responses, 1xx but 101, are handled before their final
 /// response.)
 pub fn has_no_body(status: StatusCode) -> bool {
-    matches!(status, StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+    matches!(
+        status,
+        StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const OK: Message = Message::Response { status: StatusCode::OK, to_head: false };
+    const OK: Message = Message::Response {
+        status: StatusCode::OK,
+        to_head: false,
+    };
 
     fn length(message: Message, chunked: bool, length: Option<u64>) -> BodyLength {
-        BodyLength::of(message, Version::HTTP_11, Framing { chunked, length, ..Framing::default() }).expect("HTTP/1.1")
+        BodyLength::of(
+            message,
+            Version::HTTP_11,
+            Framing {
+                chunked,
+                length,
+                ..Framing::default()
+            },
+        )
+        .expect("HTTP/1.1")
     }
 
     #[test]
     fn body_length_of_each_message_is_that_of_rfc_9112() {
         for message in [Message::Request, OK] {
             assert_eq!(length(message, true, None), BodyLength::Chunked);
-            assert_eq!(length(message, true, Some(3)), BodyLength::Chunked, "the coding counts");
+            assert_eq!(
+                length(message, true, Some(3)),
+                BodyLength::Chunked,
+                "the coding counts"
+            );
             assert_eq!(length(message, false, Some(3)), BodyLength::Exactly(3));
             assert_eq!(length(message, false, Some(0)), BodyLength::None);
         }
         assert_eq!(length(Message::Request, false, None), BodyLength::None);
         assert_eq!(length(OK, false, None), BodyLength::UntilClose);
-        let to_head = Message::Response { status: StatusCode::OK, to_head: true };
-        let statuses = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED, StatusCode::SWITCHING_PROTOCOLS];
-        let bodiless = statuses.map(|status| Message::Response { status, to_head: false });
+        let to_head = Message::Response {
+            status: StatusCode::OK,
+            to_head: true,
+        };
+        let statuses = [
+            StatusCode::NO_CONTENT,
+            StatusCode::NOT_MODIFIED,
+            StatusCode::SWITCHING_PROTOCOLS,
+        ];
+        let bodiless = statuses.map(|status| Message::Response {
+            status,
+            to_head: false,
+        });
         for message in bodiless.into_iter().chain([to_head]) {
             for (chunked, said) in [(true, None), (false, Some(9)), (false, None)] {
-                assert_eq!(length(message, chunked, said), BodyLength::None, "{message:?}");
+                assert_eq!(
+                    length(message, chunked, said),
+                    BodyLength::None,
+                    "{message:?}"
+                );
             }
         }
     }
 
     #[test]
     fn body_length_of_a_coding_in_http_1_0_is_refused() {
-        let framing = Framing { chunked: true, ..Framing::default() };
+        let framing = Framing {
+            chunked: true,
+            ..Framing::default()
+        };
         for message in [Message::Request, OK] {
-            assert_eq!(BodyLength::of(message, Version::HTTP_10, framing), Err(Malformed::TransferEncoding));
+            assert_eq!(
+                BodyLength::of(message, Version::HTTP_10, framing),
+                Err(Malformed::TransferEncoding)
+            );
         }
     }
 }

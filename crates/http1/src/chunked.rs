@@ -68,7 +68,8 @@ impl Decoder {
                     if input.is_empty() {
                         return Ok(None);
                     }
-                    let length = usize::try_from(self.left).map_or(input.len(), |left| left.min(input.len()));
+                    let length = usize::try_from(self.left)
+                        .map_or(input.len(), |left| left.min(input.len()));
                     self.left -= length as u64;
                     if self.left == 0 {
                         self.at = At::DataCr;
@@ -76,7 +77,9 @@ impl Decoder {
                     return Ok(Some(Piece::Data(input.split_to(length).freeze())));
                 }
                 At::Trailers => {
-                    let Some(length) = self.trailers.find(input, TRAILERS)? else { return Ok(None) };
+                    let Some(length) = self.trailers.find(input, TRAILERS)? else {
+                        return Ok(None);
+                    };
                     self.at = At::End;
                     if self.trailers.is_empty() {
                         input.advance(length);
@@ -92,7 +95,9 @@ impl Decoder {
                     let mut read = 0;
                     let mut bytes = input.iter();
                     let outcome = loop {
-                        let Some(&byte) = bytes.next() else { break Ok(()) };
+                        let Some(&byte) = bytes.next() else {
+                            break Ok(());
+                        };
                         read += 1;
                         if let outcome @ (Err(_) | Ok(true)) = self.line(byte) {
                             break outcome.map(|_| ());
@@ -153,7 +158,11 @@ impl Decoder {
 
     fn extend(&mut self) -> Result<(), Malformed> {
         self.extensions += 1;
-        if self.extensions > EXTENSIONS { Err(Malformed::ChunkExtension) } else { Ok(()) }
+        if self.extensions > EXTENSIONS {
+            Err(Malformed::ChunkExtension)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -190,7 +199,11 @@ pub fn write_end(out: &mut Vec<u8>, trailers: Option<&HeaderMap>) {
 /// The bytes of extensions that are read over in one body: nobody sends any.
 const EXTENSIONS: usize = 16 * 1024;
 /// What trailers may hold.
-const TRAILERS: Bounds = Bounds { bytes: 16 * 1024, lines: 100, bare_lf: false };
+const TRAILERS: Bounds = Bounds {
+    bytes: 16 * 1024,
+    lines: 100,
+    bare_lf: false,
+};
 
 #[cfg(test)]
 mod tests {
@@ -225,10 +238,16 @@ mod tests {
     fn bodies_are_read_and_what_follows_is_left() {
         let whole = |text: &str| read(&[text.as_bytes()]).expect(text).expect(text);
         assert_eq!(whole("0\r\n\r\nnext"), (Vec::new(), None, b"next".to_vec()));
-        assert_eq!(whole("5\r\nhello\r\n00A;x=\"y z\"\r\n0123456789\r\n000\r\n\r\n").0, b"hello0123456789");
+        assert_eq!(
+            whole("5\r\nhello\r\n00A;x=\"y z\"\r\n0123456789\r\n000\r\n\r\n").0,
+            b"hello0123456789"
+        );
         assert_eq!(whole("5 ;x\r\nhello\r\n0 \t\r\n\r\n").0, b"hello");
         let (_, trailers, rest) = whole("1\r\n\n\r\n0\r\nX-Sum: 42\r\nX-Sum: 43\r\n\r\nHTTP/1.1 ");
-        assert_eq!(trailers.expect("trailers").get_all("x-sum").iter().count(), 2);
+        assert_eq!(
+            trailers.expect("trailers").get_all("x-sum").iter().count(),
+            2
+        );
         assert_eq!(rest, b"HTTP/1.1 ");
         assert_eq!(read(&[b"5\r\nhel"]), Ok(None));
         assert_eq!(read(&[b"5\r\nhello\r\n0\r\n"]), Ok(None));
@@ -271,13 +290,29 @@ mod tests {
     #[test]
     fn everything_is_bounded() {
         let extended = |bytes| format!("1;{}\r\na\r\n0\r\n\r\n", "x".repeat(bytes));
-        assert!(matches!(read(&[extended(EXTENSIONS).as_bytes()]), Ok(Some(_))));
-        assert_eq!(read(&[extended(EXTENSIONS + 1).as_bytes()]), Err(Malformed::ChunkExtension));
-        let many = format!("{}0\r\n\r\n", "1;xxxxxxx\r\na\r\n".repeat(EXTENSIONS / 7 + 1));
-        assert_eq!(read(&[many.as_bytes()]), Err(Malformed::ChunkExtension), "over all chunks");
+        assert!(matches!(
+            read(&[extended(EXTENSIONS).as_bytes()]),
+            Ok(Some(_))
+        ));
+        assert_eq!(
+            read(&[extended(EXTENSIONS + 1).as_bytes()]),
+            Err(Malformed::ChunkExtension)
+        );
+        let many = format!(
+            "{}0\r\n\r\n",
+            "1;xxxxxxx\r\na\r\n".repeat(EXTENSIONS / 7 + 1)
+        );
+        assert_eq!(
+            read(&[many.as_bytes()]),
+            Err(Malformed::ChunkExtension),
+            "over all chunks"
+        );
         let trailers = |count| format!("0\r\n{}\r\n", "a: b\r\n".repeat(count));
         assert!(matches!(read(&[trailers(100).as_bytes()]), Ok(Some(_))));
-        assert_eq!(read(&[trailers(101).as_bytes()]), Err(Malformed::TooManyFields));
+        assert_eq!(
+            read(&[trailers(101).as_bytes()]),
+            Err(Malformed::TooManyFields)
+        );
         let long = format!("0\r\na: {}\r\n\r\n", "b".repeat(16 * 1024));
         assert_eq!(read(&[long.as_bytes()]), Err(Malformed::TooLarge));
     }
@@ -312,7 +347,11 @@ mod tests {
             assert_eq!((got, left), (body, b"GET /next".to_vec()), "round {round}");
             assert_eq!(fields.unwrap_or_default(), trailers, "round {round}");
             // One byte changed: an error, another body, or one that does not end, but never a panic; cut short it never ends.
-            assert_eq!(read(&[&wire[..dice.usize(..end)]]), Ok(None), "round {round}");
+            assert_eq!(
+                read(&[&wire[..dice.usize(..end)]]),
+                Ok(None),
+                "round {round}"
+            );
             wire[dice.usize(..end)] = dice.u8(..);
             let _ = read(&[&wire]);
         }

@@ -4,7 +4,9 @@
 //! Values are slices of the bytes that were read.
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
+};
 use http::{StatusCode, Version};
 
 use super::Malformed;
@@ -34,7 +36,11 @@ pub struct Lines {
 impl Lines {
     /// None yet.
     pub const fn new() -> Self {
-        Self { ends: Vec::new(), seen: 0, names: Names::new() }
+        Self {
+            ends: Vec::new(),
+            seen: 0,
+            names: Names::new(),
+        }
     }
 
     /// Forgets what was found: the next head begins. The names of the last one are remembered.
@@ -69,10 +75,15 @@ impl Lines {
             if self.ends.capacity() == 0 {
                 self.ends.reserve(USUAL_LINES);
             }
-            self.ends.push(u32::try_from(end).map_err(|_| Malformed::TooLarge)?);
+            self.ends
+                .push(u32::try_from(end).map_err(|_| Malformed::TooLarge)?);
         }
         self.seen = bytes.len();
-        if bytes.len() >= bounds.bytes { Err(Malformed::TooLarge) } else { Ok(None) }
+        if bytes.len() >= bounds.bytes {
+            Err(Malformed::TooLarge)
+        } else {
+            Ok(None)
+        }
     }
 
     /// How many lines were found, the blank one not counted.
@@ -99,14 +110,24 @@ impl Lines {
     ///
     /// # Errors
     /// When a name or a value is malformed; lines that continue the one before (obs-fold) are.
-    pub fn fields(&mut self, head: &Bytes, first: usize, headers: &mut HeaderMap) -> Result<bool, Malformed> {
+    pub fn fields(
+        &mut self,
+        head: &Bytes,
+        first: usize,
+        headers: &mut HeaderMap,
+    ) -> Result<bool, Malformed> {
         let mut framed = false;
-        headers.try_reserve(self.len().saturating_sub(first)).map_err(|_| Malformed::TooManyFields)?;
+        headers
+            .try_reserve(self.len().saturating_sub(first))
+            .map_err(|_| Malformed::TooManyFields)?;
         for index in first..self.len() {
             let start = self.start(index);
             let line = &head[start..self.ends[index] as usize];
             let (name, kind, colon) = self.names.of(index - first, line)?;
-            framed |= matches!(kind, Kind::Connection | Kind::ContentLength | Kind::TransferEncoding);
+            framed |= matches!(
+                kind,
+                Kind::Connection | Kind::ContentLength | Kind::TransferEncoding
+            );
             let (mut from, mut to) = (colon + 1, line.len() - usize::from(line.ends_with(b"\r")));
             while from < to && is_blank(line[from]) {
                 from += 1;
@@ -119,7 +140,9 @@ impl Lines {
                 None => HeaderValue::from_maybe_shared(head.slice(start + from..start + to))
                     .map_err(|_| Malformed::FieldValue)?,
             };
-            headers.try_append(name, value).map_err(|_| Malformed::TooManyFields)?;
+            headers
+                .try_append(name, value)
+                .map_err(|_| Malformed::TooManyFields)?;
         }
         self.names.met = true;
         Ok(framed)
@@ -158,7 +181,11 @@ struct Known {
 
 impl Names {
     const fn new() -> Self {
-        Self { spelt: Vec::new(), known: Vec::new(), met: false }
+        Self {
+            spelt: Vec::new(),
+            known: Vec::new(),
+            met: false,
+        }
     }
 
     /// The name that `line`, the field number `index`, begins with, what it is, and how long. A colon follows it.
@@ -176,19 +203,25 @@ impl Names {
     pub(super) fn kind(&mut self, index: usize, line: &[u8]) -> Result<(Kind, usize), Malformed> {
         match self.known(index, line) {
             Some((known, colon)) => Ok((known.kind, colon)),
-            None => self.learn(index, line).map(|(name, colon)| (Kind::of(name.as_str()), colon)),
+            None => self
+                .learn(index, line)
+                .map(|(name, colon)| (Kind::of(name.as_str()), colon)),
         }
     }
 
     fn known(&self, index: usize, line: &[u8]) -> Option<(&Known, usize)> {
         let known = self.known.get(index)?;
         let spelt = &self.spelt[self.start(index)..usize::from(known.end)];
-        (line.get(spelt.len()) == Some(&b':') && line.starts_with(spelt)).then_some((known, spelt.len()))
+        (line.get(spelt.len()) == Some(&b':') && line.starts_with(spelt))
+            .then_some((known, spelt.len()))
     }
 
     #[inline(never)]
     fn learn(&mut self, index: usize, line: &[u8]) -> Result<(HeaderName, usize), Malformed> {
-        let colon = line.iter().position(|&byte| byte == b':').ok_or(Malformed::FieldName)?;
+        let colon = line
+            .iter()
+            .position(|&byte| byte == b':')
+            .ok_or(Malformed::FieldName)?;
         let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| Malformed::FieldName)?;
         if self.met && index <= self.known.len() && index < NAMES && colon <= NAME_BYTES {
             self.spelt.truncate(self.start(index));
@@ -197,7 +230,13 @@ impl Names {
             // At most so many names of so many bytes: it fits.
             let end = u16::try_from(self.spelt.len()).unwrap_or(u16::MAX);
             let kind = Kind::of(name.as_str());
-            self.known.push(Known { end, kind, name: name.clone(), value: None, changes: 0 });
+            self.known.push(Known {
+                end,
+                kind,
+                name: name.clone(),
+                value: None,
+                changes: 0,
+            });
         }
         Ok((name, colon))
     }
@@ -210,19 +249,27 @@ impl Names {
             return None;
         }
         match &known.value {
-            Some(value) if value.as_bytes() == text => known.changes = known.changes.saturating_sub(1),
+            Some(value) if value.as_bytes() == text => {
+                known.changes = known.changes.saturating_sub(1)
+            }
             value => {
                 // What changes more often than not is not worth its copies.
                 known.changes += u8::from(value.is_some()) * 2;
                 let worth = known.changes <= CHANGES && text.len() <= VALUE_BYTES;
-                known.value = if worth { HeaderValue::from_bytes(text).ok() } else { None };
+                known.value = if worth {
+                    HeaderValue::from_bytes(text).ok()
+                } else {
+                    None
+                };
             }
         }
         known.value.clone()
     }
 
     fn start(&self, index: usize) -> usize {
-        index.checked_sub(1).map_or(0, |before| usize::from(self.known[before].end))
+        index
+            .checked_sub(1)
+            .map_or(0, |before| usize::from(self.known[before].end))
     }
 }
 
@@ -257,17 +304,29 @@ pub fn version(text: &[u8]) -> Result<Version, Malformed> {
 /// # Errors
 /// When it is none.
 pub fn status_line(line: &[u8]) -> Result<(Version, StatusCode, &[u8]), Malformed> {
-    let Some((start, rest)) = line.split_at_checked(8) else { return Err(Malformed::StartLine) };
-    let version =
-        version(start).map_err(|error| if start.starts_with(b"HTTP/") { error } else { Malformed::StartLine })?;
-    let Some(([b' ', code @ ..], rest)) = rest.split_at_checked(4) else { return Err(Malformed::StartLine) };
+    let Some((start, rest)) = line.split_at_checked(8) else {
+        return Err(Malformed::StartLine);
+    };
+    let version = version(start).map_err(|error| {
+        if start.starts_with(b"HTTP/") {
+            error
+        } else {
+            Malformed::StartLine
+        }
+    })?;
+    let Some(([b' ', code @ ..], rest)) = rest.split_at_checked(4) else {
+        return Err(Malformed::StartLine);
+    };
     let status = StatusCode::from_bytes(code).map_err(|_| Malformed::StartLine)?;
     let reason = match rest {
         [] => rest,
         [b' ', reason @ ..] => reason,
         _ => return Err(Malformed::StartLine),
     };
-    if reason.iter().any(|&byte| (byte < b' ' && byte != b'\t') || byte == 0x7f) {
+    if reason
+        .iter()
+        .any(|&byte| (byte < b' ' && byte != b'\t') || byte == 0x7f)
+    {
         return Err(Malformed::StartLine);
     }
     Ok((version, status, reason))
@@ -303,7 +362,11 @@ impl Framing {
                 codings += 1;
                 framing.chunked = value.as_bytes().eq_ignore_ascii_case(b"chunked");
             } else if *name == CONNECTION {
-                for token in value.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
+                for token in value
+                    .as_bytes()
+                    .split(|&byte| byte == b',')
+                    .map(<[u8]>::trim_ascii)
+                {
                     framing.close |= token.eq_ignore_ascii_case(b"close");
                     framing.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
                 }

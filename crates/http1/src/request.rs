@@ -79,7 +79,11 @@ impl Reader {
     /// # Errors
     /// When it is refused, as soon as that is certain; `input` still begins with the refused head.
     pub fn read(&mut self, input: &mut BytesMut, limits: Limits) -> Result<Option<Head>, BadHead> {
-        let bounds = Bounds { bytes: limits.bytes, lines: limits.fields.saturating_add(1), bare_lf: false };
+        let bounds = Bounds {
+            bytes: limits.bytes,
+            lines: limits.fields.saturating_add(1),
+            bare_lf: false,
+        };
         let length = loop {
             match self.lines.find(input, bounds) {
                 // A line break too many behind a body is forgiven (RFC 9112 2.2), a stream of them is not.
@@ -131,7 +135,8 @@ impl Reader {
     fn parse(&mut self, head: &Bytes, limits: Limits) -> Result<Head, BadHead> {
         let line = self.lines.line(head, 0);
         let method = memchr::memchr(b' ', line).ok_or(BadHead::Malformed)?;
-        let target = memchr::memchr(b' ', &line[method + 1..]).ok_or(BadHead::Malformed)? + method + 1;
+        let target =
+            memchr::memchr(b' ', &line[method + 1..]).ok_or(BadHead::Malformed)? + method + 1;
         let asked = &line[method + 1..target];
         if asked.len() > limits.target {
             return Err(BadHead::TargetTooLong);
@@ -141,15 +146,28 @@ impl Reader {
         }
         // Filled where it stays: it is large.
         let parts = Request::new(()).into_parts().0;
-        let mut parsed = Head { parts, body: BodyLength::Unknown, persists: false, expects: false };
+        let mut parsed = Head {
+            parts,
+            body: BodyLength::Unknown,
+            persists: false,
+            expects: false,
+        };
         let parts = &mut parsed.parts;
         parts.method = Method::from_bytes(&line[..method]).map_err(|_| BadHead::Malformed)?;
-        parts.version = version(&line[target + 1..]).map_err(|_| BadHead::of_version(&line[target + 1..]))?;
-        parts.uri = Uri::from_maybe_shared(head.slice(method + 1..target)).map_err(|_| BadHead::Malformed)?;
+        parts.version =
+            version(&line[target + 1..]).map_err(|_| BadHead::of_version(&line[target + 1..]))?;
+        parts.uri = Uri::from_maybe_shared(head.slice(method + 1..target))
+            .map_err(|_| BadHead::Malformed)?;
         parts.headers = std::mem::take(&mut self.spare);
         // Room for what the gateway adds, so that the map does not grow.
-        parts.headers.try_reserve(self.lines.len() - 1 + ROOM).map_err(|_| BadHead::TooLarge)?;
-        let says = self.lines.fields(head, 1, &mut parts.headers).map_err(BadHead::of)?;
+        parts
+            .headers
+            .try_reserve(self.lines.len() - 1 + ROOM)
+            .map_err(|_| BadHead::TooLarge)?;
+        let says = self
+            .lines
+            .fields(head, 1, &mut parts.headers)
+            .map_err(BadHead::of)?;
         parsed.frame(says)?;
         Ok(parsed)
     }
@@ -186,13 +204,19 @@ impl Head {
     /// Takes what the fields say of the body and the connection; nothing, unless one `says` something.
     fn frame(&mut self, says: bool) -> Result<(), BadHead> {
         let parts = &mut self.parts;
-        let framing = match if says { Framing::of(&parts.headers) } else { Ok(Framing::default()) } {
+        let framing = match if says {
+            Framing::of(&parts.headers)
+        } else {
+            Ok(Framing::default())
+        } {
             Ok(framing) => framing,
             // Refused with its own words by whoever answers; nothing behind it is read.
             Err(Malformed::TransferEncoding) => return Ok(()),
             Err(_) => return Err(BadHead::Malformed),
         };
-        let Ok(body) = BodyLength::of(Message::Request, parts.version, framing) else { return Ok(()) };
+        let Ok(body) = BodyLength::of(Message::Request, parts.version, framing) else {
+            return Ok(());
+        };
         self.body = body;
         self.persists = framing.persists(parts.version);
         if body == BodyLength::Chunked && framing.length.is_some() {
@@ -202,7 +226,10 @@ impl Head {
         }
         self.expects = body != BodyLength::None
             && parts.version == Version::HTTP_11
-            && parts.headers.get(EXPECT).is_some_and(|line| line.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+            && parts
+                .headers
+                .get(EXPECT)
+                .is_some_and(|line| line.as_bytes().eq_ignore_ascii_case(b"100-continue"));
         Ok(())
     }
 }
@@ -217,7 +244,9 @@ impl BadHead {
 
     fn of_version(text: &[u8]) -> Self {
         match text {
-            [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit() => {
+            [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+                if major.is_ascii_digit() && minor.is_ascii_digit() =>
+            {
                 Self::Version
             }
             _ => Self::Malformed,
@@ -230,7 +259,20 @@ const fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(
             byte,
-            b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
+            b'!' | b'#'
+                | b'$'
+                | b'%'
+                | b'&'
+                | b'\''
+                | b'*'
+                | b'+'
+                | b'-'
+                | b'.'
+                | b'^'
+                | b'_'
+                | b'`'
+                | b'|'
+                | b'~'
         )
 }
 

@@ -68,11 +68,19 @@ impl Lines {
                 Kind::Special => return None,
                 hop => {
                     match hop {
-                        Kind::Connection if value().eq_ignore_ascii_case(b"keep-alive") => framing.keep_alive = true,
-                        Kind::Connection if value().eq_ignore_ascii_case(b"close") => framing.close = true,
+                        Kind::Connection if value().eq_ignore_ascii_case(b"keep-alive") => {
+                            framing.keep_alive = true
+                        }
+                        Kind::Connection if value().eq_ignore_ascii_case(b"close") => {
+                            framing.close = true
+                        }
                         Kind::KeepAlive => {}
-                        Kind::ContentLength if framing.length.is_none() => framing.length = Some(number(value())?),
-                        Kind::TransferEncoding if !framing.chunked && value().eq_ignore_ascii_case(b"chunked") => {
+                        Kind::ContentLength if framing.length.is_none() => {
+                            framing.length = Some(number(value())?)
+                        }
+                        Kind::TransferEncoding
+                            if !framing.chunked && value().eq_ignore_ascii_case(b"chunked") =>
+                        {
                             framing.chunked = true;
                         }
                         _ => return None,
@@ -85,7 +93,10 @@ impl Lines {
         }
         // Every line, the first and the blank one too, ends in CR LF, and that is all there is of control characters.
         let ends = head[..first].ends_with(b"\r\n") && head[start..] == *b"\r\n";
-        if !ends || controls(head) != 2 * (self.ends.len() + 1) || (framing.chunked && framing.length.is_some()) {
+        if !ends
+            || controls(head) != 2 * (self.ends.len() + 1)
+            || (framing.chunked && framing.length.is_some())
+        {
             return None;
         }
         let mut to = if gap == 0 { start } else { gaps[0].0 };
@@ -98,16 +109,28 @@ impl Lines {
         let mut lines = std::mem::take(head);
         lines.truncate(to);
         lines.advance(first);
-        Some((Verbatim { lines: lines.freeze(), dated, via: None }, framing))
+        Some((
+            Verbatim {
+                lines: lines.freeze(),
+                dated,
+                via: None,
+            },
+            framing,
+        ))
     }
 }
 
 /// Control characters but for tabs. Counted in pieces that fit a byte, which the compiler makes into vectors.
 fn controls(bytes: &[u8]) -> usize {
     let count = |piece: &[u8]| {
-        piece.iter().fold(0_u8, |sum, &byte| sum + u8::from((byte < b' ' && byte != b'\t') || byte == 0x7f))
+        piece.iter().fold(0_u8, |sum, &byte| {
+            sum + u8::from((byte < b' ' && byte != b'\t') || byte == 0x7f)
+        })
     };
-    bytes.chunks(128).map(|piece| usize::from(count(piece))).sum()
+    bytes
+        .chunks(128)
+        .map(|piece| usize::from(count(piece)))
+        .sum()
 }
 
 /// Fields that are taken out at the most.
@@ -120,11 +143,18 @@ mod tests {
     use super::super::Bounds;
     use super::*;
 
-    const BOUNDS: Bounds = Bounds { bytes: 4096, lines: 40, bare_lf: true };
+    const BOUNDS: Bounds = Bounds {
+        bytes: 4096,
+        lines: 40,
+        bare_lf: true,
+    };
 
     fn pass(lines: &mut Lines, text: &str) -> Option<(String, Framing, bool)> {
         lines.reset();
-        let length = lines.find(text.as_bytes(), BOUNDS).expect("within bounds").expect("a whole head");
+        let length = lines
+            .find(text.as_bytes(), BOUNDS)
+            .expect("within bounds")
+            .expect("a whole head");
         let mut head = BytesMut::from(&text.as_bytes()[..length]);
         let Some((verbatim, framing)) = lines.verbatim(&mut head) else {
             assert_eq!(head, text.as_bytes()[..length], "as it was");
@@ -132,25 +162,63 @@ mod tests {
         };
         // Taken apart the head says the same, but for what was taken out.
         let mut headers = HeaderMap::new();
-        lines.fields(&Bytes::copy_from_slice(&text.as_bytes()[..length]), 1, &mut headers).expect("well-formed");
+        lines
+            .fields(
+                &Bytes::copy_from_slice(&text.as_bytes()[..length]),
+                1,
+                &mut headers,
+            )
+            .expect("well-formed");
         assert_eq!(Framing::of(&headers), Ok(framing));
-        for name in ["connection", "keep-alive", "content-length", "transfer-encoding"] {
+        for name in [
+            "connection",
+            "keep-alive",
+            "content-length",
+            "transfer-encoding",
+        ] {
             headers.remove(name);
         }
-        let text = format!("S\r\n{}\r\n", std::str::from_utf8(&verbatim.lines).expect("text"));
+        let text = format!(
+            "S\r\n{}\r\n",
+            std::str::from_utf8(&verbatim.lines).expect("text")
+        );
         let mut again = Lines::new();
-        let length = again.find(text.as_bytes(), BOUNDS).expect("within bounds").expect("a whole head");
+        let length = again
+            .find(text.as_bytes(), BOUNDS)
+            .expect("within bounds")
+            .expect("a whole head");
         let mut passed = HeaderMap::new();
-        again.fields(&Bytes::copy_from_slice(&text.as_bytes()[..length]), 1, &mut passed).expect("well-formed");
+        again
+            .fields(
+                &Bytes::copy_from_slice(&text.as_bytes()[..length]),
+                1,
+                &mut passed,
+            )
+            .expect("well-formed");
         assert_eq!((length, passed), (text.len(), headers));
-        Some((String::from_utf8(verbatim.lines.to_vec()).expect("text"), framing, verbatim.dated))
+        Some((
+            String::from_utf8(verbatim.lines.to_vec()).expect("text"),
+            framing,
+            verbatim.dated,
+        ))
     }
 
     #[test]
     fn framing_and_what_ends_at_a_hop_is_taken_out_wherever_it_stands() {
         let mut lines = Lines::new();
-        let plain = ["Server: a", "Date:\t b ", "X-C: d, e", "Via: 1.0 f", "X-Latin: \u{e4}"];
-        let hops = ["Content-Length: 12", "connection: Keep-Alive", "Keep-Alive: timeout=5", "CONNECTION: close"];
+        let plain = [
+            "Server: a",
+            "Date:\t b ",
+            "X-C: d, e",
+            "Via: 1.0 f",
+            "X-Latin: \u{e4}",
+        ];
+        let hops = [
+            "Content-Length: 12",
+            "connection: Keep-Alive",
+            "Keep-Alive: timeout=5",
+            "CONNECTION: close",
+        ];
         let mut dice = fastrand::Rng::with_seed(3);
         for _ in 0..300 {
             let mut all = Vec::new();
@@ -162,14 +230,21 @@ mod tests {
             let text: String = all.iter().map(|line| format!("{line}\r\n")).collect();
             let (passed, framing, dated) =
                 pass(&mut lines, &format!("HTTP/1.1 200 OK\r\n{text}\r\nrest")).expect("passed");
-            let expected: String =
-                all.iter().filter(|line| plain.contains(line)).map(|line| format!("{line}\r\n")).collect();
+            let expected: String = all
+                .iter()
+                .filter(|line| plain.contains(line))
+                .map(|line| format!("{line}\r\n"))
+                .collect();
             assert_eq!(passed, expected);
             assert_eq!(framing.length, all.contains(&hops[0]).then_some(12));
-            assert_eq!((framing.keep_alive, framing.close), (all.contains(&hops[1]), all.contains(&hops[3])));
+            assert_eq!(
+                (framing.keep_alive, framing.close),
+                (all.contains(&hops[1]), all.contains(&hops[3]))
+            );
             assert_eq!(dated, all.contains(&plain[1]));
         }
-        let (passed, framing, _) = pass(&mut lines, "S\r\nTransfer-Encoding: chunked\r\n\r\n").expect("passed");
+        let (passed, framing, _) =
+            pass(&mut lines, "S\r\nTransfer-Encoding: chunked\r\n\r\n").expect("passed");
         assert!(passed.is_empty() && framing.chunked);
     }
 
@@ -206,7 +281,11 @@ mod tests {
                 "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
             ] {
                 assert_eq!(pass(&mut lines, &format!("S\r\n{text}")), None, "{text:?}");
-                assert_eq!(pass(&mut lines, &format!("S\r\nServer: a\r\n{text}")), None, "{text:?}");
+                assert_eq!(
+                    pass(&mut lines, &format!("S\r\nServer: a\r\n{text}")),
+                    None,
+                    "{text:?}"
+                );
             }
         }
         assert_eq!(pass(&mut lines, "S\nA: 1\r\n\r\n"), None);

@@ -75,7 +75,11 @@ impl Adaptive {
     /// The same controller between other bounds.
     pub fn within(&self, least: u64, most: u64) -> Self {
         let Self { least, most, .. } = Self::new(least, most, 1);
-        let mut within = Self { least, most, ..self.clone() };
+        let mut within = Self {
+            least,
+            most,
+            ..self.clone()
+        };
         within.set(self.limit);
         within
     }
@@ -91,7 +95,10 @@ impl Adaptive {
             Phase::Finding { .. } => self.limit,
             Phase::Draining { limit } | Phase::Measuring { limit } => limit,
         };
-        Places { limit, unloaded: self.unloaded }
+        Places {
+            limit,
+            unloaded: self.unloaded,
+        }
     }
 
     /// Goes on from what was found, within its own bounds.
@@ -143,7 +150,11 @@ impl Adaptive {
             self.set(self.limit / 10 * 9);
             return;
         }
-        self.unloaded = if self.unloaded == 0 { took } else { self.unloaded.min(took) };
+        self.unloaded = if self.unloaded == 0 {
+            took
+        } else {
+            self.unloaded.min(took)
+        };
         if window.busy.saturating_mul(2) < self.limit() {
             return;
         }
@@ -155,7 +166,8 @@ impl Adaptive {
         self.phase = Phase::Finding { left: left - 1 };
         let gradient = (self.unloaded.saturating_mul(3) / 2).saturating_mul(ONE) / took.max(1);
         let gradient = gradient.clamp(ONE / 2, ONE);
-        let wanted = self.limit / ONE * gradient + self.limit % ONE * gradient / ONE + HEADROOM * ONE;
+        let wanted =
+            self.limit / ONE * gradient + self.limit % ONE * gradient / ONE + HEADROOM * ONE;
         // A fifth of the way.
         self.set(self.limit - self.limit / 5 + wanted / 5);
     }
@@ -175,7 +187,10 @@ pub struct Ceiling {
 impl Ceiling {
     /// The ceiling that `controller` moves.
     pub fn new(controller: Adaptive) -> Self {
-        Self { places: AtomicU64::new(controller.limit()), controller: Mutex::new(controller) }
+        Self {
+            places: AtomicU64::new(controller.limit()),
+            controller: Mutex::new(controller),
+        }
     }
 
     /// The places there are now.
@@ -185,17 +200,28 @@ impl Ceiling {
 
     /// One that goes on from here between other bounds.
     pub fn within(&self, least: u64, most: u64) -> Self {
-        Self::new(self.controller.lock().unwrap_or_else(PoisonError::into_inner).within(least, most))
+        Self::new(
+            self.controller
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .within(least, most),
+        )
     }
 
     /// As [`Adaptive::learnt`].
     pub fn learnt(&self) -> Places {
-        self.controller.lock().unwrap_or_else(PoisonError::into_inner).learnt()
+        self.controller
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .learnt()
     }
 
     /// As [`Adaptive::relearn`].
     pub fn relearn(&self, places: Places) {
-        let mut controller = self.controller.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut controller = self
+            .controller
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         controller.relearn(places);
         self.places.store(controller.limit(), Ordering::Relaxed);
     }
@@ -206,9 +232,15 @@ impl Ceiling {
         let mut controller = match self.controller.try_lock() {
             Ok(controller) => controller,
             Err(std::sync::TryLockError::WouldBlock) if !lost => return,
-            Err(_) => self.controller.lock().unwrap_or_else(PoisonError::into_inner),
+            Err(_) => self
+                .controller
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
         };
-        self.places.store(controller.answered(now, took, in_flight, lost), Ordering::Relaxed);
+        self.places.store(
+            controller.answered(now, took, in_flight, lost),
+            Ordering::Relaxed,
+        );
     }
 }
 
@@ -250,7 +282,10 @@ mod tests {
         for capacity in [10, 50, 200] {
             let mut controller = Adaptive::new(1, 1_000, 20);
             let found = settle_against(capacity, &mut controller, 20_000);
-            assert!(found >= capacity && found <= capacity * 3, "{found} for {capacity}");
+            assert!(
+                found >= capacity && found <= capacity * 3,
+                "{found} for {capacity}"
+            );
         }
     }
 
@@ -265,7 +300,10 @@ mod tests {
         let mut narrower = Adaptive::new(5, 30, 20);
         narrower.relearn(learnt);
         assert_eq!(narrower.limit(), 30, "the file's bounds");
-        narrower.relearn(Places { limit: u64::MAX, unloaded: u64::MAX });
+        narrower.relearn(Places {
+            limit: u64::MAX,
+            unloaded: u64::MAX,
+        });
         settle_against(10, &mut narrower, 1_000);
         assert!(narrower.limit() <= 30);
     }

@@ -4,11 +4,11 @@ use super::bucket::{Granted, Judged, Next, Report, State};
 use super::claim::{Change, Standing, Verdict};
 use super::health::Health;
 use super::in_flight::InFlight;
+use super::limit_spec::{Kind, Terms};
 use super::quota::{Quota, QuotaError};
 use super::sliding_log::{Log, SlidingLog};
 use super::sliding_window::SlidingWindow;
 use super::stepped::Stepped;
-use super::terms::{Kind, Terms};
 use super::time::{Micros, Timestamp};
 use super::token_bucket::TokenBucket;
 use super::warm_up::WarmUp;
@@ -64,16 +64,31 @@ impl Algorithm {
         if terms.kind == Kind::InFlight {
             return InFlight::new(terms.amount).map(Self::InFlight);
         }
-        let quota = Quota::new(terms.amount, terms.period, terms.burst.unwrap_or(terms.amount))?;
-        let (align, debt, max_wait, shared) = (terms.align.clone(), terms.debt, terms.max_wait, terms.shared);
+        let quota = Quota::new(
+            terms.amount,
+            terms.period,
+            terms.burst.unwrap_or(terms.amount),
+        )?;
+        let (align, debt, max_wait, shared) = (
+            terms.align.clone(),
+            terms.debt,
+            terms.max_wait,
+            terms.shared,
+        );
         match terms.kind {
             Kind::TokenBucket if terms.warm_up > Micros::ZERO => {
                 WarmUp::new(quota, max_wait, terms.warm_up).map(Self::WarmUp)
             }
-            Kind::TokenBucket => TokenBucket::new(quota, debt, max_wait, shared).map(Self::TokenBucket),
+            Kind::TokenBucket => {
+                TokenBucket::new(quota, debt, max_wait, shared).map(Self::TokenBucket)
+            }
             Kind::Interval => interval::new(quota, debt, max_wait, shared).map(Self::Interval),
-            Kind::FixedWindow => fixed_window::new(quota, align, debt, max_wait, shared).map(Self::FixedWindow),
-            Kind::SlidingWindow => SlidingWindow::new(quota, max_wait, shared).map(Self::SlidingWindow),
+            Kind::FixedWindow => {
+                fixed_window::new(quota, align, debt, max_wait, shared).map(Self::FixedWindow)
+            }
+            Kind::SlidingWindow => {
+                SlidingWindow::new(quota, max_wait, shared).map(Self::SlidingWindow)
+            }
             Kind::SlidingLog => SlidingLog::new(quota, max_wait).map(Self::SlidingLog),
             Kind::InFlight => InFlight::new(terms.amount).map(Self::InFlight),
         }
@@ -156,7 +171,9 @@ impl Algorithm {
         match self {
             Self::TokenBucket(bucket) => bucket.quota().burst.saturating_add(bucket.debt()),
             Self::WarmUp(warm_up) => warm_up.bucket().quota().burst,
-            Self::Interval(bucket) | Self::FixedWindow(bucket) => bucket.quota().burst.saturating_add(bucket.debt()),
+            Self::Interval(bucket) | Self::FixedWindow(bucket) => {
+                bucket.quota().burst.saturating_add(bucket.debt())
+            }
             Self::SlidingWindow(window) => window.quota().amount,
             Self::SlidingLog(log) => log.quota().amount,
             Self::InFlight(limit) => limit.most(),
@@ -167,15 +184,25 @@ impl Algorithm {
     /// another algorithm counts as none: a changed algorithm starts afresh.
     pub fn judge(&self, state: Option<&State>, cost: u64, now: Timestamp) -> Judged<Next> {
         fn lift<S>(judged: Judged<S>, next: fn(S) -> Next) -> Judged<Next> {
-            judged.map(|granted| Granted { wait: granted.wait, next: next(granted.next) })
+            judged.map(|granted| Granted {
+                wait: granted.wait,
+                next: next(granted.next),
+            })
         }
         match self {
-            Self::TokenBucket(bucket) => lift(bucket.judge(State::level(state), cost, now), Next::Level),
-            Self::WarmUp(warm_up) => lift(warm_up.judge(State::warming(state), cost, now), Next::Warming),
+            Self::TokenBucket(bucket) => {
+                lift(bucket.judge(State::level(state), cost, now), Next::Level)
+            }
+            Self::WarmUp(warm_up) => lift(
+                warm_up.judge(State::warming(state), cost, now),
+                Next::Warming,
+            ),
             Self::Interval(bucket) | Self::FixedWindow(bucket) => {
                 lift(bucket.judge(State::steps(state), cost, now), Next::Steps)
             }
-            Self::SlidingWindow(window) => lift(window.judge(State::pair(state), cost, now), Next::Pair),
+            Self::SlidingWindow(window) => {
+                lift(window.judge(State::pair(state), cost, now), Next::Pair)
+            }
             Self::SlidingLog(log) => lift(log.judge(State::log(state), cost, now), Next::Entry),
             Self::InFlight(limit) => lift(limit.judge(State::held(state), cost), Next::Held),
         }
@@ -232,19 +259,30 @@ impl Algorithm {
         if let Ok(granted) = judged {
             self.apply(&mut state, granted.next);
         }
-        Decided { standing: Standing::new(verdict, self.report(state.as_ref(), now)), state }
+        Decided {
+            standing: Standing::new(verdict, self.report(state.as_ref(), now)),
+            state,
+        }
     }
 
     /// Corrects an earlier grant.
     pub fn settle(&self, state: &mut Option<State>, change: Change, now: Timestamp) {
         *state = match self {
-            Self::TokenBucket(bucket) => bucket.settle(State::level(state.as_ref()), change, now).map(State::Level),
-            Self::WarmUp(warm_up) => warm_up.settle(State::warming(state.as_ref()), change, now).map(State::Warming),
-            Self::Interval(bucket) | Self::FixedWindow(bucket) => {
-                bucket.settle(State::steps(state.as_ref()), change, now).map(State::Steps)
-            }
-            Self::SlidingWindow(window) => window.settle(State::pair(state.as_ref()), change, now).map(State::Pair),
-            Self::InFlight(limit) => limit.settle(State::held(state.as_ref()), change).map(State::Held),
+            Self::TokenBucket(bucket) => bucket
+                .settle(State::level(state.as_ref()), change, now)
+                .map(State::Level),
+            Self::WarmUp(warm_up) => warm_up
+                .settle(State::warming(state.as_ref()), change, now)
+                .map(State::Warming),
+            Self::Interval(bucket) | Self::FixedWindow(bucket) => bucket
+                .settle(State::steps(state.as_ref()), change, now)
+                .map(State::Steps),
+            Self::SlidingWindow(window) => window
+                .settle(State::pair(state.as_ref()), change, now)
+                .map(State::Pair),
+            Self::InFlight(limit) => limit
+                .settle(State::held(state.as_ref()), change)
+                .map(State::Held),
             Self::SlidingLog(algorithm) => {
                 let mut log = match state.take() {
                     Some(State::Log(log)) => log,
@@ -262,7 +300,9 @@ impl Algorithm {
         match (self, state) {
             (Self::TokenBucket(bucket), State::Level(level)) => Some(bucket.expiry(*level)),
             (Self::WarmUp(warm_up), State::Warming(warming)) => Some(warm_up.expiry(*warming)),
-            (Self::Interval(bucket) | Self::FixedWindow(bucket), State::Steps(steps)) => Some(bucket.expiry(*steps)),
+            (Self::Interval(bucket) | Self::FixedWindow(bucket), State::Steps(steps)) => {
+                Some(bucket.expiry(*steps))
+            }
             (Self::SlidingWindow(window), State::Pair(pair)) => Some(window.expiry(*pair)),
             (Self::SlidingLog(algorithm), State::Log(log)) => Some(algorithm.expiry(log)),
             (Self::InFlight(_), State::Held(held)) => (held.units == 0).then(Timestamp::default),
@@ -298,7 +338,9 @@ impl Algorithm {
                 old.rescale(*pair, new, now).map(State::Pair)
             }
             (Self::SlidingLog(old), Self::SlidingLog(new), State::Log(log)) => {
-                Some(old.rescale(log, new, now)).filter(|log| !log.is_empty()).map(State::Log)
+                Some(old.rescale(log, new, now))
+                    .filter(|log| !log.is_empty())
+                    .map(State::Log)
             }
             (Self::InFlight(_), Self::InFlight(_), State::Held(held)) => Some(State::Held(*held)),
             _ => None,

@@ -41,7 +41,8 @@ impl Word for AtomicU64 {
 
     #[inline(always)]
     fn swap_if(&self, old: u64, new: u64) -> bool {
-        self.compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        self.compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok()
     }
 
     #[inline(always)]
@@ -73,7 +74,9 @@ impl Word for loom::sync::atomic::AtomicU64 {
     }
 
     fn swap_if(&self, old: u64, new: u64) -> bool {
-        let swapped = self.compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+        let swapped = self
+            .compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok();
         loom::sync::atomic::fence(Ordering::SeqCst);
         swapped
     }

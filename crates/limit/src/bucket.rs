@@ -40,27 +40,51 @@ pub enum Next {
 
 impl State {
     pub(super) fn level(state: Option<&Self>) -> Option<Level> {
-        if let Some(Self::Level(level)) = state { Some(*level) } else { None }
+        if let Some(Self::Level(level)) = state {
+            Some(*level)
+        } else {
+            None
+        }
     }
 
     pub(super) fn warming(state: Option<&Self>) -> Option<Warming> {
-        if let Some(Self::Warming(warming)) = state { Some(*warming) } else { None }
+        if let Some(Self::Warming(warming)) = state {
+            Some(*warming)
+        } else {
+            None
+        }
     }
 
     pub(super) fn steps(state: Option<&Self>) -> Option<Steps> {
-        if let Some(Self::Steps(steps)) = state { Some(*steps) } else { None }
+        if let Some(Self::Steps(steps)) = state {
+            Some(*steps)
+        } else {
+            None
+        }
     }
 
     pub(super) fn pair(state: Option<&Self>) -> Option<Pair> {
-        if let Some(Self::Pair(pair)) = state { Some(*pair) } else { None }
+        if let Some(Self::Pair(pair)) = state {
+            Some(*pair)
+        } else {
+            None
+        }
     }
 
     pub(super) fn log(state: Option<&Self>) -> Option<&Log> {
-        if let Some(Self::Log(log)) = state { Some(log) } else { None }
+        if let Some(Self::Log(log)) = state {
+            Some(log)
+        } else {
+            None
+        }
     }
 
     pub(super) fn held(state: Option<&Self>) -> Option<Held> {
-        if let Some(Self::Held(held)) = state { Some(*held) } else { None }
+        if let Some(Self::Held(held)) = state {
+            Some(*held)
+        } else {
+            None
+        }
     }
 }
 
@@ -135,7 +159,9 @@ impl Refused {
 
     /// The request passes after `wait`.
     pub const fn after(wait: Micros) -> Self {
-        Self { retry_after: Some(wait) }
+        Self {
+            retry_after: Some(wait),
+        }
     }
 }
 

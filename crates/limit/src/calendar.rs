@@ -17,7 +17,9 @@ pub struct Calendar {
 impl Calendar {
     /// How many boundaries lie at or before `moment`: windows by number.
     pub fn position(&self, moment: Timestamp) -> u64 {
-        let within = self.boundaries.partition_point(|boundary| *boundary <= moment) as u64;
+        let within = self
+            .boundaries
+            .partition_point(|boundary| *boundary <= moment) as u64;
         match self.boundaries.last() {
             Some(last) if moment >= *last => within + moment.since(*last).0 / self.last_length().0,
             _ => within,
@@ -26,13 +28,20 @@ impl Calendar {
 
     /// The start of the window with this number.
     pub fn boundary(&self, position: u64) -> Timestamp {
-        let Some(index) = position.checked_sub(1) else { return Timestamp::default() };
+        let Some(index) = position.checked_sub(1) else {
+            return Timestamp::default();
+        };
         let listed = self.boundaries.len() as u64;
-        match usize::try_from(index).ok().and_then(|index| self.boundaries.get(index)) {
+        match usize::try_from(index)
+            .ok()
+            .and_then(|index| self.boundaries.get(index))
+        {
             Some(boundary) => *boundary,
             None => {
                 let last = self.boundaries.last().copied().unwrap_or_default();
-                last.after(Micros(self.last_length().0.saturating_mul(index + 1 - listed)))
+                last.after(Micros(
+                    self.last_length().0.saturating_mul(index + 1 - listed),
+                ))
             }
         }
     }
@@ -58,7 +67,10 @@ mod tests {
     #[test]
     fn windows_lie_between_boundaries_and_go_on_after_the_last() {
         let at = Timestamp::from_micros;
-        let calendar = Calendar { boundaries: vec![at(100), at(200), at(350)], words: String::new() };
+        let calendar = Calendar {
+            boundaries: vec![at(100), at(200), at(350)],
+            words: String::new(),
+        };
         for (moment, window) in [
             (0, (0, 100)),
             (99, (0, 100)),
@@ -68,7 +80,11 @@ mod tests {
             (499, (350, 500)),
             (500, (500, 650)),
         ] {
-            assert_eq!(calendar.window(at(moment)), (at(window.0), at(window.1)), "{moment}");
+            assert_eq!(
+                calendar.window(at(moment)),
+                (at(window.0), at(window.1)),
+                "{moment}"
+            );
         }
     }
 }

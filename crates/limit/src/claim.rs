@@ -40,7 +40,12 @@ pub struct Standing {
 impl Standing {
     /// A bucket's verdict with its numbers.
     pub const fn new(verdict: Verdict, report: Report) -> Self {
-        Self { verdict, remaining: report.remaining, reset: report.reset, effective: report.effective }
+        Self {
+            verdict,
+            remaining: report.remaining,
+            reset: report.reset,
+            effective: report.effective,
+        }
     }
 }
 
@@ -72,7 +77,9 @@ impl<S> From<&Judged<S>> for Verdict {
     fn from(judged: &Judged<S>) -> Self {
         match judged {
             Ok(granted) => Self::Allow { wait: granted.wait },
-            Err(refused) => Self::Deny { retry_after: refused.retry_after },
+            Err(refused) => Self::Deny {
+                retry_after: refused.retry_after,
+            },
         }
     }
 }

@@ -19,27 +19,50 @@ impl Algorithm {
         match (self, a, b) {
             (Self::TokenBucket(bucket), State::Level(a), State::Level(b)) => {
                 let at = a.at.max(b.at);
-                State::Level(Level { level: bucket.level(Some(*a), at).min(bucket.level(Some(*b), at)), at })
+                State::Level(Level {
+                    level: bucket.level(Some(*a), at).min(bucket.level(Some(*b), at)),
+                    at,
+                })
             }
             (Self::WarmUp(warm_up), State::Warming(a), State::Warming(b)) => {
                 let (bucket, at) = (warm_up.bucket(), a.level.at.max(b.level.at));
-                let level = bucket.level(Some(a.level), at).min(bucket.level(Some(b.level), at));
-                let cold = warm_up.coldness(Some(*a), at).max(warm_up.coldness(Some(*b), at));
-                State::Warming(Warming { level: Level { level, at }, cold })
+                let level = bucket
+                    .level(Some(a.level), at)
+                    .min(bucket.level(Some(b.level), at));
+                let cold = warm_up
+                    .coldness(Some(*a), at)
+                    .max(warm_up.coldness(Some(*b), at));
+                State::Warming(Warming {
+                    level: Level { level, at },
+                    cold,
+                })
             }
-            (Self::Interval(bucket) | Self::FixedWindow(bucket), State::Steps(a), State::Steps(b)) => {
+            (
+                Self::Interval(bucket) | Self::FixedWindow(bucket),
+                State::Steps(a),
+                State::Steps(b),
+            ) => {
                 let at = a.since.max(b.since);
                 let (a, b) = (bucket.current(Some(*a), at), bucket.current(Some(*b), at));
                 // The later start has the later boundaries.
-                State::Steps(Steps { units: a.units.min(b.units), since: a.since.max(b.since) })
+                State::Steps(Steps {
+                    units: a.units.min(b.units),
+                    since: a.since.max(b.since),
+                })
             }
             (Self::SlidingWindow(window), State::Pair(a), State::Pair(b)) => {
                 let at = a.start.max(b.start);
                 let (a, b) = (window.current(Some(*a), at), window.current(Some(*b), at));
-                State::Pair(Pair { start: at, previous: a.previous.max(b.previous), current: a.current.max(b.current) })
+                State::Pair(Pair {
+                    start: at,
+                    previous: a.previous.max(b.previous),
+                    current: a.current.max(b.current),
+                })
             }
             (Self::SlidingLog(_), State::Log(a), State::Log(b)) => State::Log(join_logs(a, b)),
-            (Self::InFlight(_), State::Held(a), State::Held(b)) => State::Held(Held { units: a.units.max(b.units) }),
+            (Self::InFlight(_), State::Held(a), State::Held(b)) => State::Held(Held {
+                units: a.units.max(b.units),
+            }),
             _ => a.clone(),
         }
     }
@@ -48,18 +71,22 @@ impl Algorithm {
     pub fn drained(&self, now: Timestamp) -> Option<State> {
         match self {
             Self::TokenBucket(_) => Some(State::Level(Level { level: 0, at: now })),
-            Self::WarmUp(warm_up) => {
-                Some(State::Warming(Warming { level: Level { level: 0, at: now }, cold: warm_up.coldness(None, now) }))
-            }
-            Self::Interval(bucket) | Self::FixedWindow(bucket) => {
-                Some(State::Steps(Steps { units: 0, since: bucket.start_of(now) }))
-            }
-            Self::SlidingWindow(window) => {
-                Some(State::Pair(Pair { current: window.quota().amount, ..window.current(None, now) }))
-            }
-            Self::SlidingLog(log) => {
-                Some(State::Log(Log::from_entries([Entry { at: now, units: log.quota().amount }])))
-            }
+            Self::WarmUp(warm_up) => Some(State::Warming(Warming {
+                level: Level { level: 0, at: now },
+                cold: warm_up.coldness(None, now),
+            })),
+            Self::Interval(bucket) | Self::FixedWindow(bucket) => Some(State::Steps(Steps {
+                units: 0,
+                since: bucket.start_of(now),
+            })),
+            Self::SlidingWindow(window) => Some(State::Pair(Pair {
+                current: window.quota().amount,
+                ..window.current(None, now)
+            })),
+            Self::SlidingLog(log) => Some(State::Log(Log::from_entries([Entry {
+                at: now,
+                units: log.quota().amount,
+            }]))),
             Self::InFlight(_) => None,
         }
     }
@@ -69,24 +96,38 @@ impl Algorithm {
     pub fn share(&self, replicas: u32) -> Self {
         let share = self.try_share(u64::from(replicas.max(1)));
         // An answer costs what it costs, whoever counts it.
-        share.and_then(|share| share.settling(self.settled(), false)).unwrap_or_else(|_| self.clone())
+        share
+            .and_then(|share| share.settling(self.settled(), false))
+            .unwrap_or_else(|_| self.clone())
     }
 
     fn try_share(&self, replicas: u64) -> Result<Self, Vec<QuotaError>> {
         let part = |units: u64| (units / replicas).max(1);
-        let windows = |quota: &Quota| Quota::new(part(quota.amount), quota.period, part(quota.amount));
+        let windows =
+            |quota: &Quota| Quota::new(part(quota.amount), quota.period, part(quota.amount));
         let slower = |quota: &Quota| {
-            Quota::new(quota.amount, Micros(quota.period.0.saturating_mul(replicas)), part(quota.burst))
+            Quota::new(
+                quota.amount,
+                Micros(quota.period.0.saturating_mul(replicas)),
+                part(quota.burst),
+            )
         };
         let stepped = |bucket: &Stepped| {
             let quota = bucket.quota();
             let quota = Quota::new(part(quota.amount), quota.period, part(quota.burst))?;
-            Stepped::new(quota, bucket.align().clone(), bucket.debt() / replicas, bucket.max_wait(), false)
+            Stepped::new(
+                quota,
+                bucket.align().clone(),
+                bucket.debt() / replicas,
+                bucket.max_wait(),
+                false,
+            )
         };
         match self {
             Self::TokenBucket(bucket) => {
                 let quota = slower(bucket.quota())?;
-                TokenBucket::new(quota, bucket.debt() / replicas, bucket.max_wait(), false).map(Self::TokenBucket)
+                TokenBucket::new(quota, bucket.debt() / replicas, bucket.max_wait(), false)
+                    .map(Self::TokenBucket)
             }
             Self::WarmUp(warm_up) => {
                 let quota = slower(warm_up.bucket().quota())?;
@@ -98,9 +139,9 @@ impl Algorithm {
                 let quota = windows(window.quota())?;
                 SlidingWindow::new(quota, window.max_wait(), false).map(Self::SlidingWindow)
             }
-            Self::SlidingLog(log) => {
-                windows(log.quota()).and_then(|quota| SlidingLog::new(quota, log.max_wait())).map(Self::SlidingLog)
-            }
+            Self::SlidingLog(log) => windows(log.quota())
+                .and_then(|quota| SlidingLog::new(quota, log.max_wait()))
+                .map(Self::SlidingLog),
             Self::InFlight(limit) if limit.ceiling().is_some() => Ok(self.clone()),
             Self::InFlight(limit) => InFlight::new(part(limit.most())).map(Self::InFlight),
         }
@@ -112,7 +153,11 @@ fn join_logs(a: &Log, b: &Log) -> Log {
     let mut newest_first = Vec::with_capacity(a.entries().len() + b.entries().len());
     let (mut a, mut b) = (a.entries().rev().peekable(), b.entries().rev().peekable());
     let (mut since_a, mut since_b, mut joined) = (0u64, 0u64, 0u64);
-    while let Some(at) = a.peek().map(|entry| entry.at).max(b.peek().map(|entry| entry.at)) {
+    while let Some(at) = a
+        .peek()
+        .map(|entry| entry.at)
+        .max(b.peek().map(|entry| entry.at))
+    {
         while let Some(entry) = a.next_if(|entry| entry.at == at) {
             since_a += entry.units;
         }
@@ -121,7 +166,10 @@ fn join_logs(a: &Log, b: &Log) -> Log {
         }
         let most = since_a.max(since_b);
         if most > joined {
-            newest_first.push(Entry { at, units: most - joined });
+            newest_first.push(Entry {
+                at,
+                units: most - joined,
+            });
             joined = most;
         }
     }

@@ -27,7 +27,10 @@ pub fn draw_all(claims: &[Claim<'_>], states: &mut [Option<State>], now: Timesta
         if let (true, Some(next)) = (granted && claim.cost > 0, next) {
             claim.limit.algorithm.apply(state, next);
         }
-        standings.push(Standing::new(verdict, claim.limit.algorithm.report(state.as_ref(), now)));
+        standings.push(Standing::new(
+            verdict,
+            claim.limit.algorithm.report(state.as_ref(), now),
+        ));
     }
     Draw { granted, standings }
 }
@@ -46,10 +49,11 @@ impl Draw {
     /// How long a granted request must be held: as long as the slowest of its enforced limits says. Each bucket counts
     /// the request at its own due moment.
     pub fn wait(&self, claims: &[Claim<'_>]) -> Micros {
-        let waits =
-            claims.iter().zip(&self.standings).filter(|(claim, _)| claim.enforced).map(|(_, standing)| match standing
-                .verdict
-            {
+        let waits = claims
+            .iter()
+            .zip(&self.standings)
+            .filter(|(claim, _)| claim.enforced)
+            .map(|(_, standing)| match standing.verdict {
                 Verdict::Allow { wait } => wait,
                 Verdict::Deny { .. } => Micros::ZERO,
             });
@@ -59,12 +63,17 @@ impl Draw {
     /// When a refused request may come again: once the slowest of the enforced limits that refused it can pay; `None` when
     /// one of them names no time.
     pub fn retry_after(&self, claims: &[Claim<'_>]) -> Option<Micros> {
-        let refusals = claims.iter().zip(&self.standings).filter(|(claim, _)| claim.enforced);
+        let refusals = claims
+            .iter()
+            .zip(&self.standings)
+            .filter(|(claim, _)| claim.enforced);
         refusals
             .filter_map(|(_, standing)| match standing.verdict {
                 Verdict::Allow { .. } => None,
                 Verdict::Deny { retry_after } => Some(retry_after),
             })
-            .try_fold(Micros::ZERO, |slowest, retry_after| Some(slowest.max(retry_after?)))
+            .try_fold(Micros::ZERO, |slowest, retry_after| {
+                Some(slowest.max(retry_after?))
+            })
     }
 }

@@ -1,6 +1,8 @@
 //! Limits for tests of the core.
 
-use super::{Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, WhenDown};
+use super::{
+    Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, WhenDown,
+};
 
 /// `amount` per `period` by `kind`, in the process.
 pub fn terms(kind: Kind, amount: u64, period: Micros) -> Terms {
@@ -38,5 +40,11 @@ pub fn limit(name: &str, terms: &Terms) -> Limit {
 
 /// A token bucket of `amount` a minute.
 pub fn per_minute(name: &str, amount: u64, burst: u64) -> Limit {
-    limit(name, &Terms { burst: Some(burst), ..terms(Kind::TokenBucket, amount, Micros::from_secs(60)) })
+    limit(
+        name,
+        &Terms {
+            burst: Some(burst),
+            ..terms(Kind::TokenBucket, amount, Micros::from_secs(60))
+        },
+    )
 }

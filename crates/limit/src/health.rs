@@ -42,7 +42,9 @@ pub struct Health {
 /// Two are equal only if one trouble moves both: a reload that keeps a bucket must not part it from what moves it.
 impl PartialEq for Health {
     fn eq(&self, other: &Self) -> bool {
-        self.least == other.least && self.obeys == other.obeys && Arc::ptr_eq(self.trouble(), other.trouble())
+        self.least == other.least
+            && self.obeys == other.obeys
+            && Arc::ptr_eq(self.trouble(), other.trouble())
     }
 }
 
@@ -58,18 +60,33 @@ impl Health {
         let least = least.div_ceil((u128::from(period.0) * u128::from(quota.amount)).max(1));
         let least = u64::try_from(least).unwrap_or(u64::MAX);
         if least > WHOLE {
-            return Err(QuotaError::new(FIELD, "the least is above the rate it is to lower"));
+            return Err(QuotaError::new(
+                FIELD,
+                "the least is above the rate it is to lower",
+            ));
         }
         if least == 0 {
-            return Err(QuotaError::new(FIELD, "a least of nothing would stop the limit for good"));
+            return Err(QuotaError::new(
+                FIELD,
+                "a least of nothing would stop the limit for good",
+            ));
         }
         let rate = (quota.amount, quota.period);
-        Ok(Self { least, written: (amount, period), rate, obeys: false, trouble: OnceLock::new() })
+        Ok(Self {
+            least,
+            written: (amount, period),
+            rate,
+            obeys: false,
+            trouble: OnceLock::new(),
+        })
     }
 
     /// The same, obeying what the upstream says of its own quota.
     pub fn obeying(self) -> Self {
-        Self { obeys: true, ..self }
+        Self {
+            obeys: true,
+            ..self
+        }
     }
 
     /// Whether what the upstream says of its own quota is to be obeyed.
@@ -95,7 +112,10 @@ impl Health {
     /// What the upstream's answers have come to.
     pub fn learnt(&self) -> Share {
         let trouble = self.trouble();
-        let (word, bound) = (trouble.word.load(Ordering::Relaxed), trouble.bound.load(Ordering::Relaxed));
+        let (word, bound) = (
+            trouble.word.load(Ordering::Relaxed),
+            trouble.bound.load(Ordering::Relaxed),
+        );
         Share {
             factor: (word >> MOMENT_BITS, until(word)),
             bound: (bound >> MOMENT_BITS, until(bound)),
@@ -106,14 +126,18 @@ impl Health {
     /// Goes on from there as of `now`. No moment is further off than one that is learnt now can be.
     pub fn relearn(&self, share: Share, now: Timestamp) {
         let trouble = self.trouble();
-        let near = |moment: Timestamp, most: Micros| moment.min(now.after(most)).as_micros() & MOMENT_MAX;
-        let word = share.factor.0.clamp(self.least, WHOLE) << MOMENT_BITS | near(share.factor.1, HOLD_MAX);
+        let near =
+            |moment: Timestamp, most: Micros| moment.min(now.after(most)).as_micros() & MOMENT_MAX;
+        let word =
+            share.factor.0.clamp(self.least, WHOLE) << MOMENT_BITS | near(share.factor.1, HOLD_MAX);
         let bound = share.bound.0.min(WHOLE) << MOMENT_BITS | near(share.bound.1, TOLD_MAX);
         // Nothing that this process granted is undone at another factor.
         trouble.before.store(WHOLE, Ordering::Relaxed);
         trouble.word.store(word, Ordering::Relaxed);
         trouble.bound.store(bound, Ordering::Relaxed);
-        trouble.held.store(near(share.opens, TOLD_MAX), Ordering::Relaxed);
+        trouble
+            .held
+            .store(near(share.opens, TOLD_MAX), Ordering::Relaxed);
     }
 
     /// The share granted at `now`, in 1/1024.
@@ -121,7 +145,11 @@ impl Health {
         let trouble = self.trouble();
         let climbed = climbed(trouble.word.load(Ordering::Relaxed), now);
         let bound = trouble.bound.load(Ordering::Relaxed);
-        let factor = if now < until(bound) { climbed.min(bound >> MOMENT_BITS) } else { climbed };
+        let factor = if now < until(bound) {
+            climbed.min(bound >> MOMENT_BITS)
+        } else {
+            climbed
+        };
         factor.max(self.least)
     }
 
@@ -132,13 +160,21 @@ impl Health {
         let share = u128::from(units) * u128::from(self.rate.1.0) * u128::from(WHOLE);
         let share = share / (u128::from(span.0) * u128::from(self.rate.0)).max(1);
         let share = u64::try_from(share).unwrap_or(WHOLE).min(WHOLE);
-        let until = if share < WHOLE { now.after(span).as_micros() & MOMENT_MAX } else { 0 };
-        self.trouble().bound.store(share << MOMENT_BITS | until, Ordering::Relaxed);
+        let until = if share < WHOLE {
+            now.after(span).as_micros() & MOMENT_MAX
+        } else {
+            0
+        };
+        self.trouble()
+            .bound
+            .store(share << MOMENT_BITS | until, Ordering::Relaxed);
     }
 
     /// The upstream takes nothing more for `span`: nothing is granted before that is over.
     pub fn held(&self, now: Timestamp, span: Micros) {
-        self.trouble().held.fetch_max(now.after(span.min(TOLD_MAX)).as_micros(), Ordering::Relaxed);
+        self.trouble()
+            .held
+            .fetch_max(now.after(span.min(TOLD_MAX)).as_micros(), Ordering::Relaxed);
     }
 
     /// The moment before which nothing is granted, where that is yet to come.
@@ -175,17 +211,27 @@ impl Health {
     pub fn lowered(&self, report: Report, p: u64, n: u64, now: Timestamp) -> Report {
         if let Some(opens) = self.opens(now) {
             let wait = opens.since(now);
-            return Report { remaining: 0, reset: report.reset.max(wait), effective: report.effective.max(wait) };
+            return Report {
+                remaining: 0,
+                reset: report.reset.max(wait),
+                effective: report.effective.max(wait),
+            };
         }
         let factor = self.factor(now);
         if factor >= WHOLE || report.remaining == 0 {
             return report;
         }
         // The last of them needs its written cost only.
-        let remaining = u128::from(report.remaining - 1) * u128::from(factor) / u128::from(WHOLE) + 1;
-        let effective = (remaining * u128::from(p) * u128::from(WHOLE)).div_ceil(u128::from(n) * u128::from(factor));
+        let remaining =
+            u128::from(report.remaining - 1) * u128::from(factor) / u128::from(WHOLE) + 1;
+        let effective = (remaining * u128::from(p) * u128::from(WHOLE))
+            .div_ceil(u128::from(n) * u128::from(factor));
         let whole = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
-        Report { remaining: whole(remaining), effective: Micros(whole(effective)), ..report }
+        Report {
+            remaining: whole(remaining),
+            effective: Micros(whole(effective)),
+            ..report
+        }
     }
 
     fn trouble(&self) -> &Arc<Trouble> {
@@ -212,7 +258,12 @@ mod tests {
 
     fn health(least: u64) -> Health {
         let second = Micros::from_secs(1);
-        Health::new(least, second, &Quota::new(1_024, second, 20).expect("a quota")).expect("below the rate")
+        Health::new(
+            least,
+            second,
+            &Quota::new(1_024, second, 20).expect("a quota"),
+        )
+        .expect("below the rate")
     }
 
     #[test]
@@ -221,9 +272,17 @@ mod tests {
         for _ in 0..100 {
             health.troubled(START, None);
         }
-        assert_eq!(health.factor(START), 896, "a hundred complaints of one moment are one trouble");
+        assert_eq!(
+            health.factor(START),
+            896,
+            "a hundred complaints of one moment are one trouble"
+        );
         health.troubled(START.after(HOLD), Some(Micros::from_secs(5)));
-        assert_eq!(health.factor(START.after(Micros::from_secs(6))), 784, "it holds as long as the upstream asked");
+        assert_eq!(
+            health.factor(START.after(Micros::from_secs(6))),
+            784,
+            "it holds as long as the upstream asked"
+        );
         assert_eq!(health.factor(START.after(Micros::from_secs(8))), 784 + 32);
         assert_eq!(health.factor(START.after(Micros::from_secs(600))), 1_024);
         let mut now = START.after(Micros::from_secs(600));
@@ -260,16 +319,28 @@ mod tests {
         assert_eq!(health.factor(START), 512, "512 of 1024 a second");
         health.bounded(START, 1, Micros::from_secs(10));
         assert_eq!(health.factor(START), 128, "the file's least");
-        assert_eq!(health.factor(START.after(Micros::from_secs(10))), WHOLE, "until then");
+        assert_eq!(
+            health.factor(START.after(Micros::from_secs(10))),
+            WHOLE,
+            "until then"
+        );
         health.bounded(START, 1_000_000, second);
         assert_eq!(health.factor(START), WHOLE, "never above the file's number");
         assert_eq!(health.opens(START), None);
         health.held(START, Micros::from_secs(5));
         health.held(START, second);
-        assert_eq!(health.opens(START), Some(START.after(Micros::from_secs(5))), "the longer of two");
+        assert_eq!(
+            health.opens(START),
+            Some(START.after(Micros::from_secs(5))),
+            "the longer of two"
+        );
         assert_eq!(health.opens(START.after(Micros::from_secs(5))), None);
         health.held(START, Micros::from_secs(1 << 30));
-        assert_eq!(health.opens(START), Some(START.after(TOLD_MAX)), "but not for ever");
+        assert_eq!(
+            health.opens(START),
+            Some(START.after(TOLD_MAX)),
+            "but not for ever"
+        );
         let deaf = self::health(128);
         deaf.held(START, second);
         assert_eq!(deaf.opens(START), None, "only where it is obeyed");
@@ -281,7 +352,10 @@ mod tests {
         let quota = Quota::new(100, minute, 20).expect("a quota");
         assert!(Health::new(101, minute, &quota).is_err());
         assert!(Health::new(0, minute, &quota).is_err());
-        assert_eq!(Health::new(100, minute, &quota).expect("all of it").least(), WHOLE);
+        assert_eq!(
+            Health::new(100, minute, &quota).expect("all of it").least(),
+            WHOLE
+        );
         assert_eq!(
             Health::new(10, minute, &quota).expect("a tenth").least(),
             103,

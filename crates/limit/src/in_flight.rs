@@ -51,7 +51,10 @@ impl InFlight {
                 format!("the most in flight must be between 1 and {UNITS_MAX}"),
             )]);
         }
-        Ok(Self { most, adaptive: None })
+        Ok(Self {
+            most,
+            adaptive: None,
+        })
     }
 
     /// As many as the upstream is found to take, from `least` to `most`; it starts with [`FIRST`]. Kept in the process.
@@ -61,10 +64,20 @@ impl InFlight {
     pub fn adaptive(least: u64, most: u64) -> Result<Self, Vec<QuotaError>> {
         Self::new(least)?;
         if least > most {
-            return Err(vec![QuotaError::new("in_flight", format!("the least, {least}, is above the most, {most}"))]);
+            return Err(vec![QuotaError::new(
+                "in_flight",
+                format!("the least, {least}, is above the most, {most}"),
+            )]);
         }
-        let moved = Moved { least, most, ceiling: OnceLock::new() };
-        Ok(Self { adaptive: Some(Arc::new(moved)), ..Self::new(most)? })
+        let moved = Moved {
+            least,
+            most,
+            ceiling: OnceLock::new(),
+        };
+        Ok(Self {
+            adaptive: Some(Arc::new(moved)),
+            ..Self::new(most)?
+        })
     }
 
     /// Goes on from where the limit of the configuration before this one stood, within this one's bounds. Before first
@@ -87,12 +100,15 @@ impl InFlight {
 
     /// The places there are now.
     pub fn places(&self) -> u64 {
-        self.ceiling().map_or(self.most, |ceiling| ceiling.places().min(self.most))
+        self.ceiling()
+            .map_or(self.most, |ceiling| ceiling.places().min(self.most))
     }
 
     /// The fewest places there can be: all of them, unless it is adaptive.
     pub fn least(&self) -> u64 {
-        self.adaptive.as_ref().map_or(self.most, |moved| moved.least)
+        self.adaptive
+            .as_ref()
+            .map_or(self.most, |moved| moved.least)
     }
 
     /// The most units at once.
@@ -103,8 +119,14 @@ impl InFlight {
     /// Whether `cost` more may go in flight.
     pub fn judge(&self, state: Option<Held>, cost: u64) -> Judged<Held> {
         let held = state.map_or(0, |s| s.units);
-        match held.checked_add(cost).filter(|units| *units <= self.places()) {
-            Some(units) => Ok(Granted { wait: Micros::ZERO, next: Held { units } }),
+        match held
+            .checked_add(cost)
+            .filter(|units| *units <= self.places())
+        {
+            Some(units) => Ok(Granted {
+                wait: Micros::ZERO,
+                next: Held { units },
+            }),
             None => Err(Refused::NEVER),
         }
     }
@@ -112,7 +134,11 @@ impl InFlight {
     /// How it stands.
     pub fn report(&self, state: Option<Held>) -> Report {
         let remaining = self.places().saturating_sub(state.map_or(0, |s| s.units));
-        Report { remaining, reset: Micros::ZERO, effective: Micros::ZERO }
+        Report {
+            remaining,
+            reset: Micros::ZERO,
+            effective: Micros::ZERO,
+        }
     }
 
     /// Frees places; `None`: nobody is in flight. A place is freed by its release only: a refund is about units per
@@ -129,7 +155,8 @@ impl InFlight {
 
 impl Moved {
     fn ceiling(&self) -> &Arc<Ceiling> {
-        self.ceiling.get_or_init(|| Arc::new(Ceiling::new(Adaptive::new(self.least, self.most, FIRST))))
+        self.ceiling
+            .get_or_init(|| Arc::new(Ceiling::new(Adaptive::new(self.least, self.most, FIRST))))
     }
 }
 
@@ -148,17 +175,30 @@ mod tests {
         assert!(limit.judge(Some(Held { units: FIRST }), 1).is_err());
         let ceiling = limit.ceiling().expect("adaptive");
         for second in 0..20 {
-            ceiling.answered(Timestamp::from_micros(second * 1_000_000), Micros(10_000), FIRST, true);
+            ceiling.answered(
+                Timestamp::from_micros(second * 1_000_000),
+                Micros(10_000),
+                FIRST,
+                true,
+            );
         }
         assert!(limit.places() < FIRST / 2, "{}", limit.places());
         assert!(limit.judge(Some(Held { units: FIRST / 2 }), 1).is_err());
-        assert_ne!(limit, InFlight::adaptive(1, 1_000).expect("a number"), "each has a controller of its own");
+        assert_ne!(
+            limit,
+            InFlight::adaptive(1, 1_000).expect("a number"),
+            "each has a controller of its own"
+        );
         assert_eq!(limit, limit.clone());
         let (reloaded, raised) = (InFlight::adaptive(1, 1_000), InFlight::adaptive(15, 30));
         let (reloaded, raised) = (reloaded.expect("a number"), raised.expect("two numbers"));
         reloaded.adopt(&limit);
         raised.adopt(&limit);
-        assert_eq!((reloaded.places(), &reloaded), (limit.places(), &limit), "a reload forgets nothing");
+        assert_eq!(
+            (reloaded.places(), &reloaded),
+            (limit.places(), &limit),
+            "a reload forgets nothing"
+        );
         assert_eq!(raised.places(), 15, "the file's least");
         assert_ne!(raised, limit);
         assert!(InFlight::adaptive(0, 5).is_err() && InFlight::adaptive(6, 5).is_err());

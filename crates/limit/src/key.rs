@@ -50,9 +50,9 @@ pub fn is_within_share(identity: &[u8], hundredths: u16) -> bool {
 /// low digits are poor. No secret keys it: a caller who knows it gains no more than being among the first or the last
 /// of a roll-out.
 pub fn stable_hash(bytes: &[u8]) -> u64 {
-    let mut hash = bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let mut hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
     hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     hash ^ (hash >> 33)
@@ -64,7 +64,10 @@ pub const VERSION: u8 = 1;
 /// All keys, in hundredths of a percent.
 pub const WHOLE: u16 = 10_000;
 
-#[expect(clippy::cast_possible_truncation, reason = "seven bits are taken at a time")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "seven bits are taken at a time"
+)]
 fn push_length(key: &mut KeyBytes, mut length: usize) {
     while length >= 0x80 {
         key.push((length & 0x7f) as u8 | 0x80);
@@ -84,9 +87,18 @@ mod tests {
         let limit = fixtures::per_minute("search", 100, 20);
         let key = identity([b"acme".as_slice(), b"192.0.2.7".as_slice()]);
         assert_eq!(key.as_slice(), b"\x04acme\x09192.0.2.7");
-        assert_eq!(canonical(&limit, &key).as_slice(), b"\x01\x06search\x00\x04acme\x09192.0.2.7");
-        let candidate = Limit { role: Role::Candidate, ..limit };
-        assert_eq!(canonical(&candidate, &key).as_slice(), b"\x01\x06search\x01\x04acme\x09192.0.2.7");
+        assert_eq!(
+            canonical(&limit, &key).as_slice(),
+            b"\x01\x06search\x00\x04acme\x09192.0.2.7"
+        );
+        let candidate = Limit {
+            role: Role::Candidate,
+            ..limit
+        };
+        assert_eq!(
+            canonical(&candidate, &key).as_slice(),
+            b"\x01\x06search\x01\x04acme\x09192.0.2.7"
+        );
         let long = identity([[b'x'; 300].as_slice()]);
         assert_eq!(&long[..3], b"\xac\x02x");
         assert_eq!(long.len(), 302);
@@ -94,10 +106,21 @@ mod tests {
 
     #[test]
     fn no_two_lists_of_parts_share_bytes() {
-        let lists: [&[&[u8]]; 6] = [&[], &[b""], &[b"", b""], &[b"ab"], &[b"a", b"b"], &[b"\x01b"]];
+        let lists: [&[&[u8]]; 6] = [
+            &[],
+            &[b""],
+            &[b"", b""],
+            &[b"ab"],
+            &[b"a", b"b"],
+            &[b"\x01b"],
+        ];
         for (i, a) in lists.iter().enumerate() {
             for b in &lists[i + 1..] {
-                assert_ne!(identity(a.iter().copied()), identity(b.iter().copied()), "{a:?} {b:?}");
+                assert_ne!(
+                    identity(a.iter().copied()),
+                    identity(b.iter().copied()),
+                    "{a:?} {b:?}"
+                );
             }
         }
     }
@@ -109,7 +132,10 @@ mod tests {
         for caller in 0..20_000u32 {
             let key = identity([caller.to_string().as_bytes()]);
             let shares = [100, 2_500, 10_000].map(|share| is_within_share(&key, share));
-            assert!(!shares[0] || shares[1], "a key of the 1 % is one of the 25 %");
+            assert!(
+                !shares[0] || shares[1],
+                "a key of the 1 % is one of the 25 %"
+            );
             for (count, inside) in within.iter_mut().zip(shares) {
                 *count += u32::from(inside);
             }

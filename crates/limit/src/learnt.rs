@@ -35,10 +35,15 @@ pub struct Share {
 impl Learnt {
     /// The same on a clock that is `behind` the one it was learnt by.
     pub fn earlier(self, behind: Micros) -> Self {
-        let earlier = |moment: Timestamp| Timestamp::from_micros(moment.as_micros().saturating_sub(behind.0));
+        let earlier =
+            |moment: Timestamp| Timestamp::from_micros(moment.as_micros().saturating_sub(behind.0));
         match self {
             Self::Places(places) => Self::Places(places),
-            Self::Share(Share { factor, bound, opens }) => Self::Share(Share {
+            Self::Share(Share {
+                factor,
+                bound,
+                opens,
+            }) => Self::Share(Share {
                 factor: (factor.0, earlier(factor.1)),
                 bound: (bound.0, earlier(bound.1)),
                 opens: earlier(opens),
@@ -51,7 +56,9 @@ impl Algorithm {
     /// What it has learnt of its upstream; `None`: it does not learn.
     pub fn learnt(&self) -> Option<Learnt> {
         match self {
-            Self::InFlight(limit) => limit.ceiling().map(|ceiling| Learnt::Places(ceiling.learnt())),
+            Self::InFlight(limit) => limit
+                .ceiling()
+                .map(|ceiling| Learnt::Places(ceiling.learnt())),
             _ => self.health().map(|health| Learnt::Share(health.learnt())),
         }
     }

@@ -64,15 +64,22 @@ impl Terms {
     pub fn of(algorithm: &Algorithm) -> Result<Self, NoLease> {
         let no = |field, message: String| Err(NoLease { field, message });
         let Algorithm::TokenBucket(bucket) = algorithm else {
-            return no("algorithm", "only a token bucket can be counted in parts by several gateways".to_owned());
+            return no(
+                "algorithm",
+                "only a token bucket can be counted in parts by several gateways".to_owned(),
+            );
         };
         if bucket.debt() > 0 {
-            return no("debt", "a gateway cannot tell from its part whether a debt is open".to_owned());
+            return no(
+                "debt",
+                "a gateway cannot tell from its part whether a debt is open".to_owned(),
+            );
         }
         if bucket.max_wait() > Micros::ZERO {
             return no(
                 "max_wait",
-                "who waits has a place in one queue, which several gateways do not share".to_owned(),
+                "who waits has a place in one queue, which several gateways do not share"
+                    .to_owned(),
             );
         }
         let quota = bucket.quota();
@@ -81,7 +88,9 @@ impl Terms {
             let least = 2 * PARTS;
             return no(
                 "burst",
-                format!("a tenth of the burst is what may be leased: it takes a burst of {least} at least"),
+                format!(
+                    "a tenth of the burst is what may be leased: it takes a burst of {least} at least"
+                ),
             );
         }
         let life = quota.time_for(quota.burst - most).min(LIFE_MAX);
@@ -141,7 +150,13 @@ pub struct Leased {
 impl Leased {
     /// A full bucket.
     pub fn full(bucket: &TokenBucket, now: Timestamp) -> Self {
-        Self { level: Level { level: bucket.full(), at: now }, leases: Vec::new() }
+        Self {
+            level: Level {
+                level: bucket.full(),
+                at: now,
+            },
+            leases: Vec::new(),
+        }
     }
 
     /// Units leased.
@@ -152,7 +167,11 @@ impl Leased {
     /// Moves on to `now`. Each lease that has ended meanwhile held the refilling back until it did, and no longer.
     pub fn refill(&mut self, bucket: &TokenBucket, now: Timestamp) {
         let mut out = self.out();
-        let ended = self.leases.iter().take_while(|lease| lease.until <= now).count();
+        let ended = self
+            .leases
+            .iter()
+            .take_while(|lease| lease.until <= now)
+            .count();
         for lease in self.leases.drain(..ended) {
             self.level = grown(bucket, self.level, out, lease.until);
             out -= lease.units;
@@ -174,20 +193,39 @@ impl Leased {
     ///
     /// No more than is wished, than a tenth of what is there, or than is left of [`Terms::most`]; what requests wait
     /// for they get from all that is there.
-    pub fn lease(&mut self, bucket: &TokenBucket, terms: &Terms, wish: Wish, now: Timestamp) -> u64 {
+    pub fn lease(
+        &mut self,
+        bucket: &TokenBucket,
+        terms: &Terms,
+        wish: Wish,
+        now: Timestamp,
+    ) -> u64 {
         self.refill(bucket, now);
         if self.leases.len() >= LEASES_MOST {
             return 0;
         }
         let whole = self.whole_units(bucket);
-        let ahead = wish.units.min(whole / PARTS).min(terms.most.saturating_sub(self.out()));
+        let ahead = wish
+            .units
+            .min(whole / PARTS)
+            .min(terms.most.saturating_sub(self.out()));
         // One is what a request would draw.
-        let ahead = if ahead < 2 || self.leases.len() >= LEASES_MAX { 0 } else { ahead };
+        let ahead = if ahead < 2 || self.leases.len() >= LEASES_MAX {
+            0
+        } else {
+            ahead
+        };
         let units = ahead.max(wish.needed.min(whole));
         if units > 0 {
             self.level.level -= scaled(bucket, units);
-            let lease = Lease { id: wish.id, units, until: now.after(terms.counted()) };
-            let place = self.leases.partition_point(|other| other.until <= lease.until);
+            let lease = Lease {
+                id: wish.id,
+                units,
+                until: now.after(terms.counted()),
+            };
+            let place = self
+                .leases
+                .partition_point(|other| other.until <= lease.until);
             self.leases.insert(place, lease);
         }
         units
@@ -196,7 +234,9 @@ impl Leased {
     /// Takes back what is left of a lease; whether it still counted. A second time, or late, changes nothing.
     pub fn give_back(&mut self, bucket: &TokenBucket, id: u64, left: u64, now: Timestamp) -> bool {
         self.refill(bucket, now);
-        let Some(place) = self.leases.iter().position(|lease| lease.id == id) else { return false };
+        let Some(place) = self.leases.iter().position(|lease| lease.id == id) else {
+            return false;
+        };
         let lease = self.leases.remove(place);
         let cap = cap(bucket, self.out()).max(self.level.level);
         self.level.level = (self.level.level + scaled(bucket, left.min(lease.units))).min(cap);
@@ -208,10 +248,13 @@ impl Leased {
         self.refill(bucket, now);
         let level = self.level.level;
         self.level.level = match change {
-            Change::Charge { more } => level.saturating_sub(scaled(bucket, more)).max(bucket.floor()).min(level),
-            Change::Refund { units } | Change::Withdraw { units, .. } => {
-                level.saturating_add(scaled(bucket, units)).min(cap(bucket, self.out()).max(level))
-            }
+            Change::Charge { more } => level
+                .saturating_sub(scaled(bucket, more))
+                .max(bucket.floor())
+                .min(level),
+            Change::Refund { units } | Change::Withdraw { units, .. } => level
+                .saturating_add(scaled(bucket, units))
+                .min(cap(bucket, self.out()).max(level)),
             Change::Release { .. } => level,
         };
     }
@@ -236,7 +279,11 @@ fn grown(bucket: &TokenBucket, Level { level, at }: Level, out: u64, now: Timest
     }
     // Clamped before it is multiplied, as everywhere.
     let to_cap = (cap - level).unsigned_abs().div_ceil(n);
-    let level = if elapsed.0 >= to_cap { cap } else { level + i64::try_from(elapsed.0 * n).unwrap_or(i64::MAX) };
+    let level = if elapsed.0 >= to_cap {
+        cap
+    } else {
+        level + i64::try_from(elapsed.0 * n).unwrap_or(i64::MAX)
+    };
     Level { level, at }
 }
 

@@ -6,7 +6,7 @@
 //! identical to [`TokenBucket`]'s, waits, debts and settlements included (a test holds them together). On one that
 //! does, the word is the stricter of the two: it waits for the clock to catch up.
 
-mod beyond;
+mod rescale;
 
 use super::bucket::{Granted, Judged, Refused, Report};
 use super::claim::Change;
@@ -97,13 +97,20 @@ impl Packed {
             return None;
         }
         let ticks = cost * self.p;
-        Some(Price { ticks, room: self.full.min(self.full + self.owed - ticks) })
+        Some(Price {
+            ticks,
+            room: self.full.min(self.full + self.owed - ticks),
+        })
     }
 
     /// Whether `price` can be drawn at `now` (in ticks) from the bucket that says `word`; the grant's `next` is the new word.
     #[inline]
     pub fn judge(&self, word: u64, price: Price, now: u64) -> Judged<u64> {
-        if let Some(opens) = self.bucket.health().and_then(|health| health.opens(self.moment(now))) {
+        if let Some(opens) = self
+            .bucket
+            .health()
+            .and_then(|health| health.opens(self.moment(now)))
+        {
             return self.judge_held(word, price, now, opens);
         }
         self.judge_taking(word, price, now, |price| self.taken(price, now))
@@ -116,17 +123,29 @@ impl Packed {
     }
 
     #[inline(always)]
-    fn judge_taking(&self, word: u64, price: Price, now: u64, taken: impl Fn(Price) -> u64) -> Judged<u64> {
+    fn judge_taking(
+        &self,
+        word: u64,
+        price: Price,
+        now: u64,
+        taken: impl Fn(Price) -> u64,
+    ) -> Judged<u64> {
         let arrival = word.max(now);
         let backlog = arrival - now;
         if backlog <= price.room {
-            return Ok(Granted { wait: Micros::ZERO, next: arrival + taken(price) });
+            return Ok(Granted {
+                wait: Micros::ZERO,
+                next: arrival + taken(price),
+            });
         }
         let wait = self.micros(backlog - price.room);
         if wait > self.max_wait {
             return Err(Refused::after(Micros(wait - self.max_wait)));
         }
-        Ok(Granted { wait: Micros(wait), next: arrival.max(now + wait * self.n) + taken(price) })
+        Ok(Granted {
+            wait: Micros(wait),
+            next: arrival.max(now + wait * self.n) + taken(price),
+        })
     }
 
     /// As [`Packed::judge`], while nothing may be granted before `opens`: a grant is one of that moment.
@@ -139,7 +158,10 @@ impl Packed {
         if wait > self.max_wait {
             return Err(Refused::after(Micros(wait - self.max_wait)));
         }
-        Ok(Granted { wait: Micros(wait), next: arrival.max(then + late * self.n) + self.taken(price, then) })
+        Ok(Granted {
+            wait: Micros(wait),
+            next: arrival.max(then + late * self.n) + self.taken(price, then),
+        })
     }
 
     /// What a grant of this price takes at `now` (in ticks).
@@ -184,7 +206,11 @@ impl Packed {
             // Up to one unit: from the level, which may lie below zero.
             self.micros((backlog + self.p).saturating_sub(self.full))
         };
-        Report { remaining, reset: Micros(self.micros(backlog)), effective: Micros(effective) }
+        Report {
+            remaining,
+            reset: Micros(self.micros(backlog)),
+            effective: Micros(effective),
+        }
     }
 
     /// Whole units in `level`: `level / p` without a division, which would take as long as the lock.
@@ -200,7 +226,11 @@ impl Packed {
     /// Ticks in whole microseconds, rounded up. Most rates reduce to one unit per so many microseconds: no division.
     #[inline(always)]
     fn micros(&self, ticks: u64) -> u64 {
-        if self.n == 1 { ticks } else { ticks.div_ceil(self.n) }
+        if self.n == 1 {
+            ticks
+        } else {
+            ticks.div_ceil(self.n)
+        }
     }
 
     /// The word of a bucket that is corrected at `now`: with all it holds, what is out of reach under a lowered burst too.
@@ -215,11 +245,19 @@ impl Packed {
         match change {
             Change::Charge { more } => {
                 let lowest = now + self.full + self.lowest;
-                arrival.saturating_add(more.saturating_mul(self.p)).min(lowest).max(arrival)
+                arrival
+                    .saturating_add(more.saturating_mul(self.p))
+                    .min(lowest)
+                    .max(arrival)
             }
-            Change::Refund { units } if self.max_wait == 0 || arrival.saturating_sub(now) <= self.full => {
+            Change::Refund { units }
+                if self.max_wait == 0 || arrival.saturating_sub(now) <= self.full =>
+            {
                 let ticks = units.saturating_mul(self.p);
-                let back = self.bucket.health().map_or(ticks, |health| health.returned(ticks, self.moment(now)));
+                let back = self
+                    .bucket
+                    .health()
+                    .map_or(ticks, |health| health.returned(ticks, self.moment(now)));
                 arrival.saturating_sub(back).max(earliest)
             }
             Change::Withdraw { units, full_at }
@@ -227,7 +265,9 @@ impl Packed {
                     || arrival.saturating_sub(now) <= self.full
                     || (self.p >= self.n && self.expiry(arrival) == full_at) =>
             {
-                arrival.saturating_sub(units.saturating_mul(self.p)).max(earliest)
+                arrival
+                    .saturating_sub(units.saturating_mul(self.p))
+                    .max(earliest)
             }
             Change::Refund { .. } | Change::Withdraw { .. } | Change::Release { .. } => arrival,
         }

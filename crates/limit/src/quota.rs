@@ -35,25 +35,46 @@ impl Quota {
             ));
         }
         if amount > UNITS_MAX {
-            errors.push(QuotaError::new("rate", format!("at most {UNITS_MAX} units per period")));
+            errors.push(QuotaError::new(
+                "rate",
+                format!("at most {UNITS_MAX} units per period"),
+            ));
         }
         if period == Micros::ZERO {
-            errors.push(QuotaError::new("rate", "the period must be longer than zero"));
+            errors.push(QuotaError::new(
+                "rate",
+                "the period must be longer than zero",
+            ));
         }
         if period > PERIOD_MAX {
-            errors.push(QuotaError::new("rate", "the period must be at most 36500 days"));
+            errors.push(QuotaError::new(
+                "rate",
+                "the period must be at most 36500 days",
+            ));
         }
         if burst == 0 {
-            errors.push(QuotaError::new("burst", "a burst of 0 admits nothing; the least is 1"));
+            errors.push(QuotaError::new(
+                "burst",
+                "a burst of 0 admits nothing; the least is 1",
+            ));
         }
         if burst > UNITS_MAX {
-            errors.push(QuotaError::new("burst", format!("at most {UNITS_MAX} units")));
+            errors.push(QuotaError::new(
+                "burst",
+                format!("at most {UNITS_MAX} units"),
+            ));
         }
         if !errors.is_empty() {
             return Err(errors);
         }
         let divisor = greatest_common_divisor(amount, period.0);
-        Ok(Self { amount, period, burst, n: amount / divisor, p: period.0 / divisor })
+        Ok(Self {
+            amount,
+            period,
+            burst,
+            n: amount / divisor,
+            p: period.0 / divisor,
+        })
     }
 
     /// The time in which the rate yields `units`, rounded up to whole microseconds.
@@ -76,16 +97,25 @@ pub struct QuotaError {
 impl QuotaError {
     /// An error that hangs on `field`.
     pub fn new(field: &'static str, message: impl Into<String>) -> Self {
-        Self { field, message: message.into() }
+        Self {
+            field,
+            message: message.into(),
+        }
     }
 
     /// An answer may cost at most `fits` units above its estimate.
     pub(super) fn too_much_to_settle(fits: u64, shared: bool) -> Self {
-        let place = if shared { "in a shared store" } else { "in the process" };
+        let place = if shared {
+            "in a shared store"
+        } else {
+            "in the process"
+        };
         let most = format!("an answer may cost at most {fits} above its estimate");
         Self::new(
             "settle",
-            format!("too much to count exactly {place}: with these numbers {most}; write a lower `max`"),
+            format!(
+                "too much to count exactly {place}: with these numbers {most}; write a lower `max`"
+            ),
         )
     }
 }
@@ -124,9 +154,16 @@ mod tests {
     #[test]
     fn zeros_and_giants_are_errors_that_name_their_field() {
         let fields = |amount, period, burst| -> Vec<_> {
-            Quota::new(amount, period, burst).expect_err("not representable").into_iter().map(|e| e.field).collect()
+            Quota::new(amount, period, burst)
+                .expect_err("not representable")
+                .into_iter()
+                .map(|e| e.field)
+                .collect()
         };
         assert_eq!(fields(0, Micros::ZERO, 0), ["rate", "rate", "burst"]);
-        assert_eq!(fields(u64::MAX, Micros(u64::MAX), u64::MAX), ["rate", "rate", "burst"]);
+        assert_eq!(
+            fields(u64::MAX, Micros(u64::MAX), u64::MAX),
+            ["rate", "rate", "burst"]
+        );
     }
 }

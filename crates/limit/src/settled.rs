@@ -50,8 +50,13 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
     const START: u64 = 1_760_000_000_000_000;
-    const KINDS: [Kind; 5] =
-        [Kind::TokenBucket, Kind::Interval, Kind::FixedWindow, Kind::SlidingWindow, Kind::SlidingLog];
+    const KINDS: [Kind; 5] = [
+        Kind::TokenBucket,
+        Kind::Interval,
+        Kind::FixedWindow,
+        Kind::SlidingWindow,
+        Kind::SlidingLog,
+    ];
 
     fn terms(kind: Kind, amount: u64) -> Terms {
         fixtures::terms(kind, amount, Micros(SECOND))
@@ -60,21 +65,48 @@ mod tests {
     /// The finding: 100 a second, answers of 1000, and 6000 were used in six seconds.
     #[test]
     fn one_request_after_the_other_is_never_forgiven_anything() {
-        let days = (0..4_000).map(|second| Timestamp::from_micros(START - START % SECOND + second * SECOND)).collect();
-        let calendar = Align::Calendar(Arc::new(Calendar { boundaries: days, words: "second".into() }));
+        let days = (0..4_000)
+            .map(|second| Timestamp::from_micros(START - START % SECOND + second * SECOND))
+            .collect();
+        let calendar = Align::Calendar(Arc::new(Calendar {
+            boundaries: days,
+            words: "second".into(),
+        }));
         let mut all: Vec<Terms> = KINDS.into_iter().map(|kind| terms(kind, 100)).collect();
-        all.push(Terms { align: calendar, ..terms(Kind::FixedWindow, 100) });
-        all.push(Terms { debt: 50, burst: Some(60), ..terms(Kind::TokenBucket, 100) });
-        all.push(Terms { max_wait: Micros(3 * SECOND), ..terms(Kind::TokenBucket, 100) });
-        all.push(Terms { max_wait: Micros(3 * SECOND), ..terms(Kind::SlidingLog, 100) });
-        all.push(Terms { max_wait: Micros(3 * SECOND), ..terms(Kind::SlidingWindow, 100) });
-        all.push(Terms { warm_up: Micros(3 * SECOND), ..terms(Kind::TokenBucket, 100) });
+        all.push(Terms {
+            align: calendar,
+            ..terms(Kind::FixedWindow, 100)
+        });
+        all.push(Terms {
+            debt: 50,
+            burst: Some(60),
+            ..terms(Kind::TokenBucket, 100)
+        });
+        all.push(Terms {
+            max_wait: Micros(3 * SECOND),
+            ..terms(Kind::TokenBucket, 100)
+        });
+        all.push(Terms {
+            max_wait: Micros(3 * SECOND),
+            ..terms(Kind::SlidingLog, 100)
+        });
+        all.push(Terms {
+            max_wait: Micros(3 * SECOND),
+            ..terms(Kind::SlidingWindow, 100)
+        });
+        all.push(Terms {
+            warm_up: Micros(3 * SECOND),
+            ..terms(Kind::TokenBucket, 100)
+        });
         for (place, terms) in all.iter().enumerate() {
             for (seed, (estimate, dearest)) in
-                [(1, 1_000), (0, 1_000), (10, 60), (100, 130), (1, 7_777)].into_iter().enumerate()
+                [(1, 1_000), (0, 1_000), (10, 60), (100, 130), (1, 7_777)]
+                    .into_iter()
+                    .enumerate()
             {
                 let mut rng = fastrand::Rng::with_seed(seed as u64);
-                let limit = Algorithm::new(terms).and_then(|limit| limit.settling(dearest - estimate, false));
+                let limit = Algorithm::new(terms)
+                    .and_then(|limit| limit.settling(dearest - estimate, false));
                 let limit = limit.expect("representable");
                 let (mut state, mut now, mut used) = (None, START, 0);
                 while now < START + 3_000 * SECOND {
@@ -85,18 +117,33 @@ mod tests {
                             let wait = granted.wait;
                             limit.apply(&mut state, granted.next);
                             assert!(wait <= terms.max_wait);
-                            let cost = if rng.bool() { dearest } else { rng.u64(estimate..=dearest) };
-                            let change = Change::Charge { more: cost - estimate };
+                            let cost = if rng.bool() {
+                                dearest
+                            } else {
+                                rng.u64(estimate..=dearest)
+                            };
+                            let change = Change::Charge {
+                                more: cost - estimate,
+                            };
                             limit.settle(&mut state, change, Timestamp::from_micros(now));
                             used += cost;
                         }
-                        Err(refused) => now += refused.retry_after.expect("it is a matter of time").0,
+                        Err(refused) => {
+                            now += refused.retry_after.expect("it is a matter of time").0
+                        }
                     }
                     // Two windows lie across each edge.
                     let bound = 100 * ((now - START) / SECOND + 2) + 100 + terms.debt + dearest;
-                    assert!(used <= bound, "{place}: {used} of {bound} after {} us of {terms:?}", now - START);
+                    assert!(
+                        used <= bound,
+                        "{place}: {used} of {bound} after {} us of {terms:?}",
+                        now - START
+                    );
                 }
-                assert!(used > 100 * 500, "{place}: all that waiting is paid for: {used} of {terms:?}");
+                assert!(
+                    used > 100 * 500,
+                    "{place}: all that waiting is paid for: {used} of {terms:?}"
+                );
             }
         }
     }
@@ -106,12 +153,21 @@ mod tests {
         for kind in KINDS {
             for shared in [false, true] {
                 let make = |more| {
-                    let terms = Terms { shared, ..terms(kind, 100) };
-                    Algorithm::new(&terms).expect("representable").settling(more, shared)
+                    let terms = Terms {
+                        shared,
+                        ..terms(kind, 100)
+                    };
+                    Algorithm::new(&terms)
+                        .expect("representable")
+                        .settling(more, shared)
                 };
                 let errors = make(u64::MAX).expect_err("too much for any integer");
                 assert_eq!(errors[0].field, "settle");
-                let most = errors[0].message.split_whitespace().find_map(|word| word.parse().ok()).expect("a number");
+                let most = errors[0]
+                    .message
+                    .split_whitespace()
+                    .find_map(|word| word.parse().ok())
+                    .expect("a number");
                 assert_eq!(make(most).expect("the most").settled(), most, "{kind:?}");
                 assert!(make(most + 1).is_err(), "{kind:?}");
             }
@@ -121,7 +177,8 @@ mod tests {
     #[test]
     fn many_answers_at_once_are_forgiven_what_lies_beyond_the_dearest_one() {
         for kind in KINDS {
-            let limit = Algorithm::new(&terms(kind, 100)).and_then(|limit| limit.settling(1_000, false));
+            let limit =
+                Algorithm::new(&terms(kind, 100)).and_then(|limit| limit.settling(1_000, false));
             let limit = limit.expect("representable");
             let (mut state, now) = (None, Timestamp::from_micros(START));
             for _ in 0..100 {
@@ -129,27 +186,46 @@ mod tests {
             }
             let refused = limit.judge(state.as_ref(), 1, now).expect_err("in debt");
             let wait = refused.retry_after.expect("it is a matter of time").0;
-            assert!((10 * SECOND..=14 * SECOND).contains(&wait), "{kind:?}: {wait}");
+            assert!(
+                (10 * SECOND..=14 * SECOND).contains(&wait),
+                "{kind:?}: {wait}"
+            );
         }
     }
 
     #[test]
     fn a_word_goes_as_deep_as_a_level() {
-        let limit = Algorithm::new(&terms(Kind::TokenBucket, 100)).and_then(|limit| limit.settling(5_000, false));
-        let Algorithm::TokenBucket(bucket) = limit.expect("representable") else { unreachable!("a token bucket") };
+        let limit = Algorithm::new(&terms(Kind::TokenBucket, 100))
+            .and_then(|limit| limit.settling(5_000, false));
+        let Algorithm::TokenBucket(bucket) = limit.expect("representable") else {
+            unreachable!("a token bucket")
+        };
         let now = Timestamp::from_micros(START);
         let packed = Packed::new(&bucket, now).expect("it fits");
         let word = packed.settle(0, Change::Charge { more: 4_000 }, packed.ticks(now));
         let level = bucket.settle(None, Change::Charge { more: 4_000 }, now);
-        assert_eq!(packed.unpack(word, now, Micros::ZERO).map(|(level, _)| level), level);
-        assert_eq!(level.map(|level| level.level), Some(bucket.full() - 4_000 * 10_000));
+        assert_eq!(
+            packed
+                .unpack(word, now, Micros::ZERO)
+                .map(|(level, _)| level),
+            level
+        );
+        assert_eq!(
+            level.map(|level| level.level),
+            Some(bucket.full() - 4_000 * 10_000)
+        );
     }
 
     #[test]
     fn a_share_pays_for_what_an_answer_cost_as_the_whole_does() {
         for kind in KINDS {
-            let limit = Algorithm::new(&terms(kind, 100)).and_then(|limit| limit.settling(1_000, true));
-            assert_eq!(limit.expect("representable").share(4).settled(), 1_000, "{kind:?}");
+            let limit =
+                Algorithm::new(&terms(kind, 100)).and_then(|limit| limit.settling(1_000, true));
+            assert_eq!(
+                limit.expect("representable").share(4).settled(),
+                1_000,
+                "{kind:?}"
+            );
         }
     }
 }

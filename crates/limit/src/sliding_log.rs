@@ -44,7 +44,9 @@ pub const LOG_UNITS_MAX: u64 = 1_024;
 impl Log {
     /// A log from its entries, oldest first: what a store has kept.
     pub fn from_entries(entries: impl IntoIterator<Item = Entry>) -> Self {
-        Self { entries: entries.into_iter().collect() }
+        Self {
+            entries: entries.into_iter().collect(),
+        }
     }
 
     /// The entries, oldest first.
@@ -84,7 +86,12 @@ impl SlidingLog {
                 ),
             )]);
         }
-        Ok(Self { quota, max_wait, settled: 0, reach: Micros::ZERO })
+        Ok(Self {
+            quota,
+            max_wait,
+            settled: 0,
+            reach: Micros::ZERO,
+        })
     }
 
     /// The same log, of whose grants each may turn out to cost up to `more` units above what it drew. A charge of so much is
@@ -102,7 +109,11 @@ impl SlidingLog {
             return Err(vec![QuotaError::too_much_to_settle(fits, shared)]);
         }
         let periods = more / self.quota.amount + 2;
-        Ok(Self { settled: more, reach: Micros(self.max_wait.0 + periods * self.quota.period.0), ..self })
+        Ok(Self {
+            settled: more,
+            reach: Micros(self.max_wait.0 + periods * self.quota.period.0),
+            ..self
+        })
     }
 
     /// Units that a grant may turn out to cost above what it drew.
@@ -127,14 +138,20 @@ impl SlidingLog {
 
     /// Whether `cost` can be drawn at `now`; the grant's `next` is the entry that [`SlidingLog::take`] adds.
     pub fn judge(&self, log: Option<&Log>, cost: u64, now: Timestamp) -> Judged<Entry> {
-        let Some(spare) = self.quota.amount.checked_sub(cost) else { return Err(Refused::NEVER) };
+        let Some(spare) = self.quota.amount.checked_sub(cost) else {
+            return Err(Refused::NEVER);
+        };
         // Grants are in order. Behind the last one there is either a promise to keep, a debt, or a clock that stepped back:
         // then it stands still until it has caught up.
         let from = log.and_then(Log::last).map_or(now, |last| last.max(now));
         let mut counted = self.counted(log, from);
         let mut due = from;
         if counted > spare {
-            for entry in log.into_iter().flat_map(Log::entries).filter(|entry| self.counts(*entry, from)) {
+            for entry in log
+                .into_iter()
+                .flat_map(Log::entries)
+                .filter(|entry| self.counts(*entry, from))
+            {
                 counted -= entry.units;
                 due = entry.at.after(self.quota.period);
                 if counted <= spare {
@@ -142,12 +159,23 @@ impl SlidingLog {
                 }
             }
         }
-        let stands_still = due == from && self.max_wait == Micros::ZERO && self.reach == Micros::ZERO;
-        let wait = if stands_still { Micros::ZERO } else { due.since(now) };
+        let stands_still =
+            due == from && self.max_wait == Micros::ZERO && self.reach == Micros::ZERO;
+        let wait = if stands_still {
+            Micros::ZERO
+        } else {
+            due.since(now)
+        };
         if wait > self.max_wait {
             return Err(Refused::after(Micros(wait.0 - self.max_wait.0)));
         }
-        Ok(Granted { wait, next: Entry { at: due, units: cost } })
+        Ok(Granted {
+            wait,
+            next: Entry {
+                at: due,
+                units: cost,
+            },
+        })
     }
 
     /// Adds a grant to `log` and forgets what no longer counts for it or any later one.
@@ -155,7 +183,11 @@ impl SlidingLog {
         if entry.units == 0 {
             return;
         }
-        while log.entries.front().is_some_and(|first| !self.counts(*first, entry.at)) {
+        while log
+            .entries
+            .front()
+            .is_some_and(|first| !self.counts(*first, entry.at))
+        {
             log.entries.pop_front();
         }
         match log.entries.back_mut() {
@@ -169,16 +201,32 @@ impl SlidingLog {
         let last = log.and_then(Log::last);
         let from = last.map_or(now, |last| last.max(now));
         let owing = self.reach > Micros::ZERO && from > now;
-        let remaining = if owing { 0 } else { self.quota.amount.saturating_sub(self.counted(log, from)) };
+        let remaining = if owing {
+            0
+        } else {
+            self.quota.amount.saturating_sub(self.counted(log, from))
+        };
         let effective = match remaining {
             0 => match self.judge(log, 1, now) {
                 Ok(granted) => granted.wait,
-                Err(refused) => Micros(refused.retry_after.unwrap_or_default().0.saturating_add(self.max_wait.0)),
+                Err(refused) => Micros(
+                    refused
+                        .retry_after
+                        .unwrap_or_default()
+                        .0
+                        .saturating_add(self.max_wait.0),
+                ),
             },
             _ => self.quota.time_for(remaining),
         };
-        let reset = last.map_or(Micros::ZERO, |last| last.after(self.quota.period).since(now));
-        Report { remaining, reset, effective }
+        let reset = last.map_or(Micros::ZERO, |last| {
+            last.after(self.quota.period).since(now)
+        });
+        Report {
+            remaining,
+            reset,
+            effective,
+        }
     }
 
     /// Corrects an earlier grant. A charge counts as of now, up to one quota above the quota, or stands in line where grants
@@ -188,10 +236,18 @@ impl SlidingLog {
     pub fn settle(&self, log: &mut Log, change: Change, now: Timestamp) {
         let from = log.last().map_or(now, |last| last.max(now));
         match change {
-            Change::Charge { more } if self.reach > Micros::ZERO => self.line_up(log, more, from, now),
+            Change::Charge { more } if self.reach > Micros::ZERO => {
+                self.line_up(log, more, from, now)
+            }
             Change::Charge { more } => {
                 let room = (2 * self.quota.amount).saturating_sub(self.counted(Some(log), from));
-                self.take(log, Entry { at: from, units: more.min(room) });
+                self.take(
+                    log,
+                    Entry {
+                        at: from,
+                        units: more.min(room),
+                    },
+                );
             }
             Change::Refund { units } | Change::Withdraw { units, .. }
                 if from <= now || self.max_wait == Micros::ZERO =>
@@ -199,7 +255,9 @@ impl SlidingLog {
                 log.entries.retain(|entry| self.counts(*entry, from));
                 let mut units = units;
                 while units > 0 {
-                    let Some(first) = log.entries.front_mut() else { break };
+                    let Some(first) = log.entries.front_mut() else {
+                        break;
+                    };
                     let back = first.units.min(units);
                     units -= back;
                     first.units -= back;
@@ -216,18 +274,36 @@ impl SlidingLog {
     fn line_up(&self, log: &mut Log, more: u64, from: Timestamp, now: Timestamp) {
         let (amount, period) = (self.quota.amount, self.quota.period);
         let at_once = more.min(amount.saturating_sub(self.counted(Some(log), from)));
-        self.take(log, Entry { at: from, units: at_once });
+        self.take(
+            log,
+            Entry {
+                at: from,
+                units: at_once,
+            },
+        );
         log.entries.retain(|entry| self.counts(*entry, from));
         let rest = more - at_once;
-        let (whole, room) = (rest / amount, now.after(self.reach).since(from).0 / period.0);
-        let (periods, mut part) = if whole < room { (whole, rest % amount) } else { (room, 0) };
+        let (whole, room) = (
+            rest / amount,
+            now.after(self.reach).since(from).0 / period.0,
+        );
+        let (periods, mut part) = if whole < room {
+            (whole, rest % amount)
+        } else {
+            (room, 0)
+        };
         // With as many units behind it as the quota has, a full log is the same one a period later.
         for entry in &mut log.entries {
             entry.at = entry.at.after(Micros(periods * period.0));
         }
         while part > 0 {
-            let Some(first) = log.entries.front_mut() else { break };
-            let moved = Entry { at: first.at.after(period), units: first.units.min(part) };
+            let Some(first) = log.entries.front_mut() else {
+                break;
+            };
+            let moved = Entry {
+                at: first.at.after(period),
+                units: first.units.min(part),
+            };
             part -= moved.units;
             first.units -= moved.units;
             if first.units == 0 {
@@ -242,7 +318,8 @@ impl SlidingLog {
 
     /// When the last grant no longer counts.
     pub fn expiry(&self, log: &Log) -> Timestamp {
-        log.last().map_or(Timestamp::default(), |last| last.after(self.quota.period))
+        log.last()
+            .map_or(Timestamp::default(), |last| last.after(self.quota.period))
     }
 
     /// The log under `new`: the units left stay, clamped to the new quota, never added to. With a shorter period what
@@ -250,20 +327,36 @@ impl SlidingLog {
     pub fn rescale(&self, log: &Log, new: &Self, now: Timestamp) -> Log {
         let from = log.last().map_or(now, |last| last.max(now));
         let counted = self.counted(Some(log), from);
-        let remaining = self.quota.amount.saturating_sub(counted).min(new.quota.amount);
+        let remaining = self
+            .quota
+            .amount
+            .saturating_sub(counted)
+            .min(new.quota.amount);
         let used = new.quota.amount - remaining;
         let mut kept = Log::default();
         if new.quota.period >= self.quota.period {
-            kept.entries.extend(log.entries().filter(|entry| self.counts(*entry, from)));
+            kept.entries
+                .extend(log.entries().filter(|entry| self.counts(*entry, from)));
         }
         let padding = used.saturating_sub(new.counted(Some(&kept), from));
-        new.take(&mut kept, Entry { at: from, units: padding });
+        new.take(
+            &mut kept,
+            Entry {
+                at: from,
+                units: padding,
+            },
+        );
         kept
     }
 
     /// The same quota, with the wait of who asks.
     pub(super) fn bare(&self, max_wait: Micros) -> Self {
-        Self { max_wait, settled: 0, reach: Micros::ZERO, ..self.clone() }
+        Self {
+            max_wait,
+            settled: 0,
+            reach: Micros::ZERO,
+            ..self.clone()
+        }
     }
 
     fn counts(&self, entry: Entry, now: Timestamp) -> bool {
@@ -271,6 +364,10 @@ impl SlidingLog {
     }
 
     fn counted(&self, log: Option<&Log>, now: Timestamp) -> u64 {
-        log.into_iter().flat_map(Log::entries).filter(|entry| self.counts(*entry, now)).map(|entry| entry.units).sum()
+        log.into_iter()
+            .flat_map(Log::entries)
+            .filter(|entry| self.counts(*entry, now))
+            .map(|entry| entry.units)
+            .sum()
     }
 }

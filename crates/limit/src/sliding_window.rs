@@ -53,7 +53,13 @@ impl SlidingWindow {
         // A settlement may count one quota more than the quota, less where that would not fit.
         let most = fits.min(2 * i128::from(quota.amount));
         let most = u64::try_from(most).expect("at most twice the amount");
-        Ok(Self { most, settled: 0, ahead: 0, max_wait, quota })
+        Ok(Self {
+            most,
+            settled: 0,
+            ahead: 0,
+            max_wait,
+            quota,
+        })
     }
 
     /// The same estimate, of whose grants each may turn out to cost up to `more` units above what it drew. A charge of so
@@ -65,13 +71,21 @@ impl SlidingWindow {
         if more == 0 {
             return Ok(self);
         }
-        let promised = if self.max_wait == Micros::ZERO { 0 } else { self.max_wait.0 / self.quota.period.0 + 1 };
+        let promised = if self.max_wait == Micros::ZERO {
+            0
+        } else {
+            self.max_wait.0 / self.quota.period.0 + 1
+        };
         let windows = (PERIOD_MAX.0 / self.quota.period.0).saturating_sub(promised + 2);
         let fits = windows.saturating_mul(self.quota.amount);
         if more > fits {
             return Err(vec![QuotaError::too_much_to_settle(fits, shared)]);
         }
-        Ok(Self { settled: more, ahead: more / self.quota.amount + 1 + promised, ..self })
+        Ok(Self {
+            settled: more,
+            ahead: more / self.quota.amount + 1 + promised,
+            ..self
+        })
     }
 
     /// Units that a grant may turn out to cost above what it drew.
@@ -86,7 +100,11 @@ impl SlidingWindow {
 
     /// The same numbers, of grants that are not settled.
     pub(super) fn bare(&self) -> Self {
-        Self { settled: 0, ahead: 0, ..self.clone() }
+        Self {
+            settled: 0,
+            ahead: 0,
+            ..self.clone()
+        }
     }
 
     /// Its amount and period.
@@ -102,13 +120,20 @@ impl SlidingWindow {
     /// The two counts at `now`. A clock that stepped back finds them as they were left.
     pub fn current(&self, state: Option<Pair>, now: Timestamp) -> Pair {
         let period = self.quota.period;
-        let fresh =
-            Pair { start: Timestamp::from_micros(now.as_micros() / period.0 * period.0), previous: 0, current: 0 };
+        let fresh = Pair {
+            start: Timestamp::from_micros(now.as_micros() / period.0 * period.0),
+            previous: 0,
+            current: 0,
+        };
         match state {
             None => fresh,
             Some(pair) => match now.since(pair.start).0 / period.0 {
                 0 => pair,
-                1 => Pair { start: pair.start.after(period), previous: pair.current, current: 0 },
+                1 => Pair {
+                    start: pair.start.after(period),
+                    previous: pair.current,
+                    current: 0,
+                },
                 _ => fresh,
             },
         }
@@ -117,12 +142,20 @@ impl SlidingWindow {
     /// Whether `cost` can be drawn at `now`.
     pub fn judge(&self, state: Option<Pair>, cost: u64, now: Timestamp) -> Judged<Pair> {
         let pair = self.current(state, now);
-        let Some(wait) = self.due_in(pair, cost, now) else { return Err(Refused::NEVER) };
+        let Some(wait) = self.due_in(pair, cost, now) else {
+            return Err(Refused::NEVER);
+        };
         if wait > self.max_wait {
             return Err(Refused::after(Micros(wait.0 - self.max_wait.0)));
         }
         let due = self.current(Some(pair), now.after(wait));
-        Ok(Granted { wait, next: Pair { current: due.current + cost, ..due } })
+        Ok(Granted {
+            wait,
+            next: Pair {
+                current: due.current + cost,
+                ..due
+            },
+        })
     }
 
     /// How long until `cost` can be drawn; `None`: never.
@@ -155,14 +188,24 @@ impl SlidingWindow {
         let period = self.quota.period;
         let pair = self.current(state, now);
         let left = period.0 - now.since(pair.start).0;
-        let weighted = u64::try_from((u128::from(pair.previous) * u128::from(left)).div_ceil(u128::from(period.0)))
-            .unwrap_or(u64::MAX);
-        let remaining = self.quota.amount.saturating_sub(pair.current).saturating_sub(weighted);
+        let weighted = u64::try_from(
+            (u128::from(pair.previous) * u128::from(left)).div_ceil(u128::from(period.0)),
+        )
+        .unwrap_or(u64::MAX);
+        let remaining = self
+            .quota
+            .amount
+            .saturating_sub(pair.current)
+            .saturating_sub(weighted);
         let effective = match remaining {
             0 => self.due_in(pair, 1, now).unwrap_or_default(),
             _ => self.quota.time_for(remaining),
         };
-        Report { remaining, reset: self.expiry(pair).since(now), effective }
+        Report {
+            remaining,
+            reset: self.expiry(pair).since(now),
+            effective,
+        }
     }
 
     /// Corrects an earlier grant; `None`: nothing counts any more. A charge stops at one quota above the quota, or goes on in
@@ -172,11 +215,19 @@ impl SlidingWindow {
         let pair = self.current(state, now);
         let settled = match change {
             Change::Charge { more } if self.ahead > 0 => self.filled(pair, more, now),
-            Change::Charge { more } => {
-                Pair { current: pair.current.saturating_add(more).min(self.most.max(pair.current)), ..pair }
-            }
+            Change::Charge { more } => Pair {
+                current: pair
+                    .current
+                    .saturating_add(more)
+                    .min(self.most.max(pair.current)),
+                ..pair
+            },
             // What counts is still to come: somebody waits.
-            Change::Refund { .. } | Change::Withdraw { .. } if self.max_wait > Micros::ZERO && pair.start > now => pair,
+            Change::Refund { .. } | Change::Withdraw { .. }
+                if self.max_wait > Micros::ZERO && pair.start > now =>
+            {
+                pair
+            }
             Change::Refund { units } | Change::Withdraw { units, .. } => {
                 let rest = units.saturating_sub(pair.current);
                 Pair {
@@ -195,15 +246,32 @@ impl SlidingWindow {
         let (amount, period) = (self.quota.amount, self.quota.period);
         let total = pair.current.saturating_add(more);
         if total <= amount {
-            return Pair { current: total, ..pair };
+            return Pair {
+                current: total,
+                ..pair
+            };
         }
         let whole = (total - 1) / amount;
-        let windows = whole.min(self.ahead.saturating_sub(pair.start.since(now).0.div_ceil(period.0)));
+        let windows = whole.min(
+            self.ahead
+                .saturating_sub(pair.start.since(now).0.div_ceil(period.0)),
+        );
         if windows == 0 {
-            return Pair { current: pair.current.max(amount), ..pair };
+            return Pair {
+                current: pair.current.max(amount),
+                ..pair
+            };
         }
-        let current = if windows < whole { amount } else { total - whole * amount };
-        Pair { start: pair.start.after(Micros(windows * period.0)), previous: amount, current }
+        let current = if windows < whole {
+            amount
+        } else {
+            total - whole * amount
+        };
+        Pair {
+            start: pair.start.after(Micros(windows * period.0)),
+            previous: amount,
+            current,
+        }
     }
 
     /// When nothing counts any more.
@@ -222,9 +290,15 @@ impl SlidingWindow {
         if self.quota.amount == new.quota.amount && self.quota.period == new.quota.period {
             return Some(state);
         }
-        let remaining = self.report(Some(state), now).remaining.min(new.quota.amount);
+        let remaining = self
+            .report(Some(state), now)
+            .remaining
+            .min(new.quota.amount);
         let used = new.quota.amount - remaining;
-        (used > 0).then(|| Pair { current: used, ..new.current(None, now.max(state.start)) })
+        (used > 0).then(|| Pair {
+            current: used,
+            ..new.current(None, now.max(state.start))
+        })
     }
 }
 
@@ -250,7 +324,8 @@ mod tests {
         for _ in 0..300 {
             let amount = rng.u64(1..12);
             let quota = Quota::new(amount, Micros(PERIOD), amount).expect("a quota");
-            let limit = SlidingWindow::new(quota, Micros(rng.u64(1..2_500)), false).expect("counted exactly");
+            let limit = SlidingWindow::new(quota, Micros(rng.u64(1..2_500)), false)
+                .expect("counted exactly");
             let (mut state, mut now) = (None, 1_000_000_000);
             let mut gone: Vec<(u64, u64)> = Vec::new();
             for _ in 0..120 {
@@ -260,21 +335,34 @@ mod tests {
                     Ok(granted) => {
                         held += u64::from(granted.wait > Micros::ZERO);
                         let due = now + granted.wait.0;
-                        assert!(gone.last().is_none_or(|(last, _)| *last <= due), "nobody overtakes");
+                        assert!(
+                            gone.last().is_none_or(|(last, _)| *last <= due),
+                            "nobody overtakes"
+                        );
                         gone.push((due, cost));
                         state = Some(granted.next);
                         let window = |of: u64| -> u64 {
-                            gone.iter().filter(|(at, _)| at / PERIOD == of).map(|(_, cost)| cost).sum()
+                            gone.iter()
+                                .filter(|(at, _)| at / PERIOD == of)
+                                .map(|(_, cost)| cost)
+                                .sum()
                         };
                         let (previous, current) = (window(due / PERIOD - 1), window(due / PERIOD));
                         assert!(current <= amount);
-                        assert!(previous * (PERIOD - due % PERIOD) <= (amount - current) * PERIOD, "{gone:?}");
+                        assert!(
+                            previous * (PERIOD - due % PERIOD) <= (amount - current) * PERIOD,
+                            "{gone:?}"
+                        );
                     }
                     Err(refused) => {
                         let wait = refused.retry_after.expect("a time").0;
-                        let later = |wait| limit.judge(state, cost, Timestamp::from_micros(now + wait));
+                        let later =
+                            |wait| limit.judge(state, cost, Timestamp::from_micros(now + wait));
                         assert!(later(wait - 1).is_err());
-                        assert_eq!(later(wait).map(|granted| granted.wait), Ok(limit.max_wait()));
+                        assert_eq!(
+                            later(wait).map(|granted| granted.wait),
+                            Ok(limit.max_wait())
+                        );
                     }
                 }
             }

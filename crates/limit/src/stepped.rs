@@ -7,8 +7,8 @@
 
 use super::bucket::{Granted, Judged, Refused, Report, Steps};
 use super::claim::Change;
+use super::limit_spec::Align;
 use super::quota::{LOCAL_BOUND, Quota, QuotaError, SHARED_BOUND};
-use super::terms::Align;
 use super::time::{Micros, Timestamp};
 
 /// A shared store is told of at most so many windows of a calendar, either way, when it decides.
@@ -32,19 +32,35 @@ impl Stepped {
     ///
     /// # Errors
     /// Each setting that makes it inexact.
-    pub fn new(quota: Quota, align: Align, debt: u64, max_wait: Micros, shared: bool) -> Result<Self, Vec<QuotaError>> {
+    pub fn new(
+        quota: Quota,
+        align: Align,
+        debt: u64,
+        max_wait: Micros,
+        shared: bool,
+    ) -> Result<Self, Vec<QuotaError>> {
         let bound = i128::from(if shared { SHARED_BOUND } else { LOCAL_BOUND });
         let mut errors = Vec::new();
         if let Align::Calendar(calendar) = &align {
             let ascending = calendar.boundaries.windows(2).all(|pair| pair[0] < pair[1]);
             if calendar.boundaries.len() < 2 || !ascending {
-                errors.push(QuotaError::new("window", "a calendar needs two boundaries at least, in ascending order"));
+                errors.push(QuotaError::new(
+                    "window",
+                    "a calendar needs two boundaries at least, in ascending order",
+                ));
             }
         }
         // Whole units are counted and never multiplied by the period, so the period sets no bound here.
         if reach(&quota, debt, max_wait) >= bound {
-            let field = if max_wait == Micros::ZERO { "debt" } else { "max_wait" };
-            errors.push(QuotaError::new(field, "more units ahead than can be counted exactly; choose less"));
+            let field = if max_wait == Micros::ZERO {
+                "debt"
+            } else {
+                "max_wait"
+            };
+            errors.push(QuotaError::new(
+                field,
+                "more units ahead than can be counted exactly; choose less",
+            ));
         }
         if !errors.is_empty() {
             return Err(errors);
@@ -59,7 +75,11 @@ impl Stepped {
             debt,
             max_wait,
         };
-        let field = if debt > made.quota.amount { "debt" } else { "max_wait" };
+        let field = if debt > made.quota.amount {
+            "debt"
+        } else {
+            "max_wait"
+        };
         made.told_whole(field, shared)
     }
 
@@ -72,11 +92,19 @@ impl Stepped {
         let bound = i128::from(if shared { SHARED_BOUND } else { LOCAL_BOUND });
         let fits = bound - 1 - reach(&self.quota, self.debt, self.max_wait);
         if i128::from(more) > fits {
-            return Err(vec![QuotaError::too_much_to_settle(u64::try_from(fits).unwrap_or(0), shared)]);
+            return Err(vec![QuotaError::too_much_to_settle(
+                u64::try_from(fits).unwrap_or(0),
+                shared,
+            )]);
         }
         let deepest = signed(self.promised().saturating_add(more));
         let floor = self.floor.min(-deepest);
-        Self { settled: more, floor, ..self }.told_whole("settle", shared)
+        Self {
+            settled: more,
+            floor,
+            ..self
+        }
+        .told_whole("settle", shared)
     }
 
     /// Units that a grant may turn out to cost above what it drew.
@@ -100,7 +128,10 @@ impl Stepped {
     /// The most steps in which a bucket is at its burst again, from the lowest that its own numbers lead to.
     pub fn steps_most(&self) -> u64 {
         let lowest = self.promised().max(self.floor.unsigned_abs());
-        self.quota.burst.saturating_add(lowest).div_ceil(self.quota.amount)
+        self.quota
+            .burst
+            .saturating_add(lowest)
+            .div_ceil(self.quota.amount)
     }
 
     /// So many units below zero a grant leaves it at most.
@@ -110,7 +141,9 @@ impl Stepped {
             // The step that goes on, and one that the wait only touches.
             wait => wait.0 / self.quota.period.0 + 2,
         };
-        ahead.saturating_mul(self.quota.amount).saturating_add(self.debt)
+        ahead
+            .saturating_mul(self.quota.amount)
+            .saturating_add(self.debt)
     }
 
     /// Its amount, period and burst.
@@ -142,13 +175,21 @@ impl Stepped {
     /// The state at `now`: whole steps gained, the start of the step that `now` lies in. A clock that stepped back gains
     /// nothing.
     pub fn current(&self, state: Option<Steps>, now: Timestamp) -> Steps {
-        let fresh = Steps { units: self.burst, since: self.start_of(now) };
-        let Some(Steps { units, since }) = state else { return fresh };
+        let fresh = Steps {
+            units: self.burst,
+            since: self.start_of(now),
+        };
+        let Some(Steps { units, since }) = state else {
+            return fresh;
+        };
         let passed = self.steps_between(since, now);
         if units >= self.burst || passed >= self.steps_to_gain(self.burst - units) {
             return fresh;
         }
-        Steps { units: units + signed(passed) * self.amount, since: self.boundary(since, passed) }
+        Steps {
+            units: units + signed(passed) * self.amount,
+            since: self.boundary(since, passed),
+        }
     }
 
     /// Whether `cost` can be drawn at `now`.
@@ -161,7 +202,13 @@ impl Stepped {
         let need = signed(cost.saturating_sub(self.debt));
         let Steps { units, since } = self.current(state, now);
         if units >= need {
-            return Ok(Granted { wait: Micros::ZERO, next: Steps { units: units - price, since } });
+            return Ok(Granted {
+                wait: Micros::ZERO,
+                next: Steps {
+                    units: units - price,
+                    since,
+                },
+            });
         }
         let steps = self.steps_to_gain(need - units);
         let wait = self.boundary(since, steps).since(now);
@@ -171,7 +218,13 @@ impl Stepped {
         // What would have run over the brim by the due boundary is lost, as it is for one who comes then.
         let gained = signed(steps) * self.amount;
         let due = (units + gained).min(self.burst);
-        Ok(Granted { wait, next: Steps { units: due - price - gained, since } })
+        Ok(Granted {
+            wait,
+            next: Steps {
+                units: due - price - gained,
+                since,
+            },
+        })
     }
 
     /// How it stands; `to_boundary`: the effective window ends with the step (windows), not with the pace (intervals).
@@ -184,8 +237,16 @@ impl Stepped {
             _ if to_boundary => until(1),
             _ => self.quota.time_for(remaining),
         };
-        let reset = if units >= self.burst { Micros::ZERO } else { until(self.steps_to_gain(self.burst - units)) };
-        Report { remaining, reset, effective }
+        let reset = if units >= self.burst {
+            Micros::ZERO
+        } else {
+            until(self.steps_to_gain(self.burst - units))
+        };
+        Report {
+            remaining,
+            reset,
+            effective,
+        }
     }
 
     /// Corrects an earlier grant; `None`: full again. A charge stops at [`Stepped::floor`]; a refund never fills above the
@@ -193,7 +254,10 @@ impl Stepped {
     pub fn settle(&self, state: Option<Steps>, change: Change, now: Timestamp) -> Option<Steps> {
         let Steps { units, since } = self.current(state, now);
         let settled = match change {
-            Change::Charge { more } => units.saturating_sub(signed(more)).max(self.floor()).min(units),
+            Change::Charge { more } => units
+                .saturating_sub(signed(more))
+                .max(self.floor())
+                .min(units),
             Change::Refund { units: back } | Change::Withdraw { units: back, .. }
                 if units >= 0 || self.max_wait == Micros::ZERO =>
             {
@@ -201,12 +265,18 @@ impl Stepped {
             }
             Change::Refund { .. } | Change::Withdraw { .. } | Change::Release { .. } => units,
         };
-        (settled < self.burst).then_some(Steps { units: settled, since })
+        (settled < self.burst).then_some(Steps {
+            units: settled,
+            since,
+        })
     }
 
     /// When the bucket equals no bucket.
     pub fn expiry(&self, state: Steps) -> Timestamp {
-        self.boundary(state.since, self.steps_to_gain(self.burst.saturating_sub(state.units)))
+        self.boundary(
+            state.since,
+            self.steps_to_gain(self.burst.saturating_sub(state.units)),
+        )
     }
 
     /// The state under `new`: the units as they stand at `now`, clamped to the new burst, never added to, so that no debt is
@@ -214,7 +284,8 @@ impl Stepped {
     pub fn rescale(&self, state: Steps, new: &Self, now: Timestamp) -> Option<Steps> {
         let Steps { units, since } = self.current(Some(state), now);
         let same_steps = self.align == new.align && self.quota.period == new.quota.period;
-        let goes_on = same_steps || (new.align == Align::FirstHit && new.steps_between(since, now) == 0);
+        let goes_on =
+            same_steps || (new.align == Align::FirstHit && new.steps_between(since, now) == 0);
         let since = if goes_on { since } else { new.start_of(now) };
         let units = units.min(new.burst);
         (units < new.burst).then_some(Steps { units, since })
@@ -222,14 +293,22 @@ impl Stepped {
 
     /// The same steps without debt.
     pub(super) fn bare(&self, max_wait: Micros) -> Self {
-        Self { debt: 0, max_wait, floor: -self.burst, settled: 0, ..self.clone() }
+        Self {
+            debt: 0,
+            max_wait,
+            floor: -self.burst,
+            settled: 0,
+            ..self.clone()
+        }
     }
 
     /// The start of the step that a full bucket first used at `now` begins.
     pub fn start_of(&self, now: Timestamp) -> Timestamp {
         match &self.align {
             Align::FirstHit => now,
-            Align::Clock => Timestamp::from_micros(now.as_micros() / self.quota.period.0 * self.quota.period.0),
+            Align::Clock => {
+                Timestamp::from_micros(now.as_micros() / self.quota.period.0 * self.quota.period.0)
+            }
             Align::Calendar(calendar) => calendar.boundary(calendar.position(now)),
         }
     }
@@ -238,15 +317,21 @@ impl Stepped {
     pub fn steps_between(&self, since: Timestamp, now: Timestamp) -> u64 {
         match &self.align {
             Align::FirstHit | Align::Clock => now.since(since).0 / self.quota.period.0,
-            Align::Calendar(calendar) => calendar.position(now).saturating_sub(calendar.position(since)),
+            Align::Calendar(calendar) => calendar
+                .position(now)
+                .saturating_sub(calendar.position(since)),
         }
     }
 
     /// The `steps`-th boundary after `since`.
     pub fn boundary(&self, since: Timestamp, steps: u64) -> Timestamp {
         match &self.align {
-            Align::FirstHit | Align::Clock => since.after(Micros(self.quota.period.0.saturating_mul(steps))),
-            Align::Calendar(calendar) => calendar.boundary(calendar.position(since).saturating_add(steps)),
+            Align::FirstHit | Align::Clock => {
+                since.after(Micros(self.quota.period.0.saturating_mul(steps)))
+            }
+            Align::Calendar(calendar) => {
+                calendar.boundary(calendar.position(since).saturating_add(steps))
+            }
         }
     }
 
@@ -275,16 +360,27 @@ mod tests {
 
     #[test]
     fn a_debt_that_takes_more_windows_than_a_store_is_told_of_is_refused_where_it_is_shared() {
-        let boundaries = (1..100).map(|day| Timestamp::from_micros(day * 86_400_000_000)).collect();
-        let calendar = Align::Calendar(Arc::new(Calendar { boundaries, words: "day".into() }));
+        let boundaries = (1..100)
+            .map(|day| Timestamp::from_micros(day * 86_400_000_000))
+            .collect();
+        let calendar = Align::Calendar(Arc::new(Calendar {
+            boundaries,
+            words: "day".into(),
+        }));
         let make = |align: &Align, debt, shared| {
             let quota = Quota::new(10, Micros::from_secs(86_400), 10).expect("representable");
             Stepped::new(quota, align.clone(), debt, Micros::ZERO, shared)
         };
-        assert_eq!(make(&calendar, 630, true).expect("possible").steps_most(), CALENDAR_STEPS_MAX);
+        assert_eq!(
+            make(&calendar, 630, true).expect("possible").steps_most(),
+            CALENDAR_STEPS_MAX
+        );
         let errors = make(&calendar, 631, true).expect_err("one window more");
         assert_eq!(errors.len(), 1);
-        assert!(errors[0].field == "debt" && errors[0].message.contains("65 windows"), "{errors:?}");
+        assert!(
+            errors[0].field == "debt" && errors[0].message.contains("65 windows"),
+            "{errors:?}"
+        );
         assert!(make(&calendar, 631, false).is_ok() && make(&Align::Clock, 631, true).is_ok());
     }
 }

@@ -33,7 +33,12 @@ impl TokenBucket {
     ///
     /// # Errors
     /// Each setting that makes it inexact.
-    pub fn new(quota: Quota, debt: u64, max_wait: Micros, shared: bool) -> Result<Self, Vec<QuotaError>> {
+    pub fn new(
+        quota: Quota,
+        debt: u64,
+        max_wait: Micros,
+        shared: bool,
+    ) -> Result<Self, Vec<QuotaError>> {
         let bound = if shared { SHARED_BOUND } else { LOCAL_BOUND };
         let (n, p) = (i128::from(quota.n), i128::from(quota.p));
         let full = i128::from(quota.burst) * p;
@@ -53,7 +58,11 @@ impl TokenBucket {
             ));
         }
         if span >= i128::from(bound) {
-            let place = if shared { "in a shared store" } else { "in the process" };
+            let place = if shared {
+                "in a shared store"
+            } else {
+                "in the process"
+            };
             let field = if full >= i128::from(bound) {
                 "burst"
             } else if full + owed >= i128::from(bound) {
@@ -63,9 +72,15 @@ impl TokenBucket {
             };
             let most = match field {
                 "burst" => format!("the most at this rate is {}", (i128::from(bound) - 1) / p),
-                "debt" => format!("the most with this burst is {}", (i128::from(bound) - 1 - full) / p),
+                "debt" => format!(
+                    "the most with this burst is {}",
+                    (i128::from(bound) - 1 - full) / p
+                ),
                 _ => {
-                    format!("the longest with this rate and burst is {} us", (i128::from(bound) - 1 - full - owed) / n)
+                    format!(
+                        "the longest with this rate and burst is {} us",
+                        (i128::from(bound) - 1 - full - owed) / n
+                    )
                 }
             };
             errors.push(QuotaError::new(
@@ -97,15 +112,31 @@ impl TokenBucket {
     ///
     /// # Errors
     /// When a level so low is not exact where it is kept.
-    pub(super) fn settling(self, more: u64, below: i64, shared: bool) -> Result<Self, Vec<QuotaError>> {
+    pub(super) fn settling(
+        self,
+        more: u64,
+        below: i64,
+        shared: bool,
+    ) -> Result<Self, Vec<QuotaError>> {
         let bound = i128::from(if shared { SHARED_BOUND } else { LOCAL_BOUND });
-        let (p, lowest) = (i128::from(self.quota.p), i128::from(self.lowest) - i128::from(below));
+        let (p, lowest) = (
+            i128::from(self.quota.p),
+            i128::from(self.lowest) - i128::from(below),
+        );
         let fits = (bound - 1 - i128::from(self.full) + lowest) / p;
         if i128::from(more) > fits {
-            return Err(vec![QuotaError::too_much_to_settle(u64::try_from(fits).unwrap_or(0), shared)]);
+            return Err(vec![QuotaError::too_much_to_settle(
+                u64::try_from(fits).unwrap_or(0),
+                shared,
+            )]);
         }
-        let deepest = i64::try_from(lowest - i128::from(more) * p).expect("above the bound just checked");
-        Ok(Self { settled: more, floor: self.floor.min(deepest), ..self })
+        let deepest =
+            i64::try_from(lowest - i128::from(more) * p).expect("above the bound just checked");
+        Ok(Self {
+            settled: more,
+            floor: self.floor.min(deepest),
+            ..self
+        })
     }
 
     /// Units that a grant may turn out to cost above what it drew.
@@ -129,7 +160,11 @@ impl TokenBucket {
             return Err(vec![QuotaError::new("follow_upstream", message)]);
         }
         let lowest = -i64::try_from(lowest).expect("below the bound just checked");
-        Ok(Self { health: Some(Arc::new(health)), lowest, ..self })
+        Ok(Self {
+            health: Some(Arc::new(health)),
+            lowest,
+            ..self
+        })
     }
 
     /// The same bucket, obeying what the upstream says of its own quota, where it follows its health.
@@ -187,14 +222,20 @@ impl TokenBucket {
 
     /// The level at `now`. A clock that stepped back finds the level as it was left: it mints nothing.
     pub fn level(&self, state: Option<Level>, now: Timestamp) -> i64 {
-        let Some(Level { level, at }) = state else { return self.full };
+        let Some(Level { level, at }) = state else {
+            return self.full;
+        };
         if level >= self.full {
             return self.full;
         }
         // The elapsed time is clamped to the time to full before it is multiplied: nothing overflows, in any language.
         let to_full = self.time_to_gain(self.full - level);
         let elapsed = now.since(at);
-        if elapsed >= to_full { self.full } else { level + signed(elapsed.0) * signed(self.quota.n) }
+        if elapsed >= to_full {
+            self.full
+        } else {
+            level + signed(elapsed.0) * signed(self.quota.n)
+        }
     }
 
     /// The price of `cost` units and the level at which they are granted: `cost`, less what may be owed, but never
@@ -210,17 +251,29 @@ impl TokenBucket {
 
     /// Whether `cost` can be drawn at `now`.
     pub fn judge(&self, state: Option<Level>, cost: u64, now: Timestamp) -> Judged<Level> {
-        let Some((price, need)) = self.price(cost) else { return Err(Refused::NEVER) };
+        let Some((price, need)) = self.price(cost) else {
+            return Err(Refused::NEVER);
+        };
         if let Some(opens) = self.health.as_ref().and_then(|health| health.opens(now)) {
             return self.judge_held(state, (price, need), now, opens);
         }
         let level = self.level(state, now);
         let at = state.map_or(now, |s| s.at.max(now));
         if level >= need {
-            return Ok(Granted { wait: Micros::ZERO, next: Level { level: level - self.taken(price, now), at } });
+            return Ok(Granted {
+                wait: Micros::ZERO,
+                next: Level {
+                    level: level - self.taken(price, now),
+                    at,
+                },
+            });
         }
         // A clock behind `at` must catch up before anything is gained.
-        let wait = Micros(self.time_to_gain(need - level).0.saturating_add(at.since(now).0));
+        let wait = Micros(
+            self.time_to_gain(need - level)
+                .0
+                .saturating_add(at.since(now).0),
+        );
         if wait > self.max_wait {
             return Err(Refused::after(Micros(wait.0 - self.max_wait.0)));
         }
@@ -228,7 +281,13 @@ impl TokenBucket {
         // over the brim is lost, as it is for a caller who comes at that moment.
         let gained = signed(wait.0 - at.since(now).0) * signed(self.quota.n);
         let due = (level + gained).min(self.full);
-        Ok(Granted { wait, next: Level { level: due - self.taken(price, now) - gained, at } })
+        Ok(Granted {
+            wait,
+            next: Level {
+                level: due - self.taken(price, now) - gained,
+                at,
+            },
+        })
     }
 
     /// As [`TokenBucket::judge`], while nothing may be granted before `opens`: a grant is one of that moment.
@@ -243,15 +302,31 @@ impl TokenBucket {
         let level = self.level(state, opens);
         let at = state.map_or(opens, |s| s.at.max(opens));
         let missing = (need - level).max(0);
-        let behind = if missing > 0 { at.since(opens) } else { Micros::ZERO };
+        let behind = if missing > 0 {
+            at.since(opens)
+        } else {
+            Micros::ZERO
+        };
         let late = self.time_to_gain(missing);
-        let wait = Micros(opens.since(now).0.saturating_add(late.0).saturating_add(behind.0));
+        let wait = Micros(
+            opens
+                .since(now)
+                .0
+                .saturating_add(late.0)
+                .saturating_add(behind.0),
+        );
         if wait > self.max_wait {
             return Err(Refused::after(Micros(wait.0 - self.max_wait.0)));
         }
         let gained = signed(late.0) * signed(self.quota.n);
         let due = (level + gained).min(self.full);
-        Ok(Granted { wait, next: Level { level: due - self.taken(price, opens) - gained, at } })
+        Ok(Granted {
+            wait,
+            next: Level {
+                level: due - self.taken(price, opens) - gained,
+                at,
+            },
+        })
     }
 
     /// How it stands.
@@ -263,7 +338,11 @@ impl TokenBucket {
         } else {
             self.time_to_gain(signed(self.quota.p) - level)
         };
-        let report = Report { remaining, reset: self.time_to_gain(self.full - level), effective };
+        let report = Report {
+            remaining,
+            reset: self.time_to_gain(self.full - level),
+            effective,
+        };
         match &self.health {
             None => report,
             Some(health) => health.lowered(report, self.quota.p, self.quota.n, now),
@@ -280,16 +359,23 @@ impl TokenBucket {
         let level = self.level(state, now);
         let at = state.map_or(now, |s| s.at.max(now));
         let settled = match change {
-            Change::Charge { more } => level.saturating_sub(self.scaled(more)).max(self.floor).min(level),
+            Change::Charge { more } => level
+                .saturating_sub(self.scaled(more))
+                .max(self.floor)
+                .min(level),
             Change::Refund { units } if level >= 0 || self.max_wait == Micros::ZERO => {
                 let units = self.scaled(units);
-                let back = self.health.as_ref().map_or(units, |health| signed(health.returned(unsigned(units), now)));
+                let back = self.health.as_ref().map_or(units, |health| {
+                    signed(health.returned(unsigned(units), now))
+                });
                 level.saturating_add(back).min(self.full)
             }
             // Nobody is promised a moment after this one's: its place in the queue is the last, and free again. What
             // was drawn at a lowered rate comes back at its written cost.
             Change::Withdraw { units, full_at }
-                if level >= 0 || self.max_wait == Micros::ZERO || self.is_last(Level { level, at }, full_at) =>
+                if level >= 0
+                    || self.max_wait == Micros::ZERO
+                    || self.is_last(Level { level, at }, full_at) =>
             {
                 level.saturating_add(self.scaled(units)).min(self.full)
             }
@@ -306,7 +392,9 @@ impl TokenBucket {
 
     /// When the bucket equals no bucket.
     pub fn expiry(&self, state: Level) -> Timestamp {
-        state.at.after(self.time_to_gain(self.full.saturating_sub(state.level)))
+        state
+            .at
+            .after(self.time_to_gain(self.full.saturating_sub(state.level)))
     }
 
     /// The state under `new`, a changed quota of the same limit: whole units as they stand at `now`, rounded down and
@@ -320,13 +408,25 @@ impl TokenBucket {
         };
         let level = level.clamp(i128::from(new.lowest()), i128::from(new.full));
         let level = i64::try_from(level).expect("between a floor and a brim that are i64");
-        (level < new.full).then_some(Level { level, at: state.at.max(now) })
+        (level < new.full).then_some(Level {
+            level,
+            at: state.at.max(now),
+        })
     }
 
     /// The same rate and burst in a shared store, without debt.
     pub(super) fn bare(&self, max_wait: Micros) -> Self {
         let floor = -self.full.min(SHARED_BOUND - 1 - self.full).max(0);
-        Self { debt: 0, owed: 0, max_wait, floor, lowest: floor, settled: 0, health: None, ..self.clone() }
+        Self {
+            debt: 0,
+            owed: 0,
+            max_wait,
+            floor,
+            lowest: floor,
+            settled: 0,
+            health: None,
+            ..self.clone()
+        }
     }
 
     /// The least whole microseconds in which the level gains `gain` unit-microseconds.

@@ -57,7 +57,9 @@ impl<W: Word> Trouble<W> {
         let fine = ((u128::from(ticks) * u128::from(WHOLE)) << FRACTION_BITS) / u128::from(factor);
         let fraction = u64::try_from(fine & ((1 << FRACTION_BITS) - 1)).unwrap_or(0);
         let carried = self.fraction.add(fraction, Ordering::Relaxed) & ((1 << FRACTION_BITS) - 1);
-        u64::try_from(fine >> FRACTION_BITS).unwrap_or(u64::MAX).saturating_add((carried + fraction) >> FRACTION_BITS)
+        u64::try_from(fine >> FRACTION_BITS)
+            .unwrap_or(u64::MAX)
+            .saturating_add((carried + fraction) >> FRACTION_BITS)
     }
 
     /// As [`super::health::Health::returned`].
@@ -76,7 +78,9 @@ impl<W: Word> Trouble<W> {
 /// The factor that `word` says at `now`.
 pub(super) fn climbed(word: u64, now: Timestamp) -> u64 {
     let steps = now.since(until(word)).0 / CLIMB.0;
-    (word >> MOMENT_BITS).saturating_add(steps.saturating_mul(STEP)).min(WHOLE)
+    (word >> MOMENT_BITS)
+        .saturating_add(steps.saturating_mul(STEP))
+        .min(WHOLE)
 }
 
 pub(super) fn until(word: u64) -> Timestamp {
@@ -113,7 +117,10 @@ mod tests {
     fn recovered() -> Arc<Trouble<Modelled>> {
         let trouble = Trouble::<Modelled>::new();
         trouble.before.store(200, Ordering::Relaxed);
-        trouble.word.store(175 << MOMENT_BITS | (START.as_micros() - 600_000_000), Ordering::Relaxed);
+        trouble.word.store(
+            175 << MOMENT_BITS | (START.as_micros() - 600_000_000),
+            Ordering::Relaxed,
+        );
         Arc::new(trouble)
     }
 
@@ -127,7 +134,11 @@ mod tests {
             trouble.troubled(1, START.after(HOLD), None);
             other.join().expect("no panic");
             let word = trouble.word.load(Ordering::Relaxed);
-            assert_eq!(climbed(word, START.after(HOLD)), 784, "two troubles, an eighth each");
+            assert_eq!(
+                climbed(word, START.after(HOLD)),
+                784,
+                "two troubles, an eighth each"
+            );
             assert_eq!(until(word), START.after(HOLD).after(HOLD));
         });
     }
@@ -150,10 +161,15 @@ mod tests {
             let trouble = Arc::new(Trouble::<Modelled>::new());
             let shared = Arc::clone(&trouble);
             // Two and a half each.
-            let other = loom::thread::spawn(move || shared.raised(512, 1) + shared.raised(1_024 * 2 / 5, 1));
+            let other = loom::thread::spawn(move || {
+                shared.raised(512, 1) + shared.raised(1_024 * 2 / 5, 1)
+            });
             let own = trouble.raised(1_024 * 2 / 5, 1);
             let all = own + other.join().expect("no panic");
-            assert!((7..=8).contains(&all), "2 and twice a little more than 2.5: {all}");
+            assert!(
+                (7..=8).contains(&all),
+                "2 and twice a little more than 2.5: {all}"
+            );
         });
     }
 }

@@ -38,17 +38,30 @@ impl WarmUp {
     /// # Errors
     /// Each setting that makes it inexact.
     pub fn new(quota: Quota, max_wait: Micros, warm_up: Micros) -> Result<Self, Vec<QuotaError>> {
-        let coldest = warm_up.0.checked_mul(quota.n).filter(|coldest| *coldest < LOCAL_BOUND.unsigned_abs());
+        let coldest = warm_up
+            .0
+            .checked_mul(quota.n)
+            .filter(|coldest| *coldest < LOCAL_BOUND.unsigned_abs());
         let Some(coldest) = coldest else {
-            return Err(vec![QuotaError::new("warm_up", "too long to count exactly at this rate; choose less")]);
+            return Err(vec![QuotaError::new(
+                "warm_up",
+                "too long to count exactly at this rate; choose less",
+            )]);
         };
         let bucket = TokenBucket::new(quota, 0, max_wait, false)?;
         if bucket.full() > LOCAL_BOUND / 8
             || i128::from(max_wait.0) * i128::from(bucket.quota().n) > i128::from(LOCAL_BOUND / 8)
         {
-            return Err(vec![QuotaError::new("burst", "too much to count exactly while warming up; choose less")]);
+            return Err(vec![QuotaError::new(
+                "burst",
+                "too much to count exactly while warming up; choose less",
+            )]);
         }
-        Ok(Self { bucket, warm_up, coldest })
+        Ok(Self {
+            bucket,
+            warm_up,
+            coldest,
+        })
     }
 
     /// The same bucket, of whose grants each may turn out to cost up to `more` units above what it drew.
@@ -58,7 +71,10 @@ impl WarmUp {
     pub(super) fn settling(self, more: u64) -> Result<Self, Vec<QuotaError>> {
         // What a cold unit costs at most above its plain price, for the dearest grant.
         let surcharge = 2 * self.bucket.full();
-        Ok(Self { bucket: self.bucket.settling(more, surcharge, false)?, ..self })
+        Ok(Self {
+            bucket: self.bucket.settling(more, surcharge, false)?,
+            ..self
+        })
     }
 
     /// The bucket it is when warm.
@@ -73,14 +89,23 @@ impl WarmUp {
 
     /// The coldness at `now`; no bucket is a cold one.
     pub fn coldness(&self, state: Option<Warming>, now: Timestamp) -> u64 {
-        let Some(Warming { level, cold }) = state else { return self.coldest };
+        let Some(Warming { level, cold }) = state else {
+            return self.coldest;
+        };
         let idle = now.since(self.bucket.expiry(level));
-        cold.saturating_add(idle.0.saturating_mul(self.bucket.quota().n)).min(self.coldest)
+        cold.saturating_add(idle.0.saturating_mul(self.bucket.quota().n))
+            .min(self.coldest)
     }
 
     /// Full, and cold through, in so many words.
     pub(super) fn full_state(&self, now: Timestamp) -> Warming {
-        Warming { level: Level { level: self.bucket.full(), at: now }, cold: self.coldest }
+        Warming {
+            level: Level {
+                level: self.bucket.full(),
+                at: now,
+            },
+            cold: self.coldest,
+        }
     }
 
     /// Whether `cost` can be drawn at `now`.
@@ -88,8 +113,16 @@ impl WarmUp {
         let Granted { wait, next } = self.bucket.judge(state.map(|s| s.level), cost, now)?;
         let cold = self.coldness(state, now.after(wait));
         let spent = cold.min(cost.saturating_mul(self.bucket.quota().p));
-        let level = next.level.saturating_sub(self.surcharge(cold, cold - spent));
-        Ok(Granted { wait, next: Warming { level: Level { level, ..next }, cold: cold - spent } })
+        let level = next
+            .level
+            .saturating_sub(self.surcharge(cold, cold - spent));
+        Ok(Granted {
+            wait,
+            next: Warming {
+                level: Level { level, ..next },
+                cold: cold - spent,
+            },
+        })
     }
 
     /// How it stands.
@@ -98,10 +131,21 @@ impl WarmUp {
     }
 
     /// Corrects an earlier grant, as [`TokenBucket::settle`]; a correction neither warms nor cools.
-    pub fn settle(&self, state: Option<Warming>, change: Change, now: Timestamp) -> Option<Warming> {
+    pub fn settle(
+        &self,
+        state: Option<Warming>,
+        change: Change,
+        now: Timestamp,
+    ) -> Option<Warming> {
         let cold = self.coldness(state, now);
-        let full = Level { level: self.bucket.full(), at: now };
-        let level = self.bucket.settle(state.map(|s| s.level), change, now).unwrap_or(full);
+        let full = Level {
+            level: self.bucket.full(),
+            at: now,
+        };
+        let level = self
+            .bucket
+            .settle(state.map(|s| s.level), change, now)
+            .unwrap_or(full);
         (cold < self.coldest || level.level < full.level).then_some(Warming { level, cold })
     }
 
@@ -116,8 +160,14 @@ impl WarmUp {
         let cold = (u128::from(self.coldness(Some(state), now)) * u128::from(new.coldest))
             .div_ceil(u128::from(self.coldest.max(1)));
         let cold = u64::try_from(cold).unwrap_or(u64::MAX).min(new.coldest);
-        let full = Level { level: new.bucket.full(), at: now };
-        let level = self.bucket.rescale(state.level, &new.bucket, now).unwrap_or(full);
+        let full = Level {
+            level: new.bucket.full(),
+            at: now,
+        };
+        let level = self
+            .bucket
+            .rescale(state.level, &new.bucket, now)
+            .unwrap_or(full);
         (cold < new.coldest || level.level < full.level).then_some(Warming { level, cold })
     }
 
@@ -125,7 +175,10 @@ impl WarmUp {
     /// the half, over `warm_up x n`, rounded up.
     fn surcharge(&self, from: u64, to: u64) -> i64 {
         let half = self.coldest / 2;
-        let (from, to) = (u128::from(from.saturating_sub(half)), u128::from(to.saturating_sub(half)));
+        let (from, to) = (
+            u128::from(from.saturating_sub(half)),
+            u128::from(to.saturating_sub(half)),
+        );
         let surcharge = (2 * (from - to) * (from + to)).div_ceil(u128::from(self.coldest.max(1)));
         i64::try_from(surcharge).unwrap_or(i64::MAX)
     }
@@ -137,14 +190,16 @@ mod tests {
 
     fn warming(amount: u64, burst: u64, warm_up: u64) -> WarmUp {
         let quota = Quota::new(amount, Micros::from_secs(1), burst).expect("a rate");
-        WarmUp::new(quota, Micros::from_secs(3_600), Micros::from_secs(warm_up)).expect("representable")
+        WarmUp::new(quota, Micros::from_secs(3_600), Micros::from_secs(warm_up))
+            .expect("representable")
     }
 
     /// Guava's RateLimiterTest.testWarmUp: 2 permits a second, warm-up 4 s, one permit at a time.
     #[test]
     fn it_waits_as_guava_does() {
         let limiter = warming(2, 1, 4);
-        let (mut state, mut now, mut waits) = (None, Timestamp::from_micros(1_000_000_000), Vec::new());
+        let (mut state, mut now, mut waits) =
+            (None, Timestamp::from_micros(1_000_000_000), Vec::new());
         for _ in 0..8 {
             let granted = limiter.judge(state, 1, now).expect("held, not refused");
             (state, now) = (Some(granted.next), now.after(granted.wait));
@@ -167,9 +222,15 @@ mod tests {
         let took = now.since(start).0;
         assert!((9_995_000..=10_006_000).contains(&took), "{took}");
         let last = state.expect("drawn from");
-        assert_eq!(limiter.coldness(state, limiter.expiry(last)), limiter.coldest);
+        assert_eq!(
+            limiter.coldness(state, limiter.expiry(last)),
+            limiter.coldest
+        );
         assert!(
-            limiter.coldness(state, Timestamp::from_micros(limiter.expiry(last).as_micros() - 1)) < limiter.coldest
+            limiter.coldness(
+                state,
+                Timestamp::from_micros(limiter.expiry(last).as_micros() - 1)
+            ) < limiter.coldest
         );
     }
 

@@ -1,9 +1,9 @@
 //! Spans, rates and limits said in words.
 
 use super::algorithm::Algorithm;
+use super::limit_spec::Align;
 use super::quota::Quota;
 use super::stepped::Stepped;
-use super::terms::Align;
 use super::time::Micros;
 use super::token_bucket::TokenBucket;
 
@@ -22,9 +22,15 @@ impl Algorithm {
             Self::Interval(bucket) => {
                 let quota = bucket.quota();
                 // What would run over the brim is lost; a debt is paid first.
-                let added = if bucket.debt() == 0 { quota.amount.min(quota.burst) } else { quota.amount };
-                let most =
-                    added.saturating_add(quota.burst).saturating_add(bucket.debt()).saturating_add(bucket.settled());
+                let added = if bucket.debt() == 0 {
+                    quota.amount.min(quota.burst)
+                } else {
+                    quota.amount
+                };
+                let most = added
+                    .saturating_add(quota.burst)
+                    .saturating_add(bucket.debt())
+                    .saturating_add(bucket.settled());
                 format!(
                     "{} at once, then {} added every {} since first use, up to {}; at most {most} in any {}",
                     quota.burst,
@@ -83,15 +89,26 @@ impl Algorithm {
 
 fn continuous(bucket: &TokenBucket) -> String {
     let quota = bucket.quota();
-    let most = quota.amount.saturating_add(quota.burst).saturating_add(bucket.debt()).saturating_add(bucket.settled());
-    let mut words =
-        format!("{} at once, then {}; at most {most} in any {}", quota.burst, pace(quota), period(quota.period));
+    let most = quota
+        .amount
+        .saturating_add(quota.burst)
+        .saturating_add(bucket.debt())
+        .saturating_add(bucket.settled());
+    let mut words = format!(
+        "{} at once, then {}; at most {most} in any {}",
+        quota.burst,
+        pace(quota),
+        period(quota.period)
+    );
     if quota.burst == quota.amount {
         words.push_str(", because burst is the whole amount");
     }
     if let Some(health) = bucket.health() {
         let (amount, each) = health.least_written();
-        words.push_str(&format!("; less while the upstream answers 429 or 503, down to {amount} per {}", period(each)));
+        words.push_str(&format!(
+            "; less while the upstream answers 429 or 503, down to {amount} per {}",
+            period(each)
+        ));
         if health.obeys_quota() {
             words.push_str(", and nothing while its Retry-After or an exhausted RateLimit says so");
         }
@@ -100,7 +117,10 @@ fn continuous(bucket: &TokenBucket) -> String {
 }
 
 fn bucket_policy(quota: &Quota) -> (u64, Option<u64>) {
-    (quota.burst, Some(quota.time_for(quota.burst).ceil_secs().max(1)))
+    (
+        quota.burst,
+        Some(quota.time_for(quota.burst).ceil_secs().max(1)),
+    )
 }
 
 fn fixed(window: &Stepped) -> String {
@@ -120,7 +140,9 @@ fn fixed(window: &Stepped) -> String {
 fn leeway(debt: u64, max_wait: Micros, settled: u64) -> String {
     let mut words = String::new();
     if debt > 0 {
-        words.push_str(&format!("; up to {debt} more on credit, paid by the next caller's wait"));
+        words.push_str(&format!(
+            "; up to {debt} more on credit, paid by the next caller's wait"
+        ));
     }
     if settled > 0 {
         words.push_str(&format!(
@@ -146,7 +168,10 @@ pub fn span(span: Micros) -> String {
             return format!("{} {name}s", micros / unit);
         }
     }
-    let (unit, name) = SHORT.into_iter().find(|(unit, _)| micros >= *unit).unwrap_or((1, "us"));
+    let (unit, name) = SHORT
+        .into_iter()
+        .find(|(unit, _)| micros >= *unit)
+        .unwrap_or((1, "us"));
     if micros.is_multiple_of(unit) {
         return format!("{} {name}", micros / unit);
     }
@@ -156,12 +181,19 @@ pub fn span(span: Micros) -> String {
     let fraction = format!("{thousandths:03}");
     let number = format!("{}.{}", micros / unit, fraction.trim_end_matches('0'));
     let number = number.trim_end_matches('.');
-    if exact { format!("{number} {name}") } else { format!("about {number} {name}") }
+    if exact {
+        format!("{number} {name}")
+    } else {
+        format!("about {number} {name}")
+    }
 }
 
 /// A period after "in any": "minute", "second", "10 s".
 pub fn period(period: Micros) -> String {
-    NAMED.into_iter().find(|(unit, _)| *unit == period.0).map_or_else(|| span(period), |(_, name)| name.to_owned())
+    NAMED
+        .into_iter()
+        .find(|(unit, _)| *unit == period.0)
+        .map_or_else(|| span(period), |(_, name)| name.to_owned())
 }
 
 /// The pace of a rate: "one every 600 ms", "10 every 1 us".
@@ -171,7 +203,10 @@ pub fn pace(quota: &Quota) -> String {
     }
     let per_second = u128::from(quota.amount) * 1_000_000;
     if per_second % u128::from(quota.period.0) == 0 {
-        return format!("{} a second, evenly", per_second / u128::from(quota.period.0));
+        return format!(
+            "{} a second, evenly",
+            per_second / u128::from(quota.period.0)
+        );
     }
     format!("{} every {}, evenly", quota.amount, span(quota.period))
 }
@@ -204,7 +239,10 @@ mod tests {
         let terms = |kind| fixtures::terms(kind, 100, minute);
         for (terms, words) in [
             (
-                Terms { burst: Some(20), ..terms(Kind::TokenBucket) },
+                Terms {
+                    burst: Some(20),
+                    ..terms(Kind::TokenBucket)
+                },
                 "20 at once, then one every 600 ms; at most 120 in any minute",
             ),
             (
@@ -212,17 +250,26 @@ mod tests {
                 "100 at once, then one every 600 ms; at most 200 in any minute, because burst is the whole amount",
             ),
             (
-                Terms { burst: Some(20), ..terms(Kind::Interval) },
+                Terms {
+                    burst: Some(20),
+                    ..terms(Kind::Interval)
+                },
                 "20 at once, then 100 added every minute since first use, up to 20; at most 40 in any minute",
             ),
             (
                 terms(Kind::FixedWindow),
                 "100 per minute, counted from the first request; up to 200 in a moment across the edge of two windows",
             ),
-            (terms(Kind::SlidingLog), "at most 100 in any minute, exactly"),
+            (
+                terms(Kind::SlidingLog),
+                "at most 100 in any minute, exactly",
+            ),
             (terms(Kind::InFlight), "at most 100 at the same time"),
         ] {
-            assert_eq!(Algorithm::new(&terms).expect("representable").words(), words);
+            assert_eq!(
+                Algorithm::new(&terms).expect("representable").words(),
+                words
+            );
         }
     }
 

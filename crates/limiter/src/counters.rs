@@ -91,27 +91,45 @@ pub struct Agreement {
 
 impl Counters {
     pub(super) fn new(limits: &[Arc<Limit>]) -> Self {
-        Self { limits: limits.iter().map(|_| Arc::default()).collect() }
+        Self {
+            limits: limits.iter().map(|_| Arc::default()).collect(),
+        }
     }
 
     /// The counters for the limits of the next policy: those of the same name, tier and role go on.
     pub(super) fn next(&self, before: &[Arc<Limit>], limits: &[Arc<Limit>]) -> Self {
         let same = |limit: &Limit| {
-            before.iter().position(|old| old.name == limit.name && old.tier == limit.tier && old.role == limit.role)
+            before.iter().position(|old| {
+                old.name == limit.name && old.tier == limit.tier && old.role == limit.role
+            })
         };
-        let limits = limits.iter().map(|limit| same(limit).map(|at| Arc::clone(&self.limits[at])).unwrap_or_default());
-        Self { limits: limits.collect() }
+        let limits = limits.iter().map(|limit| {
+            same(limit)
+                .map(|at| Arc::clone(&self.limits[at]))
+                .unwrap_or_default()
+        });
+        Self {
+            limits: limits.collect(),
+        }
     }
 
     /// Counts a decision. Bit i of `ungoverned`: claim i was decided without its store; of `unasked`: it was not
     /// decided at all.
-    pub(super) fn count(&self, claims: &[Claim<'_>], standings: &[Standing], ungoverned: u16, unasked: u16) {
+    pub(super) fn count(
+        &self,
+        claims: &[Claim<'_>],
+        standings: &[Standing],
+        ungoverned: u16,
+        unasked: u16,
+    ) {
         let stripe = STRIPE.with(|stripe| *stripe);
         for (place, (claim, standing)) in claims.iter().zip(standings).enumerate() {
             if unasked & bit(place) != 0 {
                 continue;
             }
-            let Some(Stripes(stripes, _)) = self.limits.get(claim.limit.index).map(|stripes| &**stripes) else {
+            let Some(Stripes(stripes, _)) =
+                self.limits.get(claim.limit.index).map(|stripes| &**stripes)
+            else {
                 continue;
             };
             let counters = &stripes[stripe];
@@ -141,12 +159,22 @@ impl Counters {
 
     /// Counts an answer that did not say what it cost; whether that is worth a line in the log.
     pub(super) fn unsettled(&self, limit: &Limit, now: Timestamp) -> bool {
-        let Some(Stripes(_, unsettled)) = self.limits.get(limit.index).map(|stripes| &**stripes) else { return false };
+        let Some(Stripes(_, unsettled)) = self.limits.get(limit.index).map(|stripes| &**stripes)
+        else {
+            return false;
+        };
         unsettled.answers.fetch_add(1, Ordering::Relaxed);
         let quiet_until = unsettled.quiet_until.load(Ordering::Relaxed);
         let next = now.after(QUIET).as_micros();
         // Whoever comes second finds it said.
-        let first = || unsettled.quiet_until.compare_exchange(quiet_until, next, Ordering::Relaxed, Ordering::Relaxed);
+        let first = || {
+            unsettled.quiet_until.compare_exchange(
+                quiet_until,
+                next,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            )
+        };
         now.as_micros() >= quiet_until && first().is_ok()
     }
 
@@ -162,7 +190,10 @@ impl Counters {
             .enumerate()
             .map(|(index, (limit, Stripes(stripes, unsettled)))| {
                 let sum = |of: fn(&LimitCounters) -> &AtomicU64| {
-                    stripes.iter().map(|stripe| of(stripe).load(Ordering::Relaxed)).sum()
+                    stripes
+                        .iter()
+                        .map(|stripe| of(stripe).load(Ordering::Relaxed))
+                        .sum()
                 };
                 Snapshot {
                     limit: Arc::clone(limit),
@@ -180,14 +211,23 @@ impl Counters {
                         only_candidate_refuses: sum(|c| &c.only_candidate_refuses),
                     },
                     table: tally(index),
-                    factor: limit.algorithm.health().map(|health| small(health.factor(now))),
+                    factor: limit
+                        .algorithm
+                        .health()
+                        .map(|health| small(health.factor(now))),
                     held: limit
                         .algorithm
                         .health()
                         .filter(|health| health.obeys_quota())
-                        .map(|health| health.opens(now).map_or(Micros::ZERO, |opens| opens.since(now))),
+                        .map(|health| {
+                            health
+                                .opens(now)
+                                .map_or(Micros::ZERO, |opens| opens.since(now))
+                        }),
                     places: match &limit.algorithm {
-                        Algorithm::InFlight(limit) => limit.ceiling().map(|_| small(limit.places())),
+                        Algorithm::InFlight(limit) => {
+                            limit.ceiling().map(|_| small(limit.places()))
+                        }
                         _ => None,
                     },
                 }
@@ -201,9 +241,14 @@ fn small(value: u64) -> u32 {
 }
 
 /// The live limit's standing on the request a candidate was judged on.
-fn live_of<'s>(candidate: &Claim<'_>, claims: &[Claim<'_>], standings: &'s [Standing]) -> Option<&'s Standing> {
-    let live =
-        claims.iter().position(|claim| claim.limit.role == Role::Live && claim.limit.name == candidate.limit.name)?;
+fn live_of<'s>(
+    candidate: &Claim<'_>,
+    claims: &[Claim<'_>],
+    standings: &'s [Standing],
+) -> Option<&'s Standing> {
+    let live = claims.iter().position(|claim| {
+        claim.limit.role == Role::Live && claim.limit.name == candidate.limit.name
+    })?;
     standings.get(live)
 }
 

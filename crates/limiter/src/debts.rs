@@ -34,7 +34,14 @@ impl Debts {
         if debts.len() >= DEBTS_MAX {
             return false;
         }
-        debts.insert(name, Debt { limit: Arc::clone(limit), key: KeyBytes::from_slice(key), units });
+        debts.insert(
+            name,
+            Debt {
+                limit: Arc::clone(limit),
+                key: KeyBytes::from_slice(key),
+                units,
+            },
+        );
         true
     }
 
@@ -47,6 +54,8 @@ impl Debts {
 
     /// All that is owed, which is owed here no more.
     pub(super) fn take(&self) -> impl Iterator<Item = Debt> {
-        std::mem::take(&mut *self.0.lock()).into_values().filter(|debt| debt.units > 0)
+        std::mem::take(&mut *self.0.lock())
+            .into_values()
+            .filter(|debt| debt.units > 0)
     }
 }

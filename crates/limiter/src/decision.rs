@@ -48,13 +48,21 @@ impl Denied {
         let mut refused = 0;
         let mut retry_after = Some(Micros::ZERO);
         for (place, (claim, standing)) in claims.iter().zip(&standings).enumerate() {
-            if let (true, Verdict::Deny { retry_after: wait }) = (claim.enforced, standing.verdict) {
+            if let (true, Verdict::Deny { retry_after: wait }) = (claim.enforced, standing.verdict)
+            {
                 refused |= bit(place);
                 // Every refusing bucket must be able to pay: the longest wait, and none if one of them never will.
-                retry_after = retry_after.zip(wait).map(|(longest, wait)| longest.max(wait));
+                retry_after = retry_after
+                    .zip(wait)
+                    .map(|(longest, wait)| longest.max(wait));
             }
         }
-        Self { standings, unasked, refused, retry_after }
+        Self {
+            standings,
+            unasked,
+            refused,
+            retry_after,
+        }
     }
 
     /// How each bucket stands, in the order of the claims.

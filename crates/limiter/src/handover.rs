@@ -13,11 +13,13 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::watch;
 
-use tollgate_limit::{Change, Claim, Draw, KeyBytes, Limit, Placement, Settlement, Standing, Timestamp};
+use tollgate_limit::{
+    Change, Claim, Draw, KeyBytes, Limit, Placement, Settlement, Standing, Timestamp,
+};
 use tollgate_store::local::same_bucket;
 use tollgate_store::{Backend, Store};
 
-use super::mixed::{NOT_ASKED, give_back};
+use super::two_stores::{NOT_ASKED, give_back};
 use super::{Generation, Limiter};
 
 /// The process that has the buckets now.
@@ -25,7 +27,10 @@ pub trait Successor: Send + Sync + 'static {
     /// Whether it has the buckets of `limit`. Those that it does not know stay here.
     fn has(&self, limit: &Limit) -> bool;
     /// Draws every claim or none there; `None`: it is gone.
-    fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> Pin<Box<dyn Future<Output = Option<Draw>> + Send + 'a>>;
+    fn draw<'a>(
+        &'a self,
+        claims: &'a [Claim<'a>],
+    ) -> Pin<Box<dyn Future<Output = Option<Draw>> + Send + 'a>>;
     /// Corrects an earlier grant there.
     fn settle(&self, settlement: &Settlement<'_>);
 }
@@ -54,13 +59,19 @@ struct Kept {
 
 impl Default for Handover {
     fn default() -> Self {
-        Self { away: AtomicBool::new(false), owner: watch::Sender::new(Owner::Here), kept: Mutex::default() }
+        Self {
+            away: AtomicBool::new(false),
+            owner: watch::Sender::new(Owner::Here),
+            kept: Mutex::default(),
+        }
     }
 }
 
 impl std::fmt::Debug for Handover {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Handover").field("away", &self.is_away()).finish_non_exhaustive()
+        f.debug_struct("Handover")
+            .field("away", &self.is_away())
+            .finish_non_exhaustive()
     }
 }
 
@@ -74,7 +85,10 @@ impl Handover {
     /// Who has the buckets, once that is known; `None`: they are here.
     async fn successor(&self) -> Option<Arc<dyn Successor>> {
         let mut owner = self.owner.subscribe();
-        let known = owner.wait_for(|owner| !matches!(owner, Owner::Frozen)).await.map(|owner| owner.clone());
+        let known = owner
+            .wait_for(|owner| !matches!(owner, Owner::Frozen))
+            .await
+            .map(|owner| owner.clone());
         match known {
             Ok(Owner::There(successor)) => Some(successor),
             _ => None,
@@ -99,8 +113,19 @@ impl Limiter<Backend> {
         let now = generation.local.clock().now();
         for Kept { limit, key, change } in kept.drain(..) {
             // By name: a reload may have come between.
-            if let Some(limit) = generation.limits.iter().find(|one| same_bucket(one, &limit)) {
-                generation.local.settle_at(&[Settlement { limit, key: &key, change }], now);
+            if let Some(limit) = generation
+                .limits
+                .iter()
+                .find(|one| same_bucket(one, &limit))
+            {
+                generation.local.settle_at(
+                    &[Settlement {
+                        limit,
+                        key: &key,
+                        change,
+                    }],
+                    now,
+                );
             }
         }
         generation.handover.away.store(false, Ordering::SeqCst);
@@ -112,7 +137,11 @@ impl Limiter<Backend> {
         let handover = &self.generation.handover;
         let mut kept = handover.kept.lock();
         for Kept { limit, key, change } in kept.drain(..) {
-            successor.settle(&Settlement { limit: &limit, key: &key, change });
+            successor.settle(&Settlement {
+                limit: &limit,
+                key: &key,
+                change,
+            });
         }
         handover.owner.send_replace(Owner::There(successor));
     }
@@ -124,10 +153,20 @@ impl<S: Store + Send + Sync> Generation<S> {
         if !self.handover.is_away() {
             return self.local.draw_at(claims, now);
         }
-        let Some(successor) = self.handover.successor().await else { return self.local.draw_at(claims, now) };
-        let there: SmallVec<[bool; 4]> = claims.iter().map(|claim| successor.has(claim.limit)).collect();
+        let Some(successor) = self.handover.successor().await else {
+            return self.local.draw_at(claims, now);
+        };
+        let there: SmallVec<[bool; 4]> = claims
+            .iter()
+            .map(|claim| successor.has(claim.limit))
+            .collect();
         let of = |wanted: bool| -> SmallVec<[Claim<'_>; 4]> {
-            claims.iter().zip(&there).filter(|(_, there)| **there == wanted).map(|(claim, _)| *claim).collect()
+            claims
+                .iter()
+                .zip(&there)
+                .filter(|(_, there)| **there == wanted)
+                .map(|(claim, _)| *claim)
+                .collect()
         };
         let (asked, own) = (of(true), of(false));
         let mine = self.local.draw_at(&own, now);
@@ -156,10 +195,16 @@ impl<S: Store + Send + Sync> Generation<S> {
                 Owner::Frozen => {
                     let limit = Arc::clone(&self.limits[settlement.limit.index]);
                     let key = KeyBytes::from_slice(settlement.key);
-                    kept.push(Kept { limit, key, change: settlement.change });
+                    kept.push(Kept {
+                        limit,
+                        key,
+                        change: settlement.change,
+                    });
                     return;
                 }
-                Owner::There(successor) if successor.has(settlement.limit) => return successor.settle(&settlement),
+                Owner::There(successor) if successor.has(settlement.limit) => {
+                    return successor.settle(&settlement);
+                }
                 Owner::There(_) => {}
             }
         }
@@ -171,21 +216,34 @@ impl<S: Store + Send + Sync> Generation<S> {
 fn merged(there: &[bool], mine: Draw, theirs: Option<Draw>) -> Draw {
     let granted = mine.granted && theirs.as_ref().is_none_or(|theirs| theirs.granted);
     let mut mine = mine.standings.into_iter();
-    let mut theirs = theirs.map(|theirs| theirs.standings).unwrap_or_default().into_iter();
-    let next = |there: &bool| -> Standing { if *there { theirs.next() } else { mine.next() }.unwrap_or(NOT_ASKED) };
-    Draw { granted, standings: there.iter().map(next).collect() }
+    let mut theirs = theirs
+        .map(|theirs| theirs.standings)
+        .unwrap_or_default()
+        .into_iter();
+    let next = |there: &bool| -> Standing {
+        if *there { theirs.next() } else { mine.next() }.unwrap_or(NOT_ASKED)
+    };
+    Draw {
+        granted,
+        standings: there.iter().map(next).collect(),
+    }
 }
 
 impl Limiter<Backend> {
     /// Draws for a process that has handed its buckets over: at once, and for limits of the process only.
     pub fn draw_for(&self, claims: &[Claim<'_>]) -> Draw {
-        debug_assert!(claims.iter().all(|claim| claim.limit.placement == Placement::Local));
+        debug_assert!(
+            claims
+                .iter()
+                .all(|claim| claim.limit.placement == Placement::Local)
+        );
         let local = &self.generation.local;
         local.draw_at(claims, local.clock().now())
     }
 
     /// Corrects a charge for such a process.
     pub fn settle_for(&self, settlement: Settlement<'_>) {
-        self.generation.settle_local(settlement, self.generation.local.clock().now());
+        self.generation
+            .settle_local(settlement, self.generation.local.clock().now());
     }
 }

@@ -12,7 +12,7 @@ mod debts;
 mod decision;
 mod handover;
 mod look;
-mod mixed;
+mod two_stores;
 mod permit;
 mod shares;
 
@@ -59,7 +59,13 @@ struct Generation<S> {
 impl<S: Store + Send + Sync> Limiter<S> {
     /// A limiter for `limits` (`limits[i].index == i`); those with [`Placement::Shared`] live in `shared`.
     pub fn new(limits: &[Arc<Limit>], shared: Arc<S>, clock: Clock, cold_start: ColdStart) -> Self {
-        debug_assert!(limits.iter().enumerate().all(|(index, limit)| limit.index == index), "indices are dense");
+        debug_assert!(
+            limits
+                .iter()
+                .enumerate()
+                .all(|(index, limit)| limit.index == index),
+            "indices are dense"
+        );
         Self::with(limits, shared, LocalStore::new(limits, clock, cold_start))
     }
 
@@ -82,7 +88,16 @@ impl<S: Store + Send + Sync> Limiter<S> {
         substitute(&*shared, &shares);
         let counters = Counters::new(limits);
         let handover = Arc::default();
-        Self { generation: Arc::new(Generation { limits: limits.into(), local, shared, shares, counters, handover }) }
+        Self {
+            generation: Arc::new(Generation {
+                limits: limits.into(),
+                local,
+                shared,
+                shares,
+                counters,
+                handover,
+            }),
+        }
     }
 
     /// The limiter for the policy after this one. Buckets are carried over by name, tier and role: unchanged limits
@@ -97,12 +112,28 @@ impl<S: Store + Send + Sync> Limiter<S> {
             }
         }
         let (local, report) = before.local.next(limits);
-        let shares = before.shares.next(limits, shared.replicas(), Arc::ptr_eq(&before.shared, &shared));
+        let shares = before.shares.next(
+            limits,
+            shared.replicas(),
+            Arc::ptr_eq(&before.shared, &shared),
+        );
         substitute(&*shared, &shares);
         let counters = before.counters.next(&before.limits, limits);
         let handover = Arc::clone(&before.handover);
-        let generation = Generation { limits: limits.into(), local, shared, shares, counters, handover };
-        (Self { generation: Arc::new(generation) }, report)
+        let generation = Generation {
+            limits: limits.into(),
+            local,
+            shared,
+            shares,
+            counters,
+            handover,
+        };
+        (
+            Self {
+                generation: Arc::new(generation),
+            },
+            report,
+        )
     }
 
     /// Decides about one request: all of `claims` are charged or none. `now` is the moment it arrived; shared stores
@@ -110,32 +141,48 @@ impl<S: Store + Send + Sync> Limiter<S> {
     pub async fn check(&self, claims: &[Claim<'_>], now: Timestamp) -> Decision {
         match self.try_check(claims, now) {
             Some(decision) => decision,
-            None => mixed::check(&self.generation, claims, now, None).await,
+            None => two_stores::check(&self.generation, claims, now, None).await,
         }
     }
 
     /// As [`Limiter::check`], where the shared store is known not to answer for the reason that [`Limiter::look`] gave.
-    pub async fn check_without(&self, claims: &[Claim<'_>], now: Timestamp, error: StoreError) -> Decision {
+    pub async fn check_without(
+        &self,
+        claims: &[Claim<'_>],
+        now: Timestamp,
+        error: StoreError,
+    ) -> Decision {
         match self.try_check(claims, now) {
             Some(decision) => decision,
-            None => mixed::check(&self.generation, claims, now, Some(error)).await,
+            None => two_stores::check(&self.generation, claims, now, Some(error)).await,
         }
     }
 
     /// Decides at once when every bucket is in the process; `None` when [`Limiter::check`] has to ask elsewhere.
     pub fn try_check(&self, claims: &[Claim<'_>], now: Timestamp) -> Option<Decision> {
-        if claims.iter().any(|claim| claim.limit.placement == Placement::Shared) || self.generation.handover.is_away() {
+        if claims
+            .iter()
+            .any(|claim| claim.limit.placement == Placement::Shared)
+            || self.generation.handover.is_away()
+        {
             return None;
         }
         let draw = self.generation.local.draw_at(claims, now);
-        Some(self.generation.decide(claims, draw.granted, draw.standings, 0, now))
+        Some(
+            self.generation
+                .decide(claims, draw.granted, draw.standings, 0, now),
+        )
     }
 
     /// What each limit has decided so far; counts survive reloads.
     pub fn snapshot(&self) -> Vec<Snapshot> {
         let generation = &self.generation;
         let now = generation.local.clock().now();
-        generation.counters.snapshot(&generation.limits, now, |index| generation.local.tally(index))
+        generation
+            .counters
+            .snapshot(&generation.limits, now, |index| {
+                generation.local.tally(index)
+            })
     }
 
     /// The buckets in the process: to be inspected, saved and restored.
@@ -156,7 +203,9 @@ impl<S: Store + Send + Sync> Limiter<S> {
 
 impl<S> Clone for Limiter<S> {
     fn clone(&self) -> Self {
-        Self { generation: Arc::clone(&self.generation) }
+        Self {
+            generation: Arc::clone(&self.generation),
+        }
     }
 }
 
@@ -183,7 +232,10 @@ impl<S: Store + Send + Sync> Settle for Generation<S> {
         match (settlement.limit.placement, ungoverned) {
             (Placement::Local, _) => self.settle_local(settlement, self.local.clock().now()),
             (Placement::Shared, false) => self.shared.settle(&[settlement]),
-            (Placement::Shared, true) => self.shares.settle(settlement, self.local.clock().now(), &*self.shared),
+            (Placement::Shared, true) => {
+                self.shares
+                    .settle(settlement, self.local.clock().now(), &*self.shared)
+            }
         }
     }
 
@@ -208,12 +260,22 @@ fn unasked(claims: &[Claim<'_>], ungoverned: u16) -> u16 {
         WhenDown::Allow => decision::bit(place),
         WhenDown::LocalShare | WhenDown::Refuse => 0,
     };
-    if ungoverned == 0 { 0 } else { claims.iter().enumerate().map(asks_nobody).sum::<u16>() & ungoverned }
+    if ungoverned == 0 {
+        0
+    } else {
+        claims.iter().enumerate().map(asks_nobody).sum::<u16>() & ungoverned
+    }
 }
 
 /// One bit for each claim, the first one's lowest.
 fn bits(claims: impl Iterator<Item = bool>) -> u16 {
-    claims.enumerate().fold(0, |bits, (place, set)| if set { bits | decision::bit(place) } else { bits })
+    claims.enumerate().fold(0, |bits, (place, set)| {
+        if set {
+            bits | decision::bit(place)
+        } else {
+            bits
+        }
+    })
 }
 
 /// Whether a limit's units are places that are held until the request ends.
@@ -223,7 +285,10 @@ fn is_in_flight(limit: &Limit) -> bool {
 
 /// Whether a limit's units belong to a window that ends: a later refund would land in another one.
 fn is_windowed(limit: &Limit) -> bool {
-    matches!(limit.algorithm.kind(), Kind::Interval | Kind::FixedWindow | Kind::SlidingWindow | Kind::SlidingLog)
+    matches!(
+        limit.algorithm.kind(),
+        Kind::Interval | Kind::FixedWindow | Kind::SlidingWindow | Kind::SlidingLog
+    )
 }
 
 fn allows(verdict: Verdict) -> bool {

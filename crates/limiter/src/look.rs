@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate_limit::{Claim, Placement, Timestamp};
 use tollgate_store::{Store, StoreError};
 
-use super::mixed::{Claims, NOT_ASKED, merge, places};
+use super::two_stores::{Claims, NOT_ASKED, merge, places};
 use super::{Denied, Generation, Limiter, allows};
 
 /// What the limits would say of a request.
@@ -27,15 +27,25 @@ impl<S: Store + Send + Sync> Limiter<S> {
     }
 }
 
-async fn look<S: Store + Send + Sync>(generation: &Arc<Generation<S>>, claims: &[Claim<'_>], now: Timestamp) -> Look {
+async fn look<S: Store + Send + Sync>(
+    generation: &Arc<Generation<S>>,
+    claims: &[Claim<'_>],
+    now: Timestamp,
+) -> Look {
     if generation.handover.is_away() {
         // The buckets of the process are elsewhere; the draw finds them.
         return Look::Open;
     }
-    let (shared, local): (Claims<'_>, Claims<'_>) =
-        claims.iter().copied().partition(|claim| claim.limit.placement == Placement::Shared);
+    let (shared, local): (Claims<'_>, Claims<'_>) = claims
+        .iter()
+        .copied()
+        .partition(|claim| claim.limit.placement == Placement::Shared);
     let local = generation.local.peek_at(&local, now).into();
-    let asked: Claims<'_> = shared.iter().copied().filter(|claim| !claim.limit.lease).collect();
+    let asked: Claims<'_> = shared
+        .iter()
+        .copied()
+        .filter(|claim| !claim.limit.lease)
+        .collect();
     let mut told = Vec::new();
     if !asked.is_empty() {
         told = match generation.shared.peek(&asked).await {
@@ -45,9 +55,17 @@ async fn look<S: Store + Send + Sync>(generation: &Arc<Generation<S>>, claims: &
     }
     let mut told = told.into_iter();
     let next = |claim: &Claim<'_>| if claim.limit.lease { None } else { told.next() };
-    let standings = shared.iter().map(next).map(|standing| standing.unwrap_or(NOT_ASKED)).collect();
+    let standings = shared
+        .iter()
+        .map(next)
+        .map(|standing| standing.unwrap_or(NOT_ASKED))
+        .collect();
     let standings = merge(claims, local, standings);
-    if claims.iter().zip(&standings).all(|(claim, standing)| !claim.enforced || allows(standing.verdict)) {
+    if claims
+        .iter()
+        .zip(&standings)
+        .all(|(claim, standing)| !claim.enforced || allows(standing.verdict))
+    {
         return Look::Open;
     }
     let leased = claims.iter().map(|claim| claim.limit.lease);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use tollgate_limit::{
-    Algorithm, Change, Claim, KeyBytes, Limit, Micros, Placement, Settlement, Standing, Timestamp, Verdict,
+    Algorithm, Change, Claim, KeyBytes, Limit, Micros, Placement, Settlement, Standing, Timestamp,
+    Verdict,
 };
 use tollgate_store::Store;
 
@@ -68,7 +69,9 @@ impl Permit {
         let mut hold = Micros::ZERO;
         let mut charges = SmallVec::new();
         for (place, (claim, standing)) in claims.iter().zip(&standings).enumerate() {
-            let Verdict::Allow { wait } = standing.verdict else { continue };
+            let Verdict::Allow { wait } = standing.verdict else {
+                continue;
+            };
             if claim.enforced {
                 hold = hold.max(wait);
             }
@@ -86,10 +89,21 @@ impl Permit {
         }
         let held = (!charges.is_empty()).then(|| {
             let settler: Arc<dyn Settle> = Arc::clone(generation) as Arc<dyn Settle>;
-            Box::new(Held { settler, charges, drawn_at: now, forwarded: false })
+            Box::new(Held {
+                settler,
+                charges,
+                drawn_at: now,
+                forwarded: false,
+            })
         });
         let unasked = super::unasked(claims, ungoverned);
-        Self { standings, ungoverned, unasked, hold, held }
+        Self {
+            standings,
+            ungoverned,
+            unasked,
+            hold,
+            held,
+        }
     }
 
     /// How each bucket stands after the draw, in the order of the claims.
@@ -124,9 +138,13 @@ impl Permit {
     pub fn answered(&self, took: Micros, lost: bool) {
         let Some(held) = &self.held else { return };
         for charge in &held.charges {
-            let Algorithm::InFlight(limit) = &charge.limit.algorithm else { continue };
+            let Algorithm::InFlight(limit) = &charge.limit.algorithm else {
+                continue;
+            };
             if let Some(ceiling) = limit.ceiling() {
-                let in_flight = limit.places().saturating_sub(self.standings[charge.place].remaining);
+                let in_flight = limit
+                    .places()
+                    .saturating_sub(self.standings[charge.place].remaining);
                 ceiling.answered(held.settler.now(), took, in_flight, lost);
             }
         }
@@ -134,20 +152,28 @@ impl Permit {
 
     /// Whether anything can still be corrected: a response that cannot change a charge need not be read for it.
     pub fn is_correctable(&self) -> bool {
-        self.held.as_ref().is_some_and(|held| held.charges.iter().any(|charge| charge.limit.refundable))
+        self.held
+            .as_ref()
+            .is_some_and(|held| held.charges.iter().any(|charge| charge.limit.refundable))
     }
 
     /// What the limit named `rule` was charged, if that can still be corrected.
     pub fn charged(&self, rule: &str) -> Option<u64> {
         let held = self.held.as_ref()?;
-        held.charges.iter().find(|charge| &*charge.limit.name == rule).map(|charge| charge.cost)
+        held.charges
+            .iter()
+            .find(|charge| &*charge.limit.name == rule)
+            .map(|charge| charge.cost)
     }
 
     /// The answer did not say what the limit named `rule` asked of it, so its estimate stays charged. Whether that is worth a
     /// line in the log: once a minute for each limit.
     pub fn unsettled(&self, rule: &str) -> bool {
         let charge = |held: &Held| {
-            let charge = held.charges.iter().find(|charge| &*charge.limit.name == rule)?;
+            let charge = held
+                .charges
+                .iter()
+                .find(|charge| &*charge.limit.name == rule)?;
             Some(held.settler.unsettled(&charge.limit))
         };
         self.held.as_deref().and_then(charge).unwrap_or(false)
@@ -165,8 +191,16 @@ impl Permit {
 
     fn settle_rule(&mut self, rule: &str, change: Change) {
         let Some(held) = &mut self.held else { return };
-        let Held { settler, charges, drawn_at, .. } = &mut **held;
-        for charge in charges.iter_mut().filter(|charge| &*charge.limit.name == rule) {
+        let Held {
+            settler,
+            charges,
+            drawn_at,
+            ..
+        } = &mut **held;
+        for charge in charges
+            .iter_mut()
+            .filter(|charge| &*charge.limit.name == rule)
+        {
             charge.settle(&**settler, *drawn_at, change);
         }
     }
@@ -184,7 +218,9 @@ impl Charge {
                     return;
                 }
                 match change {
-                    Change::Withdraw { full_at, .. } if self.limit.placement == Placement::Local => {
+                    Change::Withdraw { full_at, .. }
+                        if self.limit.placement == Placement::Local =>
+                    {
                         Change::Withdraw { units, full_at }
                     }
                     _ => Change::Refund { units },
@@ -207,15 +243,29 @@ impl Charge {
                 | Change::Withdraw { units: 0, .. }
                 | Change::Release { units: 0 }
         ) {
-            settler.settle(Settlement { limit: &self.limit, key: &self.key, change }, self.ungoverned);
+            settler.settle(
+                Settlement {
+                    limit: &self.limit,
+                    key: &self.key,
+                    change,
+                },
+                self.ungoverned,
+            );
         }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let Some(mut held) = self.held.take() else { return };
-        let Held { settler, charges, drawn_at, forwarded } = &mut *held;
+        let Some(mut held) = self.held.take() else {
+            return;
+        };
+        let Held {
+            settler,
+            charges,
+            drawn_at,
+            forwarded,
+        } = &mut *held;
         for charge in charges {
             let units = charge.cost;
             if is_in_flight(&charge.limit) {

@@ -53,7 +53,11 @@ struct Divided {
 
 impl Shares {
     pub(super) fn new(limits: &[Arc<Limit>], replicas: u32, clock: Clock) -> Arc<Self> {
-        Self::with(limits, Divided::new(limits, replicas, clock), Arc::default())
+        Self::with(
+            limits,
+            Divided::new(limits, replicas, clock),
+            Arc::default(),
+        )
     }
 
     /// The shares of the next policy's limits, their buckets carried over. What is owed is, where the store is the same.
@@ -61,7 +65,15 @@ impl Shares {
         let mut retired = self.retired.lock();
         *retired = true;
         let divided = self.divided.load().again(limits, replicas);
-        Self::with(limits, divided, if same_store { Arc::clone(&self.debts) } else { Arc::default() })
+        Self::with(
+            limits,
+            divided,
+            if same_store {
+                Arc::clone(&self.debts)
+            } else {
+                Arc::default()
+            },
+        )
     }
 
     fn with(limits: &[Arc<Limit>], divided: Divided, debts: Arc<Debts>) -> Arc<Self> {
@@ -78,14 +90,30 @@ impl Shares {
 
     /// Draws those of `claims` that are enforced by share; the standings are in their order. What is granted is owed to
     /// `store` unless it has `charged`: a request that was sent and not answered counts as charged there.
-    pub(super) fn draw(&self, claims: &[Claim<'_>], store: &impl Store, charged: bool) -> (bool, Standings) {
+    pub(super) fn draw(
+        &self,
+        claims: &[Claim<'_>],
+        store: &impl Store,
+        charged: bool,
+    ) -> (bool, Standings) {
         let divided = self.divided.load_full();
         let now = divided.store.clock().now();
-        let enforced = claims.iter().filter(|claim| claim.limit.when_down == WhenDown::LocalShare);
+        let enforced = claims
+            .iter()
+            .filter(|claim| claim.limit.when_down == WhenDown::LocalShare);
         let mut own: SmallVec<[Claim<'_>; 4]> = SmallVec::new();
         for claim in enforced {
-            let Some(share) = divided.shares.get(claim.limit.index).and_then(Option::as_deref) else { continue };
-            let own_claim = Claim { limit: share, ..*claim };
+            let Some(share) = divided
+                .shares
+                .get(claim.limit.index)
+                .and_then(Option::as_deref)
+            else {
+                continue;
+            };
+            let own_claim = Claim {
+                limit: share,
+                ..*claim
+            };
             if let Some(most) = store.at_most(claim) {
                 self.hold_down(&divided, own_claim, most / u64::from(divided.replicas), now);
             }
@@ -93,7 +121,9 @@ impl Shares {
         }
         let draw = divided.store.draw_at(&own, now);
         if draw.granted && !charged {
-            let enforced = claims.iter().filter(|claim| claim.limit.when_down == WhenDown::LocalShare);
+            let enforced = claims
+                .iter()
+                .filter(|claim| claim.limit.when_down == WhenDown::LocalShare);
             for (claim, standing) in enforced.zip(&draw.standings) {
                 if allows(standing.verdict) {
                     self.owe(claim.limit, claim.key, claim.cost, store);
@@ -107,7 +137,9 @@ impl Shares {
     fn hold_down(&self, divided: &Divided, claim: Claim<'_>, most: u64, now: Timestamp) {
         let above = || {
             let standings = divided.store.peek_at(&[Claim { cost: 0, ..claim }], now);
-            standings.first().map_or(0, |standing| standing.remaining.saturating_sub(most))
+            standings
+                .first()
+                .map_or(0, |standing| standing.remaining.saturating_sub(most))
         };
         if is_in_flight(claim.limit) || above() == 0 {
             return;
@@ -116,7 +148,14 @@ impl Shares {
         let more = above();
         if more > 0 {
             let change = Change::Charge { more };
-            divided.store.settle_at(&[Settlement { limit: claim.limit, key: claim.key, change }], now);
+            divided.store.settle_at(
+                &[Settlement {
+                    limit: claim.limit,
+                    key: claim.key,
+                    change,
+                }],
+                now,
+            );
         }
     }
 
@@ -128,18 +167,32 @@ impl Shares {
             && !self.debts.add(known, key, units)
         {
             // Its own queue is bounded, and counts what it has to drop.
-            store.settle(&[Settlement { limit, key, change: Change::Charge { more: units } }]);
+            store.settle(&[Settlement {
+                limit,
+                key,
+                change: Change::Charge { more: units },
+            }]);
         }
     }
 
     pub(super) fn settle(&self, settlement: Settlement<'_>, now: Timestamp, store: &impl Store) {
         let Settlement { limit, key, change } = settlement;
         let divided = self.divided.load();
-        let Some(Some(share)) = divided.shares.get(limit.index) else { return };
-        divided.store.settle_at(&[Settlement { limit: share, ..settlement }], now);
+        let Some(Some(share)) = divided.shares.get(limit.index) else {
+            return;
+        };
+        divided.store.settle_at(
+            &[Settlement {
+                limit: share,
+                ..settlement
+            }],
+            now,
+        );
         match change {
             Change::Charge { more } => self.owe(limit, key, more, store),
-            Change::Refund { units } | Change::Withdraw { units, .. } => self.debts.remove(limit, key, units),
+            Change::Refund { units } | Change::Withdraw { units, .. } => {
+                self.debts.remove(limit, key, units)
+            }
             Change::Release { .. } => {}
         }
     }
@@ -151,7 +204,10 @@ impl Shares {
             return;
         }
         loop {
-            let (divided, replicas) = (self.divided.load_full(), self.replicas.load(Ordering::Acquire));
+            let (divided, replicas) = (
+                self.divided.load_full(),
+                self.replicas.load(Ordering::Acquire),
+            );
             if divided.replicas == replicas {
                 return;
             }
@@ -164,7 +220,9 @@ impl Shares {
 impl StandIn for Shares {
     fn shared_by(&self, replicas: u32) {
         let replicas = replicas.max(1);
-        if self.replicas.swap(replicas, Ordering::AcqRel) == replicas && self.divided.load().replicas == replicas {
+        if self.replicas.swap(replicas, Ordering::AcqRel) == replicas
+            && self.divided.load().replicas == replicas
+        {
             return;
         }
         let this = self.this.clone();
@@ -173,7 +231,10 @@ impl StandIn for Shares {
                 shares.divide();
             }
         };
-        if let Err(error) = std::thread::Builder::new().name("shares".to_owned()).spawn(divide) {
+        if let Err(error) = std::thread::Builder::new()
+            .name("shares".to_owned())
+            .spawn(divide)
+        {
             tracing::warn!(%error, replicas, "the local shares of shared limits cannot be divided anew");
         }
     }
@@ -182,12 +243,28 @@ impl StandIn for Shares {
         let divided = self.divided.load();
         let now = divided.store.clock().now();
         let owed = self.debts.take().filter_map(|debt| {
-            let known = self.limits.iter().find(|limit| same_bucket(limit, &debt.limit))?;
+            let known = self
+                .limits
+                .iter()
+                .find(|limit| same_bucket(limit, &debt.limit))?;
             let share = divided.shares.get(known.index)?.as_deref()?;
-            let claim = Claim { limit: share, key: &debt.key, cost: 0, enforced: false };
-            let left = divided.store.peek_at(&[claim], now).first().map_or(0, |standing| standing.remaining);
+            let claim = Claim {
+                limit: share,
+                key: &debt.key,
+                cost: 0,
+                enforced: false,
+            };
+            let left = divided
+                .store
+                .peek_at(&[claim], now)
+                .first()
+                .map_or(0, |standing| standing.remaining);
             let units = debt.units.min(share.algorithm.burst().saturating_sub(left));
-            (units > 0).then(|| Owed { limit: Arc::clone(known), key: debt.key, units })
+            (units > 0).then(|| Owed {
+                limit: Arc::clone(known),
+                key: debt.key,
+                units,
+            })
         });
         owed.collect()
     }
@@ -202,14 +279,22 @@ impl Divided {
     fn new(limits: &[Arc<Limit>], replicas: u32, clock: Clock) -> Self {
         let (shares, dense) = divide(limits, replicas);
         let store = LocalStore::new(&dense, clock, ColdStart::Full);
-        Self { replicas, shares, store }
+        Self {
+            replicas,
+            shares,
+            store,
+        }
     }
 
     /// The shares of `limits` among `replicas`, with these buckets. (A draw that is under way follows its bucket.)
     fn again(&self, limits: &[Arc<Limit>], replicas: u32) -> Self {
         let (shares, dense) = divide(limits, replicas);
         let (store, _) = self.store.next(&dense);
-        Self { replicas, shares, store }
+        Self {
+            replicas,
+            shares,
+            store,
+        }
     }
 }
 
@@ -217,7 +302,8 @@ impl Divided {
 fn divide(limits: &[Arc<Limit>], replicas: u32) -> (ByLimit, Vec<Arc<Limit>>) {
     let mut dense = Vec::new();
     let shares = limits.iter().map(|limit| {
-        let wanted = limit.placement == Placement::Shared && limit.when_down == WhenDown::LocalShare;
+        let wanted =
+            limit.placement == Placement::Shared && limit.when_down == WhenDown::LocalShare;
         wanted.then(|| {
             let share = Limit {
                 index: dense.len(),

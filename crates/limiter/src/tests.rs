@@ -26,7 +26,10 @@ impl Store for Script {
     }
 
     fn settle(&self, settlements: &[Settlement<'_>]) {
-        self.settled.lock().expect("not poisoned").extend(settlements.iter().map(|settlement| settlement.change));
+        self.settled
+            .lock()
+            .expect("not poisoned")
+            .extend(settlements.iter().map(|settlement| settlement.change));
     }
 
     async fn peek<'a>(&'a self, _claims: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
@@ -40,39 +43,87 @@ impl Store for Script {
 
 fn limit(index: usize, name: &str, kind: Kind, amount: u64) -> Limit {
     let burst = (kind != Kind::InFlight).then_some(amount);
-    let terms = Terms { burst, ..fixtures::terms(kind, amount, Micros::from_secs(60)) };
-    Limit { index, ..fixtures::limit(name, &terms) }
+    let terms = Terms {
+        burst,
+        ..fixtures::terms(kind, amount, Micros::from_secs(60))
+    };
+    Limit {
+        index,
+        ..fixtures::limit(name, &terms)
+    }
 }
 
 fn shared(index: usize, name: &str, when_down: WhenDown) -> Limit {
-    Limit { placement: Placement::Shared, when_down, ..limit(index, name, Kind::TokenBucket, 10) }
+    Limit {
+        placement: Placement::Shared,
+        when_down,
+        ..limit(index, name, Kind::TokenBucket, 10)
+    }
 }
 
-fn limiter(limits: Vec<Limit>, answers: Vec<Result<Draw, StoreError>>) -> (Limiter<Script>, Vec<Arc<Limit>>) {
+fn limiter(
+    limits: Vec<Limit>,
+    answers: Vec<Result<Draw, StoreError>>,
+) -> (Limiter<Script>, Vec<Arc<Limit>>) {
     let limits: Vec<_> = limits.into_iter().map(Arc::new).collect();
-    let script = Script { answers: Mutex::new(answers.into()), ..Script::default() };
-    (Limiter::new(&limits, Arc::new(script), Clock::manual(START), ColdStart::Full), limits)
+    let script = Script {
+        answers: Mutex::new(answers.into()),
+        ..Script::default()
+    };
+    (
+        Limiter::new(
+            &limits,
+            Arc::new(script),
+            Clock::manual(START),
+            ColdStart::Full,
+        ),
+        limits,
+    )
 }
 
 fn claim(limit: &Limit) -> Claim<'_> {
-    Claim { limit, key: b"k", cost: 1, enforced: true }
+    Claim {
+        limit,
+        key: b"k",
+        cost: 1,
+        enforced: true,
+    }
 }
 
 fn left(limiter: &Limiter<Script>, limit: &Limit) -> u64 {
-    limiter.local().peek_at(&[Claim { cost: 0, ..claim(limit) }], START)[0].remaining
+    limiter.local().peek_at(
+        &[Claim {
+            cost: 0,
+            ..claim(limit)
+        }],
+        START,
+    )[0]
+    .remaining
 }
 
 fn answer(granted: bool) -> Result<Draw, StoreError> {
     let verdict = match granted {
         true => Verdict::Allow { wait: Micros::ZERO },
-        false => Verdict::Deny { retry_after: Some(Micros::from_secs(3)) },
+        false => Verdict::Deny {
+            retry_after: Some(Micros::from_secs(3)),
+        },
     };
-    let standing = Standing { verdict, remaining: 0, reset: Micros::from_secs(9), effective: Micros::ZERO };
-    Ok(Draw { granted, standings: [standing].into_iter().collect() })
+    let standing = Standing {
+        verdict,
+        remaining: 0,
+        reset: Micros::from_secs(9),
+        effective: Micros::ZERO,
+    };
+    Ok(Draw {
+        granted,
+        standings: [standing].into_iter().collect(),
+    })
 }
 
 fn check(limiter: &Limiter<Script>, claims: &[Claim<'_>]) -> Decision {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
     runtime.block_on(limiter.check(claims, START))
 }
 
@@ -85,16 +136,25 @@ fn allowed(decision: Decision) -> Permit {
 
 #[test]
 fn the_wait_of_a_refusal_is_the_longest_of_the_limits_that_refused() {
-    let (limiter, limits) =
-        limiter(vec![limit(0, "a", Kind::TokenBucket, 1), limit(1, "b", Kind::TokenBucket, 2)], vec![]);
+    let (limiter, limits) = limiter(
+        vec![
+            limit(0, "a", Kind::TokenBucket, 1),
+            limit(1, "b", Kind::TokenBucket, 2),
+        ],
+        vec![],
+    );
     let claims = [claim(&limits[0]), claim(&limits[1])];
     let _first = allowed(check(&limiter, &claims));
-    let Decision::Deny(denied) = check(&limiter, &claims) else { panic!("admitted") };
+    let Decision::Deny(denied) = check(&limiter, &claims) else {
+        panic!("admitted")
+    };
     assert_eq!(denied.refused().collect::<Vec<_>>(), [0]);
     assert_eq!(denied.retry_after(), Some(Micros::from_secs(60)));
     let second_b = allowed(check(&limiter, &claims[1..]));
     drop(second_b);
-    let Decision::Deny(denied) = check(&limiter, &claims) else { panic!("admitted") };
+    let Decision::Deny(denied) = check(&limiter, &claims) else {
+        panic!("admitted")
+    };
     assert_eq!(denied.refused().collect::<Vec<_>>(), [0, 1]);
     assert_eq!(denied.retry_after(), Some(Micros::from_secs(60)));
 }
@@ -102,43 +162,90 @@ fn the_wait_of_a_refusal_is_the_longest_of_the_limits_that_refused() {
 #[test]
 fn a_shadow_limit_counts_and_never_refuses_and_a_candidate_is_compared() {
     let live = limit(0, "a", Kind::TokenBucket, 3);
-    let candidate = Limit { role: Role::Candidate, index: 1, ..limit(1, "a", Kind::TokenBucket, 1) };
-    let shadow = Limit { mode: Mode::Shadow, ..limit(2, "s", Kind::TokenBucket, 1) };
+    let candidate = Limit {
+        role: Role::Candidate,
+        index: 1,
+        ..limit(1, "a", Kind::TokenBucket, 1)
+    };
+    let shadow = Limit {
+        mode: Mode::Shadow,
+        ..limit(2, "s", Kind::TokenBucket, 1)
+    };
     let (limiter, limits) = limiter(vec![live, candidate, shadow], vec![]);
-    let quiet = |limit| Claim { enforced: false, ..claim(limit) };
+    let quiet = |limit| Claim {
+        enforced: false,
+        ..claim(limit)
+    };
     let claims = [claim(&limits[0]), quiet(&limits[1]), quiet(&limits[2])];
     for _ in 0..3 {
         let _permit = allowed(check(&limiter, &claims));
     }
     assert!(matches!(check(&limiter, &claims), Decision::Deny(_)));
     let counted = limiter.snapshot();
-    assert_eq!(counted[0].count, Count { allowed: 3, refused: 1, ..Count::default() });
-    assert_eq!(counted[2].count, Count { allowed: 1, shadow_refused: 3, ..Count::default() });
-    let agreement = Agreement { both_allow: 1, both_refuse: 1, only_live_refuses: 0, only_candidate_refuses: 2 };
+    assert_eq!(
+        counted[0].count,
+        Count {
+            allowed: 3,
+            refused: 1,
+            ..Count::default()
+        }
+    );
+    assert_eq!(
+        counted[2].count,
+        Count {
+            allowed: 1,
+            shadow_refused: 3,
+            ..Count::default()
+        }
+    );
+    let agreement = Agreement {
+        both_allow: 1,
+        both_refuse: 1,
+        only_live_refuses: 0,
+        only_candidate_refuses: 2,
+    };
     assert_eq!(counted[1].agreement, agreement);
     let (next, _) = limiter.next(&limits, Arc::clone(limiter.shared()));
-    assert_eq!(next.snapshot()[0].count.allowed, 3, "counts outlive reloads");
+    assert_eq!(
+        next.snapshot()[0].count.allowed,
+        3,
+        "counts outlive reloads"
+    );
 }
 
 #[test]
 fn a_place_in_flight_is_freed_however_the_request_ends() {
     let (limiter, limits) = limiter(vec![limit(0, "jobs", Kind::InFlight, 1)], vec![]);
     let mut permit = allowed(check(&limiter, &[claim(&limits[0])]));
-    assert!(matches!(check(&limiter, &[claim(&limits[0])]), Decision::Deny(denied) if denied.retry_after().is_none()));
+    assert!(
+        matches!(check(&limiter, &[claim(&limits[0])]), Decision::Deny(denied) if denied.retry_after().is_none())
+    );
     permit.forwarded();
     drop(permit);
     let permit = allowed(check(&limiter, &[claim(&limits[0])]));
     // A reload while it is in flight neither frees its place nor loses the release.
     let (next, _) = limiter.next(&limits, Arc::clone(limiter.shared()));
-    assert!(matches!(check(&next, &[claim(&limits[0])]), Decision::Deny(_)));
+    assert!(matches!(
+        check(&next, &[claim(&limits[0])]),
+        Decision::Deny(_)
+    ));
     drop(permit);
     let _again = allowed(check(&next, &[claim(&limits[0])]));
 }
 
 #[test]
 fn a_correctable_charge_is_given_back_at_most_once() {
-    let (limiter, limits) = limiter(vec![Limit { refundable: true, ..limit(0, "a", Kind::TokenBucket, 10) }], vec![]);
-    let claims = [Claim { cost: 4, ..claim(&limits[0]) }];
+    let (limiter, limits) = limiter(
+        vec![Limit {
+            refundable: true,
+            ..limit(0, "a", Kind::TokenBucket, 10)
+        }],
+        vec![],
+    );
+    let claims = [Claim {
+        cost: 4,
+        ..claim(&limits[0])
+    }];
     drop(allowed(check(&limiter, &claims)));
     assert_eq!(left(&limiter, &limits[0]), 10, "never sent on: given back");
 
@@ -148,7 +255,11 @@ fn a_correctable_charge_is_given_back_at_most_once() {
     permit.refund("a", 3, credit);
     permit.refund("a", 3, credit);
     drop(permit);
-    assert_eq!(left(&limiter, &limits[0]), 10, "four in all were given back");
+    assert_eq!(
+        left(&limiter, &limits[0]),
+        10,
+        "four in all were given back"
+    );
 
     let mut permit = allowed(check(&limiter, &claims));
     permit.forwarded();
@@ -165,21 +276,36 @@ fn credit_needs_an_outcome_of_the_upstream_alone() {
 
 #[test]
 fn the_local_part_is_given_back_when_the_shared_one_refuses_or_the_caller_leaves() {
-    let limits = vec![limit(0, "local", Kind::TokenBucket, 10), shared(1, "shared", WhenDown::Refuse)];
-    let (limiter, limits) = limiter(limits, vec![answer(false), Err(StoreError::Timeout), answer(true)]);
+    let limits = vec![
+        limit(0, "local", Kind::TokenBucket, 10),
+        shared(1, "shared", WhenDown::Refuse),
+    ];
+    let (limiter, limits) = limiter(
+        limits,
+        vec![answer(false), Err(StoreError::Timeout), answer(true)],
+    );
     let claims = [claim(&limits[0]), claim(&limits[1])];
-    let Decision::Deny(denied) = check(&limiter, &claims) else { panic!("admitted") };
+    let Decision::Deny(denied) = check(&limiter, &claims) else {
+        panic!("admitted")
+    };
     assert_eq!(denied.retry_after(), Some(Micros::from_secs(3)));
     assert_eq!(left(&limiter, &limits[0]), 10);
-    let Decision::Unavailable(unavailable) = check(&limiter, &claims) else { panic!("decided") };
-    assert_eq!((&*unavailable.limit, unavailable.error), ("shared", StoreError::Timeout));
+    let Decision::Unavailable(unavailable) = check(&limiter, &claims) else {
+        panic!("decided")
+    };
+    assert_eq!(
+        (&*unavailable.limit, unavailable.error),
+        ("shared", StoreError::Timeout)
+    );
     assert_eq!(left(&limiter, &limits[0]), 10);
     let permit = allowed(check(&limiter, &claims));
     assert_eq!(left(&limiter, &limits[0]), 9);
     drop(permit);
 
     // The script is used up and never answers: the caller leaves.
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
     runtime.block_on(async {
         let mut waiting = std::pin::pin!(limiter.check(&claims, START));
         std::future::poll_fn(|cx| {
@@ -194,7 +320,10 @@ fn the_local_part_is_given_back_when_the_shared_one_refuses_or_the_caller_leaves
 
 #[test]
 fn without_its_store_a_shared_limit_does_what_it_says() {
-    let limits = vec![shared(0, "open", WhenDown::Allow), shared(1, "share", WhenDown::LocalShare)];
+    let limits = vec![
+        shared(0, "open", WhenDown::Allow),
+        shared(1, "share", WhenDown::LocalShare),
+    ];
     let down = || Err(StoreError::Unavailable("down".to_owned()));
     let (limiter, limits) = limiter(limits, (0..20).map(|_| down()).collect());
     let claims = [claim(&limits[0]), claim(&limits[1])];
@@ -202,15 +331,24 @@ fn without_its_store_a_shared_limit_does_what_it_says() {
         let permit = allowed(check(&limiter, &claims));
         assert!(permit.is_ungoverned(0) && permit.is_ungoverned(1));
     }
-    let Decision::Deny(denied) = check(&limiter, &claims) else { panic!("two replicas share ten: five each") };
+    let Decision::Deny(denied) = check(&limiter, &claims) else {
+        panic!("two replicas share ten: five each")
+    };
     assert_eq!(denied.refused().collect::<Vec<_>>(), [1]);
-    assert_eq!(denied.retry_after(), Some(Micros::from_secs(12)), "the rate is halved too");
+    assert_eq!(
+        denied.retry_after(),
+        Some(Micros::from_secs(12)),
+        "the rate is halved too"
+    );
     assert_eq!(limiter.snapshot()[0].count.ungoverned, 6);
 }
 
 #[test]
 fn a_local_refusal_does_not_ask_the_shared_store() {
-    let limits = vec![limit(0, "local", Kind::TokenBucket, 1), shared(1, "shared", WhenDown::Allow)];
+    let limits = vec![
+        limit(0, "local", Kind::TokenBucket, 1),
+        shared(1, "shared", WhenDown::Allow),
+    ];
     let (limiter, limits) = limiter(limits, vec![answer(true)]);
     let claims = [claim(&limits[0]), claim(&limits[1])];
     let _permit = allowed(check(&limiter, &claims));

@@ -70,24 +70,36 @@ impl AddressPolicy {
         if !self.trusts(peer) {
             return peer;
         }
-        let listed = self.header != ForwardingHeader::Forwarded && headers.contains_key(X_FORWARDED_FOR);
-        let forwarded = self.header != ForwardingHeader::XForwardedFor && headers.contains_key(FORWARDED);
+        let listed =
+            self.header != ForwardingHeader::Forwarded && headers.contains_key(X_FORWARDED_FOR);
+        let forwarded =
+            self.header != ForwardingHeader::XForwardedFor && headers.contains_key(FORWARDED);
         match (listed, forwarded) {
             (false, false) => peer,
             (true, false) => self.walk(peer, listed_hops(headers)),
             (false, true) => self.walk(peer, forwarded_hops(headers)),
             (true, true) => {
                 let client = self.walk(peer, listed_hops(headers));
-                if client == self.walk(peer, forwarded_hops(headers)) { client } else { peer }
+                if client == self.walk(peer, forwarded_hops(headers)) {
+                    client
+                } else {
+                    peer
+                }
             }
         }
     }
 
     /// Follows `hops`, nearest first, while each is trusted.
-    fn walk(&self, peer: Option<IpAddr>, hops: impl Iterator<Item = Option<IpAddr>>) -> Option<IpAddr> {
+    fn walk(
+        &self,
+        peer: Option<IpAddr>,
+        hops: impl Iterator<Item = Option<IpAddr>>,
+    ) -> Option<IpAddr> {
         let mut client = peer;
         for hop in hops {
-            let Some(address) = hop.map(fold) else { return client };
+            let Some(address) = hop.map(fold) else {
+                return client;
+            };
             client = Some(address);
             if !self.trusted_proxies.contains(address) {
                 break;
@@ -108,7 +120,11 @@ impl AddressPolicy {
     pub fn words(&self, client: IpAddr) -> String {
         match fold(client) {
             IpAddr::V4(address) => address.to_string(),
-            IpAddr::V6(address) => format!("{}/{}", masked(address, self.ipv6_prefix), self.ipv6_prefix.min(128)),
+            IpAddr::V6(address) => format!(
+                "{}/{}",
+                masked(address, self.ipv6_prefix),
+                self.ipv6_prefix.min(128)
+            ),
         }
     }
 }
@@ -146,7 +162,10 @@ fn masked(address: Ipv6Addr, prefix: u8) -> Ipv6Addr {
 /// `[v6]` of a host, in its canonical form with brackets.
 pub(super) fn parse_host_address(text: &str) -> Option<String> {
     let inside = text.strip_prefix('[')?.strip_suffix(']')?;
-    inside.parse::<Ipv6Addr>().ok().map(|address| format!("[{address}]"))
+    inside
+        .parse::<Ipv6Addr>()
+        .ok()
+        .map(|address| format!("[{address}]"))
 }
 
 #[cfg(test)]

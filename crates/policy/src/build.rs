@@ -68,7 +68,9 @@ pub enum BuildError {
         rule: usize,
     },
     /// A route has more limits than one draw takes.
-    #[error("route {route} draws from {claims} buckets, candidates included; at most 16 fit in one draw")]
+    #[error(
+        "route {route} draws from {claims} buckets, candidates included; at most 16 fit in one draw"
+    )]
     TooManyClaims {
         /// The route.
         route: usize,
@@ -114,7 +116,9 @@ pub enum BuildError {
         identity: usize,
     },
     /// An identity is made of claims of a token, but nothing says how tokens are verified.
-    #[error("identity {identity} is made of a token's claim, but has no `jwt` table that says how tokens are verified")]
+    #[error(
+        "identity {identity} is made of a token's claim, but has no `jwt` table that says how tokens are verified"
+    )]
     UnverifiedToken {
         /// The identity.
         identity: usize,
@@ -135,8 +139,16 @@ impl Policy {
     /// # Errors
     /// Everything that is wrong with them together.
     pub fn build(parts: PolicyParts) -> Result<Self, Vec<BuildError>> {
-        let PolicyParts { address, mut identities, mut rules, upstreams, routes, responses, egress, keeps_slashes } =
-            parts;
+        let PolicyParts {
+            address,
+            mut identities,
+            mut rules,
+            upstreams,
+            routes,
+            responses,
+            egress,
+            keeps_slashes,
+        } = parts;
         let mut errors = Vec::new();
         for index in 0..identities.len() {
             check_identity(index, &identities, &mut errors);
@@ -158,7 +170,10 @@ impl Policy {
                 if let Target::Upstream(upstream) = route.target
                     && upstream >= upstreams.len()
                 {
-                    errors.push(BuildError::Dangling { route: index, what: format!("upstream {upstream}") });
+                    errors.push(BuildError::Dangling {
+                        route: index,
+                        what: format!("upstream {upstream}"),
+                    });
                 }
                 if !keeps_slashes && route.pattern.has_encoded_slash() {
                     errors.push(BuildError::EncodedSlash { route: index });
@@ -166,10 +181,11 @@ impl Policy {
                 Plan::new(index, route, &rules, &identities, &mut errors)
             })
             .collect();
-        let router = Router::new(routes.iter().map(|route| &route.pattern)).unwrap_or_else(|conflicts| {
-            errors.extend(conflicts.into_iter().map(BuildError::from));
-            Router::default()
-        });
+        let router =
+            Router::new(routes.iter().map(|route| &route.pattern)).unwrap_or_else(|conflicts| {
+                errors.extend(conflicts.into_iter().map(BuildError::from));
+                Router::default()
+            });
         if !errors.is_empty() {
             return Err(errors);
         }
@@ -212,14 +228,27 @@ fn deciding<'p>(
         _ => None,
     });
     let costs = rules.iter().map(|rule| &rule.cost);
-    let costs = costs.chain(routes.iter().flat_map(|route| &route.limits).filter_map(|limit| limit.cost.as_ref()));
+    let costs = costs.chain(
+        routes
+            .iter()
+            .flat_map(|route| &route.limits)
+            .filter_map(|limit| limit.cost.as_ref()),
+    );
     let costs = costs.filter_map(|cost| match cost {
         Cost::Header { name, .. } => Some(name),
         _ => None,
     });
-    let matched = routes.iter().flat_map(|route| &route.pattern.headers).map(|(name, _)| name);
+    let matched = routes
+        .iter()
+        .flat_map(|route| &route.pattern.headers)
+        .map(|(name, _)| name);
     let edits = routes.iter().map(|route| &route.request_headers);
-    let edited = edits.flat_map(|edits| edits.remove.iter().chain(edits.set.iter().map(|(name, _)| name)));
+    let edited = edits.flat_map(|edits| {
+        edits
+            .remove
+            .iter()
+            .chain(edits.set.iter().map(|(name, _)| name))
+    });
     keys.chain(costs).chain(matched).chain(edited)
 }
 
@@ -228,18 +257,28 @@ fn check_identity(index: usize, identities: &[Identity], errors: &mut Vec<BuildE
     if identity.sources.is_empty() || identity.sources.len() > SOURCES_MAX {
         errors.push(BuildError::Sources { identity: index });
     }
-    if identity.callers.is_some() && (identity.sources.len() != 1 || identity.sources[0] == Source::Address) {
+    if identity.callers.is_some()
+        && (identity.sources.len() != 1 || identity.sources[0] == Source::Address)
+    {
         errors.push(BuildError::CallersOfComposite { identity: index });
     }
-    let by_claim = identity.sources.iter().any(|source| matches!(source, Source::JwtClaim(_)));
+    let by_claim = identity
+        .sources
+        .iter()
+        .any(|source| matches!(source, Source::JwtClaim(_)));
     if by_claim && identity.jwt.is_none() {
         errors.push(BuildError::UnverifiedToken { identity: index });
     }
     let mut at = index;
     for _ in 0..=identities.len() {
-        let WhenMissing::Use(next) = identities[at].when_missing else { return };
+        let WhenMissing::Use(next) = identities[at].when_missing else {
+            return;
+        };
         if next >= identities.len() {
-            errors.push(BuildError::Dangling { route: 0, what: format!("identity {next}") });
+            errors.push(BuildError::Dangling {
+                route: 0,
+                what: format!("identity {next}"),
+            });
             return;
         }
         if next == index {
@@ -257,7 +296,11 @@ fn number(rules: &mut [Rule]) -> Vec<Arc<Limit>> {
     for rule in rules {
         rule.tiers.sort_by(|a, b| a.0.cmp(&b.0));
         let tiers = rule.tiers.iter_mut().map(|(_, limit)| limit);
-        for variant in [&mut rule.live].into_iter().chain(tiers).chain(rule.candidate.as_mut()) {
+        for variant in [&mut rule.live]
+            .into_iter()
+            .chain(tiers)
+            .chain(rule.candidate.as_mut())
+        {
             Arc::make_mut(variant).index = limits.len();
             limits.push(Arc::clone(variant));
         }

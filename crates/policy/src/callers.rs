@@ -31,8 +31,13 @@ impl Callers {
     ///
     /// # Errors
     /// The names of two callers with one digest.
-    pub fn new(entries: impl IntoIterator<Item = ([u8; 32], Caller)>) -> Result<Self, (Arc<str>, Arc<str>)> {
-        let mut by_digest: Vec<_> = entries.into_iter().map(|(digest, caller)| (digest, Arc::new(caller))).collect();
+    pub fn new(
+        entries: impl IntoIterator<Item = ([u8; 32], Caller)>,
+    ) -> Result<Self, (Arc<str>, Arc<str>)> {
+        let mut by_digest: Vec<_> = entries
+            .into_iter()
+            .map(|(digest, caller)| (digest, Arc::new(caller)))
+            .collect();
         by_digest.sort_by_key(|entry| entry.0);
         match by_digest.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             Some(pair) => Err((Arc::clone(&pair[0].1.name), Arc::clone(&pair[1].1.name))),
@@ -46,13 +51,19 @@ impl Callers {
             return None;
         }
         let digest: [u8; 32] = Sha256::digest(key).into();
-        let place = self.by_digest.binary_search_by_key(&digest, |entry| entry.0).ok()?;
+        let place = self
+            .by_digest
+            .binary_search_by_key(&digest, |entry| entry.0)
+            .ok()?;
         Some(&self.by_digest[place].1)
     }
 
     /// A caller by its name: for tests in the file and for `explain`.
     pub fn named(&self, name: &str) -> Option<&Arc<Caller>> {
-        self.by_digest.iter().map(|(_, caller)| caller).find(|caller| &*caller.name == name)
+        self.by_digest
+            .iter()
+            .map(|(_, caller)| caller)
+            .find(|caller| &*caller.name == name)
     }
 
     /// Every caller, in no order of note.
@@ -83,7 +94,10 @@ pub fn parse_digest(text: &str) -> Result<[u8; 32], ParseError> {
     let offset = text.len() - digits.len();
     if let Some(bad) = digits.find(|c: char| !c.is_ascii_hexdigit()) {
         let width = digits[bad..].chars().next().map_or(0, char::len_utf8);
-        return Err(ParseError::new(offset + bad..offset + bad + width, "this is no hex digit"));
+        return Err(ParseError::new(
+            offset + bad..offset + bad + width,
+            "this is no hex digit",
+        ));
     }
     if digits.len() != 64 {
         let what = format!("a SHA-256 has 64 hex digits, not {}", digits.len());
@@ -103,26 +117,51 @@ mod tests {
     const TEST: &str = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
     fn caller(name: &str) -> Caller {
-        Caller { name: name.into(), tier: None }
+        Caller {
+            name: name.into(),
+            tier: None,
+        }
     }
 
     #[test]
     fn a_caller_is_found_by_its_key_and_no_other() {
         let digest = parse_digest(TEST).expect("a digest");
-        let callers = Callers::new([([0; 32], caller("a")), (digest, caller("acme")), ([255; 32], caller("z"))]);
+        let callers = Callers::new([
+            ([0; 32], caller("a")),
+            (digest, caller("acme")),
+            ([255; 32], caller("z")),
+        ]);
         let callers = callers.expect("distinct digests");
-        assert_eq!(callers.find(b"test").map(|caller| &*caller.name), Some("acme"));
+        assert_eq!(
+            callers.find(b"test").map(|caller| &*caller.name),
+            Some("acme")
+        );
         assert_eq!(callers.find(b"test "), None);
         assert_eq!(callers.find(b""), None);
         let twice = Callers::new([(digest, caller("a")), (digest, caller("b"))]);
-        assert_eq!(twice.err().map(|(a, b)| (a.to_string(), b.to_string())), Some(("a".into(), "b".into())));
+        assert_eq!(
+            twice.err().map(|(a, b)| (a.to_string(), b.to_string())),
+            Some(("a".into(), "b".into()))
+        );
     }
 
     #[test]
     fn a_digest_is_read_strictly() {
-        assert_eq!(parse_digest(&TEST.to_ascii_uppercase().replace("SHA256", "sha256")), parse_digest(TEST));
-        for (text, at) in [("test", 0..4), ("sha256:xy", 7..8), ("sha256:00", 7..9), ("sha256:é", 7..9)] {
-            assert_eq!(parse_digest(text).map_err(|error| error.at), Err(at), "{text}");
+        assert_eq!(
+            parse_digest(&TEST.to_ascii_uppercase().replace("SHA256", "sha256")),
+            parse_digest(TEST)
+        );
+        for (text, at) in [
+            ("test", 0..4),
+            ("sha256:xy", 7..8),
+            ("sha256:00", 7..9),
+            ("sha256:é", 7..9),
+        ] {
+            assert_eq!(
+                parse_digest(text).map_err(|error| error.at),
+                Err(at),
+                "{text}"
+            );
         }
     }
 }

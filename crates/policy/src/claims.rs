@@ -64,7 +64,8 @@ impl Claims {
 
     /// Leaves out the limits that do not count a response with this status.
     pub fn retain_counting(&mut self, policy: &Policy, status: StatusCode) {
-        self.charges.retain(|charge| policy.rules[charge.rule].count.counts(status));
+        self.charges
+            .retain(|charge| policy.rules[charge.rule].count.counts(status));
     }
 
     /// The charges, in the order of the route's limits, each live one before its candidate.
@@ -86,7 +87,9 @@ impl Claims {
             enforced: charge.enforced,
         };
         let mut list = SmallVec::new();
-        self.charges.iter().for_each(|charge| list.push(claim(charge)));
+        self.charges
+            .iter()
+            .for_each(|charge| list.push(claim(charge)));
         list
     }
 }
@@ -107,7 +110,11 @@ impl Plan {
 
     /// The same as far as the address tells: limits by what else a request says of its caller have no key.
     pub(super) fn place(&self, evidence: Evidence<'_, '_>, identified: &mut Identified) {
-        for &identity in self.identities.iter().filter(|identity| evidence.identities[**identity].is_address()) {
+        for &identity in self
+            .identities
+            .iter()
+            .filter(|identity| evidence.identities[**identity].is_address())
+        {
             identified.resolved.extend(evidence.resolve(identity));
         }
         self.finish(evidence, identified);
@@ -117,10 +124,20 @@ impl Plan {
         let client = evidence.request.client;
         identified.exempt = client.is_some_and(|client| evidence.address.exempt.contains(client));
         identified.at = evidence.now;
-        let known = || identified.resolved.iter().filter_map(|one| one.caller.as_ref());
-        identified.caller = known().find(|caller| caller.tier.is_some()).or_else(|| known().next()).cloned();
+        let known = || {
+            identified
+                .resolved
+                .iter()
+                .filter_map(|one| one.caller.as_ref())
+        };
+        identified.caller = known()
+            .find(|caller| caller.tier.is_some())
+            .or_else(|| known().next())
+            .cloned();
         for scope in &self.scopes {
-            identified.keys.push(scope.key(evidence, &identified.resolved));
+            identified
+                .keys
+                .push(scope.key(evidence, &identified.resolved));
         }
     }
 
@@ -137,22 +154,36 @@ impl Plan {
             return;
         }
         for key in &who.keys {
-            claims.keys.push(KeyBytes::from_slice(key.as_deref().unwrap_or_default()));
+            claims
+                .keys
+                .push(KeyBytes::from_slice(key.as_deref().unwrap_or_default()));
         }
         for charge in &self.charges {
             let rule = &policy.rules[charge.rule];
             let limit = rule.variant(who.tier());
-            let Some(key) = &who.keys[charge.scope] else { continue };
+            let Some(key) = &who.keys[charge.scope] else {
+                continue;
+            };
             if limit.mode == Mode::Off {
                 continue;
             }
             let cost = rule.price(charge.cost.as_ref(), headers, body);
             let mut push = |limit: &Limit, enforced| {
                 let (rule, key) = (charge.rule, charge.scope);
-                claims.charges.push(Charge { rule, limit: limit.index, cost, enforced, key });
+                claims.charges.push(Charge {
+                    rule,
+                    limit: limit.index,
+                    cost,
+                    enforced,
+                    key,
+                });
             };
             push(limit, is_enforced(limit, key));
-            if let Some(candidate) = rule.candidate.as_ref().filter(|candidate| candidate.mode != Mode::Off) {
+            if let Some(candidate) = rule
+                .candidate
+                .as_ref()
+                .filter(|candidate| candidate.mode != Mode::Off)
+            {
                 push(candidate, false);
             }
         }
@@ -175,7 +206,8 @@ pub(super) fn is_enforced(limit: &Limit, key: &[u8]) -> bool {
 impl Rule {
     /// The numbers for a caller of this tier.
     pub fn variant(&self, tier: Option<&Arc<str>>) -> &Arc<Limit> {
-        let place = tier.and_then(|tier| self.tiers.binary_search_by(|(name, _)| name.cmp(tier)).ok());
+        let place =
+            tier.and_then(|tier| self.tiers.binary_search_by(|(name, _)| name.cmp(tier)).ok());
         place.map_or(&self.live, |place| &self.tiers[place].1)
     }
 
@@ -193,10 +225,19 @@ impl Cost {
     pub fn units(&self, headers: &HeaderMap, body: Option<u64>) -> u64 {
         match self {
             Self::Fixed(units) => *units,
-            Self::Header { name, default, least, most } => {
+            Self::Header {
+                name,
+                default,
+                least,
+                most,
+            } => {
                 // Of several values the dearest: a cheap second line must not undercut the first. What cannot be read
                 // costs the most: an upstream may read it all the same.
-                let given = headers.get_all(name).iter().map(|line| number(line).unwrap_or(u64::MAX)).max();
+                let given = headers
+                    .get_all(name)
+                    .iter()
+                    .map(|line| number(line).unwrap_or(u64::MAX))
+                    .max();
                 given.unwrap_or(*default).clamp(*least, (*most).max(*least))
             }
             Self::ContentLength { per, least, most } => {
@@ -227,6 +268,9 @@ pub fn number(value: &HeaderValue) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let add = |sum: u64, digit: &u8| sum.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+    let add = |sum: u64, digit: &u8| {
+        sum.saturating_mul(10)
+            .saturating_add(u64::from(digit - b'0'))
+    };
     Some(digits.iter().fold(0, add))
 }

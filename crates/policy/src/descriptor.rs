@@ -36,7 +36,11 @@ impl Peer {
 
     /// The caller's address, as far as `headers` are believed.
     fn client(&self, policy: &AddressPolicy, headers: &HeaderMap) -> Option<IpAddr> {
-        if self.unnamed { self.address.map(fold) } else { policy.client(self.address, headers) }
+        if self.unnamed {
+            self.address.map(fold)
+        } else {
+            policy.client(self.address, headers)
+        }
     }
 }
 
@@ -65,7 +69,10 @@ pub struct Descriptor<'r> {
 
 impl<'r> Descriptor<'r> {
     /// `host`: as whoever has looked at it found it, in its normal form; `None`: it is looked for here.
-    #[expect(clippy::too_many_arguments, reason = "the facts of a request, each from elsewhere")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the facts of a request, each from elsewhere"
+    )]
     pub(super) fn new(
         address: &AddressPolicy,
         keeps_slashes: bool,
@@ -82,7 +89,11 @@ impl<'r> Descriptor<'r> {
         Ok(Self {
             method,
             host: host.map_or_else(|| requested_host(uri, headers), |host| Ok(host.into()))?,
-            path: if keeps_slashes { path::normalise_with_slashes(uri.path())? } else { path::normalise(uri.path())? },
+            path: if keeps_slashes {
+                path::normalise_with_slashes(uri.path())?
+            } else {
+                path::normalise(uri.path())?
+            },
             target_path: uri.path(),
             query: uri.query(),
             headers,
@@ -102,10 +113,18 @@ impl<'r> Descriptor<'r> {
         }
         self.once(&ORIGIN)?;
         let asked = self.once(&ACCESS_CONTROL_REQUEST_METHOD)?;
-        let said = NOT_IN_PREFLIGHTS.iter().any(|name| self.headers.contains_key(name))
+        let said = NOT_IN_PREFLIGHTS
+            .iter()
+            .any(|name| self.headers.contains_key(name))
             || self.headers.keys().any(method::is_override)
-            || self.headers.get_all(CONTENT_LENGTH).iter().any(|length| length != "0");
-        let asked = Method::from_bytes(asked.trim_ascii()).ok().filter(|asked| method::is_in_capitals(asked.as_str()));
+            || self
+                .headers
+                .get_all(CONTENT_LENGTH)
+                .iter()
+                .any(|length| length != "0");
+        let asked = Method::from_bytes(asked.trim_ascii())
+            .ok()
+            .filter(|asked| method::is_in_capitals(asked.as_str()));
         asked.filter(|_| !said)
     }
 
@@ -119,7 +138,12 @@ impl<'r> Descriptor<'r> {
     }
 }
 
-const NOT_IN_PREFLIGHTS: [HeaderName; 4] = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION, TRANSFER_ENCODING];
+const NOT_IN_PREFLIGHTS: [HeaderName; 4] = [
+    AUTHORIZATION,
+    COOKIE,
+    PROXY_AUTHORIZATION,
+    TRANSFER_ENCODING,
+];
 
 /// The host a request asks for: of its URI when that names one (HTTP/2, absolute form), else of its Host field.
 fn requested_host<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Result<Cow<'r, str>, Malformed> {
@@ -129,7 +153,9 @@ fn requested_host<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Result<Cow<'r, st
     let mut lines = headers.get_all(HOST).iter();
     match (lines.next(), lines.next()) {
         (None, _) => Ok(Cow::Borrowed("")),
-        (Some(line), None) => normal_host(std::str::from_utf8(line.as_bytes()).map_err(|_| Malformed::Host)?),
+        (Some(line), None) => {
+            normal_host(std::str::from_utf8(line.as_bytes()).map_err(|_| Malformed::Host)?)
+        }
         _ => Err(Malformed::Host),
     }
 }
@@ -146,7 +172,9 @@ pub fn normal_host(text: &str) -> Result<Cow<'_, str>, Malformed> {
     if text.starts_with('[') {
         let end = text.find(']').ok_or(Malformed::Host)? + 1;
         check_port(&text[end..])?;
-        return parse_host_address(&text[..end]).map(Cow::Owned).ok_or(Malformed::Host);
+        return parse_host_address(&text[..end])
+            .map(Cow::Owned)
+            .ok_or(Malformed::Host);
     }
     let (name, port) = text.split_at(text.find(':').unwrap_or(text.len()));
     check_port(port)?;
@@ -160,7 +188,11 @@ pub fn normal_host(text: &str) -> Result<Cow<'_, str>, Malformed> {
         return Err(Malformed::Host);
     }
     let has_capitals = name.bytes().any(|byte| byte.is_ascii_uppercase());
-    Ok(if has_capitals { Cow::Owned(name.to_ascii_lowercase()) } else { Cow::Borrowed(name) })
+    Ok(if has_capitals {
+        Cow::Owned(name.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(name)
+    })
 }
 
 /// The length of the name in `NAME[:PORT]`, where it can be told in one pass that all is as it should be: lower-case
@@ -179,15 +211,20 @@ pub fn plain_host(text: &[u8]) -> Option<usize> {
     }
     let port = text.get(length + 1..).unwrap_or_default();
     let fits = port.len() < 5 || (port.len() == 5 && port <= &b"65535"[..]);
-    (in_label && length <= HOST_MAX && fits && port.iter().all(u8::is_ascii_digit)).then_some(length)
+    (in_label && length <= HOST_MAX && fits && port.iter().all(u8::is_ascii_digit))
+        .then_some(length)
 }
 
 fn check_port(text: &str) -> Result<(), Malformed> {
     let Some(digits) = text.strip_prefix(':') else {
-        return if text.is_empty() { Ok(()) } else { Err(Malformed::Host) };
+        return if text.is_empty() {
+            Ok(())
+        } else {
+            Err(Malformed::Host)
+        };
     };
-    let right =
-        digits.is_empty() || (digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.parse::<u16>().is_ok());
+    let right = digits.is_empty()
+        || (digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.parse::<u16>().is_ok());
     if right { Ok(()) } else { Err(Malformed::Host) }
 }
 
@@ -215,8 +252,8 @@ mod tests {
     #[test]
     fn what_no_server_is_called_is_refused() {
         for text in [
-            "a b", "a/b", "a?b", "a\\b", "user@a", "a:x", "a:+80", "a:99999", "a..b", ".a", ".", ":80", "[::1",
-            "[::1]x", "ä",
+            "a b", "a/b", "a?b", "a\\b", "user@a", "a:x", "a:+80", "a:99999", "a..b", ".a", ".",
+            ":80", "[::1", "[::1]x", "ä",
         ] {
             assert_eq!(normal_host(text), Err(Malformed::Host), "{text}");
         }
@@ -232,6 +269,9 @@ mod tests {
         headers.append(HOST, http::HeaderValue::from_static("b.example"));
         assert_eq!(requested_host(&uri, &headers), Err(Malformed::Host));
         let absolute = Uri::from_static("http://C.example:80/x");
-        assert_eq!(requested_host(&absolute, &headers).as_deref(), Ok("c.example"));
+        assert_eq!(
+            requested_host(&absolute, &headers).as_deref(),
+            Ok("c.example")
+        );
     }
 }

@@ -16,9 +16,17 @@ impl Policy {
         request: &Descriptor<'_>,
     ) -> FilledEdits<'p> {
         let fill = |(name, template): &'p (HeaderName, Template)| {
-            (name, template.header_value(|placeholder, into| self.fill(placeholder, matched, who, request, into)))
+            (
+                name,
+                template.header_value(|placeholder, into| {
+                    self.fill(placeholder, matched, who, request, into)
+                }),
+            )
         };
-        FilledEdits { remove: &edits.remove, set: edits.set.iter().map(fill).collect() }
+        FilledEdits {
+            remove: &edits.remove,
+            set: edits.set.iter().map(fill).collect(),
+        }
     }
 
     /// A redirect's Location.
@@ -43,16 +51,29 @@ impl Policy {
         let route = &self.routes[matched.route];
         match placeholder {
             Placeholder::Tier => into.extend(who.tier().map_or(&[][..], |tier| tier.as_bytes())),
-            Placeholder::Caller => into.extend(who.caller.as_ref().map_or(&[][..], |caller| caller.name.as_bytes())),
+            Placeholder::Caller => into.extend(
+                who.caller
+                    .as_ref()
+                    .map_or(&[][..], |caller| caller.name.as_bytes()),
+            ),
             Placeholder::Route => into.extend_from_slice(route.name.as_bytes()),
-            Placeholder::Address => {
-                into.extend(request.client.map(|client| client.to_string()).unwrap_or_default().bytes())
-            }
+            Placeholder::Address => into.extend(
+                request
+                    .client
+                    .map(|client| client.to_string())
+                    .unwrap_or_default()
+                    .bytes(),
+            ),
             Placeholder::Host => into.extend_from_slice(request.host.as_bytes()),
             Placeholder::RequestPath => into.extend_from_slice(request.target_path.as_bytes()),
-            Placeholder::Query => into.extend_from_slice(request.query.unwrap_or_default().as_bytes()),
+            Placeholder::Query => {
+                into.extend_from_slice(request.query.unwrap_or_default().as_bytes())
+            }
             Placeholder::Path(name) => {
-                let capture = route.pattern.capture(name).and_then(|index| matched.captures.get(index));
+                let capture = route
+                    .pattern
+                    .capture(name)
+                    .and_then(|index| matched.captures.get(index));
                 into.extend(capture.map_or(&[][..], |text| text.as_bytes()));
             }
             Placeholder::Identity(index) => {

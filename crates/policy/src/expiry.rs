@@ -16,8 +16,14 @@ pub fn first_expiry(chain: &Path) -> Option<Timestamp> {
         .filter_map(|certificate| {
             let certificate = certificate.ok()?;
             let certificate = x509_cert::Certificate::from_der(&certificate).ok()?;
-            let expires = certificate.tbs_certificate.validity.not_after.to_unix_duration();
-            u64::try_from(expires.as_micros()).ok().map(Timestamp::from_micros)
+            let expires = certificate
+                .tbs_certificate
+                .validity
+                .not_after
+                .to_unix_duration();
+            u64::try_from(expires.as_micros())
+                .ok()
+                .map(Timestamp::from_micros)
         })
         .min()
 }
@@ -32,13 +38,17 @@ mod tests {
         let file = folder.path().join("chain.pem");
         let mut chain = String::new();
         for year in [2031, 2029, 2030] {
-            let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+            let mut params =
+                rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
             params.not_after = rcgen::date_time_ymd(year, 1, 1);
             let key = rcgen::KeyPair::generate().expect("a key");
             chain += &params.self_signed(&key).expect("signed").pem();
         }
         std::fs::write(&file, chain).expect("written");
-        assert_eq!(first_expiry(&file), Some(Timestamp::from_micros(1_861_920_000_000_000)));
+        assert_eq!(
+            first_expiry(&file),
+            Some(Timestamp::from_micros(1_861_920_000_000_000))
+        );
         std::fs::write(&file, "nothing").expect("written");
         assert_eq!(first_expiry(&file), None);
         assert_eq!(first_expiry(&folder.path().join("absent")), None);

@@ -134,11 +134,17 @@ impl Policy {
     /// Tells the whole story of one request. `now`: seconds since the Unix epoch; `body`: the length of its body.
     pub fn explain(&self, request: &Descriptor<'_>, now: u64, body: Option<u64>) -> Explanation {
         let matched = self.route(request);
-        let fate = |(index, route): (usize, &super::route::Route)| match fate(&route.pattern, request) {
-            _ if matched.as_ref().is_some_and(|matched| matched.route == index) => RouteFate::Taken,
-            None => RouteFate::LessSpecific,
-            Some(fate) => fate,
-        };
+        let fate =
+            |(index, route): (usize, &super::route::Route)| match fate(&route.pattern, request) {
+                _ if matched
+                    .as_ref()
+                    .is_some_and(|matched| matched.route == index) =>
+                {
+                    RouteFate::Taken
+                }
+                None => RouteFate::LessSpecific,
+                Some(fate) => fate,
+            };
         let mut told = Explanation {
             host: request.host.to_string(),
             path: request.path.to_string(),
@@ -147,7 +153,11 @@ impl Policy {
             routes: self.routes.iter().enumerate().map(fate).collect(),
             taken: None,
             unlisted: matched.is_none() && self.is_unlisted(request),
-            other_methods: if matched.is_none() { self.other_methods(request) } else { Vec::new() },
+            other_methods: if matched.is_none() {
+                self.other_methods(request)
+            } else {
+                Vec::new()
+            },
             identities: Vec::new(),
             refusal: None,
             exempt: false,
@@ -155,12 +165,18 @@ impl Policy {
             limits: Vec::new(),
         };
         let Some(matched) = matched else { return told };
-        let captures = self.routes[matched.route].pattern.captures().map(str::to_owned);
+        let captures = self.routes[matched.route]
+            .pattern
+            .captures()
+            .map(str::to_owned);
         let captured = matched.captures.iter().map(|text| (*text).to_owned());
         told.taken = Some((matched.route, captures.zip(captured).collect()));
         let plan = &self.plans[matched.route];
-        told.identities =
-            plan.identities.iter().map(|&index| self.identity_story(index, &matched, request, now)).collect();
+        told.identities = plan
+            .identities
+            .iter()
+            .map(|&index| self.identity_story(index, &matched, request, now))
+            .collect();
         match self.identify(&matched, request, now) {
             Ok(who) => {
                 told.exempt = who.exempt;
@@ -172,7 +188,13 @@ impl Policy {
         told
     }
 
-    fn identity_story(&self, asked: usize, matched: &Match<'_>, request: &Descriptor<'_>, now: u64) -> IdentityStory {
+    fn identity_story(
+        &self,
+        asked: usize,
+        matched: &Match<'_>,
+        request: &Descriptor<'_>,
+        now: u64,
+    ) -> IdentityStory {
         let evidence = self.evidence(matched, request, now);
         let mut steps = Vec::new();
         let mut at = asked;
@@ -181,7 +203,10 @@ impl Policy {
             let sources = evidence.sources(at);
             let missing = sources.iter().any(|(_, value)| matches!(value, Ok(None)));
             let failed = sources.iter().any(|(_, value)| value.is_err());
-            steps.push(IdentityStep { identity: at, sources });
+            steps.push(IdentityStep {
+                identity: at,
+                sources,
+            });
             match identity.when_missing {
                 WhenMissing::Use(other) if missing && !failed => at = other,
                 _ => break,
@@ -189,13 +214,26 @@ impl Policy {
         }
         let (outcome, caller, key) = match evidence.resolve(asked) {
             Ok(resolved) => {
-                let caller = resolved.caller.as_ref().map(|caller| Arc::clone(&caller.name));
-                let key = if resolved.how == How::Skipped { String::new() } else { keys::words(&resolved.key) };
+                let caller = resolved
+                    .caller
+                    .as_ref()
+                    .map(|caller| Arc::clone(&caller.name));
+                let key = if resolved.how == How::Skipped {
+                    String::new()
+                } else {
+                    keys::words(&resolved.key)
+                };
                 (Ok(resolved.how), caller, key)
             }
             Err(refusal) => (Err(refusal.reason), None, String::new()),
         };
-        IdentityStory { identity: asked, steps, outcome, caller, key }
+        IdentityStory {
+            identity: asked,
+            steps,
+            outcome,
+            caller,
+            key,
+        }
     }
 
     fn limit_stories(
@@ -224,7 +262,9 @@ impl Policy {
                     limit: limit.index,
                     candidate,
                     cost: rule.price(of_route.cost.as_ref(), request.headers, body),
-                    enforced: skipped.is_none() && !candidate && key.is_some_and(|key| is_enforced(limit, key)),
+                    enforced: skipped.is_none()
+                        && !candidate
+                        && key.is_some_and(|key| is_enforced(limit, key)),
                     skipped,
                     key: key.map(|key| keys::words(key)).unwrap_or_default(),
                     key_bytes: key.cloned().unwrap_or_default(),
@@ -267,11 +307,15 @@ fn fate(pattern: &Pattern, request: &Descriptor<'_>) -> Option<RouteFate> {
     if !path_meets(&pattern.path, &request.path) {
         return Some(RouteFate::Path);
     }
-    let implied = request.method == http::Method::HEAD && pattern.methods.contains(&http::Method::GET);
+    let implied =
+        request.method == http::Method::HEAD && pattern.methods.contains(&http::Method::GET);
     if !pattern.methods.is_empty() && !pattern.methods.contains(request.method) && !implied {
         return Some(RouteFate::Method);
     }
-    let unmet = pattern.headers.iter().find(|(name, value)| !header_matches(request.headers, name, value.as_ref()));
+    let unmet = pattern
+        .headers
+        .iter()
+        .find(|(name, value)| !header_matches(request.headers, name, value.as_ref()));
     unmet.map(|(name, _)| RouteFate::Header(name.clone()))
 }
 

@@ -8,23 +8,28 @@ use http::header::FORWARDED;
 /// The entries of X-Forwarded-For over all its lines, nearest (rightmost) first; `None` for what is no address.
 /// Empty elements are skipped (RFC 9110 section 5.6.1).
 pub(super) fn listed_hops(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
-    headers.get_all(X_FORWARDED_FOR).iter().rev().flat_map(|line| {
-        line.as_bytes()
-            .rsplit(|byte| *byte == b',')
-            .map(<[u8]>::trim_ascii)
-            .filter(|entry| !entry.is_empty())
-            .map(parse_hop)
-    })
+    headers
+        .get_all(X_FORWARDED_FOR)
+        .iter()
+        .rev()
+        .flat_map(|line| {
+            line.as_bytes()
+                .rsplit(|byte| *byte == b',')
+                .map(<[u8]>::trim_ascii)
+                .filter(|entry| !entry.is_empty())
+                .map(parse_hop)
+        })
 }
 
 /// The same for `Forwarded`. Elements are separated outside quotes, so a line is read from its start; one that is
 /// not well formed is a single entry that is no address.
 pub(super) fn forwarded_hops(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
-    headers
-        .get_all(FORWARDED)
-        .iter()
-        .rev()
-        .flat_map(|line| parse_forwarded(line.as_bytes()).unwrap_or_else(|| vec![None]).into_iter().rev())
+    headers.get_all(FORWARDED).iter().rev().flat_map(|line| {
+        parse_forwarded(line.as_bytes())
+            .unwrap_or_else(|| vec![None])
+            .into_iter()
+            .rev()
+    })
 }
 
 /// The `for` of each element of one Forwarded line (RFC 7239 section 4), in its order; `None` when the line does not
@@ -93,7 +98,10 @@ impl ForwardedElement {
 /// A token or a quoted string, unquoted, and what follows it.
 fn parse_value(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let Some(mut rest) = text.strip_prefix(b"\"") else {
-        let end = text.iter().position(|&byte| !is_token(byte)).unwrap_or(text.len());
+        let end = text
+            .iter()
+            .position(|&byte| !is_token(byte))
+            .unwrap_or(text.len());
         return (end > 0).then(|| (text[..end].to_vec(), &text[end..]));
     };
     let mut value = Vec::new();
@@ -124,7 +132,11 @@ pub fn parse_hop(entry: &[u8]) -> Option<IpAddr> {
     if let Some(inside) = text.strip_prefix('[') {
         let (address, port) = inside.split_once(']')?;
         let port_is_right = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
-        return if port_is_right { address.parse::<Ipv6Addr>().ok().map(IpAddr::V6) } else { None };
+        return if port_is_right {
+            address.parse::<Ipv6Addr>().ok().map(IpAddr::V6)
+        } else {
+            None
+        };
     }
     match text.split_once(':') {
         Some((address, port)) if !port.contains(':') => {
@@ -141,7 +153,8 @@ pub fn parse_hop(entry: &[u8]) -> Option<IpAddr> {
 /// Digits, or an obfuscated port (`_x`), which some senders add.
 fn is_port(text: &str) -> bool {
     let obfuscated = text.strip_prefix('_');
-    let digits = text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty();
+    let digits =
+        text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty();
     digits || obfuscated.is_some_and(|name| !name.is_empty() && name.bytes().all(is_token))
 }
 

@@ -41,7 +41,11 @@ impl Identity {
     /// Whether it is told by the address alone, and so before any key is looked at.
     pub(super) fn is_address(&self) -> bool {
         let fallback = matches!(self.when_missing, WhenMissing::Use(_));
-        !fallback && self.sources.iter().all(|source| matches!(source, Source::Address))
+        !fallback
+            && self
+                .sources
+                .iter()
+                .all(|source| matches!(source, Source::Address))
     }
 
     /// Puts new known callers in force at once. Nothing happens to an identity that lists none: listing them decides
@@ -189,12 +193,26 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
     /// Resolves the identity `asked` for, following `use:` from identity to identity; the policy holds no cycles.
     pub(super) fn resolve(self, asked: usize) -> Result<Resolved, IdentityRefusal> {
         let mut at = asked;
-        let mut resolved = Resolved { identity: asked, how: How::Key, key: KeyBytes::new(), caller: None };
+        let mut resolved = Resolved {
+            identity: asked,
+            how: How::Key,
+            key: KeyBytes::new(),
+            caller: None,
+        };
         loop {
             let identity = &self.identities[at];
-            let refuse = |reason| Err(IdentityRefusal { identity: Arc::clone(&identity.name), reason });
-            let assumed = self.assumed.and_then(|(assumed, name)| (assumed == at).then_some(name));
-            let values = match assumed.map_or_else(|| self.values(identity), |name| Ok(Some(one_value(name)))) {
+            let refuse = |reason| {
+                Err(IdentityRefusal {
+                    identity: Arc::clone(&identity.name),
+                    reason,
+                })
+            };
+            let assumed = self
+                .assumed
+                .and_then(|(assumed, name)| (assumed == at).then_some(name));
+            let values = match assumed
+                .map_or_else(|| self.values(identity), |name| Ok(Some(one_value(name))))
+            {
                 Ok(values) => values,
                 Err(reason) => return refuse(reason),
             };
@@ -215,7 +233,10 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
             };
             let known = identity.callers.as_ref().map(|callers| {
                 let callers = callers.load();
-                assumed.and_then(|name| callers.named(name)).or_else(|| callers.find(&values[0])).cloned()
+                assumed
+                    .and_then(|name| callers.named(name))
+                    .or_else(|| callers.find(&values[0]))
+                    .cloned()
             });
             match (known, identity.when_unknown) {
                 (Some(Some(caller)), _) => {
@@ -235,13 +256,18 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
             if at != asked {
                 keys::push_fallback(&mut resolved.key, &identity.name);
             }
-            values.iter().for_each(|value| keys::push_value(&mut resolved.key, value));
+            values
+                .iter()
+                .for_each(|value| keys::push_value(&mut resolved.key, value));
             return Ok(resolved);
         }
     }
 
     pub(super) fn push_address(self, key: &mut KeyBytes) {
-        keys::push_address(key, self.request.client.map(|client| self.address.key(client)));
+        keys::push_address(
+            key,
+            self.request.client.map(|client| self.address.key(client)),
+        );
     }
 
     /// The values of an identity's sources; `None` when one is absent.
@@ -274,41 +300,63 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                 let token = source::credentials(request, "bearer").map_err(ambiguous)?;
                 Ok(token.map(Cow::Borrowed))
             }
-            Source::BasicUser => Ok(source::basic_user(request).map_err(ambiguous)?.map(Cow::Owned)),
+            Source::BasicUser => Ok(source::basic_user(request)
+                .map_err(ambiguous)?
+                .map(Cow::Owned)),
             Source::Cookie(name) => source::cookie(request, name).map_err(ambiguous),
             Source::Query(name) => source::query(request, name).map_err(ambiguous),
             Source::Path(name) => {
-                let capture = self.pattern.capture(name).and_then(|index| self.captures.get(index));
+                let capture = self
+                    .pattern
+                    .capture(name)
+                    .and_then(|index| self.captures.get(index));
                 Ok(capture.map(|text| Cow::Borrowed(text.as_bytes())))
             }
             Source::JwtClaim(name) => {
-                let Some(jwt) = &identity.jwt else { return Ok(None) };
-                let Some(bearer) = source::credentials(request, "bearer").map_err(ambiguous)? else { return Ok(None) };
+                let Some(jwt) = &identity.jwt else {
+                    return Ok(None);
+                };
+                let Some(bearer) = source::credentials(request, "bearer").map_err(ambiguous)?
+                else {
+                    return Ok(None);
+                };
                 if token.is_none() {
-                    *token = Some(match jwt.find(bearer, self.now).map_err(IdentityReason::Token)? {
-                        Ok(claims) => claims,
-                        Err(_) if self.signatures == Signatures::Leave => return Err(IdentityReason::Unverified),
-                        Err(unknown) => jwt.verify_unknown(unknown, self.now).map_err(IdentityReason::Token)?,
-                    });
+                    *token = Some(
+                        match jwt.find(bearer, self.now).map_err(IdentityReason::Token)? {
+                            Ok(claims) => claims,
+                            Err(_) if self.signatures == Signatures::Leave => {
+                                return Err(IdentityReason::Unverified);
+                            }
+                            Err(unknown) => jwt
+                                .verify_unknown(unknown, self.now)
+                                .map_err(IdentityReason::Token)?,
+                        },
+                    );
                 }
                 let claim = token.as_ref().and_then(|token| token.find(name));
                 Ok(claim.map(|claim| Cow::Owned(claim.as_bytes().to_vec())))
             }
             Source::ClientCertificate => {
-                let subject = request.client_certificate.filter(|subject| !subject.is_empty());
+                let subject = request
+                    .client_certificate
+                    .filter(|subject| !subject.is_empty());
                 Ok(subject.map(|subject| Cow::Borrowed(subject.as_bytes())))
             }
         }
     }
 
     /// What each source of an identity holds, for people. Slow and complete: it looks at every one.
-    pub(super) fn sources(self, index: usize) -> Vec<(String, Result<Option<String>, IdentityReason>)> {
+    pub(super) fn sources(
+        self,
+        index: usize,
+    ) -> Vec<(String, Result<Option<String>, IdentityReason>)> {
         let identity = &self.identities[index];
         let mut token = None;
         let mut told = Vec::new();
         for source in &identity.sources {
             let value = self.value(identity, source, &mut token);
-            let value = value.map(|found| found.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()));
+            let value =
+                value.map(|found| found.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()));
             told.push((source.words(), value));
         }
         told

@@ -142,8 +142,12 @@ impl JwtPolicy {
 
     /// An algorithm with more keys than are tried for a token without a key id, and how many there are.
     pub fn untried(&self) -> Option<(Algorithm, usize)> {
-        let fitting = |algorithm: &Algorithm| (*algorithm, self.keys.fitting(*algorithm, None).count());
-        self.algorithms.iter().map(fitting).find(|(_, keys)| *keys > KEYS_TRIED)
+        let fitting =
+            |algorithm: &Algorithm| (*algorithm, self.keys.fitting(*algorithm, None).count());
+        self.algorithms
+            .iter()
+            .map(fitting)
+            .find(|(_, keys)| *keys > KEYS_TRIED)
     }
 
     /// Names the claims that are remembered of a verified token.
@@ -176,20 +180,38 @@ impl JwtPolicy {
         }
         // The whole token is hashed: its signature, too, or a forged one would find its model's claims.
         let digest: [u8; 32] = Sha256::digest(token).into();
-        Ok(self.verified.find(&digest, now).ok_or(Unknown { token, digest }))
+        Ok(self
+            .verified
+            .find(&digest, now)
+            .ok_or(Unknown { token, digest }))
     }
 
     /// Verifies a token, which costs far more than a refusal by a limit.
-    pub(super) fn verify_unknown(&self, unknown: Unknown<'_>, now: u64) -> Result<Arc<VerifiedClaims>, JwtError> {
+    pub(super) fn verify_unknown(
+        &self,
+        unknown: Unknown<'_>,
+        now: u64,
+    ) -> Result<Arc<VerifiedClaims>, JwtError> {
         let Unknown { token, digest } = unknown;
         let payload = self.check_signature(token)?;
         let until = self.check_claims(&payload, now)?;
-        let wanted = self.wanted.iter().map(|name| (name.clone(), claim(&payload, name)));
-        let claims = Arc::new(VerifiedClaims { claims: wanted.collect() });
-        if claims.claims.iter().filter_map(|(_, value)| value.as_ref()).map(String::len).sum::<usize>()
+        let wanted = self
+            .wanted
+            .iter()
+            .map(|name| (name.clone(), claim(&payload, name)));
+        let claims = Arc::new(VerifiedClaims {
+            claims: wanted.collect(),
+        });
+        if claims
+            .claims
+            .iter()
+            .filter_map(|(_, value)| value.as_ref())
+            .map(String::len)
+            .sum::<usize>()
             <= REMEMBERED_MAX
         {
-            self.verified.insert(digest, until, Arc::clone(&claims), now);
+            self.verified
+                .insert(digest, until, Arc::clone(&claims), now);
         }
         Ok(claims)
     }
@@ -209,7 +231,11 @@ impl JwtPolicy {
         validation.validate_exp = false;
         validation.validate_aud = false;
         let mut why = JwtError::UnknownKey;
-        for key in self.keys.fitting(header.alg, header.kid.as_deref()).take(KEYS_TRIED) {
+        for key in self
+            .keys
+            .fitting(header.alg, header.kid.as_deref())
+            .take(KEYS_TRIED)
+        {
             match decode::<Map<String, Value>>(token, decoding_key(key), &validation) {
                 Ok(data) => return Ok(data.claims),
                 Err(error) => why = reason(&error),
@@ -220,7 +246,11 @@ impl JwtPolicy {
 
     /// Checks times, issuer and audience; says until when they hold.
     fn check_claims(&self, payload: &Map<String, Value>, now: u64) -> Result<u64, JwtError> {
-        let until = payload.get("exp").and_then(seconds).ok_or(JwtError::NoExpiry)?.saturating_add(self.leeway);
+        let until = payload
+            .get("exp")
+            .and_then(seconds)
+            .ok_or(JwtError::NoExpiry)?
+            .saturating_add(self.leeway);
         if until <= now {
             return Err(JwtError::Expired);
         }
@@ -230,9 +260,15 @@ impl JwtPolicy {
             return Err(JwtError::NotYet);
         }
         let accepts = |accepted: &[String], value: &Value| {
-            value.as_str().is_some_and(|text| accepted.iter().any(|one| one == text))
+            value
+                .as_str()
+                .is_some_and(|text| accepted.iter().any(|one| one == text))
         };
-        if !self.issuers.is_empty() && !payload.get("iss").is_some_and(|issuer| accepts(&self.issuers, issuer)) {
+        if !self.issuers.is_empty()
+            && !payload
+                .get("iss")
+                .is_some_and(|issuer| accepts(&self.issuers, issuer))
+        {
             return Err(JwtError::Issuer);
         }
         let audience = payload.get("aud");
@@ -254,7 +290,8 @@ impl JwtPolicy {
 /// When it is none that is supported.
 pub fn parse_algorithm(text: &str) -> Result<Algorithm, ParseError> {
     text.parse().map_err(|_| {
-        let known = "HS256, HS384, HS512, RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA";
+        let known =
+            "HS256, HS384, HS512, RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA";
         let what = match text {
             "none" => "`none` is no signature: anyone could write such a token".to_owned(),
             _ => format!("`{text}` is no algorithm for tokens; there are {known}"),
@@ -281,8 +318,15 @@ fn seconds(value: &Value) -> Option<u64> {
     match value.as_u64() {
         Some(seconds) => Some(seconds),
         // A cast from float saturates; NaN cannot stand in JSON.
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturating is what is meant")]
-        None => value.as_f64().filter(|seconds| *seconds >= 0.0).map(|seconds| seconds as u64),
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "saturating is what is meant"
+        )]
+        None => value
+            .as_f64()
+            .filter(|seconds| *seconds >= 0.0)
+            .map(|seconds| seconds as u64),
     }
 }
 

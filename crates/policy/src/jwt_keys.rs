@@ -30,18 +30,28 @@ impl KeySet {
             parse_secret(text, algorithms)?
         };
         if keys.len() > KEYS_MAX {
-            return Err(format!("there are {} keys; at most {KEYS_MAX} are held", keys.len()));
+            return Err(format!(
+                "there are {} keys; at most {KEYS_MAX} are held",
+                keys.len()
+            ));
         }
         for key in &mut keys {
-            key.algorithms.retain(|algorithm| algorithms.contains(algorithm));
+            key.algorithms
+                .retain(|algorithm| algorithms.contains(algorithm));
         }
-        if let Some(useless) =
-            algorithms.iter().find(|algorithm| !keys.iter().any(|key| key.algorithms.contains(algorithm)))
+        if let Some(useless) = algorithms
+            .iter()
+            .find(|algorithm| !keys.iter().any(|key| key.algorithms.contains(algorithm)))
         {
-            return Err(format!("none of the keys is for {useless:?}, which `algorithms` accepts"));
+            return Err(format!(
+                "none of the keys is for {useless:?}, which `algorithms` accepts"
+            ));
         }
         for algorithm in algorithms {
-            let nameless = keys.iter().filter(|key| key.id.is_none() && key.algorithms.contains(algorithm)).count();
+            let nameless = keys
+                .iter()
+                .filter(|key| key.id.is_none() && key.algorithms.contains(algorithm))
+                .count();
             if nameless > KEYS_TRIED {
                 return Err(format!(
                     "{nameless} keys for {algorithm:?} have no `kid`, and a token is tried with {KEYS_TRIED} at most: \
@@ -54,7 +64,11 @@ impl KeySet {
     }
 
     /// The keys for `algorithm` with this id. A key without an id fits any; a token without one, any key.
-    pub(super) fn fitting(&self, algorithm: Algorithm, id: Option<&str>) -> impl Iterator<Item = &VerifyingKey> {
+    pub(super) fn fitting(
+        &self,
+        algorithm: Algorithm,
+        id: Option<&str>,
+    ) -> impl Iterator<Item = &VerifyingKey> {
         self.keys.iter().filter(move |key| {
             let id_fits = match (id, &key.id) {
                 (Some(wanted), Some(id)) => wanted == id,
@@ -66,7 +80,8 @@ impl KeySet {
 }
 
 fn parse_jwks(text: &[u8]) -> Result<Vec<VerifyingKey>, String> {
-    let document: Value = serde_json::from_slice(text).map_err(|error| format!("this is no JSON: {error}"))?;
+    let document: Value =
+        serde_json::from_slice(text).map_err(|error| format!("this is no JSON: {error}"))?;
     // A set, or a single key.
     let list = match document.get("keys") {
         Some(Value::Array(list)) => list.clone(),
@@ -76,22 +91,39 @@ fn parse_jwks(text: &[u8]) -> Result<Vec<VerifyingKey>, String> {
     let mut keys = Vec::new();
     for (index, value) in list.into_iter().enumerate() {
         if value.get("d").is_some() {
-            return Err(format!("key {index} holds a private key: a gateway needs only the public one"));
+            return Err(format!(
+                "key {index} holds a private key: a gateway needs only the public one"
+            ));
         }
         // RFC 7517 section 5: keys of a kind one does not understand are ignored.
-        let Ok(jwk) = serde_json::from_value::<Jwk>(value) else { continue };
-        let for_signatures = jwk.common.public_key_use.as_ref().is_none_or(|usage| *usage == PublicKeyUse::Signature);
+        let Ok(jwk) = serde_json::from_value::<Jwk>(value) else {
+            continue;
+        };
+        let for_signatures = jwk
+            .common
+            .public_key_use
+            .as_ref()
+            .is_none_or(|usage| *usage == PublicKeyUse::Signature);
         let algorithms = jwk_algorithms(&jwk);
         if !for_signatures || algorithms.is_empty() {
             continue;
         }
-        let key = DecodingKey::from_jwk(&jwk).map_err(|error| format!("key {index} cannot be read: {error}"))?;
+        let key = DecodingKey::from_jwk(&jwk)
+            .map_err(|error| format!("key {index} cannot be read: {error}"))?;
         if let AlgorithmParameters::OctetKey(_) = jwk.algorithm {
             check_secret(key.try_get_as_bytes().unwrap_or_default(), &algorithms)?;
         }
-        keys.push(VerifyingKey { id: jwk.common.key_id, algorithms, key });
+        keys.push(VerifyingKey {
+            id: jwk.common.key_id,
+            algorithms,
+            key,
+        });
     }
-    if keys.is_empty() { Err("there is no key for signatures in it".into()) } else { Ok(keys) }
+    if keys.is_empty() {
+        Err("there is no key for signatures in it".into())
+    } else {
+        Ok(keys)
+    }
 }
 
 /// What a key may verify: the algorithms of its kind, narrowed to the one it names.
@@ -121,31 +153,50 @@ fn jwk_algorithms(jwk: &Jwk) -> Vec<Algorithm> {
 type Read = fn(&[u8]) -> jsonwebtoken::errors::Result<DecodingKey>;
 
 fn parse_pem(text: &[u8]) -> Result<Vec<VerifyingKey>, String> {
-    let text = std::str::from_utf8(text).map_err(|_| "this is no PEM file: it is not text".to_owned())?;
+    let text =
+        std::str::from_utf8(text).map_err(|_| "this is no PEM file: it is not text".to_owned())?;
     let mut keys = Vec::new();
     for block in text.split_inclusive("-----END").zip(1..) {
         let (block, number) = block;
-        let Some(start) = block.find("-----BEGIN") else { continue };
-        let label = block[start + "-----BEGIN".len()..].split("-----").next().unwrap_or_default().trim();
+        let Some(start) = block.find("-----BEGIN") else {
+            continue;
+        };
+        let label = block[start + "-----BEGIN".len()..]
+            .split("-----")
+            .next()
+            .unwrap_or_default()
+            .trim();
         if label.contains("PRIVATE") {
-            return Err(format!("key {number} is a private key: a gateway needs only the public one"));
+            return Err(format!(
+                "key {number} is a private key: a gateway needs only the public one"
+            ));
         }
         if label == "CERTIFICATE" {
-            let what = "is a certificate: take its public key out with `openssl x509 -pubkey -noout`";
+            let what =
+                "is a certificate: take its public key out with `openssl x509 -pubkey -noout`";
             return Err(format!("key {number} {what}"));
         }
         let whole = format!("{} {label}-----\n", &block[start..]);
         let readers: [(Read, &[Algorithm]); 3] = [
             (DecodingKey::from_rsa_pem, AlgorithmFamily::Rsa.algorithms()),
-            (DecodingKey::from_ec_pem, &[Algorithm::ES256, Algorithm::ES384]),
+            (
+                DecodingKey::from_ec_pem,
+                &[Algorithm::ES256, Algorithm::ES384],
+            ),
             (DecodingKey::from_ed_pem, &[Algorithm::EdDSA]),
         ];
-        let found =
-            readers.iter().find_map(|(read, algorithms)| Some((read(whole.as_bytes()).ok()?, algorithms.to_vec())));
-        let (key, algorithms) =
-            found.ok_or_else(|| format!("key {number} (`{label}`) is no RSA, EC or Ed25519 public key"))?;
+        let found = readers.iter().find_map(|(read, algorithms)| {
+            Some((read(whole.as_bytes()).ok()?, algorithms.to_vec()))
+        });
+        let (key, algorithms) = found.ok_or_else(|| {
+            format!("key {number} (`{label}`) is no RSA, EC or Ed25519 public key")
+        })?;
         let algorithms = narrow_to_curve(&key, algorithms);
-        keys.push(VerifyingKey { id: None, algorithms, key });
+        keys.push(VerifyingKey {
+            id: None,
+            algorithms,
+            key,
+        });
     }
     Ok(keys)
 }
@@ -162,13 +213,20 @@ fn narrow_to_curve(key: &DecodingKey, mut algorithms: Vec<Algorithm>) -> Vec<Alg
 }
 
 fn parse_secret(text: &[u8], algorithms: &[Algorithm]) -> Result<Vec<VerifyingKey>, String> {
-    if algorithms.iter().any(|algorithm| algorithm.family() != AlgorithmFamily::Hmac) {
+    if algorithms
+        .iter()
+        .any(|algorithm| algorithm.family() != AlgorithmFamily::Hmac)
+    {
         return Err(
             "this is neither a JWKS document nor PEM, and a raw secret serves HS256, HS384 and HS512 only".into()
         );
     }
     check_secret(text, algorithms)?;
-    Ok(vec![VerifyingKey { id: None, algorithms: algorithms.to_vec(), key: DecodingKey::from_secret(text) }])
+    Ok(vec![VerifyingKey {
+        id: None,
+        algorithms: algorithms.to_vec(),
+        key: DecodingKey::from_secret(text),
+    }])
 }
 
 /// RFC 7518 section 3.2: a secret is no shorter than the hash.
@@ -181,7 +239,10 @@ fn check_secret(secret: &[u8], algorithms: &[Algorithm]) -> Result<(), String> {
         64
     };
     if secret.len() < least {
-        return Err(format!("the secret has {} bytes; it needs {least} at least, or it can be guessed", secret.len()));
+        return Err(format!(
+            "the secret has {} bytes; it needs {least} at least, or it can be guessed",
+            secret.len()
+        ));
     }
     Ok(())
 }

@@ -86,14 +86,23 @@ fn piece_words<'k>(key: &'k [u8], text: &mut String) -> Option<(&'k [u8], &'stat
         _ => return None,
     }
     .ok()?;
-    Some((rest, if tag & !HASHED == FALLBACK { " " } else { " + " }))
+    Some((
+        rest,
+        if tag & !HASHED == FALLBACK {
+            " "
+        } else {
+            " + "
+        },
+    ))
 }
 
 /// Undoes [`push_part`].
 fn split_part(key: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = key.iter().position(|byte| byte & 0x80 == 0)?;
     let mut digits = key[..=end].iter().rev();
-    let length = digits.try_fold(0_usize, |sum, byte| sum.checked_mul(128)?.checked_add(usize::from(byte & 0x7f)))?;
+    let length = digits.try_fold(0_usize, |sum, byte| {
+        sum.checked_mul(128)?.checked_add(usize::from(byte & 0x7f))
+    })?;
     key[end + 1..].split_at_checked(length)
 }
 
@@ -119,8 +128,14 @@ mod tests {
         push_fallback(&mut key, "anon");
         push_value(&mut key, b"k\"1");
         push_value(&mut key, b"");
-        assert_eq!(&key[..], b"\x00\x04\xc0\x00\x02\x07\x02\x04acme\x03\x04anon\x01\x03k\"1\x01\x00");
-        assert_eq!(words(&key), r#"address 192.0.2.7 + caller acme + anon "k\"1" + """#);
+        assert_eq!(
+            &key[..],
+            b"\x00\x04\xc0\x00\x02\x07\x02\x04acme\x03\x04anon\x01\x03k\"1\x01\x00"
+        );
+        assert_eq!(
+            words(&key),
+            r#"address 192.0.2.7 + caller acme + anon "k\"1" + """#
+        );
         assert_eq!(words(&[]), "everyone");
         assert_eq!(words(&[9, 9]), "?");
         assert_eq!(words(&[0, 0]), "no address");

@@ -95,25 +95,48 @@ impl Policy {
         peer: Peer,
         client_certificate: Option<&'r str>,
     ) -> Result<Descriptor<'r>, Malformed> {
-        Descriptor::new(&self.address, self.keeps_slashes, host, method, uri, headers, peer, client_certificate)
+        Descriptor::new(
+            &self.address,
+            self.keeps_slashes,
+            host,
+            method,
+            uri,
+            headers,
+            peer,
+            client_certificate,
+        )
     }
 
     /// The most specific route for a request; `None`: 404, or 405 where there are [`Policy::other_methods`].
     ///
     /// A CORS preflight asks about another request, so it takes that one's route, unless a route lists `OPTIONS`.
     pub fn route<'d>(&self, request: &'d Descriptor<'_>) -> Option<Match<'d>> {
-        let find = |method| self.router.find(method, &request.host, &request.path, request.headers);
-        let Some(asked) = self.preflight(request) else { return find(request.method) };
+        let find = |method| {
+            self.router
+                .find(method, &request.host, &request.path, request.headers)
+        };
+        let Some(asked) = self.preflight(request) else {
+            return find(request.method);
+        };
         let own = find(request.method);
         match own {
-            Some(own) if self.routes[own.route].pattern.methods.contains(request.method) => Some(own),
+            Some(own)
+                if self.routes[own.route]
+                    .pattern
+                    .methods
+                    .contains(request.method) =>
+            {
+                Some(own)
+            }
             own => find(&asked).or(own),
         }
     }
 
     /// The methods for which routes would take a request that none takes, in order; empty: whatever its method, none would.
     pub fn other_methods(&self, request: &Descriptor<'_>) -> Vec<Method> {
-        let mut methods = self.router.methods(&request.host, &request.path, request.headers);
+        let mut methods = self
+            .router
+            .methods(&request.host, &request.path, request.headers);
         // A route for GET answers HEAD, too.
         if methods.contains(&Method::GET) {
             methods.push(Method::HEAD);
@@ -125,23 +148,32 @@ impl Policy {
 
     /// Whether a request that no route takes asks for a host that none names, where only such hosts are forwarded to.
     pub fn is_unlisted(&self, request: &Descriptor<'_>) -> bool {
-        self.egress && !self.routes.iter().any(|route| route.pattern.host.matches(&request.host))
+        self.egress
+            && !self
+                .routes
+                .iter()
+                .any(|route| route.pattern.host.matches(&request.host))
     }
 
     /// The method a CORS preflight asks about; `None` for any other request, and for one that says who asks: a browser
     /// sends no key with its question.
     pub fn preflight(&self, request: &Descriptor<'_>) -> Option<Method> {
         let asked = request.preflight()?;
-        let keyed = self.key_headers().any(|name| request.headers.contains_key(name));
+        let keyed = self
+            .key_headers()
+            .any(|name| request.headers.contains_key(name));
         if keyed { None } else { Some(asked) }
     }
 
     /// The header fields that identities are read from by name.
     fn key_headers(&self) -> impl Iterator<Item = &HeaderName> {
-        self.identities.iter().flat_map(|identity| &identity.sources).filter_map(|source| match source {
-            source::Source::Header(name) => Some(name),
-            _ => None,
-        })
+        self.identities
+            .iter()
+            .flat_map(|identity| &identity.sources)
+            .filter_map(|source| match source {
+                source::Source::Header(name) => Some(name),
+                _ => None,
+            })
     }
 
     /// Removes fields that some upstreams cannot tell from one that decides: CGI and its heirs read `x_api_key` as
@@ -165,7 +197,8 @@ impl Policy {
         now: u64,
     ) -> Result<Identified, IdentityRefusal> {
         let mut who = Identified::default();
-        self.identify_into(&mut who, matched, request, now).map(|()| who)
+        self.identify_into(&mut who, matched, request, now)
+            .map(|()| who)
     }
 
     /// As [`Policy::identify`], in place: who asks is a few hundred bytes, too many to be handed back and forth.
@@ -193,13 +226,22 @@ impl Policy {
         request: &Descriptor<'_>,
         now: u64,
     ) -> Result<(), IdentityRefusal> {
-        let evidence = Evidence { signatures: Signatures::Leave, ..self.evidence(matched, request, now) };
+        let evidence = Evidence {
+            signatures: Signatures::Leave,
+            ..self.evidence(matched, request, now)
+        };
         self.plans[matched.route].identify(evidence, who)
     }
 
     /// Who is asking as far as the address tells, in place of anything `who` says: by that are charged a browser's question,
     /// and a request whose identity refuses. It draws from limits by address and for everyone.
-    pub fn place_into(&self, who: &mut Identified, matched: &Match<'_>, request: &Descriptor<'_>, now: u64) {
+    pub fn place_into(
+        &self,
+        who: &mut Identified,
+        matched: &Match<'_>,
+        request: &Descriptor<'_>,
+        now: u64,
+    ) {
         *who = Identified::default();
         self.plans[matched.route].place(self.evidence(matched, request, now), who);
     }
@@ -216,13 +258,24 @@ impl Policy {
         now: u64,
         assumed: (usize, &str),
     ) -> Result<Identified, IdentityRefusal> {
-        let evidence = Evidence { assumed: Some(assumed), ..self.evidence(matched, request, now) };
+        let evidence = Evidence {
+            assumed: Some(assumed),
+            ..self.evidence(matched, request, now)
+        };
         let mut who = Identified::default();
-        self.plans[matched.route].identify(evidence, &mut who).map(|()| who)
+        self.plans[matched.route]
+            .identify(evidence, &mut who)
+            .map(|()| who)
     }
 
     /// What the request draws from. `body`: the length of its body in bytes, if that is known.
-    pub fn claims(&self, matched: &Match<'_>, who: &Identified, headers: &HeaderMap, body: Option<u64>) -> Claims {
+    pub fn claims(
+        &self,
+        matched: &Match<'_>,
+        who: &Identified,
+        headers: &HeaderMap,
+        body: Option<u64>,
+    ) -> Claims {
         let mut claims = Claims::default();
         self.claims_into(&mut claims, matched, who, headers, body);
         claims
@@ -256,7 +309,12 @@ impl Policy {
         reached
     }
 
-    fn evidence<'e, 'r>(&'e self, matched: &'e Match<'_>, request: &'e Descriptor<'r>, now: u64) -> Evidence<'e, 'r> {
+    fn evidence<'e, 'r>(
+        &'e self,
+        matched: &'e Match<'_>,
+        request: &'e Descriptor<'r>,
+        now: u64,
+    ) -> Evidence<'e, 'r> {
         Evidence {
             address: &self.address,
             identities: &self.identities,

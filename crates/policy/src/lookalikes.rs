@@ -23,7 +23,8 @@ pub fn drop_lookalikes(headers: &mut HeaderMap, guarded: impl Fn(&str) -> bool) 
     if !headers.keys().any(underscored) {
         return;
     }
-    let lookalike = |name: &&HeaderName| underscored(name) && guarded(&name.as_str().replace('_', "-"));
+    let lookalike =
+        |name: &&HeaderName| underscored(name) && guarded(&name.as_str().replace('_', "-"));
     let found: Vec<HeaderName> = headers.keys().filter(lookalike).cloned().collect();
     for name in found {
         headers.remove(name);
@@ -43,7 +44,9 @@ impl Guarded {
         let mut names: Vec<HeaderName> = names.cloned().collect();
         names.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
         names.dedup();
-        let underscored = names.iter().any(|name| has_underscore(name.as_str().as_bytes()));
+        let underscored = names
+            .iter()
+            .any(|name| has_underscore(name.as_str().as_bytes()));
         Self { names, underscored }
     }
 
@@ -54,7 +57,9 @@ impl Guarded {
 
     /// Whether `name` is one of these, or looks like one.
     pub fn covers(&self, name: &HeaderName) -> bool {
-        self.names.iter().any(|known| looks_like(known.as_str(), name.as_str()))
+        self.names
+            .iter()
+            .any(|known| looks_like(known.as_str(), name.as_str()))
     }
 
     /// Removes the fields that look like one of these and are none.
@@ -74,7 +79,11 @@ impl Guarded {
 /// Whether two names are one where underscores are read as hyphens.
 pub fn looks_like(one: &str, other: &str) -> bool {
     let folded = |byte: u8| if byte == b'_' { b'-' } else { byte };
-    one.len() == other.len() && one.bytes().zip(other.bytes()).all(|(one, other)| folded(one) == folded(other))
+    one.len() == other.len()
+        && one
+            .bytes()
+            .zip(other.bytes())
+            .all(|(one, other)| folded(one) == folded(other))
 }
 
 #[cfg(test)]

@@ -12,10 +12,16 @@ pub fn is_in_capitals(method: &str) -> bool {
 
 /// Whether a field of this name tells servers to take the request for another method, in either spelling that servers read.
 pub fn is_override(name: &HeaderName) -> bool {
-    OVERRIDES.iter().any(|known| looks_like(known, name.as_str()))
+    OVERRIDES
+        .iter()
+        .any(|known| looks_like(known, name.as_str()))
 }
 
-const OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
+const OVERRIDES: [&str; 3] = [
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
+];
 
 #[cfg(test)]
 mod tests {

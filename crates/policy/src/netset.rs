@@ -33,7 +33,9 @@ impl FromIterator<IpNet> for NetSet {
         let mut set = Self::default();
         for net in nets {
             match net {
-                IpNet::V4(net) => set.v4.push((net.network().to_bits(), net.broadcast().to_bits())),
+                IpNet::V4(net) => set
+                    .v4
+                    .push((net.network().to_bits(), net.broadcast().to_bits())),
                 IpNet::V6(net) => {
                     let (from, to) = (net.network().to_bits(), net.broadcast().to_bits());
                     set.v6.push((from, to));
@@ -51,7 +53,10 @@ impl FromIterator<IpNet> for NetSet {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are the IPv4 address")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the low 32 bits are the IPv4 address"
+)]
 fn low_half(bits: u128) -> u32 {
     bits as u32
 }

@@ -105,7 +105,11 @@ fn normal_form(path: &str, keeps_slashes: bool) -> Result<Cow<'_, str>, Malforme
         Some(b'/') => {}
         Some(_) => return Err(Malformed::NotAbsolute),
     }
-    if is_normal(path.as_bytes()) { Ok(Cow::Borrowed(path)) } else { rewrite(path, keeps_slashes).map(Cow::Owned) }
+    if is_normal(path.as_bytes()) {
+        Ok(Cow::Borrowed(path))
+    } else {
+        rewrite(path, keeps_slashes).map(Cow::Owned)
+    }
 }
 
 /// Whether nothing in `path` needs a second look. May say no to a normal path (one with a `%25`, a segment that
@@ -140,7 +144,10 @@ fn rewrite(path: &str, keeps_slashes: bool) -> Result<String, Malformed> {
             b"" | b"." => normal.truncate(start),
             b".." => {
                 normal.truncate(start);
-                let parent = normal.iter().rposition(|&byte| byte == b'/').ok_or(Malformed::AboveRoot)?;
+                let parent = normal
+                    .iter()
+                    .rposition(|&byte| byte == b'/')
+                    .ok_or(Malformed::AboveRoot)?;
                 normal.truncate(parent);
             }
             _ => {}
@@ -159,7 +166,11 @@ fn decode(segment: &[u8], keeps_slashes: bool, into: &mut Vec<u8>) -> Result<boo
     let mut rest = segment;
     while let Some((&byte, after)) = rest.split_first() {
         let escaped = byte == b'%';
-        let (byte, after) = if escaped { unescape(after)? } else { (byte, after) };
+        let (byte, after) = if escaped {
+            unescape(after)?
+        } else {
+            (byte, after)
+        };
         let literal_percent = byte == b'%';
         match byte {
             b'/' if escaped && keeps_slashes && !parameters => into.extend_from_slice(KEPT),
@@ -222,13 +233,18 @@ mod tests {
     use proptest::prelude::*;
 
     fn normal(path: &str) -> String {
-        normalise(path).map(Cow::into_owned).unwrap_or_else(|why| format!("{why:?}"))
+        normalise(path)
+            .map(Cow::into_owned)
+            .unwrap_or_else(|why| format!("{why:?}"))
     }
 
     #[test]
     fn a_clean_path_is_borrowed() {
         for path in ["/", "/v1/search/a", "/a.b/c..d", "/a~b/ü", "/a:b@c"] {
-            assert!(matches!(normalise(path), Ok(Cow::Borrowed(same)) if same == path), "{path}");
+            assert!(
+                matches!(normalise(path), Ok(Cow::Borrowed(same)) if same == path),
+                "{path}"
+            );
         }
     }
 
@@ -300,7 +316,11 @@ mod tests {
             ("/a\\b", "Separator"),
         ] {
             let normal = normalise_with_slashes(path).map(Cow::into_owned);
-            assert_eq!(normal.clone().unwrap_or_else(|why| format!("{why:?}")), expected, "{path:?}");
+            assert_eq!(
+                normal.clone().unwrap_or_else(|why| format!("{why:?}")),
+                expected,
+                "{path:?}"
+            );
             if let Ok(normal) = normal {
                 assert_eq!(normalise_with_slashes(&normal).as_deref(), Ok(&*normal));
             }
@@ -313,7 +333,18 @@ mod tests {
         let mut choose = move || next.next().unwrap_or(0);
         let mut path = String::new();
         for segment in segments {
-            path.push_str(["/", "//", "/./", "/%2e/", "/x/../", "/x/%2E%2e/", "/;p/", "/"][usize::from(choose() % 8)]);
+            path.push_str(
+                [
+                    "/",
+                    "//",
+                    "/./",
+                    "/%2e/",
+                    "/x/../",
+                    "/x/%2E%2e/",
+                    "/;p/",
+                    "/",
+                ][usize::from(choose() % 8)],
+            );
             for character in segment.chars() {
                 let mut bytes = [0; 4];
                 match choose() % 3 {

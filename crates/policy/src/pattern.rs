@@ -37,9 +37,9 @@ impl HostPattern {
         match self {
             Self::Any => true,
             Self::Exact(name) => name == host,
-            Self::Wildcard(suffix) => {
-                host.strip_suffix(suffix.as_str()).is_some_and(|front| front.len() > 1 && front.ends_with('.'))
-            }
+            Self::Wildcard(suffix) => host
+                .strip_suffix(suffix.as_str())
+                .is_some_and(|front| front.len() > 1 && front.ends_with('.')),
         }
     }
 }
@@ -67,7 +67,10 @@ pub struct ParseError {
 
 impl ParseError {
     pub(super) fn new(at: std::ops::Range<usize>, message: impl Into<String>) -> Self {
-        Self { at, message: message.into() }
+        Self {
+            at,
+            message: message.into(),
+        }
     }
 
     fn shifted(mut self, by: usize) -> Self {
@@ -86,7 +89,10 @@ impl Pattern {
         let start = text.len() - text.trim_start().len();
         let trimmed = text.trim();
         if trimmed.is_empty() {
-            return Err(ParseError::new(0..text.len(), "a route needs a path, such as `/**`"));
+            return Err(ParseError::new(
+                0..text.len(),
+                "a route needs a path, such as `/**`",
+            ));
         }
         let slash = trimmed.find('/');
         let head = &trimmed[..slash.unwrap_or(trimmed.len())];
@@ -99,17 +105,28 @@ impl Pattern {
                 }
             },
             Some(space) => {
-                let methods = parse_methods(&trimmed[..space]).map_err(|error| error.shifted(start))?;
-                (methods, space + (trimmed[space..].len() - trimmed[space..].trim_start().len()))
+                let methods =
+                    parse_methods(&trimmed[..space]).map_err(|error| error.shifted(start))?;
+                (
+                    methods,
+                    space + (trimmed[space..].len() - trimmed[space..].trim_start().len()),
+                )
             }
         };
         let Some(slash) = slash else {
-            let what = "there is no path after the method: write `METHOD HOST/PATH`, such as `GET /v1/**`";
+            let what =
+                "there is no path after the method: write `METHOD HOST/PATH`, such as `GET /v1/**`";
             return Err(ParseError::new(start..start + trimmed.len(), what));
         };
-        let host = HostPattern::parse(&trimmed[host_at..slash]).map_err(|error| error.shifted(start + host_at))?;
+        let host = HostPattern::parse(&trimmed[host_at..slash])
+            .map_err(|error| error.shifted(start + host_at))?;
         let path = parse_path(&trimmed[slash..]).map_err(|error| error.shifted(start + slash))?;
-        Ok(Self { methods, host, path, headers: Vec::new() })
+        Ok(Self {
+            methods,
+            host,
+            path,
+            headers: Vec::new(),
+        })
     }
 
     /// The names of its captures, in order.
@@ -122,7 +139,9 @@ impl Pattern {
 
     /// Whether an encoded slash stands in it.
     pub fn has_encoded_slash(&self) -> bool {
-        self.path.iter().any(|segment| matches!(segment, Segment::Literal(text) if text.contains("%2F")))
+        self.path
+            .iter()
+            .any(|segment| matches!(segment, Segment::Literal(text) if text.contains("%2F")))
     }
 
     /// Which of its captures has this name.
@@ -169,12 +188,18 @@ impl HostPattern {
             return Ok(Self::Any);
         }
         if let Some(at) = text.find(char::is_whitespace) {
-            return Err(ParseError::new(at..text.len(), "a space inside the host: write `METHOD HOST/PATH`"));
+            return Err(ParseError::new(
+                at..text.len(),
+                "a space inside the host: write `METHOD HOST/PATH`",
+            ));
         }
         if text.starts_with('[') {
             return match super::address::parse_host_address(text) {
                 Some(host) => Ok(Self::Exact(host)),
-                None => Err(ParseError::new(whole, "this is no IPv6 address in brackets")),
+                None => Err(ParseError::new(
+                    whole,
+                    "this is no IPv6 address in brackets",
+                )),
             };
         }
         if let Some(colon) = text.find(':') {
@@ -196,11 +221,21 @@ impl HostPattern {
             let what = "a host name has letters, digits, `-`, `_` and dots (international names in their xn-- form)";
             return Err(ParseError::new(offset + bad..offset + bad + width, what));
         }
-        if name.is_empty() || name.len() > super::descriptor::HOST_MAX || name.split('.').any(str::is_empty) {
-            return Err(ParseError::new(whole, "this is no host name: a label is empty, or it is over 253 bytes"));
+        if name.is_empty()
+            || name.len() > super::descriptor::HOST_MAX
+            || name.split('.').any(str::is_empty)
+        {
+            return Err(ParseError::new(
+                whole,
+                "this is no host name: a label is empty, or it is over 253 bytes",
+            ));
         }
         let name = name.to_ascii_lowercase();
-        Ok(if wildcard { Self::Wildcard(name) } else { Self::Exact(name) })
+        Ok(if wildcard {
+            Self::Wildcard(name)
+        } else {
+            Self::Exact(name)
+        })
     }
 }
 
@@ -222,7 +257,10 @@ fn parse_methods(text: &str) -> Result<Vec<Method>, ParseError> {
             return Err(ParseError::new(place, "a method is missing beside `|`"));
         }
         if !is_in_capitals(name) {
-            let what = format!("methods are case-sensitive: write `{}`", name.to_ascii_uppercase());
+            let what = format!(
+                "methods are case-sensitive: write `{}`",
+                name.to_ascii_uppercase()
+            );
             return Err(ParseError::new(place, what));
         }
         let method = Method::from_bytes(name.as_bytes())
@@ -254,39 +292,69 @@ fn parse_path(text: &str) -> Result<Vec<Segment>, ParseError> {
         }
         segments.push(parse_segment(part, place.clone(), &segments)?);
         if segments.len() > SEGMENTS_MAX {
-            return Err(ParseError::new(place, format!("a pattern has at most {SEGMENTS_MAX} segments")));
+            return Err(ParseError::new(
+                place,
+                format!("a pattern has at most {SEGMENTS_MAX} segments"),
+            ));
         }
         at += part.len() + 1;
     }
     Ok(segments)
 }
 
-fn parse_segment(part: &str, place: std::ops::Range<usize>, before: &[Segment]) -> Result<Segment, ParseError> {
+fn parse_segment(
+    part: &str,
+    place: std::ops::Range<usize>,
+    before: &[Segment],
+) -> Result<Segment, ParseError> {
     if part.is_empty() {
         let place = place.start.saturating_sub(1)..place.end + 1;
-        return Err(ParseError::new(place, "an empty segment can never match: `//` is read as `/`"));
+        return Err(ParseError::new(
+            place,
+            "an empty segment can never match: `//` is read as `/`",
+        ));
     }
     if part == "**" {
         return Ok(Segment::Rest);
     }
-    if let Some(name) = part.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
-        let named =
-            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
+    if let Some(name) = part
+        .strip_prefix('{')
+        .and_then(|name| name.strip_suffix('}'))
+    {
+        let named = !name.is_empty()
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
         if !named {
-            return Err(ParseError::new(place, "a capture is `{name}` with letters, digits, `_` and `-`"));
+            return Err(ParseError::new(
+                place,
+                "a capture is `{name}` with letters, digits, `_` and `-`",
+            ));
         }
-        if before.iter().any(|segment| matches!(segment, Segment::Capture(other) if other == name)) {
-            return Err(ParseError::new(place, format!("`{{{name}}}` stands here twice")));
+        if before
+            .iter()
+            .any(|segment| matches!(segment, Segment::Capture(other) if other == name))
+        {
+            return Err(ParseError::new(
+                place,
+                format!("`{{{name}}}` stands here twice"),
+            ));
         }
         return Ok(Segment::Capture(name.to_owned()));
     }
     if let Some(odd) = part.find(['{', '}']) {
         let place = place.start + odd..place.end;
-        return Err(ParseError::new(place, "a capture takes a whole segment: `/{name}/`, not a part of one"));
+        return Err(ParseError::new(
+            place,
+            "a capture takes a whole segment: `/{name}/`, not a part of one",
+        ));
     }
     if let Some(star) = part.find('*') {
         let place = place.start + star..place.end;
-        return Err(ParseError::new(place, "write `{name}` for one segment, `/**` at the end for the rest"));
+        return Err(ParseError::new(
+            place,
+            "write `{name}` for one segment, `/**` at the end for the rest",
+        ));
     }
     if let Some(odd) = part.find([';', '?', '#']) {
         let place = place.start + odd..place.end;
@@ -294,12 +362,21 @@ fn parse_segment(part: &str, place: std::ops::Range<usize>, before: &[Segment]) 
         return Err(ParseError::new(place, what));
     }
     if part.contains(char::is_whitespace) {
-        return Err(ParseError::new(place, "a space inside the path: write it as `%20`"));
+        return Err(ParseError::new(
+            place,
+            "a space inside the path: write it as `%20`",
+        ));
     }
     match path::normalise_with_slashes(&format!("/{part}")) {
         Ok(normal) if normal.len() > 1 => Ok(Segment::Literal(normal[1..].to_owned())),
-        Ok(_) => Err(ParseError::new(place, "a dot segment can never match: paths are normalised before matching")),
-        Err(why) => Err(ParseError::new(place, format!("no request can match this: {why}"))),
+        Ok(_) => Err(ParseError::new(
+            place,
+            "a dot segment can never match: paths are normalised before matching",
+        )),
+        Err(why) => Err(ParseError::new(
+            place,
+            format!("no request can match this: {why}"),
+        )),
     }
 }
 

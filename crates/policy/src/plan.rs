@@ -33,7 +33,11 @@ pub(super) struct PlannedCharge {
 
 impl PlannedScope {
     /// The key of a caller under this scope; `None` when one of its identities skips.
-    pub(super) fn key(&self, evidence: Evidence<'_, '_>, resolved: &[Resolved]) -> Option<KeyBytes> {
+    pub(super) fn key(
+        &self,
+        evidence: Evidence<'_, '_>,
+        resolved: &[Resolved],
+    ) -> Option<KeyBytes> {
         let mut key = KeyBytes::new();
         for part in &self.0 {
             match part {
@@ -65,15 +69,25 @@ impl Plan {
         identities: &[Identity],
         errors: &mut Vec<BuildError>,
     ) -> Self {
-        let mut plan = Self { identities: Vec::new(), scopes: Vec::new(), charges: Vec::new() };
+        let mut plan = Self {
+            identities: Vec::new(),
+            scopes: Vec::new(),
+            charges: Vec::new(),
+        };
         let mut claims = 0;
         for limit in &route.limits {
             let Some(rule) = rules.get(limit.rule) else {
-                errors.push(BuildError::Dangling { route: index, what: format!("limit {}", limit.rule) });
+                errors.push(BuildError::Dangling {
+                    route: index,
+                    what: format!("limit {}", limit.rule),
+                });
                 continue;
             };
             if plan.charges.iter().any(|charge| charge.rule == limit.rule) {
-                errors.push(BuildError::LimitTwice { route: index, rule: limit.rule });
+                errors.push(BuildError::LimitTwice {
+                    route: index,
+                    rule: limit.rule,
+                });
                 continue;
             }
             if rule.is_off() {
@@ -81,24 +95,41 @@ impl Plan {
             }
             claims += 1 + usize::from(rule.candidate.is_some());
             let scope = plan.scope(&rule.scope);
-            plan.charges.push(PlannedCharge { rule: limit.rule, scope, cost: limit.cost.clone() });
+            plan.charges.push(PlannedCharge {
+                rule: limit.rule,
+                scope,
+                cost: limit.cost.clone(),
+            });
         }
         if claims > CLAIMS_MAX {
-            errors.push(BuildError::TooManyClaims { route: index, claims });
+            errors.push(BuildError::TooManyClaims {
+                route: index,
+                claims,
+            });
         }
         for placeholder in templates(route).flat_map(Template::placeholders) {
             match placeholder {
                 Placeholder::Identity(identity) => plan.identities.push(*identity),
                 Placeholder::Path(name) if route.pattern.capture(name).is_none() => {
-                    errors.push(BuildError::TemplateCapture { route: index, name: name.clone() });
+                    errors.push(BuildError::TemplateCapture {
+                        route: index,
+                        name: name.clone(),
+                    });
                 }
                 _ => {}
             }
         }
         plan.identities.sort_unstable();
         plan.identities.dedup();
-        if let Some(bad) = plan.identities.iter().find(|identity| **identity >= identities.len()) {
-            errors.push(BuildError::Dangling { route: index, what: format!("identity {bad}") });
+        if let Some(bad) = plan
+            .identities
+            .iter()
+            .find(|identity| **identity >= identities.len())
+        {
+            errors.push(BuildError::Dangling {
+                route: index,
+                what: format!("identity {bad}"),
+            });
             plan.identities.clear();
         }
         plan.check_captures(index, route, identities, errors);
@@ -110,18 +141,28 @@ impl Plan {
             Scope::Everyone => &[][..],
             Scope::Identities(parts) => parts,
         };
-        self.identities.extend(parts.iter().filter_map(|part| match part {
-            ScopePart::Identity(identity) => Some(*identity),
-            ScopePart::Address => None,
-        }));
-        self.scopes.iter().position(|known| known.0 == parts).unwrap_or_else(|| {
-            self.scopes.push(PlannedScope(parts.to_vec()));
-            self.scopes.len() - 1
-        })
+        self.identities
+            .extend(parts.iter().filter_map(|part| match part {
+                ScopePart::Identity(identity) => Some(*identity),
+                ScopePart::Address => None,
+            }));
+        self.scopes
+            .iter()
+            .position(|known| known.0 == parts)
+            .unwrap_or_else(|| {
+                self.scopes.push(PlannedScope(parts.to_vec()));
+                self.scopes.len() - 1
+            })
     }
 
     /// An identity by `path:NAME` on a route that captures no such segment would be missing in every request.
-    fn check_captures(&self, index: usize, route: &Route, identities: &[Identity], errors: &mut Vec<BuildError>) {
+    fn check_captures(
+        &self,
+        index: usize,
+        route: &Route,
+        identities: &[Identity],
+        errors: &mut Vec<BuildError>,
+    ) {
         let mut reached: SmallVec<[usize; 8]> = self.identities.iter().copied().collect();
         let mut next = 0;
         while let Some(identity) = reached.get(next).and_then(|at| identities.get(*at)) {
@@ -154,7 +195,12 @@ impl Rule {
 }
 
 fn templates(route: &Route) -> impl Iterator<Item = &Template> {
-    let edits = route.request_headers.set.iter().chain(&route.response_headers.set).map(|(_, template)| template);
+    let edits = route
+        .request_headers
+        .set
+        .iter()
+        .chain(&route.response_headers.set)
+        .map(|(_, template)| template);
     let location = match &route.target {
         Target::Redirect { location, .. } => Some(location),
         _ => None,

@@ -39,8 +39,17 @@ pub enum Reset {
 }
 
 /// The placeholders a refusal body may hold.
-pub const REFUSAL_PLACEHOLDERS: [&str; 9] =
-    ["status", "title", "detail", "type", "code", "retry_after", "retry_after_ms", "decision_id", "limits"];
+pub const REFUSAL_PLACEHOLDERS: [&str; 9] = [
+    "status",
+    "title",
+    "detail",
+    "type",
+    "code",
+    "retry_after",
+    "retry_after_ms",
+    "decision_id",
+    "limits",
+];
 
 /// A refusal body of the file's own; `{…}` placeholders are filled from the refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -60,29 +60,48 @@ impl Router {
     ///
     /// # Errors
     /// Every tie and every unreachable route.
-    pub fn new<'p>(patterns: impl IntoIterator<Item = &'p Pattern>) -> Result<Self, Vec<RouteConflict>> {
+    pub fn new<'p>(
+        patterns: impl IntoIterator<Item = &'p Pattern>,
+    ) -> Result<Self, Vec<RouteConflict>> {
         let mut router = Self::default();
         for (route, pattern) in patterns.into_iter().enumerate() {
             let tree = match &pattern.host {
                 HostPattern::Any => &mut router.any,
                 HostPattern::Exact(host) => router.exact.entry_ref(host.as_str()).or_default(),
-                HostPattern::Wildcard(suffix) => router.wildcard.entry_ref(suffix.as_str()).or_default(),
+                HostPattern::Wildcard(suffix) => {
+                    router.wildcard.entry_ref(suffix.as_str()).or_default()
+                }
             };
             tree.insert(route, pattern);
         }
         let mut conflicts = Vec::new();
-        for tree in router.exact.values_mut().chain(router.wildcard.values_mut()).chain([&mut router.any]) {
+        for tree in router
+            .exact
+            .values_mut()
+            .chain(router.wildcard.values_mut())
+            .chain([&mut router.any])
+        {
             tree.settle(&mut conflicts);
         }
         conflicts.sort_by_key(|conflict| match conflict {
             RouteConflict::Tie { first, second } => (*second, *first),
             RouteConflict::Unreachable { route, .. } => (*route, 0),
         });
-        if conflicts.is_empty() { Ok(router) } else { Err(conflicts) }
+        if conflicts.is_empty() {
+            Ok(router)
+        } else {
+            Err(conflicts)
+        }
     }
 
     /// The most specific route for a request: `host` in lower case, `path` in its normal form.
-    pub fn find<'d>(&self, method: &Method, host: &str, path: &'d str, headers: &HeaderMap) -> Option<Match<'d>> {
+    pub fn find<'d>(
+        &self,
+        method: &Method,
+        host: &str,
+        path: &'d str,
+        headers: &HeaderMap,
+    ) -> Option<Match<'d>> {
         self.find_counted(method, host, path, headers).0
     }
 
@@ -94,10 +113,23 @@ impl Router {
         path: &'d str,
         headers: &HeaderMap,
     ) -> (Option<Match<'d>>, usize) {
-        let mut search = Search { method, headers, captures: Captures::new(), visited: 0 };
+        let mut search = Search {
+            method,
+            headers,
+            captures: Captures::new(),
+            visited: 0,
+        };
         let rest = path.strip_prefix('/').unwrap_or(path);
-        let route = self.trees(host).find_map(|tree| tree.walk(ROOT, rest, &mut search));
-        (route.map(|route| Match { route, captures: search.captures }), search.visited)
+        let route = self
+            .trees(host)
+            .find_map(|tree| tree.walk(ROOT, rest, &mut search));
+        (
+            route.map(|route| Match {
+                route,
+                captures: search.captures,
+            }),
+            search.visited,
+        )
     }
 
     /// The methods that routes list which match all of a request but its method. Visits every branch that fits the path: for
@@ -113,9 +145,15 @@ impl Router {
 
     /// The trees that may hold a route for `host`, most specific first.
     fn trees<'s>(&'s self, host: &'s str) -> impl Iterator<Item = &'s Tree> {
-        let exact = if self.exact.is_empty() { None } else { self.exact.get(host) };
+        let exact = if self.exact.is_empty() {
+            None
+        } else {
+            self.exact.get(host)
+        };
         let suffixes = if self.wildcard.is_empty() { "" } else { host };
-        let wildcards = suffixes.match_indices('.').filter_map(|(dot, _)| self.wildcard.get(&suffixes[dot + 1..]));
+        let wildcards = suffixes
+            .match_indices('.')
+            .filter_map(|(dot, _)| self.wildcard.get(&suffixes[dot + 1..]));
         exact.into_iter().chain(wildcards).chain([&self.any])
     }
 }
@@ -135,7 +173,9 @@ struct Tree {
 
 impl Default for Tree {
     fn default() -> Self {
-        Self { nodes: vec![Node::default()] }
+        Self {
+            nodes: vec![Node::default()],
+        }
     }
 }
 
@@ -180,7 +220,10 @@ impl Tree {
                 let mut by = Vec::new();
                 if self.takes_all(at, candidate, &mut by) {
                     by.dedup();
-                    conflicts.push(RouteConflict::Unreachable { route: candidate.route, by });
+                    conflicts.push(RouteConflict::Unreachable {
+                        route: candidate.route,
+                        by,
+                    });
                 }
             }
         }
@@ -189,10 +232,19 @@ impl Tree {
     /// Whether routes below `at` take every request that `candidate`'s `**` at `at` would.
     fn takes_all(&self, at: usize, candidate: &Candidate, by: &mut Vec<usize>) -> bool {
         let node = &self.nodes[at];
-        let Some(here) = node.end.0.iter().find(|other| other.covers(candidate)) else { return false };
+        let Some(here) = node.end.0.iter().find(|other| other.covers(candidate)) else {
+            return false;
+        };
         by.push(here.route);
-        let Some(below) = node.capture else { return false };
-        match self.nodes[below].rest.0.iter().find(|other| other.covers(candidate)) {
+        let Some(below) = node.capture else {
+            return false;
+        };
+        match self.nodes[below]
+            .rest
+            .0
+            .iter()
+            .find(|other| other.covers(candidate))
+        {
             Some(rest) => {
                 by.push(rest.route);
                 true
@@ -206,7 +258,11 @@ impl Tree {
     fn walk<'d>(&self, at: usize, rest: &'d str, search: &mut Search<'_, 'd>) -> Option<usize> {
         search.visited += 1;
         let node = &self.nodes[at];
-        let found = if rest.is_empty() { node.end.find(search) } else { self.walk_below(node, rest, search) };
+        let found = if rest.is_empty() {
+            node.end.find(search)
+        } else {
+            self.walk_below(node, rest, search)
+        };
         found.or_else(|| node.rest.find(search))
     }
 
@@ -224,23 +280,34 @@ impl Tree {
     }
 
     /// The best route below `node`, which is not where the path ends.
-    fn walk_below<'d>(&self, node: &Node, rest: &'d str, search: &mut Search<'_, 'd>) -> Option<usize> {
+    fn walk_below<'d>(
+        &self,
+        node: &Node,
+        rest: &'d str,
+        search: &mut Search<'_, 'd>,
+    ) -> Option<usize> {
         if node.literals.is_empty() && node.capture.is_none() {
             return None;
         }
         // Byte by byte: segments are short.
         let end = rest.bytes().position(|byte| byte == b'/');
         let (segment, below) = end.map_or((rest, ""), |end| (&rest[..end], &rest[end + 1..]));
-        let literal = if node.literals.is_empty() { None } else { node.literals.get(segment) };
-        literal.and_then(|&child| self.walk(child, below, search)).or_else(|| {
-            let child = node.capture?;
-            search.captures.push(segment);
-            let found = self.walk(child, below, search);
-            if found.is_none() {
-                search.captures.pop();
-            }
-            found
-        })
+        let literal = if node.literals.is_empty() {
+            None
+        } else {
+            node.literals.get(segment)
+        };
+        literal
+            .and_then(|&child| self.walk(child, below, search))
+            .or_else(|| {
+                let child = node.capture?;
+                search.captures.push(segment);
+                let found = self.walk(child, below, search);
+                if found.is_none() {
+                    search.captures.pop();
+                }
+                found
+            })
     }
 }
 
@@ -252,29 +319,56 @@ impl Leaf {
     fn settle(&mut self, conflicts: &mut Vec<RouteConflict>) {
         for (index, second) in self.0.iter().enumerate() {
             if let Some(first) = self.0[..index].iter().find(|first| first.ties_with(second)) {
-                conflicts.push(RouteConflict::Tie { first: first.route, second: second.route });
+                conflicts.push(RouteConflict::Tie {
+                    first: first.route,
+                    second: second.route,
+                });
             }
         }
-        self.0.sort_by_key(|candidate| std::cmp::Reverse(candidate.rank()));
+        self.0
+            .sort_by_key(|candidate| std::cmp::Reverse(candidate.rank()));
     }
 
     fn methods(&self, headers: &HeaderMap, into: &mut Vec<Method>) {
-        for candidate in self.0.iter().filter(|candidate| candidate.headers_match(headers)) {
-            into.extend(candidate.methods.iter().filter(|method| !into.contains(method)).cloned().collect::<Vec<_>>());
+        for candidate in self
+            .0
+            .iter()
+            .filter(|candidate| candidate.headers_match(headers))
+        {
+            into.extend(
+                candidate
+                    .methods
+                    .iter()
+                    .filter(|method| !into.contains(method))
+                    .cloned()
+                    .collect::<Vec<_>>(),
+            );
         }
     }
 
     fn find(&self, search: &Search<'_, '_>) -> Option<usize> {
-        let listed = self.0.iter().take_while(|candidate| !candidate.methods.is_empty());
+        let listed = self
+            .0
+            .iter()
+            .take_while(|candidate| !candidate.methods.is_empty());
         let by_method = |method: &Method| {
-            listed
-                .clone()
-                .find(|candidate| candidate.methods.contains(method) && candidate.headers_match(search.headers))
+            listed.clone().find(|candidate| {
+                candidate.methods.contains(method) && candidate.headers_match(search.headers)
+            })
         };
         by_method(search.method)
-            .or_else(|| if search.method == Method::HEAD { by_method(&Method::GET) } else { None })
             .or_else(|| {
-                let mut unlisted = self.0.iter().filter(|candidate| candidate.methods.is_empty());
+                if search.method == Method::HEAD {
+                    by_method(&Method::GET)
+                } else {
+                    None
+                }
+            })
+            .or_else(|| {
+                let mut unlisted = self
+                    .0
+                    .iter()
+                    .filter(|candidate| candidate.methods.is_empty());
                 unlisted.find(|candidate| candidate.headers_match(search.headers))
             })
             .map(|candidate| candidate.route)
@@ -291,26 +385,43 @@ struct Candidate {
 
 impl Candidate {
     fn new(route: usize, pattern: &Pattern) -> Self {
-        Self { route, methods: pattern.methods.clone(), headers: pattern.headers.clone() }
+        Self {
+            route,
+            methods: pattern.methods.clone(),
+            headers: pattern.headers.clone(),
+        }
     }
 
     /// Its place in points 3 and 4 of the order; higher is more specific.
     fn rank(&self) -> (bool, usize, usize) {
-        let valued = self.headers.iter().filter(|(_, value)| value.is_some()).count();
+        let valued = self
+            .headers
+            .iter()
+            .filter(|(_, value)| value.is_some())
+            .count();
         (!self.methods.is_empty(), self.headers.len(), valued)
     }
 
     fn headers_match(&self, headers: &HeaderMap) -> bool {
-        self.headers.iter().all(|(name, wanted)| header_matches(headers, name, wanted.as_ref()))
+        self.headers
+            .iter()
+            .all(|(name, wanted)| header_matches(headers, name, wanted.as_ref()))
     }
 
     /// Whether some request meets both, and the order does not tell them apart.
     fn ties_with(&self, other: &Self) -> bool {
-        let methods_meet = self.methods.is_empty() || self.methods.iter().any(|method| other.methods.contains(method));
+        let methods_meet = self.methods.is_empty()
+            || self
+                .methods
+                .iter()
+                .any(|method| other.methods.contains(method));
         // A field may stand in a request twice, but two values of one field are meant as alternatives.
         let headers_meet = !self.headers.iter().any(|(name, value)| {
             value.is_some()
-                && other.headers.iter().any(|(other, wanted)| other == name && wanted.is_some() && wanted != value)
+                && other
+                    .headers
+                    .iter()
+                    .any(|(other, wanted)| other == name && wanted.is_some() && wanted != value)
         });
         self.rank() == other.rank() && methods_meet && headers_meet
     }
@@ -318,23 +429,33 @@ impl Candidate {
     /// Whether it matches every request that `other` does, host and path aside.
     fn covers(&self, other: &Self) -> bool {
         let answers = |method: &Method| {
-            self.methods.contains(method) || (method == Method::HEAD && self.methods.contains(&Method::GET))
+            self.methods.contains(method)
+                || (method == Method::HEAD && self.methods.contains(&Method::GET))
         };
-        let methods = self.methods.is_empty() || (!other.methods.is_empty() && other.methods.iter().all(answers));
+        let methods = self.methods.is_empty()
+            || (!other.methods.is_empty() && other.methods.iter().all(answers));
         let headers = self.headers.iter().all(|(name, value)| {
-            other.headers.iter().any(|(other, wanted)| other == name && (value.is_none() || value == wanted))
+            other
+                .headers
+                .iter()
+                .any(|(other, wanted)| other == name && (value.is_none() || value == wanted))
         });
         methods && headers
     }
 }
 
 /// Whether a header condition holds: present, or with this value on one of its lines.
-pub(super) fn header_matches(headers: &HeaderMap, name: &HeaderName, wanted: Option<&HeaderValue>) -> bool {
+pub(super) fn header_matches(
+    headers: &HeaderMap,
+    name: &HeaderName,
+    wanted: Option<&HeaderValue>,
+) -> bool {
     match wanted {
         None => headers.contains_key(name),
-        Some(wanted) => {
-            headers.get_all(name).iter().any(|value| value.as_bytes().trim_ascii() == wanted.as_bytes().trim_ascii())
-        }
+        Some(wanted) => headers
+            .get_all(name)
+            .iter()
+            .any(|value| value.as_bytes().trim_ascii() == wanted.as_bytes().trim_ascii()),
     }
 }
 

@@ -49,18 +49,23 @@ impl Source {
     /// # Errors
     /// What is wrong, with the bytes it stands at.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
-        let (kind, name) = text.split_once(':').map_or((text, None), |(kind, name)| (kind, Some(name)));
+        let (kind, name) = text
+            .split_once(':')
+            .map_or((text, None), |(kind, name)| (kind, Some(name)));
         let at = text.len() - name.map_or(0, str::len)..text.len();
         match (kind, name) {
             ("address", None) => Ok(Self::Address),
             ("bearer", None) => Ok(Self::Bearer),
             ("basic", None) => Ok(Self::BasicUser),
             ("client_certificate", None) => Ok(Self::ClientCertificate),
-            ("address" | "bearer" | "basic" | "client_certificate", Some(_)) => {
-                Err(ParseError::new(kind.len()..text.len(), format!("`{kind}` takes no name")))
-            }
+            ("address" | "bearer" | "basic" | "client_certificate", Some(_)) => Err(
+                ParseError::new(kind.len()..text.len(), format!("`{kind}` takes no name")),
+            ),
             ("header" | "cookie" | "query" | "path" | "jwt", None | Some("")) => {
-                Err(ParseError::new(0..text.len(), format!("`{kind}` needs a name: `{kind}:NAME`")))
+                Err(ParseError::new(
+                    0..text.len(),
+                    format!("`{kind}` needs a name: `{kind}:NAME`"),
+                ))
             }
             ("header", Some(name)) => HeaderName::try_from(name)
                 .map(Self::Header)
@@ -75,7 +80,10 @@ impl Source {
             _ => {
                 let what = "a key is `address`, `header:NAME`, `bearer`, `basic`, `cookie:NAME`, `query:NAME`, `path:NAME`, \
                             `jwt:CLAIM` or `client_certificate`";
-                Err(ParseError::new(0..kind.len(), format!("`{kind}` is no source of a key: {what}")))
+                Err(ParseError::new(
+                    0..kind.len(),
+                    format!("`{kind}` is no source of a key: {what}"),
+                ))
             }
         }
     }
@@ -99,32 +107,63 @@ impl Source {
     pub fn is_unverified(&self) -> bool {
         matches!(
             self,
-            Self::Header(_) | Self::Bearer | Self::BasicUser | Self::Cookie(_) | Self::Query(_) | Self::Path(_)
+            Self::Header(_)
+                | Self::Bearer
+                | Self::BasicUser
+                | Self::Cookie(_)
+                | Self::Query(_)
+                | Self::Path(_)
         )
     }
 }
 
 /// The value of a header; absent or empty: `None`.
-pub(super) fn header<'r>(request: &Descriptor<'r>, name: &HeaderName) -> Result<Option<Cow<'r, [u8]>>, Ambiguous> {
-    let values = request.headers.get_all(name).iter().map(|value| Cow::Borrowed(value.as_bytes().trim_ascii()));
+pub(super) fn header<'r>(
+    request: &Descriptor<'r>,
+    name: &HeaderName,
+) -> Result<Option<Cow<'r, [u8]>>, Ambiguous> {
+    let values = request
+        .headers
+        .get_all(name)
+        .iter()
+        .map(|value| Cow::Borrowed(value.as_bytes().trim_ascii()));
     only(values)
 }
 
 /// The credentials of `Authorization` under a scheme.
-pub(super) fn credentials<'r>(request: &Descriptor<'r>, scheme: &str) -> Result<Option<&'r [u8]>, Ambiguous> {
-    let Some(value) = header(request, &AUTHORIZATION)? else { return Ok(None) };
-    let Cow::Borrowed(value) = value else { return Ok(None) };
-    let Some((given, rest)) = value.split_at_checked(scheme.len()) else { return Ok(None) };
-    let separated = rest.first().is_some_and(|byte| *byte == b' ' || *byte == b'\t');
+pub(super) fn credentials<'r>(
+    request: &Descriptor<'r>,
+    scheme: &str,
+) -> Result<Option<&'r [u8]>, Ambiguous> {
+    let Some(value) = header(request, &AUTHORIZATION)? else {
+        return Ok(None);
+    };
+    let Cow::Borrowed(value) = value else {
+        return Ok(None);
+    };
+    let Some((given, rest)) = value.split_at_checked(scheme.len()) else {
+        return Ok(None);
+    };
+    let separated = rest
+        .first()
+        .is_some_and(|byte| *byte == b' ' || *byte == b'\t');
     let rest = rest.trim_ascii();
-    Ok((given.eq_ignore_ascii_case(scheme.as_bytes()) && separated && !rest.is_empty()).then_some(rest))
+    Ok(
+        (given.eq_ignore_ascii_case(scheme.as_bytes()) && separated && !rest.is_empty())
+            .then_some(rest),
+    )
 }
 
 /// The user of `Authorization: Basic` (RFC 7617): bytes before the first colon.
 pub(super) fn basic_user(request: &Descriptor<'_>) -> Result<Option<Vec<u8>>, Ambiguous> {
-    let Some(encoded) = credentials(request, "basic")? else { return Ok(None) };
+    let Some(encoded) = credentials(request, "basic")? else {
+        return Ok(None);
+    };
     let mut decoded = BASE64.decode(encoded).map_err(|_| Ambiguous)?;
-    let colon = decoded.iter().position(|&byte| byte == b':').ok_or(Ambiguous)?;
+    let colon = decoded
+        .iter()
+        .position(|&byte| byte == b':')
+        .ok_or(Ambiguous)?;
     decoded.truncate(colon);
     Ok((!decoded.is_empty()).then_some(decoded))
 }
@@ -133,7 +172,10 @@ pub(super) fn basic_user(request: &Descriptor<'_>) -> Result<Option<Vec<u8>>, Am
 /// form: quotes around it, percent-encoding and `+` for a space are folded. What servers read in different ways is ambiguous:
 /// escapes within quotes (Python's undo them, RFC 6265 does not), bytes beyond ASCII (which some trim away), and a
 /// cookie of that name, or one that some take for it, within another.
-pub(super) fn cookie<'r>(request: &Descriptor<'r>, name: &str) -> Result<Option<Cow<'r, [u8]>>, Ambiguous> {
+pub(super) fn cookie<'r>(
+    request: &Descriptor<'r>,
+    name: &str,
+) -> Result<Option<Cow<'r, [u8]>>, Ambiguous> {
     let lines = request.headers.get_all(COOKIE).iter();
     let mut found: Option<Cow<'r, [u8]>> = None;
     let mut open_quote = false;
@@ -141,8 +183,13 @@ pub(super) fn cookie<'r>(request: &Descriptor<'r>, name: &str) -> Result<Option<
         if holds_another(pair, name.as_bytes()) {
             return Err(Ambiguous);
         }
-        let Some(equals) = memchr::memchr(b'=', pair) else { continue };
-        let (given, value) = (decoded(pair[..equals].trim_ascii(), false), pair[equals + 1..].trim_ascii());
+        let Some(equals) = memchr::memchr(b'=', pair) else {
+            continue;
+        };
+        let (given, value) = (
+            decoded(pair[..equals].trim_ascii(), false),
+            pair[equals + 1..].trim_ascii(),
+        );
         open_quote |= value.starts_with(b"\"") && (value.len() == 1 || !value.ends_with(b"\""));
         if *given != *name.as_bytes() {
             if resembles(&given, name.as_bytes()) {
@@ -178,7 +225,12 @@ fn cookie_value(text: &[u8]) -> Result<Cow<'_, [u8]>, Ambiguous> {
         value = Cow::Owned(inside.to_vec());
     }
     if value.contains(&b' ') {
-        value = Cow::Owned(value.iter().map(|&byte| if byte == b' ' { b'+' } else { byte }).collect());
+        value = Cow::Owned(
+            value
+                .iter()
+                .map(|&byte| if byte == b' ' { b'+' } else { byte })
+                .collect(),
+        );
     }
     Ok(value)
 }
@@ -217,7 +269,9 @@ fn resembles(given: &[u8], name: &[u8]) -> bool {
         b'.' | b' ' | b'[' => b'_',
         _ => byte.to_ascii_lowercase(),
     };
-    let same = |given: &[u8]| given.len() == name.len() && given.iter().map(folded).eq(name.iter().map(folded));
+    let same = |given: &[u8]| {
+        given.len() == name.len() && given.iter().map(folded).eq(name.iter().map(folded))
+    };
     let ended = |text: &[u8], at: u8| memchr::memchr(at, text).unwrap_or(text.len());
     let trimmed = given[..ended(given, 0)].trim_ascii();
     given != name && (same(trimmed) || same(&trimmed[..ended(trimmed, b'[')]))
@@ -225,22 +279,39 @@ fn resembles(given: &[u8], name: &[u8]) -> bool {
 
 /// The value of a query parameter, decoded. Some upstreams separate parameters by `;` too, and some take other names for
 /// this one: where that would change it, it is ambiguous.
-pub(super) fn query<'r>(request: &Descriptor<'r>, name: &str) -> Result<Option<Cow<'r, [u8]>>, Ambiguous> {
-    let Some(query) = request.query else { return Ok(None) };
+pub(super) fn query<'r>(
+    request: &Descriptor<'r>,
+    name: &str,
+) -> Result<Option<Cow<'r, [u8]>>, Ambiguous> {
+    let Some(query) = request.query else {
+        return Ok(None);
+    };
     let read = |text: &'r [u8]| {
         let equals = memchr::memchr(b'=', text).unwrap_or(text.len());
         let value = text.get(equals + 1..).unwrap_or_default();
         (*decoded(&text[..equals], true) == *name.as_bytes()).then(|| decoded(value, true))
     };
     if memchr::memchr(b';', query.as_bytes()).is_some() {
-        let odd = query.as_bytes().split(|byte| *byte == b'&').filter(|parameter| parameter.contains(&b';'));
-        if odd.flat_map(|parameter| parameter.split(|byte| *byte == b';')).any(|part| read(part).is_some()) {
+        let odd = query
+            .as_bytes()
+            .split(|byte| *byte == b'&')
+            .filter(|parameter| parameter.contains(&b';'));
+        if odd
+            .flat_map(|parameter| parameter.split(|byte| *byte == b';'))
+            .any(|part| read(part).is_some())
+        {
             return Err(Ambiguous);
         }
     }
     let parameters = || query.as_bytes().split(|byte| *byte == b'&');
     let named = |text: &[u8]| {
-        resembles(&decoded(&text[..memchr::memchr(b'=', text).unwrap_or(text.len())], true), name.as_bytes())
+        resembles(
+            &decoded(
+                &text[..memchr::memchr(b'=', text).unwrap_or(text.len())],
+                true,
+            ),
+            name.as_bytes(),
+        )
     };
     if parameters().any(named) {
         return Err(Ambiguous);
@@ -249,8 +320,12 @@ pub(super) fn query<'r>(request: &Descriptor<'r>, name: &str) -> Result<Option<C
 }
 
 /// The one value there is; empty counts as absent, and two that differ as ambiguous.
-fn only<'r>(mut values: impl Iterator<Item = Cow<'r, [u8]>>) -> Result<Option<Cow<'r, [u8]>>, Ambiguous> {
-    let Some(first) = values.next() else { return Ok(None) };
+fn only<'r>(
+    mut values: impl Iterator<Item = Cow<'r, [u8]>>,
+) -> Result<Option<Cow<'r, [u8]>>, Ambiguous> {
+    let Some(first) = values.next() else {
+        return Ok(None);
+    };
     if values.any(|other| other != first) {
         return Err(Ambiguous);
     }

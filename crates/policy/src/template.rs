@@ -66,10 +66,16 @@ impl Template {
                 continue;
             }
             if rest.starts_with('}') {
-                return Err(ParseError::new(brace..brace + 1, "a `}` without its `{`; a brace itself is `}}`"));
+                return Err(ParseError::new(
+                    brace..brace + 1,
+                    "a `}` without its `{`; a brace itself is `}}`",
+                ));
             }
             let Some(end) = rest.find('}').map(|found| brace + found) else {
-                return Err(ParseError::new(brace..text.len(), "a `{` without its `}`; a brace itself is `{{`"));
+                return Err(ParseError::new(
+                    brace..text.len(),
+                    "a `{` without its `}`; a brace itself is `{{`",
+                ));
             };
             let placeholder = Placeholder::parse(&text[brace + 1..end], &identity)
                 .map_err(|message| ParseError::new(brace..end + 1, message))?;
@@ -80,9 +86,15 @@ impl Template {
             at = end + 1;
         }
         plain.push_str(&text[at..]);
-        if let Some(bad) = plain.bytes().find(|byte| byte.is_ascii_control() && *byte != b'\t') {
+        if let Some(bad) = plain
+            .bytes()
+            .find(|byte| byte.is_ascii_control() && *byte != b'\t')
+        {
             let at = text.bytes().position(|byte| byte == bad).unwrap_or(0);
-            return Err(ParseError::new(at..at + 1, "a control character cannot stand in a header"));
+            return Err(ParseError::new(
+                at..at + 1,
+                "a control character cannot stand in a header",
+            ));
         }
         if !plain.is_empty() {
             pieces.push(Piece::Text(plain));
@@ -135,7 +147,9 @@ impl Template {
                     }
                     let is_host = *placeholder == Placeholder::Host;
                     let kept = |byte: u8| {
-                        byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || (is_host && b"[:]".contains(&byte))
+                        byte.is_ascii_alphanumeric()
+                            || b"-._~".contains(&byte)
+                            || (is_host && b"[:]".contains(&byte))
                     };
                     encode(&value, kept, &mut location);
                 }
@@ -157,13 +171,14 @@ impl Placeholder {
             "query" => Self::Query,
             _ => match text.split_once(':') {
                 Some(("path", name)) if !name.is_empty() => Self::Path(name.to_owned()),
-                Some(("identity", name)) => {
-                    Self::Identity(identity(name).ok_or_else(|| format!("there is no identity `{name}`"))?)
-                }
+                Some(("identity", name)) => Self::Identity(
+                    identity(name).ok_or_else(|| format!("there is no identity `{name}`"))?,
+                ),
                 _ => {
-                    let known =
-                        "{tier}, {caller}, {route}, {address}, {host}, {path}, {query}, {path:NAME}, {identity:NAME}";
-                    return Err(format!("`{{{text}}}` is no placeholder; there are {known}; a brace itself is `{{{{`"));
+                    let known = "{tier}, {caller}, {route}, {address}, {host}, {path}, {query}, {path:NAME}, {identity:NAME}";
+                    return Err(format!(
+                        "`{{{text}}}` is no placeholder; there are {known}; a brace itself is `{{{{`"
+                    ));
                 }
             },
         })
@@ -246,7 +261,11 @@ mod tests {
     fn a_location_cannot_be_bent() {
         let template = parse("https://{host}/x/{path:id}?a=ü").expect("a template");
         let value = template.location(|placeholder, into| {
-            let text: &[u8] = if *placeholder == Placeholder::Host { b"a.example" } else { b"../b?c#\r\n\xff" };
+            let text: &[u8] = if *placeholder == Placeholder::Host {
+                b"a.example"
+            } else {
+                b"../b?c#\r\n\xff"
+            };
             into.extend_from_slice(text);
         });
         assert_eq!(value, "https://a.example/x/..%2Fb%3Fc%23%0D%0A%FF?a=%C3%BC");
@@ -255,20 +274,37 @@ mod tests {
     #[test]
     fn redirect_path_and_query_are_joined_and_name_no_other_host() {
         let fill = |template: &str, path: &str, query: &str| {
-            let value = parse(template).expect("a template").location(|placeholder, into| match placeholder {
-                Placeholder::RequestPath => into.extend_from_slice(path.as_bytes()),
-                Placeholder::Query => into.extend_from_slice(query.as_bytes()),
-                other => panic!("{other:?}"),
-            });
+            let value = parse(template)
+                .expect("a template")
+                .location(|placeholder, into| match placeholder {
+                    Placeholder::RequestPath => into.extend_from_slice(path.as_bytes()),
+                    Placeholder::Query => into.extend_from_slice(query.as_bytes()),
+                    other => panic!("{other:?}"),
+                });
             value.to_str().expect("ASCII").to_owned()
         };
         for (template, path, query, location) in [
-            ("https://a{path}{query}", "/x%2Fy", "b=%20", "https://a/x%2Fy?b=%20"),
+            (
+                "https://a{path}{query}",
+                "/x%2Fy",
+                "b=%20",
+                "https://a/x%2Fy?b=%20",
+            ),
             ("https://a{path}?{query}", "/x", "", "https://a/x"),
             ("https://a{path}?c=d&{query}", "/x", "", "https://a/x?c=d"),
-            ("https://a{path}?c=d{query}", "/x", "e=f", "https://a/x?c=d&e=f"),
+            (
+                "https://a{path}?c=d{query}",
+                "/x",
+                "e=f",
+                "https://a/x?c=d&e=f",
+            ),
             ("https://a{path}", "//x", "", "https://a//x"),
-            ("https://a{path}", "@evil.example", "", "https://a/@evil.example"),
+            (
+                "https://a{path}",
+                "@evil.example",
+                "",
+                "https://a/@evil.example",
+            ),
             ("{path}", "//evil.example", "", "/evil.example"),
             ("{path}", "/\\evil.example", "", "/%5Cevil.example"),
             ("/{path}", "/evil.example", "", "/evil.example"),
@@ -276,7 +312,11 @@ mod tests {
             ("/new{path}", "/x", "", "/new/x"),
             ("/new?to={query}", "", "a\"#b", "/new?to=&a%22%23b"),
         ] {
-            assert_eq!(fill(template, path, query), location, "{template} {path} {query}");
+            assert_eq!(
+                fill(template, path, query),
+                location,
+                "{template} {path} {query}"
+            );
         }
     }
 
@@ -291,7 +331,11 @@ mod tests {
             ("a\r\nb", "\r"),
         ] {
             let error = parse(text).expect_err(text);
-            assert_eq!(text.get(error.at.clone()), Some(wrong), "{text:?}: {error:?}");
+            assert_eq!(
+                text.get(error.at.clone()),
+                Some(wrong),
+                "{text:?}: {error:?}"
+            );
         }
     }
 }

@@ -15,7 +15,9 @@ use super::callers::Callers;
 use super::identity::{WhenMissing, WhenUnknown};
 use super::jwt::{Algorithm as Signature, JwtPolicy, JwtSettings};
 use super::{Cost, IdentityReason, Scope, ScopePart, Settle, SettleFrom};
-use fixtures::{NOW, Sent, by, by_address, identity, limit, policy, route, rule, send, with_callers};
+use fixtures::{
+    NOW, Sent, by, by_address, identity, limit, policy, route, rule, send, with_callers,
+};
 use tollgate_limit::Mode;
 
 #[test]
@@ -24,15 +26,26 @@ fn each_limit_draws_from_the_bucket_of_its_scope() {
         rule("total", Scope::Everyone),
         rule("each", by_address()),
         rule("tenant", by(0)),
-        rule("both", Scope::Identities(vec![ScopePart::Identity(0), ScopePart::Address])),
+        rule(
+            "both",
+            Scope::Identities(vec![ScopePart::Identity(0), ScopePart::Address]),
+        ),
     ];
     let tenant = identity("tenant", &["header:x-api-key"], WhenMissing::Refuse);
     let policy = policy(vec![tenant], rules, vec![route("/**", &[0, 1, 2, 3])]);
     assert_eq!(
         send("GET /", &[("x-api-key", "k1")]).claims(&policy),
-        ["total everyone 1", "each address 192.0.2.1 1", r#"tenant "k1" 1"#, r#"both "k1" + address 192.0.2.1 1"#,]
+        [
+            "total everyone 1",
+            "each address 192.0.2.1 1",
+            r#"tenant "k1" 1"#,
+            r#"both "k1" + address 192.0.2.1 1"#,
+        ]
     );
-    assert_eq!(send("GET /", &[]).claims(&policy), ["identity `tenant`: the key is missing"]);
+    assert_eq!(
+        send("GET /", &[]).claims(&policy),
+        ["identity `tenant`: the key is missing"]
+    );
 }
 
 #[test]
@@ -46,8 +59,14 @@ fn a_missing_key_does_what_the_identity_says() {
     };
     let bare = send("GET /", &[]);
     assert_eq!(bare.claims(&with(WhenMissing::Skip)), ["total everyone 1"]);
-    assert_eq!(bare.claims(&with(WhenMissing::UseAddress)), ["tenant address 192.0.2.1 1", "total everyone 1"]);
-    assert_eq!(bare.claims(&with(WhenMissing::Use(1))), ["tenant address 192.0.2.1 1", "total everyone 1"]);
+    assert_eq!(
+        bare.claims(&with(WhenMissing::UseAddress)),
+        ["tenant address 192.0.2.1 1", "total everyone 1"]
+    );
+    assert_eq!(
+        bare.claims(&with(WhenMissing::Use(1))),
+        ["tenant address 192.0.2.1 1", "total everyone 1"]
+    );
     // A key of the identity that stands in never shares a bucket with one of the identity asked for.
     let session = send("GET /", &[("cookie", "sid=k1")]).claims(&with(WhenMissing::Use(1)));
     assert_eq!(session, [r#"tenant session "k1" 1"#, "total everyone 1"]);
@@ -56,32 +75,62 @@ fn a_missing_key_does_what_the_identity_says() {
 #[test]
 fn known_callers_have_names_and_tiers_and_unknown_ones_what_the_identity_says() {
     let with = |when_unknown| {
-        let tenant = with_callers(identity("tenant", &["header:x-api-key"], WhenMissing::UseAddress), when_unknown);
+        let tenant = with_callers(
+            identity("tenant", &["header:x-api-key"], WhenMissing::UseAddress),
+            when_unknown,
+        );
         let mut search = rule("search", by(0));
-        search.tiers =
-            vec![("pro".into(), limit("search", Mode::Enforce)), ("free".into(), limit("search", Mode::Enforce))];
+        search.tiers = vec![
+            ("pro".into(), limit("search", Mode::Enforce)),
+            ("free".into(), limit("search", Mode::Enforce)),
+        ];
         policy(vec![tenant], vec![search], vec![route("/**", &[0])])
     };
     let known = send("GET /", &[("x-api-key", "test")]);
     let made_up = send("GET /", &[("x-api-key", "acme")]);
-    for when_unknown in [WhenUnknown::Refuse, WhenUnknown::UseAddress, WhenUnknown::Accept] {
+    for when_unknown in [
+        WhenUnknown::Refuse,
+        WhenUnknown::UseAddress,
+        WhenUnknown::Accept,
+    ] {
         assert_eq!(known.claims(&with(when_unknown)), ["search caller acme 1"]);
     }
-    assert_eq!(made_up.claims(&with(WhenUnknown::Refuse)), ["identity `tenant`: the key is not known"]);
-    assert_eq!(made_up.claims(&with(WhenUnknown::UseAddress)), ["search address 192.0.2.1 1"]);
-    assert_eq!(made_up.claims(&with(WhenUnknown::Accept)), [r#"search "acme" 1"#]);
+    assert_eq!(
+        made_up.claims(&with(WhenUnknown::Refuse)),
+        ["identity `tenant`: the key is not known"]
+    );
+    assert_eq!(
+        made_up.claims(&with(WhenUnknown::UseAddress)),
+        ["search address 192.0.2.1 1"]
+    );
+    assert_eq!(
+        made_up.claims(&with(WhenUnknown::Accept)),
+        [r#"search "acme" 1"#]
+    );
 
     let policy = with(WhenUnknown::Accept);
     let variant = |sent: &Sent| {
         let request = sent.describe(&policy);
         let matched = policy.route(&request).expect("a route");
-        let who = policy.identify(&matched, &request, NOW).expect("identified");
+        let who = policy
+            .identify(&matched, &request, NOW)
+            .expect("identified");
         policy.claims(&matched, &who, &sent.headers, None).charges()[0].limit
     };
-    let pro = policy.rules[0].tiers.iter().find(|(name, _)| &**name == "pro").map(|(_, limit)| limit.index);
+    let pro = policy.rules[0]
+        .tiers
+        .iter()
+        .find(|(name, _)| &**name == "pro")
+        .map(|(_, limit)| limit.index);
     assert_eq!(Some(variant(&known)), pro);
     assert_eq!(variant(&made_up), policy.rules[0].live.index);
-    assert!(policy.limits.iter().enumerate().all(|(index, limit)| limit.index == index));
+    assert!(
+        policy
+            .limits
+            .iter()
+            .enumerate()
+            .all(|(index, limit)| limit.index == index)
+    );
 
     policy.identities[0].replace_callers(Callers::default());
     assert_eq!(known.claims(&policy), [r#"search "test" 1"#]);
@@ -91,36 +140,66 @@ fn known_callers_have_names_and_tiers_and_unknown_ones_what_the_identity_says() 
 fn composites_path_segments_and_verified_claims_make_keys() {
     let mut user = identity("user", &["jwt:sub"], WhenMissing::UseAddress);
     let secret = b"0123456789abcdef0123456789abcdef";
-    let settings = JwtSettings { algorithms: vec![Signature::HS256], ..JwtSettings::default() };
+    let settings = JwtSettings {
+        algorithms: vec![Signature::HS256],
+        ..JwtSettings::default()
+    };
     user.jwt = Some(JwtPolicy::new(settings, secret).expect("a secret"));
-    let both = identity("both", &["path:id", "query:key", "address"], WhenMissing::Refuse);
+    let both = identity(
+        "both",
+        &["path:id", "query:key", "address"],
+        WhenMissing::Refuse,
+    );
     let rules = vec![rule("user", by(0)), rule("both", by(1))];
     let policy = policy(vec![user, both], rules, vec![route("/u/{id}", &[0, 1])]);
     let key = jsonwebtoken::EncodingKey::from_secret(secret);
     let token = |exp: u64| {
-        let claims = BTreeMap::from([("sub", serde_json::json!("u1")), ("exp", serde_json::json!(exp))]);
+        let claims = BTreeMap::from([
+            ("sub", serde_json::json!("u1")),
+            ("exp", serde_json::json!(exp)),
+        ]);
         jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).expect("a token")
     };
-    let claims =
-        |authorization: &str| send("GET /u/7%20a?key=x%2cy", &[("authorization", authorization)]).claims(&policy);
-    let [user, both] = claims(&format!("Bearer {}", token(NOW + 9))).try_into().expect("two claims");
+    let claims = |authorization: &str| {
+        send(
+            "GET /u/7%20a?key=x%2cy",
+            &[("authorization", authorization)],
+        )
+        .claims(&policy)
+    };
+    let [user, both] = claims(&format!("Bearer {}", token(NOW + 9)))
+        .try_into()
+        .expect("two claims");
     assert_eq!(user, r#"user "u1" 1"#);
     assert_eq!(both, r#"both "7 a" + "x,y" + "192.0.2.1" 1"#);
     assert_eq!(claims("Basic eDp5")[0], "user address 192.0.2.1 1");
     // An invalid token is refused; it is not a missing one that the address could stand in for.
-    assert_eq!(claims("Bearer junk"), ["identity `user`: the token is refused: not a signed token"]);
+    assert_eq!(
+        claims("Bearer junk"),
+        ["identity `user`: the token is refused: not a signed token"]
+    );
     let expired = format!("Bearer {}", token(NOW));
-    assert_eq!(claims(&expired), ["identity `user`: the token is refused: expired"]);
+    assert_eq!(
+        claims(&expired),
+        ["identity `user`: the token is refused: expired"]
+    );
 }
 
 #[test]
 fn a_key_given_twice_is_malformed_not_missing() {
     let tenant = identity("tenant", &["header:x-api-key"], WhenMissing::Skip);
-    let policy = policy(vec![tenant], vec![rule("tenant", by(0))], vec![route("/**", &[0])]);
+    let policy = policy(
+        vec![tenant],
+        vec![rule("tenant", by(0))],
+        vec![route("/**", &[0])],
+    );
     let twice = send("GET /", &[("x-api-key", "a"), ("x-api-key", "b")]);
     let request = twice.describe(&policy);
     let matched = policy.route(&request).expect("a route");
-    let refusal = policy.identify(&matched, &request, NOW).err().map(|refusal| refusal.reason);
+    let refusal = policy
+        .identify(&matched, &request, NOW)
+        .err()
+        .map(|refusal| refusal.reason);
     assert_eq!(refusal, Some(IdentityReason::Ambiguous));
     assert!(refusal.is_some_and(IdentityReason::is_malformed));
 }
@@ -128,19 +207,41 @@ fn a_key_given_twice_is_malformed_not_missing() {
 #[test]
 fn exempt_callers_draw_from_nothing_but_must_still_say_who_they_are() {
     let tenant = identity("tenant", &["header:x-api-key"], WhenMissing::Refuse);
-    let policy = policy(vec![tenant], vec![rule("tenant", by(0))], vec![route("/**", &[0])]);
+    let policy = policy(
+        vec![tenant],
+        vec![rule("tenant", by(0))],
+        vec![route("/**", &[0])],
+    );
     let empty: [&str; 0] = [];
-    assert_eq!(send("GET /", &[("x-api-key", "k")]).from("203.0.113.9").claims(&policy), empty);
+    assert_eq!(
+        send("GET /", &[("x-api-key", "k")])
+            .from("203.0.113.9")
+            .claims(&policy),
+        empty
+    );
     let forwarded = [("x-api-key", "k"), ("x-forwarded-for", "203.0.113.9")];
-    assert_eq!(send("GET /", &forwarded).from("10.0.0.1").claims(&policy), empty);
-    assert_eq!(send("GET /", &forwarded).claims(&policy), [r#"tenant "k" 1"#]);
-    assert_eq!(send("GET /", &[]).from("203.0.113.9").claims(&policy), ["identity `tenant`: the key is missing"]);
+    assert_eq!(
+        send("GET /", &forwarded).from("10.0.0.1").claims(&policy),
+        empty
+    );
+    assert_eq!(
+        send("GET /", &forwarded).claims(&policy),
+        [r#"tenant "k" 1"#]
+    );
+    assert_eq!(
+        send("GET /", &[]).from("203.0.113.9").claims(&policy),
+        ["identity `tenant`: the key is missing"]
+    );
 }
 
 #[test]
 fn modes_candidates_and_shares_decide_what_is_enforced() {
-    let mut rules =
-        vec![rule("on", by_address()), rule("shadow", by_address()), rule("off", by(0)), rule("some", by_address())];
+    let mut rules = vec![
+        rule("on", by_address()),
+        rule("shadow", by_address()),
+        rule("off", by(0)),
+        rule("some", by_address()),
+    ];
     rules[0].candidate = Some(limit("on", Mode::Shadow));
     rules[1].live = limit("shadow", Mode::Shadow);
     // Its identity would refuse: but a limit that is off is not looked at.
@@ -150,15 +251,31 @@ fn modes_candidates_and_shares_decide_what_is_enforced() {
     let tenant = identity("tenant", &["header:x-api-key"], WhenMissing::Refuse);
     let policy = policy(vec![tenant], rules, vec![route("/**", &[0, 1, 2, 3])]);
     let claims = send("GET /", &[]).claims(&policy);
-    assert_eq!(claims[..3], ["on address 192.0.2.1 1", "[on address 192.0.2.1 1]", "[shadow address 192.0.2.1 1]"]);
-    let enforced =
-        (0..200_u8).filter(|n| !send("GET /", &[]).from(&format!("192.0.2.{n}")).claims(&policy)[3].starts_with('['));
+    assert_eq!(
+        claims[..3],
+        [
+            "on address 192.0.2.1 1",
+            "[on address 192.0.2.1 1]",
+            "[shadow address 192.0.2.1 1]"
+        ]
+    );
+    let enforced = (0..200_u8).filter(|n| {
+        !send("GET /", &[])
+            .from(&format!("192.0.2.{n}"))
+            .claims(&policy)[3]
+            .starts_with('[')
+    });
     assert!((70..130).contains(&enforced.count()));
 }
 
 #[test]
 fn a_cost_comes_from_where_the_limit_or_route_says() {
-    let from_header = Cost::Header { name: HeaderName::from_static("x-cost"), default: 3, least: 2, most: 50 };
+    let from_header = Cost::Header {
+        name: HeaderName::from_static("x-cost"),
+        default: 3,
+        least: 2,
+        most: 50,
+    };
     let cost = |values: &[&str]| {
         let headers: Vec<_> = values.iter().map(|value| ("x-cost", *value)).collect();
         from_header.units(&send("GET /", &headers).headers, None)
@@ -179,9 +296,21 @@ fn a_cost_comes_from_where_the_limit_or_route_says() {
     ] {
         assert_eq!(cost(values), expected, "{values:?}");
     }
-    let by_length = Cost::ContentLength { per: 1000, least: 1, most: 9 };
+    let by_length = Cost::ContentLength {
+        per: 1000,
+        least: 1,
+        most: 9,
+    };
     let units = |body| by_length.units(&HeaderMap::new(), body);
-    assert_eq!([units(Some(0)), units(Some(1001)), units(Some(1 << 40)), units(None)], [1, 2, 9, 9]);
+    assert_eq!(
+        [
+            units(Some(0)),
+            units(Some(1001)),
+            units(Some(1 << 40)),
+            units(None)
+        ],
+        [1, 2, 9, 9]
+    );
 
     let mut settled = rule("settled", Scope::Everyone);
     settled.settle = Some(Settle {
@@ -193,16 +322,27 @@ fn a_cost_comes_from_where_the_limit_or_route_says() {
     });
     let mut expensive = route("/b", &[0, 1]);
     expensive.limits[0].cost = Some(Cost::Fixed(5));
-    let policy = policy(Vec::new(), vec![rule("plain", Scope::Everyone), settled], vec![route("/a", &[0]), expensive]);
+    let policy = policy(
+        Vec::new(),
+        vec![rule("plain", Scope::Everyone), settled],
+        vec![route("/a", &[0]), expensive],
+    );
     assert_eq!(send("GET /a", &[]).claims(&policy), ["plain everyone 1"]);
-    assert_eq!(send("GET /b", &[]).claims(&policy), ["plain everyone 5", "settled everyone 500"]);
+    assert_eq!(
+        send("GET /b", &[]).claims(&policy),
+        ["plain everyone 5", "settled everyone 500"]
+    );
 }
 
 #[test]
 fn the_order_in_which_limits_are_listed_changes_no_key() {
     let rules = || vec![rule("a", by(1)), rule("b", by(0))];
-    let identities =
-        || vec![identity("x", &["header:x"], WhenMissing::Skip), identity("y", &["header:y"], WhenMissing::Refuse)];
+    let identities = || {
+        vec![
+            identity("x", &["header:x"], WhenMissing::Skip),
+            identity("y", &["header:y"], WhenMissing::Refuse),
+        ]
+    };
     let one = policy(identities(), rules(), vec![route("/**", &[0, 1])]);
     let other = policy(identities(), rules(), vec![route("/**", &[1, 0])]);
     let sent = send("GET /", &[("x", "1"), ("y", "2")]);

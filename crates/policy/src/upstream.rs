@@ -87,7 +87,10 @@ pub struct Eject {
 
 impl Default for Eject {
     fn default() -> Self {
-        Self { failures: 5, wait: Micros::from_secs(10) }
+        Self {
+            failures: 5,
+            wait: Micros::from_secs(10),
+        }
     }
 }
 
@@ -107,7 +110,12 @@ pub struct Retry {
 
 impl Default for Retry {
     fn default() -> Self {
-        Self { connect_failure: true, refused_stream: true, connection_closed: true, statuses: Vec::new() }
+        Self {
+            connect_failure: true,
+            refused_stream: true,
+            connection_closed: true,
+            statuses: Vec::new(),
+        }
     }
 }
 
@@ -136,7 +144,9 @@ pub struct PemFile {
 impl std::fmt::Debug for PemFile {
     /// Not the content, which may be a private key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PemFile").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("PemFile")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
     }
 }
 

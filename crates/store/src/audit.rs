@@ -35,5 +35,8 @@ const CLOCK_DISTANCE_MICROS: u64 = 5_000_000;
 pub(super) fn distant_clock(server: u64, ours: u64) -> Option<Finding> {
     let distance = server.abs_diff(ours);
     let message = format!("the server's clock is {} s from ours", distance / 1_000_000);
-    (distance > CLOCK_DISTANCE_MICROS).then_some(Finding { weight: Weight::Warning, message })
+    (distance > CLOCK_DISTANCE_MICROS).then_some(Finding {
+        weight: Weight::Warning,
+        message,
+    })
 }

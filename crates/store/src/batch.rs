@@ -45,7 +45,7 @@ pub(crate) use self::outages::Outages;
 pub(crate) use self::servers::Servers;
 pub(crate) use self::shared::{ServerPart, Shared};
 use super::StoreError;
-use super::shape::{Name, Seen, Shape};
+use super::wire_form::{Name, StoredState, WireForm};
 use tollgate_limit::lease::Wish;
 use tollgate_limit::{Change, Draw, Timestamp};
 
@@ -62,7 +62,7 @@ pub(crate) const QUEUE_MAX: usize = 65_536;
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) name: Name,
-    pub(crate) shape: Arc<Shape>,
+    pub(crate) shape: Arc<WireForm>,
     pub(crate) cost: u64,
     pub(crate) enforced: bool,
 }
@@ -84,7 +84,7 @@ pub(crate) struct Ask {
 #[derive(Clone, Debug)]
 pub(crate) struct Correction {
     pub(crate) name: Name,
-    pub(crate) shape: Arc<Shape>,
+    pub(crate) shape: Arc<WireForm>,
     pub(crate) adjust: Adjust,
 }
 
@@ -112,7 +112,7 @@ impl Adjust {
 /// One call: distinct buckets, corrections to them, then requests, decided in this order.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    pub(crate) buckets: Vec<(Name, Arc<Shape>)>,
+    pub(crate) buckets: Vec<(Name, Arc<WireForm>)>,
     pub(crate) corrections: Vec<(u32, Adjust)>,
     pub(crate) groups: Vec<Group>,
     /// Leases given back, before the corrections: bucket, id, units left.
@@ -142,7 +142,7 @@ pub(crate) struct Answer {
     /// Its clock when it decided.
     pub(crate) now: Timestamp,
     /// How each bucket stood before the requests and after the corrections; `None`: it had none, which is a full one.
-    pub(crate) before: Vec<Option<Seen>>,
+    pub(crate) before: Vec<Option<StoredState>>,
     /// How many requests of each group were granted.
     pub(crate) granted: Vec<u32>,
     /// How many units were leased to each wish.
@@ -192,21 +192,31 @@ pub(crate) struct Obstacle {
 
 impl From<String> for Obstacle {
     fn from(words: String) -> Self {
-        Self { words, lasting: false }
+        Self {
+            words,
+            lasting: false,
+        }
     }
 }
 
 impl Obstacle {
     /// One that somebody has to remove.
     pub(crate) fn lasting(words: String) -> Self {
-        Self { words, lasting: true }
+        Self {
+            words,
+            lasting: true,
+        }
     }
 }
 
 /// A way for a request that is alone to call by itself, without the store's thread.
 pub(crate) trait InPlace: std::fmt::Debug + Send + Sync {
     /// The call of `ask`, which is answered by it; the request itself where there can be none now.
-    fn call<'c>(&'c self, shared: &'c Shared, ask: Ask) -> Result<Pin<Box<dyn Future<Output = ()> + Send + 'c>>, Ask>;
+    fn call<'c>(
+        &'c self,
+        shared: &'c Shared,
+        ask: Ask,
+    ) -> Result<Pin<Box<dyn Future<Output = ()> + Send + 'c>>, Ask>;
 }
 
 /// A way to a server.
@@ -218,7 +228,11 @@ pub(crate) trait Link: 'static {
     fn connect(&self) -> impl Future<Output = Result<Self::Connection, Obstacle>>;
 
     /// Sends one batch and reads its answer. Dropped when nobody waits for it any more.
-    fn call(&self, connection: &Self::Connection, batch: &Batch) -> impl Future<Output = Result<Answer, Trouble>>;
+    fn call(
+        &self,
+        connection: &Self::Connection,
+        batch: &Batch,
+    ) -> impl Future<Output = Result<Answer, Trouble>>;
 
     /// Buckets that must be in different calls (a cluster's slots). One number: one call.
     fn part(&self, _name: &Name) -> u32 {
@@ -241,7 +255,8 @@ pub(crate) trait Link: 'static {
     }
 
     /// What is to be done now and then with an idle connection: heartbeats, sweeping.
-    fn housekeep(&self, connection: &Self::Connection) -> impl Future<Output = Result<(), Trouble>>;
+    fn housekeep(&self, connection: &Self::Connection)
+    -> impl Future<Output = Result<(), Trouble>>;
 
     /// The span between two such turns.
     fn housekeep_every(&self) -> Duration;

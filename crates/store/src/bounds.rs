@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::batch::{Batch, Wants};
-use super::shape::{Name, Seen, Shape};
+use super::wire_form::{Name, StoredState, WireForm};
 use tollgate_limit::{Draw, Micros, Standing, Timestamp, Verdict};
 
 /// Locks the bounds are spread over.
@@ -37,8 +37,8 @@ pub(crate) struct Bounds {
 
 #[derive(Clone, Debug)]
 struct Bound {
-    shape: Arc<Shape>,
-    state: Option<Seen>,
+    shape: Arc<WireForm>,
+    state: Option<StoredState>,
     /// The server's clock when it decided.
     server: Timestamp,
     /// Ours before the call left.
@@ -49,7 +49,10 @@ struct Bound {
 
 impl Bounds {
     pub(crate) fn new(on: bool) -> Self {
-        Self { on, shards: (0..SHARDS).map(|_| Mutex::new(Shard::default())).collect() }
+        Self {
+            on,
+            shards: (0..SHARDS).map(|_| Mutex::new(Shard::default())).collect(),
+        }
     }
 
     /// The refusal of `wants`, when it is certain; `None`: the server must be asked. Certain means that every bucket
@@ -71,25 +74,43 @@ impl Bounds {
                 return None;
             }
             let latest = bound.server.after(Micros(age.0 + age.0 / DRIFT_PER + 1));
-            let at_most = wanted.shape.standing(bound.state.as_ref(), wanted.cost, latest);
+            let at_most = wanted
+                .shape
+                .standing(bound.state.as_ref(), wanted.cost, latest);
             if matches!(at_most.verdict, Verdict::Deny { .. }) && wanted.enforced {
                 refused = true;
                 // The wait is counted from the earliest moment the server's clock can show.
                 let waited = now.since(bound.received);
                 let earliest = bound.server.after(Micros(waited.0 - waited.0 / DRIFT_PER));
-                standings.push(wanted.shape.standing(bound.state.as_ref(), wanted.cost, earliest));
+                standings.push(
+                    wanted
+                        .shape
+                        .standing(bound.state.as_ref(), wanted.cost, earliest),
+                );
             } else {
                 standings.push(at_most);
             }
         }
-        refused.then_some(Draw { granted: false, standings })
+        refused.then_some(Draw {
+            granted: false,
+            standings,
+        })
     }
 
     /// Units that a bucket has at most now, as far as is known; `None`: nothing is, or it may be full.
-    pub(crate) fn at_most(&self, name: &Name, shape: &Arc<Shape>, now: Timestamp) -> Option<u64> {
+    pub(crate) fn at_most(
+        &self,
+        name: &Name,
+        shape: &Arc<WireForm>,
+        now: Timestamp,
+    ) -> Option<u64> {
         let shard = self.shard(name.hash).lock();
-        let bound = shard.get(&name.hash).filter(|bound| Arc::ptr_eq(&bound.shape, shape))?;
-        let units = shape.standing(bound.state.as_ref(), 0, latest(bound, now)).remaining;
+        let bound = shard
+            .get(&name.hash)
+            .filter(|bound| Arc::ptr_eq(&bound.shape, shape))?;
+        let units = shape
+            .standing(bound.state.as_ref(), 0, latest(bound, now))
+            .remaining;
         (units < shape.algorithm().burst()).then_some(units)
     }
 
@@ -97,7 +118,7 @@ impl Bounds {
     pub(crate) fn learn(
         &self,
         batch: &Batch,
-        states: &[Option<Seen>],
+        states: &[Option<StoredState>],
         server: Timestamp,
         sent: Timestamp,
         received: Timestamp,
@@ -108,7 +129,13 @@ impl Bounds {
         for group in &batch.groups {
             let exhausted = group.parts.iter().any(|part| {
                 let bucket = part.bucket as usize;
-                part.enforced && !pays(&batch.buckets[bucket].1, states[bucket].as_ref(), part.cost, server)
+                part.enforced
+                    && !pays(
+                        &batch.buckets[bucket].1,
+                        states[bucket].as_ref(),
+                        part.cost,
+                        server,
+                    )
             });
             for part in &group.parts {
                 let (name, shape) = &batch.buckets[part.bucket as usize];
@@ -124,13 +151,29 @@ impl Bounds {
                     continue;
                 }
                 if shard.len() >= SHARD_MAX && !shard.contains_key(&name.hash) {
-                    shard.retain(|_, bound| !pays(&bound.shape, bound.state.as_ref(), 1, latest(bound, received)));
+                    shard.retain(|_, bound| {
+                        !pays(
+                            &bound.shape,
+                            bound.state.as_ref(),
+                            1,
+                            latest(bound, received),
+                        )
+                    });
                     if shard.len() >= SHARD_MAX {
                         continue;
                     }
                 }
                 let state = states[part.bucket as usize].clone();
-                shard.insert(name.hash, Bound { shape: shape.clone(), state, server, sent, received });
+                shard.insert(
+                    name.hash,
+                    Bound {
+                        shape: shape.clone(),
+                        state,
+                        server,
+                        sent,
+                        received,
+                    },
+                );
             }
         }
     }
@@ -152,6 +195,9 @@ fn latest(bound: &Bound, now: Timestamp) -> Timestamp {
     bound.server.after(Micros(age.0 + age.0 / DRIFT_PER + 1))
 }
 
-fn pays(shape: &Shape, state: Option<&Seen>, cost: u64, now: Timestamp) -> bool {
-    matches!(shape.standing(state, cost, now).verdict, Verdict::Allow { .. })
+fn pays(shape: &WireForm, state: Option<&StoredState>, cost: u64, now: Timestamp) -> bool {
+    matches!(
+        shape.standing(state, cost, now).verdict,
+        Verdict::Allow { .. }
+    )
 }

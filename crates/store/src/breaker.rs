@@ -35,7 +35,12 @@ pub struct Breaker {
 impl Breaker {
     /// A breaker that is open and probes at once: nothing is known of the server yet.
     pub const fn new(now: Timestamp) -> Self {
-        Self { circuit: Circuit::Open, failures: 0, probe_wait: PROBE_FIRST, probe_at: now }
+        Self {
+            circuit: Circuit::Open,
+            failures: 0,
+            probe_wait: PROBE_FIRST,
+            probe_at: now,
+        }
     }
 
     /// Whether calls go out.
@@ -124,11 +129,20 @@ mod tests {
             waits.push(wait.0);
             now = now.after(wait);
         }
-        assert_eq!(waits, [50_000, 100_000, 200_000, 400_000, 800_000, 1_000_000, 1_000_000, 1_000_000]);
+        assert_eq!(
+            waits,
+            [
+                50_000, 100_000, 200_000, 400_000, 800_000, 1_000_000, 1_000_000, 1_000_000
+            ]
+        );
         breaker.probe_failed(now, 255, true);
         assert_eq!(breaker.until_probe(now), Micros(750_000));
         breaker.probe_failed(now, 0, false);
-        assert_eq!(breaker.until_probe(now), Micros(200_000), "it is there again, and starts");
+        assert_eq!(
+            breaker.until_probe(now),
+            Micros(200_000),
+            "it is there again, and starts"
+        );
         breaker.probe_succeeded();
         assert_eq!(breaker.circuit(), Circuit::Closed);
     }

@@ -26,7 +26,9 @@ impl Clock {
     /// The system's clock, anchored now.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads time")]
     pub fn system() -> Self {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         Self::System(Anchor {
             monotonic: Instant::now(),
             wall_micros: u64::try_from(wall.as_micros()).unwrap_or(u64::MAX),
@@ -43,7 +45,10 @@ impl Clock {
         match self {
             Self::System(anchor) => {
                 let elapsed = anchor.monotonic.elapsed();
-                let micros = elapsed.as_secs().saturating_mul(1_000_000).saturating_add(elapsed.subsec_micros().into());
+                let micros = elapsed
+                    .as_secs()
+                    .saturating_mul(1_000_000)
+                    .saturating_add(elapsed.subsec_micros().into());
                 Timestamp::from_micros(anchor.wall_micros.saturating_add(micros))
             }
             Self::Manual(hands) => Timestamp::from_micros(hands.load(Ordering::Acquire)),
@@ -58,12 +63,18 @@ impl Clock {
             Self::System(_) => {
                 let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
                 let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
-                Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(nanos / 1000))
+                Timestamp::from_micros(
+                    seconds
+                        .saturating_mul(1_000_000)
+                        .saturating_add(nanos / 1000),
+                )
             }
             // Elsewhere the wall clock is the nearest there is.
             #[cfg(not(target_os = "linux"))]
             Self::System(_) => {
-                let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                let wall = SystemTime::now()
+                    .duration_since(UNIX_EPOCH)
+                    .unwrap_or_default();
                 Timestamp::from_micros(u64::try_from(wall.as_micros()).unwrap_or(u64::MAX))
             }
             Self::Manual(_) => self.now(),
@@ -87,5 +98,8 @@ impl Clock {
 /// Seconds since 1970, for the Date of an answer, which knows nothing finer.
 #[expect(clippy::disallowed_methods, reason = "the one place that reads time")]
 pub fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
 }

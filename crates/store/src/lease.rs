@@ -31,7 +31,7 @@ pub use self::counters::LeaseCounters;
 use self::hands::Leaving;
 pub(crate) use self::held::{Held, Wishing};
 use super::batch::Wanted;
-use super::shape::{Name, Shape};
+use super::wire_form::{Name, WireForm};
 use crate::clock::Clock;
 use tollgate_limit::{Micros, Timestamp};
 
@@ -92,7 +92,7 @@ impl Errand {
 #[derive(Clone, Debug)]
 pub(crate) struct Return {
     pub(crate) name: Name,
-    pub(crate) shape: Arc<Shape>,
+    pub(crate) shape: Arc<WireForm>,
     pub(crate) id: u64,
     /// What is left of it; `None`: all of it, if there is such a lease.
     pub(crate) left: Option<u64>,
@@ -136,7 +136,9 @@ impl Leases {
     /// Whether parts of the bucket that is `wanted` are held here.
     pub(crate) fn holds(&self, wanted: &Wanted) -> bool {
         let shard = self.shards[(wanted.name.hash as usize >> 7) % SHARDS].read();
-        shard.get(&wanted.name.hash).is_some_and(|held| held.leases() > 0)
+        shard
+            .get(&wanted.name.hash)
+            .is_some_and(|held| held.leases() > 0)
     }
 
     /// The place for leases of the bucket that is `wanted`; `None`: it is not leased, or too many are.
@@ -177,11 +179,17 @@ impl Leases {
     /// Gives a lease back, in time.
     fn give_back(&self, held: &Held, leaving: Leaving) {
         if self.clock.boot() >= leaving.until {
-            self.counters.forfeited.fetch_add(leaving.left, Ordering::Relaxed);
+            self.counters
+                .forfeited
+                .fetch_add(leaving.left, Ordering::Relaxed);
             return;
         }
-        self.counters.given_back.fetch_add(leaving.left, Ordering::Relaxed);
-        self.errands.lock().push(Errand::Return(held.returning(leaving)));
+        self.counters
+            .given_back
+            .fetch_add(leaving.left, Ordering::Relaxed);
+        self.errands
+            .lock()
+            .push(Errand::Return(held.returning(leaving)));
     }
 
     /// Has what the store may not have heard told again.
@@ -192,10 +200,13 @@ impl Leases {
     /// Moves what is to be told again to the errands, as long as it matters.
     fn tell_again(&self, now: Timestamp) {
         let unheard = std::mem::take(&mut *self.unheard.lock());
-        let (in_time, late): (Vec<_>, Vec<_>) = unheard.into_iter().partition(|one| now < one.until);
+        let (in_time, late): (Vec<_>, Vec<_>) =
+            unheard.into_iter().partition(|one| now < one.until);
         let lost: u64 = late.iter().filter_map(|one| one.left).sum();
         self.counters.forfeited.fetch_add(lost, Ordering::Relaxed);
-        self.errands.lock().extend(in_time.into_iter().map(Errand::Return));
+        self.errands
+            .lock()
+            .extend(in_time.into_iter().map(Errand::Return));
     }
 
     /// Gives back everything: the gateway stops.

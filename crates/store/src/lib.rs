@@ -13,7 +13,7 @@ pub mod local;
 pub mod postgres;
 pub mod redis;
 pub mod remote;
-mod shape;
+mod wire_form;
 mod simple;
 mod stand_in;
 pub mod tls;
@@ -39,7 +39,10 @@ pub trait Store: 'static {
     ///
     /// # Errors
     /// When the store did not answer, and so nobody knows; it is the caller's to say what that means.
-    fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> impl Future<Output = Result<Draw, StoreError>> + 'a;
+    fn draw<'a>(
+        &'a self,
+        claims: &'a [Claim<'a>],
+    ) -> impl Future<Output = Result<Draw, StoreError>> + 'a;
 
     /// Corrects earlier grants: charges more, refunds, releases. It never waits and cannot fail towards the caller:
     /// a remote store queues it for its next call and counts what it had to drop.
@@ -49,7 +52,10 @@ pub trait Store: 'static {
     ///
     /// # Errors
     /// As [`Store::draw`].
-    fn peek<'a>(&'a self, claims: &'a [Claim<'a>]) -> impl Future<Output = Result<Vec<Standing>, StoreError>> + 'a;
+    fn peek<'a>(
+        &'a self,
+        claims: &'a [Claim<'a>],
+    ) -> impl Future<Output = Result<Vec<Standing>, StoreError>> + 'a;
 
     /// How many gateways share this store, this one included: what a local share is a part of.
     fn replicas(&self) -> u32 {

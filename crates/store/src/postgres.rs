@@ -79,12 +79,16 @@ impl PostgresOptions {
     /// When the address is none, or the thread or its runtime cannot be made.
     pub fn start(self) -> std::io::Result<RemoteStore> {
         let mut shared = Shared::new(self.clock.clone(), self.answer_within, self.local_refusals);
-        shared.leases = Some(Arc::new(Leases::new(self.clock.clone(), false).with_least(LEASED_LEAST)));
+        shared.leases = Some(Arc::new(
+            Leases::new(self.clock.clone(), false).with_least(LEASED_LEAST),
+        ));
         let shared = Arc::new(shared);
         shared.mind_long_quotas(self.long_quotas);
         let key_secret = self.key_secret.clone();
         let link = PostgresLink::new(self, shared.clone()).map_err(std::io::Error::other)?;
         let servers = Servers::one(shared.clone());
-        RemoteStore::start("store-postgres", &key_secret, servers, || lane(shared, Rc::new(link)))
+        RemoteStore::start("store-postgres", &key_secret, servers, || {
+            lane(shared, Rc::new(link))
+        })
     }
 }

@@ -52,19 +52,37 @@ impl RedisOptions {
     /// When the thread or its runtime cannot be made.
     pub fn start(self) -> std::io::Result<RemoteStore> {
         let mut shared = Shared::new(self.clock.clone(), self.answer_within, self.local_refusals);
-        shared.leases = Some(Arc::new(Leases::new(self.clock.clone(), self.address.is_cluster())));
+        shared.leases = Some(Arc::new(Leases::new(
+            self.clock.clone(),
+            self.address.is_cluster(),
+        )));
         shared.mind_long_quotas(self.long_quotas);
-        if let Address::Cluster { nodes, certificates } = &self.address {
-            let cluster = Arc::new(Cluster::new(Nodes::new(nodes.clone(), certificates.clone())));
+        if let Address::Cluster {
+            nodes,
+            certificates,
+        } = &self.address
+        {
+            let cluster = Arc::new(Cluster::new(Nodes::new(
+                nodes.clone(),
+                certificates.clone(),
+            )));
             // Of no server: nothing lives there.
-            let common = Arc::new(shared.of_server(ServerPart { server: String::new(), has: Box::new(|_| false) }));
+            let common = Arc::new(shared.of_server(ServerPart {
+                server: String::new(),
+                has: Box::new(|_| false),
+            }));
             let link = RedisLink::new(self.address, self.clock, self.pinned, common.clone());
             let servers = Servers::several(common.clone(), slot, cluster.parts.clone());
-            return RemoteStore::start("store-redis", &self.key_secret, servers, || cluster.keep(common, link));
+            return RemoteStore::start("store-redis", &self.key_secret, servers, || {
+                cluster.keep(common, link)
+            });
         }
         let shared = Arc::new(shared);
         let link = RedisLink::new(self.address, self.clock, self.pinned, shared.clone());
-        let servers = Servers::one(shared.clone()).with_calls_in_place(Box::new(Connections::new(link.clone())));
-        RemoteStore::start("store-redis", &self.key_secret, servers, || lane(shared, Rc::new(link)))
+        let servers = Servers::one(shared.clone())
+            .with_calls_in_place(Box::new(Connections::new(link.clone())));
+        RemoteStore::start("store-redis", &self.key_secret, servers, || {
+            lane(shared, Rc::new(link))
+        })
     }
 }

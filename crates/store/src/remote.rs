@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::audit::Finding;
 use super::batch::{Counters, Health, Servers};
 use super::lease::LeaseCounters;
-use super::shape::Names;
+use super::wire_form::Names;
 use super::{StandIn, Store, StoreError};
 use tollgate_limit::{Claim, Draw, Settlement, Standing};
 
@@ -39,7 +39,12 @@ impl RemoteStore {
     ) -> std::io::Result<Self> {
         let thread = super::batch::start(thread, main)?;
         let names = Arc::new(Names::new(key_secret));
-        Ok(Self { servers, names, thread: Mutex::new(Some(thread)), replicas: None })
+        Ok(Self {
+            servers,
+            names,
+            thread: Mutex::new(Some(thread)),
+            replicas: None,
+        })
     }
 
     /// Says how many gateways share the store, instead of counting them; `None`: they are counted.
@@ -51,7 +56,9 @@ impl RemoteStore {
 
     /// Waits until it is connected, at most `bound`; whether it is.
     pub async fn ready(&self, bound: Duration) -> bool {
-        tokio::time::timeout(bound, self.servers.connected()).await.is_ok()
+        tokio::time::timeout(bound, self.servers.connected())
+            .await
+            .is_ok()
     }
 
     /// Waits until it is connected or could not be, at most `bound`.
@@ -79,7 +86,9 @@ impl RemoteStore {
     /// Waits for it, at most `bound`; whether it was done. What is found is warned of, if it was not before.
     pub async fn audit_again(&self, long_quotas: bool, bound: Duration) -> bool {
         self.servers.mind_long_quotas(long_quotas);
-        tokio::time::timeout(bound, self.servers.audit_again()).await.is_ok()
+        tokio::time::timeout(bound, self.servers.audit_again())
+            .await
+            .is_ok()
     }
 
     /// What leases have brought and cost; `None`: this store leases nothing.
@@ -124,15 +133,20 @@ impl Store for RemoteStore {
     }
 
     fn replicas(&self) -> u32 {
-        self.replicas.unwrap_or_else(|| self.servers.replicas().max(1))
+        self.replicas
+            .unwrap_or_else(|| self.servers.replicas().max(1))
     }
 
     fn at_most(&self, claim: &Claim<'_>) -> Option<u64> {
-        let (name, shape) = (self.names.name(claim.limit, claim.key), self.names.shape(claim.limit));
+        let (name, shape) = (
+            self.names.name(claim.limit, claim.key),
+            self.names.shape(claim.limit),
+        );
         self.servers.at_most(&name, &shape)
     }
 
     fn substitute(&self, stand_in: Weak<dyn StandIn>) {
-        self.servers.substitute(self.names.clone(), stand_in, self.replicas.is_none());
+        self.servers
+            .substitute(self.names.clone(), stand_in, self.replicas.is_none());
     }
 }

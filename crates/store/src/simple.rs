@@ -2,7 +2,7 @@
 //! server decide those with a fraction of the work of the rest.
 
 use super::batch::{Batch, Wanted, Wants};
-use super::shape::{Shape, TOKEN_BUCKET, signed};
+use super::wire_form::{TOKEN_BUCKET, WireForm, signed};
 use tollgate_limit::{Algorithm, Micros};
 
 /// The numbers of a request for one token bucket, in the limit's own fractions of a unit.
@@ -26,13 +26,19 @@ pub(crate) struct Simple {
 
 impl Simple {
     /// `None`: not the common case, as somebody may wait, a fail-over drains, or there is nothing to charge.
-    pub(crate) fn of(shape: &Shape, cost: u64) -> Option<Self> {
-        if shape.lease().is_some() { None } else { Self::even_leased(shape, cost) }
+    pub(crate) fn of(shape: &WireForm, cost: u64) -> Option<Self> {
+        if shape.lease().is_some() {
+            None
+        } else {
+            Self::even_leased(shape, cost)
+        }
     }
 
     /// As [`Simple::of`], of a bucket too of which parts may be leased.
-    pub(crate) fn even_leased(shape: &Shape, cost: u64) -> Option<Self> {
-        let Algorithm::TokenBucket(bucket) = shape.algorithm() else { return None };
+    pub(crate) fn even_leased(shape: &WireForm, cost: u64) -> Option<Self> {
+        let Algorithm::TokenBucket(bucket) = shape.algorithm() else {
+            return None;
+        };
         debug_assert_eq!(shape.kind(), TOKEN_BUCKET, "the kind of a token bucket");
         let (quota, debt) = (bucket.quota(), bucket.debt());
         let most = quota.burst.saturating_add(debt);
@@ -42,25 +48,39 @@ impl Simple {
         let (n, p, brim) = (signed(quota.n), signed(quota.p), bucket.full());
         let (owed, price) = (signed(debt) * p, signed(cost) * p);
         let lowest = bucket.floor().min(-owed);
-        Some(Self { n, p, brim, price, need: (price - owed).max(0), lowest, most: signed(most) })
+        Some(Self {
+            n,
+            p,
+            brim,
+            price,
+            need: (price - owed).max(0),
+            lowest,
+            most: signed(most),
+        })
     }
 }
 
 /// Whether a request is of the common case, its bucket leased or not.
 pub(crate) fn is_simple(wants: &Wants) -> bool {
-    let [wanted] = wants.as_slice() else { return false };
+    let [wanted] = wants.as_slice() else {
+        return false;
+    };
     wanted.enforced && Simple::even_leased(&wanted.shape, wanted.cost).is_some()
 }
 
 /// Whether each claim of a request is of the common case.
 pub(crate) fn are_simple(wants: &Wants) -> bool {
-    let simple = |wanted: &Wanted| wanted.enforced && Simple::of(&wanted.shape, wanted.cost).is_some();
+    let simple =
+        |wanted: &Wanted| wanted.enforced && Simple::of(&wanted.shape, wanted.cost).is_some();
     !wants.is_empty() && wants.iter().all(simple)
 }
 
 /// The numbers of each group, when all of `batch` is the common case and group by group the buckets in their order.
 /// `numbers` are those of one: [`Simple::of`], or [`Simple::even_leased`].
-pub(crate) fn all_simple(batch: &Batch, numbers: impl Fn(&Shape, u64) -> Option<Simple>) -> Option<Vec<Simple>> {
+pub(crate) fn all_simple(
+    batch: &Batch,
+    numbers: impl Fn(&WireForm, u64) -> Option<Simple>,
+) -> Option<Vec<Simple>> {
     if batch.groups.len() != batch.buckets.len()
         || batch.groups.is_empty()
         || !batch.corrections.is_empty()
@@ -70,9 +90,15 @@ pub(crate) fn all_simple(batch: &Batch, numbers: impl Fn(&Shape, u64) -> Option<
         return None;
     }
     let simple = |(place, group): (usize, &super::batch::Group)| {
-        let [part] = group.parts.as_slice() else { return None };
+        let [part] = group.parts.as_slice() else {
+            return None;
+        };
         let (_, shape) = &batch.buckets[place];
-        if part.bucket as usize != place || !part.enforced { None } else { numbers(shape, part.cost) }
+        if part.bucket as usize != place || !part.enforced {
+            None
+        } else {
+            numbers(shape, part.cost)
+        }
     };
     batch.groups.iter().enumerate().map(simple).collect()
 }

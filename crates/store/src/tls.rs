@@ -19,7 +19,10 @@ pub struct Tls {
 impl std::fmt::Debug for Tls {
     /// Never the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tls").field("ca", &self.ca.is_some()).field("client", &self.client.is_some()).finish()
+        f.debug_struct("Tls")
+            .field("ca", &self.ca.is_some())
+            .field("client", &self.client.is_some())
+            .finish()
     }
 }
 
@@ -44,17 +47,24 @@ impl Tls {
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?;
         let builder = match &self.ca {
-            None => builder.with_platform_verifier().map_err(|error| error.to_string())?,
+            None => builder
+                .with_platform_verifier()
+                .map_err(|error| error.to_string())?,
             Some(pem) => {
                 let mut roots = RootCertStore::empty();
                 for certificate in certificates(pem, "ca_file")? {
-                    roots.add(certificate).map_err(|error| format!("`ca_file`: {error}"))?;
+                    roots
+                        .add(certificate)
+                        .map_err(|error| format!("`ca_file`: {error}"))?;
                 }
                 builder.with_root_certificates(roots)
             }
         };
-        let Some((chain, key)) = &self.client else { return Ok(builder.with_no_client_auth()) };
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| format!("`client_key`: {error}"))?;
+        let Some((chain, key)) = &self.client else {
+            return Ok(builder.with_no_client_auth());
+        };
+        let key =
+            PrivateKeyDer::from_pem_slice(key).map_err(|error| format!("`client_key`: {error}"))?;
         builder
             .with_client_auth_cert(certificates(chain, "client_certificate")?, key)
             .map_err(|error| format!("`client_certificate`: {error}"))

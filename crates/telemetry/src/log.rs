@@ -38,17 +38,32 @@ pub struct OperationsLog(Queue);
 /// # Errors
 /// When the filter cannot be read, the process has an operations log already, or no thread can be had.
 pub fn start(style: Style, filter: &str) -> Result<OperationsLog, String> {
-    let filter = EnvFilter::builder().parse(filter).map_err(|error| error.to_string())?;
+    let filter = EnvFilter::builder()
+        .parse(filter)
+        .map_err(|error| error.to_string())?;
     let queue = Queue::default();
     let outlet = Outlet::stderr().map_err(|error| error.to_string())?;
     let its = queue.clone();
-    let thread = std::thread::Builder::new().name("log".to_owned()).spawn(move || its.write_on(outlet));
+    let thread = std::thread::Builder::new()
+        .name("log".to_owned())
+        .spawn(move || its.write_on(outlet));
     thread.map_err(|error| error.to_string())?;
     let lines = queue.clone();
-    let builder = fmt().with_env_filter(filter).with_writer(move || Plain(lines.clone()));
+    let builder = fmt()
+        .with_env_filter(filter)
+        .with_writer(move || Plain(lines.clone()));
     let done = match style {
-        Style::Human { colour } => builder.with_ansi(colour).with_target(false).finish().try_init(),
-        Style::Json => builder.json().flatten_event(true).with_current_span(false).finish().try_init(),
+        Style::Human { colour } => builder
+            .with_ansi(colour)
+            .with_target(false)
+            .finish()
+            .try_init(),
+        Style::Json => builder
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .finish()
+            .try_init(),
     };
     done.map_err(|error| error.to_string())?;
     Ok(OperationsLog(queue))
@@ -59,7 +74,9 @@ impl Drop for OperationsLog {
         let shared = &*self.0.shared;
         let mut state = shared.state.lock();
         let idle = |state: &State| state.lines.is_empty() && !state.writing;
-        shared.progress.wait(&shared.written, &mut state, LAST_WORDS, idle);
+        shared
+            .progress
+            .wait(&shared.written, &mut state, LAST_WORDS, idle);
     }
 }
 
@@ -95,14 +112,22 @@ impl Queue {
                 let mut state = shared.state.lock();
                 state.writing = false;
                 shared.written.notify_all();
-                shared.woken.wait_while(&mut state, |state| state.lines.is_empty());
+                shared
+                    .woken
+                    .wait_while(&mut state, |state| state.lines.is_empty());
                 state.writing = true;
-                (std::mem::take(&mut state.lines), std::mem::take(&mut state.dropped))
+                (
+                    std::mem::take(&mut state.lines),
+                    std::mem::take(&mut state.dropped),
+                )
             };
             // Nobody is left to be told that the log of what goes wrong cannot be written.
             let _ = outlet.write(&lines, &shared.progress);
             if dropped > 0 {
-                tracing::warn!(dropped, "messages of the operations log were dropped: nobody read them");
+                tracing::warn!(
+                    dropped,
+                    "messages of the operations log were dropped: nobody read them"
+                );
             }
         }
     }

@@ -46,11 +46,20 @@ impl Outlet {
     /// The file at `path`, appended to: several processes, and a rotation by copy and truncate, keep lines whole. A new file is
     /// not for everybody to read: addresses and targets stand in it.
     pub(super) fn file(path: &Path) -> io::Result<Self> {
-        Self::to(OpenOptions::new().append(true).create(true).mode(0o640).open(path)?)
+        Self::to(
+            OpenOptions::new()
+                .append(true)
+                .create(true)
+                .mode(0o640)
+                .open(path)?,
+        )
     }
 
     fn to(file: impl Into<File>) -> io::Result<Self> {
-        Ok(Self { file: file.into(), unfinished: Vec::new() })
+        Ok(Self {
+            file: file.into(),
+            unfinished: Vec::new(),
+        })
     }
 
     /// Writes whole lines, after what is left of the line that was begun last.
@@ -62,10 +71,15 @@ impl Outlet {
             let unfinished = std::mem::take(&mut self.unfinished);
             if let Err((written, error)) = self.push(&unfinished, progress) {
                 self.unfinished = unfinished[written..].to_vec();
-                return Err(Lost { lines: count(lines), error });
+                return Err(Lost {
+                    lines: count(lines),
+                    error,
+                });
             }
         }
-        let Err((written, error)) = self.push(lines, progress) else { return Ok(()) };
+        let Err((written, error)) = self.push(lines, progress) else {
+            return Ok(());
+        };
         let (begun, rest) = lines.split_at(written);
         let mut lines = count(rest);
         if begun.last().is_some_and(|last| *last != b'\n') {
@@ -168,14 +182,20 @@ mod tests {
         fcntl_add_seals(&file, SealFlags::GROW).expect("sealed");
         let mut outlet = Outlet::to(file.try_clone().expect("a descriptor")).expect("an outlet");
         let progress = Progress::default();
-        let lost = outlet.write(b"one\ntwo\nthree\nfour\nfive\n", &progress).expect_err("it is full");
+        let lost = outlet
+            .write(b"one\ntwo\nthree\nfour\nfive\n", &progress)
+            .expect_err("it is full");
         // A write that does not fit is refused whole, or in part: both must add up.
         let mut text = String::new();
         let mut file = file;
         file.seek(SeekFrom::Start(0)).expect("sought");
         file.read_to_string(&mut text).expect("text");
         let whole = text.matches('\n').count() as u64;
-        assert_eq!(lost.lines + whole + u64::from(outlet.is_in_a_line()), 5, "{text:?}");
+        assert_eq!(
+            lost.lines + whole + u64::from(outlet.is_in_a_line()),
+            5,
+            "{text:?}"
+        );
         let lost = outlet.write(b"six\n", &progress).expect_err("still full");
         assert_eq!(lost.lines, 1);
     }
@@ -186,7 +206,9 @@ mod tests {
         let path = folder.path().join("log");
         let mut outlet = Outlet::file(&path).expect("a file");
         outlet.unfinished = b"ee\n".to_vec();
-        outlet.write(b"four\n", &Progress::default()).expect("written");
+        outlet
+            .write(b"four\n", &Progress::default())
+            .expect("written");
         assert_eq!(std::fs::read_to_string(&path).expect("read"), "ee\nfour\n");
         assert!(!outlet.is_in_a_line());
     }

@@ -52,7 +52,10 @@ impl Dotted {
             length += count + 1;
         }
         // Without the dot after the last.
-        Self { text, length: length - 1 }
+        Self {
+            text,
+            length: length - 1,
+        }
     }
 
     /// The text: digits and dots.

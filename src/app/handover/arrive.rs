@@ -45,12 +45,20 @@ impl Predecessor {
         clock: &Clock,
     ) -> Result<(Limiter<Backend>, Option<Mark>), StartError> {
         let Some(buckets) = self.buckets().map_err(failed)? else {
-            tracing::warn!("the gateway before this one has died: this one serves, without its buckets");
+            tracing::warn!(
+                "the gateway before this one has died: this one serves, without its buckets"
+            );
             self.gone = true;
             return state_file::limiter(config, shared, clock);
         };
-        let restored = Limiter::restored(&config.policy.limits, shared, clock.clone(), BufReader::new(buckets));
-        let (limiter, _) = restored.map_err(|error| StartError::TakeOver(format!("its buckets: {error}")))?;
+        let restored = Limiter::restored(
+            &config.policy.limits,
+            shared,
+            clock.clone(),
+            BufReader::new(buckets),
+        );
+        let (limiter, _) =
+            restored.map_err(|error| StartError::TakeOver(format!("its buckets: {error}")))?;
         Ok((limiter, Mark::inherit(config)))
     }
 
@@ -65,7 +73,10 @@ impl Predecessor {
     }
 
     /// Says that the buckets are here, and waits for the word to serve.
-    pub(in crate::app) fn succeed(mut self, current: Arc<ArcSwap<Snapshot>>) -> Result<Option<Relay>, StartError> {
+    pub(in crate::app) fn succeed(
+        mut self,
+        current: Arc<ArcSwap<Snapshot>>,
+    ) -> Result<Option<Relay>, StartError> {
         if self.gone {
             return Ok(None);
         }
@@ -76,7 +87,9 @@ impl Predecessor {
             tracing::warn!("the gateway before this one has died: this one serves");
             return Ok(None);
         }
-        Relay::start(self.wire, current, &names).map(Some).map_err(failed)
+        Relay::start(self.wire, current, &names)
+            .map(Some)
+            .map_err(failed)
     }
 }
 
@@ -85,7 +98,9 @@ fn greet(wire: &mut Wire) -> io::Result<Vec<Inherited>> {
     wire.patience(Some(HELLO_WITHIN))?;
     let hello = wire.expect("hello")?.ok_or_else(|| invalid("it is gone"))?;
     if hello["version"] != VERSION {
-        return Err(invalid("it is of a version that hands over otherwise: restart instead"));
+        return Err(invalid(
+            "it is of a version that hands over otherwise: restart instead",
+        ));
     }
     let mut sockets = Vec::new();
     for one in hello["listeners"].as_array().into_iter().flatten() {
@@ -95,9 +110,15 @@ fn greet(wire: &mut Wire) -> io::Result<Vec<Inherited>> {
         sockets.extend((0..count).map(|_| wanted.to_owned()));
     }
     let descriptors = wire.receive_descriptors(sockets.len())?;
-    let inherited =
-        |(wanted, socket): (String, std::os::fd::OwnedFd)| Inherited { wanted: Some(wanted), socket: socket.into() };
-    Ok(sockets.into_iter().zip(descriptors).map(inherited).collect())
+    let inherited = |(wanted, socket): (String, std::os::fd::OwnedFd)| Inherited {
+        wanted: Some(wanted),
+        socket: socket.into(),
+    };
+    Ok(sockets
+        .into_iter()
+        .zip(descriptors)
+        .map(inherited)
+        .collect())
 }
 
 fn failed(error: io::Error) -> StartError {

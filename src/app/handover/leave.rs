@@ -25,7 +25,9 @@ impl RunningGateway {
     /// Why the new process did not take over; then it is gone, and this one serves as before.
     pub fn hand_over(&self, anew: &Anew, announce: &dyn Fn(u32)) -> Result<u32, String> {
         if std::process::id() == 1 {
-            return Err("as process 1 its container ends with it: replace the container instead".to_owned());
+            return Err(
+                "as process 1 its container ends with it: replace the container instead".to_owned(),
+            );
         }
         if self.relay.as_ref().is_some_and(|relay| !relay.ended()) {
             return Err("the gateway before this one has not ended yet".to_owned());
@@ -35,7 +37,8 @@ impl RunningGateway {
             return Err("it drains already".to_owned());
         }
         let (here, there) = UnixStream::pair().map_err(|error| error.to_string())?;
-        let mut child = start(anew, there).map_err(|error| format!("{}: {error}", anew.program.display()))?;
+        let mut child =
+            start(anew, there).map_err(|error| format!("{}: {error}", anew.program.display()))?;
         let pid = child.id();
         tracing::info!(pid, "a new process takes over");
         match self.converse(Wire::new(here), &kept, pid, announce) {
@@ -55,10 +58,19 @@ impl RunningGateway {
         announce: &dyn Fn(u32),
     ) -> io::Result<()> {
         let gone = || io::Error::new(io::ErrorKind::UnexpectedEof, "it ended before it served");
-        let listeners: Value = kept.iter().map(|one| json!([one.wanted, one.sockets.len()])).collect();
-        let descriptors: Vec<_> = kept.iter().flat_map(|one| one.sockets.iter().map(AsFd::as_fd)).collect();
+        let listeners: Value = kept
+            .iter()
+            .map(|one| json!([one.wanted, one.sockets.len()]))
+            .collect();
+        let descriptors: Vec<_> = kept
+            .iter()
+            .flat_map(|one| one.sockets.iter().map(AsFd::as_fd))
+            .collect();
         wire.patience(Some(READY_WITHIN))?;
-        wire.send("hello", &json!({ "version": VERSION, "listeners": listeners }))?;
+        wire.send(
+            "hello",
+            &json!({ "version": VERSION, "listeners": listeners }),
+        )?;
         wire.send_descriptors(&descriptors)?;
         wire.expect("ready")?.ok_or_else(gone)?;
 
@@ -69,11 +81,21 @@ impl RunningGateway {
         // After this no worker is in the middle of a draw that began before the freeze.
         let workers = self.workers.as_ref().ok_or_else(gone)?;
         if !workers.hold(HELD_WITHIN) {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "a worker did not stop accepting"));
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "a worker did not stop accepting",
+            ));
         }
-        let mut buckets = File::from(rustix::fs::memfd_create("tollgate", rustix::fs::MemfdFlags::CLOEXEC)?);
+        let mut buckets = File::from(rustix::fs::memfd_create(
+            "tollgate",
+            rustix::fs::MemfdFlags::CLOEXEC,
+        )?);
         let mut out = BufWriter::new(&mut buckets);
-        snapshot.limiter.local().save(&mut out).map_err(io::Error::other)?;
+        snapshot
+            .limiter
+            .local()
+            .save(&mut out)
+            .map_err(io::Error::other)?;
         out.into_inner().map_err(|error| error.into_error())?;
         buckets.rewind()?;
         wire.patience(Some(SERVING_WITHIN))?;
@@ -105,7 +127,9 @@ impl RunningGateway {
             workers.open();
         }
         match ended {
-            Ok(status) if status.code().is_some_and(|code| code != 0) => format!("{error} ({status}; it says why)"),
+            Ok(status) if status.code().is_some_and(|code| code != 0) => {
+                format!("{error} ({status}; it says why)")
+            }
             _ => error.to_string(),
         }
     }

@@ -19,7 +19,8 @@ use tokio::sync::oneshot;
 use super::wire::Wire;
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_limit::{
-    Algorithm, Change, Claim, Draw, Limit, Micros, Placement, Role, Settlement, Standing, Timestamp, Verdict,
+    Algorithm, Change, Claim, Draw, Limit, Micros, Placement, Role, Settlement, Standing,
+    Timestamp, Verdict,
 };
 use tollgate_limiter::Successor;
 
@@ -41,16 +42,35 @@ impl Name {
 
 /// The limits whose buckets are in this process, to be told.
 pub(super) fn names(limits: &[Arc<Limit>]) -> Value {
-    let local = limits.iter().filter(|limit| limit.placement == Placement::Local);
-    local.map(|limit| json!([&*limit.name, limit.tier.as_deref(), limit.role == Role::Candidate])).collect()
+    let local = limits
+        .iter()
+        .filter(|limit| limit.placement == Placement::Local);
+    local
+        .map(|limit| {
+            json!([
+                &*limit.name,
+                limit.tier.as_deref(),
+                limit.role == Role::Candidate
+            ])
+        })
+        .collect()
 }
 
 fn read_names(value: &Value) -> Vec<Name> {
     let one = |value: &Value| {
         let name = value[0].as_str()?.to_owned();
-        Some(Name { name, tier: value[1].as_str().map(str::to_owned), candidate: value[2].as_bool()? })
+        Some(Name {
+            name,
+            tier: value[1].as_str().map(str::to_owned),
+            candidate: value[2].as_bool()?,
+        })
     };
-    value.as_array().into_iter().flatten().filter_map(one).collect()
+    value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(one)
+        .collect()
 }
 
 // --- the process that has handed over ---
@@ -70,8 +90,13 @@ impl Remote {
     /// `names` is what the other process said of its limits.
     pub(super) fn start(wire: Wire, names: &Value) -> io::Result<Self> {
         let (jobs, queue) = mpsc::channel();
-        std::thread::Builder::new().name("relay".to_owned()).spawn(move || ask(wire, &queue))?;
-        Ok(Self { limits: read_names(names), jobs })
+        std::thread::Builder::new()
+            .name("relay".to_owned())
+            .spawn(move || ask(wire, &queue))?;
+        Ok(Self {
+            limits: read_names(names),
+            jobs,
+        })
     }
 
     fn index(&self, limit: &Limit) -> Option<usize> {
@@ -84,12 +109,22 @@ impl Successor for Remote {
         self.index(limit).is_some()
     }
 
-    fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> Pin<Box<dyn Future<Output = Option<Draw>> + Send + 'a>> {
+    fn draw<'a>(
+        &'a self,
+        claims: &'a [Claim<'a>],
+    ) -> Pin<Box<dyn Future<Output = Option<Draw>> + Send + 'a>> {
         let asked = claims.iter().map(|claim| {
-            json!([self.index(claim.limit), STANDARD_NO_PAD.encode(claim.key), claim.cost, claim.enforced])
+            json!([
+                self.index(claim.limit),
+                STANDARD_NO_PAD.encode(claim.key),
+                claim.cost,
+                claim.enforced
+            ])
         });
         let (reply, answer) = oneshot::channel();
-        let sent = self.jobs.send(Job::Draw(asked.collect(), claims.len(), reply));
+        let sent = self
+            .jobs
+            .send(Job::Draw(asked.collect(), claims.len(), reply));
         Box::pin(async move {
             sent.ok()?;
             answer.await.ok().flatten()
@@ -116,7 +151,11 @@ fn ask(mut wire: Wire, queue: &mpsc::Receiver<Job>) {
     for job in queue {
         match job {
             Job::Draw(claims, count, reply) => {
-                let answer = if gone { None } else { exchange(&mut wire, &claims, count) };
+                let answer = if gone {
+                    None
+                } else {
+                    exchange(&mut wire, &claims, count)
+                };
                 gone |= answer.is_none();
                 // Nobody waits: its caller has left.
                 let _ = reply.send(answer);
@@ -130,8 +169,15 @@ fn ask(mut wire: Wire, queue: &mpsc::Receiver<Job>) {
 fn exchange(wire: &mut Wire, claims: &Value, count: usize) -> Option<Draw> {
     wire.send("draw", claims).ok()?;
     let answer = wire.expect("drawn").ok()??;
-    let standings = answer[1].as_array()?.iter().map(read_standing).collect::<Option<_>>()?;
-    let draw = Draw { granted: answer[0].as_bool()?, standings };
+    let standings = answer[1]
+        .as_array()?
+        .iter()
+        .map(read_standing)
+        .collect::<Option<_>>()?;
+    let draw = Draw {
+        granted: answer[0].as_bool()?,
+        standings,
+    };
     (draw.standings.len() == count).then_some(draw)
 }
 
@@ -140,14 +186,22 @@ fn write_standing(standing: &Standing) -> Value {
         Verdict::Allow { wait } => (true, Some(wait.0)),
         Verdict::Deny { retry_after } => (false, retry_after.map(|after| after.0)),
     };
-    json!([allowed, micros, standing.remaining, standing.reset.0, standing.effective.0])
+    json!([
+        allowed,
+        micros,
+        standing.remaining,
+        standing.reset.0,
+        standing.effective.0
+    ])
 }
 
 fn read_standing(value: &Value) -> Option<Standing> {
     let micros = value[1].as_u64().map(Micros);
     let verdict = match value[0].as_bool()? {
         true => Verdict::Allow { wait: micros? },
-        false => Verdict::Deny { retry_after: micros },
+        false => Verdict::Deny {
+            retry_after: micros,
+        },
     };
     Some(Standing {
         verdict,
@@ -168,32 +222,41 @@ pub(in crate::app) struct Relay {
 }
 
 impl Relay {
-    pub(super) fn start(mut wire: Wire, current: Arc<ArcSwap<Snapshot>>, told: &Value) -> io::Result<Self> {
+    pub(super) fn start(
+        mut wire: Wire,
+        current: Arc<ArcSwap<Snapshot>>,
+        told: &Value,
+    ) -> io::Result<Self> {
         wire.patience(None)?;
         let names = read_names(told);
         let ended = Arc::new(AtomicBool::new(false));
         let done = Arc::clone(&ended);
-        let thread = std::thread::Builder::new().name("relay".to_owned()).spawn(move || {
-            let mut places = Places::default();
-            while let Ok(Some((kind, value))) = wire.receive() {
-                match kind.as_str() {
-                    "draw" => {
-                        let answer = draw(&value, &names, &current.load(), &mut places);
-                        if answer.is_none_or(|answer| wire.send("drawn", &answer).is_err()) {
-                            break;
+        let thread = std::thread::Builder::new()
+            .name("relay".to_owned())
+            .spawn(move || {
+                let mut places = Places::default();
+                while let Ok(Some((kind, value))) = wire.receive() {
+                    match kind.as_str() {
+                        "draw" => {
+                            let answer = draw(&value, &names, &current.load(), &mut places);
+                            if answer.is_none_or(|answer| wire.send("drawn", &answer).is_err()) {
+                                break;
+                            }
                         }
+                        "settle" => {
+                            settle(&value, &names, &current.load(), &mut places);
+                        }
+                        _ => break,
                     }
-                    "settle" => {
-                        settle(&value, &names, &current.load(), &mut places);
-                    }
-                    _ => break,
                 }
-            }
-            places.release(&names, &current.load());
-            done.store(true, Ordering::Release);
-            tracing::info!("the gateway before this one has ended");
-        })?;
-        Ok(Self { ended, _thread: thread })
+                places.release(&names, &current.load());
+                done.store(true, Ordering::Release);
+                tracing::info!("the gateway before this one has ended");
+            })?;
+        Ok(Self {
+            ended,
+            _thread: thread,
+        })
     }
 
     /// Whether the process before this one is gone.
@@ -211,7 +274,11 @@ impl Places {
         for ((index, key), units) in self.0 {
             if let Some(limit) = find(names, index, snapshot) {
                 let change = Change::Release { units };
-                snapshot.limiter.settle_for(Settlement { limit, key: &key, change });
+                snapshot.limiter.settle_for(Settlement {
+                    limit,
+                    key: &key,
+                    change,
+                });
             }
         }
     }
@@ -232,12 +299,20 @@ fn draw(value: &Value, names: &[Name], snapshot: &Snapshot, places: &mut Places)
         let key = STANDARD_NO_PAD.decode(one[1].as_str()?).ok()?;
         asked.push((index, key, one[2].as_u64()?, one[3].as_bool()?));
     }
-    let limits: Vec<Option<&Arc<Limit>>> = asked.iter().map(|(index, ..)| find(names, *index, snapshot)).collect();
+    let limits: Vec<Option<&Arc<Limit>>> = asked
+        .iter()
+        .map(|(index, ..)| find(names, *index, snapshot))
+        .collect();
     let claims: Vec<Claim<'_>> = asked
         .iter()
         .zip(&limits)
         .filter_map(|((_, key, cost, enforced), limit)| {
-            limit.map(|limit| Claim { limit, key, cost: *cost, enforced: *enforced })
+            limit.map(|limit| Claim {
+                limit,
+                key,
+                cost: *cost,
+                enforced: *enforced,
+            })
         })
         .collect();
     let draw = snapshot.limiter.draw_for(&claims);
@@ -251,7 +326,11 @@ fn draw(value: &Value, names: &[Name], snapshot: &Snapshot, places: &mut Places)
             reset: Micros::ZERO,
             effective: Micros::ZERO,
         };
-        let standing = if limit.is_some() { standings.next().copied().unwrap_or(none) } else { none };
+        let standing = if limit.is_some() {
+            standings.next().copied().unwrap_or(none)
+        } else {
+            none
+        };
         let holds = limit.is_some_and(|limit| matches!(limit.algorithm, Algorithm::InFlight(_)));
         if draw.granted && holds && matches!(standing.verdict, Verdict::Allow { .. }) && cost > 0 {
             *places.0.entry((index, key)).or_default() += cost;
@@ -268,7 +347,10 @@ fn settle(value: &Value, names: &[Name], snapshot: &Snapshot, places: &mut Place
     let change = match value[2].as_str()? {
         "charge" => Change::Charge { more: units },
         "refund" => Change::Refund { units },
-        "withdraw" => Change::Withdraw { units, full_at: Timestamp::from_micros(value[4].as_u64()?) },
+        "withdraw" => Change::Withdraw {
+            units,
+            full_at: Timestamp::from_micros(value[4].as_u64()?),
+        },
         "release" => {
             // A place that was taken before the buckets came here was never counted here.
             let held = places.0.get_mut(&(index, key.clone()))?;
@@ -281,7 +363,11 @@ fn settle(value: &Value, names: &[Name], snapshot: &Snapshot, places: &mut Place
         }
         _ => return None,
     };
-    snapshot.limiter.settle_for(Settlement { limit: find(names, index, snapshot)?, key: &key, change });
+    snapshot.limiter.settle_for(Settlement {
+        limit: find(names, index, snapshot)?,
+        key: &key,
+        change,
+    });
     Some(())
 }
 
@@ -297,10 +383,17 @@ mod tests {
     fn a_standing_survives_the_way() {
         for verdict in [
             Verdict::Allow { wait: Micros(7) },
-            Verdict::Deny { retry_after: Some(Micros(u64::MAX)) },
+            Verdict::Deny {
+                retry_after: Some(Micros(u64::MAX)),
+            },
             Verdict::Deny { retry_after: None },
         ] {
-            let standing = Standing { verdict, remaining: u64::MAX, reset: Micros(3), effective: Micros(4) };
+            let standing = Standing {
+                verdict,
+                remaining: u64::MAX,
+                reset: Micros(3),
+                effective: Micros(4),
+            };
             assert_eq!(read_standing(&write_standing(&standing)), Some(standing));
         }
     }

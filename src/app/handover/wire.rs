@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use serde_json::Value;
 
@@ -30,7 +30,8 @@ impl Wire {
     /// Sends a message: what it is, and what it says.
     pub(super) fn send(&mut self, kind: &str, value: &Value) -> io::Result<()> {
         let text = serde_json::to_vec(&serde_json::json!([kind, value]))?;
-        let length = u32::try_from(text.len()).map_err(|_| invalid("a message of no sensible length"))?;
+        let length =
+            u32::try_from(text.len()).map_err(|_| invalid("a message of no sensible length"))?;
         let mut message = length.to_le_bytes().to_vec();
         message.extend(text);
         self.0.write_all(&message)
@@ -77,7 +78,12 @@ impl Wire {
                 return Err(invalid("no space for the descriptors"));
             }
             // Descriptors travel with a byte.
-            sendmsg(&self.0, &[IoSlice::new(b"d")], &mut control, SendFlags::NOSIGNAL)?;
+            sendmsg(
+                &self.0,
+                &[IoSlice::new(b"d")],
+                &mut control,
+                SendFlags::NOSIGNAL,
+            )?;
         }
         Ok(())
     }
@@ -89,7 +95,12 @@ impl Wire {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(AT_ONCE))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let mut byte = [0];
-            let got = recvmsg(&self.0, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+            let got = recvmsg(
+                &self.0,
+                &mut [IoSliceMut::new(&mut byte)],
+                &mut control,
+                RecvFlags::CMSG_CLOEXEC,
+            )?;
             let before = taken.len();
             for message in control.drain() {
                 if let RecvAncillaryMessage::ScmRights(descriptors) = message {
@@ -105,7 +116,10 @@ impl Wire {
 }
 
 fn is_gone(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+    matches!(
+        error.kind(),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+    )
 }
 
 fn invalid(words: &str) -> io::Error {
@@ -129,12 +143,18 @@ mod tests {
     fn messages_and_descriptors_arrive_and_an_end_is_told() {
         let (here, there) = UnixStream::pair().expect("a pair");
         let (mut here, mut there) = (Wire::new(here), Wire::new(there));
-        let pairs: Vec<_> = (0..300).map(|_| UnixStream::pair().expect("a pair")).collect();
+        let pairs: Vec<_> = (0..300)
+            .map(|_| UnixStream::pair().expect("a pair"))
+            .collect();
         let descriptors: Vec<_> = pairs.iter().map(|(one, _)| one.as_fd()).collect();
-        here.send("hello", &serde_json::json!({ "count": 300 })).expect("sent");
+        here.send("hello", &serde_json::json!({ "count": 300 }))
+            .expect("sent");
         here.send_descriptors(&descriptors).expect("sent");
         here.send("next", &serde_json::json!(null)).expect("sent");
-        assert_eq!(there.expect("hello").expect("good").expect("there")["count"], 300);
+        assert_eq!(
+            there.expect("hello").expect("good").expect("there")["count"],
+            300
+        );
         let taken = there.receive_descriptors(300).expect("taken");
         // They are the same sockets, in the same order.
         let mut last = UnixStream::from(taken.into_iter().next_back().expect("300"));

@@ -1,7 +1,9 @@
 //! A server's clock that is put back, and forward again. (The clock of a process does not go back.)
 
 use fastrand::Rng;
-use tollgate_limit::{Algorithm, Align, Change, Kept, Kind, Micros, Settlement, Terms, Timestamp, draw_all};
+use tollgate_limit::{
+    Algorithm, Align, Change, Kept, Kind, Micros, Settlement, Terms, Timestamp, draw_all,
+};
 use tollgate_store::Store;
 
 use super::{Twins, pause, random_limit};
@@ -9,7 +11,9 @@ use crate::random;
 use crate::subject::{Subject, caller, claim, limit, terms};
 
 /// Random traces with steps back and forward, small and large: the store pulls a bucket to the clock when the core does.
-pub(crate) async fn a_clock_that_steps_back_and_forward_finds_buckets_as_the_core_does<S: Subject>() {
+pub(crate) async fn a_clock_that_steps_back_and_forward_finds_buckets_as_the_core_does<
+    S: Subject,
+>() {
     if !S::SHARED {
         return;
     }
@@ -18,7 +22,9 @@ pub(crate) async fn a_clock_that_steps_back_and_forward_finds_buckets_as_the_cor
             let mut rng = Rng::with_seed(seed ^ 0xbac7);
             let limits = [random_limit::<S>(&mut rng, 0, *kind)];
             let limit = &limits[0];
-            let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+            let Some(mut twins) = Twins::<S>::new(&limits).await else {
+                return;
+            };
             let key = caller("put back");
             let mut kept = Kept::full(limit.algorithm.clone());
             let mut written = None;
@@ -28,21 +34,31 @@ pub(crate) async fn a_clock_that_steps_back_and_forward_finds_buckets_as_the_cor
             for step in 0..40 {
                 match rng.u8(..3) {
                     0 if fresh => {
-                        let back =
-                            random::pick(&mut rng, &[1, 999_999, 1_000_000, 1_000_001, 5_000_000, 3_600_000_000]);
-                        twins.now = Timestamp::from_micros(twins.now.as_micros() - rng.u64(0..=back));
+                        let back = random::pick(
+                            &mut rng,
+                            &[1, 999_999, 1_000_000, 1_000_001, 5_000_000, 3_600_000_000],
+                        );
+                        twins.now =
+                            Timestamp::from_micros(twins.now.as_micros() - rng.u64(0..=back));
                         twins.subject.set_time(twins.now);
                     }
                     _ => twins.pass(pause(&mut rng, limit, None)),
                 }
                 let cost = random::cost(&mut rng, limit.algorithm.greatest_cost().min(1_000));
                 if rng.u8(..4) == 0 {
-                    let change =
-                        if rng.bool() { Change::Charge { more: cost } } else { Change::Refund { units: cost } };
+                    let change = if rng.bool() {
+                        Change::Charge { more: cost }
+                    } else {
+                        Change::Refund { units: cost }
+                    };
                     kept.pull(written, twins.now);
                     kept.settle(&limit.algorithm, change, twins.now);
                     written = kept.written(twins.now);
-                    twins.subject.store().settle(&[Settlement { limit, key: &key, change }]);
+                    twins.subject.store().settle(&[Settlement {
+                        limit,
+                        key: &key,
+                        change,
+                    }]);
                     twins.subject.settled().await;
                 }
                 if kept.pull(written, twins.now) {
@@ -53,9 +69,20 @@ pub(crate) async fn a_clock_that_steps_back_and_forward_finds_buckets_as_the_cor
                 let mut states = [before.clone()];
                 let claims = [claim(limit, &key, cost)];
                 let expected = draw_all(&claims, &mut states, twins.now);
-                let drawn = twins.subject.store().draw(&claims).await.expect("the store answers");
-                let asked = format!("{cost} by {:?} at {:?}: {kept:?}", limit.algorithm, twins.now);
-                assert_eq!(drawn, expected, "seed {seed} step {step}: {asked} after {history:#?}");
+                let drawn = twins
+                    .subject
+                    .store()
+                    .draw(&claims)
+                    .await
+                    .expect("the store answers");
+                let asked = format!(
+                    "{cost} by {:?} at {:?}: {kept:?}",
+                    limit.algorithm, twins.now
+                );
+                assert_eq!(
+                    drawn, expected,
+                    "seed {seed} step {step}: {asked} after {history:#?}"
+                );
                 history.push(asked);
                 fresh = cost > 0 && drawn.granted;
                 let [state] = states;
@@ -74,31 +101,62 @@ pub(crate) async fn a_clock_put_back_by_an_hour_holds_nobody_up_for_it<S: Subjec
     if !S::SHARED {
         return;
     }
-    let plain = [Kind::TokenBucket, Kind::Interval, Kind::FixedWindow, Kind::SlidingWindow, Kind::SlidingLog];
+    let plain = [
+        Kind::TokenBucket,
+        Kind::Interval,
+        Kind::FixedWindow,
+        Kind::SlidingWindow,
+        Kind::SlidingLog,
+    ];
     let mut all: Vec<Terms> = plain.map(|kind| terms::<S>(kind, 20, TEN)).into();
-    all.push(Terms { align: Align::Clock, ..terms::<S>(Kind::FixedWindow, 20, TEN) });
+    all.push(Terms {
+        align: Align::Clock,
+        ..terms::<S>(Kind::FixedWindow, 20, TEN)
+    });
     for terms in all {
         let limit = |index| limit::<S>(index, Algorithm::new(&terms).expect("representable"));
         let limits = [limit(0), limit(1)];
         // Alone, and beside another limit.
         for count in [1, 2] {
-            let Some(mut twins) = Twins::<S>::new(&limits).await else { return };
+            let Some(mut twins) = Twins::<S>::new(&limits).await else {
+                return;
+            };
             let key = caller("put back");
-            let claims: Vec<_> = limits[..count].iter().map(|limit| claim(limit, &key, 1)).collect();
+            let claims: Vec<_> = limits[..count]
+                .iter()
+                .map(|limit| claim(limit, &key, 1))
+                .collect();
             let mut granted = 0;
-            while twins.subject.store().draw(&claims).await.expect("the store answers").granted {
+            while twins
+                .subject
+                .store()
+                .draw(&claims)
+                .await
+                .expect("the store answers")
+                .granted
+            {
                 granted += 1;
             }
             assert_eq!(granted, 20, "{terms:?}");
             twins.now = Timestamp::from_micros(twins.now.as_micros() - 3_600_000_000);
             twins.subject.set_time(twins.now);
-            let refused = twins.subject.store().draw(&claims).await.expect("the store answers");
+            let refused = twins
+                .subject
+                .store()
+                .draw(&claims)
+                .await
+                .expect("the store answers");
             assert!(!refused.granted, "{terms:?}: nothing is added");
             let told = refused.retry_after(&claims).expect("a time");
             assert!(told <= Micros(2 * TEN.0), "{terms:?}: {told:?}");
             for (wait, granted) in [(told.0 - 1, false), (1, true)] {
                 twins.pass(Micros(wait));
-                let drawn = twins.subject.store().draw(&claims).await.expect("the store answers");
+                let drawn = twins
+                    .subject
+                    .store()
+                    .draw(&claims)
+                    .await
+                    .expect("the store answers");
                 assert_eq!(drawn.granted, granted, "{terms:?}: {told:?}");
             }
         }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use fastrand::Rng;
-use tollgate_limit::{Algorithm, Change, Kept, Kind, Limit, Micros, Settlement, Terms, Timestamp, draw_all};
+use tollgate_limit::{
+    Algorithm, Change, Kept, Kind, Limit, Micros, Settlement, Terms, Timestamp, draw_all,
+};
 use tollgate_store::Store;
 
 use super::pause;
@@ -14,16 +16,37 @@ const HOUR: Micros = Micros::from_secs(3600);
 
 fn numbers<S: Subject>(kind: Kind, most: u64) -> [Arc<Limit>; 1] {
     let terms = match kind {
-        Kind::TokenBucket => Terms { burst: Some(most), ..terms::<S>(kind, 20, HOUR) },
-        Kind::Interval => Terms { burst: Some(most), ..terms::<S>(kind, 2, Micros(HOUR.0 / 10)) },
+        Kind::TokenBucket => Terms {
+            burst: Some(most),
+            ..terms::<S>(kind, 20, HOUR)
+        },
+        Kind::Interval => Terms {
+            burst: Some(most),
+            ..terms::<S>(kind, 2, Micros(HOUR.0 / 10))
+        },
         _ => terms::<S>(kind, most, HOUR),
     };
-    [limit::<S>(0, Algorithm::new(&terms).expect("representable"))]
+    [limit::<S>(
+        0,
+        Algorithm::new(&terms).expect("representable"),
+    )]
 }
 
-async fn left<S: Subject>(subject: &S, limit: &Limit, key: &tollgate_limit::KeyBytes, most: u64) -> u64 {
+async fn left<S: Subject>(
+    subject: &S,
+    limit: &Limit,
+    key: &tollgate_limit::KeyBytes,
+    most: u64,
+) -> u64 {
     let mut granted = 0;
-    while granted < most && subject.store().draw(&[claim(limit, key, 1)]).await.expect("the store answers").granted {
+    while granted < most
+        && subject
+            .store()
+            .draw(&[claim(limit, key, 1)])
+            .await
+            .expect("the store answers")
+            .granted
+    {
         granted += 1;
     }
     granted
@@ -43,8 +66,11 @@ pub(crate) async fn a_burst_lowered_and_raised_again_leaves_what_was_not_drawn_f
     for (kind, of_five) in KINDS {
         for restart in [false, true] {
             let [large, small] = [20, 5].map(|most| numbers::<S>(kind, most));
-            let Some(mut subject) = S::new(&large, Timestamp::from_micros(START)).await else { return };
-            let [idle, busy, fresh, settled, spent] = ["idle", "busy", "fresh", "settled", "spent"].map(caller);
+            let Some(mut subject) = S::new(&large, Timestamp::from_micros(START)).await else {
+                return;
+            };
+            let [idle, busy, fresh, settled, spent] =
+                ["idle", "busy", "fresh", "settled", "spent"].map(caller);
             for key in [&idle, &busy, &settled] {
                 assert_eq!(left(&subject, &large[0], key, 2).await, 2);
             }
@@ -53,21 +79,40 @@ pub(crate) async fn a_burst_lowered_and_raised_again_leaves_what_was_not_drawn_f
             assert_eq!(left(&subject, &small[0], &busy, 1).await, 1);
             // Refused: nothing is drawn.
             let dear = [claim(&small[0], &idle, 6)];
-            assert!(!subject.store().draw(&dear).await.expect("the store answers").granted);
-            let charge = Settlement { limit: &small[0], key: &settled, change: Change::Charge { more: 1 } };
+            assert!(
+                !subject
+                    .store()
+                    .draw(&dear)
+                    .await
+                    .expect("the store answers")
+                    .granted
+            );
+            let charge = Settlement {
+                limit: &small[0],
+                key: &settled,
+                change: Change::Charge { more: 1 },
+            };
             subject.store().settle(&[charge]);
             subject.settled().await;
             subject.reload(&large, restart);
             let what = format!("{kind:?}, restart: {restart}");
             assert_eq!(left(&subject, &large[0], &idle, 100).await, 18, "{what}");
-            assert_eq!(left(&subject, &large[0], &busy, 100).await, of_five - 1, "{what}");
+            assert_eq!(
+                left(&subject, &large[0], &busy, 100).await,
+                of_five - 1,
+                "{what}"
+            );
             assert_eq!(left(&subject, &large[0], &spent, 100).await, 2, "{what}");
             assert_eq!(left(&subject, &large[0], &fresh, 100).await, 20, "{what}");
             assert_eq!(left(&subject, &large[0], &settled, 100).await, 17, "{what}");
 
             // Lowered for good.
             subject.reload(&small, restart);
-            assert_eq!(left(&subject, &small[0], &caller("new"), 100).await, 5, "{what}");
+            assert_eq!(
+                left(&subject, &small[0], &caller("new"), 100).await,
+                5,
+                "{what}"
+            );
         }
     }
 }
@@ -78,14 +123,21 @@ pub(crate) async fn reloads_leave_a_bucket_in_the_numbers_it_was_drawn_under<S: 
         // (There it is `generations_and_tiers_of_a_limit_share_its_buckets`.)
         return;
     }
-    for kind in [Kind::Interval, Kind::FixedWindow, Kind::SlidingWindow, Kind::SlidingLog] {
+    for kind in [
+        Kind::Interval,
+        Kind::FixedWindow,
+        Kind::SlidingWindow,
+        Kind::SlidingLog,
+    ] {
         for seed in 0..S::RUNS {
             let mut rng = Rng::with_seed(seed ^ 0x7e10);
             let most = [(); 3].map(|()| rng.u64(1..30));
             let generations = most.map(|most| numbers::<S>(kind, most));
             let mut now = Timestamp::from_micros(START);
             let mut limits = &generations[0];
-            let Some(mut subject) = S::new(limits, now).await else { return };
+            let Some(mut subject) = S::new(limits, now).await else {
+                return;
+            };
             let key = caller("through reloads");
             let mut kept = Kept::full(limits[0].algorithm.clone());
             let mut history = Vec::new();
@@ -104,19 +156,33 @@ pub(crate) async fn reloads_leave_a_bucket_in_the_numbers_it_was_drawn_under<S: 
                 let limit = &limits[0];
                 let cost = random::cost(&mut rng, limit.algorithm.greatest_cost());
                 if rng.u8(..4) == 0 {
-                    let change =
-                        if rng.bool() { Change::Charge { more: cost } } else { Change::Refund { units: cost } };
+                    let change = if rng.bool() {
+                        Change::Charge { more: cost }
+                    } else {
+                        Change::Refund { units: cost }
+                    };
                     kept.settle(&limit.algorithm, change, now);
-                    subject.store().settle(&[Settlement { limit, key: &key, change }]);
+                    subject.store().settle(&[Settlement {
+                        limit,
+                        key: &key,
+                        change,
+                    }]);
                 }
                 let found = kept.under(&limit.algorithm, now);
                 let before = found.state().cloned();
                 let mut states = [before.clone()];
                 let claims = [claim(limit, &key, cost)];
                 let expected = draw_all(&claims, &mut states, now);
-                let drawn = subject.store().draw(&claims).await.expect("the store answers");
+                let drawn = subject
+                    .store()
+                    .draw(&claims)
+                    .await
+                    .expect("the store answers");
                 let asked = format!("{cost} by {:?} at {now:?}: {kept:?}", limit.algorithm);
-                assert_eq!(drawn, expected, "seed {seed} step {step}: {asked} after {history:#?}");
+                assert_eq!(
+                    drawn, expected,
+                    "seed {seed} step {step}: {asked} after {history:#?}"
+                );
                 history.push(asked);
                 let [state] = states;
                 if cost > 0 && state != before {

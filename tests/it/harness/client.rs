@@ -24,7 +24,11 @@ impl Answer {
     /// The only field of this name.
     #[track_caller]
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let mut all = self.headers.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_str());
+        let mut all = self
+            .headers
+            .iter()
+            .filter(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str());
         let first = all.next();
         assert!(all.next().is_none(), "`{name}` stands twice in {self:?}");
         first
@@ -38,7 +42,8 @@ impl Answer {
     /// The body as JSON.
     #[track_caller]
     pub(crate) fn json(&self) -> serde_json::Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("no JSON ({error}): {}", self.text()))
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("no JSON ({error}): {}", self.text()))
     }
 }
 
@@ -56,7 +61,10 @@ impl Connection {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_nodelay(true).expect("no delay");
-        Self { stream, read: Vec::new() }
+        Self {
+            stream,
+            read: Vec::new(),
+        }
     }
 
     /// Connects, if somebody listens.
@@ -85,9 +93,18 @@ impl Connection {
     /// Reads until `mark` has come; what was read stays to be read again.
     #[track_caller]
     pub(crate) fn until(&mut self, mark: &str) {
-        while !mark.is_empty() && !self.read.windows(mark.len()).any(|window| window == mark.as_bytes()) {
-            self.more()
-                .unwrap_or_else(|error| panic!("{error} before {mark:?}: {}", String::from_utf8_lossy(&self.read)));
+        while !mark.is_empty()
+            && !self
+                .read
+                .windows(mark.len())
+                .any(|window| window == mark.as_bytes())
+        {
+            self.more().unwrap_or_else(|error| {
+                panic!(
+                    "{error} before {mark:?}: {}",
+                    String::from_utf8_lossy(&self.read)
+                )
+            });
         }
     }
 
@@ -110,11 +127,19 @@ impl Connection {
             if (100..200).contains(&status) && status != 101 {
                 continue;
             }
-            let mut answer = Answer { status, headers, body: Vec::new(), trailers: Vec::new(), truncated: false };
+            let mut answer = Answer {
+                status,
+                headers,
+                body: Vec::new(),
+                trailers: Vec::new(),
+                truncated: false,
+            };
             let empty = method == "HEAD" || status == 204 || status == 304 || status == 101;
             if !empty && let Err(error) = self.body(&mut answer) {
                 match error.kind() {
-                    io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => answer.truncated = true,
+                    io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+                        answer.truncated = true
+                    }
                     _ => return Err(error),
                 }
             }
@@ -126,7 +151,9 @@ impl Connection {
     pub(crate) fn try_answer_within(&mut self, span: std::time::Duration) -> Option<Answer> {
         self.stream.set_read_timeout(Some(span)).expect("a timeout");
         let answer = self.try_answer("GET").ok();
-        self.stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        self.stream
+            .set_read_timeout(Some(PATIENCE))
+            .expect("a timeout");
         answer
     }
 
@@ -163,11 +190,18 @@ impl Connection {
     }
 
     fn body(&mut self, answer: &mut Answer) -> io::Result<()> {
-        let field = |name: &str| answer.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+        let field = |name: &str| {
+            answer
+                .headers
+                .iter()
+                .find(|(known, _)| known == name)
+                .map(|(_, value)| value.clone())
+        };
         if field("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
             loop {
                 let line = self.line()?;
-                let size = usize::from_str_radix(line.split(';').next().unwrap_or_default().trim(), 16);
+                let size =
+                    usize::from_str_radix(line.split(';').next().unwrap_or_default().trim(), 16);
                 let size = size.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, line))?;
                 if size == 0 {
                     answer.trailers = self.fields()?;
@@ -178,7 +212,9 @@ impl Connection {
             }
         }
         if let Some(length) = field("content-length") {
-            let length = length.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, length))?;
+            let length = length
+                .parse()
+                .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, length))?;
             return self.exactly(length, &mut answer.body);
         }
         answer.body.append(&mut self.read);
@@ -223,7 +259,10 @@ impl Connection {
 /// A request's head. `Host: localhost` is added where the test names none.
 pub(crate) fn head(method: &str, path: &str, headers: &[(&str, &str)]) -> String {
     let mut head = format!("{method} {path} HTTP/1.1\r\n");
-    if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+    if !headers
+        .iter()
+        .any(|(name, _)| name.eq_ignore_ascii_case("host"))
+    {
         head.push_str("Host: localhost\r\n");
     }
     for (name, value) in headers {

@@ -57,7 +57,12 @@ fn integer(into: &mut Vec<u8>, value: usize) {
 
 /// The pseudo-fields of a request, and `more`.
 pub(crate) fn request(method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
-    let pseudo = [(":method", method), (":scheme", "http"), (":authority", "localhost"), (":path", path)];
+    let pseudo = [
+        (":method", method),
+        (":scheme", "http"),
+        (":authority", "localhost"),
+        (":path", path),
+    ];
     block(&[&pseudo, more].concat())
 }
 
@@ -82,7 +87,8 @@ impl Fate {
     /// The body as JSON.
     #[track_caller]
     pub(crate) fn json(&self) -> serde_json::Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("no JSON ({error}): {self:?}"))
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("no JSON ({error}): {self:?}"))
     }
 
     /// Whether the request was turned away: by a status, or by HTTP/2's own means.
@@ -107,7 +113,10 @@ impl Frames {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_nodelay(true).expect("no delay");
-        let mut open = Self { stream, read: Vec::new() };
+        let mut open = Self {
+            stream,
+            read: Vec::new(),
+        };
         // No dynamic table towards us: an answer's status stands in its first bytes.
         let mut payload = vec![0, 1, 0, 0, 0, 0];
         for (identifier, value) in settings {
@@ -123,8 +132,16 @@ impl Frames {
     #[track_caller]
     pub(crate) fn accepted(mut stream: TcpStream, (identifier, value): (u16, u32)) -> Self {
         stream.read_exact(&mut [0; 24]).expect("the preface");
-        let mut open = Self { stream, read: Vec::new() };
-        open.send(frame(SETTINGS, 0, 0, [&identifier.to_be_bytes()[..], &value.to_be_bytes()].concat()));
+        let mut open = Self {
+            stream,
+            read: Vec::new(),
+        };
+        open.send(frame(
+            SETTINGS,
+            0,
+            0,
+            [&identifier.to_be_bytes()[..], &value.to_be_bytes()].concat(),
+        ));
         open
     }
 
@@ -142,7 +159,12 @@ impl Frames {
     /// Sends a request without a body.
     #[track_caller]
     pub(crate) fn ask(&mut self, stream: u32, method: &str, path: &str, more: &[(&str, &str)]) {
-        self.send(frame(HEADERS, END_STREAM | END_HEADERS, stream, request(method, path, more)));
+        self.send(frame(
+            HEADERS,
+            END_STREAM | END_HEADERS,
+            stream,
+            request(method, path, more),
+        ));
     }
 
     /// Reads one frame: its type, flags, stream and payload; `None`: the connection has ended.
@@ -154,7 +176,12 @@ impl Frames {
                 if self.read.len() >= 9 + length {
                     let payload = self.read[9..9 + length].to_vec();
                     self.read.drain(..9 + length);
-                    return Ok(Some((kind, flags, u32::from_be_bytes(stream) & 0x7fff_ffff, payload)));
+                    return Ok(Some((
+                        kind,
+                        flags,
+                        u32::from_be_bytes(stream) & 0x7fff_ffff,
+                        payload,
+                    )));
                 }
             }
             let mut piece = [0; 16 << 10];
@@ -173,7 +200,9 @@ impl Frames {
     pub(crate) fn fate(&mut self, stream: u32) -> Fate {
         let mut fate = Fate::default();
         while !fate.ended && fate.reset.is_none() {
-            let Some((kind, flags, of, payload)) = self.frame().expect("in time") else { break };
+            let Some((kind, flags, of, payload)) = self.frame().expect("in time") else {
+                break;
+            };
             match kind {
                 // It may be gone already: then nothing is lost.
                 SETTINGS if flags & ACK == 0 => _ = self.try_send(frame(SETTINGS, ACK, 0, b"")),
@@ -204,18 +233,28 @@ impl Frames {
 /// `:status`, the first field of an answer's block, as an encoder without a dynamic table writes it.
 fn status(block: &[u8]) -> Option<u16> {
     // A change of the table's size may stand before it.
-    let block = if block.first().is_some_and(|byte| byte & 0xe0 == 0x20) { &block[1..] } else { block };
+    let block = if block.first().is_some_and(|byte| byte & 0xe0 == 0x20) {
+        &block[1..]
+    } else {
+        block
+    };
     let indexed = [200, 204, 206, 304, 400, 404, 500];
     match *block {
         [first @ 0x88..=0x8e, ..] => Some(indexed[usize::from(first - 0x88)]),
         [0x08 | 0x18 | 0x48, 3, a, b, c, ..] => std::str::from_utf8(&[a, b, c]).ok()?.parse().ok(),
         [0x08 | 0x18 | 0x48, length, ref rest @ ..] if length & 0x80 != 0 => {
             let bytes = rest.get(..usize::from(length & 0x7f))?;
-            let mut bits = bytes.iter().flat_map(|byte| (0..8).rev().map(move |at| u16::from(byte >> at & 1)));
+            let mut bits = bytes
+                .iter()
+                .flat_map(|byte| (0..8).rev().map(move |at| u16::from(byte >> at & 1)));
             let mut digits = || {
                 let five = (0..5).try_fold(0, |code, _| Some(code << 1 | bits.next()?))?;
                 // RFC 7541 appendix B: 0, 1 and 2 have five bits, the other digits six.
-                if five < 3 { Some(five) } else { Some((five << 1 | bits.next()?) - 0x19 + 3) }
+                if five < 3 {
+                    Some(five)
+                } else {
+                    Some((five << 1 | bits.next()?) - 0x19 + 3)
+                }
             };
             Some(digits()? * 100 + digits()? * 10 + digits()?)
         }

@@ -31,15 +31,24 @@ impl Gateway {
     /// As [`Gateway::start`]; what keeps it from starting otherwise.
     pub(crate) fn try_start(config: &str) -> Result<Self, String> {
         let clock = Clock::manual(Timestamp::from_micros(START));
-        let source = Source::Text { text: with_ports(config), name: "test.toml".to_owned() };
-        let options = Options { source, environment: Arc::new(|_| None), clock: clock.clone() };
+        let source = Source::Text {
+            text: with_ports(config),
+            name: "test.toml".to_owned(),
+        };
+        let options = Options {
+            source,
+            environment: Arc::new(|_| None),
+            clock: clock.clone(),
+        };
         let running = app::start(options).map_err(|error| error.to_string())?;
         Ok(Self { running, clock })
     }
 
     /// Moves its clock on.
     pub(crate) fn advance(&self, span: Duration) {
-        self.clock.advance(Micros(u64::try_from(span.as_micros()).expect("a span of a test")));
+        self.clock.advance(Micros(
+            u64::try_from(span.as_micros()).expect("a span of a test"),
+        ));
     }
 
     /// Where it listens.

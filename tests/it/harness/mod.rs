@@ -33,7 +33,10 @@ pub(crate) fn read(from: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
 /// # Panics
 /// When it does not come to hold; `what` says what was waited for.
 #[track_caller]
-#[expect(clippy::disallowed_methods, reason = "the deadline of a test is real time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the deadline of a test is real time"
+)]
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     let mut pause = Duration::from_micros(100);

@@ -19,7 +19,11 @@ impl Nginx {
     pub(crate) fn start(http: impl FnOnce(u16) -> String) -> Option<Self> {
         let program = program()?;
         let folder = tempfile::tempdir().expect("a folder");
-        let port = TcpListener::bind(("127.0.0.1", 0)).expect("a port").local_addr().expect("its address").port();
+        let port = TcpListener::bind(("127.0.0.1", 0))
+            .expect("a port")
+            .local_addr()
+            .expect("its address")
+            .port();
         let root = folder.path().display();
         let config = format!(
             "daemon off; master_process off; pid {root}/pid; error_log stderr;\n\
@@ -31,10 +35,25 @@ impl Nginx {
         let file = folder.path().join("nginx.conf");
         std::fs::write(&file, config).expect("written");
         let mut command = Command::new(program);
-        command.arg("-p").arg(folder.path()).arg("-c").arg(file).args(["-e", "stderr"]);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("nginx starts");
-        let nginx = Self { child, port, _folder: folder };
-        eventually("nginx listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        command
+            .arg("-p")
+            .arg(folder.path())
+            .arg("-c")
+            .arg(file)
+            .args(["-e", "stderr"]);
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("nginx starts");
+        let nginx = Self {
+            child,
+            port,
+            _folder: folder,
+        };
+        eventually("nginx listens", || {
+            TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
         Some(nginx)
     }
 
@@ -53,7 +72,10 @@ impl Drop for Nginx {
 
 fn program() -> Option<PathBuf> {
     let known = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"].map(Path::new);
-    let found = known.into_iter().find(|path| path.exists()).map(Path::to_path_buf);
+    let found = known
+        .into_iter()
+        .find(|path| path.exists())
+        .map(Path::to_path_buf);
     if found.is_none() {
         assert!(std::env::var_os("CI").is_none(), "nginx is not installed");
         eprintln!("!!! SKIPPED: nginx is not installed");

@@ -20,7 +20,10 @@ impl Peers {
     pub(crate) fn start(module: &str, script: &str, words: &[&Path]) -> Option<Self> {
         // The system's own Python is the one that has the distribution's package.
         let python = ["python3", "/usr/bin/python3"].into_iter().find(|python| {
-            let tried = Command::new(python).args(["-c", &format!("import {module}")]).stderr(Stdio::null()).status();
+            let tried = Command::new(python)
+                .args(["-c", &format!("import {module}")])
+                .stderr(Stdio::null())
+                .status();
             tried.is_ok_and(|status| status.success())
         });
         let Some(python) = python else {
@@ -35,8 +38,15 @@ impl Peers {
             .stdout(Stdio::piped())
             .spawn()
             .expect("Python runs");
-        let (to, from) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
-        Some(Self { child, to, from: BufReader::new(from) })
+        let (to, from) = (
+            child.stdin.take().expect("piped"),
+            child.stdout.take().expect("piped"),
+        );
+        Some(Self {
+            child,
+            to,
+            from: BufReader::new(from),
+        })
     }
 
     /// The next line.
@@ -51,7 +61,9 @@ impl Peers {
     pub(crate) fn hear_if_alive(&mut self) -> Option<Value> {
         let mut line = String::new();
         let read = self.from.read_line(&mut line).expect("text");
-        (read > 0).then(|| serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}")))
+        (read > 0).then(|| {
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+        })
     }
 
     /// Tells it something.

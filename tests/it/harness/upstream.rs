@@ -26,15 +26,27 @@ impl Seen {
 
     /// The values of a field, in order.
     pub(crate) fn all(&self, name: &str) -> Vec<&str> {
-        let fields = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
-        fields.filter(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).collect()
+        let fields = self
+            .head
+            .lines()
+            .skip(1)
+            .filter_map(|line| line.split_once(':'));
+        fields
+            .filter(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.trim())
+            .collect()
     }
 
     /// The only value of a field.
     #[track_caller]
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let all = self.all(name);
-        assert!(all.len() < 2, "`{name}` stands {} times in {}", all.len(), self.head);
+        assert!(
+            all.len() < 2,
+            "`{name}` stands {} times in {}",
+            all.len(),
+            self.head
+        );
         all.first().copied()
     }
 }
@@ -103,7 +115,10 @@ impl Upstream {
                 }
                 let Ok(stream) = stream else { continue };
                 its.connections.fetch_add(1, Ordering::SeqCst);
-                its.streams.lock().expect("no panic").extend(stream.try_clone());
+                its.streams
+                    .lock()
+                    .expect("no panic")
+                    .extend(stream.try_clone());
                 let its = Arc::clone(&its);
                 std::thread::spawn(move || {
                     // The gateway breaking off is part of many tests.
@@ -156,7 +171,9 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut read = Vec::new();
     loop {
-        let Some(seen) = request(&mut stream, &mut read)? else { return Ok(()) };
+        let Some(seen) = request(&mut stream, &mut read)? else {
+            return Ok(());
+        };
         shared.seen.lock().expect("no panic").push(seen.clone());
         match (shared.reply)(&seen) {
             Reply::Bytes(bytes) => stream.write_all(&bytes)?,
@@ -179,11 +196,20 @@ fn request(stream: &mut TcpStream, read: &mut Vec<u8>) -> io::Result<Option<Seen
         }
     };
     let head = String::from_utf8_lossy(&read.drain(..end).collect::<Vec<u8>>()).into_owned();
-    let mut seen = Seen { head, ..Seen::default() };
+    let mut seen = Seen {
+        head,
+        ..Seen::default()
+    };
     if seen.header("transfer-encoding").is_some() {
         loop {
             let line = until(stream, read, b"\r\n")?;
-            let size = usize::from_str_radix(String::from_utf8_lossy(&line).split(';').next().unwrap_or_default(), 16);
+            let size = usize::from_str_radix(
+                String::from_utf8_lossy(&line)
+                    .split(';')
+                    .next()
+                    .unwrap_or_default(),
+                16,
+            );
             let size = size.map_err(|_| io::ErrorKind::InvalidData)?;
             if size == 0 {
                 loop {
@@ -191,7 +217,8 @@ fn request(stream: &mut TcpStream, read: &mut Vec<u8>) -> io::Result<Option<Seen
                     if line.is_empty() {
                         break;
                     }
-                    seen.trailers.push(String::from_utf8_lossy(&line).into_owned());
+                    seen.trailers
+                        .push(String::from_utf8_lossy(&line).into_owned());
                 }
                 break;
             }
@@ -217,7 +244,12 @@ fn until(stream: &mut TcpStream, read: &mut Vec<u8>, mark: &[u8]) -> io::Result<
     }
 }
 
-fn take(stream: &mut TcpStream, read: &mut Vec<u8>, length: usize, into: &mut Vec<u8>) -> io::Result<()> {
+fn take(
+    stream: &mut TcpStream,
+    read: &mut Vec<u8>,
+    length: usize,
+    into: &mut Vec<u8>,
+) -> io::Result<()> {
     let mut wanted = length;
     loop {
         let there = wanted.min(read.len());

@@ -11,7 +11,10 @@ use crate::postgres_faults::{connect, connect_with};
 use crate::servers::{Pooler, Postgres, wait_until};
 
 async fn pinned(url: &str, clock: &Clock) -> RemoteStore {
-    connect_with(url, |o| (o.pinned, o.local_refusals) = (Some(clock.clone()), false)).await
+    connect_with(url, |o| {
+        (o.pinned, o.local_refusals) = (Some(clock.clone()), false)
+    })
+    .await
 }
 
 /// A row for each limit, which a standby or a dump has too.
@@ -57,7 +60,11 @@ async fn postgres_new_database_on_an_old_server_begins_drained() {
         server.psql("postgres", "CREATE DATABASE fresh");
         let store = pinned(&server.url().replace("/postgres?", "/fresh?"), &clock).await;
         for limit in limits() {
-            assert!(!draw(&store, &limit, b"k").await.unwrap(), "{again}: {}", limit.name);
+            assert!(
+                !draw(&store, &limit, b"k").await.unwrap(),
+                "{again}: {}",
+                limit.name
+            );
         }
         clock.advance(super::SECOND);
         assert_eq!(super::drain(&store, &limits()[0], b"k").await, 20);
@@ -74,7 +81,10 @@ async fn postgres_restored_from_a_dump_refills_nobody() {
     let server = Postgres::start_with(&["fsync=off"]);
     for (dumped, emptied) in [
         (&["--clean", "--if-exists"][..], "SELECT 1"),
-        (&["--data-only"], "TRUNCATE tollgate_buckets, tollgate_gateways"),
+        (
+            &["--data-only"],
+            "TRUNCATE tollgate_buckets, tollgate_gateways",
+        ),
     ] {
         let clock = clock();
         let store = pinned(&server.url(), &clock).await;
@@ -104,14 +114,27 @@ async fn postgres_recovered_from_a_crash_refills_nobody() {
     for table in ["UNLOGGED", "LOGGED"] {
         let (server, clock) = (Postgres::start_with(&["fsync=off"]), clock());
         let store = pinned(&server.url(), &clock).await;
-        server.psql("postgres", &format!("ALTER TABLE tollgate_buckets SET {table}"));
+        server.psql(
+            "postgres",
+            &format!("ALTER TABLE tollgate_buckets SET {table}"),
+        );
         some_rows(&store, &clock).await;
         nobody_is_refilled(&store, &clock, table, async || {
             let asked = "SELECT pid FROM pg_stat_activity WHERE application_name = 'tollgate'";
             let pid = server.psql("postgres", asked).trim().to_owned();
-            assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
+            assert!(
+                Command::new("kill")
+                    .args(["-KILL", &pid])
+                    .status()
+                    .unwrap()
+                    .success()
+            );
             // (At first it answers as if nothing had happened.)
-            let recovered = || server.try_psql("postgres", asked).is_ok_and(|pids| pids.trim() != pid);
+            let recovered = || {
+                server
+                    .try_psql("postgres", asked)
+                    .is_ok_and(|pids| pids.trim() != pid)
+            };
             wait_until("recovered server", recovered);
         })
         .await;
@@ -127,13 +150,18 @@ async fn postgres_standby_behind_is_promoted_and_refills_nobody() {
     for table in ["UNLOGGED", "LOGGED"] {
         let (mut primary, clock) = (Postgres::start_with(&["fsync=off"]), clock());
         let first = pinned(&primary.url(), &clock).await;
-        primary.psql("postgres", &format!("ALTER TABLE tollgate_buckets SET {table}"));
+        primary.psql(
+            "postgres",
+            &format!("ALTER TABLE tollgate_buckets SET {table}"),
+        );
         some_rows(&first, &clock).await;
         drop(first);
         let mut standby = primary.standby();
         standby.stop();
         let hosts = format!("127.0.0.1:{},127.0.0.1:{}", primary.port, standby.port);
-        let url = format!("postgres://postgres@{hosts}/postgres?sslmode=disable&target_session_attrs=read-write");
+        let url = format!(
+            "postgres://postgres@{hosts}/postgres?sslmode=disable&target_session_attrs=read-write"
+        );
         let store = pinned(&url, &clock).await;
         nobody_is_refilled(&store, &clock, table, async || {
             primary.crash();
@@ -151,7 +179,10 @@ async fn postgres_emptied_under_load_refills_nobody() {
     }
     let server = Postgres::start_with(&["fsync=off"]);
     let stores = [connect(&server.url()).await, connect(&server.url()).await];
-    lost_under_load(stores, || drop(server.psql("postgres", "TRUNCATE tollgate_buckets"))).await;
+    lost_under_load(stores, || {
+        drop(server.psql("postgres", "TRUNCATE tollgate_buckets"))
+    })
+    .await;
 }
 
 /// The gateway does not see that the server behind the pooler is another.

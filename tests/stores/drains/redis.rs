@@ -15,7 +15,9 @@ fn leading_to(port: &Arc<AtomicU16>) -> u16 {
     let (own, port) = (listener.local_addr().unwrap().port(), port.clone());
     std::thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
-            let Ok(server) = TcpStream::connect(("127.0.0.1", port.load(Ordering::Acquire))) else { continue };
+            let Ok(server) = TcpStream::connect(("127.0.0.1", port.load(Ordering::Acquire))) else {
+                continue;
+            };
             for (mut from, mut to) in [
                 (client.try_clone().unwrap(), server.try_clone().unwrap()),
                 (server.try_clone().unwrap(), client.try_clone().unwrap()),
@@ -39,7 +41,10 @@ async fn redis_emptied_under_drain_refills_nobody() {
     let server = Redis::start();
     for emptied in ["FLUSHALL", "FLUSHDB", "FLUSHALL ASYNC"] {
         let clock = clock();
-        let store = connect_with(&server.url(), |o| (o.pinned, o.local_refusals) = (Some(clock.clone()), false)).await;
+        let store = connect_with(&server.url(), |o| {
+            (o.pinned, o.local_refusals) = (Some(clock.clone()), false)
+        })
+        .await;
         nobody_is_refilled(&store, &clock, emptied, async || {
             server.ask(emptied);
         })
@@ -55,7 +60,10 @@ async fn redis_emptied_under_load_refills_nobody() {
         return;
     }
     let server = Redis::start();
-    let stores = [connect_with(&server.url(), |_| ()).await, connect_with(&server.url(), |_| ()).await];
+    let stores = [
+        connect_with(&server.url(), |_| ()).await,
+        connect_with(&server.url(), |_| ()).await,
+    ];
     lost_under_load(stores, || drop(server.ask("FLUSHALL"))).await;
 }
 
@@ -69,12 +77,17 @@ async fn redis_replica_behind_is_promoted_and_refills_nobody() {
     let replica = Redis::start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
     let port = Arc::new(AtomicU16::new(primary.port));
     let url = format!("redis://127.0.0.1:{}", leading_to(&port));
-    let store = connect_with(&url, |o| (o.pinned, o.local_refusals) = (Some(clock.clone()), false)).await;
+    let store = connect_with(&url, |o| {
+        (o.pinned, o.local_refusals) = (Some(clock.clone()), false)
+    })
+    .await;
     clock.advance(super::HOUR);
     for limit in super::limits() {
         let _ = super::draw(&store, &limit, b"used").await;
     }
-    wait_until("replicated buckets", || replica.ask("DBSIZE") == primary.ask("DBSIZE"));
+    wait_until("replicated buckets", || {
+        replica.ask("DBSIZE") == primary.ask("DBSIZE")
+    });
     replica.ask("REPLICAOF NO ONE");
     nobody_is_refilled(&store, &clock, "a replica that is behind", async || {
         primary.kill();
@@ -89,7 +102,10 @@ async fn redis_restarted_from_an_old_file_refills_nobody() {
         return;
     }
     let (mut server, clock) = (Redis::start_with(&["--dbfilename", "dump.rdb"]), clock());
-    let store = connect_with(&server.url(), |o| (o.pinned, o.local_refusals) = (Some(clock.clone()), false)).await;
+    let store = connect_with(&server.url(), |o| {
+        (o.pinned, o.local_refusals) = (Some(clock.clone()), false)
+    })
+    .await;
     for limit in super::limits() {
         let _ = super::draw(&store, &limit, b"used").await;
     }

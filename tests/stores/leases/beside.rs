@@ -20,7 +20,10 @@ const TASKS: u64 = 32;
 /// Then a fresh gateway draws what is left: how many units are missing beside those that the gateways count as forfeited,
 /// and how many those are.
 async fn missing(gateways: [RemoteStore; 2], fresh: RemoteStore) -> (i64, u64) {
-    let total = Arc::new(Limit { lease: true, ..Limit::clone(&bucket("total", 0, 1, HOUR, TOTAL)) });
+    let total = Arc::new(Limit {
+        lease: true,
+        ..Limit::clone(&bucket("total", 0, 1, HOUR, TOTAL))
+    });
     let each = bucket("each", 1, 1, HOUR, 1);
     let (granted, refused) = (AtomicU64::new(0), AtomicU64::new(0));
     let next = AtomicU64::new(0);
@@ -29,38 +32,78 @@ async fn missing(gateways: [RemoteStore; 2], fresh: RemoteStore) -> (i64, u64) {
             let turn = next.fetch_add(1, Ordering::Relaxed);
             let caller = (turn % 2000).to_le_bytes();
             let claims = [
-                Claim { limit: &total, key: b"", cost: 1, enforced: true },
-                Claim { limit: &each, key: &caller, cost: 1, enforced: true },
+                Claim {
+                    limit: &total,
+                    key: b"",
+                    cost: 1,
+                    enforced: true,
+                },
+                Claim {
+                    limit: &each,
+                    key: &caller,
+                    cost: 1,
+                    enforced: true,
+                },
             ];
             let drawn = match turn {
                 0..1000 => store.draw(&claims[..1]).await,
                 1000..5000 => store.draw(&claims).await,
                 _ => return,
             };
-            let counter = if drawn.expect("the store answers").granted { &granted } else { &refused };
+            let counter = if drawn.expect("the store answers").granted {
+                &granted
+            } else {
+                &refused
+            };
             counter.fetch_add(1, Ordering::Relaxed);
         }
     };
-    let mut tasks: Vec<_> =
-        gateways.iter().flat_map(|store| (0..TASKS / 2).map(|_| Box::pin(task(store))).collect::<Vec<_>>()).collect();
+    let mut tasks: Vec<_> = gateways
+        .iter()
+        .flat_map(|store| {
+            (0..TASKS / 2)
+                .map(|_| Box::pin(task(store)))
+                .collect::<Vec<_>>()
+        })
+        .collect();
     std::future::poll_fn(|context| {
         tasks.retain_mut(|task| task.as_mut().poll(context).is_pending());
-        if tasks.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        if tasks.is_empty() {
+            std::task::Poll::Ready(())
+        } else {
+            std::task::Poll::Pending
+        }
     })
     .await;
     drop(tasks);
     let (granted, refused) = (granted.into_inner(), refused.into_inner());
     assert_eq!((granted, refused), (3000, 2000));
-    let leases = gateways.each_ref().map(|store| store.lease_counters().unwrap());
-    assert!(leases.iter().any(|leases| leases.leases.load(Ordering::Relaxed) > 0), "leased");
+    let leases = gateways
+        .each_ref()
+        .map(|store| store.lease_counters().unwrap());
+    assert!(
+        leases
+            .iter()
+            .any(|leases| leases.leases.load(Ordering::Relaxed) > 0),
+        "leased"
+    );
     for store in &gateways {
         store.close();
     }
-    let forfeited = leases.iter().map(|leases| leases.forfeited.load(Ordering::Relaxed)).sum::<u64>();
+    let forfeited = leases
+        .iter()
+        .map(|leases| leases.forfeited.load(Ordering::Relaxed))
+        .sum::<u64>();
     // It does not lease, so that none of its own units can be forfeited.
-    let plain = Limit { lease: false, ..Limit::clone(&total) };
+    let plain = Limit {
+        lease: false,
+        ..Limit::clone(&total)
+    };
     let rest = drain(&fresh, &plain, b"").await;
-    (i64::try_from(TOTAL - granted).unwrap() - i64::try_from(rest + forfeited).unwrap(), forfeited)
+    (
+        i64::try_from(TOTAL - granted).unwrap() - i64::try_from(rest + forfeited).unwrap(),
+        forfeited,
+    )
 }
 
 /// A machine that holds a gateway up for longer than the store counts its lease makes it lose units, which it counts.
@@ -68,10 +111,20 @@ async fn misses_none(mut once: impl AsyncFnMut() -> (i64, u64)) {
     let mut forfeited = Vec::new();
     while forfeited.len() < 5 || !forfeited.contains(&0) {
         let (missing, counted) = once().await;
-        assert!(missing <= 0, "{missing} units never came back, {counted} are counted as forfeited");
-        assert!(missing >= -i64::try_from(counted).unwrap(), "{} units too many", -missing);
+        assert!(
+            missing <= 0,
+            "{missing} units never came back, {counted} are counted as forfeited"
+        );
+        assert!(
+            missing >= -i64::try_from(counted).unwrap(),
+            "{} units too many",
+            -missing
+        );
         forfeited.push(counted);
-        assert!(forfeited.len() < 20, "each time some were forfeited: {forfeited:?}");
+        assert!(
+            forfeited.len() < 20,
+            "each time some were forfeited: {forfeited:?}"
+        );
     }
 }
 
@@ -84,7 +137,11 @@ async fn lease_beside_a_limit_that_refuses_loses_no_unit() {
     misses_none(async || {
         server.ask("FLUSHALL");
         let [one, two, fresh] = [server.url(), server.url(), server.url()];
-        missing([connect(&one).await, connect(&two).await], connect(&fresh).await).await
+        missing(
+            [connect(&one).await, connect(&two).await],
+            connect(&fresh).await,
+        )
+        .await
     })
     .await;
 }
@@ -98,7 +155,11 @@ async fn lease_beside_a_limit_that_refuses_loses_no_unit_in_postgres() {
     let url = server.url();
     let connect = postgres_faults::connect;
     misses_none(async || {
-        let outcome = missing([connect(&url).await, connect(&url).await], connect(&url).await).await;
+        let outcome = missing(
+            [connect(&url).await, connect(&url).await],
+            connect(&url).await,
+        )
+        .await;
         server.psql("postgres", "TRUNCATE tollgate_buckets");
         outcome
     })

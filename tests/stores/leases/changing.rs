@@ -40,7 +40,11 @@ async fn leases_under_changing_numbers_grant_no_more_than_the_largest() {
                 other => unreachable!("a token bucket: {other:?}"),
             })
             .collect();
-        let rate = buckets.iter().map(|bucket| bucket.quota().amount).max().unwrap();
+        let rate = buckets
+            .iter()
+            .map(|bucket| bucket.quota().amount)
+            .max()
+            .unwrap();
         // In millionths of a unit.
         let (brim, mut held) = (1_000_000_000_u64, 1_000_000_000_u64);
         let (mut now, mut granted) = (START, 0);
@@ -58,24 +62,39 @@ async fn leases_under_changing_numbers_grant_no_more_than_the_largest() {
             let place = random.usize(..3);
             let (bucket, terms) = (buckets[place], Terms::of(&limits[place].algorithm).unwrap());
             let mut pay = |units: u64, what: &str| {
-                assert!(units * 1_000_000 <= held, "SEED={seed} step {step}: {units} {what}, of {held}");
+                assert!(
+                    units * 1_000_000 <= held,
+                    "SEED={seed} step {step}: {units} {what}, of {held}"
+                );
                 held -= units * 1_000_000;
                 granted += units;
             };
             match random.u8(..10) {
-                0..2 => pay(scripts.fast(bucket, now, 1, random.u16(1..150)).await.1, "drawn"),
+                0..2 => pay(
+                    scripts.fast(bucket, now, 1, random.u16(1..150)).await.1,
+                    "drawn",
+                ),
                 // All there is: had anybody found the bucket full, it would show.
-                2 if random.u8(..4) == 0 => pay(scripts.fast(bucket, now, 1, 1_500).await.1, "drawn"),
+                2 if random.u8(..4) == 0 => {
+                    pay(scripts.fast(bucket, now, 1, 1_500).await.1, "drawn")
+                }
                 3 => {
                     let cost = random.u64(1..4);
                     let group = Some((cost, 20));
-                    let (_, count, _) = scripts.general((bucket, Some(&terms)), now, None, None, group, None).await;
+                    let (_, count, _) = scripts
+                        .general((bucket, Some(&terms)), now, None, None, group, None)
+                        .await;
                     pay(count * cost, "drawn");
                 }
                 4..6 => {
-                    let wish = Wish { id: step + 1, units: random.u64(..50), needed: random.u64(..3) };
-                    let (_, _, units) =
-                        scripts.general((bucket, Some(&terms)), now, None, None, None, Some(wish)).await;
+                    let wish = Wish {
+                        id: step + 1,
+                        units: random.u64(..50),
+                        needed: random.u64(..3),
+                    };
+                    let (_, _, units) = scripts
+                        .general((bucket, Some(&terms)), now, None, None, None, Some(wish))
+                        .await;
                     if units > 0 {
                         leases += 1;
                         out.push((wish.id, units, now + terms.life.0));
@@ -90,14 +109,32 @@ async fn leases_under_changing_numbers_grant_no_more_than_the_largest() {
                 }
                 7 => {
                     if let Some((id, left, _)) = out.pop() {
-                        scripts.general((bucket, Some(&terms)), now, Some((id, left)), None, None, None).await;
+                        scripts
+                            .general(
+                                (bucket, Some(&terms)),
+                                now,
+                                Some((id, left)),
+                                None,
+                                None,
+                                None,
+                            )
+                            .await;
                     }
                 }
                 8 if granted > 0 => {
                     let units = random.u64(1..=granted.min(30));
                     granted -= units;
                     held = (held + units * 1_000_000).min(brim);
-                    scripts.general((bucket, Some(&terms)), now, None, Some((2, units)), None, None).await;
+                    scripts
+                        .general(
+                            (bucket, Some(&terms)),
+                            now,
+                            None,
+                            Some((2, units)),
+                            None,
+                            None,
+                        )
+                        .await;
                 }
                 _ => {}
             }
@@ -126,7 +163,8 @@ async fn leases_in_postgres_under_changing_numbers_grant_no_more_than_the_larges
             stores.push(postgres_faults::connect_with(&server.url(), same).await);
         }
         let mut random = fastrand::Rng::with_seed(seed);
-        let limits = [(100, 300), (60, 200), (130, 1_000)].map(|(amount, burst)| leased("l", 0, amount, burst));
+        let limits = [(100, 300), (60, 200), (130, 1_000)]
+            .map(|(amount, burst)| leased("l", 0, amount, burst));
         let (rate, brim) = (130, 1_000_000_000_u64);
         // In millionths of a unit.
         let (mut held, mut granted) = (brim, 0);
@@ -148,13 +186,20 @@ async fn leases_in_postgres_under_changing_numbers_grant_no_more_than_the_larges
                 if !draw(store, limit, b"k").await.unwrap() {
                     break;
                 }
-                assert!(held >= 1_000_000, "SEED={seed} step {step}: one more than there is");
+                assert!(
+                    held >= 1_000_000,
+                    "SEED={seed} step {step}: one more than there is"
+                );
                 (held, granted) = (held - 1_000_000, granted + 1);
             }
             if granted > 0 && random.u8(..5) == 0 {
                 let units = random.u64(1..=granted.min(20));
                 (held, granted) = ((held + units * 1_000_000).min(brim), granted - units);
-                store.settle(&[Settlement { limit, key: b"k", change: Change::Refund { units } }]);
+                store.settle(&[Settlement {
+                    limit,
+                    key: b"k",
+                    change: Change::Refund { units },
+                }]);
             }
         }
         for store in &stores {
@@ -163,5 +208,8 @@ async fn leases_in_postgres_under_changing_numbers_grant_no_more_than_the_larges
             from_leases += counters.grants.load(Ordering::Relaxed);
         }
     }
-    assert!(leases > 20 && from_leases > 50, "{leases} leases, {from_leases} granted from them");
+    assert!(
+        leases > 20 && from_leases > 50,
+        "{leases} leases, {from_leases} granted from them"
+    );
 }

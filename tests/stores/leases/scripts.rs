@@ -40,35 +40,79 @@ impl Scripts {
     ) -> (i64, u64, u64) {
         let quota = bucket.quota();
         let mut numbers: Vec<i64> = vec![3, now as i64, 5, 9, 0, 1, 1, 0];
-        numbers.extend([quota.n as i64, quota.p as i64, bucket.full(), 0, 0, bucket.floor(), quota.burst as i64]);
-        numbers.extend(terms.map_or([0, 0], |terms| [terms.most as i64, terms.counted().0 as i64]));
+        numbers.extend([
+            quota.n as i64,
+            quota.p as i64,
+            bucket.full(),
+            0,
+            0,
+            bucket.floor(),
+            quota.burst as i64,
+        ]);
+        numbers.extend(terms.map_or([0, 0], |terms| {
+            [terms.most as i64, terms.counted().0 as i64]
+        }));
         numbers.extend([0, 0]);
         numbers.push(i64::from(gone.is_some()));
-        numbers.extend(gone.into_iter().flat_map(|(id, left)| [0, id as i64, left as i64]));
+        numbers.extend(
+            gone.into_iter()
+                .flat_map(|(id, left)| [0, id as i64, left as i64]),
+        );
         numbers.push(i64::from(correction.is_some()));
-        numbers.extend(correction.into_iter().flat_map(|(what, units)| [0, what, units as i64]));
+        numbers.extend(
+            correction
+                .into_iter()
+                .flat_map(|(what, units)| [0, what, units as i64]),
+        );
         numbers.push(i64::from(group.is_some()));
-        numbers.extend(group.into_iter().flat_map(|(cost, count)| [count as i64, 1, 0, cost as i64, 1]));
+        numbers.extend(
+            group
+                .into_iter()
+                .flat_map(|(cost, count)| [count as i64, 1, 0, cost as i64, 1]),
+        );
         numbers.push(i64::from(wish.is_some()));
-        numbers.extend(wish.into_iter().flat_map(|w| [0, w.id as i64, w.units as i64, w.needed as i64]));
+        numbers.extend(
+            wish.into_iter()
+                .flat_map(|w| [0, w.id as i64, w.units as i64, w.needed as i64]),
+        );
         let mut packed = vec![0xdd];
         packed.extend_from_slice(&(numbers.len() as u32).to_be_bytes());
         for number in numbers {
             packed.push(0xd3);
             packed.extend_from_slice(&number.to_be_bytes());
         }
-        let reply: Vec<u8> = self.general.key("bucket").arg(packed).invoke_async(&mut self.connection).await.unwrap();
+        let reply: Vec<u8> = self
+            .general
+            .key("bucket")
+            .arg(packed)
+            .invoke_async(&mut self.connection)
+            .await
+            .unwrap();
         let numbers = unpacked(&reply);
         let state = usize::try_from(numbers[1]).unwrap();
-        let level = if state == 0 { bucket.full() } else { numbers[2] };
+        let level = if state == 0 {
+            bucket.full()
+        } else {
+            numbers[2]
+        };
         let rest = &numbers[2 + state..];
         let granted = if group.is_some() { rest[0] } else { 0 };
-        let units = if wish.is_some() { rest[usize::from(group.is_some())] } else { 0 };
+        let units = if wish.is_some() {
+            rest[usize::from(group.is_some())]
+        } else {
+            0
+        };
         (level, granted as u64, units as u64)
     }
 
     /// A group of equal requests of a gateway that knows of no leases.
-    pub(super) async fn fast(&mut self, bucket: &TokenBucket, now: u64, cost: u64, count: u16) -> (i64, u64) {
+    pub(super) async fn fast(
+        &mut self,
+        bucket: &TokenBucket,
+        now: u64,
+        cost: u64,
+        count: u16,
+    ) -> (i64, u64) {
         let quota = bucket.quota();
         let price = (cost * quota.p) as f64;
         let mut packed = Vec::new();
@@ -76,15 +120,29 @@ impl Scripts {
             packed.extend_from_slice(&number.to_le_bytes());
         }
         packed.push(1);
-        let (n, p, full, floor) = (quota.n as f64, quota.p as f64, bucket.full() as f64, bucket.floor() as f64);
+        let (n, p, full, floor) = (
+            quota.n as f64,
+            quota.p as f64,
+            bucket.full() as f64,
+            bucket.floor() as f64,
+        );
         for number in [n, p, full, price, price, quota.burst as f64, floor] {
             packed.extend_from_slice(&number.to_le_bytes());
         }
         packed.push(0);
         packed.extend_from_slice(&count.to_le_bytes());
-        let reply: Vec<u8> = self.fast.key("bucket").arg(packed).invoke_async(&mut self.connection).await.unwrap();
+        let reply: Vec<u8> = self
+            .fast
+            .key("bucket")
+            .arg(packed)
+            .invoke_async(&mut self.connection)
+            .await
+            .unwrap();
         let level = f64::from_le_bytes(reply[8..16].try_into().unwrap());
-        (level as i64, u64::from(u16::from_le_bytes(reply[24..26].try_into().unwrap())))
+        (
+            level as i64,
+            u64::from(u16::from_le_bytes(reply[24..26].try_into().unwrap())),
+        )
     }
 }
 
@@ -125,10 +183,18 @@ async fn the_scripts_lease_as_the_core_does() {
     println!("SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let mut most_leases = 0;
-    for (amount, burst) in [(100, 100), (1_000, 200), (3_000, 1_000), (7, 40), (1_000_000, 2_000_000_000)] {
+    for (amount, burst) in [
+        (100, 100),
+        (1_000, 200),
+        (3_000, 1_000),
+        (7, 40),
+        (1_000_000, 2_000_000_000),
+    ] {
         server.ask("FLUSHALL");
         let limit = bucket("l", 0, amount, SECOND, burst);
-        let Algorithm::TokenBucket(bucket) = &limit.algorithm else { unreachable!("a token bucket") };
+        let Algorithm::TokenBucket(bucket) = &limit.algorithm else {
+            unreachable!("a token bucket")
+        };
         let terms = Terms::of(&limit.algorithm).unwrap();
         let mut now = START;
         let mut core = Leased::full(bucket, Timestamp::from_micros(now));
@@ -140,18 +206,32 @@ async fn the_scripts_lease_as_the_core_does() {
                 let (cost, count) = (random.u64(1..=burst / 15), random.u16(1..4));
                 core.refill(bucket, at);
                 let level = core.level.level;
-                let granted: u64 = (0..count).map(|_| u64::from(core.draw(bucket, cost, at))).sum();
-                assert_eq!(scripts.fast(bucket, now, cost, count).await, (level, granted), "fast, step {step}");
+                let granted: u64 = (0..count)
+                    .map(|_| u64::from(core.draw(bucket, cost, at)))
+                    .sum();
+                assert_eq!(
+                    scripts.fast(bucket, now, cost, count).await,
+                    (level, granted),
+                    "fast, step {step}"
+                );
                 continue;
             }
             let some = |random: &mut fastrand::Rng| random.bool();
             let gone = (some(&mut random) && !ids.is_empty())
                 .then(|| (ids[random.usize(..ids.len())], random.u64(..burst / 10)));
-            let correction = some(&mut random).then(|| (random.i64(1..=2), random.u64(..burst / 12)));
+            let correction =
+                some(&mut random).then(|| (random.i64(1..=2), random.u64(..burst / 12)));
             let group = some(&mut random).then(|| (random.u64(1..=burst / 15), random.u64(1..4)));
-            let needed = if random.bool() { random.u64(..burst / 15) } else { 0 };
-            let wish =
-                some(&mut random).then(|| Wish { id: step + 1, units: random.u64(..burst / 5).max(needed), needed });
+            let needed = if random.bool() {
+                random.u64(..burst / 15)
+            } else {
+                0
+            };
+            let wish = some(&mut random).then(|| Wish {
+                id: step + 1,
+                units: random.u64(..burst / 5).max(needed),
+                needed,
+            });
             core.refill(bucket, at);
             if let Some((id, left)) = gone {
                 core.give_back(bucket, id, left, at);
@@ -162,32 +242,54 @@ async fn the_scripts_lease_as_the_core_does() {
                 None => {}
             }
             let level = core.level.level;
-            let granted =
-                group.map_or(0, |(cost, count)| (0..count).map(|_| u64::from(core.draw(bucket, cost, at))).sum());
+            let granted = group.map_or(0, |(cost, count)| {
+                (0..count)
+                    .map(|_| u64::from(core.draw(bucket, cost, at)))
+                    .sum()
+            });
             let units = wish.map_or(0, |wish| core.lease(bucket, &terms, wish, at));
-            let told = scripts.general((bucket, Some(&terms)), now, gone, correction, group, wish).await;
-            assert_eq!(told, (level, granted, units), "step {step} of {amount}/s, burst {burst}");
+            let told = scripts
+                .general((bucket, Some(&terms)), now, gone, correction, group, wish)
+                .await;
+            assert_eq!(
+                told,
+                (level, granted, units),
+                "step {step} of {amount}/s, burst {burst}"
+            );
             ids.extend(wish.filter(|_| units > 0).map(|wish| wish.id));
             most_leases = most_leases.max(core.leases.len());
         }
         // A row goes a second after nothing is left to be known of it.
-        let left: i64 = server.ask("PTTL bucket").trim().trim_start_matches(':').parse().unwrap();
+        let left: i64 = server
+            .ask("PTTL bucket")
+            .trim()
+            .trim_start_matches(':')
+            .parse()
+            .unwrap();
         assert!(left == -2 || left > 0, "{left}");
     }
     assert!(most_leases > 2, "{most_leases}");
     // As many as there may be, at one moment.
     server.ask("FLUSHALL");
     let limit = bucket("l", 0, 100, SECOND, 1_000_000);
-    let Algorithm::TokenBucket(bucket) = &limit.algorithm else { unreachable!("a token bucket") };
+    let Algorithm::TokenBucket(bucket) = &limit.algorithm else {
+        unreachable!("a token bucket")
+    };
     let terms = Terms::of(&limit.algorithm).unwrap();
     let mut core = Leased::full(bucket, Timestamp::from_micros(START));
     for id in 1..=LEASES_MOST as u64 + 3 {
         for needed in [0, 3] {
-            let wish = Wish { id: 10 * id + needed, units: 20, needed };
+            let wish = Wish {
+                id: 10 * id + needed,
+                units: 20,
+                needed,
+            };
             core.refill(bucket, Timestamp::from_micros(START));
             let level = core.level.level;
             let units = core.lease(bucket, &terms, wish, Timestamp::from_micros(START));
-            let told = scripts.general((bucket, Some(&terms)), START, None, None, None, Some(wish)).await;
+            let told = scripts
+                .general((bucket, Some(&terms)), START, None, None, None, Some(wish))
+                .await;
             assert_eq!(told, (level, 0, units), "lease {id}, {needed} needed");
         }
     }

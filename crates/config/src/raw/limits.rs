@@ -237,15 +237,17 @@ pub(crate) enum InFlight {
 
 impl Read for InFlight {
     fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        const WANTED: &str =
-            "a number of requests, \"adaptive\", or a table { adaptive = true, least = 5, most = 200 }";
+        const WANTED: &str = "a number of requests, \"adaptive\", or a table { adaptive = true, least = 5, most = 200 }";
         match node.value {
             DeValue::Integer(_) => u64::read(node, reader).map(Self::Most),
             DeValue::Table(_) => Self::between(&RawAdaptive::read(node, reader)?, node, reader),
             _ => {
                 let text = Text::read_as(node, reader, WANTED)?;
                 if text.value == "adaptive" {
-                    return Some(Self::Adaptive { least: 1, most: ADAPTIVE_MOST });
+                    return Some(Self::Adaptive {
+                        least: 1,
+                        most: ADAPTIVE_MOST,
+                    });
                 }
                 reader.mismatch(node, WANTED, node.value);
                 None
@@ -257,7 +259,8 @@ impl Read for InFlight {
 impl InFlight {
     fn between(raw: &RawAdaptive, node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
         if !raw.adaptive.or(false) {
-            let problem = Problem::error("a table for `in_flight` says the bounds of an adaptive limit");
+            let problem =
+                Problem::error("a table for `in_flight` says the bounds of an adaptive limit");
             let label = "`adaptive = true` is missing";
             reader.problems.push(
                 problem
@@ -268,8 +271,13 @@ impl InFlight {
         }
         let (least, most) = (raw.least.or(1), raw.most.or(ADAPTIVE_MOST));
         if least == 0 || least > most {
-            let label = if least == 0 { "at least 1".to_owned() } else { format!("the most is {most}") };
-            let problem = Problem::error("an adaptive limit needs room between its least and its most");
+            let label = if least == 0 {
+                "at least 1".to_owned()
+            } else {
+                format!("the most is {most}")
+            };
+            let problem =
+                Problem::error("an adaptive limit needs room between its least and its most");
             let place = raw.least.place().or(raw.most.place()).unwrap_or(node.place);
             reader.problems.push(problem.at(place, label));
             return None;

@@ -23,12 +23,21 @@ pub(crate) fn callers(
 ) -> Option<(Callers, Option<PathBuf>)> {
     let tiers = names_of(&raw.tiers);
     match &field.value {
-        ShortOr::Table(named) => compile(named, &tiers, context.problems).map(|callers| (callers, None)),
+        ShortOr::Table(named) => {
+            compile(named, &tiers, context.problems).map(|callers| (callers, None))
+        }
         ShortOr::Short(text) => {
             let text = field.with(text.clone());
             let content = context.content(&text, "callers are read from here")?;
             let path = context.path(&text);
-            let callers = read(&path, content, &tiers, context.env, context.sources, context.problems)?;
+            let callers = read(
+                &path,
+                content,
+                &tiers,
+                context.env,
+                context.sources,
+                context.problems,
+            )?;
             Some((callers, Some(path)))
         }
     }
@@ -52,9 +61,21 @@ pub(crate) fn read(
         problems.push(Problem::error("this is not TOML").at(place, error.message()));
         return None;
     }
-    let mut reader = Reader { file, text: &text, env, problems, path: Vec::new() };
+    let mut reader = Reader {
+        file,
+        text: &text,
+        env,
+        problems,
+        path: Vec::new(),
+    };
     let value = DeValue::Table(table.into_inner());
-    let named = Named::<RawCaller>::read(Node { value: &value, place: Place::new(file, 0..0) }, &mut reader)?;
+    let named = Named::<RawCaller>::read(
+        Node {
+            value: &value,
+            place: Place::new(file, 0..0),
+        },
+        &mut reader,
+    )?;
     compile(&named, tiers, problems)
 }
 
@@ -70,7 +91,8 @@ fn compile(named: &Named<RawCaller>, tiers: &[&str], problems: &mut Problems) ->
             }
         };
         if caller.name.is_absent() {
-            let problem = Problem::error("a caller without a name").at(caller.place, "`name` is missing");
+            let problem =
+                Problem::error("a caller without a name").at(caller.place, "`name` is missing");
             problems.push(problem.help("{ name = \"acme\", tier = \"pro\" }"));
         }
         let tier = caller.tier.get();
@@ -84,13 +106,21 @@ fn compile(named: &Named<RawCaller>, tiers: &[&str], problems: &mut Problems) ->
         match (digest, caller.name.get()) {
             (Some(digest), Some(name)) => {
                 if let Some((first, ..)) = entries.iter().find(|(_, other, _)| *other == digest) {
-                    let problem = Problem::error("one key for two callers").at(key.place, "again here");
+                    let problem =
+                        Problem::error("one key for two callers").at(key.place, "again here");
                     problems.push(problem.at(first.place, "first here"));
                     whole = false;
                     continue;
                 }
                 let tier = tier.map(|tier| Arc::from(tier.as_str()));
-                entries.push((key.clone(), digest, Caller { name: Arc::from(name.as_str()), tier }));
+                entries.push((
+                    key.clone(),
+                    digest,
+                    Caller {
+                        name: Arc::from(name.as_str()),
+                        tier,
+                    },
+                ));
             }
             _ => whole = false,
         }
@@ -98,7 +128,12 @@ fn compile(named: &Named<RawCaller>, tiers: &[&str], problems: &mut Problems) ->
     if !whole {
         return None;
     }
-    Callers::new(entries.into_iter().map(|(_, digest, caller)| (digest, caller))).ok()
+    Callers::new(
+        entries
+            .into_iter()
+            .map(|(_, digest, caller)| (digest, caller)),
+    )
+    .ok()
 }
 
 /// A key that does not stand as its digest may well be the secret itself: say what to write in its place.
@@ -106,9 +141,14 @@ fn not_a_digest(key: &At<String>, message: String) -> Problem {
     if key.value.starts_with("sha256:") {
         return Problem::error("this is no SHA-256").at(key.place, message);
     }
-    let digest: String = Sha256::digest(key.value.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest: String = Sha256::digest(key.value.as_bytes())
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     Problem::error("a caller's key stands in clear in the file")
         .secret()
         .at(key.place, "callers are listed by the SHA-256 of their key")
-        .help(format!("if this is the key itself, write \"sha256:{digest}\""))
+        .help(format!(
+            "if this is the key itself, write \"sha256:{digest}\""
+        ))
 }

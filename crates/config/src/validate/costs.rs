@@ -26,7 +26,9 @@ pub(crate) struct Amounts {
 
 /// `cost`, of a limit or of a route.
 pub(crate) fn cost(field: &Field<ShortOr<u64, RawCost>>, context: &mut Context<'_>) -> Cost {
-    let Some(at) = field.get() else { return Cost::Fixed(1) };
+    let Some(at) = field.get() else {
+        return Cost::Fixed(1);
+    };
     match &at.value {
         ShortOr::Short(units) => Cost::Fixed(*units),
         ShortOr::Table(table) => {
@@ -39,7 +41,8 @@ pub(crate) fn cost(field: &Field<ShortOr<u64, RawCost>>, context: &mut Context<'
 fn from_request(raw: &RawCost, place: Place, context: &mut Context<'_>) -> Option<Cost> {
     let least = raw.min.or(1);
     if raw.max.is_absent() {
-        let problem = Problem::error("a cost that comes with the request needs a `max`").at(place, "`max` is missing");
+        let problem = Problem::error("a cost that comes with the request needs a `max`")
+            .at(place, "`max` is missing");
         context.push(
             problem.help(
                 "callers must not choose their own price: { header = \"x-cost\", default = 1, min = 1, max = 50 }",
@@ -51,14 +54,17 @@ fn from_request(raw: &RawCost, place: Place, context: &mut Context<'_>) -> Optio
     if least > most {
         let problem = Problem::error("the least cost is above the most");
         context.push(
-            problem.at(raw.min.place().unwrap_or(place), "the least").at(raw.max.place().unwrap_or(place), "the most"),
+            problem
+                .at(raw.min.place().unwrap_or(place), "the least")
+                .at(raw.max.place().unwrap_or(place), "the most"),
         );
         return None;
     }
     let by_length = raw.content_length.or(false);
     match (raw.header.get(), by_length) {
         (Some(header), true) => {
-            let problem = Problem::error("a cost comes from a header or from the length, not from both");
+            let problem =
+                Problem::error("a cost comes from a header or from the length, not from both");
             context.push(
                 problem
                     .at(header.place, "one of them must go")
@@ -76,20 +82,34 @@ fn from_request(raw: &RawCost, place: Place, context: &mut Context<'_>) -> Optio
                 );
             }
             if let Some(per) = raw.per.place() {
-                context.push(Problem::error("`per` is for content_length").at(per, "a header says units, not bytes"));
+                context.push(
+                    Problem::error("`per` is for content_length")
+                        .at(per, "a header says units, not bytes"),
+                );
             }
-            Some(Cost::Header { name: header_name(header, context)?, default, least, most })
+            Some(Cost::Header {
+                name: header_name(header, context)?,
+                default,
+                least,
+                most,
+            })
         }
         (None, true) => {
             if let Some(place) = raw.default.place() {
                 context.push(
-                    Problem::error("`default` is for a header").at(place, "a request of unknown length costs `max`"),
+                    Problem::error("`default` is for a header")
+                        .at(place, "a request of unknown length costs `max`"),
                 );
             }
-            Some(Cost::ContentLength { per: bytes_per_unit(&raw.per, context), least, most })
+            Some(Cost::ContentLength {
+                per: bytes_per_unit(&raw.per, context),
+                least,
+                most,
+            })
         }
         (None, false) => {
-            let problem = Problem::error("where does the cost come from?").at(place, "`header` is missing");
+            let problem =
+                Problem::error("where does the cost come from?").at(place, "`header` is missing");
             context.push(problem.help(
                 "write { header = \"x-cost\", max = 50 } or { content_length = true, per = \"1KiB\", max = 1000 }",
             ));
@@ -108,22 +128,40 @@ pub(crate) fn header_name(text: &At<Text>, context: &mut Context<'_>) -> Option<
 }
 
 /// A header's name at a place.
-pub(crate) fn header_name_of(name: &str, place: Place, context: &mut Context<'_>) -> Option<HeaderName> {
+pub(crate) fn header_name_of(
+    name: &str,
+    place: Place,
+    context: &mut Context<'_>,
+) -> Option<HeaderName> {
     let read = name.parse().ok();
     if read.is_none() {
-        let label = if name.ends_with(':') { "a name has no colon" } else { "letters, digits and `-` were expected" };
-        context.push(Problem::error(format!("`{name}` cannot be a header's name")).at(place, label));
+        let label = if name.ends_with(':') {
+            "a name has no colon"
+        } else {
+            "letters, digits and `-` were expected"
+        };
+        context
+            .push(Problem::error(format!("`{name}` cannot be a header's name")).at(place, label));
     }
     read
 }
 
 /// `settle`, of a limit that holds `at_once` at most.
-pub(crate) fn settle(raw: &At<RawSettle>, at_once: u64, context: &mut Context<'_>) -> Option<Settle> {
-    for (key, absent) in [("from", raw.from.is_absent()), ("estimate", raw.estimate.is_absent())] {
+pub(crate) fn settle(
+    raw: &At<RawSettle>,
+    at_once: u64,
+    context: &mut Context<'_>,
+) -> Option<Settle> {
+    for (key, absent) in [
+        ("from", raw.from.is_absent()),
+        ("estimate", raw.estimate.is_absent()),
+    ] {
         if absent {
-            let problem =
-                Problem::error(format!("`settle` needs `{key}`")).at(raw.place, format!("`{key}` is missing"));
-            context.push(problem.help("settle = { from = \"json:usage.total_tokens\", estimate = 500 }"));
+            let problem = Problem::error(format!("`settle` needs `{key}`"))
+                .at(raw.place, format!("`{key}` is missing"));
+            context.push(
+                problem.help("settle = { from = \"json:usage.total_tokens\", estimate = 500 }"),
+            );
         }
     }
     let source = settle_from(raw, context);
@@ -131,32 +169,54 @@ pub(crate) fn settle(raw: &At<RawSettle>, at_once: u64, context: &mut Context<'_
     let most = raw.max.or(estimate.value.saturating_mul(100).max(at_once));
     if most < estimate.value {
         let problem = Problem::error("the most a response may cost is below the estimate");
-        context.push(problem.at(raw.max.place().unwrap_or(raw.place), "the most").at(estimate.place, "the estimate"));
+        context.push(
+            problem
+                .at(raw.max.place().unwrap_or(raw.place), "the most")
+                .at(estimate.place, "the estimate"),
+        );
     }
     let source = source?;
     let broken_off_per = raw.broken_off_per.place().map(|place| {
         if let SettleFrom::Bytes { .. } = source {
             let problem = Problem::error("`broken_off_per` is for a cost that the response says");
-            context.push(problem.at(place, "by `bytes` a response costs what was sent of it, broken off or not"));
+            context.push(problem.at(
+                place,
+                "by `bytes` a response costs what was sent of it, broken off or not",
+            ));
         }
         context.bounded("broken_off_per", &raw.broken_off_per, 1, 1, 1 << 40)
     });
     let untold_costs_most = raw.untold.or(RawUntold::Estimate) == RawUntold::Max;
-    Some(Settle { from: source, estimate: estimate.value, most, broken_off_per, untold_costs_most })
+    Some(Settle {
+        from: source,
+        estimate: estimate.value,
+        most,
+        broken_off_per,
+        untold_costs_most,
+    })
 }
 
 fn settle_from(raw: &At<RawSettle>, context: &mut Context<'_>) -> Option<SettleFrom> {
     let from = raw.from.get()?;
     let written = from.as_str();
     let source = if let Some(name) = written.strip_prefix("header:") {
-        SettleFrom::Header(header_name_of(name, from.part("header:".len(), written.len()), context)?)
+        SettleFrom::Header(header_name_of(
+            name,
+            from.part("header:".len(), written.len()),
+            context,
+        )?)
     } else if written == "bytes" {
-        SettleFrom::Bytes { per: bytes_per_unit(&raw.per, context) }
+        SettleFrom::Bytes {
+            per: bytes_per_unit(&raw.per, context),
+        }
     } else if let Some(path) = written.strip_prefix("json:") {
         // A name may have any character but the dot; what is meant as an index or a query would never be found.
         let empty = path.split('.').any(str::is_empty);
         let rooted = path.starts_with(['$', '/']).then_some(0);
-        if let Some(at) = rooted.or_else(|| path.find(['[', ']', '*', '"', '\''])).or(empty.then_some(0)) {
+        if let Some(at) = rooted
+            .or_else(|| path.find(['[', ']', '*', '"', '\'']))
+            .or(empty.then_some(0))
+        {
             let start = "json:".len() + at;
             let end = if empty { written.len() } else { start + 1 };
             context.push(
@@ -169,23 +229,31 @@ fn settle_from(raw: &At<RawSettle>, context: &mut Context<'_>) -> Option<SettleF
         SettleFrom::Json(path.split('.').map(str::to_owned).collect())
     } else {
         let problem = Problem::error(format!("a cost cannot be settled from `{written}`"));
-        context.push(problem.at(from.place, "`header:NAME`, `bytes` or `json:PATH` was expected"));
+        context.push(problem.at(
+            from.place,
+            "`header:NAME`, `bytes` or `json:PATH` was expected",
+        ));
         return None;
     };
     if let (Some(place), false) = (raw.per.place(), matches!(source, SettleFrom::Bytes { .. })) {
-        context.push(Problem::error("`per` is for bytes").at(place, "the response says units, not bytes"));
+        context.push(
+            Problem::error("`per` is for bytes").at(place, "the response says units, not bytes"),
+        );
     }
     Some(source)
 }
 
 /// `count`.
 pub(crate) fn count(field: &Field<OneOrMany<Text>>, context: &mut Context<'_>) -> Count {
-    let Some(at) = field.get() else { return Count::All };
+    let Some(at) = field.get() else {
+        return Count::All;
+    };
     match at.list.as_slice() {
         [one] if one.as_str() == "all" => Count::All,
-        [one] if one.as_str() == "failures" => {
-            Count::Statuses(vec![StatusMatch { from: 401, to: 401 }, StatusMatch { from: 403, to: 403 }])
-        }
+        [one] if one.as_str() == "failures" => Count::Statuses(vec![
+            StatusMatch { from: 401, to: 401 },
+            StatusMatch { from: 403, to: 403 },
+        ]),
         list => Count::Statuses(statuses(list, context)),
     }
 }
@@ -199,13 +267,24 @@ pub(crate) fn statuses(list: &[At<Text>], context: &mut Context<'_>) -> Vec<Stat
             .strip_suffix("xx")
             .and_then(|digit| digit.parse::<u16>().ok())
             .filter(|class| (1..=5).contains(class));
-        let exact = written.parse::<u16>().ok().filter(|status| (100..=599).contains(status) && written.len() == 3);
+        let exact = written
+            .parse::<u16>()
+            .ok()
+            .filter(|status| (100..=599).contains(status) && written.len() == 3);
         match (class, exact) {
-            (Some(class), _) => matches.push(StatusMatch { from: class * 100, to: class * 100 + 99 }),
-            (None, Some(status)) => matches.push(StatusMatch { from: status, to: status }),
+            (Some(class), _) => matches.push(StatusMatch {
+                from: class * 100,
+                to: class * 100 + 99,
+            }),
+            (None, Some(status)) => matches.push(StatusMatch {
+                from: status,
+                to: status,
+            }),
             (None, None) => {
-                let problem = Problem::error(format!("`{written}` is not a status"))
-                    .at(text.place, "a status like \"502\" or a class like \"5xx\" was expected");
+                let problem = Problem::error(format!("`{written}` is not a status")).at(
+                    text.place,
+                    "a status like \"502\" or a class like \"5xx\" was expected",
+                );
                 context.push(problem);
             }
         }
@@ -214,11 +293,20 @@ pub(crate) fn statuses(list: &[At<Text>], context: &mut Context<'_>) -> Vec<Stat
 }
 
 /// A constant cost that a bucket can never pay is a mistake; one that a request may bring is worth a word.
-pub(crate) fn check_payable(limit: &str, cost: &Cost, place: Place, amounts: &[Amounts], context: &mut Context<'_>) {
+pub(crate) fn check_payable(
+    limit: &str,
+    cost: &Cost,
+    place: Place,
+    amounts: &[Amounts],
+    context: &mut Context<'_>,
+) {
     // A bucket that holds nothing is a mistake of its own, and has been told.
     for amount in amounts.iter().filter(|amount| amount.most > 0) {
         let most = amount.most.saturating_add(amount.debt);
-        let whose = amount.tier.as_ref().map_or_else(String::new, |tier| format!(" for tier `{tier}`"));
+        let whose = amount
+            .tier
+            .as_ref()
+            .map_or_else(String::new, |tier| format!(" for tier `{tier}`"));
         match cost {
             Cost::Fixed(units) if *units > most => {
                 let problem = Problem::error(format!(
@@ -242,7 +330,9 @@ pub(crate) fn check_payable(limit: &str, cost: &Cost, place: Place, amounts: &[A
                         .help("raise `burst`, or allow `debt`"),
                 );
             }
-            Cost::Header { most: dearest, .. } | Cost::ContentLength { most: dearest, .. } if *dearest > most => {
+            Cost::Header { most: dearest, .. } | Cost::ContentLength { most: dearest, .. }
+                if *dearest > most =>
+            {
                 let problem = Problem::warning(format!(
                     "a request may cost {dearest}, but limit `{limit}` never holds that much{whose}"
                 ));
@@ -258,12 +348,22 @@ pub(crate) fn check_payable(limit: &str, cost: &Cost, place: Place, amounts: &[A
 }
 
 /// The estimate is what admission charges.
-pub(crate) fn check_estimate(estimate: u64, place: Place, amounts: &[Amounts], context: &mut Context<'_>) {
-    for amount in amounts.iter().filter(|amount| estimate > amount.most.saturating_add(amount.debt)) {
+pub(crate) fn check_estimate(
+    estimate: u64,
+    place: Place,
+    amounts: &[Amounts],
+    context: &mut Context<'_>,
+) {
+    for amount in amounts
+        .iter()
+        .filter(|amount| estimate > amount.most.saturating_add(amount.debt))
+    {
         let most = amount.most.saturating_add(amount.debt);
         let problem = Problem::error(format!("an estimate of {estimate} can never be paid"));
         context.push(
-            problem.at(place, "charged when the request comes").at(amount.place, format!("at most {most} at once")),
+            problem
+                .at(place, "charged when the request comes")
+                .at(amount.place, format!("at most {most} at once")),
         );
     }
 }

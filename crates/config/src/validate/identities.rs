@@ -10,7 +10,9 @@ use crate::problem::{Problem, listed, nearest};
 use crate::raw::{self, RawIdentity, RawJwt};
 use crate::source::At;
 use tollgate_limit::Micros;
-use tollgate_policy::identity::{Identity, JwtSettings, Source, WhenMissing, WhenUnknown, parse_algorithm};
+use tollgate_policy::identity::{
+    Identity, JwtSettings, Source, WhenMissing, WhenUnknown, parse_algorithm,
+};
 use tollgate_policy::jwt::{Algorithm, JwtPolicy};
 
 /// The identities of a file.
@@ -27,7 +29,11 @@ pub(crate) struct Identities {
 }
 
 /// Compiles `[identities]`.
-pub(crate) fn identities(raw: &raw::RawFile, names: &[&str], context: &mut Context<'_>) -> Identities {
+pub(crate) fn identities(
+    raw: &raw::RawFile,
+    names: &[&str],
+    context: &mut Context<'_>,
+) -> Identities {
     let mut made = Identities::default();
     for (name, identity) in entries_of(&raw.identities) {
         super::limits::check_name(name, "identity", context);
@@ -59,20 +65,35 @@ fn identity(
     let sources = sources(name, raw, context);
     let when_missing = when_missing(name, raw, names, context);
     let when_unknown = when_unknown(name, raw, context);
-    let callers = raw.callers.get().map(|field| callers::callers(field, file, context));
-    let has_claim =
-        sources.as_ref().is_some_and(|sources| sources.iter().any(|source| matches!(source, Source::JwtClaim(_))));
+    let callers = raw
+        .callers
+        .get()
+        .map(|field| callers::callers(field, file, context));
+    let has_claim = sources.as_ref().is_some_and(|sources| {
+        sources
+            .iter()
+            .any(|source| matches!(source, Source::JwtClaim(_)))
+    });
     let jwt = raw.jwt.get().map(|jwt| self::jwt(jwt, context));
     if let (Some(jwt), false, Some(_)) = (raw.jwt.place(), has_claim, &sources) {
-        let problem =
-            Problem::error(format!("identity `{}` verifies tokens and uses none of their claims", name.value));
-        let problem = problem.at(jwt, "no key is made of a token").at(raw.key.place().unwrap_or(raw.place), "the key");
+        let problem = Problem::error(format!(
+            "identity `{}` verifies tokens and uses none of their claims",
+            name.value
+        ));
+        let problem = problem
+            .at(jwt, "no key is made of a token")
+            .at(raw.key.place().unwrap_or(raw.place), "the key");
         context.push(problem.help("write key = [\"jwt:sub\"]"));
     }
     if has_claim && raw.jwt.is_absent() {
-        let problem = Problem::error(format!("identity `{}` does not say how tokens are verified", name.value));
-        let problem = problem
-            .at(raw.key.place().unwrap_or(raw.place), "a claim of a token that nobody verified is worth nothing");
+        let problem = Problem::error(format!(
+            "identity `{}` does not say how tokens are verified",
+            name.value
+        ));
+        let problem = problem.at(
+            raw.key.place().unwrap_or(raw.place),
+            "a claim of a token that nobody verified is worth nothing",
+        );
         context.push(problem.help("add jwt = { keys = \"jwks.json\", issuer = \"https://id.example.com\", audience = \"api\", algorithms = [\"ES256\"] }"));
         return None;
     }
@@ -98,14 +119,24 @@ fn identity(
     Some((identity, path))
 }
 
-fn sources(name: &At<String>, raw: &At<RawIdentity>, context: &mut Context<'_>) -> Option<Vec<Source>> {
+fn sources(
+    name: &At<String>,
+    raw: &At<RawIdentity>,
+    context: &mut Context<'_>,
+) -> Option<Vec<Source>> {
     if raw.key.is_absent() {
-        let problem = Problem::error(format!("identity `{}` has no key", name.value)).at(raw.place, "`key` is missing");
-        context.push(problem.help("write where the key stands in a request: key = [\"header:x-api-key\"]"));
+        let problem = Problem::error(format!("identity `{}` has no key", name.value))
+            .at(raw.place, "`key` is missing");
+        context.push(
+            problem.help("write where the key stands in a request: key = [\"header:x-api-key\"]"),
+        );
     }
     let key = raw.key.get()?;
     if key.list.is_empty() {
-        context.push(Problem::error(format!("identity `{}` has no key", name.value)).at(key.place, "an empty list"));
+        context.push(
+            Problem::error(format!("identity `{}` has no key", name.value))
+                .at(key.place, "an empty list"),
+        );
         return None;
     }
     let mut sources = Vec::new();
@@ -115,16 +146,31 @@ fn sources(name: &At<String>, raw: &At<RawIdentity>, context: &mut Context<'_>) 
             Ok(source) => sources.push(source),
             Err(error) => {
                 whole = false;
-                const KINDS: [&str; 9] =
-                    ["address", "header", "bearer", "basic", "cookie", "query", "path", "jwt", "client_certificate"];
+                const KINDS: [&str; 9] = [
+                    "address",
+                    "header",
+                    "bearer",
+                    "basic",
+                    "cookie",
+                    "query",
+                    "path",
+                    "jwt",
+                    "client_certificate",
+                ];
                 let kind = text.as_str().split(':').next().unwrap_or_default();
                 if KINDS.contains(&kind) {
-                    context.parse_error(format!("`{}` is no source of a key", text.as_str()), error, text);
+                    context.parse_error(
+                        format!("`{}` is no source of a key", text.as_str()),
+                        error,
+                        text,
+                    );
                     continue;
                 }
                 let problem = Problem::error(format!("`{}` is no source of a key", text.as_str()));
-                let label = nearest(kind, KINDS)
-                    .map_or_else(|| "no such source".to_owned(), |near| format!("did you mean `{near}`?"));
+                let label = nearest(kind, KINDS).map_or_else(
+                    || "no such source".to_owned(),
+                    |near| format!("did you mean `{near}`?"),
+                );
                 let problem = problem.at(text.part(0, kind.len()), label);
                 context.push(problem.note("sources are `address`, `header:NAME`, `bearer`, `basic`, `cookie:NAME`, `query:NAME`, `path:NAME`, `jwt:CLAIM` and `client_certificate`"));
             }
@@ -141,9 +187,15 @@ fn when_missing(
 ) -> Option<WhenMissing> {
     const HELP: &str = "when_missing = \"refuse\" answers 401, \"skip\" leaves out the limits by this identity, \"use:address\" counts the caller's address instead";
     if raw.when_missing.is_absent() {
-        let problem =
-            Problem::error(format!("identity `{}` does not say what happens when its key is missing", name.value));
-        context.push(problem.at(raw.place, "`when_missing` is missing").help(HELP));
+        let problem = Problem::error(format!(
+            "identity `{}` does not say what happens when its key is missing",
+            name.value
+        ));
+        context.push(
+            problem
+                .at(raw.place, "`when_missing` is missing")
+                .help(HELP),
+        );
     }
     let text = raw.when_missing.get()?;
     let word = text.as_str();
@@ -173,7 +225,11 @@ fn when_missing(
     }
 }
 
-fn when_unknown(name: &At<String>, raw: &At<RawIdentity>, context: &mut Context<'_>) -> WhenUnknown {
+fn when_unknown(
+    name: &At<String>,
+    raw: &At<RawIdentity>,
+    context: &mut Context<'_>,
+) -> WhenUnknown {
     let listed = !raw.callers.is_absent();
     if listed && raw.when_unknown.is_absent() {
         let problem = Problem::error(format!(
@@ -188,7 +244,10 @@ fn when_unknown(name: &At<String>, raw: &At<RawIdentity>, context: &mut Context<
     if let (false, Some(place)) = (listed, raw.when_unknown.place()) {
         let problem = Problem::error("`when_unknown` means nothing where no callers are listed")
             .at(place, "every key is unknown");
-        context.push(problem.help(format!("list them in [identities.{}.callers], or leave it out", name.value)));
+        context.push(problem.help(format!(
+            "list them in [identities.{}.callers], or leave it out",
+            name.value
+        )));
     }
     match raw.when_unknown.or(raw::WhenUnknown::Accept) {
         raw::WhenUnknown::Refuse => WhenUnknown::Refuse,
@@ -199,20 +258,23 @@ fn when_unknown(name: &At<String>, raw: &At<RawIdentity>, context: &mut Context<
 
 fn jwt(raw: &At<RawJwt>, context: &mut Context<'_>) -> Option<JwtPolicy> {
     if raw.algorithms.is_absent() {
-        let problem =
-            Problem::error("`jwt` does not say which algorithms it takes").at(raw.place, "`algorithms` is missing");
+        let problem = Problem::error("`jwt` does not say which algorithms it takes")
+            .at(raw.place, "`algorithms` is missing");
         context.push(problem.help("a token must not choose its own: algorithms = [\"ES256\"]"));
     }
     let secret = context.secret("secret", &raw.secret, &raw.secret_file);
     let secret_written = !(raw.secret.is_absent() && raw.secret_file.is_absent());
     if raw.keys.is_absent() && !secret_written {
-        let problem =
-            Problem::error("`jwt` does not say which keys tokens are verified with").at(raw.place, "`keys` is missing");
+        let problem = Problem::error("`jwt` does not say which keys tokens are verified with")
+            .at(raw.place, "`keys` is missing");
         context.push(problem.help(
             "keys = \"jwks.json\" (or a PEM file) for RS, PS, ES and EdDSA; secret = \"${JWT_SECRET}\" for HS256",
         ));
     }
-    if let (Some(keys), Some(secret)) = (raw.keys.place(), raw.secret.place().or(raw.secret_file.place())) {
+    if let (Some(keys), Some(secret)) = (
+        raw.keys.place(),
+        raw.secret.place().or(raw.secret_file.place()),
+    ) {
         context.push(
             Problem::error("`jwt` has public keys and a shared secret")
                 .at(keys, "one of them must go")
@@ -221,32 +283,59 @@ fn jwt(raw: &At<RawJwt>, context: &mut Context<'_>) -> Option<JwtPolicy> {
         return None;
     }
     let algorithms = algorithms(raw, secret_written, context);
-    let keys =
-        raw.keys.get().and_then(|file| Some((context.content(file, "the keys are read from here")?, file.place)));
+    let keys = raw.keys.get().and_then(|file| {
+        Some((
+            context.content(file, "the keys are read from here")?,
+            file.place,
+        ))
+    });
     let (path, bytes, place) = match (keys, secret) {
-        (Some((content, place)), _) => {
-            (raw.keys.get().map(|file| context.path(file)).unwrap_or_default(), content.into_bytes(), place)
-        }
-        (None, Some(secret)) => (PathBuf::from("secret"), secret.value.expose().as_bytes().to_vec(), secret.place),
+        (Some((content, place)), _) => (
+            raw.keys
+                .get()
+                .map(|file| context.path(file))
+                .unwrap_or_default(),
+            content.into_bytes(),
+            place,
+        ),
+        (None, Some(secret)) => (
+            PathBuf::from("secret"),
+            secret.value.expose().as_bytes().to_vec(),
+            secret.place,
+        ),
         (None, None) => return None,
     };
     let texts = |field: &crate::reader::Field<crate::scalar::OneOrMany<crate::scalar::Text>>| {
-        field.get().map_or_else(Vec::new, |list| list.list.iter().map(|text| text.as_str().to_owned()).collect())
+        field.get().map_or_else(Vec::new, |list| {
+            list.list
+                .iter()
+                .map(|text| text.as_str().to_owned())
+                .collect()
+        })
     };
     let settings = JwtSettings {
         keys_file: path,
         algorithms: algorithms?,
         issuers: texts(&raw.issuer),
         audiences: texts(&raw.audience),
-        leeway: raw.leeway.get().map_or(30, |at| Micros::ceil_secs(at.value.0)),
+        leeway: raw
+            .leeway
+            .get()
+            .map_or(30, |at| Micros::ceil_secs(at.value.0)),
     };
     match JwtPolicy::new(settings, &bytes) {
         Ok(policy) => {
             if let Some((algorithm, keys)) = policy.untried() {
-                let problem = Problem::warning("a token without a key id is not tried with every key");
-                let label =
-                    format!("{keys} keys are for {algorithm:?}; a token without `kid` is tried with the first 4");
-                context.push(problem.at(place, label).help("have the issuer name its key in each token's header"));
+                let problem =
+                    Problem::warning("a token without a key id is not tried with every key");
+                let label = format!(
+                    "{keys} keys are for {algorithm:?}; a token without `kid` is tried with the first 4"
+                );
+                context.push(
+                    problem
+                        .at(place, label)
+                        .help("have the issuer name its key in each token's header"),
+                );
             }
             Some(policy)
         }
@@ -261,7 +350,10 @@ fn algorithms(raw: &At<RawJwt>, secret: bool, context: &mut Context<'_>) -> Opti
     let list = list_of(&raw.algorithms);
     if list.is_empty() {
         if let Some(place) = raw.algorithms.place() {
-            context.push(Problem::error("`algorithms` is an empty list").at(place, "no token could be verified"));
+            context.push(
+                Problem::error("`algorithms` is an empty list")
+                    .at(place, "no token could be verified"),
+            );
         }
         return None;
     }
@@ -278,7 +370,8 @@ fn algorithms(raw: &At<RawJwt>, secret: bool, context: &mut Context<'_>) -> Opti
                         "needs public keys, not a shared secret"
                     };
                     context.push(
-                        Problem::error(format!("`{}` does not fit the keys", text.as_str())).at(text.place, label),
+                        Problem::error(format!("`{}` does not fit the keys", text.as_str()))
+                            .at(text.place, label),
                     );
                     whole = false;
                 }
@@ -287,8 +380,8 @@ fn algorithms(raw: &At<RawJwt>, secret: bool, context: &mut Context<'_>) -> Opti
             Err(error) => {
                 whole = false;
                 const KNOWN: [&str; 12] = [
-                    "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384",
-                    "EdDSA",
+                    "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384",
+                    "PS512", "ES256", "ES384", "EdDSA",
                 ];
                 let problem = Problem::error(format!("unknown algorithm `{}`", text.as_str()));
                 let label = match nearest(text.as_str(), KNOWN) {
@@ -298,7 +391,11 @@ fn algorithms(raw: &At<RawJwt>, secret: bool, context: &mut Context<'_>) -> Opti
                     Some(near) if near != text.as_str() => format!("did you mean `{near}`?"),
                     _ => error.message,
                 };
-                context.push(problem.at(text.place, label).note(format!("algorithms are {}", listed(KNOWN))));
+                context.push(
+                    problem
+                        .at(text.place, label)
+                        .note(format!("algorithms are {}", listed(KNOWN))),
+                );
             }
         }
     }

@@ -10,15 +10,30 @@ use tollgate_limit::{Kind, Mode, Placement, Role};
 use tollgate_policy::Rule;
 
 /// Says of a leased limit what cannot be leased.
-pub(crate) fn check(raw: &At<RawLimit>, rule: &Rule, store: Option<&Store>, context: &mut Context<'_>) {
-    let (Some(place), Some(store)) = (raw.lease.place(), store) else { return };
+pub(crate) fn check(
+    raw: &At<RawLimit>,
+    rule: &Rule,
+    store: Option<&Store>,
+    context: &mut Context<'_>,
+) {
+    let (Some(place), Some(store)) = (raw.lease.place(), store) else {
+        return;
+    };
     // (Of a concurrency limit it is said that a lease means nothing.)
-    if !rule.live.lease || rule.live.placement != Placement::Shared || rule.live.algorithm.kind() == Kind::InFlight {
+    if !rule.live.lease
+        || rule.live.placement != Placement::Shared
+        || rule.live.algorithm.kind() == Kind::InFlight
+    {
         return;
     }
-    let all = [&rule.live].into_iter().chain(rule.tiers.iter().map(|(_, limit)| limit)).chain(&rule.candidate);
+    let all = [&rule.live]
+        .into_iter()
+        .chain(rule.tiers.iter().map(|(_, limit)| limit))
+        .chain(&rule.candidate);
     for limit in all.filter(|limit| limit.mode != Mode::Off) {
-        let Err(reason) = Terms::of(&limit.algorithm) else { continue };
+        let Err(reason) = Terms::of(&limit.algorithm) else {
+            continue;
+        };
         let whose = match (&limit.tier, limit.role) {
             (Some(tier), _) => format!("tiers.{tier}.{}", limit.name),
             (None, Role::Candidate) => format!("limits.{}.candidate", limit.name),
@@ -29,7 +44,9 @@ pub(crate) fn check(raw: &At<RawLimit>, rule: &Rule, store: Option<&Store>, cont
         let problem = if base || store.topology == Topology::Cluster {
             Problem::error(format!("`{whose}` cannot be leased"))
         } else {
-            Problem::warning(format!("`{whose}` is not leased: every decision asks the store"))
+            Problem::warning(format!(
+                "`{whose}` is not leased: every decision asks the store"
+            ))
         };
         let problem = problem.at(place, "asked for here");
         context.push(match place_of(reason.field, &raw.value).filter(|_| base) {

@@ -18,7 +18,9 @@ use crate::reader::Field;
 use crate::scalar::ShortOr;
 use crate::settings::Store;
 use crate::source::At;
-use tollgate_limit::{Algorithm, Limit, Micros, Mode, OnFailover, Placement, Role, Timestamp, WhenDown};
+use tollgate_limit::{
+    Algorithm, Limit, Micros, Mode, OnFailover, Placement, Role, Timestamp, WhenDown,
+};
 use tollgate_policy::{Count, Rule, Scope};
 
 /// The limits of a file, compiled.
@@ -51,23 +53,39 @@ pub(crate) fn limits(
 ) -> Limits {
     let mut made = Limits::default();
     check_tiers(raw, context);
-    let egress = raw.server.get().is_some_and(|server| server.egress.or(false));
+    let egress = raw
+        .server
+        .get()
+        .is_some_and(|server| server.egress.or(false));
     for (name, limit) in entries_of(&raw.limits) {
         check_name(name, "limit", context);
         let scope = scope::scope(name, limit, identities, context);
         let tiers = tiers_of(&name.value, raw);
         let memory = context.bounded("memory", &limit.memory, MEMORY, 64 << 10, 1 << 40);
         let memory = usize::try_from(memory).unwrap_or(usize::MAX);
-        let builder = Builder { name, raw: limit, store, now, memory, egress };
+        let builder = Builder {
+            name,
+            raw: limit,
+            store,
+            now,
+            memory,
+            egress,
+        };
         if let Some(scope) = scope
             && let Some((rule, amounts)) = builder.rule(scope, &tiers, context)
         {
             made.rules.push(rule);
-            let per = limit
-                .per
-                .get()
-                .map_or_else(Vec::new, |per| per.list.iter().map(|part| part.as_str().to_owned()).collect());
-            made.written.push(Written { name: name.clone(), per, amounts });
+            let per = limit.per.get().map_or_else(Vec::new, |per| {
+                per.list
+                    .iter()
+                    .map(|part| part.as_str().to_owned())
+                    .collect()
+            });
+            made.written.push(Written {
+                name: name.clone(),
+                per,
+                amounts,
+            });
         }
     }
     made
@@ -75,11 +93,15 @@ pub(crate) fn limits(
 
 /// A name must stand in a quota header: printable ASCII without quotes (RFC 9651 section 3.3.3), and be short.
 pub(crate) fn check_name(name: &At<String>, what: &str, context: &mut Context<'_>) {
-    let plain = name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\');
+    let plain = name
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\');
     if name.is_empty() || name.len() > 64 || !plain {
         let problem = Problem::error(format!("`{}` cannot name a {what}", name.value));
-        context
-            .push(problem.at(name.place, "1 to 64 printable ASCII characters without spaces and quotes were expected"));
+        context.push(problem.at(
+            name.place,
+            "1 to 64 printable ASCII characters without spaces and quotes were expected",
+        ));
     }
 }
 
@@ -88,7 +110,11 @@ fn check_tiers(raw: &raw::RawFile, context: &mut Context<'_>) {
     let names = names_of(&raw.limits);
     for (tier, limits) in entries_of(&raw.tiers) {
         check_name(tier, "tier", context);
-        for (limit, _) in limits.entries.iter().filter(|(limit, _)| !names.contains(&limit.value.as_str())) {
+        for (limit, _) in limits
+            .entries
+            .iter()
+            .filter(|(limit, _)| !names.contains(&limit.value.as_str()))
+        {
             context.unknown("limit", &limit.value, limit.place, &names);
         }
     }
@@ -101,9 +127,16 @@ type Tier<'r> = (&'r At<String>, At<RawTier>);
 fn tiers_of<'r>(limit: &str, raw: &'r raw::RawFile) -> Vec<Tier<'r>> {
     let mut tiers: Vec<Tier<'r>> = Vec::new();
     for (tier, limits) in entries_of(&raw.tiers) {
-        for (_, numbers) in limits.entries.iter().filter(|(name, _)| name.value == limit) {
+        for (_, numbers) in limits
+            .entries
+            .iter()
+            .filter(|(name, _)| name.value == limit)
+        {
             let table = match &numbers.value {
-                ShortOr::Short(rate) => RawTier { rate: Field::Here(numbers.with(*rate)), ..RawTier::default() },
+                ShortOr::Short(rate) => RawTier {
+                    rate: Field::Here(numbers.with(*rate)),
+                    ..RawTier::default()
+                },
                 ShortOr::Table(table) => table.clone(),
             };
             tiers.push((tier, numbers.with(table)));
@@ -125,33 +158,75 @@ struct Builder<'b> {
 }
 
 impl Builder<'_> {
-    fn rule(&self, scope: Scope, tiers: &[Tier<'_>], context: &mut Context<'_>) -> Option<(Rule, Vec<Amounts>)> {
+    fn rule(
+        &self,
+        scope: Scope,
+        tiers: &[Tier<'_>],
+        context: &mut Context<'_>,
+    ) -> Option<(Rule, Vec<Amounts>)> {
         self.check_keys(context);
         let mut amounts = Vec::new();
         let at_once = match self.raw.rate.get().map(|rate| rate.value) {
-            Some(Rate::Per { amount, .. }) => self.raw.burst.or(amount).saturating_add(self.raw.debt.or(0)),
+            Some(Rate::Per { amount, .. }) => self
+                .raw
+                .burst
+                .or(amount)
+                .saturating_add(self.raw.debt.or(0)),
             Some(Rate::Unlimited) | None => 1,
         };
-        let settle = self.raw.settle.get().and_then(|settle| costs::settle(settle, at_once, context));
-        let settled = settle.as_ref().map_or(0, |settle| settle.most.saturating_sub(settle.estimate));
+        let settle = self
+            .raw
+            .settle
+            .get()
+            .and_then(|settle| costs::settle(settle, at_once, context));
+        let settled = settle
+            .as_ref()
+            .map_or(0, |settle| settle.most.saturating_sub(settle.estimate));
         let numbers = RawTier {
             rate: self.raw.rate.clone(),
             burst: self.raw.burst.clone(),
             in_flight: self.raw.in_flight.clone(),
         };
-        let live = self.variant(None, Role::Live, &self.raw.with(numbers), settled, context, &mut amounts);
+        let live = self.variant(
+            None,
+            Role::Live,
+            &self.raw.with(numbers),
+            settled,
+            context,
+            &mut amounts,
+        );
         let mut variants = Vec::new();
         for (tier, numbers) in tiers {
             let numbers = self.inherited(numbers);
-            variants.push((tier, self.variant(Some(tier), Role::Live, &numbers, settled, context, &mut amounts)));
+            variants.push((
+                tier,
+                self.variant(
+                    Some(tier),
+                    Role::Live,
+                    &numbers,
+                    settled,
+                    context,
+                    &mut amounts,
+                ),
+            ));
         }
         let candidate = self.raw.candidate.get().map(|numbers| {
             let numbers = self.inherited(numbers);
-            self.variant(None, Role::Candidate, &numbers, settled, context, &mut Vec::new())
+            self.variant(
+                None,
+                Role::Candidate,
+                &numbers,
+                settled,
+                context,
+                &mut Vec::new(),
+            )
         });
         let cost = costs::cost(&self.raw.cost, context);
         let count = costs::count(&self.raw.count, context);
-        let refund_on = costs::statuses(self.raw.refund_on.get().map_or(&[], |list| list.as_slice()), context);
+        let refund_on = costs::statuses(
+            self.raw.refund_on.get().map_or(&[], |list| list.as_slice()),
+            context,
+        );
         let refundable = settle.is_some() || count != Count::All || !refund_on.is_empty();
         costs::check_payable(
             &self.name.value,
@@ -161,16 +236,32 @@ impl Builder<'_> {
             context,
         );
         if let Some(settle) = &settle {
-            costs::check_estimate(settle.estimate, self.raw.settle.place().unwrap_or_default(), &amounts, context);
+            costs::check_estimate(
+                settle.estimate,
+                self.raw.settle.place().unwrap_or_default(),
+                &amounts,
+                context,
+            );
         }
         // Whoever leaves while held in the process gives the place back.
         let held = self.placement() == Placement::Local
-            && self.raw.max_wait.get().is_some_and(|wait| wait.value.0 > Micros::ZERO);
-        let keep = |limit: Limit| Arc::new(Limit { refundable: refundable || held, ..limit });
+            && self
+                .raw
+                .max_wait
+                .get()
+                .is_some_and(|wait| wait.value.0 > Micros::ZERO);
+        let keep = |limit: Limit| {
+            Arc::new(Limit {
+                refundable: refundable || held,
+                ..limit
+            })
+        };
         // Nothing is kept of a limit whose numbers are wrong: that has been said.
         let live = keep(live?);
-        let variants: Option<Vec<_>> =
-            variants.into_iter().map(|(tier, limit)| Some((Arc::from(tier.value.as_str()), keep(limit?)))).collect();
+        let variants: Option<Vec<_>> = variants
+            .into_iter()
+            .map(|(tier, limit)| Some((Arc::from(tier.value.as_str()), keep(limit?))))
+            .collect();
         let candidate = match candidate {
             Some(limit) => Some(keep(limit?)),
             None => None,
@@ -197,7 +288,10 @@ impl Builder<'_> {
             full.rate = self.raw.rate.clone();
             full.in_flight = self.raw.in_flight.clone();
         }
-        let unlimited = full.rate.get().is_some_and(|rate| rate.value == Rate::Unlimited);
+        let unlimited = full
+            .rate
+            .get()
+            .is_some_and(|rate| rate.value == Rate::Unlimited);
         if full.burst.is_absent() && full.in_flight.is_absent() && !unlimited {
             full.burst = self.raw.burst.clone();
         }
@@ -214,9 +308,17 @@ impl Builder<'_> {
         }
     }
 
-    fn limit(&self, tier: Option<&At<String>>, role: Role, algorithm: Algorithm, unlimited: bool) -> Limit {
+    fn limit(
+        &self,
+        tier: Option<&At<String>>,
+        role: Role,
+        algorithm: Algorithm,
+        unlimited: bool,
+    ) -> Limit {
         let raw = &self.raw.value;
-        let default_down = self.store.map_or(WhenDown::LocalShare, |store| store.when_down);
+        let default_down = self
+            .store
+            .map_or(WhenDown::LocalShare, |store| store.when_down);
         Limit {
             name: Arc::from(self.name.value.as_str()),
             index: 0,
@@ -231,7 +333,10 @@ impl Builder<'_> {
             },
             enforce_for: raw.enforce_for.get().map_or(10_000, |share| share.value.0),
             placement: self.placement(),
-            when_down: raw.when_down.get().map_or(default_down, |at| super::store::when_down(at.value)),
+            when_down: raw
+                .when_down
+                .get()
+                .map_or(default_down, |at| super::store::when_down(at.value)),
             on_failover: match raw.on_failover.or(raw::OnFailover::Keep) {
                 raw::OnFailover::Keep => OnFailover::Keep,
                 raw::OnFailover::Drain => OnFailover::Drain,

@@ -43,7 +43,11 @@ impl Context<'_> {
     /// A path of the file: relative ones start where the file that says them lies.
     pub(crate) fn path(&self, text: &At<Text>) -> PathBuf {
         let path = Path::new(text.as_str());
-        if path.is_absolute() { path.to_path_buf() } else { self.sources.of(text.place.file).base.join(path) }
+        if path.is_absolute() {
+            path.to_path_buf()
+        } else {
+            self.sources.of(text.place.file).base.join(path)
+        }
     }
 
     /// A path whose file must exist and be readable.
@@ -56,7 +60,9 @@ impl Context<'_> {
             Ok(_) => "it is a directory".to_owned(),
             Err(error) => plain(&error),
         };
-        self.push(Problem::error(format!("cannot read `{}`: {why}", path.display())).at(text.place, what));
+        self.push(
+            Problem::error(format!("cannot read `{}`: {why}", path.display())).at(text.place, what),
+        );
         None
     }
 
@@ -75,10 +81,19 @@ impl Context<'_> {
 
     /// A secret: from the environment, or from the file that its `_file` twin names (one newline at the end is not
     /// part of it). Never in clear in the file.
-    pub(crate) fn secret(&mut self, key: &str, text: &Field<Text>, file: &Field<Text>) -> Option<At<Secret>> {
+    pub(crate) fn secret(
+        &mut self,
+        key: &str,
+        text: &Field<Text>,
+        file: &Field<Text>,
+    ) -> Option<At<Secret>> {
         if let (Some(text), Some(file)) = (text.get(), file.get()) {
             let problem = Problem::error(format!("`{key}` and `{key}_file` are both written"));
-            self.push(problem.at(file.place, "one of them must go").at(text.place, "the other"));
+            self.push(
+                problem
+                    .at(file.place, "one of them must go")
+                    .at(text.place, "the other"),
+            );
             return None;
         }
         if let Some(file) = file.get() {
@@ -97,11 +112,19 @@ impl Context<'_> {
 
     /// Complains that `name` is not one of `names`.
     pub(crate) fn unknown(&mut self, what: &str, name: &str, place: Place, names: &[&str]) {
-        self.push(Problem::error(format!("unknown {what} `{name}`")).at(place, suggestion(what, name, names)));
+        self.push(
+            Problem::error(format!("unknown {what} `{name}`"))
+                .at(place, suggestion(what, name, names)),
+        );
     }
 
     /// Complains of what a parser of the policy found in a string.
-    pub(crate) fn parse_error(&mut self, title: impl Into<String>, error: ParseError, text: &At<Text>) {
+    pub(crate) fn parse_error(
+        &mut self,
+        title: impl Into<String>,
+        error: ParseError,
+        text: &At<Text>,
+    ) {
         self.push(Problem::error(title).at(text.part(error.at.start, error.at.end), error.message));
     }
 
@@ -111,19 +134,34 @@ impl Context<'_> {
     }
 
     /// A number that must lie in `least..=most`.
-    pub(crate) fn within(&mut self, name: &str, field: &Field<u64>, default: u64, least: u64, most: u64) -> u64 {
-        let Some(value) = field.get() else { return default };
+    pub(crate) fn within(
+        &mut self,
+        name: &str,
+        field: &Field<u64>,
+        default: u64,
+        least: u64,
+        most: u64,
+    ) -> u64 {
+        let Some(value) = field.get() else {
+            return default;
+        };
         if (least..=most).contains(&value.value) {
             return value.value;
         }
-        let label = if value.value < least { format!("the least is {least}") } else { format!("the most is {most}") };
+        let label = if value.value < least {
+            format!("the least is {least}")
+        } else {
+            format!("the most is {most}")
+        };
         self.push(Problem::error(format!("`{name}` is out of bounds")).at(value.place, label));
         default
     }
 
     /// A duration that must not be zero.
     pub(crate) fn time(&mut self, name: &str, field: &Field<Time>, default: Micros) -> Micros {
-        let Some(value) = field.get() else { return default };
+        let Some(value) = field.get() else {
+            return default;
+        };
         let label = match value.value.0 {
             Micros::ZERO => "zero is not \"off\": nothing would ever be in time",
             time if time > LONGEST => "more than a year",
@@ -135,20 +173,41 @@ impl Context<'_> {
 
     /// A span that may be zero, and no longer than a year.
     pub(crate) fn span(&mut self, name: &str, field: &Field<Time>, default: Micros) -> Micros {
-        if field.get().is_some_and(|value| value.value.0 == Micros::ZERO) {
+        if field
+            .get()
+            .is_some_and(|value| value.value.0 == Micros::ZERO)
+        {
             return Micros::ZERO;
         }
         self.time(name, field, default)
     }
 
     /// A size in bytes that must have a bound.
-    pub(crate) fn bounded(&mut self, name: &str, field: &Field<Size>, default: u64, least: u64, most: u64) -> u64 {
-        let Some(value) = field.get() else { return default };
+    pub(crate) fn bounded(
+        &mut self,
+        name: &str,
+        field: &Field<Size>,
+        default: u64,
+        least: u64,
+        most: u64,
+    ) -> u64 {
+        let Some(value) = field.get() else {
+            return default;
+        };
         let (title, label) = match value.value {
             Size::Bytes(bytes) if (least..=most).contains(&bytes) => return bytes,
-            Size::Bytes(bytes) if bytes < least => ("is out of bounds", format!("the least is {}", bytes_words(least))),
-            Size::Bytes(_) => ("is out of bounds", format!("the most is {}", bytes_words(most))),
-            Size::Unlimited => ("must have a bound", "whatever a caller can fill is bounded".to_owned()),
+            Size::Bytes(bytes) if bytes < least => (
+                "is out of bounds",
+                format!("the least is {}", bytes_words(least)),
+            ),
+            Size::Bytes(_) => (
+                "is out of bounds",
+                format!("the most is {}", bytes_words(most)),
+            ),
+            Size::Unlimited => (
+                "must have a bound",
+                "whatever a caller can fill is bounded".to_owned(),
+            ),
         };
         self.push(Problem::error(format!("`{name}` {title}")).at(value.place, label));
         default
@@ -171,14 +230,21 @@ pub(crate) fn bytes_words(bytes: u64) -> String {
     [(30, "GiB"), (20, "MiB"), (10, "KiB")]
         .into_iter()
         .find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift)
-        .map_or_else(|| format!("{bytes} bytes"), |(shift, unit)| format!("{} {unit}", bytes >> shift))
+        .map_or_else(
+            || format!("{bytes} bytes"),
+            |(shift, unit)| format!("{} {unit}", bytes >> shift),
+        )
 }
 
 /// The names of a section, those whose tables could not be read among them.
 pub(crate) fn names_of<T>(field: &Field<Named<T>>) -> Vec<&str> {
-    let Some(named) = field.get() else { return Vec::new() };
+    let Some(named) = field.get() else {
+        return Vec::new();
+    };
     let whole = named.entries.iter().map(|(name, _)| name.value.as_str());
-    whole.chain(named.broken.iter().map(|name| name.value.as_str())).collect()
+    whole
+        .chain(named.broken.iter().map(|name| name.value.as_str()))
+        .collect()
 }
 
 /// The entries of a section.

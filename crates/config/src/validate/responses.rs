@@ -26,7 +26,10 @@ pub(crate) fn responses(field: &Field<RawResponses>, context: &mut Context<'_>) 
                     RawDialect::XRateLimit => Dialect::XRateLimit,
                     RawDialect::Off if list.list.len() == 1 => break,
                     RawDialect::Off => {
-                        context.push(Problem::error("\"off\" beside other dialects").at(at.place, "either, or"));
+                        context.push(
+                            Problem::error("\"off\" beside other dialects")
+                                .at(at.place, "either, or"),
+                        );
                         continue;
                     }
                 };
@@ -35,10 +38,12 @@ pub(crate) fn responses(field: &Field<RawResponses>, context: &mut Context<'_>) 
             check_names(list, &headers, context);
         }
     }
-    let legacy = headers.iter().any(|dialect| matches!(dialect, Dialect::XRateLimit | Dialect::Draft06));
+    let legacy = headers
+        .iter()
+        .any(|dialect| matches!(dialect, Dialect::XRateLimit | Dialect::Draft06));
     if let (Some(place), false) = (raw.reset.place(), legacy) {
-        let problem =
-            Problem::warning("`reset` means nothing to the dialects that are sent").at(place, "for legacy fields");
+        let problem = Problem::warning("`reset` means nothing to the dialects that are sent")
+            .at(place, "for legacy fields");
         context.push(problem.help("add \"x-ratelimit\" to `headers`"));
     }
     Responses {
@@ -53,8 +58,17 @@ pub(crate) fn responses(field: &Field<RawResponses>, context: &mut Context<'_>) 
 }
 
 /// Two dialects that write the same field contradict one another.
-fn check_names(list: &At<crate::scalar::OneOrMany<RawDialect>>, headers: &[Dialect], context: &mut Context<'_>) {
-    let ratelimit = |dialect: &&Dialect| matches!(dialect, Dialect::Draft11 | Dialect::DraftNext | Dialect::Draft07);
+fn check_names(
+    list: &At<crate::scalar::OneOrMany<RawDialect>>,
+    headers: &[Dialect],
+    context: &mut Context<'_>,
+) {
+    let ratelimit = |dialect: &&Dialect| {
+        matches!(
+            dialect,
+            Dialect::Draft11 | Dialect::DraftNext | Dialect::Draft07
+        )
+    };
     let mut clash = headers.iter().filter(ratelimit).count() > 1;
     clash |= (1..headers.len()).any(|at| headers[..at].contains(&headers[at]));
     if clash {
@@ -68,7 +82,8 @@ fn check_names(list: &At<crate::scalar::OneOrMany<RawDialect>>, headers: &[Diale
 pub(crate) fn refusal(field: &Field<RawRefusal>, context: &mut Context<'_>) -> Option<RefusalBody> {
     let raw = field.get()?;
     if raw.content_type.is_absent() {
-        let problem = Problem::error("a refusal body needs a content type").at(raw.place, "`content_type` is missing");
+        let problem = Problem::error("a refusal body needs a content type")
+            .at(raw.place, "`content_type` is missing");
         context.push(problem.help("content_type = \"text/plain; charset=utf-8\""));
     }
     let template = match (raw.body.get(), raw.body_file.get()) {
@@ -84,22 +99,39 @@ pub(crate) fn refusal(field: &Field<RawRefusal>, context: &mut Context<'_>) -> O
         (None, Some(file)) => context.content(file, "the body is read from here")?,
         (None, None) => {
             if raw.body.is_absent() && raw.body_file.is_absent() {
-                context.push(Problem::error("a refusal without a body").at(raw.place, "`body` is missing"));
+                context.push(
+                    Problem::error("a refusal without a body").at(raw.place, "`body` is missing"),
+                );
             }
             return None;
         }
     };
-    let place = raw.body.place().or(raw.body_file.place()).unwrap_or(raw.place);
+    let place = raw
+        .body
+        .place()
+        .or(raw.body_file.place())
+        .unwrap_or(raw.place);
     for name in placeholders(&template).filter(|name| !REFUSAL_PLACEHOLDERS.contains(name)) {
         let problem = Problem::error(format!("`{{{name}}}` is no placeholder of a refusal body"));
-        context.push(problem.at(place, suggestion("placeholder", name, &REFUSAL_PLACEHOLDERS)));
+        context.push(problem.at(
+            place,
+            suggestion("placeholder", name, &REFUSAL_PLACEHOLDERS),
+        ));
     }
-    Some(RefusalBody { content_type: header_value(raw.content_type.get()?, context)?, template })
+    Some(RefusalBody {
+        content_type: header_value(raw.content_type.get()?, context)?,
+        template,
+    })
 }
 
 /// The words that stand in braces. What is no word (`{"a": 1}`, `{}`) is text.
 fn placeholders(template: &str) -> impl Iterator<Item = &str> {
-    let word = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let word = |text: &str| {
+        !text.is_empty()
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
     template
         .split('{')
         .skip(1)

@@ -50,16 +50,26 @@ pub(crate) fn routes(
 ) -> Routes {
     let mut made = Routes::default();
     if raw.routes.is_absent() {
-        let problem = Problem::error("there are no routes: every request would be answered with 404");
-        context.push(problem.help("add [[routes]] with match = \"/**\" and upstream = \"http://127.0.0.1:3000\""));
+        let problem =
+            Problem::error("there are no routes: every request would be answered with 404");
+        context.push(
+            problem.help(
+                "add [[routes]] with match = \"/**\" and upstream = \"http://127.0.0.1:3000\"",
+            ),
+        );
     }
     let mut named: Vec<&At<Text>> = Vec::new();
     for at in list_of(&raw.routes) {
         if let Some(name) = at.name.get() {
             match named.iter().find(|other| other.as_str() == name.as_str()) {
                 Some(first) => {
-                    let problem = Problem::error(format!("two routes are called `{}`", name.as_str()));
-                    context.push(problem.at(name.place, "again here").at(first.place, "first here"));
+                    let problem =
+                        Problem::error(format!("two routes are called `{}`", name.as_str()));
+                    context.push(
+                        problem
+                            .at(name.place, "again here")
+                            .at(first.place, "first here"),
+                    );
                 }
                 None => named.push(name),
             }
@@ -85,7 +95,12 @@ fn route(
     let pattern = matching::pattern(at, context);
     let limits = limits(at, raw, known, context);
     let target = target::target(at, raw, known, upstreams, context);
-    let identity = |name: &str| known.identities.iter().position(|identity| *identity == name);
+    let identity = |name: &str| {
+        known
+            .identities
+            .iter()
+            .position(|identity| *identity == name)
+    };
     let request_headers = edits::edits(&at.request_headers, &identity, context);
     let response_headers = edits::edits(&at.response_headers, &identity, context);
     let strip_prefix = edits::prefix("strip_prefix", &at.strip_prefix, context);
@@ -110,7 +125,10 @@ fn route(
         }
     }
     let pattern = pattern?;
-    let name = at.name.get().map_or_else(|| own_name(&pattern), |name| name.as_str().to_owned());
+    let name = at
+        .name
+        .get()
+        .map_or_else(|| own_name(&pattern), |name| name.as_str().to_owned());
     Some(Route {
         name: Arc::from(name),
         pattern,
@@ -160,7 +178,8 @@ fn limits(
                 Some(name) => (name.as_str(), name.place, table),
                 None => {
                     if table.limit.is_absent() {
-                        let problem = Problem::error("which limit?").at(entry.place, "`limit` is missing");
+                        let problem =
+                            Problem::error("which limit?").at(entry.place, "`limit` is missing");
                         context.push(problem.help("{ limit = \"search\", cost = 2 }"));
                     }
                     whole = false;
@@ -180,7 +199,12 @@ fn limits(
         }
         seen.push((name, place));
         let names = names_of(&raw.limits);
-        let Some(rule) = known.limits.rules.iter().position(|rule| &*rule.name == name) else {
+        let Some(rule) = known
+            .limits
+            .rules
+            .iter()
+            .position(|rule| &*rule.name == name)
+        else {
             whole = false;
             if !names.contains(&name) {
                 context.unknown("limit", name, place, &names);
@@ -189,21 +213,35 @@ fn limits(
         };
         let cost = table.cost.get().map(|field| {
             let cost = costs::cost(&table.cost, context);
-            costs::check_payable(name, &cost, field.place, &known.limits.written[rule].amounts, context);
+            costs::check_payable(
+                name,
+                &cost,
+                field.place,
+                &known.limits.written[rule].amounts,
+                context,
+            );
             cost
         });
-        if let (Some(cost), true) = (table.cost.place(), known.limits.rules[rule].settle.is_some()) {
+        if let (Some(cost), true) = (
+            table.cost.place(),
+            known.limits.rules[rule].settle.is_some(),
+        ) {
             let problem = Problem::error(format!("limit `{name}` is settled from the response"))
                 .at(cost, "a price of its own means nothing here");
             context.push(problem);
         }
         made.push(RouteLimit { rule, cost });
     }
-    let claims: usize =
-        made.iter().map(|limit| 1 + usize::from(known.limits.rules[limit.rule].candidate.is_some())).sum();
+    let claims: usize = made
+        .iter()
+        .map(|limit| 1 + usize::from(known.limits.rules[limit.rule].candidate.is_some()))
+        .sum();
     if claims > tollgate_limit::CLAIMS_MAX {
         let label = format!("{claims}, candidates among them");
-        let problem = Problem::error(format!("a route is charged on more than {} limits", tollgate_limit::CLAIMS_MAX));
+        let problem = Problem::error(format!(
+            "a route is charged on more than {} limits",
+            tollgate_limit::CLAIMS_MAX
+        ));
         context.push(problem.at(at.limits.place().unwrap_or(at.place), label));
         return None;
     }

@@ -10,7 +10,9 @@ use crate::quantity::{Count, Size, share};
 use crate::raw;
 use crate::reader::Field;
 use crate::scalar::Text;
-use crate::settings::{AccessLog, Admin, Bounds, Certificate, Listener, Log, Server, ServerTimeouts};
+use crate::settings::{
+    AccessLog, Admin, Bounds, Certificate, Listener, Log, Server, ServerTimeouts,
+};
 use crate::source::{At, Place};
 use tollgate_limit::Timestamp;
 use tollgate_policy::address::{AddressPolicy, ForwardingHeader};
@@ -23,15 +25,26 @@ pub(crate) fn server(field: &Field<raw::Server>, context: &mut Context<'_>) -> S
     let server = Server {
         listen: listeners(raw, context),
         certificates: certificates(raw, context),
-        client_ca: raw.client_ca.get().and_then(|file| context.readable(file, "authorities are read from here")),
-        client_certificates: raw.client_certificates.or(raw::ClientCertificates::Required),
+        client_ca: raw
+            .client_ca
+            .get()
+            .and_then(|file| context.readable(file, "authorities are read from here")),
+        client_certificates: raw
+            .client_certificates
+            .or(raw::ClientCertificates::Required),
         cold_start: raw.cold_start.or(raw::ColdStart::Full),
         state_file: raw.state_file.get().map(|file| context.path(file)),
         proxy_protocol: raw.proxy_protocol.or(false),
         workers: workers(&raw.workers, context),
-        upgrades: raw.upgrades.get().map_or_else(|| vec!["websocket".to_owned()], |list| upgrades(list, context)),
+        upgrades: raw.upgrades.get().map_or_else(
+            || vec!["websocket".to_owned()],
+            |list| upgrades(list, context),
+        ),
         egress: raw.egress.or(false),
-        via: raw.via.get().map_or_else(|| Some("tollgate".to_owned()), |name| via(name, context)),
+        via: raw
+            .via
+            .get()
+            .map_or_else(|| Some("tollgate".to_owned()), |name| via(name, context)),
         timeouts: ServerTimeouts {
             header_read: context.time("header_read", &timeouts.header_read, seconds(10)),
             body_idle: context.time("body_idle", &timeouts.body_idle, seconds(30)),
@@ -51,14 +64,26 @@ fn bounds(raw: &raw::Bounds, context: &mut Context<'_>) -> Bounds {
     const MANY: u64 = 10_000_000;
     let narrow = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     let connections = context.within("connections", &raw.connections, 10_000, 1, MANY);
-    let per_address = context.within("connections_per_address", &raw.connections_per_address, 0, 1, MANY);
+    let per_address = context.within(
+        "connections_per_address",
+        &raw.connections_per_address,
+        0,
+        1,
+        MANY,
+    );
     let requests = context.within("requests", &raw.requests, 0, 1, MANY);
     let streams = context.within("http2_streams", &raw.http2_streams, 100, 1, 10_000);
     Bounds {
         connections: narrow(connections),
         connections_per_address: (per_address > 0).then_some(narrow(per_address)),
         requests: (requests > 0).then_some(narrow(requests)),
-        header_bytes: narrow(context.bounded("header_bytes", &raw.header_bytes, 64 << 10, 8 << 10, 1 << 20)),
+        header_bytes: narrow(context.bounded(
+            "header_bytes",
+            &raw.header_bytes,
+            64 << 10,
+            8 << 10,
+            1 << 20,
+        )),
         headers: narrow(context.within("headers", &raw.headers, 100, 10, 1_000)),
         body: match raw.body.or(Size::Unlimited) {
             Size::Bytes(bytes) => Some(bytes),
@@ -71,17 +96,28 @@ fn bounds(raw: &raw::Bounds, context: &mut Context<'_>) -> Bounds {
 
 /// What no key of TLS is wrong about alone.
 fn check_tls(raw: &raw::Server, server: &Server, context: &mut Context<'_>) {
-    let tls = server.listen.iter().any(|listener| matches!(listener, Listener::Tcp { tls: true, .. }));
+    let tls = server
+        .listen
+        .iter()
+        .any(|listener| matches!(listener, Listener::Tcp { tls: true, .. }));
     if tls && raw.certificates.is_absent() {
         let problem = Problem::error("an https listener needs a certificate");
-        let list = raw.listen.get().map_or(&[][..], |listen| listen.list.as_slice());
-        let speaks = list.iter().find(|text| text.as_str().starts_with("https:")).map(|text| text.place);
+        let list = raw
+            .listen
+            .get()
+            .map_or(&[][..], |listen| listen.list.as_slice());
+        let speaks = list
+            .iter()
+            .find(|text| text.as_str().starts_with("https:"))
+            .map(|text| text.place);
         let problem = problem.at(speaks.unwrap_or_default(), "TLS is spoken here");
-        context
-            .push(problem.help("add certificates = [{ certificate = \"site.pem\", key = \"site.key\" }] to [server]"));
+        context.push(problem.help(
+            "add certificates = [{ certificate = \"site.pem\", key = \"site.key\" }] to [server]",
+        ));
     }
     if let (false, Some(place)) = (tls, raw.certificates.place()) {
-        let problem = Problem::warning("certificates that no listener shows").at(place, "no listener speaks TLS");
+        let problem = Problem::warning("certificates that no listener shows")
+            .at(place, "no listener speaks TLS");
         context.push(problem.help("listen on \"https://0.0.0.0:8443\""));
     }
     if let (false, Some(place)) = (tls, raw.client_ca.place()) {
@@ -100,22 +136,32 @@ fn workers(field: &Field<Count>, context: &mut Context<'_>) -> Option<usize> {
         Count::Auto => None,
         Count::Exactly(number) if number <= 1_024 => usize::try_from(number).ok(),
         Count::Exactly(_) => {
-            context.push(Problem::error("`workers` is out of bounds").at(count.place, "the most is 1024"));
+            context.push(
+                Problem::error("`workers` is out of bounds").at(count.place, "the most is 1024"),
+            );
             None
         }
     }
 }
 
 fn upgrades(list: &[At<Text>], context: &mut Context<'_>) -> Vec<String> {
-    for name in list.iter().filter(|name| name.as_str().eq_ignore_ascii_case("h2c")) {
+    for name in list
+        .iter()
+        .filter(|name| name.as_str().eq_ignore_ascii_case("h2c"))
+    {
         let problem = Problem::error("an upgrade to `h2c` is never passed on");
         context.push(problem.at(name.place, "it would be a tunnel past every limit"));
     }
-    for name in list.iter().filter(|name| !name.as_str().split('/').all(is_token)) {
+    for name in list
+        .iter()
+        .filter(|name| !name.as_str().split('/').all(is_token))
+    {
         let problem = Problem::error(format!("`{}` is no protocol", name.as_str()));
         context.push(problem.at(name.place, "a token was expected, like `websocket`"));
     }
-    list.iter().map(|name| name.as_str().to_ascii_lowercase()).collect()
+    list.iter()
+        .map(|name| name.as_str().to_ascii_lowercase())
+        .collect()
 }
 
 /// `via`: a pseudonym (RFC 9110 section 7.6.3) or `off`.
@@ -125,7 +171,10 @@ fn via(name: &At<Text>, context: &mut Context<'_>) -> Option<String> {
         written if is_token(written) && written.len() <= 64 => Some(written.to_owned()),
         written => {
             let problem = Problem::error(format!("`{written}` cannot stand in Via"));
-            context.push(problem.at(name.place, "a name without spaces, or \"off\", was expected"));
+            context.push(problem.at(
+                name.place,
+                "a name without spaces, or \"off\", was expected",
+            ));
             None
         }
     }
@@ -139,15 +188,24 @@ fn is_token(text: &str) -> bool {
 
 fn listeners(raw: &raw::Server, context: &mut Context<'_>) -> Vec<Listener> {
     let Some(listen) = raw.listen.get() else {
-        return vec![Listener::Tcp { address: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8080)), tls: false }];
+        return vec![Listener::Tcp {
+            address: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8080)),
+            tls: false,
+        }];
     };
     let mut list: Vec<(Listener, Place)> = Vec::new();
     for text in &listen.list {
-        let Some(listener) = listener(text, context) else { continue };
+        let Some(listener) = listener(text, context) else {
+            continue;
+        };
         match list.iter().find(|(other, _)| same_socket(other, &listener)) {
             Some((_, first)) => {
                 let problem = Problem::error(format!("`{}` is listened on twice", text.as_str()));
-                context.push(problem.at(text.place, "again here").at(*first, "first here"));
+                context.push(
+                    problem
+                        .at(text.place, "again here")
+                        .at(*first, "first here"),
+                );
             }
             None => list.push((listener, text.place)),
         }
@@ -161,19 +219,25 @@ fn listeners(raw: &raw::Server, context: &mut Context<'_>) -> Vec<Listener> {
 /// Whether two listeners would bind the same socket; port 0 is a new port each time.
 fn same_socket(one: &Listener, other: &Listener) -> bool {
     match (one, other) {
-        (Listener::Tcp { address: one, .. }, Listener::Tcp { address: other, .. }) => one == other && one.port() != 0,
+        (Listener::Tcp { address: one, .. }, Listener::Tcp { address: other, .. }) => {
+            one == other && one.port() != 0
+        }
         _ => one == other,
     }
 }
 
 /// `http://ADDRESS:PORT`, `https://ADDRESS:PORT`, `unix:/PATH`, or a bare `ADDRESS:PORT`.
 fn listener(text: &At<Text>, context: &mut Context<'_>) -> Option<Listener> {
-    const HELP: &str = "write \"http://0.0.0.0:8080\", \"https://[::]:8443\" or \"unix:/run/tollgate.sock\"";
+    const HELP: &str =
+        "write \"http://0.0.0.0:8080\", \"https://[::]:8443\" or \"unix:/run/tollgate.sock\"";
     let written = text.as_str();
     if let Some(path) = written.strip_prefix("unix:") {
         if path.is_empty() {
-            context
-                .push(Problem::error("a Unix socket without a path").at(text.place, "the path is missing").help(HELP));
+            context.push(
+                Problem::error("a Unix socket without a path")
+                    .at(text.place, "the path is missing")
+                    .help(HELP),
+            );
             return None;
         }
         return Some(Listener::Unix(context.path(&text.with(Text::plain(path)))));
@@ -183,13 +247,20 @@ fn listener(text: &At<Text>, context: &mut Context<'_>) -> Option<Listener> {
         Some(("https", _)) => (true, "https://".len()),
         Some((scheme, _)) => {
             let problem = Problem::error(format!("cannot listen on `{scheme}`"));
-            context.push(problem.at(text.part(0, scheme.len()), "http, https and unix are known").help(HELP));
+            context.push(
+                problem
+                    .at(text.part(0, scheme.len()), "http, https and unix are known")
+                    .help(HELP),
+            );
             return None;
         }
         None => (false, 0),
     };
     let address = written[start..].trim_end_matches('/');
-    let address = match address.strip_prefix(':').or_else(|| address.strip_prefix("*:")) {
+    let address = match address
+        .strip_prefix(':')
+        .or_else(|| address.strip_prefix("*:"))
+    {
         Some(port) => format!("0.0.0.0:{port}"),
         None => address.replace("localhost:", "127.0.0.1:"),
     };
@@ -197,9 +268,17 @@ fn listener(text: &At<Text>, context: &mut Context<'_>) -> Option<Listener> {
         Ok(address) => Some(Listener::Tcp { address, tls }),
         Err(_) => {
             let bare = address.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
-            let label = if bare { "the port is missing" } else { "an IP address and a port were expected" };
+            let label = if bare {
+                "the port is missing"
+            } else {
+                "an IP address and a port were expected"
+            };
             let problem = Problem::error(format!("cannot listen on `{written}`"));
-            context.push(problem.at(text.part(start, written.len()), label).help(HELP));
+            context.push(
+                problem
+                    .at(text.part(start, written.len()), label)
+                    .help(HELP),
+            );
             None
         }
     }
@@ -208,38 +287,71 @@ fn listener(text: &At<Text>, context: &mut Context<'_>) -> Option<Listener> {
 fn certificates(raw: &raw::Server, context: &mut Context<'_>) -> Vec<Certificate> {
     let mut list = Vec::new();
     for at in list_of(&raw.certificates) {
-        for (key, absent) in [("certificate", at.certificate.is_absent()), ("key", at.key.is_absent())] {
+        for (key, absent) in [
+            ("certificate", at.certificate.is_absent()),
+            ("key", at.key.is_absent()),
+        ] {
             if absent {
                 let problem = Problem::error(format!("a certificate entry without `{key}`"));
                 context.push(problem.at(at.place, format!("`{key}` is missing")));
             }
         }
-        let certificate =
-            at.certificate.get().and_then(|file| context.readable(file, "the certificate is read from here"));
-        let key = at.key.get().and_then(|file| context.readable(file, "the private key is read from here"));
-        let hosts = list_of(&at.hosts).iter().map(|host| host.as_str().to_ascii_lowercase()).collect();
+        let certificate = at
+            .certificate
+            .get()
+            .and_then(|file| context.readable(file, "the certificate is read from here"));
+        let key = at
+            .key
+            .get()
+            .and_then(|file| context.readable(file, "the private key is read from here"));
+        let hosts = list_of(&at.hosts)
+            .iter()
+            .map(|host| host.as_str().to_ascii_lowercase())
+            .collect();
         if let (Some(certificate), Some(key)) = (certificate, key) {
-            list.push(Certificate { certificate, key, hosts });
+            list.push(Certificate {
+                certificate,
+                key,
+                hosts,
+            });
         }
     }
     list
 }
 
 /// Warns of certificates that callers refuse, or soon will.
-pub(crate) fn warn_of_expiry(field: &Field<raw::Server>, now: Timestamp, context: &mut Context<'_>) {
+pub(crate) fn warn_of_expiry(
+    field: &Field<raw::Server>,
+    now: Timestamp,
+    context: &mut Context<'_>,
+) {
     let Some(server) = field.get() else { return };
-    for text in list_of(&server.certificates).iter().filter_map(|one| one.certificate.get()) {
+    for text in list_of(&server.certificates)
+        .iter()
+        .filter_map(|one| one.certificate.get())
+    {
         let path = context.path(text);
-        let Some(expires) = first_expiry(&path) else { continue };
+        let Some(expires) = first_expiry(&path) else {
+            continue;
+        };
         let left = expires.as_micros().saturating_sub(now.as_micros()) / DAY;
         let title = match left {
             _ if expires <= now => format!("the certificate in `{}` has expired", path.display()),
-            0 => format!("the certificate in `{}` expires within a day", path.display()),
-            1..EXPIRY_NEAR => format!("the certificate in `{}` expires in {left} days", path.display()),
+            0 => format!(
+                "the certificate in `{}` expires within a day",
+                path.display()
+            ),
+            1..EXPIRY_NEAR => format!(
+                "the certificate in `{}` expires in {left} days",
+                path.display()
+            ),
             _ => continue,
         };
         let problem = Problem::warning(title).at(text.place, "it, or one of its chain");
-        context.push(problem.help("callers refuse it from then on; a new file is taken up without a restart"));
+        context.push(
+            problem
+                .help("callers refuse it from then on; a new file is taken up without a restart"),
+        );
     }
 }
 
@@ -249,28 +361,60 @@ const DAY: u64 = 86_400_000_000;
 const EXPIRY_NEAR: u64 = 14;
 
 /// `[admin]`.
-pub(crate) fn admin(field: &Field<raw::Admin>, public: &Server, context: &mut Context<'_>) -> Admin {
-    let default = Listener::Tcp { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 9180)), tls: false };
-    let hosts = field.get().map(|admin| names(&admin.hosts, context)).unwrap_or_default();
+pub(crate) fn admin(
+    field: &Field<raw::Admin>,
+    public: &Server,
+    context: &mut Context<'_>,
+) -> Admin {
+    let default = Listener::Tcp {
+        address: SocketAddr::from((Ipv4Addr::LOCALHOST, 9180)),
+        tls: false,
+    };
+    let hosts = field
+        .get()
+        .map(|admin| names(&admin.hosts, context))
+        .unwrap_or_default();
     let Some(text) = field.get().and_then(|admin| admin.listen.get()) else {
-        return Admin { listen: Some(default), hosts };
+        return Admin {
+            listen: Some(default),
+            hosts,
+        };
     };
     if text.as_str() == "off" {
-        return Admin { listen: None, hosts };
+        return Admin {
+            listen: None,
+            hosts,
+        };
     }
-    let Some(listen) = listener(text, context) else { return Admin { listen: None, hosts } };
+    let Some(listen) = listener(text, context) else {
+        return Admin {
+            listen: None,
+            hosts,
+        };
+    };
     if matches!(listen, Listener::Tcp { tls: true, .. }) {
-        let problem =
-            Problem::error("the admin listener does not speak TLS").at(text.place, "http or unix were expected");
+        let problem = Problem::error("the admin listener does not speak TLS")
+            .at(text.place, "http or unix were expected");
         context.push(problem.help("keep it on 127.0.0.1 or a Unix socket"));
-    } else if public.listen.iter().any(|other| same_socket(other, &listen)) {
-        let problem = Problem::error("the admin listener is the public one").at(text.place, "callers come in here");
+    } else if public
+        .listen
+        .iter()
+        .any(|other| same_socket(other, &listen))
+    {
+        let problem = Problem::error("the admin listener is the public one")
+            .at(text.place, "callers come in here");
         context.push(problem.help("health, metrics and inspection belong on a port of their own"));
     } else if matches!(listen, Listener::Tcp { address, .. } if address.ip().is_unspecified()) {
-        let problem = Problem::warning("the admin listener is open to every network").at(text.place, "every interface");
-        context.push(problem.help("127.0.0.1, or the address of an internal interface, keeps it inside"));
+        let problem = Problem::warning("the admin listener is open to every network")
+            .at(text.place, "every interface");
+        context.push(
+            problem.help("127.0.0.1, or the address of an internal interface, keeps it inside"),
+        );
     }
-    Admin { listen: Some(listen), hosts }
+    Admin {
+        listen: Some(listen),
+        hosts,
+    }
 }
 
 /// Host names as a Host field has them, without the port.
@@ -285,7 +429,10 @@ fn names(field: &Field<Vec<At<Text>>>, context: &mut Context<'_>) -> Vec<String>
         }
         let problem = Problem::error(format!("`{}` is not a host name", text.as_str()));
         let problem = problem.at(text.place, "a name without scheme and port was expected");
-        context.push(problem.help("\"tollgate.internal\" is one; addresses and `localhost` need not be listed"));
+        context
+            .push(problem.help(
+                "\"tollgate.internal\" is one; addresses and `localhost` need not be listed",
+            ));
     }
     names
 }
@@ -301,7 +448,10 @@ pub(crate) fn log(field: &Field<raw::Log>, context: &mut Context<'_>) -> Log {
         }
     }
     Log {
-        access: raw.access.get().map_or(AccessLog::Stdout, |text| access_log(text, context)),
+        access: raw
+            .access
+            .get()
+            .map_or(AccessLog::Stdout, |text| access_log(text, context)),
         format: raw.format.or(raw::LogFormat::Json),
         sample,
         keys: raw.keys.or(raw::LogKeys::Hashed),
@@ -319,7 +469,10 @@ fn access_log(text: &At<Text>, context: &mut Context<'_>) -> AccessLog {
         path if path.contains(['/', '.']) => AccessLog::File(context.path(text)),
         other => {
             let problem = Problem::error(format!("`access` cannot be \"{other}\""));
-            let problem = problem.at(text.place, "\"stdout\", \"stderr\", \"off\" or a path was expected");
+            let problem = problem.at(
+                text.place,
+                "\"stdout\", \"stderr\", \"off\" or a path was expected",
+            );
             context.push(problem.help(format!("a path has a `/` or a `.` in it: \"./{other}\"")));
             AccessLog::Stdout
         }
@@ -330,17 +483,31 @@ fn access_log(text: &At<Text>, context: &mut Context<'_>) -> AccessLog {
 pub(crate) fn address(field: &Field<raw::Address>, context: &mut Context<'_>) -> AddressPolicy {
     let raw = field.or(raw::Address::default());
     for text in list_of(&raw.trusted_proxies) {
-        if text.as_str().parse::<IpNet>().is_ok_and(|network| network.prefix_len() == 0) {
-            let problem = Problem::warning("every client is a trusted proxy")
-                .at(text.place, "so each client chooses the address it is counted by");
-            context.push(problem.help("name the networks of your own proxies, such as \"10.0.0.0/8\""));
+        if text
+            .as_str()
+            .parse::<IpNet>()
+            .is_ok_and(|network| network.prefix_len() == 0)
+        {
+            let problem = Problem::warning("every client is a trusted proxy").at(
+                text.place,
+                "so each client chooses the address it is counted by",
+            );
+            context.push(
+                problem.help("name the networks of your own proxies, such as \"10.0.0.0/8\""),
+            );
         }
     }
     let prefix = context.within("ipv6_prefix", &raw.ipv6_prefix, 64, 16, 128);
     AddressPolicy {
-        trusted_proxies: list_of(&raw.trusted_proxies).iter().filter_map(|text| network(text, context)).collect(),
+        trusted_proxies: list_of(&raw.trusted_proxies)
+            .iter()
+            .filter_map(|text| network(text, context))
+            .collect(),
         ipv6_prefix: u8::try_from(prefix).unwrap_or(64),
-        exempt: list_of(&raw.exempt).iter().filter_map(|text| network(text, context)).collect(),
+        exempt: list_of(&raw.exempt)
+            .iter()
+            .filter_map(|text| network(text, context))
+            .collect(),
         trust_unix: raw.trust_unix.or(false),
         header: match raw.header.or(raw::RawForwarding::Either) {
             raw::RawForwarding::Either => ForwardingHeader::Either,
@@ -360,7 +527,10 @@ fn network(text: &At<Text>, context: &mut Context<'_>) -> Option<IpNet> {
         Ok(net) if net.trunc() == net => return Some(net),
         Ok(net) => Problem::error(format!("`{written}` has bits beyond its prefix"))
             .at(text.place, format!("did you mean `{}`?", net.trunc()))
-            .help(format!("one address is written without a prefix: \"{}\"", net.addr())),
+            .help(format!(
+                "one address is written without a prefix: \"{}\"",
+                net.addr()
+            )),
         Err(_) => Problem::error(format!("`{written}` is not a network"))
             .at(text.place, "an address with a prefix was expected")
             .help("\"10.0.0.0/8\", \"2001:db8::/32\" and \"192.0.2.7\" are networks"),

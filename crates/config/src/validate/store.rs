@@ -31,15 +31,25 @@ pub(crate) fn store(field: &Field<RawStore>, context: &mut Context<'_>) -> Optio
     };
     let redis = kind.is_some_and(|kind| kind.value == StoreKind::Redis);
     for (key, place, why) in [
-        ("create", raw.create.place(), "nothing needs to be created there"),
-        ("synchronous_commit", raw.synchronous_commit.place(), "its own `appendfsync` decides that"),
+        (
+            "create",
+            raw.create.place(),
+            "nothing needs to be created there",
+        ),
+        (
+            "synchronous_commit",
+            raw.synchronous_commit.place(),
+            "its own `appendfsync` decides that",
+        ),
     ] {
         if let (Some(place), true) = (place, redis) {
             context.push(Problem::error(format!("`{key}` means nothing for Redis")).at(place, why));
         }
     }
     let tls = tls(raw, url.as_ref(), context);
-    let password = context.secret("password", &raw.password, &raw.password_file).map(|at| at.value);
+    let password = context
+        .secret("password", &raw.password, &raw.password_file)
+        .map(|at| at.value);
     let key_secret = key_secret(raw, context);
     let replicas = replicas(&raw.replicas, context);
     let answer_within = context.time("answer_within", &raw.answer_within, Micros(20_000));
@@ -70,20 +80,35 @@ pub(crate) fn store(field: &Field<RawStore>, context: &mut Context<'_>) -> Optio
 /// Whom the store's TLS trusts and who we are to it; never beside a URL that says there is none.
 fn tls(raw: &At<RawStore>, url: Option<&At<Secret>>, context: &mut Context<'_>) -> StoreTls {
     let client = pair(&raw.client_certificate, &raw.client_key, context);
-    let ca = raw.ca_file.get().and_then(|file| context.readable(file, "authorities are read from here"));
-    let scheme = url.map(|url| url.value.expose()).and_then(|url| url.split_once(':'));
+    let ca = raw
+        .ca_file
+        .get()
+        .and_then(|file| context.readable(file, "authorities are read from here"));
+    let scheme = url
+        .map(|url| url.value.expose())
+        .and_then(|url| url.split_once(':'));
     let clear = match scheme {
-        Some(("redis" | "valkey" | "unix" | "redis+unix" | "redis+sentinel" | "redis+cluster", _)) => {
-            Some("write rediss:// for TLS")
-        }
+        Some((
+            "redis" | "valkey" | "unix" | "redis+unix" | "redis+sentinel" | "redis+cluster",
+            _,
+        )) => Some("write rediss:// for TLS"),
         Some(("valkey+sentinel" | "valkey+cluster", _)) => Some("write valkeys+… for TLS"),
-        Some((_, rest)) if rest.contains("sslmode=disable") => Some("write sslmode=require for TLS"),
+        Some((_, rest)) if rest.contains("sslmode=disable") => {
+            Some("write sslmode=require for TLS")
+        }
         _ => None,
     };
-    for (key, place) in [("ca_file", raw.ca_file.place()), ("client_certificate", raw.client_certificate.place())] {
+    for (key, place) in [
+        ("ca_file", raw.ca_file.place()),
+        ("client_certificate", raw.client_certificate.place()),
+    ] {
         if let (Some(place), Some(help)) = (place, clear) {
             let problem = Problem::error(format!("`{key}` for a store without TLS"));
-            context.push(problem.at(place, "the URL says that nothing is encrypted").help(help));
+            context.push(
+                problem
+                    .at(place, "the URL says that nothing is encrypted")
+                    .help(help),
+            );
         }
     }
     StoreTls { ca, client }
@@ -92,14 +117,18 @@ fn tls(raw: &At<RawStore>, url: Option<&At<Secret>>, context: &mut Context<'_>) 
 /// Keys without which a store cannot be meant.
 fn required(raw: &At<RawStore>, context: &mut Context<'_>) {
     if raw.kind.is_absent() {
-        let problem = Problem::error("[store] does not say what it is").at(raw.place, "`kind` is missing");
+        let problem =
+            Problem::error("[store] does not say what it is").at(raw.place, "`kind` is missing");
         context.push(problem.help(
             "write kind = \"redis\" or kind = \"postgres\"; leave [store] out to keep everything in the process",
         ));
     }
     if raw.url.is_absent() && raw.url_file.is_absent() {
-        let problem = Problem::error("[store] does not say where it is").at(raw.place, "`url` is missing");
-        context.push(problem.help("write url = \"redis://127.0.0.1:6379/0\", or url = \"${REDIS_URL}\""));
+        let problem =
+            Problem::error("[store] does not say where it is").at(raw.place, "`url` is missing");
+        context.push(
+            problem.help("write url = \"redis://127.0.0.1:6379/0\", or url = \"${REDIS_URL}\""),
+        );
     }
     if raw.when_down.is_absent() {
         let problem = Problem::error("[store] does not say what happens when it does not answer")
@@ -109,7 +138,8 @@ fn required(raw: &At<RawStore>, context: &mut Context<'_>) {
         ));
     }
     if raw.key_secret.is_absent() && raw.key_secret_file.is_absent() {
-        let problem = Problem::error("[store] needs a `key_secret`").at(raw.place, "`key_secret` is missing");
+        let problem =
+            Problem::error("[store] needs a `key_secret`").at(raw.place, "`key_secret` is missing");
         context.push(
             problem
                 .note("keys in a shared store are keyed hashes, never raw: whoever reads the store must not learn who calls")
@@ -122,8 +152,10 @@ fn key_secret(raw: &At<RawStore>, context: &mut Context<'_>) -> Option<Secret> {
     let secret = context.secret("key_secret", &raw.key_secret, &raw.key_secret_file)?;
     if secret.value.expose().len() < KEY_SECRET_LEAST {
         let label = format!("{} characters", secret.value.expose().len());
-        let problem = Problem::error(format!("`key_secret` is shorter than {KEY_SECRET_LEAST} characters"))
-            .at(secret.place, label);
+        let problem = Problem::error(format!(
+            "`key_secret` is shorter than {KEY_SECRET_LEAST} characters"
+        ))
+        .at(secret.place, label);
         context.push(problem.help("make one: openssl rand -hex 32"));
         return None;
     }
@@ -170,11 +202,18 @@ fn password_parameter(written: &str) -> Option<(usize, usize)> {
 }
 
 /// What the URL's scheme says, checked against the kind.
-fn topology(kind: &At<StoreKind>, url: &At<Secret>, raw: &At<RawStore>, context: &mut Context<'_>) -> Option<Topology> {
+fn topology(
+    kind: &At<StoreKind>,
+    url: &At<Secret>,
+    raw: &At<RawStore>,
+    context: &mut Context<'_>,
+) -> Option<Topology> {
     let text = url.value.expose();
     let scheme = text.split_once(':').map_or(text, |(scheme, _)| scheme);
     let (known, topology) = match scheme {
-        "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" => (StoreKind::Redis, Topology::Single),
+        "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" => {
+            (StoreKind::Redis, Topology::Single)
+        }
         "redis+sentinel" | "rediss+sentinel" | "valkey+sentinel" | "valkeys+sentinel" => {
             (StoreKind::Redis, Topology::Sentinel)
         }
@@ -202,23 +241,31 @@ fn topology(kind: &At<StoreKind>, url: &At<Secret>, raw: &At<RawStore>, context:
                 },
                 |near| format!("did you mean `{near}`?"),
             );
-            context.push(Problem::error(format!("`{scheme}` is no store's scheme")).at(url.place, label));
+            context.push(
+                Problem::error(format!("`{scheme}` is no store's scheme")).at(url.place, label),
+            );
             return None;
         }
     };
     if known != kind.value {
-        let name = if kind.value == StoreKind::Redis { "redis" } else { "postgres" };
+        let name = if kind.value == StoreKind::Redis {
+            "redis"
+        } else {
+            "postgres"
+        };
         let problem = Problem::error(format!("a `{scheme}` URL for a store of kind \"{name}\""))
             .at(url.place, "this is of another kind");
         context.push(problem.at(kind.place, "the kind"));
         return None;
     }
     if topology == Topology::Sentinel
-        && text.split_once("://").is_none_or(|(_, rest)| rest.split_once('/').is_none_or(|(_, name)| name.is_empty()))
+        && text
+            .split_once("://")
+            .is_none_or(|(_, rest)| rest.split_once('/').is_none_or(|(_, name)| name.is_empty()))
     {
         let place = raw.url.place().unwrap_or(url.place);
-        let problem =
-            Problem::error("a Sentinel URL needs the name of the master").at(place, "the part after `/` is missing");
+        let problem = Problem::error("a Sentinel URL needs the name of the master")
+            .at(place, "the part after `/` is missing");
         context.push(problem.help("write redis+sentinel://a:26379,b:26379,c:26379/mymaster"));
         return None;
     }
@@ -231,7 +278,9 @@ fn replicas(field: &Field<Count>, context: &mut Context<'_>) -> Option<u32> {
         Count::Auto => None,
         Count::Exactly(number) if number <= 10_000 => u32::try_from(number).ok(),
         Count::Exactly(_) => {
-            context.push(Problem::error("`replicas` is out of bounds").at(count.place, "the most is 10000"));
+            context.push(
+                Problem::error("`replicas` is out of bounds").at(count.place, "the most is 10000"),
+            );
             None
         }
     }
@@ -251,7 +300,8 @@ pub(crate) fn pair(
         }
         (Some(alone), None) if key.is_absent() => {
             context.push(
-                Problem::error("a client certificate without its key").at(alone.place, "`client_key` is missing"),
+                Problem::error("a client certificate without its key")
+                    .at(alone.place, "`client_key` is missing"),
             );
             None
         }

@@ -15,21 +15,39 @@ use tollgate_policy::identity::Identity;
 use tollgate_policy::method::is_in_capitals;
 
 /// Compiles `[[tests]]`. `identities`: compiled, by index.
-pub(crate) fn tests(raw: &RawFile, identities: &[Identity], context: &mut Context<'_>) -> Vec<TestCase> {
-    list_of(&raw.tests).iter().filter_map(|test| case(test, raw, identities, context)).collect()
+pub(crate) fn tests(
+    raw: &RawFile,
+    identities: &[Identity],
+    context: &mut Context<'_>,
+) -> Vec<TestCase> {
+    list_of(&raw.tests)
+        .iter()
+        .filter_map(|test| case(test, raw, identities, context))
+        .collect()
 }
 
-fn case(raw: &At<RawTest>, file: &RawFile, identities: &[Identity], context: &mut Context<'_>) -> Option<TestCase> {
+fn case(
+    raw: &At<RawTest>,
+    file: &RawFile,
+    identities: &[Identity],
+    context: &mut Context<'_>,
+) -> Option<TestCase> {
     if raw.send.is_absent() {
-        let problem = Problem::error("a test that sends nothing").at(raw.place, "`send` is missing");
+        let problem =
+            Problem::error("a test that sends nothing").at(raw.place, "`send` is missing");
         context.push(problem.help("send = \"21 x POST /v1/search/a as tenant:acme at 0s\""));
     }
     if raw.expect.is_absent() {
-        let problem = Problem::error("a test that expects nothing").at(raw.place, "`expect` is missing");
+        let problem =
+            Problem::error("a test that expects nothing").at(raw.place, "`expect` is missing");
         context.push(problem.help("expect = { allowed = 20, refused = 1 }"));
     }
     let mut headers = Vec::new();
-    for (name, value) in raw.headers.get().map_or(&[][..], |headers| headers.entries.as_slice()) {
+    for (name, value) in raw
+        .headers
+        .get()
+        .map_or(&[][..], |headers| headers.entries.as_slice())
+    {
         let name: Option<HeaderName> = costs::header_name_of(&name.value, name.place, context);
         let value = super::responses::header_value(value, context);
         headers.extend(name.zip(value));
@@ -39,7 +57,10 @@ fn case(raw: &At<RawTest>, file: &RawFile, identities: &[Identity], context: &mu
     let mut sent = Vec::new();
     for text in &send.list {
         let read = parse(text.as_str()).and_then(|mut sent| {
-            sent.caller = sent.caller.map(|caller| known(caller, text.as_str(), file, identities)).transpose()?;
+            sent.caller = sent
+                .caller
+                .map(|caller| known(caller, text.as_str(), file, identities))
+                .transpose()?;
             Ok(sent)
         });
         match read {
@@ -51,34 +72,55 @@ fn case(raw: &At<RawTest>, file: &RawFile, identities: &[Identity], context: &mu
         return None;
     }
     if sent.windows(2).any(|pair| pair[1].at < pair[0].at) {
-        let problem =
-            Problem::error("a test that goes back in time").at(send.place, "later entries must not be earlier");
+        let problem = Problem::error("a test that goes back in time")
+            .at(send.place, "later entries must not be earlier");
         context.push(problem);
     }
     let start = start(raw, context);
     let expect = self::expect(expect, &sent, file, context);
     let name = raw.name.get().map_or_else(
-        || send.list.iter().map(At::as_str).collect::<Vec<_>>().join("; "),
+        || {
+            send.list
+                .iter()
+                .map(At::as_str)
+                .collect::<Vec<_>>()
+                .join("; ")
+        },
         |name| name.as_str().to_owned(),
     );
     let (_, line, _) = context.sources.position(raw.place);
-    Some(TestCase { name, line, sent, start, headers, expect })
+    Some(TestCase {
+        name,
+        line,
+        sent,
+        start,
+        headers,
+        expect,
+    })
 }
 
 /// When a test begins.
 fn start(raw: &RawTest, context: &mut Context<'_>) -> Timestamp {
-    let Some(text) = raw.at.get() else { return START };
+    let Some(text) = raw.at.get() else {
+        return START;
+    };
     let read = text.as_str().parse::<jiff::Timestamp>().ok();
     let micros = read.and_then(|moment| u64::try_from(moment.as_microsecond()).ok());
     match micros.map(Timestamp::from_micros) {
         Some(moment) if (EARLIEST..=LATEST).contains(&moment) => return moment,
         Some(_) => {
             let problem = Problem::error("a test begins between the years 2025 and 2050");
-            context.push(problem.at(text.place, "outside what calendar windows are worked out for"));
+            context.push(problem.at(
+                text.place,
+                "outside what calendar windows are worked out for",
+            ));
         }
         None => {
             let problem = Problem::error(format!("`{}` is no moment", text.as_str()));
-            context.push(problem.at(text.place, "a date and a time with its zone, like `2026-03-01T00:00:00Z`"));
+            context.push(problem.at(
+                text.place,
+                "a date and a time with its zone, like `2026-03-01T00:00:00Z`",
+            ));
         }
     }
     START
@@ -104,31 +146,54 @@ fn expect(raw: &At<RawExpect>, sent: &[Sent], file: &RawFile, context: &mut Cont
         context.push(problem.help("expect = { allowed = 20, refused = 1 }"));
     }
     let all: u64 = sent.iter().map(|sent| sent.count).sum();
-    let counted = expect.allowed.unwrap_or(0).saturating_add(expect.refused.unwrap_or(0));
+    let counted = expect
+        .allowed
+        .unwrap_or(0)
+        .saturating_add(expect.refused.unwrap_or(0));
     let exact = expect.allowed.is_some() && expect.refused.is_some() && expect.status.is_none();
     if counted > all || (exact && counted != all) {
-        let problem = Problem::error(format!("{all} requests are sent, but {counted} are expected back"));
+        let problem = Problem::error(format!(
+            "{all} requests are sent, but {counted} are expected back"
+        ));
         context.push(problem.at(raw.place, "every request is allowed or refused"));
     }
     if let (Some(after), Some(0)) = (raw.retry_after.place(), expect.refused) {
-        let problem = Problem::error("a wait is expected, but no refusal").at(after, "only a refusal names a wait");
+        let problem = Problem::error("a wait is expected, but no refusal")
+            .at(after, "only a refusal names a wait");
         context.push(problem);
     }
-    if let Some(after) = raw.retry_after.get().filter(|after| !after.value.0.0.is_multiple_of(1_000_000)) {
-        let problem = Problem::error("`Retry-After` is whole seconds").at(after.place, "no caller is ever told this");
+    if let Some(after) = raw
+        .retry_after
+        .get()
+        .filter(|after| !after.value.0.0.is_multiple_of(1_000_000))
+    {
+        let problem = Problem::error("`Retry-After` is whole seconds")
+            .at(after.place, "no caller is ever told this");
         context.push(problem.help("a wait is rounded up: one of 100ms is told as \"1s\""));
     }
     let names = names_of(&file.limits);
-    if let Some(limit) = raw.limit.get().filter(|limit| !names.contains(&limit.as_str())) {
+    if let Some(limit) = raw
+        .limit
+        .get()
+        .filter(|limit| !names.contains(&limit.as_str()))
+    {
         context.unknown("limit", limit.as_str(), limit.place, &names);
     }
     expect
 }
 
 /// What `as IDENTITY:CALLER` means: a known caller where callers are listed, otherwise a key.
-fn known(caller: TestCaller, text: &str, file: &RawFile, identities: &[Identity]) -> Result<TestCaller, Flaw> {
+fn known(
+    caller: TestCaller,
+    text: &str,
+    file: &RawFile,
+    identities: &[Identity],
+) -> Result<TestCaller, Flaw> {
     let start = text.find(" as ").map_or(0, |at| at + 4);
-    let Some(index) = identities.iter().position(|identity| *identity.name == *caller.identity) else {
+    let Some(index) = identities
+        .iter()
+        .position(|identity| *identity.name == *caller.identity)
+    else {
         let names = names_of(&file.identities);
         let flaw = Flaw::new(
             start,
@@ -143,8 +208,16 @@ fn known(caller: TestCaller, text: &str, file: &RawFile, identities: &[Identity]
         if callers.named(&caller.name).is_none() {
             let names: Vec<&str> = callers.iter().map(|caller| &*caller.name).collect();
             let start = start + caller.identity.len() + 1;
-            let title = format!("`{}` is no known caller of identity `{}`", caller.name, caller.identity);
-            return Err(Flaw::new(start, start + caller.name.len(), title, suggestion("caller", &caller.name, &names)));
+            let title = format!(
+                "`{}` is no known caller of identity `{}`",
+                caller.name, caller.identity
+            );
+            return Err(Flaw::new(
+                start,
+                start + caller.name.len(),
+                title,
+                suggestion("caller", &caller.name, &names),
+            ));
         }
     }
     Ok(TestCaller { index, ..caller })
@@ -159,37 +232,67 @@ pub(crate) fn parse(text: &str) -> Result<Sent, Flaw> {
         && word.bytes().all(|byte| byte.is_ascii_digit())
     {
         words.next();
-        count = word.parse().ok().filter(|count| (1..=COUNT_MOST).contains(count)).ok_or_else(|| {
-            Flaw::new(
-                start,
-                start + word.len(),
-                format!("a test cannot send {word} requests"),
-                format!("1 to {COUNT_MOST}"),
-            )
-        })?;
+        count = word
+            .parse()
+            .ok()
+            .filter(|count| (1..=COUNT_MOST).contains(count))
+            .ok_or_else(|| {
+                Flaw::new(
+                    start,
+                    start + word.len(),
+                    format!("a test cannot send {word} requests"),
+                    format!("1 to {COUNT_MOST}"),
+                )
+            })?;
         match words.next() {
             Some((_, "x")) => {}
             Some((start, other)) => {
-                return Err(
-                    Flaw::new(start, start + other.len(), "a count without `x`", "`x` was expected here").help(HELP)
-                );
+                return Err(Flaw::new(
+                    start,
+                    start + other.len(),
+                    "a count without `x`",
+                    "`x` was expected here",
+                )
+                .help(HELP));
             }
-            None => return Err(whole("a test that sends nothing".to_owned(), "a count alone")),
+            None => {
+                return Err(whole(
+                    "a test that sends nothing".to_owned(),
+                    "a count alone",
+                ));
+            }
         }
     }
     let Some((start, word)) = words.next() else {
-        return Err(whole("a test that sends nothing".to_owned(), "a method and a path were expected"));
+        return Err(whole(
+            "a test that sends nothing".to_owned(),
+            "a method and a path were expected",
+        ));
     };
     let method = word.parse::<Method>().ok().filter(|_| is_in_capitals(word));
     let method = method.ok_or_else(|| {
-        Flaw::new(start, start + word.len(), format!("`{word}` is no method"), "a method in capitals was expected here")
-            .help(HELP)
+        Flaw::new(
+            start,
+            start + word.len(),
+            format!("`{word}` is no method"),
+            "a method in capitals was expected here",
+        )
+        .help(HELP)
     })?;
     let Some((start, target)) = words.next() else {
-        return Err(whole("a test without a path".to_owned(), "a path was expected after the method"));
+        return Err(whole(
+            "a test without a path".to_owned(),
+            "a path was expected after the method",
+        ));
     };
     let slash = target.find('/').ok_or_else(|| {
-        Flaw::new(start, start + target.len(), format!("`{target}` is no path"), "a path begins with `/`").help(HELP)
+        Flaw::new(
+            start,
+            start + target.len(),
+            format!("`{target}` is no path"),
+            "a path begins with `/`",
+        )
+        .help(HELP)
     })?;
     let (host, path) = target.split_at(slash);
     let uri: Uri = path.parse().map_err(|_| {
@@ -214,8 +317,13 @@ pub(crate) fn parse(text: &str) -> Result<Sent, Flaw> {
     };
     while let Some((start, word)) = words.next() {
         let Some((value_start, value)) = words.next() else {
-            return Err(Flaw::new(start, text.len(), format!("`{word}` at the end"), "something is missing after it")
-                .help(HELP));
+            return Err(Flaw::new(
+                start,
+                text.len(),
+                format!("`{word}` at the end"),
+                "something is missing after it",
+            )
+            .help(HELP));
         };
         let end = value_start + value.len();
         match word {
@@ -223,22 +331,37 @@ pub(crate) fn parse(text: &str) -> Result<Sent, Flaw> {
             "every" => sent.every = duration(value).map_err(|flaw| flaw.shifted(value_start))?,
             "for" => sent.lasting = duration(value).map_err(|flaw| flaw.shifted(value_start))?,
             "answered" => {
-                let status =
-                    value.parse::<u16>().ok().filter(|status| (200..=599).contains(status) && value.len() == 3);
+                let status = value
+                    .parse::<u16>()
+                    .ok()
+                    .filter(|status| (200..=599).contains(status) && value.len() == 3);
                 let status = status.and_then(|status| StatusCode::from_u16(status).ok());
                 sent.answered = status.ok_or_else(|| {
                     let label = "a status from 200 to 599 was expected here";
-                    Flaw::new(value_start, end, format!("an upstream does not answer `{value}`"), label)
+                    Flaw::new(
+                        value_start,
+                        end,
+                        format!("an upstream does not answer `{value}`"),
+                        label,
+                    )
                 })?;
             }
             "from" => {
                 let read = value.parse::<IpAddr>();
                 sent.from = Some(read.map_err(|_| {
-                    Flaw::new(value_start, end, format!("`{value}` is no address"), "an IP address was expected here")
+                    Flaw::new(
+                        value_start,
+                        end,
+                        format!("`{value}` is no address"),
+                        "an IP address was expected here",
+                    )
                 })?);
             }
             "as" => {
-                let (identity, name) = value.split_once(':').filter(|(_, name)| !name.is_empty()).ok_or_else(|| {
+                let (identity, name) = value
+                    .split_once(':')
+                    .filter(|(_, name)| !name.is_empty())
+                    .ok_or_else(|| {
                     Flaw::new(
                         value_start,
                         end,
@@ -246,16 +369,28 @@ pub(crate) fn parse(text: &str) -> Result<Sent, Flaw> {
                         "an identity and a caller were expected, like `tenant:acme`",
                     )
                 })?;
-                sent.caller = Some(TestCaller { identity: identity.to_owned(), index: 0, name: name.to_owned() });
+                sent.caller = Some(TestCaller {
+                    identity: identity.to_owned(),
+                    index: 0,
+                    name: name.to_owned(),
+                });
             }
             other => {
-                let label = nearest(other, ["as", "from", "at", "every", "for", "answered"]).map_or_else(
-                    || "`as`, `from`, `at`, `every`, `for` or `answered` was expected here".to_owned(),
-                    |near| format!("did you mean `{near}`?"),
-                );
-                return Err(
-                    Flaw::new(start, start + other.len(), format!("`{other}` means nothing here"), label).help(HELP)
-                );
+                let label = nearest(other, ["as", "from", "at", "every", "for", "answered"])
+                    .map_or_else(
+                        || {
+                            "`as`, `from`, `at`, `every`, `for` or `answered` was expected here"
+                                .to_owned()
+                        },
+                        |near| format!("did you mean `{near}`?"),
+                    );
+                return Err(Flaw::new(
+                    start,
+                    start + other.len(),
+                    format!("`{other}` means nothing here"),
+                    label,
+                )
+                .help(HELP));
             }
         }
     }
@@ -288,10 +423,19 @@ mod tests {
             "21 x POST a.example/v1/search/a?q=1 as tenant:acme from 192.0.2.1 at 1m every 100ms for 2s answered 401",
         )
         .expect("right");
-        assert_eq!((sent.count, sent.method.as_str(), sent.host.as_deref()), (21, "POST", Some("a.example")));
+        assert_eq!(
+            (sent.count, sent.method.as_str(), sent.host.as_deref()),
+            (21, "POST", Some("a.example"))
+        );
         assert_eq!(sent.uri, "/v1/search/a?q=1");
-        assert_eq!((sent.at, sent.every), (Micros::from_secs(60), Micros(100_000)));
-        assert_eq!((sent.lasting, sent.answered), (Micros::from_secs(2), StatusCode::UNAUTHORIZED));
+        assert_eq!(
+            (sent.at, sent.every),
+            (Micros::from_secs(60), Micros(100_000))
+        );
+        assert_eq!(
+            (sent.lasting, sent.answered),
+            (Micros::from_secs(2), StatusCode::UNAUTHORIZED)
+        );
         assert_eq!(
             sent.caller.map(|caller| (caller.identity, caller.name)),
             Some(("tenant".to_owned(), "acme".to_owned()))

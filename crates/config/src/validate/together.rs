@@ -36,28 +36,50 @@ pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mu
 /// Requests that wait for a rate while they hold places of a concurrency limit.
 fn held_in_places(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     let place = |rule: usize, of: fn(&crate::raw::RawLimit) -> Option<Place>| {
-        let written = entries_of(&raw.limits).iter().find(|(name, _)| *name.value == *policy.rules[rule].name);
-        written.map(|(name, limit)| of(limit).unwrap_or(name.place)).unwrap_or_default()
+        let written = entries_of(&raw.limits)
+            .iter()
+            .find(|(name, _)| *name.value == *policy.rules[rule].name);
+        written
+            .map(|(name, limit)| of(limit).unwrap_or(name.place))
+            .unwrap_or_default()
     };
     let mut said = Vec::new();
     for route in &policy.routes {
         let on = |rule: &usize| policy.rules[*rule].live.mode == Mode::Enforce;
-        let rules: Vec<usize> = route.limits.iter().map(|limit| limit.rule).filter(on).collect();
+        let rules: Vec<usize> = route
+            .limits
+            .iter()
+            .map(|limit| limit.rule)
+            .filter(on)
+            .collect();
         let find = |wanted: fn(&tollgate_limit::Algorithm) -> bool| {
-            rules.iter().copied().find(|rule| wanted(&policy.rules[*rule].live.algorithm))
+            rules
+                .iter()
+                .copied()
+                .find(|rule| wanted(&policy.rules[*rule].live.algorithm))
         };
         let waits = find(|algorithm| algorithm.max_wait() > Micros::ZERO);
-        let Some((waits, places)) = waits.zip(find(|algorithm| algorithm.kind() == Kind::InFlight)) else { continue };
+        let Some((waits, places)) = waits.zip(find(|algorithm| algorithm.kind() == Kind::InFlight))
+        else {
+            continue;
+        };
         if said.contains(&(waits, places)) {
             continue;
         }
         said.push((waits, places));
         let (one, other) = (&policy.rules[waits].name, &policy.rules[places].name);
-        let problem = Problem::warning(format!("requests that wait for `{one}` hold places of `{other}`"));
-        let problem = problem.at(place(waits, |limit| limit.max_wait.place()), "who is held here").at(
-            place(places, |limit| limit.in_flight.place()),
-            "has a place here already, and others are refused for it",
-        );
+        let problem = Problem::warning(format!(
+            "requests that wait for `{one}` hold places of `{other}`"
+        ));
+        let problem = problem
+            .at(
+                place(waits, |limit| limit.max_wait.place()),
+                "who is held here",
+            )
+            .at(
+                place(places, |limit| limit.in_flight.place()),
+                "has a place here already, and others are refused for it",
+            );
         context.push(problem.help(
             "let `in_flight` be no less than may wait and be under way together, or put the two on different gateways",
         ));
@@ -67,27 +89,51 @@ fn held_in_places(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
 /// An upstream at one of the gateway's own listeners: every request would come back until it is refused.
 fn to_itself(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Context<'_>) {
     let own = |address: &ServerAddress| {
-        server.listen.iter().any(|listener| match (listener, address) {
-            (Listener::Unix(path), ServerAddress::Unix(other)) => path == other,
-            (Listener::Tcp { address, .. }, ServerAddress::Tcp(host, port)) if address.port() == *port => {
-                let local = |ip: IpAddr| ip == address.ip() || (address.ip().is_unspecified() && ip.is_loopback());
-                let named = host == "localhost" && (address.ip().is_loopback() || address.ip().is_unspecified());
-                named || host.parse().is_ok_and(local)
-            }
-            _ => false,
-        })
+        server
+            .listen
+            .iter()
+            .any(|listener| match (listener, address) {
+                (Listener::Unix(path), ServerAddress::Unix(other)) => path == other,
+                (Listener::Tcp { address, .. }, ServerAddress::Tcp(host, port))
+                    if address.port() == *port =>
+                {
+                    let local = |ip: IpAddr| {
+                        ip == address.ip() || (address.ip().is_unspecified() && ip.is_loopback())
+                    };
+                    let named = host == "localhost"
+                        && (address.ip().is_loopback() || address.ip().is_unspecified());
+                    named || host.parse().is_ok_and(local)
+                }
+                _ => false,
+            })
     };
     for upstream in &policy.upstreams {
         if !upstream.servers.iter().any(|server| own(&server.address)) {
             continue;
         }
-        let written = entries_of(&raw.upstreams).iter().find(|(name, _)| *name.value == *upstream.name);
-        let route = || list_of(&raw.routes).iter().filter_map(|route| route.upstream.get());
+        let written = entries_of(&raw.upstreams)
+            .iter()
+            .find(|(name, _)| *name.value == *upstream.name);
+        let route = || {
+            list_of(&raw.routes)
+                .iter()
+                .filter_map(|route| route.upstream.get())
+        };
         let place = written
             .map(|(name, at)| at.servers.place().unwrap_or(name.place))
-            .or_else(|| route().find(|text| text.as_str() == &*upstream.name).map(|text| text.place));
-        let problem = Problem::error(format!("upstream `{}` is this gateway itself", upstream.name));
-        context.push(problem.at(place.unwrap_or_default(), "it listens here: every request would come back to it"));
+            .or_else(|| {
+                route()
+                    .find(|text| text.as_str() == &*upstream.name)
+                    .map(|text| text.place)
+            });
+        let problem = Problem::error(format!(
+            "upstream `{}` is this gateway itself",
+            upstream.name
+        ));
+        context.push(problem.at(
+            place.unwrap_or_default(),
+            "it listens here: every request would come back to it",
+        ));
     }
 }
 
@@ -96,7 +142,10 @@ fn unverified(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     for (identity, (name, written)) in policy.identities.iter().zip(entries_of(&raw.identities)) {
         let made_up = identity.sources.iter().all(Source::is_unverified);
         let anyone = identity.callers.is_none() || identity.when_unknown == WhenUnknown::Accept;
-        let index = policy.identities.iter().position(|other| other.name == identity.name);
+        let index = policy
+            .identities
+            .iter()
+            .position(|other| other.name == identity.name);
         let alone: Vec<&str> = policy
             .rules
             .iter()
@@ -105,12 +154,20 @@ fn unverified(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
             .collect();
         // A route that is also limited by address, or in all, bounds what made-up keys can get.
         let unbounded = policy.routes.iter().any(|route| {
-            let names: Vec<&str> = route.limits.iter().map(|limit| &*policy.rules[limit.rule].name).collect();
-            names.iter().any(|name| alone.contains(name)) && names.iter().all(|name| alone.contains(name))
+            let names: Vec<&str> = route
+                .limits
+                .iter()
+                .map(|limit| &*policy.rules[limit.rule].name)
+                .collect();
+            names.iter().any(|name| alone.contains(name))
+                && names.iter().all(|name| alone.contains(name))
         });
         if made_up && anyone && unbounded {
             let sources: Vec<String> = identity.sources.iter().map(Source::words).collect();
-            let problem = Problem::warning(format!("identity `{}` is whatever a caller says it is", name.value));
+            let problem = Problem::warning(format!(
+                "identity `{}` is whatever a caller says it is",
+                name.value
+            ));
             let problem = problem
                 .at(
                     written.key.place().unwrap_or(name.place),
@@ -130,25 +187,38 @@ fn unaddressed(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Co
         .any(|rule| matches!(&rule.scope, Scope::Identities(parts) if parts.contains(&ScopePart::Address)));
     let named = raw.server.get().and_then(|server| server.listen.place());
     let trusted = !policy.address.trusted_proxies.is_empty();
-    if let (true, false, Some(place)) =
-        (server.proxy_protocol, trusted, raw.server.get().and_then(|server| server.proxy_protocol.place()))
-    {
-        let problem = Problem::warning("PROXY headers are believed from nobody").at(place, "no proxy is trusted");
-        context.push(problem.help("[address] trusted_proxies = [\"10.0.0.0/8\"] names who may send them"));
+    if let (true, false, Some(place)) = (
+        server.proxy_protocol,
+        trusted,
+        raw.server
+            .get()
+            .and_then(|server| server.proxy_protocol.place()),
+    ) {
+        let problem = Problem::warning("PROXY headers are believed from nobody")
+            .at(place, "no proxy is trusted");
+        context.push(
+            problem.help("[address] trusted_proxies = [\"10.0.0.0/8\"] names who may send them"),
+        );
     }
     if !by_address || server.proxy_protocol {
         return;
     }
     let Some(place) = named else { return };
-    let loopback = server
+    let loopback = server.listen.iter().all(
+        |listener| matches!(listener, Listener::Tcp { address, .. } if address.ip().is_loopback()),
+    );
+    let unix = server
         .listen
         .iter()
-        .all(|listener| matches!(listener, Listener::Tcp { address, .. } if address.ip().is_loopback()));
-    let unix = server.listen.iter().any(|listener| matches!(listener, Listener::Unix(_)));
+        .any(|listener| matches!(listener, Listener::Unix(_)));
     if unix && !policy.address.trust_unix {
         let problem = Problem::warning("callers on a Unix socket have no address")
             .at(place, "limits per address count them all together");
-        context.push(problem.help("if a proxy of yours is the only one to connect: [address] trust_unix = true"));
+        context.push(
+            problem.help(
+                "if a proxy of yours is the only one to connect: [address] trust_unix = true",
+            ),
+        );
     } else if loopback && !trusted {
         let problem = Problem::warning("only this machine can connect, and limits count addresses")
             .at(place, "behind a proxy all callers are 127.0.0.1");

@@ -18,7 +18,8 @@ use crate::source::At;
 use tollgate_limit::Micros;
 use tollgate_policy::UpstreamTimeouts;
 use tollgate_policy::upstream::{
-    Balance, Eject, Health, HostPolicy, ProxyProtocol, Retry, Server, ServerAddress, TlsFiles, Upstream,
+    Balance, Eject, Health, HostPolicy, ProxyProtocol, Retry, Server, ServerAddress, TlsFiles,
+    Upstream,
 };
 
 /// The upstreams of a file.
@@ -35,13 +36,28 @@ pub(crate) struct Upstreams {
 impl Upstreams {
     /// The index of the upstream at a URL that a route names, added when it is new.
     pub(crate) fn at_url(&mut self, text: &At<Text>, context: &mut Context<'_>) -> Option<usize> {
-        if let Some(index) = self.list.iter().position(|upstream| &*upstream.name == text.as_str()) {
+        if let Some(index) = self
+            .list
+            .iter()
+            .position(|upstream| &*upstream.name == text.as_str())
+        {
             return Some(index);
         }
         let server = server(text, 1, context)?;
-        let name = At { value: text.as_str().to_owned(), place: text.place };
-        let upstream =
-            build(&name, &At { value: RawUpstream::default(), place: text.place }, vec![server], self.egress, context);
+        let name = At {
+            value: text.as_str().to_owned(),
+            place: text.place,
+        };
+        let upstream = build(
+            &name,
+            &At {
+                value: RawUpstream::default(),
+                place: text.place,
+            },
+            vec![server],
+            self.egress,
+            context,
+        );
         self.list.push(upstream);
         Some(self.list.len() - 1)
     }
@@ -49,8 +65,14 @@ impl Upstreams {
 
 /// Compiles `[upstreams]`.
 pub(crate) fn upstreams(raw: &raw::RawFile, context: &mut Context<'_>) -> Upstreams {
-    let egress = raw.server.get().is_some_and(|server| server.egress.or(false));
-    let mut made = Upstreams { egress, ..Upstreams::default() };
+    let egress = raw
+        .server
+        .get()
+        .is_some_and(|server| server.egress.or(false));
+    let mut made = Upstreams {
+        egress,
+        ..Upstreams::default()
+    };
     for (name, upstream) in entries_of(&raw.upstreams) {
         super::limits::check_name(name, "upstream", context);
         if name.contains("://") || name.starts_with("builtin:") || name.starts_with("unix:") {
@@ -72,11 +94,14 @@ fn servers(name: &At<String>, raw: &At<RawUpstream>, context: &mut Context<'_>) 
         _ => None,
     };
     if let Some(place) = empty {
-        let problem =
-            Problem::error(format!("upstream `{}` has no servers", name.value)).at(place, "`servers` is missing");
+        let problem = Problem::error(format!("upstream `{}` has no servers", name.value))
+            .at(place, "`servers` is missing");
         context.push(problem.help("write servers = [\"http://10.0.0.1:3000\"]"));
     }
-    let list: &[At<ShortOr<Text, RawServer>>] = raw.servers.get().map_or(&[], |servers| servers.list.as_slice());
+    let list: &[At<ShortOr<Text, RawServer>>] = raw
+        .servers
+        .get()
+        .map_or(&[], |servers| servers.list.as_slice());
     let mut made: Vec<(Server, &At<ShortOr<Text, RawServer>>)> = Vec::new();
     for at in list {
         let read = match &at.value {
@@ -88,16 +113,22 @@ fn servers(name: &At<String>, raw: &At<RawUpstream>, context: &mut Context<'_>) 
                 }
                 None => {
                     if table.url.is_absent() {
-                        context.push(Problem::error("a server without a URL").at(at.place, "`url` is missing"));
+                        context.push(
+                            Problem::error("a server without a URL")
+                                .at(at.place, "`url` is missing"),
+                        );
                     }
                     None
                 }
             },
         };
         let Some(server) = read else { continue };
-        match made.iter().find(|(other, _)| other.address == server.address && other.base_path == server.base_path) {
+        match made.iter().find(|(other, _)| {
+            other.address == server.address && other.base_path == server.base_path
+        }) {
             Some((_, first)) => {
-                let problem = Problem::error(format!("upstream `{}` names a server twice", name.value));
+                let problem =
+                    Problem::error(format!("upstream `{}` names a server twice", name.value));
                 context.push(
                     problem
                         .at(at.place, "again here")
@@ -109,8 +140,14 @@ fn servers(name: &At<String>, raw: &At<RawUpstream>, context: &mut Context<'_>) 
         }
     }
     let servers: Vec<Server> = made.iter().map(|(server, _)| server.clone()).collect();
-    if let Some((_, at)) = made.iter().find(|(server, _)| server.tls.is_some() != servers[0].tls.is_some()) {
-        let problem = Problem::warning(format!("upstream `{}` speaks TLS to some of its servers only", name.value));
+    if let Some((_, at)) = made
+        .iter()
+        .find(|(server, _)| server.tls.is_some() != servers[0].tls.is_some())
+    {
+        let problem = Problem::warning(format!(
+            "upstream `{}` speaks TLS to some of its servers only",
+            name.value
+        ));
         context.push(problem.at(at.place, "unlike the first"));
     }
     servers
@@ -118,7 +155,8 @@ fn servers(name: &At<String>, raw: &At<RawUpstream>, context: &mut Context<'_>) 
 
 /// `http://HOST[:PORT][/PATH]`, `https://…`, `unix:/PATH`.
 fn server(text: &At<Text>, weight: u32, context: &mut Context<'_>) -> Option<Server> {
-    const HELP: &str = "write \"http://10.0.0.1:3000\", \"https://api.example.com\" or \"unix:/run/app.sock\"";
+    const HELP: &str =
+        "write \"http://10.0.0.1:3000\", \"https://api.example.com\" or \"unix:/run/app.sock\"";
     let written = text.as_str();
     if let Some(path) = written.strip_prefix("unix:") {
         let path = path.strip_prefix("//").unwrap_or(path);
@@ -132,11 +170,16 @@ fn server(text: &At<Text>, weight: u32, context: &mut Context<'_>) -> Option<Ser
         });
     }
     let mut wrong = |label: &str| {
-        context
-            .push(Problem::error(format!("`{written}` is not the URL of a server")).at(text.place, label).help(HELP));
+        context.push(
+            Problem::error(format!("`{written}` is not the URL of a server"))
+                .at(text.place, label)
+                .help(HELP),
+        );
         None
     };
-    let Some((scheme, rest)) = written.split_once("://") else { return wrong("`http://` is missing") };
+    let Some((scheme, rest)) = written.split_once("://") else {
+        return wrong("`http://` is missing");
+    };
     let tls = match scheme {
         "http" | "h2c" => false,
         "https" => true,
@@ -151,15 +194,25 @@ fn server(text: &At<Text>, weight: u32, context: &mut Context<'_>) -> Option<Ser
     let Ok(uri) = written.replacen(scheme, "http", 1).parse::<Uri>() else {
         return wrong("a host and a port were expected");
     };
-    let Some(authority) = uri.authority().filter(|authority| !authority.host().is_empty()) else {
+    let Some(authority) = uri
+        .authority()
+        .filter(|authority| !authority.host().is_empty())
+    else {
         return wrong("the host is missing");
     };
-    let written_port = rest[..rest.find('/').unwrap_or(rest.len())].rsplit_once(':').map(|(_, port)| port);
-    if written_port.is_some_and(|port| !port.ends_with(']') && !port.parse::<u16>().is_ok_and(|port| port > 0)) {
+    let written_port = rest[..rest.find('/').unwrap_or(rest.len())]
+        .rsplit_once(':')
+        .map(|(_, port)| port);
+    if written_port
+        .is_some_and(|port| !port.ends_with(']') && !port.parse::<u16>().is_ok_and(|port| port > 0))
+    {
         return wrong("a port is a number from 1 to 65535");
     }
     let port = authority.port_u16().unwrap_or(if tls { 443 } else { 80 });
-    let host = authority.host().trim_matches(['[', ']']).to_ascii_lowercase();
+    let host = authority
+        .host()
+        .trim_matches(['[', ']'])
+        .to_ascii_lowercase();
     Some(Server {
         tls: tls.then(|| Arc::from(host.as_str())),
         address: ServerAddress::Tcp(host, port),
@@ -178,8 +231,14 @@ fn build(
 ) -> Arc<Upstream> {
     let servers = tls::named(servers, &raw.server_name, context);
     // A Unix socket has no name of its own.
-    let named = servers.iter().all(|server| matches!(server.address, ServerAddress::Tcp(..)));
-    let asked = if egress && named { HostPolicy::Upstream } else { HostPolicy::Keep };
+    let named = servers
+        .iter()
+        .all(|server| matches!(server.address, ServerAddress::Tcp(..)));
+    let asked = if egress && named {
+        HostPolicy::Upstream
+    } else {
+        HostPolicy::Keep
+    };
     const MANY: u64 = 1_000_000;
     let narrow = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
@@ -200,27 +259,44 @@ fn build(
             response: context.time("response", &timeouts.response, seconds(30)),
             idle: context.time("idle", &timeouts.idle, seconds(60)),
         },
-        idle_connections: narrow(context.within("idle_connections", &raw.idle_connections, 256, 0, MANY)),
+        idle_connections: narrow(context.within(
+            "idle_connections",
+            &raw.idle_connections,
+            256,
+            0,
+            MANY,
+        )),
         connections: narrow(context.within("connections", &raw.connections, 1_024, 1, MANY)),
-        host: raw.host.get().map_or(asked, |host| host_policy(host, context)),
+        host: raw
+            .host
+            .get()
+            .map_or(asked, |host| host_policy(host, context)),
         http2: raw.http2.or(false),
         early_hints: raw.early_hints.or(false),
         attempts: small(context.within("attempts", &retries.attempts, 2, 1, 10)),
         pending: narrow(context.within("pending", &raw.pending, 1_024, 0, MANY)),
         queue_timeout: context.time("pending_timeout", &raw.pending_timeout, connect),
         tls: TlsFiles {
-            ca: raw.ca_file.get().and_then(|file| tls::authorities(file, context)),
-            certificate: certificate.and_then(|path| tls::pem(path, raw.client_certificate.place(), context)),
+            ca: raw
+                .ca_file
+                .get()
+                .and_then(|file| tls::authorities(file, context)),
+            certificate: certificate
+                .and_then(|path| tls::pem(path, raw.client_certificate.place(), context)),
             key: key.and_then(|path| tls::pem(path, raw.client_key.place(), context)),
             pinned: tls::pinned(&raw.pinned_sha256, context),
         },
-        health: raw.health.get().and_then(|health| self::health(health, context)),
+        health: raw
+            .health
+            .get()
+            .and_then(|health| self::health(health, context)),
         eject: Eject {
             failures: small(context.within("failures", &eject.failures, 5, 1, 1_000)),
             wait: context.time("wait", &eject.wait, seconds(10)),
         },
         retry: retry(retries.on.get()),
-        total: Some(context.time("total", &timeouts.total, Micros::ZERO)).filter(|total| *total > Micros::ZERO),
+        total: Some(context.time("total", &timeouts.total, Micros::ZERO))
+            .filter(|total| *total > Micros::ZERO),
         resolve_every: context.time("resolve_every", &raw.resolve_every, seconds(5)),
         slow_start: raw.slow_start.get().map_or(Micros::ZERO, |at| at.value.0),
         proxy_protocol: match raw.proxy_protocol.or(SendProxyProtocol::Off) {
@@ -242,10 +318,13 @@ fn build(
             context.push(problem.at(place, "no server of this upstream has an https URL"));
         }
     }
-    if let (true, true, Some(place)) =
-        (upstream.http2, upstream.proxy_protocol != ProxyProtocol::Off, raw.proxy_protocol.place())
-    {
-        let problem = Problem::error("a PROXY header cannot name the caller on an HTTP/2 connection");
+    if let (true, true, Some(place)) = (
+        upstream.http2,
+        upstream.proxy_protocol != ProxyProtocol::Off,
+        raw.proxy_protocol.place(),
+    ) {
+        let problem =
+            Problem::error("a PROXY header cannot name the caller on an HTTP/2 connection");
         context.push(
             problem
                 .at(place, "requests of many callers share one")
@@ -253,9 +332,13 @@ fn build(
                 .help("leave one of them out: X-Forwarded-For names the caller of each request"),
         );
     }
-    if let (true, true, Some(place)) = (upstream.http2, upstream.early_hints, raw.early_hints.place()) {
-        let problem =
-            Problem::error("interim answers of an HTTP/2 upstream cannot be passed on").at(place, "none would be");
+    if let (true, true, Some(place)) = (
+        upstream.http2,
+        upstream.early_hints,
+        raw.early_hints.place(),
+    ) {
+        let problem = Problem::error("interim answers of an HTTP/2 upstream cannot be passed on")
+            .at(place, "none would be");
         context.push(problem.at(raw.http2.place().unwrap_or(place), "since this is on"));
     }
     if let (1, Some(place)) = (upstream.attempts, retries.on.place()) {
@@ -266,9 +349,15 @@ fn build(
 }
 
 fn retry(on: Option<&At<OneOrMany<RetryOn>>>) -> Retry {
-    let Some(on) = on else { return Retry::default() };
-    let mut retry =
-        Retry { connect_failure: false, refused_stream: false, connection_closed: false, statuses: Vec::new() };
+    let Some(on) = on else {
+        return Retry::default();
+    };
+    let mut retry = Retry {
+        connect_failure: false,
+        refused_stream: false,
+        connection_closed: false,
+        statuses: Vec::new(),
+    };
     for at in &on.list {
         match at.value {
             RetryOn::ConnectFailure => retry.connect_failure = true,
@@ -284,12 +373,16 @@ fn retry(on: Option<&At<OneOrMany<RetryOn>>>) -> Retry {
 
 fn health(raw: &At<raw::RawHealth>, context: &mut Context<'_>) -> Option<Health> {
     if raw.path.is_absent() {
-        let problem = Problem::error("health checks need a path").at(raw.place, "`path` is missing");
+        let problem =
+            Problem::error("health checks need a path").at(raw.place, "`path` is missing");
         context.push(problem.help("health = { path = \"/healthz\", every = \"5s\" }"));
     }
     let path = raw.path.get()?;
     if !path.as_str().starts_with('/') {
-        context.push(Problem::error("a health check's path begins with `/`").at(path.place, "this one does not"));
+        context.push(
+            Problem::error("a health check's path begins with `/`")
+                .at(path.place, "this one does not"),
+        );
     }
     let every = context.time("every", &raw.every, seconds(5));
     let timeout = context.time("timeout", &raw.timeout, seconds(2));
@@ -311,7 +404,10 @@ fn host_policy(text: &At<Text>, context: &mut Context<'_>) -> HostPolicy {
             Ok(authority) if !name.contains('@') => HostPolicy::Fixed(authority),
             _ => {
                 let problem = Problem::error(format!("`{name}` is not a host"));
-                context.push(problem.at(text.place, "\"keep\", \"upstream\" or a host name was expected"));
+                context.push(problem.at(
+                    text.place,
+                    "\"keep\", \"upstream\" or a host name was expected",
+                ));
                 HostPolicy::Keep
             }
         },

@@ -11,16 +11,16 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
-use super::lanes::Place;
+use super::http2_pool::Place;
 use super::request::Outgoing;
 use super::stall::Stall;
 use super::tunnel::Tunnel;
 use super::upload::Upload;
 use super::{ForwardError, Forwarded, SWITCHING, Upgrade};
 use crate::body::{BodyError, ResponseBody};
-use crate::conduct::protocol_name;
 use crate::headers;
 use crate::pool::{Connection, Slot};
+use crate::proxy_defaults::protocol_name;
 use crate::timers::{Deadline, Expiry};
 use tollgate_limiter::Cause;
 
@@ -57,7 +57,11 @@ impl Bounds {
     /// What is left of the bounds of `outgoing`.
     pub(super) fn take(outgoing: &mut Outgoing) -> Self {
         let stall = outgoing.stall().filter(Stall::is_uploading);
-        Self { idle: Expiry::after_micros(outgoing.timeouts.idle), stall, total: outgoing.total.take() }
+        Self {
+            idle: Expiry::after_micros(outgoing.timeouts.idle),
+            stall,
+            total: outgoing.total.take(),
+        }
     }
 
     /// Ready when the upstream has taken nothing of the rest of the request for too long, whatever it answers meanwhile.
@@ -83,7 +87,11 @@ impl Bounds {
 struct Broken(Option<BodyError>);
 
 impl Broken {
-    fn hold(&mut self, error: BodyError, cx: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn hold(
+        &mut self,
+        error: BodyError,
+        cx: &Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         self.0 = Some(error);
         cx.waker().wake_by_ref();
         Poll::Pending
@@ -116,7 +124,11 @@ impl UpstreamHttp1 {
         } else {
             Exchange::Uploading(Upload::begin(lease.connection), lease.slot)
         };
-        Self { exchange, bounds, broken: Broken(None) }
+        Self {
+            exchange,
+            bounds,
+            broken: Broken(None),
+        }
     }
 
     fn end(&mut self) {
@@ -145,7 +157,10 @@ impl Body for UpstreamHttp1 {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         if let Some(error) = this.broken.0.take() {
             return Poll::Ready(Some(Err(error)));
@@ -206,7 +221,13 @@ pub struct UpstreamHttp2 {
 impl UpstreamHttp2 {
     /// The body `incoming` of an answer.
     pub(super) const fn new(incoming: Incoming, bounds: Bounds, slot: Slot, place: Place) -> Self {
-        Self { incoming, bounds, broken: Broken(None), _slot: slot, _place: place }
+        Self {
+            incoming,
+            bounds,
+            broken: Broken(None),
+            _slot: slot,
+            _place: place,
+        }
     }
 }
 
@@ -214,7 +235,10 @@ impl Body for UpstreamHttp2 {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         if let Some(error) = this.broken.0.take() {
             return Poll::Ready(Some(Err(error)));
@@ -251,10 +275,17 @@ impl Body for UpstreamHttp2 {
 ///
 /// # Errors
 /// When its framing is not understood, or it switches protocols unasked.
-pub(super) fn answer(head: Parts, mut lease: Lease, outgoing: &mut Outgoing) -> Result<Forwarded, ForwardError> {
+pub(super) fn answer(
+    head: Parts,
+    mut lease: Lease,
+    outgoing: &mut Outgoing,
+) -> Result<Forwarded, ForwardError> {
     let mut head = head;
     let hop = sanitise(&mut head)?;
-    let bridged = outgoing.upgrade.as_ref().is_some_and(|asked| asked.bridged.is_some());
+    let bridged = outgoing
+        .upgrade
+        .as_ref()
+        .is_some_and(|asked| asked.bridged.is_some());
     if bridged && head.status.is_success() {
         // To whoever sent a CONNECT it would be a tunnel.
         return Err(ForwardError::Upgrade);
@@ -262,9 +293,16 @@ pub(super) fn answer(head: Parts, mut lease: Lease, outgoing: &mut Outgoing) -> 
     if head.status == SWITCHING {
         let asked = outgoing.upgrade.take().filter(|asked| {
             let named = |value| protocol_name(value).to_ascii_lowercase();
-            hop.upgrade.as_ref().is_some_and(|switched| named(switched) == named(&asked.protocol))
+            hop.upgrade
+                .as_ref()
+                .is_some_and(|switched| named(switched) == named(&asked.protocol))
         });
-        let Upgrade { client, protocol, idle, bridged } = asked.ok_or(ForwardError::Upgrade)?;
+        let Upgrade {
+            client,
+            protocol,
+            idle,
+            bridged,
+        } = asked.ok_or(ForwardError::Upgrade)?;
         let (socket, early) = lease.connection.into_parts();
         let websocket = protocol_name(&protocol).eq_ignore_ascii_case(b"websocket");
         if bridged.is_some() {
@@ -273,9 +311,22 @@ pub(super) fn answer(head: Parts, mut lease: Lease, outgoing: &mut Outgoing) -> 
         } else {
             headers::announce_upgrade(&mut head.headers, hop.upgrade.unwrap_or(protocol));
         }
-        let tunnel = Tunnel { client, upstream: socket, early, idle, websocket, slot: lease.slot, hold: bridged };
+        let tunnel = Tunnel {
+            client,
+            upstream: socket,
+            early,
+            idle,
+            websocket,
+            slot: lease.slot,
+            hold: bridged,
+        };
         let response = Response::from_parts(head, ResponseBody::Empty);
-        return Ok(Forwarded { response, verbatim: None, tunnel: Some(Box::new(tunnel)), cause: Cause::Upstream });
+        return Ok(Forwarded {
+            response,
+            verbatim: None,
+            tunnel: Some(Box::new(tunnel)),
+            cause: Cause::Upstream,
+        });
     }
     let verbatim = lease.connection.take_verbatim();
     let body = if lease.connection.left() == Some(0) {
@@ -288,7 +339,12 @@ pub(super) fn answer(head: Parts, mut lease: Lease, outgoing: &mut Outgoing) -> 
     } else {
         ResponseBody::Http1(Box::new(UpstreamHttp1::new(Bounds::take(outgoing), lease)))
     };
-    Ok(Forwarded { response: Response::from_parts(head, body), verbatim, tunnel: None, cause: Cause::Upstream })
+    Ok(Forwarded {
+        response: Response::from_parts(head, body),
+        verbatim,
+        tunnel: None,
+        cause: Cause::Upstream,
+    })
 }
 
 /// Checks and strips the head of an answer.
@@ -296,21 +352,29 @@ pub(super) fn answer(head: Parts, mut lease: Lease, outgoing: &mut Outgoing) -> 
 /// # Errors
 /// When its Transfer-Encoding is anything but one `chunked`.
 pub(super) fn sanitise(head: &mut Parts) -> Result<headers::Hop, ForwardError> {
-    let mut present = headers::Present::of(&head.headers);
-    let mut codings =
-        present.has(headers::Present::TRANSFER_ENCODING).then(|| head.headers.get_all(TRANSFER_ENCODING).iter());
+    let mut present = headers::HeaderSet::of(&head.headers);
+    let mut codings = present
+        .has(headers::HeaderSet::TRANSFER_ENCODING)
+        .then(|| head.headers.get_all(TRANSFER_ENCODING).iter());
     if let Some(codings) = &mut codings
         && let Some(coding) = codings.next()
     {
         let alone = codings.next().is_none();
-        if !alone || !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") {
+        if !alone
+            || !coding
+                .as_bytes()
+                .trim_ascii()
+                .eq_ignore_ascii_case(b"chunked")
+        {
             return Err(ForwardError::AnswerCoding);
         }
         // The pair is a smuggler's tool, and hyper's encoder refuses it (RFC 9112 6.3).
         head.headers.remove(CONTENT_LENGTH);
     }
     // HTTP/2 would have its body waited for, or the stream reset (RFC 9110 8.6).
-    if present.has(headers::Present::CONTENT_LENGTH) && matches!(head.status, StatusCode::NO_CONTENT | SWITCHING) {
+    if present.has(headers::HeaderSet::CONTENT_LENGTH)
+        && matches!(head.status, StatusCode::NO_CONTENT | SWITCHING)
+    {
         head.headers.remove(CONTENT_LENGTH);
     }
     let hop = headers::strip_present(&mut head.headers, &mut present);

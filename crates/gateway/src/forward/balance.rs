@@ -9,7 +9,10 @@ use siphasher::sip::SipHasher13;
 /// greatest common divisor and bounded.
 pub(super) fn turns(weights: &[u32]) -> Vec<usize> {
     let divisor = weights.iter().copied().fold(0, gcd).max(1);
-    let mut scaled: Vec<i64> = weights.iter().map(|weight| i64::from(weight / divisor)).collect();
+    let mut scaled: Vec<i64> = weights
+        .iter()
+        .map(|weight| i64::from(weight / divisor))
+        .collect();
     let sum: i64 = scaled.iter().sum();
     if sum > TURNS_MAX {
         for weight in &mut scaled {
@@ -23,7 +26,9 @@ pub(super) fn turns(weights: &[u32]) -> Vec<usize> {
         for (level, weight) in current.iter_mut().zip(&scaled) {
             *level += weight;
         }
-        let Some(best) = (0..current.len()).rev().max_by_key(|&index| current[index]) else { break };
+        let Some(best) = (0..current.len()).rev().max_by_key(|&index| current[index]) else {
+            break;
+        };
         current[best] -= sum;
         order.push(best);
     }
@@ -70,7 +75,8 @@ fn minus_log2(x: u64) -> u64 {
         let square = u128::from(mantissa) * u128::from(mantissa);
         let carried = square >> 127 == 1;
         digits = (digits << 1) | u64::from(carried);
-        mantissa = u64::try_from(if carried { square >> 64 } else { square >> 63 }).unwrap_or(u64::MAX);
+        mantissa =
+            u64::try_from(if carried { square >> 64 } else { square >> 63 }).unwrap_or(u64::MAX);
     }
     ((u64::from(zeros) + 1) << 32) - digits
 }
@@ -91,7 +97,10 @@ mod tests {
     use super::*;
 
     fn pick(hash: u64, servers: &[(&'static str, u32)]) -> &'static str {
-        let mut best = (servers[0].0, (distance(hash, name_hash(servers[0].0)), servers[0].1));
+        let mut best = (
+            servers[0].0,
+            (distance(hash, name_hash(servers[0].0)), servers[0].1),
+        );
         for &(name, weight) in &servers[1..] {
             let rival = (distance(hash, name_hash(name)), weight);
             if is_closer(rival, best.1) {
@@ -112,7 +121,11 @@ mod tests {
     #[test]
     fn rendezvous_logarithm_is_exact_at_powers_of_two_and_falls_monotonically() {
         for shift in 0..64 {
-            assert_eq!(minus_log2((1 << shift) - 1), (64 - shift) << 32, "2^{shift}");
+            assert_eq!(
+                minus_log2((1 << shift) - 1),
+                (64 - shift) << 32,
+                "2^{shift}"
+            );
         }
         assert_eq!(minus_log2(u64::MAX), 0);
         // log2(3/4) = -0.4150374992...
@@ -130,7 +143,11 @@ mod tests {
         let all = [("a", 1), ("b", 3), ("c", 7)];
         for hash in (0..2000_u64).map(mix) {
             let before = pick(hash, &all);
-            assert_eq!(pick(hash, &[all[2], all[0], all[1]]), before, "the order is nothing");
+            assert_eq!(
+                pick(hash, &[all[2], all[0], all[1]]),
+                before,
+                "the order is nothing"
+            );
             if before != "c" {
                 assert_eq!(pick(hash, &all[..2]), before);
             }
@@ -142,16 +159,29 @@ mod tests {
     #[test]
     fn rendezvous_weights_are_shares_of_the_callers() {
         let servers = [("a", 1), ("b", 2), ("c", 997)];
-        let of = |name: &str| (0..100_000_u64).filter(|&hash| pick(mix(hash), &servers) == name).count();
+        let of = |name: &str| {
+            (0..100_000_u64)
+                .filter(|&hash| pick(mix(hash), &servers) == name)
+                .count()
+        };
         let (a, b) = (of("a"), of("b"));
         assert!((70..140).contains(&a) && (150..260).contains(&b), "{a} {b}");
     }
 
     #[test]
     fn rendezvous_places_are_pinned_for_gateways_of_other_versions() {
-        let servers = [("10.0.0.1:80", 1), ("10.0.0.2:80", 2), ("https://app.example:443/v1", 3)];
+        let servers = [
+            ("10.0.0.1:80", 1),
+            ("10.0.0.2:80", 2),
+            ("https://app.example:443/v1", 3),
+        ];
         let places: Vec<usize> = (0..12_u64)
-            .map(|hash| servers.iter().position(|server| server.0 == pick(hash, &servers)).expect("one of them"))
+            .map(|hash| {
+                servers
+                    .iter()
+                    .position(|server| server.0 == pick(hash, &servers))
+                    .expect("one of them")
+            })
             .collect();
         assert_eq!(places, [2, 2, 2, 1, 2, 1, 2, 2, 2, 2, 2, 0]);
     }
@@ -160,7 +190,9 @@ mod tests {
     fn fair_share_some_server_is_always_below_it() {
         for loads in [[0, 0, 0], [9, 0, 0], [1, 2, 5], [3, 3, 3], [100, 1, 7]] {
             let (sum, weights) = (loads.iter().sum(), [1_u32, 2, 5]);
-            let below = (0..3).filter(|&index| is_below_share(loads[index], weights[index], sum, 8)).count();
+            let below = (0..3)
+                .filter(|&index| is_below_share(loads[index], weights[index], sum, 8))
+                .count();
             assert!(below > 0, "{loads:?}");
         }
     }

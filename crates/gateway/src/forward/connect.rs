@@ -16,7 +16,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
-use super::lanes::{Ear, Heard};
+use super::http2_pool::{Ear, Heard};
 use super::{ForwardError, LocalExecutor, RequestBody, Stream, proxy_header, tls};
 use crate::pool::Connection;
 use crate::timers;
@@ -49,18 +49,25 @@ enum Resolver {
 impl Resolver {
     async fn ask(&self, host: &str, port: u16) -> io::Result<Rc<[SocketAddr]>> {
         match self {
-            Self::System => tokio::net::lookup_host((host, port)).await.map(Iterator::collect),
+            Self::System => tokio::net::lookup_host((host, port))
+                .await
+                .map(Iterator::collect),
             #[cfg(test)]
-            Self::Script(answers) => {
-                answers.borrow_mut().pop_front().expect("asked as often as scripted").map(Into::into)
-            }
+            Self::Script(answers) => answers
+                .borrow_mut()
+                .pop_front()
+                .expect("asked as often as scripted")
+                .map(Into::into),
         }
     }
 }
 
 /// An HTTP/2 connection: what sends on it, what drives it, what tells of the reads that bring something.
-pub(super) type Http2 =
-    (http2::SendRequest<RequestBody>, http2::Connection<TokioIo<Heard>, RequestBody, LocalExecutor>, Rc<Ear>);
+pub(super) type Http2 = (
+    http2::SendRequest<RequestBody>,
+    http2::Connection<TokioIo<Heard>, RequestBody, LocalExecutor>,
+    Rc<Ear>,
+);
 
 /// A connection, of the version that both sides agreed on.
 pub(super) enum Opened {
@@ -81,21 +88,32 @@ impl Connector {
     ///
     /// # Errors
     /// When the server's TLS name is no name.
-    pub(super) fn new(server: &Server, tls: Option<&TlsConnector>, upstream: &Upstream) -> Result<Self, ForwardError> {
+    pub(super) fn new(
+        server: &Server,
+        tls: Option<&TlsConnector>,
+        upstream: &Upstream,
+    ) -> Result<Self, ForwardError> {
         let tls = match (&server.tls, tls) {
             (Some(name), Some(connector)) => {
-                let bare = name.trim_start_matches('[').trim_end_matches(']').to_owned();
-                let name = ServerName::try_from(bare)
-                    .map_err(|error| ForwardError::Tls(format!("`{name}` is no server name: {error}")))?;
+                let bare = name
+                    .trim_start_matches('[')
+                    .trim_end_matches(']')
+                    .to_owned();
+                let name = ServerName::try_from(bare).map_err(|error| {
+                    ForwardError::Tls(format!("`{name}` is no server name: {error}"))
+                })?;
                 Some((connector.clone(), name))
             }
             _ => None,
         };
-        let tls_http1 = tls.as_ref().filter(|_| upstream.http2).map(|(connector, _)| {
-            let mut config = rustls::ClientConfig::clone(connector.config());
-            config.alpn_protocols = vec![tls::HTTP1.to_vec()];
-            TlsConnector::from(Arc::new(config))
-        });
+        let tls_http1 = tls
+            .as_ref()
+            .filter(|_| upstream.http2)
+            .map(|(connector, _)| {
+                let mut config = rustls::ClientConfig::clone(connector.config());
+                config.alpn_protocols = vec![tls::HTTP1.to_vec()];
+                TlsConnector::from(Arc::new(config))
+            });
         Ok(Self {
             address: server.address.clone(),
             tls,
@@ -120,7 +138,10 @@ impl Connector {
     ///
     /// # Errors
     /// [`ForwardError::Connect`] and its kin.
-    pub(super) async fn http1(&self, client: Option<SocketAddr>) -> Result<Box<Connection>, ForwardError> {
+    pub(super) async fn http1(
+        &self,
+        client: Option<SocketAddr>,
+    ) -> Result<Box<Connection>, ForwardError> {
         Ok(Box::new(Connection::new(self.stream(client, true).await?)))
     }
 
@@ -149,7 +170,11 @@ impl Connector {
     }
 
     /// `http1`: only that is spoken over it.
-    async fn stream(&self, client: Option<SocketAddr>, http1: bool) -> Result<Stream, ForwardError> {
+    async fn stream(
+        &self,
+        client: Option<SocketAddr>,
+        http1: bool,
+    ) -> Result<Stream, ForwardError> {
         match timers::within(self.timeout, self.open(client, http1)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(ForwardError::ConnectTimeout),
@@ -158,10 +183,15 @@ impl Connector {
 
     async fn open(&self, client: Option<SocketAddr>, http1: bool) -> Result<Stream, ForwardError> {
         let alone = self.tls_http1.as_ref().filter(|_| http1);
-        let tls = self.tls.as_ref().map(|(tls, name)| (alone.unwrap_or(tls), name));
+        let tls = self
+            .tls
+            .as_ref()
+            .map(|(tls, name)| (alone.unwrap_or(tls), name));
         match &self.address {
             ServerAddress::Unix(path) => {
-                let mut stream = UnixStream::connect(path).await.map_err(ForwardError::Connect)?;
+                let mut stream = UnixStream::connect(path)
+                    .await
+                    .map_err(ForwardError::Connect)?;
                 self.introduce(&mut stream, client, None).await?;
                 match tls {
                     None => Ok(Stream::Unix(stream)),
@@ -201,12 +231,19 @@ impl Connector {
             return Ok(());
         }
         let header = proxy_header::header(self.proxy_protocol, client, to);
-        stream.write_all(&header).await.map_err(ForwardError::Connect)
+        stream
+            .write_all(&header)
+            .await
+            .map_err(ForwardError::Connect)
     }
 
     /// Connects to the first address that answers, beginning with another one each time.
     async fn tcp(&self, host: &str, port: u16) -> io::Result<TcpStream> {
-        if let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+        if let Ok(address) = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .parse::<IpAddr>()
+        {
             return TcpStream::connect(SocketAddr::new(address, port)).await;
         }
         let addresses = self.resolve(host, port).await?;
@@ -217,7 +254,8 @@ impl Connector {
         };
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for offset in 0..addresses.len() {
-            match TcpStream::connect(addresses[first.wrapping_add(offset) % addresses.len()]).await {
+            match TcpStream::connect(addresses[first.wrapping_add(offset) % addresses.len()]).await
+            {
                 Ok(stream) => return Ok(stream),
                 Err(error) => last = error,
             }
@@ -230,7 +268,10 @@ impl Connector {
     async fn resolve(&self, host: &str, port: u16) -> io::Result<Rc<[SocketAddr]>> {
         {
             let resolved = self.resolved.borrow();
-            if resolved.at.is_some_and(|at| at.elapsed() < self.resolve_every) {
+            if resolved
+                .at
+                .is_some_and(|at| at.elapsed() < self.resolve_every)
+            {
                 return Ok(Rc::clone(&resolved.addresses));
             }
         }
@@ -266,7 +307,12 @@ impl std::fmt::Debug for Connector {
 /// idle connection, end it.
 fn notice_death(stream: &TcpStream) -> io::Result<()> {
     let socket = socket2::SockRef::from(stream);
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(SILENT).with_interval(ASKED_EVERY).with_retries(3))?;
+    socket.set_tcp_keepalive(
+        &TcpKeepalive::new()
+            .with_time(SILENT)
+            .with_interval(ASKED_EVERY)
+            .with_retries(3),
+    )?;
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(SILENT))?;
     Ok(())
@@ -297,16 +343,32 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_name_is_looked_up_again_and_the_last_good_answer_stands() {
-        let (old, new) = (SocketAddr::from(([192, 0, 2, 1], 80)), SocketAddr::from(([192, 0, 2, 2], 80)));
+        let (old, new) = (
+            SocketAddr::from(([192, 0, 2, 1], 80)),
+            SocketAddr::from(([192, 0, 2, 2], 80)),
+        );
         let upstream = upstream(old);
         let mut connector = Connector::new(&upstream.servers[0], None, &upstream).expect("no TLS");
         let failure = || Err(io::Error::other("the resolver is down"));
-        let answers = [failure(), Ok(vec![old]), Ok(vec![new]), failure(), Ok(Vec::new()), Ok(vec![old])];
+        let answers = [
+            failure(),
+            Ok(vec![old]),
+            Ok(vec![new]),
+            failure(),
+            Ok(Vec::new()),
+            Ok(vec![old]),
+        ];
         connector.resolver = Resolver::Script(RefCell::new(answers.into()));
-        assert!(connector.resolve("app", 80).await.is_err(), "there is nothing to fall back on");
+        assert!(
+            connector.resolve("app", 80).await.is_err(),
+            "there is nothing to fall back on"
+        );
         for (passed, expected) in [(0, old), (4, old), (1, new), (5, new), (0, new), (5, old)] {
             tokio::time::advance(Duration::from_secs(passed)).await;
-            assert_eq!(&*connector.resolve("app", 80).await.expect("an answer"), [expected]);
+            assert_eq!(
+                &*connector.resolve("app", 80).await.expect("an answer"),
+                [expected]
+            );
         }
     }
 }

@@ -12,10 +12,10 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 
 use super::answer::{Bounds, Lease, UpstreamHttp2, answer, sanitise};
-use super::lanes::{Place, Placed};
-use super::patience::Patience;
+use super::http2_pool::{Place, Placed};
 use super::request::Outgoing;
 use super::request_body::RequestBody;
+use super::response_timeout::ResponseTimeout;
 use super::server::ServerState;
 use super::{ForwardError, Forwarded, SWITCHING, outgoing};
 use crate::body::{BodyError, ResponseBody};
@@ -36,7 +36,10 @@ enum Http2Failure {
 ///
 /// # Errors
 /// Why there is no answer. After an error of connecting the request is still there, and may go to another server.
-pub(super) async fn exchange(server: &Rc<ServerState>, outgoing: &mut Outgoing) -> Result<Forwarded, ForwardError> {
+pub(super) async fn exchange(
+    server: &Rc<ServerState>,
+    outgoing: &mut Outgoing,
+) -> Result<Forwarded, ForwardError> {
     let slot = server.pool.slot().await?;
     if server.speaks_http2 && !server.lanes.prefers_http1() {
         // Boxed: HTTP/1 does not pay for the room that this takes.
@@ -68,18 +71,34 @@ async fn http1(
     let fields = request.headers().len();
     if !(outgoing.hosted && server.server.base_path.is_empty() && server.host == HostPolicy::Keep) {
         let target = std::mem::take(request.uri_mut());
-        let target = outgoing::address(target, request.headers_mut(), &server.host, &server.server, false)?;
+        let target = outgoing::address(
+            target,
+            request.headers_mut(),
+            &server.host,
+            &server.server,
+            false,
+        )?;
         *request.uri_mut() = target;
     }
     // One more: it came without a Host.
     let named = request.headers().len() == fields;
     let mut headers = std::mem::take(request.headers_mut());
-    let body = outgoing.progress.is_some().then(|| std::mem::take(request.body_mut()));
+    let body = outgoing
+        .progress
+        .is_some()
+        .then(|| std::mem::take(request.body_mut()));
     // Only a reused connection can be stale, and a body is not kept.
     let kept = connection.is_reused() && body.is_none();
     let origin = outgoing.origin.as_ref();
     let more = |out: &mut Vec<u8>| origin.into_iter().for_each(|origin| origin.write(out));
-    connection.ask_with(request.method(), request.uri(), &mut headers, more, body, kept);
+    connection.ask_with(
+        request.method(),
+        request.uri(),
+        &mut headers,
+        more,
+        body,
+        kept,
+    );
     if outgoing.verbatim {
         connection.allow_verbatim();
     }
@@ -95,7 +114,9 @@ async fn http1(
         };
         // Bytes of an answer that broke off are an answer: only silence is staleness.
         let stale = connection.is_reused() && matches!(failure, Failure::Silent(_));
-        let Some(request) = connection.unanswered().filter(|_| stale) else { return Err(failure.into()) };
+        let Some(request) = connection.unanswered().filter(|_| stale) else {
+            return Err(failure.into());
+        };
         // The server cannot have read what its system did not take. Whatever it did take may have been read, and acted
         // upon: to send that again is another attempt.
         let attempted = !request.is_untouched();
@@ -108,10 +129,13 @@ async fn http1(
                 // Another server may have it: a copy would cost every request, reading back costs only this one. Where there
                 // is a copy all the same, it serves every attempt, and the fields behind it stay to be written.
                 if !outgoing.has_copy() {
-                    let request = request.into_request().map(|request| request.map(|()| RequestBody::empty()));
+                    let request = request
+                        .into_request()
+                        .map(|request| request.map(|()| RequestBody::empty()));
                     // Read back with the others.
                     outgoing.origin = None;
-                    outgoing.request = request.and_then(|request| unaddressed(server, request, named));
+                    outgoing.request =
+                        request.and_then(|request| unaddressed(server, request, named));
                 }
                 return Err(error);
             }
@@ -125,7 +149,11 @@ async fn http1(
 
 /// What a server has promised not to have processed, because it closes the connection, goes out on another connection
 /// whatever it is. That is no attempt, and speaks against no server: the request was never taken up.
-async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) -> Result<Forwarded, ForwardError> {
+async fn http2(
+    server: &Rc<ServerState>,
+    outgoing: &mut Outgoing,
+    slot: Slot,
+) -> Result<Forwarded, ForwardError> {
     let mut placed = server.lanes.place(&server.connector).await?;
     let mut moves = 0;
     let (response, place) = loop {
@@ -140,8 +168,12 @@ async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
         let named = request.headers().len() < fields;
         match converse_http2(&place, request, outgoing).await {
             Ok(response) => break (response, place),
-            Err(Http2Failure::Unsent(request)) => outgoing.request = unaddressed(server, *request, named),
-            Err(Http2Failure::Final(ForwardError::GoingAway)) if outgoing.has_copy() => outgoing.restore(),
+            Err(Http2Failure::Unsent(request)) => {
+                outgoing.request = unaddressed(server, *request, named)
+            }
+            Err(Http2Failure::Final(ForwardError::GoingAway)) if outgoing.has_copy() => {
+                outgoing.restore()
+            }
             Err(Http2Failure::Final(error)) => {
                 // No other request shall wait on a connection that says nothing, or is about to close. That it said
                 // nothing in the little time that a caller gives says nothing of it.
@@ -170,9 +202,19 @@ async fn http2(server: &Rc<ServerState>, outgoing: &mut Outgoing, slot: Slot) ->
     let body = if incoming.is_end_stream() {
         ResponseBody::Empty
     } else {
-        ResponseBody::Http2(Box::new(UpstreamHttp2::new(incoming, Bounds::take(outgoing), slot, place)))
+        ResponseBody::Http2(Box::new(UpstreamHttp2::new(
+            incoming,
+            Bounds::take(outgoing),
+            slot,
+            place,
+        )))
     };
-    Ok(Forwarded { response: Response::from_parts(head, body), verbatim: None, tunnel: None, cause: Cause::Upstream })
+    Ok(Forwarded {
+        response: Response::from_parts(head, body),
+        verbatim: None,
+        tunnel: None,
+        cause: Cause::Upstream,
+    })
 }
 
 async fn converse_http2(
@@ -182,12 +224,14 @@ async fn converse_http2(
 ) -> Result<Response<Incoming>, Http2Failure> {
     let mut sender = place.sender();
     let mut answer = pin!(sender.try_send_request(request));
-    let mut patience = Patience::new(outgoing);
+    let mut patience = ResponseTimeout::new(outgoing);
     std::future::poll_fn(|cx| {
         if let Poll::Ready(outcome) = answer.as_mut().poll(cx) {
             return Poll::Ready(outcome.map_err(failure));
         }
-        patience.poll(cx).map(|error| Err(Http2Failure::Final(error)))
+        patience
+            .poll(cx)
+            .map(|error| Err(Http2Failure::Final(error)))
     })
     .await
 }
@@ -202,7 +246,7 @@ enum Stop {
 /// Continue`; its other interim answers are passed on where that is wanted.
 async fn converse(connection: &mut Connection, outgoing: &mut Outgoing) -> Result<Parts, Stop> {
     let (gate, interim) = (outgoing.gate.clone(), outgoing.interim.clone());
-    let mut patience = Patience::new(outgoing);
+    let mut patience = ResponseTimeout::new(outgoing);
     std::future::poll_fn(|cx| {
         let answer = connection.poll_answer(cx, |status, headers| {
             if status == StatusCode::CONTINUE {
@@ -262,15 +306,28 @@ fn body_error(error: &hyper::Error) -> Option<BodyError> {
 }
 
 /// Points `request` at `server`.
-fn addressed(server: &ServerState, request: Request<RequestBody>) -> Result<Request<RequestBody>, ForwardError> {
+fn addressed(
+    server: &ServerState,
+    request: Request<RequestBody>,
+) -> Result<Request<RequestBody>, ForwardError> {
     let mut request = request;
     let uri = std::mem::take(request.uri_mut());
-    *request.uri_mut() = outgoing::address(uri, request.headers_mut(), &server.host, &server.server, true)?;
+    *request.uri_mut() = outgoing::address(
+        uri,
+        request.headers_mut(),
+        &server.host,
+        &server.server,
+        true,
+    )?;
     Ok(request)
 }
 
 /// `request`, which was pointed at `server`, as it was before; `named`: it came with a Host.
-fn unaddressed(server: &ServerState, request: Request<RequestBody>, named: bool) -> Option<Request<RequestBody>> {
+fn unaddressed(
+    server: &ServerState,
+    request: Request<RequestBody>,
+    named: bool,
+) -> Option<Request<RequestBody>> {
     let mut request = request;
     let uri = std::mem::take(request.uri_mut());
     *request.uri_mut() = outgoing::unaddress(uri, request.headers_mut(), &server.server, named)?;

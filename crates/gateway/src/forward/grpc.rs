@@ -9,14 +9,20 @@ use http::header::{CONTENT_TYPE, HeaderName};
 /// that can be understood (gRPC over HTTP/2: `grpc-timeout` is one to eight digits and a unit).
 pub(super) fn timeout(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(GRPC_TIMEOUT)?.as_bytes();
-    if !headers.get(CONTENT_TYPE)?.as_bytes().starts_with(b"application/grpc") {
+    if !headers
+        .get(CONTENT_TYPE)?
+        .as_bytes()
+        .starts_with(b"application/grpc")
+    {
         return None;
     }
     let (unit, digits) = value.split_last()?;
     if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let count = digits.iter().fold(0_u64, |sum, digit| sum * 10 + u64::from(digit - b'0'));
+    let count = digits
+        .iter()
+        .fold(0_u64, |sum, digit| sum * 10 + u64::from(digit - b'0'));
     Some(match unit {
         b'H' => Duration::from_secs(count * 3600),
         b'M' => Duration::from_secs(count * 60),

@@ -47,7 +47,12 @@ pub struct ServerStatus {
 impl ServerStatus {
     /// Of a server that no worker has had a request for.
     pub(super) fn unused(server: String) -> Self {
-        Self { server, state: None, held_for: Duration::ZERO, last_error: None }
+        Self {
+            server,
+            state: None,
+            held_for: Duration::ZERO,
+            last_error: None,
+        }
     }
 }
 
@@ -79,8 +84,17 @@ struct Kind {
 impl Incidents {
     /// No failure so far.
     pub(super) fn new(upstream: &Arc<str>, server: String) -> Self {
-        let history = History { state: ServerHealth::Up, since: Instant::now(), last_error: None, kinds: Vec::new() };
-        Self { upstream: Arc::clone(upstream), server, history: Mutex::new(history) }
+        let history = History {
+            state: ServerHealth::Up,
+            since: Instant::now(),
+            last_error: None,
+            kinds: Vec::new(),
+        };
+        Self {
+            upstream: Arc::clone(upstream),
+            server,
+            history: Mutex::new(history),
+        }
     }
 
     /// The server failed: `kind` is a fixed word, `cause` says why.
@@ -99,7 +113,11 @@ impl Incidents {
                 std::mem::take(&mut known.unlogged)
             }
             None => {
-                history.kinds.push(Kind { label: kind, logged: now, unlogged: 0 });
+                history.kinds.push(Kind {
+                    label: kind,
+                    logged: now,
+                    unlogged: 0,
+                });
                 0
             }
         };
@@ -121,7 +139,11 @@ impl Incidents {
             return;
         }
         history.since = Instant::now();
-        let error = history.last_error.as_ref().map(|(_, cause)| cause.clone()).unwrap_or_default();
+        let error = history
+            .last_error
+            .as_ref()
+            .map(|(_, cause)| cause.clone())
+            .unwrap_or_default();
         drop(history);
         let (upstream, server) = (&*self.upstream, self.server.as_str());
         match (state, before) {
@@ -139,7 +161,11 @@ impl Incidents {
                 );
             }
             (ServerHealth::Up, _) => {
-                tracing::info!(upstream, server, "an upstream's server is no longer ejected");
+                tracing::info!(
+                    upstream,
+                    server,
+                    "an upstream's server is no longer ejected"
+                );
             }
         }
     }
@@ -152,7 +178,10 @@ impl Incidents {
             server: self.server.clone(),
             state: Some(history.state),
             held_for: now.duration_since(history.since),
-            last_error: history.last_error.as_ref().map(|(at, cause)| (now.duration_since(*at), cause.clone())),
+            last_error: history
+                .last_error
+                .as_ref()
+                .map(|(at, cause)| (now.duration_since(*at), cause.clone())),
         }
     }
 }
@@ -179,7 +208,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn upstream_failures_of_a_kind_are_logged_once_in_a_while_and_counted_between() {
         let incidents = Incidents::new(&Arc::from("app"), "10.0.0.1:80".to_owned());
-        let unlogged = || incidents.history.lock().kinds.iter().map(|kind| kind.unlogged).collect::<Vec<_>>();
+        let unlogged = || {
+            incidents
+                .history
+                .lock()
+                .kinds
+                .iter()
+                .map(|kind| kind.unlogged)
+                .collect::<Vec<_>>()
+        };
         for _ in 0..3 {
             incidents.failed("connect", "refused".to_owned());
         }
@@ -192,13 +229,23 @@ mod tests {
         incidents.entered(ServerHealth::Ejected);
         tokio::time::advance(Duration::from_secs(2)).await;
         let status = incidents.status();
-        assert_eq!((status.state, status.held_for), (Some(ServerHealth::Ejected), Duration::from_secs(2)));
-        assert_eq!(status.last_error, Some((Duration::from_secs(7), "refused".to_owned())));
+        assert_eq!(
+            (status.state, status.held_for),
+            (Some(ServerHealth::Ejected), Duration::from_secs(2))
+        );
+        assert_eq!(
+            status.last_error,
+            Some((Duration::from_secs(7), "refused".to_owned()))
+        );
     }
 
     #[test]
     fn an_error_is_told_with_its_causes() {
-        let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "connection refused");
-        assert_eq!(causes(&super::super::ForwardError::Connect(refused)), "cannot connect: connection refused");
+        let refused =
+            std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "connection refused");
+        assert_eq!(
+            causes(&super::super::ForwardError::Connect(refused)),
+            "cannot connect: connection refused"
+        );
     }
 }

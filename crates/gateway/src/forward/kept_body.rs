@@ -44,7 +44,11 @@ pub(super) struct Turn {
 impl KeptBody {
     /// Nothing of `source` has gone out.
     pub(super) fn new(source: Source) -> Rc<Self> {
-        Rc::new(Self { source: RefCell::new(source), sent: RefCell::default(), turn: Cell::new(0) })
+        Rc::new(Self {
+            source: RefCell::new(source),
+            sent: RefCell::default(),
+            turn: Cell::new(0),
+        })
     }
 
     /// The body from its beginning. Bodies made before get nothing more.
@@ -53,7 +57,10 @@ impl KeptBody {
         self.turn.set(turn);
         self.source.borrow().progress().restart();
         self.sent.borrow_mut().restart();
-        RequestBody::turn(Turn { kept: Rc::clone(self), turn })
+        RequestBody::turn(Turn {
+            kept: Rc::clone(self),
+            turn,
+        })
     }
 
     /// Whether it can be sent from its beginning.
@@ -129,7 +136,10 @@ impl Sent {
 }
 
 impl Turn {
-    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    pub(super) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if self.turn != self.kept.turn.get() {
             return Poll::Ready(Some(Err(BodyError::ClientGone)));
         }
@@ -159,7 +169,9 @@ impl Turn {
         let sent = self.kept.sent.borrow();
         let replayed = sent.bytes.len().saturating_sub(sent.at) as u64;
         match self.kept.source.borrow().size_hint().exact() {
-            Some(left) if self.turn == self.kept.turn.get() => SizeHint::with_exact(left + replayed),
+            Some(left) if self.turn == self.kept.turn.get() => {
+                SizeHint::with_exact(left + replayed)
+            }
             _ => SizeHint::default(),
         }
     }
@@ -178,7 +190,8 @@ mod tests {
 
     #[test]
     fn kept_body_forgotten_before_its_turn_sent_it_is_replayed_whole_and_then_given_up() {
-        let trailers = HeaderMap::from_iter([(http::header::ETAG, http::HeaderValue::from_static("x"))]);
+        let trailers =
+            HeaderMap::from_iter([(http::header::ETAG, http::HeaderValue::from_static("x"))]);
         for trailed in [false, true] {
             let mut sent = Sent::default();
             sent.keep(&data("hello"));
@@ -190,16 +203,25 @@ mod tests {
             sent.forget();
             assert!(sent.lost && !sent.is_replayed());
             let (frame, last) = sent.replay().expect("the beginning");
-            assert_eq!((frame.into_data().expect("data"), last), (Bytes::from_static(b"hello world"), !trailed));
+            assert_eq!(
+                (frame.into_data().expect("data"), last),
+                (Bytes::from_static(b"hello world"), !trailed)
+            );
             assert_eq!(sent.bytes.capacity(), 0);
             if trailed {
                 assert!(!sent.is_replayed());
                 let (frame, last) = sent.replay().expect("the trailers");
-                assert_eq!((frame.into_trailers().expect("trailers"), last), (trailers.clone(), true));
+                assert_eq!(
+                    (frame.into_trailers().expect("trailers"), last),
+                    (trailers.clone(), true)
+                );
             }
             assert!(sent.replay().is_none() && sent.is_replayed() && sent.trailers.is_none());
             sent.keep(&data("more"));
-            assert!(sent.bytes.is_empty() && sent.is_replayed(), "nothing more is kept");
+            assert!(
+                sent.bytes.is_empty() && sent.is_replayed(),
+                "nothing more is kept"
+            );
         }
     }
 

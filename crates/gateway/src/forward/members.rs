@@ -12,9 +12,9 @@ use tokio::sync::Notify;
 use tokio_rustls::TlsConnector;
 
 use super::connect::Connector;
-use super::fitness::{self, Fleet};
 use super::incidents::Incidents;
 use super::server::ServerState;
+use super::upstream_health::{self, UpstreamHealth};
 use super::{ForwardError, balance, probe, tls};
 use crate::timers;
 use tollgate_policy::upstream::{Server, ServerAddress, Upstream};
@@ -23,7 +23,7 @@ use tollgate_policy::upstream::{Server, ServerAddress, Upstream};
 pub(super) struct Members {
     upstream: Arc<Upstream>,
     tls: Option<TlsConnector>,
-    fleet: Fleet,
+    fleet: UpstreamHealth,
     roster: RefCell<Rc<Roster>>,
     names: Vec<Name>,
     /// A name was asked for.
@@ -58,7 +58,9 @@ struct Name {
 
 impl std::fmt::Debug for Members {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Members").field("roster", &self.roster).finish_non_exhaustive()
+        f.debug_struct("Members")
+            .field("roster", &self.roster)
+            .finish_non_exhaustive()
     }
 }
 
@@ -67,20 +69,27 @@ impl Members {
     ///
     /// # Errors
     /// When TLS towards it cannot be set up.
-    pub(super) fn new(upstream: &Arc<Upstream>, fleet: &Fleet) -> Result<Rc<Self>, ForwardError> {
+    pub(super) fn new(
+        upstream: &Arc<Upstream>,
+        fleet: &UpstreamHealth,
+    ) -> Result<Rc<Self>, ForwardError> {
         let speaks_tls = upstream.servers.iter().any(|server| server.tls.is_some());
         let tls = if speaks_tls {
-            let config = tls::client_config(&upstream.tls, upstream.http2).map_err(ForwardError::Tls)?;
+            let config =
+                tls::client_config(&upstream.tls, upstream.http2).map_err(ForwardError::Tls)?;
             Some(TlsConnector::from(config))
         } else {
             None
         };
         fleet.meet(upstream);
         let servers = upstream.servers.iter().enumerate();
-        let names: Vec<Name> = servers.filter_map(|(index, server)| Name::of(index, server, &upstream.name)).collect();
+        let names: Vec<Name> = servers
+            .filter_map(|(index, server)| Name::of(index, server, &upstream.name))
+            .collect();
         for name in &names {
             // The resolver may have failed since another configuration or worker asked it.
-            name.addresses.replace(fleet.answers.last(&name.host, name.port));
+            name.addresses
+                .replace(fleet.answers.last(&name.host, name.port));
         }
         let members = Self {
             upstream: Arc::clone(upstream),
@@ -118,7 +127,11 @@ impl Members {
             return Ok(roster);
         }
         // Boxed: it is needed at the beginning only.
-        let answered = timers::within(self.upstream.timeouts.connect.into(), Box::pin(self.answered())).await;
+        let answered = timers::within(
+            self.upstream.timeouts.connect.into(),
+            Box::pin(self.answered()),
+        )
+        .await;
         let roster = self.now();
         if !roster.servers.is_empty() {
             return Ok(roster);
@@ -126,22 +139,36 @@ impl Members {
         if answered.is_err() {
             return Err(ForwardError::ConnectTimeout);
         }
-        let failure = self.names.iter().find_map(|name| name.failure.borrow().clone());
+        let failure = self
+            .names
+            .iter()
+            .find_map(|name| name.failure.borrow().clone());
         let failure = failure.unwrap_or_else(|| "the name has no address".to_owned());
-        Err(ForwardError::Connect(io::Error::new(io::ErrorKind::NotFound, failure)))
+        Err(ForwardError::Connect(io::Error::new(
+            io::ErrorKind::NotFound,
+            failure,
+        )))
     }
 
     /// Waits until there is a server, or every name has been asked for: the first time, or once more where none had an
     /// address.
     async fn answered(&self) {
         let first = self.names.iter().any(|name| name.rounds.get() == 0);
-        let before: Vec<u64> = self.names.iter().map(|name| if first { 0 } else { name.rounds.get() }).collect();
+        let before: Vec<u64> = self
+            .names
+            .iter()
+            .map(|name| if first { 0 } else { name.rounds.get() })
+            .collect();
         if !first {
             self.names.iter().for_each(|name| name.wanted.notify_one());
         }
         let is_done = || {
             !self.now().servers.is_empty()
-                || self.names.iter().zip(&before).all(|(name, before)| name.rounds.get() > *before)
+                || self
+                    .names
+                    .iter()
+                    .zip(&before)
+                    .all(|(name, before)| name.rounds.get() > *before)
         };
         loop {
             let mut asked = std::pin::pin!(self.asked.notified());
@@ -157,7 +184,9 @@ impl Members {
     fn resolved(&self, name: &Name, answer: io::Result<Vec<SocketAddr>>) {
         let every = Duration::from(self.upstream.resolve_every);
         if answer.as_ref().map_or(true, Vec::is_empty) {
-            self.fleet.answers.stays(&name.host, &name.addresses.borrow(), every);
+            self.fleet
+                .answers
+                .stays(&name.host, &name.addresses.borrow(), every);
         }
         match answer {
             Ok(mut addresses) => {
@@ -176,8 +205,10 @@ impl Members {
                 }
             }
             Err(error) => {
-                name.incidents.failed("resolve", format!("its name cannot be looked up: {error}"));
-                name.failure.replace(Some(format!("{}: {error}", name.host)));
+                name.incidents
+                    .failed("resolve", format!("its name cannot be looked up: {error}"));
+                name.failure
+                    .replace(Some(format!("{}: {error}", name.host)));
             }
         }
         name.rounds.set(name.rounds.get() + 1);
@@ -196,18 +227,28 @@ impl Members {
             };
             name.comes.set(name.comes.get() || comes);
             let addresses = name.addresses.borrow();
-            let found: Vec<Server> = addresses.iter().map(|address| at(server, address)).collect();
+            let found: Vec<Server> = addresses
+                .iter()
+                .map(|address| at(server, address))
+                .collect();
             if found.is_empty() {
                 continue;
             }
             // What a name had no address for before starts slowly, but for the name's first addresses.
             let known = self.fleet.resolved(&self.upstream, server, &found);
             for server in &found {
-                let comes = known.as_ref().map_or(name.comes.get(), |known| !known.contains(&fitness::name(server)));
+                let comes = known.as_ref().map_or(name.comes.get(), |known| {
+                    !known.contains(&upstream_health::name(server))
+                });
                 servers.push(self.state(&before, index, server, comes)?);
             }
         }
-        let turns = balance::turns(&servers.iter().map(|server| server.server.weight).collect::<Vec<_>>());
+        let turns = balance::turns(
+            &servers
+                .iter()
+                .map(|server| server.server.weight)
+                .collect::<Vec<_>>(),
+        );
         self.roster.replace(Rc::new(Roster { servers, turns }));
         Ok(())
     }
@@ -219,11 +260,21 @@ impl Members {
         server: &Server,
         comes: bool,
     ) -> Result<Rc<ServerState>, ForwardError> {
-        if let Some(known) = before.servers.iter().find(|known| known.origin == origin && known.server == *server) {
+        if let Some(known) = before
+            .servers
+            .iter()
+            .find(|known| known.origin == origin && known.server == *server)
+        {
             return Ok(Rc::clone(known));
         }
-        let fitness = self.fleet.fitness(&self.upstream, server, comes);
-        let state = Rc::new(ServerState::new(server, origin, &self.upstream, self.tls.as_ref(), fitness)?);
+        let record = self.fleet.record(&self.upstream, server, comes);
+        let state = Rc::new(ServerState::new(
+            server,
+            origin,
+            &self.upstream,
+            self.tls.as_ref(),
+            record,
+        )?);
         if let Some(health) = &self.upstream.health {
             tokio::task::spawn_local(probe::run(Rc::downgrade(&state), health.clone()));
         }
@@ -236,9 +287,13 @@ impl Roster {
     /// none that is left out while there are others.
     pub(super) fn sibling(&self, index: usize, tried: u64) -> Option<usize> {
         let origin = self.servers[index].origin;
-        let is_untried = |other: &usize| self.servers[*other].origin == origin && tried & bit(*other) == 0;
+        let is_untried =
+            |other: &usize| self.servers[*other].origin == origin && tried & bit(*other) == 0;
         let mut untried = (0..self.servers.len()).filter(is_untried);
-        untried.clone().find(|&other| self.servers[other].fitness.is_fit()).or_else(|| untried.next())
+        untried
+            .clone()
+            .find(|&other| self.servers[other].record.is_fit())
+            .or_else(|| untried.next())
     }
 }
 
@@ -246,8 +301,14 @@ impl Name {
     /// `None`: it is no name, or one whose addresses are all this machine: those are one server, which listens on one of
     /// them or on all.
     fn of(index: usize, server: &Server, upstream: &Arc<str>) -> Option<Self> {
-        let ServerAddress::Tcp(host, port) = &server.address else { return None };
-        let is_address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok();
+        let ServerAddress::Tcp(host, port) = &server.address else {
+            return None;
+        };
+        let is_address = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .parse::<IpAddr>()
+            .is_ok();
         if is_address || host == "localhost" {
             return None;
         }
@@ -258,7 +319,7 @@ impl Name {
             addresses: RefCell::default(),
             rounds: Cell::new(0),
             failure: RefCell::default(),
-            incidents: Incidents::new(upstream, fitness::name(server)),
+            incidents: Incidents::new(upstream, upstream_health::name(server)),
             comes: Cell::new(false),
             wanted: Rc::default(),
         })
@@ -267,19 +328,29 @@ impl Name {
 
 /// `server` at one of its addresses.
 fn at(server: &Server, address: &SocketAddr) -> Server {
-    Server { address: ServerAddress::Tcp(address.ip().to_string(), address.port()), ..server.clone() }
+    Server {
+        address: ServerAddress::Tcp(address.ip().to_string(), address.port()),
+        ..server.clone()
+    }
 }
 
 /// Looks a name up, again and again while its upstream is in use: one question at a time, however long the resolver takes.
 async fn look_up(members: Weak<Members>, place: usize) {
     loop {
-        let Some(held) = members.upgrade() else { return };
+        let Some(held) = members.upgrade() else {
+            return;
+        };
         let name = &held.names[place];
         let (host, port, wanted) = (name.host.clone(), name.port, Rc::clone(&name.wanted));
-        let (resolver, every) = (held.fleet.resolver(), Duration::from(held.upstream.resolve_every));
+        let (resolver, every) = (
+            held.fleet.resolver(),
+            Duration::from(held.upstream.resolve_every),
+        );
         drop(held);
         let answer = resolver.ask(&host, port).await;
-        let Some(held) = members.upgrade() else { return };
+        let Some(held) = members.upgrade() else {
+            return;
+        };
         held.resolved(&held.names[place], answer);
         drop(held);
         // A request that finds no address does not wait for the next turn.

@@ -7,15 +7,15 @@ mod answer;
 mod balance;
 mod connect;
 mod exchange;
-mod fitness;
+mod upstream_health;
 mod grpc;
 mod incidents;
 mod kept_body;
-mod lanes;
+mod http2_pool;
 mod members;
 mod outgoing;
-mod pace;
-mod patience;
+mod minimum_rate;
+mod response_timeout;
 mod probe;
 mod proxy_header;
 mod request;
@@ -41,17 +41,17 @@ use http::{HeaderValue, Request, Response, StatusCode, Version};
 use tokio::time::Instant;
 
 pub use answer::{UpstreamHttp1, UpstreamHttp2};
-pub use fitness::Fleet;
 pub use incidents::{ServerHealth, ServerStatus};
 pub use request_body::RequestBody;
 pub use stream::Stream;
 pub use tunnel::{Carried, Tunnel};
+pub use upstream_health::UpstreamHealth;
 
 use super::body::{BodyError, Received, ResponseBody};
-use super::conduct::Conduct;
-use super::headers::Present;
+use super::headers::HeaderSet;
 use super::http1::Failure;
 use super::pool::Slot;
+use super::proxy_defaults::ProxyDefaults;
 use super::server::{Hold, Inbound, Interim, OnUpgrade, Window};
 use members::bit;
 use request::Outgoing;
@@ -78,13 +78,13 @@ struct Inner {
 }
 
 /// What the gateway knows of a request that is forwarded.
-pub struct Passage<'p> {
+pub struct ForwardContext<'p> {
     /// The connection's other end.
     pub peer: Peer,
     /// Whether the peer is a trusted proxy, whose forwarding fields are extended and not replaced.
     pub trusted: bool,
     /// Which fields the request has.
-    pub present: Present,
+    pub present: HeaderSet,
     /// Its Host.
     pub host: Option<HeaderValue>,
     /// The route: its prefixes, header edits and body bound.
@@ -98,7 +98,7 @@ pub struct Passage<'p> {
     /// The largest request body, bytes.
     pub body_max: Option<u64>,
     /// What the file says of every request alike.
-    pub conduct: &'p Conduct,
+    pub conduct: &'p ProxyDefaults,
     /// Takes interim answers, where the client's connection does.
     pub interim: Option<&'p Interim>,
     /// What the client may send over its connection, if that is HTTP/2.
@@ -281,8 +281,13 @@ impl Forwarder {
     }
 
     /// A forwarder without a connection, which shares with others how servers fare.
-    pub fn of(fleet: Fleet) -> Self {
-        Self { inner: Rc::new(Inner { upstreams: Upstreams::new(fleet), ..Inner::default() }) }
+    pub fn of(fleet: UpstreamHealth) -> Self {
+        Self {
+            inner: Rc::new(Inner {
+                upstreams: Upstreams::new(fleet),
+                ..Inner::default()
+            }),
+        }
     }
 
     /// Has the servers of `upstream` asked for their health before its first request comes.
@@ -302,11 +307,15 @@ impl Forwarder {
     /// Why it cannot be sent; the future says why there is no answer.
     pub fn forward<'f>(
         &'f self,
-        passage: Passage<'f>,
+        passage: ForwardContext<'f>,
         upstream: &Arc<Upstream>,
         request: Request<Inbound>,
     ) -> Result<impl Future<Output = Result<Forwarded, ForwardError>> + use<'f>, ForwardError> {
-        let state = self.inner.upstreams.state(upstream).inspect_err(|error| self.log_unusable(upstream, error))?;
+        let state = self
+            .inner
+            .upstreams
+            .state(upstream)
+            .inspect_err(|error| self.log_unusable(upstream, error))?;
         self.keep_swept();
         let caller = passage.caller;
         let conduct = passage.conduct;
@@ -338,7 +347,9 @@ impl Forwarder {
         let roster = state.members.roster().await?;
         let (mut sibling, mut siblings) = (None, 0);
         loop {
-            let picked = sibling.take().or_else(|| state.pick(&roster, caller, tried));
+            let picked = sibling
+                .take()
+                .or_else(|| state.pick(&roster, caller, tried));
             let index = picked.ok_or(ForwardError::NoServer)?;
             let server = &roster.servers[index];
             let outcome = exchange::exchange(server, outgoing).await;
@@ -346,25 +357,31 @@ impl Forwarder {
                 Ok(forwarded) => {
                     let status = forwarded.response.status().as_u16();
                     if matches!(status, 502..=504) {
-                        server.fitness.incidents.failed("status", format!("it answered {status}"));
-                        server.fitness.failed();
+                        server
+                            .record
+                            .incidents
+                            .failed("status", format!("it answered {status}"));
+                        server.record.failed();
                     } else {
-                        server.fitness.succeeded();
+                        server.record.succeeded();
                     }
                     retry.statuses.contains(&status) && outgoing.is_repeatable()
                 }
                 Err(error) => {
                     // Not the failures that clients cause.
                     if error.tells_of_load() {
-                        server.fitness.incidents.failed(error.label(), incidents::causes(error));
+                        server
+                            .record
+                            .incidents
+                            .failed(error.label(), incidents::causes(error));
                     }
                     if error.is_the_upstreams() {
-                        server.fitness.failed();
+                        server.record.failed();
                     }
                     match error {
-                        ForwardError::Connect(_) | ForwardError::ConnectTimeout | ForwardError::Tls(_) => {
-                            retry.connect_failure
-                        }
+                        ForwardError::Connect(_)
+                        | ForwardError::ConnectTimeout
+                        | ForwardError::Tls(_) => retry.connect_failure,
                         ForwardError::RefusedStream | ForwardError::GoingAway => {
                             retry.refused_stream && outgoing.has_copy()
                         }
@@ -372,8 +389,10 @@ impl Forwarder {
                     }
                 }
             };
-            if matches!(outcome, Err(ForwardError::Connect(_) | ForwardError::ConnectTimeout))
-                && siblings < SIBLINGS_MOST
+            if matches!(
+                outcome,
+                Err(ForwardError::Connect(_) | ForwardError::ConnectTimeout)
+            ) && siblings < SIBLINGS_MOST
                 && outgoing.is_at_hand()
             {
                 // Nothing was sent: to try a name's other addresses is still the same attempt.
@@ -402,7 +421,10 @@ impl Forwarder {
     fn log_unusable(&self, upstream: &Upstream, error: &ForwardError) {
         let now = Instant::now();
         let logged = &self.inner.unusable_logged;
-        if logged.get().is_none_or(|at| now.duration_since(at) >= UNUSABLE_EVERY) {
+        if logged
+            .get()
+            .is_none_or(|at| now.duration_since(at) >= UNUSABLE_EVERY)
+        {
             logged.set(Some(now));
             tracing::warn!(upstream = %upstream.name, %error, "an upstream cannot be used");
         }
@@ -418,7 +440,9 @@ impl Forwarder {
     /// Idle connections at hand, all upstreams together.
     pub fn idle_connections(&self) -> usize {
         let mut sum = 0;
-        self.inner.upstreams.for_each(|server| sum += server.pool.idle());
+        self.inner
+            .upstreams
+            .for_each(|server| sum += server.pool.idle());
         sum
     }
 }
@@ -428,7 +452,9 @@ async fn sweep(forwarder: Weak<Inner>) {
     second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         second.tick().await;
-        let Some(inner) = forwarder.upgrade() else { return };
+        let Some(inner) = forwarder.upgrade() else {
+            return;
+        };
         // The connections register this task's waker: one that closes while idle wakes it for nothing, at most once.
         std::future::poll_fn(|cx| {
             inner.upstreams.for_each(|server| {

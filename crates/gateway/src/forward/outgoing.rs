@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderValue, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING,
-    UPGRADE,
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderValue, PROXY_AUTHORIZATION, TE,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri, Version, request};
 use http_body::Body;
 
-use super::pace::Pace;
+use super::minimum_rate::MinimumRate;
 use super::request::Outgoing;
 use super::request_body::{Gate, RequestBody};
-use super::{ForwardError, Passage, Upgrade};
+use super::{ForwardContext, ForwardError, Upgrade};
 use crate::body::BodyError;
-use crate::conduct::protocol_name;
 use crate::framing::Bridged;
-use crate::headers::{self, Origin, Present};
+use crate::headers::{self, HeaderSet, Origin};
+use crate::proxy_defaults::protocol_name;
 use crate::server::{Hold, Inbound};
 use tollgate_policy::path::normalise_with_slashes;
 use tollgate_policy::route::Route;
@@ -30,7 +30,7 @@ use tollgate_policy::upstream::{HostPolicy, Server, Upstream};
 /// # Errors
 /// When the path cannot be rewritten as the route wants it.
 pub(super) fn prepare(
-    passage: Passage<'_>,
+    passage: ForwardContext<'_>,
     upstream: &Upstream,
     request: Request<Inbound>,
 ) -> Result<Box<Outgoing>, ForwardError> {
@@ -48,10 +48,20 @@ pub(super) fn prepare(
     let upgrade = hop.upgrade.and_then(|protocol| {
         let possible = !sends_body && !upstream.http2 && conduct.upgrades_to(&protocol);
         // WebSocket is asked for by GET (RFC 6455 4.1).
-        let fits = head.method == Method::GET || !protocol_name(&protocol).eq_ignore_ascii_case(b"websocket");
-        let client = if possible && fits { body.upgrade(&mut head.extensions) } else { None };
+        let fits = head.method == Method::GET
+            || !protocol_name(&protocol).eq_ignore_ascii_case(b"websocket");
+        let client = if possible && fits {
+            body.upgrade(&mut head.extensions)
+        } else {
+            None
+        };
         let bridged = head.extensions.remove::<Hold>();
-        client.map(|client| Upgrade { client, protocol, idle: conduct.upgrade_idle, bridged })
+        client.map(|client| Upgrade {
+            client,
+            protocol,
+            idle: conduct.upgrade_idle,
+            bridged,
+        })
     });
     if upgrade.is_none() && from_http2 && head.extensions.get::<Bridged>().is_some() {
         return Err(ForwardError::Bridge);
@@ -66,13 +76,25 @@ pub(super) fn prepare(
     if !(conduct.egress || passage.trusted || upstream.http2) && passage.request_edits.is_empty() {
         // Nobody looks at them before they are written.
         let via = via.map(|via| via.of_request(received_as).clone());
-        origin = Some(Origin::of_stranger(&mut head.headers, present, &passage.peer, passage.host, via));
+        origin = Some(Origin::of_stranger(
+            &mut head.headers,
+            present,
+            &passage.peer,
+            passage.host,
+            via,
+        ));
     } else if conduct.egress {
         // Who asks is nobody's business out there, nor whom it asks for; and what was meant for this proxy ends here.
         head.headers.remove(PROXY_AUTHORIZATION);
         headers::drop_forwarding(&mut head.headers);
     } else {
-        headers::set_forwarding(&mut head.headers, present, &passage.peer, passage.host, passage.trusted);
+        headers::set_forwarding(
+            &mut head.headers,
+            present,
+            &passage.peer,
+            passage.host,
+            passage.trusted,
+        );
     }
     if let (Some(via), None) = (via, &origin) {
         via.add_to_request(&mut head.headers, received_as);
@@ -83,51 +105,95 @@ pub(super) fn prepare(
         for name in [TRANSFER_ENCODING, CONNECTION, UPGRADE] {
             head.headers.remove(name);
         }
-        present = Present::of(&head.headers);
+        present = HeaderSet::of(&head.headers);
     }
 
     let gate = gate(&mut head, present, sends_body, upstream.http2);
-    frame(&mut head, present, sends_body, body.size_hint().exact(), upstream.http2);
+    frame(
+        &mut head,
+        present,
+        sends_body,
+        body.size_hint().exact(),
+        upstream.http2,
+    );
     if let Some(upgrade) = &upgrade {
         headers::announce_upgrade(&mut head.headers, upgrade.protocol.clone());
     } else if hop.trailers {
-        head.headers.insert(TE, HeaderValue::from_static("trailers"));
+        head.headers
+            .insert(TE, HeaderValue::from_static("trailers"));
         if !upstream.http2 {
-            head.headers.insert(CONNECTION, HeaderValue::from_static("te"));
+            head.headers
+                .insert(CONNECTION, HeaderValue::from_static("te"));
         }
     }
-    head.version = if upstream.http2 { Version::HTTP_2 } else { Version::HTTP_11 };
+    head.version = if upstream.http2 {
+        Version::HTTP_2
+    } else {
+        Version::HTTP_11
+    };
     head.uri = rewrite(std::mem::take(&mut head.uri), passage.route)?;
 
-    let client = passage.peer.address.map(|address| SocketAddr::new(address, passage.peer.port));
+    let client = passage
+        .peer
+        .address
+        .map(|address| SocketAddr::new(address, passage.peer.port));
     let (body, progress) = if sends_body {
-        let rate = if is_stream(&head.headers, present) { 0 } else { conduct.body_rate };
-        let pace = Pace::new(conduct.body_idle, rate, conduct.body_grace, passage.window.cloned());
+        let rate = if is_stream(&head.headers, present) {
+            0
+        } else {
+            conduct.body_rate
+        };
+        let pace = MinimumRate::new(
+            conduct.body_idle,
+            rate,
+            conduct.body_grace,
+            passage.window.cloned(),
+        );
         let guarded = Arc::clone(passage.guarded);
-        let (body, progress) = RequestBody::new(body, passage.body_max, pace, passage.received, gate.clone(), guarded);
+        let (body, progress) = RequestBody::new(
+            body,
+            passage.body_max,
+            pace,
+            passage.received,
+            gate.clone(),
+            guarded,
+        );
         (body, Some(progress))
     } else {
         (RequestBody::empty(), None)
     };
     // Boxed, as it is handed on from step to step.
     let request = Request::from_parts(head, body);
-    let mut outgoing = Box::new(Outgoing::new(request, present, progress, gate, upgrade, upstream, client));
+    let mut outgoing = Box::new(Outgoing::new(
+        request, present, progress, gate, upgrade, upstream, client,
+    ));
     outgoing.origin = origin;
     outgoing.verbatim = passage.verbatim;
     // HTTP/1.0 knows no interim answers (RFC 9110 15.2).
     if upstream.early_hints && received_as == Version::HTTP_11 {
         let edits = &passage.route.response_headers;
         // What the route takes from the answer, or says in its place, the upstream does not say before it either.
-        let hidden = edits.remove.iter().chain(edits.set.iter().map(|(name, _)| name));
+        let hidden = edits
+            .remove
+            .iter()
+            .chain(edits.set.iter().map(|(name, _)| name));
         outgoing.interim = passage.interim.map(|interim| interim.without(hidden));
     }
     Ok(outgoing)
 }
 
 /// Whether a request's body is a stream of messages that come when they come.
-fn is_stream(headers: &HeaderMap, present: Present) -> bool {
-    let kind = if present.has(Present::CONTENT_TYPE) { headers.get(CONTENT_TYPE) } else { None };
-    kind.is_some_and(|kind| STREAMS.iter().any(|stream| kind.as_bytes().starts_with(stream)))
+fn is_stream(headers: &HeaderMap, present: HeaderSet) -> bool {
+    let kind = if present.has(HeaderSet::CONTENT_TYPE) {
+        headers.get(CONTENT_TYPE)
+    } else {
+        None
+    };
+    kind.is_some_and(|kind| {
+        STREAMS
+            .iter()
+            .any(|stream| kind.as_bytes().starts_with(stream))
+    })
 }
 
 /// gRPC, and Connect's streams.
@@ -135,8 +201,13 @@ const STREAMS: [&[u8]; 2] = [b"application/grpc", b"application/connect+"];
 
 /// Holds the body back when the client waits for a `100 Continue`. HTTP/2 cannot pass it on: there the first read of
 /// the body makes our own side say it.
-fn gate(head: &mut request::Parts, present: Present, sends_body: bool, http2: bool) -> Option<Arc<Gate>> {
-    if !present.has(Present::EXPECT) {
+fn gate(
+    head: &mut request::Parts,
+    present: HeaderSet,
+    sends_body: bool,
+    http2: bool,
+) -> Option<Arc<Gate>> {
+    if !present.has(HeaderSet::EXPECT) {
         return None;
     }
     if !sends_body || http2 {
@@ -147,8 +218,14 @@ fn gate(head: &mut request::Parts, present: Present, sends_body: bool, http2: bo
 }
 
 /// Leaves the framing to the encoder: what the client wrote is never copied, but for a length that says what is known.
-fn frame(head: &mut request::Parts, present: Present, sends_body: bool, length: Option<u64>, http2: bool) {
-    let said = present.has(Present::CONTENT_LENGTH);
+fn frame(
+    head: &mut request::Parts,
+    present: HeaderSet,
+    sends_body: bool,
+    length: Option<u64>,
+    http2: bool,
+) {
+    let said = present.has(HeaderSet::CONTENT_LENGTH);
     if said && sends_body && length.is_some_and(|length| says(&head.headers, length)) {
         return;
     }
@@ -158,13 +235,16 @@ fn frame(head: &mut request::Parts, present: Present, sends_body: bool, length: 
     if !sends_body {
         // Without it some servers wait for a body, or refuse.
         if said || matches!(head.method, Method::POST | Method::PUT | Method::PATCH) {
-            head.headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+            head.headers
+                .insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
     } else if let Some(length) = length {
-        head.headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+        head.headers
+            .insert(CONTENT_LENGTH, HeaderValue::from(length));
     } else if !http2 {
         // hyper drops the body of a GET whose length it does not know unless it is told to chunk.
-        head.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        head.headers
+            .insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
 }
 
@@ -185,7 +265,8 @@ pub(super) fn downgrade(request: &mut Request<RequestBody>, sends_body: bool) {
 fn says(headers: &HeaderMap, length: u64) -> bool {
     let mut lines = headers.get_all(CONTENT_LENGTH).iter();
     let first = lines.next();
-    first.is_some_and(|line| line.as_bytes() == itoa::Buffer::new().format(length).as_bytes()) && lines.next().is_none()
+    first.is_some_and(|line| line.as_bytes() == itoa::Buffer::new().format(length).as_bytes())
+        && lines.next().is_none()
 }
 
 /// Points a prepared request at `server`: its Host or `:authority`, its base path.
@@ -209,13 +290,20 @@ pub(super) fn address(
     } else {
         let mut text = BytesMut::with_capacity(server.base_path.len() + uri.path().len() + 32);
         text.extend_from_slice(server.base_path.as_bytes());
-        text.extend_from_slice(uri.path_and_query().map_or("/", PathAndQuery::as_str).as_bytes());
+        text.extend_from_slice(
+            uri.path_and_query()
+                .map_or("/", PathAndQuery::as_str)
+                .as_bytes(),
+        );
         Some(PathAndQuery::from_maybe_shared(text.freeze()).map_err(|_| ForwardError::Rewrite)?)
     };
     let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
     if !http2 {
-        if let Some(authority) = authority.or_else(|| (!headers.contains_key(HOST)).then_some(&server.authority)) {
-            let value = HeaderValue::from_str(authority.as_str()).map_err(|_| ForwardError::Rewrite)?;
+        if let Some(authority) =
+            authority.or_else(|| (!headers.contains_key(HOST)).then_some(&server.authority))
+        {
+            let value =
+                HeaderValue::from_str(authority.as_str()).map_err(|_| ForwardError::Rewrite)?;
             headers.insert(HOST, value);
         }
         return Ok(Uri::from(path));
@@ -223,11 +311,17 @@ pub(super) fn address(
     let asked = headers.remove(HOST);
     let authority = match (authority, asked) {
         (Some(authority), _) => authority.clone(),
-        (None, Some(host)) => Authority::try_from(host.as_bytes()).map_err(|_| ForwardError::Rewrite)?,
+        (None, Some(host)) => {
+            Authority::try_from(host.as_bytes()).map_err(|_| ForwardError::Rewrite)?
+        }
         (None, None) => server.authority.clone(),
     };
     let mut parts = http::uri::Parts::default();
-    parts.scheme = Some(if server.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP });
+    parts.scheme = Some(if server.tls.is_some() {
+        Scheme::HTTPS
+    } else {
+        Scheme::HTTP
+    });
     parts.authority = Some(authority);
     parts.path_and_query = Some(path);
     Uri::from_parts(parts).map_err(|_| ForwardError::Rewrite)
@@ -235,7 +329,12 @@ pub(super) fn address(
 
 /// Takes back what [`address`] did for `server`, so that the request can be pointed at another one; `named`: it came
 /// with a Host. A Host that the policy sets may stay: the policy sets it again.
-pub(super) fn unaddress(uri: Uri, headers: &mut HeaderMap, server: &Server, named: bool) -> Option<Uri> {
+pub(super) fn unaddress(
+    uri: Uri,
+    headers: &mut HeaderMap,
+    server: &Server,
+    named: bool,
+) -> Option<Uri> {
     let parts = uri.into_parts();
     if !named {
         headers.remove(HOST);
@@ -256,9 +355,19 @@ fn rewrite(uri: Uri, route: &Route) -> Result<Uri, ForwardError> {
         return Ok(uri);
     }
     let whole = uri.path_and_query().map_or("/", PathAndQuery::as_str);
-    let (path, query) = whole.split_once('?').map_or((whole, None), |(path, query)| (path, Some(query)));
-    let strip = route.strip_prefix.as_deref().unwrap_or_default().trim_end_matches('/');
-    let add = route.add_prefix.as_deref().unwrap_or_default().trim_end_matches('/');
+    let (path, query) = whole
+        .split_once('?')
+        .map_or((whole, None), |(path, query)| (path, Some(query)));
+    let strip = route
+        .strip_prefix
+        .as_deref()
+        .unwrap_or_default()
+        .trim_end_matches('/');
+    let add = route
+        .add_prefix
+        .as_deref()
+        .unwrap_or_default()
+        .trim_end_matches('/');
     if strip.is_empty() && add.is_empty() || path == "*" {
         return Ok(uri);
     }
@@ -278,7 +387,9 @@ fn rewrite(uri: Uri, route: &Route) -> Result<Uri, ForwardError> {
         text.extend_from_slice(b"?");
         text.extend_from_slice(query.as_bytes());
     }
-    PathAndQuery::from_maybe_shared(text.freeze()).map(Uri::from).map_err(|_| ForwardError::Rewrite)
+    PathAndQuery::from_maybe_shared(text.freeze())
+        .map(Uri::from)
+        .map_err(|_| ForwardError::Rewrite)
 }
 
 /// What follows `prefix` in the encoded `path`, the prefix matched as it decodes and up to a segment's end. Slashes
@@ -314,7 +425,9 @@ fn decoded(bytes: &[u8], at: usize) -> Option<(u8, usize)> {
     }
     let high = char::from(*bytes.get(at + 1)?).to_digit(16)?;
     let low = char::from(*bytes.get(at + 2)?).to_digit(16)?;
-    u8::try_from(high * 16 + low).ok().map(|byte| (byte, at + 3))
+    u8::try_from(high * 16 + low)
+        .ok()
+        .map(|byte| (byte, at + 3))
 }
 
 #[cfg(test)]
@@ -334,14 +447,20 @@ mod tests {
                     headers.insert(HOST, HeaderValue::from_static("Asked:80"));
                 }
                 let plain = headers.clone();
-                let at = |server, uri, headers: &mut HeaderMap| address(uri, headers, &host, server, http2);
+                let at = |server, uri, headers: &mut HeaderMap| {
+                    address(uri, headers, &host, server, http2)
+                };
                 let there = at(&one, Uri::from_static("/x?y"), &mut headers).expect("an address");
                 assert_eq!(there.path(), "/one/x");
                 let back = unaddress(there, &mut headers, &one, named).expect("as it was");
                 let elsewhere = at(&two, back, &mut headers).expect("an address");
                 let mut afresh = plain;
                 let expected = at(&two, Uri::from_static("/x?y"), &mut afresh).expect("an address");
-                assert_eq!((elsewhere, headers), (expected, afresh), "{host:?} {http2} {named}");
+                assert_eq!(
+                    (elsewhere, headers),
+                    (expected, afresh),
+                    "{host:?} {http2} {named}"
+                );
             }
         }
     }
@@ -359,12 +478,32 @@ mod tests {
 
     #[test]
     fn nothing_climbs_out_of_where_a_path_is_put() {
-        let route = Route { strip_prefix: Some("/v1".into()), add_prefix: Some("/public".into()), ..route() };
-        let sent = |path: &str| rewrite(path.parse().expect("a path"), &route).ok().map(|uri| uri.to_string());
-        assert_eq!(sent("/v1/a/../b?c=%2F").as_deref(), Some("/public/a/../b?c=%2F"));
-        assert_eq!(sent("/v1/a%2Fb/../c").as_deref(), Some("/public/a%2Fb/../c"), "one segment and its parent");
+        let route = Route {
+            strip_prefix: Some("/v1".into()),
+            add_prefix: Some("/public".into()),
+            ..route()
+        };
+        let sent = |path: &str| {
+            rewrite(path.parse().expect("a path"), &route)
+                .ok()
+                .map(|uri| uri.to_string())
+        };
+        assert_eq!(
+            sent("/v1/a/../b?c=%2F").as_deref(),
+            Some("/public/a/../b?c=%2F")
+        );
+        assert_eq!(
+            sent("/v1/a%2Fb/../c").as_deref(),
+            Some("/public/a%2Fb/../c"),
+            "one segment and its parent"
+        );
         assert_eq!(sent("/v1").as_deref(), Some("/public/"));
-        for climbing in ["/v1/../v1/x", "/v1/a%2Fb/../../v1/x", "/v1/%2e%2e/v1/x", "/v1/a%5cb/../../v1/x"] {
+        for climbing in [
+            "/v1/../v1/x",
+            "/v1/a%2Fb/../../v1/x",
+            "/v1/%2e%2e/v1/x",
+            "/v1/a%5cb/../../v1/x",
+        ] {
             assert_eq!(sent(climbing), None, "{climbing}");
         }
     }

@@ -1,4 +1,4 @@
-//! Active health checks: a path is asked for, and the server's fitness is told.
+//! Active health checks: a path is asked for, and the server's record is told.
 //!
 //! Each worker has a task for each server; one of them asks, and when its worker lets go of the server another takes
 //! over.
@@ -20,20 +20,24 @@ pub(super) async fn run(server: Weak<ServerState>, health: Health) {
     let mut watch = None;
     loop {
         let Some(held) = server.upgrade() else { return };
-        watch = watch.or_else(|| held.fitness.watch());
+        watch = watch.or_else(|| held.record.watch());
         if watch.is_some() {
             let outcome = timers::within(health.timeout.into(), ask(&held, &health.path)).await;
             let flaw = match outcome {
                 Ok(Ok(status)) if status.is_success() || status.is_redirection() => None,
-                Ok(Ok(status)) => Some(format!("health check: it answered {status} to {}", health.path)),
+                Ok(Ok(status)) => Some(format!(
+                    "health check: it answered {status} to {}",
+                    health.path
+                )),
                 Ok(Err(error)) => Some(format!("health check: {}", causes(&error))),
                 Err(_) => Some("health check: no answer in time".to_owned()),
             };
             let good = flaw.is_none();
             if let Some(flaw) = flaw {
-                held.fitness.incidents.failed("health_check", flaw);
+                held.record.incidents.failed("health_check", flaw);
             }
-            held.fitness.checked(good, health.healthy_after, health.unhealthy_after);
+            held.record
+                .checked(good, health.healthy_after, health.unhealthy_after);
         }
         drop(held);
         // A random part apart: workers and gateways must not ask in step.
@@ -46,7 +50,9 @@ pub(super) async fn run(server: Weak<ServerState>, health: Health) {
 async fn ask(server: &Rc<ServerState>, path: &str) -> Result<StatusCode, ForwardError> {
     let mut request = Request::new(RequestBody::empty());
     *request.uri_mut() = path.parse().map_err(|_| ForwardError::Rewrite)?;
-    request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("tollgate-health"));
+    request
+        .headers_mut()
+        .insert(USER_AGENT, HeaderValue::from_static("tollgate-health"));
     // Asked in its own name, whatever requests are asked in.
     let host = match &server.host {
         HostPolicy::Keep => &HostPolicy::Upstream,
@@ -64,7 +70,10 @@ async fn ask(server: &Rc<ServerState>, path: &str) -> Result<StatusCode, Forward
                 });
                 *request.version_mut() = Version::HTTP_2;
                 let request = addressed(request, host, server, true)?;
-                let response = sender.send_request(request).await.map_err(ForwardError::Answer)?;
+                let response = sender
+                    .send_request(request)
+                    .await
+                    .map_err(ForwardError::Answer)?;
                 return Ok(response.status());
             }
         },
@@ -84,6 +93,7 @@ fn addressed(
     http2: bool,
 ) -> Result<Request<RequestBody>, ForwardError> {
     let uri = std::mem::take(request.uri_mut());
-    *request.uri_mut() = outgoing::address(uri, request.headers_mut(), host, &server.server, http2)?;
+    *request.uri_mut() =
+        outgoing::address(uri, request.headers_mut(), host, &server.server, http2)?;
     Ok(request)
 }

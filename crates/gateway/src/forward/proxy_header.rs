@@ -5,14 +5,25 @@ use std::net::{IpAddr, SocketAddr};
 use tollgate_policy::upstream::ProxyProtocol;
 
 /// The header that says that a connection to `to` carries a request from `from`; empty when none is sent.
-pub(super) fn header(version: ProxyProtocol, from: Option<SocketAddr>, to: Option<SocketAddr>) -> Vec<u8> {
+pub(super) fn header(
+    version: ProxyProtocol,
+    from: Option<SocketAddr>,
+    to: Option<SocketAddr>,
+) -> Vec<u8> {
     let ends = from.zip(to).map(|(from, to)| one_family(from, to));
     match version {
         ProxyProtocol::Off => Vec::new(),
         ProxyProtocol::V1 => match ends {
             Some((from, to)) => {
                 let family = if from.is_ipv4() { "TCP4" } else { "TCP6" };
-                format!("PROXY {family} {} {} {} {}\r\n", from.ip(), to.ip(), from.port(), to.port()).into_bytes()
+                format!(
+                    "PROXY {family} {} {} {} {}\r\n",
+                    from.ip(),
+                    to.ip(),
+                    from.port(),
+                    to.port()
+                )
+                .into_bytes()
             }
             None => b"PROXY UNKNOWN\r\n".to_vec(),
         },
@@ -27,7 +38,11 @@ fn binary(ends: Option<(SocketAddr, SocketAddr)>) -> Vec<u8> {
         out.extend_from_slice(&[0x20, 0x00, 0, 0]);
         return out;
     };
-    let (family, length) = if from.is_ipv4() { (0x11, 12) } else { (0x21, 36) };
+    let (family, length) = if from.is_ipv4() {
+        (0x11, 12)
+    } else {
+        (0x21, 36)
+    };
     out.extend_from_slice(&[0x21, family, 0, length]);
     for end in [from, to] {
         match end.ip() {
@@ -48,7 +63,11 @@ fn one_family(from: SocketAddr, to: SocketAddr) -> (SocketAddr, SocketAddr) {
         IpAddr::V6(_) => end,
     };
     let (from, to) = (plain(from), plain(to));
-    if from.is_ipv4() == to.is_ipv4() { (from, to) } else { (mapped(from), mapped(to)) }
+    if from.is_ipv4() == to.is_ipv4() {
+        (from, to)
+    } else {
+        (mapped(from), mapped(to))
+    }
 }
 
 #[cfg(test)]
@@ -61,19 +80,44 @@ mod tests {
 
     #[test]
     fn the_text_form() {
-        let text = |from, to| String::from_utf8(header(ProxyProtocol::V1, from, to)).expect("ASCII");
-        assert_eq!(text(end("192.0.2.1:5"), end("198.51.100.2:80")), "PROXY TCP4 192.0.2.1 198.51.100.2 5 80\r\n");
-        assert_eq!(text(end("[2001:db8::1]:5"), end("[::1]:80")), "PROXY TCP6 2001:db8::1 ::1 5 80\r\n");
-        assert_eq!(text(end("192.0.2.1:5"), end("[::1]:80")), "PROXY TCP6 ::ffff:192.0.2.1 ::1 5 80\r\n");
+        let text =
+            |from, to| String::from_utf8(header(ProxyProtocol::V1, from, to)).expect("ASCII");
+        assert_eq!(
+            text(end("192.0.2.1:5"), end("198.51.100.2:80")),
+            "PROXY TCP4 192.0.2.1 198.51.100.2 5 80\r\n"
+        );
+        assert_eq!(
+            text(end("[2001:db8::1]:5"), end("[::1]:80")),
+            "PROXY TCP6 2001:db8::1 ::1 5 80\r\n"
+        );
+        assert_eq!(
+            text(end("192.0.2.1:5"), end("[::1]:80")),
+            "PROXY TCP6 ::ffff:192.0.2.1 ::1 5 80\r\n"
+        );
         assert_eq!(text(None, end("[::1]:80")), "PROXY UNKNOWN\r\n");
     }
 
     #[test]
     fn the_binary_form() {
-        let bytes = header(ProxyProtocol::V2, end("192.0.2.1:258"), end("198.51.100.2:80"));
+        let bytes = header(
+            ProxyProtocol::V2,
+            end("192.0.2.1:258"),
+            end("198.51.100.2:80"),
+        );
         assert_eq!(&bytes[..12], b"\r\n\r\n\0\r\nQUIT\n");
-        assert_eq!(&bytes[12..], [0x21, 0x11, 0, 12, 192, 0, 2, 1, 198, 51, 100, 2, 1, 2, 0, 80]);
-        assert_eq!(header(ProxyProtocol::V2, end("[::1]:1"), end("[::1]:2")).len(), 16 + 36);
-        assert_eq!(&header(ProxyProtocol::V2, None, None)[12..], [0x20, 0, 0, 0]);
+        assert_eq!(
+            &bytes[12..],
+            [
+                0x21, 0x11, 0, 12, 192, 0, 2, 1, 198, 51, 100, 2, 1, 2, 0, 80
+            ]
+        );
+        assert_eq!(
+            header(ProxyProtocol::V2, end("[::1]:1"), end("[::1]:2")).len(),
+            16 + 36
+        );
+        assert_eq!(
+            &header(ProxyProtocol::V2, None, None)[12..],
+            [0x20, 0, 0, 0]
+        );
     }
 }

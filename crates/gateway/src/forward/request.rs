@@ -12,7 +12,7 @@ use super::kept_body::KeptBody;
 use super::request_body::{Gate, Progress, RequestBody};
 use super::stall::Stall;
 use super::{Upgrade, grpc};
-use crate::headers::{Origin, Present};
+use crate::headers::{HeaderSet, Origin};
 use crate::server::Interim;
 use crate::timers::Deadline;
 use tollgate_policy::UpstreamTimeouts;
@@ -55,7 +55,7 @@ impl Outgoing {
     /// `request`, which has the fields in `present`, and whose body reports to `progress` and waits for `gate`.
     pub(super) fn new(
         request: Request<RequestBody>,
-        present: Present,
+        present: HeaderSet,
         progress: Option<Rc<Progress>>,
         gate: Option<Arc<Gate>>,
         upgrade: Option<Upgrade>,
@@ -63,7 +63,9 @@ impl Outgoing {
         client: Option<SocketAddr>,
     ) -> Self {
         // A gRPC caller says itself how long it waits.
-        let said = present.has(Present::GRPC_TIMEOUT).then(|| grpc::timeout(request.headers()));
+        let said = present
+            .has(HeaderSet::GRPC_TIMEOUT)
+            .then(|| grpc::timeout(request.headers()));
         let (own, callers) = (upstream.total.map(Duration::from), said.flatten());
         Self {
             idempotent: request.method().is_idempotent(),
@@ -79,7 +81,7 @@ impl Outgoing {
             client,
             interim: None,
             origin: None,
-            hosted: present.has(Present::HOST),
+            hosted: present.has(HeaderSet::HOST),
             verbatim: false,
             copy: None,
             kept: None,
@@ -90,10 +92,16 @@ impl Outgoing {
     /// has promised not to have processed may be sent again whatever it is, so of such a request the body is kept, too,
     /// as far as there is room. Elsewhere a request with a body or an upgrade has only one attempt.
     pub(super) fn keep_copy(&mut self, retry: &Retry, http2: bool) {
-        let repeated = self.attempts > 1 && self.idempotent && !retry.statuses.is_empty() && self.progress.is_none();
+        let repeated = self.attempts > 1
+            && self.idempotent
+            && !retry.statuses.is_empty()
+            && self.progress.is_none();
         if (http2 || repeated) && self.upgrade.is_none() {
             self.copy = self.request.as_ref().map(Replay::of);
-            self.kept = self.request.as_mut().and_then(|request| request.body_mut().keep());
+            self.kept = self
+                .request
+                .as_mut()
+                .and_then(|request| request.body_mut().keep());
         }
     }
 
@@ -109,7 +117,9 @@ impl Outgoing {
 
     /// The bound on an upload that the upstream does not take; `None`: there is no body.
     pub(super) fn stall(&self) -> Option<Stall> {
-        self.progress.as_ref().map(|progress| Stall::new(Rc::clone(progress), self.timeouts.idle))
+        self.progress
+            .as_ref()
+            .map(|progress| Stall::new(Rc::clone(progress), self.timeouts.idle))
     }
 
     /// Whether there is a copy, its body included.
@@ -160,7 +170,11 @@ impl Replay {
         let mut fields = Vec::with_capacity(USUAL_FIELDS);
         let mut lengths = SmallVec::new();
         for (name, value) in request.headers() {
-            let (name, secret, value) = (name.as_str().as_bytes(), value.is_sensitive(), value.as_bytes());
+            let (name, secret, value) = (
+                name.as_str().as_bytes(),
+                value.is_sensitive(),
+                value.as_bytes(),
+            );
             fields.extend_from_slice(name);
             fields.extend_from_slice(value);
             let name = u16::try_from(name.len()).expect("`HeaderName` takes less than 64 KiB");

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use super::kept_body::{KeptBody, Turn};
-use super::pace::Pace;
+use super::minimum_rate::MinimumRate;
 use crate::body::{BodyError, Received};
 use crate::headers;
 use crate::server::Inbound;
@@ -46,7 +46,7 @@ pub(super) struct Source {
 #[derive(Debug)]
 pub(super) struct Progress {
     /// How long the body may be waited for. Here, so that a request is no larger for it.
-    pace: RefCell<Pace>,
+    pace: RefCell<MinimumRate>,
     pieces: Cell<u64>,
     ended: Cell<bool>,
     waiting: Cell<bool>,
@@ -154,7 +154,7 @@ impl RequestBody {
     pub(super) fn new(
         incoming: Inbound,
         most: Option<u64>,
-        pace: Pace,
+        pace: MinimumRate,
         received: Received,
         gate: Option<Arc<Gate>>,
         guarded: Arc<Guarded>,
@@ -177,12 +177,19 @@ impl RequestBody {
             gate,
             guarded,
         };
-        (Self { content: Some(Content::Once(source)) }, progress)
+        (
+            Self {
+                content: Some(Content::Once(source)),
+            },
+            progress,
+        )
     }
 
     /// Has what goes out of it kept, so that it can be sent again; `None`: there is nothing to keep.
     pub(super) fn keep(&mut self) -> Option<Rc<KeptBody>> {
-        let Some(Content::Once(source)) = self.content.take() else { return None };
+        let Some(Content::Once(source)) = self.content.take() else {
+            return None;
+        };
         let kept = KeptBody::new(source);
         *self = kept.again();
         Some(kept)
@@ -190,7 +197,9 @@ impl RequestBody {
 
     /// One more turn of a body that is kept.
     pub(super) const fn turn(turn: Turn) -> Self {
-        Self { content: Some(Content::Kept(turn)) }
+        Self {
+            content: Some(Content::Kept(turn)),
+        }
     }
 }
 
@@ -207,7 +216,10 @@ impl Source {
         self.incoming.size_hint()
     }
 
-    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    pub(super) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if let Some(gate) = &self.gate {
             std::task::ready!(gate.poll_open(cx));
             self.gate = None;
@@ -219,10 +231,17 @@ impl Source {
             Poll::Pending => {
                 progress.waiting.set(true);
                 progress.waited.set(true);
-                return progress.pace.borrow_mut().poll(cx, progress.answered.get()).map(|error| Some(Err(error)));
+                return progress
+                    .pace
+                    .borrow_mut()
+                    .poll(cx, progress.answered.get())
+                    .map(|error| Some(Err(error)));
             }
         };
-        let length = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len);
+        let length = frame
+            .as_ref()
+            .and_then(|frame| frame.as_ref().ok()?.data_ref())
+            .map_or(0, Bytes::len);
         progress.pace.borrow_mut().came(length);
         progress.waiting.set(false);
         progress.piece();
@@ -261,7 +280,10 @@ impl Body for RequestBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match &mut self.get_mut().content {
             None => Poll::Ready(None),
             Some(Content::Once(source)) => source.poll_frame(cx),

@@ -44,7 +44,9 @@ impl Resolver {
     /// When they cannot be found out, or there is no such name.
     pub(super) async fn ask(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         match self {
-            Self::System => tokio::net::lookup_host((host, port)).await.map(Iterator::collect),
+            Self::System => tokio::net::lookup_host((host, port))
+                .await
+                .map(Iterator::collect),
             #[cfg(test)]
             Self::Table(_) if host == SILENT => std::future::pending().await,
             #[cfg(test)]
@@ -52,7 +54,8 @@ impl Resolver {
                 let mut table = table.lock();
                 let answer = table.addresses.get(host).cloned();
                 table.failures += u64::from(answer.is_none());
-                answer.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "there is no such name"))
+                answer
+                    .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "there is no such name"))
             }
         }
     }
@@ -76,7 +79,10 @@ struct Answer {
 impl Answers {
     /// The resolver said that `host` is at `addresses`; it is asked again after `every`.
     pub(super) fn answered(&self, host: &str, addresses: &[SocketAddr], every: Duration) {
-        let answer = Answer { addresses: addresses.to_vec(), until: until(every) };
+        let answer = Answer {
+            addresses: addresses.to_vec(),
+            until: until(every),
+        };
         self.known.lock().insert(host.to_owned(), answer);
     }
 
@@ -87,7 +93,10 @@ impl Answers {
             Some(answer) => answer.until = answer.until.max(until(every)),
             None if addresses.is_empty() => {}
             None => {
-                let answer = Answer { addresses: addresses.to_vec(), until: until(every) };
+                let answer = Answer {
+                    addresses: addresses.to_vec(),
+                    until: until(every),
+                };
                 known.insert(host.to_owned(), answer);
             }
         }
@@ -98,13 +107,17 @@ impl Answers {
         let (known, now) = (&mut *self.known.lock(), Instant::now());
         known.retain(|_, answer| answer.until > now);
         let addresses = known.get(host).map_or(&[][..], |answer| &answer.addresses);
-        addresses.iter().map(|address| SocketAddr::new(address.ip(), port)).collect()
+        addresses
+            .iter()
+            .map(|address| SocketAddr::new(address.ip(), port))
+            .collect()
     }
 }
 
 fn until(every: Duration) -> Instant {
     let now = Instant::now();
-    now.checked_add(every.saturating_add(KEPT)).unwrap_or(now + KEPT)
+    now.checked_add(every.saturating_add(KEPT))
+        .unwrap_or(now + KEPT)
 }
 
 /// An answer is kept so long after its upstream should have asked again: a reloaded upstream is made anew by its first
@@ -124,7 +137,11 @@ mod tests {
         tokio::time::advance(KEPT).await;
         answers.stays("app.test", &[old], every);
         tokio::time::advance(every).await;
-        assert_eq!(answers.last("app.test", 81), [SocketAddr::new(new.ip(), 81)], "another worker's newer answer");
+        assert_eq!(
+            answers.last("app.test", 81),
+            [SocketAddr::new(new.ip(), 81)],
+            "another worker's newer answer"
+        );
         assert!(answers.last("gone.test", 80).is_empty());
         tokio::time::advance(KEPT).await;
         assert!(answers.last("app.test", 81).is_empty());

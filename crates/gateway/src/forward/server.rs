@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tokio_rustls::TlsConnector;
 
 use super::connect::Connector;
-use super::fitness::{self, Fitness};
-use super::lanes::Lanes;
+use super::http2_pool::Http2Pool;
+use super::upstream_health::{self, HealthRecord};
 use super::{ForwardError, balance};
 use crate::pool::{Bounds, Pool};
 use tollgate_policy::upstream::{HostPolicy, ProxyProtocol, Server, Upstream};
@@ -28,15 +28,15 @@ pub(super) struct ServerState {
     /// Opens new ones.
     pub(super) connector: Connector,
     /// Its HTTP/2 connections.
-    pub(super) lanes: Lanes,
+    pub(super) lanes: Http2Pool,
     /// Whether it gets requests, as all workers know it.
-    pub(super) fitness: Arc<Fitness>,
+    pub(super) record: Arc<HealthRecord>,
     /// Whether HTTP/2 is spoken to it.
     pub(super) speaks_http2: bool,
 }
 
 impl ServerState {
-    /// `server`, the one at `origin` of `upstream` or an address of that, which fares as `fitness` says, without a connection yet.
+    /// `server`, the one at `origin` of `upstream` or an address of that, which fares as `record` says, without a connection yet.
     ///
     /// # Errors
     /// When its TLS name is no name.
@@ -45,7 +45,7 @@ impl ServerState {
         origin: usize,
         upstream: &Upstream,
         tls: Option<&TlsConnector>,
-        fitness: Arc<Fitness>,
+        record: Arc<HealthRecord>,
     ) -> Result<Self, ForwardError> {
         // A connection that names its client serves no other.
         let shared = upstream.proxy_protocol == ProxyProtocol::Off;
@@ -58,13 +58,13 @@ impl ServerState {
         };
         Ok(Self {
             origin,
-            name_hash: balance::name_hash(&fitness::name(server)),
+            name_hash: balance::name_hash(&upstream_health::name(server)),
             server: server.clone(),
             host: upstream.host.clone(),
             pool: Rc::new(Pool::new(bounds)),
             connector: Connector::new(server, tls, upstream)?,
-            lanes: Lanes::new(bounds.idle_age, bounds.in_use),
-            fitness,
+            lanes: Http2Pool::new(bounds.idle_age, bounds.in_use),
+            record,
             speaks_http2: upstream.http2,
         })
     }

@@ -19,7 +19,11 @@ pub(super) struct Stall {
 impl Stall {
     /// Between two pieces of the body that reports to `progress` the upstream may take nothing for `idle`.
     pub(super) const fn new(progress: Rc<Progress>, idle: Micros) -> Self {
-        Self { progress, idle: Expiry::after_micros(idle), pieces: 0 }
+        Self {
+            progress,
+            idle: Expiry::after_micros(idle),
+            pieces: 0,
+        }
     }
 
     /// Whether some of the body has yet to go out, and may.

@@ -4,7 +4,7 @@ mod bodies;
 mod connections;
 mod framing;
 mod http2;
-mod lanes;
+mod http2_pool;
 mod names;
 mod origin;
 mod relay;

@@ -26,10 +26,14 @@ pub fn client_config(files: &TlsFiles, http2: bool) -> Result<Arc<ClientConfig>,
     let builder = match &files.ca {
         _ if !files.pinned.is_empty() => {
             let verifier = Pinned::new(files, provider)?;
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+            builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(verifier))
         }
         Some(file) => builder.with_root_certificates(roots(file)?),
-        None => builder.with_platform_verifier().map_err(|error| format!("the platform's roots: {error}"))?,
+        None => builder
+            .with_platform_verifier()
+            .map_err(|error| format!("the platform's roots: {error}"))?,
     };
     let mut config = match (&files.certificate, &files.key) {
         (Some(certificate), Some(key)) => builder
@@ -38,7 +42,11 @@ pub fn client_config(files: &TlsFiles, http2: bool) -> Result<Arc<ClientConfig>,
         (None, None) => builder.with_no_client_auth(),
         _ => return Err("a client certificate needs both `certificate` and `key`".to_owned()),
     };
-    config.alpn_protocols = if http2 { vec![HTTP2.to_vec(), HTTP1.to_vec()] } else { vec![HTTP1.to_vec()] };
+    config.alpn_protocols = if http2 {
+        vec![HTTP2.to_vec(), HTTP1.to_vec()]
+    } else {
+        vec![HTTP1.to_vec()]
+    };
     Ok(Arc::new(config))
 }
 
@@ -58,10 +66,19 @@ struct Pinned {
 impl Pinned {
     fn new(files: &TlsFiles, provider: Arc<CryptoProvider>) -> Result<Self, String> {
         let authorities = files.ca.as_ref().map(|file| {
-            let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(file)?), Arc::clone(&provider));
-            builder.build().map_err(|error| format!("{}: {error}", file.path.display()))
+            let builder = WebPkiServerVerifier::builder_with_provider(
+                Arc::new(roots(file)?),
+                Arc::clone(&provider),
+            );
+            builder
+                .build()
+                .map_err(|error| format!("{}: {error}", file.path.display()))
         });
-        Ok(Self { pins: files.pinned.clone(), authorities: authorities.transpose()?, provider })
+        Ok(Self {
+            pins: files.pinned.clone(),
+            authorities: authorities.transpose()?,
+            provider,
+        })
     }
 }
 
@@ -77,10 +94,18 @@ impl ServerCertVerifier for Pinned {
         let digest: [u8; 32] = Sha256::digest(end_entity).into();
         if !self.pins.contains(&digest) {
             let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-            return Err(rustls::Error::General(format!("its certificate is not pinned: its SHA-256 is {digest}")));
+            return Err(rustls::Error::General(format!(
+                "its certificate is not pinned: its SHA-256 is {digest}"
+            )));
         }
         match &self.authorities {
-            Some(verifier) => verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now),
+            Some(verifier) => verifier.verify_server_cert(
+                end_entity,
+                intermediates,
+                server_name,
+                ocsp_response,
+                now,
+            ),
             None => Ok(ServerCertVerified::assertion()),
         }
     }
@@ -91,7 +116,12 @@ impl ServerCertVerifier for Pinned {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -100,18 +130,27 @@ impl ServerCertVerifier for Pinned {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }
 
 fn roots(file: &PemFile) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(file)? {
-        roots.add(certificate).map_err(|error| format!("{}: {error}", file.path.display()))?;
+        roots
+            .add(certificate)
+            .map_err(|error| format!("{}: {error}", file.path.display()))?;
     }
     Ok(roots)
 }
@@ -121,13 +160,17 @@ fn certificates(file: &PemFile) -> Result<Vec<CertificateDer<'static>>, String> 
         .collect::<Result<_, _>>()
         .map_err(|error| format!("{}: {error}", file.path.display()))?;
     if list.is_empty() {
-        return Err(format!("{}: there is no certificate in it", file.path.display()));
+        return Err(format!(
+            "{}: there is no certificate in it",
+            file.path.display()
+        ));
     }
     Ok(list)
 }
 
 fn private_key(file: &PemFile) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_slice(&file.content).map_err(|error| format!("{}: {error}", file.path.display()))
+    PrivateKeyDer::from_pem_slice(&file.content)
+        .map_err(|error| format!("{}: {error}", file.path.display()))
 }
 
 /// Whether the files for TLS towards `upstream` can be used.

@@ -51,7 +51,9 @@ impl Tunnel {
     /// it goes on, and is cut off at the drain's end.
     pub async fn run(self, task: Option<&Task>) -> Carried {
         let _kept = (self.slot, self.hold);
-        let Some(mut client) = self.client.await else { return Carried::default() };
+        let Some(mut client) = self.client.await else {
+            return Carried::default();
+        };
         let mut upstream = self.upstream;
         let frames = |role| self.websocket.then(|| Frames::new(role));
         let mut up = Way::new(frames(Role::Client), Bytes::new());
@@ -62,24 +64,36 @@ impl Tunnel {
         }
         let (mut seen, mut leaving, mut ending) = (Carried::default(), false, false);
         std::future::poll_fn(|cx| {
-            if self.websocket && !leaving && task.is_some_and(|task| task.poll_drain(cx).is_ready()) {
+            if self.websocket && !leaving && task.is_some_and(|task| task.poll_drain(cx).is_ready())
+            {
                 leaving = true;
                 deadline.reset(LAST_WORDS);
             }
-            let ways =
-                (up.poll(cx, &mut client, &mut upstream, leaving), down.poll(cx, &mut upstream, &mut client, leaving));
-            if let (Poll::Ready(Err(_)), _) | (_, Poll::Ready(Err(_))) | (Poll::Ready(_), Poll::Ready(_)) = ways {
+            let ways = (
+                up.poll(cx, &mut client, &mut upstream, leaving),
+                down.poll(cx, &mut upstream, &mut client, leaving),
+            );
+            if let (Poll::Ready(Err(_)), _)
+            | (_, Poll::Ready(Err(_)))
+            | (Poll::Ready(_), Poll::Ready(_)) = ways
+            {
                 return Poll::Ready(());
             }
             // One who goes on holding his side open is not heard any more, and would keep his place in a limit.
             let one_ended = ways.1.is_ready() || (self.websocket && ways.0.is_ready());
             if one_ended && !ending && !leaving {
                 ending = true;
-                seen = Carried { up: up.read(), down: down.read() };
+                seen = Carried {
+                    up: up.read(),
+                    down: down.read(),
+                };
                 deadline.reset(LAST_WORDS);
             }
             while deadline.poll_passed(cx).is_ready() {
-                let now = Carried { up: up.read(), down: down.read() };
+                let now = Carried {
+                    up: up.read(),
+                    down: down.read(),
+                };
                 if leaving || (ending && self.websocket) || now == seen {
                     return Poll::Ready(());
                 }
@@ -89,7 +103,10 @@ impl Tunnel {
             Poll::Pending
         })
         .await;
-        Carried { up: up.read(), down: down.read() }
+        Carried {
+            up: up.read(),
+            down: down.read(),
+        }
     }
 }
 

@@ -42,11 +42,17 @@ impl Drop for Task {
 impl Upload {
     /// Has what is left of the request on `connection` go out.
     pub(super) fn begin(connection: Box<Connection>) -> Self {
-        let shared = Rc::new(RefCell::new(Shared { connection, failed: None, reader: None }));
+        let shared = Rc::new(RefCell::new(Shared {
+            connection,
+            failed: None,
+            reader: None,
+        }));
         // Not held by the task: the connection closes with its holder, not when the task has heard of it.
         let known = Rc::downgrade(&shared);
         let sending = std::future::poll_fn(move |cx| {
-            let Some(shared) = known.upgrade() else { return Poll::Ready(()) };
+            let Some(shared) = known.upgrade() else {
+                return Poll::Ready(());
+            };
             let shared = &mut *shared.borrow_mut();
             let outcome = std::task::ready!(shared.connection.poll_upload(cx));
             if let Err(error) = outcome {
@@ -62,7 +68,10 @@ impl Upload {
     }
 
     /// The next piece of the answer's body.
-    pub(super) fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failure<BodyError>>>> {
+    pub(super) fn poll_body(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Failure<BodyError>>>> {
         let shared = &mut *self.shared.borrow_mut();
         if let Some(error) = shared.failed.take() {
             return Poll::Ready(Some(Err(Failure::Body(error))));

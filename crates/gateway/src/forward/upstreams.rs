@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::fitness::Fleet;
 use super::members::{Members, Roster, bit};
 use super::server::ServerState;
+use super::upstream_health::UpstreamHealth;
 use super::{ForwardError, balance};
 use tollgate_policy::upstream::{Balance, Upstream};
 
@@ -30,20 +30,26 @@ pub(super) struct Upstreams {
     /// By the address of the policy's upstream, which each state keeps alive.
     known: RefCell<hashbrown::HashMap<usize, Rc<UpstreamState>>>,
     /// How their servers fare, as all workers know it.
-    fleet: Fleet,
+    fleet: UpstreamHealth,
 }
 
 impl Upstreams {
     /// None yet; how servers fare is shared with `fleet`.
-    pub(super) fn new(fleet: Fleet) -> Self {
-        Self { known: RefCell::default(), fleet }
+    pub(super) fn new(fleet: UpstreamHealth) -> Self {
+        Self {
+            known: RefCell::default(),
+            fleet,
+        }
     }
 
     /// The state of `upstream`, made at first sight. An upstream that a reload left unchanged keeps its connections.
     ///
     /// # Errors
     /// When TLS towards it cannot be set up.
-    pub(super) fn state(&self, upstream: &Arc<Upstream>) -> Result<Rc<UpstreamState>, ForwardError> {
+    pub(super) fn state(
+        &self,
+        upstream: &Arc<Upstream>,
+    ) -> Result<Rc<UpstreamState>, ForwardError> {
         let place = Arc::as_ptr(upstream).addr();
         if let Some(state) = self.known.borrow().get(&place) {
             return Ok(Rc::clone(state));
@@ -75,7 +81,7 @@ impl Upstreams {
 }
 
 impl UpstreamState {
-    fn new(upstream: &Arc<Upstream>, fleet: &Fleet) -> Result<Self, ForwardError> {
+    fn new(upstream: &Arc<Upstream>, fleet: &UpstreamHealth) -> Result<Self, ForwardError> {
         Ok(Self {
             upstream: Arc::clone(upstream),
             members: Members::new(upstream, fleet)?,
@@ -105,8 +111,11 @@ impl UpstreamState {
             return Some(0);
         }
         // Each is asked once: one that starts slowly draws its share each time that it is asked.
-        let fit: SmallVec<[bool; 16]> =
-            servers.iter().enumerate().map(|(i, server)| tried & bit(i) == 0 && server.fitness.is_fit()).collect();
+        let fit: SmallVec<[bool; 16]> = servers
+            .iter()
+            .enumerate()
+            .map(|(i, server)| tried & bit(i) == 0 && server.record.is_fit())
+            .collect();
         let bound = self.upstream.balance == Balance::IdentityHash;
         let roomy = |index: usize| fit[index] && (bound || servers[index].pool.has_room());
         let untried = |index: usize| tried & bit(index) == 0;
@@ -128,18 +137,33 @@ impl UpstreamState {
                 }
                 self.in_turn(roster, |index| {
                     let server = &servers[index];
-                    fit(index) && balance::is_below_share(server.pool.load(), server.server.weight, loads, weights)
+                    fit(index)
+                        && balance::is_below_share(
+                            server.pool.load(),
+                            server.server.weight,
+                            loads,
+                            weights,
+                        )
                 })
             }
             Balance::IdentityHash => {
                 let place = |index: usize| {
                     let server = &servers[index];
-                    (balance::distance(hash, server.name_hash), server.server.weight)
+                    (
+                        balance::distance(hash, server.name_hash),
+                        server.server.weight,
+                    )
                 };
                 let fit = (0..servers.len()).filter(|&index| fit(index));
                 let placed = fit.map(|index| (index, place(index)));
                 placed
-                    .reduce(|best, next| if balance::is_closer(next.1, best.1) { next } else { best })
+                    .reduce(|best, next| {
+                        if balance::is_closer(next.1, best.1) {
+                            next
+                        } else {
+                            best
+                        }
+                    })
                     .map(|best| best.0)
             }
         }
@@ -163,7 +187,7 @@ mod tests {
     #[test]
     fn retries_are_a_fifth_of_the_requests_in_the_long_run() {
         let upstream = Arc::new(super::super::tests::upstream(([127, 0, 0, 1], 9).into()));
-        let state = UpstreamState::new(&upstream, &Fleet::default()).expect("no TLS");
+        let state = UpstreamState::new(&upstream, &UpstreamHealth::default()).expect("no TLS");
         let burst = (0..1000).filter(|_| state.withdraw()).count();
         assert_eq!(burst, 100, "a hundred may follow each other");
         let retried = (0..1000).filter(|_| {

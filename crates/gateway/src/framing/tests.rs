@@ -5,8 +5,8 @@ fn admit<B>(request: &mut Request<B>) -> Result<(), Malformed> {
     admitted(request).map(drop)
 }
 
-fn admitted<B>(request: &mut Request<B>) -> Result<Form, Malformed> {
-    let seen = Seen::of(request.headers());
+fn admitted<B>(request: &mut Request<B>) -> Result<RequestTarget, Malformed> {
+    let seen = RequestHeaders::of(request.headers());
     super::admit(request, &seen)
 }
 
@@ -27,15 +27,37 @@ fn a_transfer_encoding_is_one_chunked_or_refused() {
     let with = |value: &str| http1(&[("host", "a"), ("transfer-encoding", value)]);
     assert_eq!(with("chunked"), Ok(()));
     assert_eq!(with("Chunked"), Ok(()));
-    for odd in ["chunked, chunked", "identity, chunked", "identity", ",chunked", "chunked,", ""] {
+    for odd in [
+        "chunked, chunked",
+        "identity, chunked",
+        "identity",
+        ",chunked",
+        "chunked,",
+        "",
+    ] {
         assert_eq!(with(odd), Err(Malformed::TransferEncoding), "{odd}");
     }
-    for odd in ["x, chunked", "gzip, chunked", "gzip", "chunked;q=1", "xchunked", "chunked\t x"] {
+    for odd in [
+        "x, chunked",
+        "gzip, chunked",
+        "gzip",
+        "chunked;q=1",
+        "xchunked",
+        "chunked\t x",
+    ] {
         assert_eq!(with(odd), Err(Malformed::TransferCoding), "{odd}");
     }
-    let two = http1(&[("host", "a"), ("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")]);
+    let two = http1(&[
+        ("host", "a"),
+        ("transfer-encoding", "chunked"),
+        ("transfer-encoding", "chunked"),
+    ]);
     assert_eq!(two, Err(Malformed::TransferEncoding));
-    let mut old = request(Version::HTTP_10, "/", &[("host", "a"), ("transfer-encoding", "chunked")]);
+    let mut old = request(
+        Version::HTTP_10,
+        "/",
+        &[("host", "a"), ("transfer-encoding", "chunked")],
+    );
     assert_eq!(admit(&mut old), Err(Malformed::TransferEncoding));
 }
 
@@ -49,12 +71,22 @@ fn there_is_exactly_one_host() {
 
 #[test]
 fn a_host_is_a_host() {
-    for good in ["a", "a.b:80", "[::1]", "[2001:db8::1]:443", "a:", "127.0.0.1:1", "xn--a", "a_b", "%41"] {
+    for good in [
+        "a",
+        "a.b:80",
+        "[::1]",
+        "[2001:db8::1]:443",
+        "a:",
+        "127.0.0.1:1",
+        "xn--a",
+        "a_b",
+        "%41",
+    ] {
         assert!(is_host(good.as_bytes()), "{good}");
     }
     for bad in [
-        "", "a b", "a/b", "a?b", "a\\b", "u@a", "a:b", "a:123456", "a:65536", "[::1", "[x]", "::1", "[::1]x", "a:1:2",
-        "%4", "é", ":80",
+        "", "a b", "a/b", "a?b", "a\\b", "u@a", "a:b", "a:123456", "a:65536", "[::1", "[x]", "::1",
+        "[::1]x", "a:1:2", "%4", "é", ":80",
     ] {
         assert!(!is_host(bad.as_bytes()), "{bad}");
         if let Ok(value) = HeaderValue::from_str(bad) {
@@ -67,15 +99,37 @@ fn a_host_is_a_host() {
 
 #[test]
 fn an_authority_in_the_target_replaces_host() {
-    let mut absolute = request(Version::HTTP_11, "http://real.example/x?y", &[("host", "other.example")]);
+    let mut absolute = request(
+        Version::HTTP_11,
+        "http://real.example/x?y",
+        &[("host", "other.example")],
+    );
     assert_eq!(admit(&mut absolute), Ok(()));
     assert_eq!(absolute.headers()[HOST], "real.example");
     assert_eq!(absolute.uri(), "/x?y");
-    let mut rootless = request(Version::HTTP_11, "http://real.example?y", &[("host", "real.example")]);
+    let mut rootless = request(
+        Version::HTTP_11,
+        "http://real.example?y",
+        &[("host", "real.example")],
+    );
     assert_eq!(admit(&mut rootless), Ok(()));
-    assert_eq!(rootless.uri().path_and_query().map(PathAndQuery::as_str), Some("/?y"), "as it is written");
-    assert_eq!(admit(&mut request(Version::HTTP_11, "http://real.example/", &[])), Err(Malformed::Host));
-    assert_eq!(admit(&mut request(Version::HTTP_11, "http://u:p@a/", &[("host", "a")])), Err(Malformed::HostSyntax));
+    assert_eq!(
+        rootless.uri().path_and_query().map(PathAndQuery::as_str),
+        Some("/?y"),
+        "as it is written"
+    );
+    assert_eq!(
+        admit(&mut request(Version::HTTP_11, "http://real.example/", &[])),
+        Err(Malformed::Host)
+    );
+    assert_eq!(
+        admit(&mut request(
+            Version::HTTP_11,
+            "http://u:p@a/",
+            &[("host", "a")]
+        )),
+        Err(Malformed::HostSyntax)
+    );
 }
 
 #[test]
@@ -84,9 +138,26 @@ fn http2_host_and_authority_agree() {
     assert_eq!(admit(&mut alone), Ok(()));
     assert_eq!(alone.headers()[HOST], "a.example");
     assert_eq!(alone.uri(), "/x");
-    assert_eq!(admit(&mut request(Version::HTTP_2, "https://a.example/", &[("host", "A.example")])), Ok(()));
-    assert_eq!(admit(&mut request(Version::HTTP_2, "https://a.example/", &[("host", "b")])), Err(Malformed::Host));
-    assert_eq!(admit(&mut request(Version::HTTP_2, "/", &[])), Err(Malformed::Host));
+    assert_eq!(
+        admit(&mut request(
+            Version::HTTP_2,
+            "https://a.example/",
+            &[("host", "A.example")]
+        )),
+        Ok(())
+    );
+    assert_eq!(
+        admit(&mut request(
+            Version::HTTP_2,
+            "https://a.example/",
+            &[("host", "b")]
+        )),
+        Err(Malformed::Host)
+    );
+    assert_eq!(
+        admit(&mut request(Version::HTTP_2, "/", &[])),
+        Err(Malformed::Host)
+    );
 }
 
 #[test]
@@ -96,8 +167,22 @@ fn targets_have_one_shape() {
     *star.method_mut() = Method::OPTIONS;
     *star.uri_mut() = Uri::from_static("*");
     assert_eq!(admit(&mut star), Ok(()));
-    assert_eq!(admit(&mut request(Version::HTTP_11, "a.example", &[("host", "a.example")])), Err(Malformed::Target));
-    assert_eq!(admit(&mut request(Version::HTTP_11, "ftp://a/x", &[("host", "a")])), Err(Malformed::Target));
+    assert_eq!(
+        admit(&mut request(
+            Version::HTTP_11,
+            "a.example",
+            &[("host", "a.example")]
+        )),
+        Err(Malformed::Target)
+    );
+    assert_eq!(
+        admit(&mut request(
+            Version::HTTP_11,
+            "ftp://a/x",
+            &[("host", "a")]
+        )),
+        Err(Malformed::Target)
+    );
     let mut exact = request(Version::HTTP_11, "/%2e%2E//a;b?c=%20", &[("host", "a")]);
     assert_eq!(admit(&mut exact), Ok(()));
     assert_eq!(exact.uri(), "/%2e%2E//a;b?c=%20");
@@ -112,8 +197,15 @@ fn methods_and_expectations_that_are_not_served() {
     *long.method_mut() = Method::from_bytes(&[b'A'; 33]).expect("a token");
     assert_eq!(admit(&mut long), Err(Malformed::Method));
     assert_eq!(http1(&[("host", "a"), ("expect", "100-Continue")]), Ok(()));
-    assert_eq!(http1(&[("host", "a"), ("expect", "tea")]), Err(Malformed::Expectation));
-    let twice = [("host", "a"), ("expect", "100-continue"), ("expect", "100-continue")];
+    assert_eq!(
+        http1(&[("host", "a"), ("expect", "tea")]),
+        Err(Malformed::Expectation)
+    );
+    let twice = [
+        ("host", "a"),
+        ("expect", "100-continue"),
+        ("expect", "100-continue"),
+    ];
     assert_eq!(http1(&twice), Err(Malformed::Expectations));
     let mut small = request(Version::HTTP_11, "/", &[("host", "a")]);
     *small.method_mut() = Method::from_bytes(b"GEt").expect("a token");
@@ -125,30 +217,58 @@ fn the_form_of_a_request_is_told() {
     let form = |version, target, fields: &[(&str, &str)]| {
         admitted(&mut request(version, target, fields)).expect("a good request")
     };
-    let absolute = form(Version::HTTP_11, "https://a.example:8443/x", &[("host", "b.example"), ("via", "1.1 b")]);
+    let absolute = form(
+        Version::HTTP_11,
+        "https://a.example:8443/x",
+        &[("host", "b.example"), ("via", "1.1 b")],
+    );
     assert_eq!(absolute.absolute, Some(Absolute { https: true }));
     assert!(absolute.via && !absolute.bridged && !absolute.last_hop);
-    let host = |form: &Form| (form.host.clone().map(|host| host.to_str().expect("text").to_owned()), form.plain_host);
+    let host = |form: &RequestTarget| {
+        (
+            form.host
+                .clone()
+                .map(|host| host.to_str().expect("text").to_owned()),
+            form.plain_host,
+        )
+    };
     assert_eq!(
         host(&absolute),
         (Some("a.example:8443".to_owned()), Some(9)),
         "the target's takes the place of the field"
     );
-    assert_eq!(form(Version::HTTP_11, "/x", &[("host", "a")]).absolute, None);
+    assert_eq!(
+        form(Version::HTTP_11, "/x", &[("host", "a")]).absolute,
+        None
+    );
     let bare = form(Version::HTTP_2, "http://a/x", &[]);
     assert_eq!(bare.absolute, None, "over HTTP/2 every request names it");
     assert_eq!(host(&bare), (Some("a".to_owned()), Some(1)));
     let odd = form(Version::HTTP_11, "/x", &[("host", "A_b.:80")]);
-    assert_eq!(host(&odd), (Some("A_b.:80".to_owned()), None), "it takes a closer look");
+    assert_eq!(
+        host(&odd),
+        (Some("A_b.:80".to_owned()), None),
+        "it takes a closer look"
+    );
 }
 
 #[test]
 fn max_forwards_is_counted_for_options_and_trace_only() {
     let counted = |method: Method, said: &str| {
-        let mut request = request(Version::HTTP_11, "/x", &[("host", "a"), ("max-forwards", said)]);
+        let mut request = request(
+            Version::HTTP_11,
+            "/x",
+            &[("host", "a"), ("max-forwards", said)],
+        );
         *request.method_mut() = method;
         let form = admitted(&mut request).expect("a good request");
-        (form.last_hop, request.headers()["max-forwards"].to_str().expect("text").to_owned())
+        (
+            form.last_hop,
+            request.headers()["max-forwards"]
+                .to_str()
+                .expect("text")
+                .to_owned(),
+        )
     };
     assert_eq!(counted(Method::OPTIONS, "0"), (true, "0".to_owned()));
     assert_eq!(counted(Method::OPTIONS, "1"), (false, "0".to_owned()));
@@ -159,10 +279,24 @@ fn max_forwards_is_counted_for_options_and_trace_only() {
 
 #[test]
 fn a_host_is_looked_at_as_closely_behind_another() {
-    let hosts = ["a.example", "", "A.example", "a.example:80", "a.example:99999", "a..b", "[::1]", "a b", "a.exampl"];
+    let hosts = [
+        "a.example",
+        "",
+        "A.example",
+        "a.example:80",
+        "a.example:99999",
+        "a..b",
+        "[::1]",
+        "a b",
+        "a.exampl",
+    ];
     let mut dice = fastrand::Rng::with_seed(4);
     for _ in 0..1000 {
         let text = hosts[dice.usize(..hosts.len())];
-        assert_eq!(checked_host(text.as_bytes()), check_host(text.as_bytes()), "{text:?}");
+        assert_eq!(
+            checked_host(text.as_bytes()),
+            check_host(text.as_bytes()),
+            "{text:?}"
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::conduct::Conduct;
+use crate::proxy_defaults::ProxyDefaults;
 use crate::quota_headers::QuotaFields;
 use crate::rejection::{self, Denial, Rejection};
 use tollgate_limiter::Limiter;
@@ -20,7 +20,7 @@ pub struct Snapshot {
     /// Where this policy's routes, limits and upstreams stand among the metrics.
     pub labels: Labels,
     /// How requests are treated, whatever their route.
-    pub conduct: Conduct,
+    pub conduct: ProxyDefaults,
     /// Whether a limit follows its upstream's health: otherwise no answer is looked at for it.
     pub follows: bool,
     /// The quota fields, prepared per limit.
@@ -41,19 +41,56 @@ pub struct Names {
 
 impl Snapshot {
     /// A snapshot of `policy` with `limiter`, which was made for it.
-    pub fn new(policy: Arc<Policy>, limiter: Limiter, metrics: &Metrics, conduct: Conduct) -> Self {
+    pub fn new(
+        policy: Arc<Policy>,
+        limiter: Limiter,
+        metrics: &Metrics,
+        conduct: ProxyDefaults,
+    ) -> Self {
         let routes: Vec<&str> = policy.routes.iter().map(|route| &*route.name).collect();
-        let upstreams: Vec<&str> = policy.upstreams.iter().map(|upstream| &*upstream.name).collect();
+        let upstreams: Vec<&str> = policy
+            .upstreams
+            .iter()
+            .map(|upstream| &*upstream.name)
+            .collect();
         let labels = metrics.resolve(&routes, &upstreams);
         let quota = QuotaFields::new(&policy.responses, &policy.limits);
-        let follows = policy.limits.iter().any(|limit| limit.algorithm.health().is_some());
+        let follows = policy
+            .limits
+            .iter()
+            .any(|limit| limit.algorithm.health().is_some());
         let names = Names {
-            routes: policy.routes.iter().map(|route| Escaped::from(&*route.name)).collect(),
-            limits: policy.limits.iter().map(|limit| Escaped::from(&*limit.name)).collect(),
-            upstreams: policy.upstreams.iter().map(|upstream| Escaped::from(&*upstream.name)).collect(),
+            routes: policy
+                .routes
+                .iter()
+                .map(|route| Escaped::from(&*route.name))
+                .collect(),
+            limits: policy
+                .limits
+                .iter()
+                .map(|limit| Escaped::from(&*limit.name))
+                .collect(),
+            upstreams: policy
+                .upstreams
+                .iter()
+                .map(|upstream| Escaped::from(&*upstream.name))
+                .collect(),
         };
-        let denials = policy.limits.iter().map(|limit| Denial::by(&limit.name)).collect();
-        Self { policy, limiter, labels, conduct, follows, quota, names, denials }
+        let denials = policy
+            .limits
+            .iter()
+            .map(|limit| Denial::by(&limit.name))
+            .collect();
+        Self {
+            policy,
+            limiter,
+            labels,
+            conduct,
+            follows,
+            quota,
+            names,
+            denials,
+        }
     }
 
     /// The refusal body of the route, else of the file.
@@ -64,8 +101,14 @@ impl Snapshot {
 
     /// An identity's refusal, with what would satisfy it.
     pub(super) fn unidentified(&self, refusal: IdentityRefusal) -> Rejection {
-        let identity = self.policy.identities.iter().find(|identity| identity.name == refusal.identity);
-        let challenge = identity.filter(|_| !refusal.reason.is_malformed()).and_then(rejection::challenge);
+        let identity = self
+            .policy
+            .identities
+            .iter()
+            .find(|identity| identity.name == refusal.identity);
+        let challenge = identity
+            .filter(|_| !refusal.reason.is_malformed())
+            .and_then(rejection::challenge);
         Rejection::Unidentified { refusal, challenge }
     }
 }

@@ -5,10 +5,13 @@ use std::net::IpAddr;
 
 use bytes::BytesMut;
 use http::HeaderMap;
-use http::header::{CONTENT_LENGTH, FORWARDED, HeaderName, HeaderValue, PROXY_AUTHORIZATION, TRANSFER_ENCODING};
+use http::header::{
+    CONTENT_LENGTH, FORWARDED, HeaderName, HeaderValue, PROXY_AUTHORIZATION, TRANSFER_ENCODING,
+};
 
 use super::{
-    PROXY_CONNECTION, Present, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PORT, X_FORWARDED_PROTO, X_REAL_IP,
+    HeaderSet, PROXY_CONNECTION, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PORT,
+    X_FORWARDED_PROTO, X_REAL_IP,
 };
 use tollgate_policy::{Peer, drop_lookalikes};
 use tollgate_telemetry::text::Dotted;
@@ -18,25 +21,25 @@ use tollgate_telemetry::text::Dotted;
 /// is dropped otherwise, like every field that claims an address. `present`: what is there of `headers`.
 pub fn set_forwarding(
     headers: &mut HeaderMap,
-    present: Present,
+    present: HeaderSet,
     peer: &Peer,
     host: Option<HeaderValue>,
     trusted: bool,
 ) {
     if !trusted {
         for (field, name) in [
-            (Present::FORWARDED, FORWARDED),
-            (Present::X_REAL_IP, X_REAL_IP),
-            (Present::X_FORWARDED_PORT, X_FORWARDED_PORT),
+            (HeaderSet::FORWARDED, FORWARDED),
+            (HeaderSet::X_REAL_IP, X_REAL_IP),
+            (HeaderSet::X_FORWARDED_PORT, X_FORWARDED_PORT),
         ] {
             if present.has(field) {
                 headers.remove(name);
             }
         }
-    } else if present.has(Present::FORWARDED) {
+    } else if present.has(HeaderSet::FORWARDED) {
         extend_forwarded(headers, peer, host.as_ref());
     }
-    if present.has(Present::UNDERSCORED) {
+    if present.has(HeaderSet::UNDERSCORED) {
         drop_underscored(headers);
     }
     match peer.address {
@@ -76,20 +79,32 @@ impl Origin {
     /// [`set_forwarding`] does where the peer is not trusted.
     pub fn of_stranger(
         headers: &mut HeaderMap,
-        present: Present,
+        present: HeaderSet,
         peer: &Peer,
         host: Option<HeaderValue>,
         via: Option<HeaderValue>,
     ) -> Self {
-        if present.has(Present::CLAIMS) {
-            for name in [FORWARDED, X_REAL_IP, X_FORWARDED_PORT, X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST] {
+        if present.has(HeaderSet::CLAIMS) {
+            for name in [
+                FORWARDED,
+                X_REAL_IP,
+                X_FORWARDED_PORT,
+                X_FORWARDED_FOR,
+                X_FORWARDED_PROTO,
+                X_FORWARDED_HOST,
+            ] {
                 headers.remove(name);
             }
         }
-        if present.has(Present::UNDERSCORED) {
+        if present.has(HeaderSet::UNDERSCORED) {
             drop_underscored(headers);
         }
-        Self { address: peer.address, tls: peer.tls, host, via }
+        Self {
+            address: peer.address,
+            tls: peer.tls,
+            host,
+            via,
+        }
     }
 
     /// Writes the fields, each with its line's end.
@@ -100,13 +115,22 @@ impl Origin {
                 out.extend_from_slice(Dotted::new(address).as_bytes());
                 out.extend_from_slice(b"\r\n");
             }
-            Some(IpAddr::V6(address)) => out.extend_from_slice(format!("x-forwarded-for: {address}\r\n").as_bytes()),
+            Some(IpAddr::V6(address)) => {
+                out.extend_from_slice(format!("x-forwarded-for: {address}\r\n").as_bytes())
+            }
             // A Unix socket has none.
             None => {}
         }
-        let protocol: &[u8] = if self.tls { b"x-forwarded-proto: https\r\n" } else { b"x-forwarded-proto: http\r\n" };
+        let protocol: &[u8] = if self.tls {
+            b"x-forwarded-proto: https\r\n"
+        } else {
+            b"x-forwarded-proto: http\r\n"
+        };
         out.extend_from_slice(protocol);
-        for (name, value) in [(&b"x-forwarded-host: "[..], &self.host), (b"via: ", &self.via)] {
+        for (name, value) in [
+            (&b"x-forwarded-host: "[..], &self.host),
+            (b"via: ", &self.via),
+        ] {
             if let Some(value) = value {
                 out.extend_from_slice(name);
                 out.extend_from_slice(value.as_bytes());
@@ -118,7 +142,14 @@ impl Origin {
 
 /// Takes away all that says whom a request comes from, whoever said it.
 pub fn drop_forwarding(headers: &mut HeaderMap) {
-    for name in [FORWARDED, X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, X_FORWARDED_PORT, X_REAL_IP] {
+    for name in [
+        FORWARDED,
+        X_FORWARDED_FOR,
+        X_FORWARDED_PROTO,
+        X_FORWARDED_HOST,
+        X_FORWARDED_PORT,
+        X_REAL_IP,
+    ] {
         headers.remove(name);
     }
     drop_underscored(headers);
@@ -127,9 +158,14 @@ pub fn drop_forwarding(headers: &mut HeaderMap) {
 /// CGI and its heirs read `x_forwarded_for` as `x-forwarded-for`, and some take `content_length` for framing: such
 /// spellings never pass, nor does any that stands beside the name it looks like.
 fn drop_underscored(headers: &mut HeaderMap) {
-    let present: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().contains('-')).cloned().collect();
+    let present: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| name.as_str().contains('-'))
+        .cloned()
+        .collect();
     drop_lookalikes(headers, |real| {
-        GUARDED.iter().any(|name| name.as_str() == real) || present.iter().any(|name| name.as_str() == real)
+        GUARDED.iter().any(|name| name.as_str() == real)
+            || present.iter().any(|name| name.as_str() == real)
     });
 }
 
@@ -149,7 +185,8 @@ const GUARDED: [HeaderName; 9] = [
 /// `X-Forwarded-For` with `peer` as its rightmost element, over all lines that stood there.
 fn append_for(headers: &HeaderMap, peer: IpAddr, trusted: bool) -> HeaderValue {
     if let (IpAddr::V4(peer), false) = (peer, trusted) {
-        return HeaderValue::from_bytes(Dotted::new(peer).as_bytes()).expect("digits and dots are visible bytes");
+        return HeaderValue::from_bytes(Dotted::new(peer).as_bytes())
+            .expect("digits and dots are visible bytes");
     }
     let mut value = BytesMut::with_capacity(64);
     if trusted {
@@ -163,7 +200,8 @@ fn append_for(headers: &HeaderMap, peer: IpAddr, trusted: bool) -> HeaderValue {
     }
     // Writing to bytes that grow cannot fail.
     let _ = write!(value, "{peer}");
-    HeaderValue::from_maybe_shared(value.freeze()).expect("field values and an address are visible bytes")
+    HeaderValue::from_maybe_shared(value.freeze())
+        .expect("field values and an address are visible bytes")
 }
 
 /// Adds an element to `Forwarded` (RFC 7239).
@@ -181,7 +219,11 @@ fn extend_forwarded(headers: &mut HeaderMap, peer: &Peer, host: Option<&HeaderVa
         Some(IpAddr::V6(address)) => write!(value, "for=\"[{address}]\""),
         None => write!(value, "for=unknown"),
     };
-    value.extend_from_slice(if peer.tls { b";proto=https" } else { b";proto=http" });
+    value.extend_from_slice(if peer.tls {
+        b";proto=https"
+    } else {
+        b";proto=http"
+    });
     if let Some(host) = host {
         value.extend_from_slice(b";host=\"");
         // A checked host holds neither quote nor backslash.

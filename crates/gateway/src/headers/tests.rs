@@ -11,7 +11,12 @@ fn map(fields: &[(&str, &str)]) -> HeaderMap {
 }
 
 fn peer(address: &str) -> Peer {
-    Peer { address: Some(address.parse().expect("an address")), port: 1, tls: false, unnamed: false }
+    Peer {
+        address: Some(address.parse().expect("an address")),
+        port: 1,
+        tls: false,
+        unnamed: false,
+    }
 }
 
 #[test]
@@ -30,13 +35,23 @@ fn what_connection_lists_goes_over_all_its_lines() {
         ("http2-settings", "AAMAAABkAAQ"),
     ]);
     let hop = strip_hop_by_hop(&mut headers);
-    assert_eq!(hop, Hop { upgrade: None, trailers: true });
+    assert_eq!(
+        hop,
+        Hop {
+            upgrade: None,
+            trailers: true
+        }
+    );
     assert_eq!(headers, map(&[("x-three", "3")]));
 }
 
 #[test]
 fn framing_and_routing_cannot_be_listed_away() {
-    let mut headers = map(&[("connection", "Host, Content-Length"), ("host", "a"), ("content-length", "3")]);
+    let mut headers = map(&[
+        ("connection", "Host, Content-Length"),
+        ("host", "a"),
+        ("content-length", "3"),
+    ]);
     strip_hop_by_hop(&mut headers);
     assert_eq!(headers, map(&[("host", "a"), ("content-length", "3")]));
 }
@@ -44,12 +59,22 @@ fn framing_and_routing_cannot_be_listed_away() {
 #[test]
 fn an_upgrade_is_asked_for_by_connection_and_names_one_protocol() {
     let asked = |fields: &[(&str, &str)]| strip_hop_by_hop(&mut map(fields)).upgrade.is_some();
-    assert!(asked(&[("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")]));
+    assert!(asked(&[
+        ("connection", "keep-alive, Upgrade"),
+        ("upgrade", "WebSocket")
+    ]));
     assert!(!asked(&[("upgrade", "websocket")]));
     assert!(!asked(&[("connection", "upgrade")]));
     assert!(!asked(&[("connection", "upgrade"), ("upgrade", "")]));
-    assert!(!asked(&[("connection", "upgrade"), ("upgrade", "websocket, h2c")]));
-    assert!(!asked(&[("connection", "upgrade"), ("upgrade", "websocket"), ("upgrade", "h2c")]));
+    assert!(!asked(&[
+        ("connection", "upgrade"),
+        ("upgrade", "websocket, h2c")
+    ]));
+    assert!(!asked(&[
+        ("connection", "upgrade"),
+        ("upgrade", "websocket"),
+        ("upgrade", "h2c")
+    ]));
 }
 
 #[test]
@@ -69,7 +94,7 @@ fn a_strangers_forwarding_fields_are_replaced() {
         ("forwarded", "for=1.1.1.1"),
         ("x-real-ip", "1.1.1.1"),
     ]);
-    let present = Seen::of(&headers).present;
+    let present = RequestHeaders::of(&headers).present;
     let host = HeaderValue::from_static("a.example");
     let mut others = headers.clone();
     let from = peer("::ffff:203.0.113.9");
@@ -80,7 +105,11 @@ fn a_strangers_forwarding_fields_are_replaced() {
     for line in String::from_utf8(written).expect("text").lines() {
         let (name, value) = line.split_once(": ").expect("a field");
         let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
-        assert_eq!(others.insert(name, HeaderValue::from_str(value).expect("a value")), None, "what claims it is gone");
+        assert_eq!(
+            others.insert(name, HeaderValue::from_str(value).expect("a value")),
+            None,
+            "what claims it is gone"
+        );
     }
     assert_eq!(others, headers, "written or set, it is the same");
     let expected = map(&[
@@ -120,13 +149,22 @@ fn a_trusted_proxys_forwarding_fields_are_extended() {
         ("x-forwarded-proto", "https"),
         ("forwarded", "for=1.1.1.1"),
     ]);
-    let present = Seen::of(&headers).present;
+    let present = RequestHeaders::of(&headers).present;
     let host = HeaderValue::from_static("a.example");
-    set_forwarding(&mut headers, present, &peer("2001:db8::9"), Some(host), true);
+    set_forwarding(
+        &mut headers,
+        present,
+        &peer("2001:db8::9"),
+        Some(host),
+        true,
+    );
     let expected = map(&[
         ("x-forwarded-for", "1.1.1.1, 2.2.2.2, 3.3.3.3, 2001:db8::9"),
         ("x-forwarded-proto", "https"),
-        ("forwarded", "for=1.1.1.1, for=\"[2001:db8::9]\";proto=http;host=\"a.example\""),
+        (
+            "forwarded",
+            "for=1.1.1.1, for=\"[2001:db8::9]\";proto=http;host=\"a.example\"",
+        ),
         ("x-forwarded-host", "a.example"),
     ]);
     assert_eq!(headers, expected);
@@ -141,7 +179,12 @@ fn cookies_are_joined() {
 
 #[test]
 fn trailers_hold_no_framing_and_no_pseudo_fields() {
-    let mut trailers = map(&[("grpc-status", "0"), ("content-length", "5"), ("authorization", "x"), ("host", "h")]);
+    let mut trailers = map(&[
+        ("grpc-status", "0"),
+        ("content-length", "5"),
+        ("authorization", "x"),
+        ("host", "h"),
+    ]);
     assert_eq!(clean_trailers(&mut trailers), Ok(()));
     assert_eq!(trailers, map(&[("grpc-status", "0")]));
 }
@@ -149,7 +192,12 @@ fn trailers_hold_no_framing_and_no_pseudo_fields() {
 #[test]
 fn trailers_say_nothing_of_whom_a_request_comes_from() {
     let says = ["forwarded", "via", "x-real-ip"];
-    let forwarded = ["x-forwarded-for", "x-forwarded-host", "x-forwarded-port", "x-forwarded-proto"];
+    let forwarded = [
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-port",
+        "x-forwarded-proto",
+    ];
     for name in says.into_iter().chain(forwarded) {
         let mut trailers = map(&[(name, "6.6.6.6"), ("x-check", "7")]);
         assert_eq!(clean_trailers(&mut trailers), Ok(()));
@@ -159,21 +207,43 @@ fn trailers_say_nothing_of_whom_a_request_comes_from() {
 
 #[test]
 fn what_a_pass_over_the_fields_finds() {
-    let seen = Seen::of(&map(&[("host", "a"), ("te", "x"), ("referer", "r"), ("host", "b"), ("user-agent", "u")]));
-    let text = |value: &Option<HeaderValue>| value.as_ref().map(|value| value.to_str().expect("text").to_owned());
+    let seen = RequestHeaders::of(&map(&[
+        ("host", "a"),
+        ("te", "x"),
+        ("referer", "r"),
+        ("host", "b"),
+        ("user-agent", "u"),
+    ]));
+    let text = |value: &Option<HeaderValue>| {
+        value
+            .as_ref()
+            .map(|value| value.to_str().expect("text").to_owned())
+    };
     assert_eq!(text(&seen.host).as_deref(), Some("a"));
     assert_eq!(text(&seen.user_agent).as_deref(), Some("u"));
     assert_eq!(text(&seen.referer).as_deref(), Some("r"));
-    assert!(seen.present.has(Present::HOSTS) && seen.present.has(Present::USER_AGENT));
-    assert!(!seen.present.has(Present::UNDERSCORED) && !seen.present.has(Present::VIA));
-    assert!(Seen::of(&map(&[("x_y", "1")])).present.has(Present::UNDERSCORED));
-    assert!(!Seen::of(&map(&[("host", "a")])).present.has(Present::HOSTS));
+    assert!(seen.present.has(HeaderSet::HOSTS) && seen.present.has(HeaderSet::USER_AGENT));
+    assert!(!seen.present.has(HeaderSet::UNDERSCORED) && !seen.present.has(HeaderSet::VIA));
+    assert!(
+        RequestHeaders::of(&map(&[("x_y", "1")]))
+            .present
+            .has(HeaderSet::UNDERSCORED)
+    );
+    assert!(
+        !RequestHeaders::of(&map(&[("host", "a")]))
+            .present
+            .has(HeaderSet::HOSTS)
+    );
 }
 
 #[test]
 fn what_a_connection_line_takes_away_is_told() {
-    let mut headers = map(&[("connection", "expect, close"), ("expect", "100-continue"), ("via", "1.1 a")]);
-    let mut present = Present::of(&headers);
+    let mut headers = map(&[
+        ("connection", "expect, close"),
+        ("expect", "100-continue"),
+        ("via", "1.1 a"),
+    ]);
+    let mut present = HeaderSet::of(&headers);
     strip_present(&mut headers, &mut present);
-    assert!(!present.has(Present::EXPECT) && present.has(Present::VIA));
+    assert!(!present.has(HeaderSet::EXPECT) && present.has(HeaderSet::VIA));
 }

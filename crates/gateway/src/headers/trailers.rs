@@ -1,14 +1,15 @@
 //! What may not stand in trailers.
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, COOKIE, EXPECT,
-    FORWARDED, HOST, MAX_FORWARDS, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING,
-    UPGRADE, VIA, WWW_AUTHENTICATE,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
+    COOKIE, EXPECT, FORWARDED, HOST, MAX_FORWARDS, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
+    SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA, WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, HeaderName};
 
 use super::{
-    KEEP_ALIVE, PROXY_CONNECTION, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PORT, X_FORWARDED_PROTO, X_REAL_IP,
+    KEEP_ALIVE, PROXY_CONNECTION, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PORT,
+    X_FORWARDED_PROTO, X_REAL_IP,
 };
 use tollgate_policy::method::is_override;
 use tollgate_policy::{Guarded, looks_like};
@@ -27,7 +28,11 @@ pub fn clean_trailers(trailers: &mut HeaderMap) -> Result<(), PseudoTrailer> {
     if trailers.keys().any(|name| name.as_str().starts_with(':')) {
         return Err(PseudoTrailer);
     }
-    drop_all(trailers, |name| FORBIDDEN.iter().any(|known| looks_like(known.as_str(), name.as_str())));
+    drop_all(trailers, |name| {
+        FORBIDDEN
+            .iter()
+            .any(|known| looks_like(known.as_str(), name.as_str()))
+    });
     Ok(())
 }
 
@@ -35,14 +40,21 @@ pub fn clean_trailers(trailers: &mut HeaderMap) -> Result<(), PseudoTrailer> {
 ///
 /// # Errors
 /// As [`clean_trailers`].
-pub fn clean_request_trailers(trailers: &mut HeaderMap, guarded: &Guarded) -> Result<(), PseudoTrailer> {
+pub fn clean_request_trailers(
+    trailers: &mut HeaderMap,
+    guarded: &Guarded,
+) -> Result<(), PseudoTrailer> {
     clean_trailers(trailers)?;
     drop_all(trailers, |name| guarded.covers(name) || is_override(name));
     Ok(())
 }
 
 fn drop_all(trailers: &mut HeaderMap, which: impl Fn(&HeaderName) -> bool) {
-    let found: Vec<HeaderName> = trailers.keys().filter(|name| which(name)).cloned().collect();
+    let found: Vec<HeaderName> = trailers
+        .keys()
+        .filter(|name| which(name))
+        .cloned()
+        .collect();
     for name in found {
         trailers.remove(name);
     }

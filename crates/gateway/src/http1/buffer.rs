@@ -34,18 +34,29 @@ impl Default for ReadBuffer {
 impl ReadBuffer {
     /// Without memory.
     pub fn new() -> Self {
-        Self { bytes: BytesMut::new(), room: LEAST_ROOM, scant: false, shared: false }
+        Self {
+            bytes: BytesMut::new(),
+            room: LEAST_ROOM,
+            scant: false,
+            shared: false,
+        }
     }
 
     /// One that has memory only while there is something in it: what the last of its kind read into is in the
     /// processor's cache, and what each of many has of its own is not.
     pub fn shared() -> Self {
-        Self { shared: true, ..Self::new() }
+        Self {
+            shared: true,
+            ..Self::new()
+        }
     }
 
     /// Bytes that were read already.
     pub fn of(bytes: &[u8]) -> Self {
-        Self { bytes: BytesMut::from(bytes), ..Self::new() }
+        Self {
+            bytes: BytesMut::from(bytes),
+            ..Self::new()
+        }
     }
 
     /// Reads once, `wanted` bytes or more if that many are known to come; how many it were. 0: the other side has ended.
@@ -54,7 +65,12 @@ impl ReadBuffer {
     ///
     /// # Errors
     /// The socket's.
-    pub fn poll_fill<S>(&mut self, cx: &mut Context<'_>, socket: &mut S, wanted: u64) -> Poll<io::Result<usize>>
+    pub fn poll_fill<S>(
+        &mut self,
+        cx: &mut Context<'_>,
+        socket: &mut S,
+        wanted: u64,
+    ) -> Poll<io::Result<usize>>
     where
         S: AsyncRead + Unpin,
     {
@@ -93,7 +109,9 @@ impl ReadBuffer {
         S: AsyncRead + Unpin,
     {
         let mut byte = [0];
-        let read = std::future::poll_fn(|cx| Pin::new(&mut *socket).poll_read(cx, &mut ReadBuf::new(&mut byte)));
+        let read = std::future::poll_fn(|cx| {
+            Pin::new(&mut *socket).poll_read(cx, &mut ReadBuf::new(&mut byte))
+        });
         // A task that has used up its turn would be told that nothing came, whatever did.
         pin!(tokio::task::unconstrained(read)).poll(cx).map(|_| ())
     }
@@ -118,14 +136,21 @@ impl ReadBuffer {
     pub fn lend(&mut self) {
         if self.shared && self.bytes.is_empty() && self.bytes.capacity() > 0 {
             let (mine, other) = (std::mem::take(&mut self.bytes), SPARE.take());
-            SPARE.set(if other.capacity() > mine.capacity() { other } else { mine });
+            SPARE.set(if other.capacity() > mine.capacity() {
+                other
+            } else {
+                mine
+            });
         }
     }
 
     /// Gives its memory back, and what is lent of it; to be called when it is empty.
     pub fn release(&mut self) {
         if self.bytes.is_empty() {
-            *self = Self { shared: self.shared, ..Self::new() };
+            *self = Self {
+                shared: self.shared,
+                ..Self::new()
+            };
             if self.shared {
                 SPARE.take();
             }

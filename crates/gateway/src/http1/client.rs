@@ -13,7 +13,9 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::Bytes;
 use http::response::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
+};
 use http_body::{Body, Frame};
 use hyper::ext::ReasonPhrase;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -88,7 +90,9 @@ impl Unanswered {
     /// The request as it was asked for, read back from what was written of it.
     pub fn into_request(mut self) -> Option<Request<()>> {
         let head = self.write.flat().strip_suffix(b"\r\n\r\n")?;
-        let mut lines = head.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        let mut lines = head
+            .split(|&byte| byte == b'\n')
+            .map(|line| line.strip_suffix(b"\r").unwrap_or(line));
         let mut words = lines.next()?.split(|&byte| byte == b' ');
         let mut request = Request::new(());
         *request.method_mut() = Method::from_bytes(words.next()?).ok()?;
@@ -96,7 +100,10 @@ impl Unanswered {
         for line in lines {
             let (name, value) = line.split_at(line.iter().position(|&byte| byte == b':')?);
             let value = HeaderValue::from_bytes(value.strip_prefix(b": ")?).ok()?;
-            request.headers_mut().try_append(HeaderName::from_bytes(name).ok()?, value).ok()?;
+            request
+                .headers_mut()
+                .try_append(HeaderName::from_bytes(name).ok()?, value)
+                .ok()?;
         }
         Some(request)
     }
@@ -139,7 +146,14 @@ where
     /// chunks. `kept`: it may have to be sent again ([`Client::unanswered`]).
     ///
     /// `headers` are taken.
-    pub fn ask(&mut self, method: &Method, target: &Uri, headers: &mut HeaderMap, body: Option<B>, kept: bool) {
+    pub fn ask(
+        &mut self,
+        method: &Method,
+        target: &Uri,
+        headers: &mut HeaderMap,
+        body: Option<B>,
+        kept: bool,
+    ) {
         self.ask_with(method, target, headers, |_| (), body, kept);
     }
 
@@ -158,12 +172,20 @@ where
         let out = self.write.flat();
         out.extend_from_slice(method.as_str().as_bytes());
         out.push(b' ');
-        out.extend_from_slice(target.path_and_query().map_or("/", |path| path.as_str()).as_bytes());
+        out.extend_from_slice(
+            target
+                .path_and_query()
+                .map_or("/", |path| path.as_str())
+                .as_bytes(),
+        );
         out.extend_from_slice(b" HTTP/1.1\r\n");
         write_fields(out, headers);
         more(out);
         out.extend_from_slice(b"\r\n");
-        self.sending = body.map(|body| Sending { left: body.size_hint().exact(), body });
+        self.sending = body.map(|body| Sending {
+            left: body.size_hint().exact(),
+            body,
+        });
         // The answer's fields go where the request's were: no table is set up anew.
         headers.clear();
         self.spare = std::mem::take(headers);
@@ -190,11 +212,18 @@ where
     pub fn unanswered(mut self) -> Option<Unanswered> {
         let untouched = self.write.is_untouched();
         let asks_head = self.asks_head;
-        (!self.heard && self.write.rewind()).then_some(Unanswered { write: self.write, asks_head, untouched })
+        (!self.heard && self.write.rewind()).then_some(Unanswered {
+            write: self.write,
+            asks_head,
+            untouched,
+        })
     }
 
     fn begin(&mut self, asks_head: bool) {
-        debug_assert!(matches!(self.receiving, Receiving::Nothing), "one exchange after the other");
+        debug_assert!(
+            matches!(self.receiving, Receiving::Nothing),
+            "one exchange after the other"
+        );
         self.asks_head = asks_head;
         self.receiving = Receiving::Head;
         self.lines.reset();
@@ -220,7 +249,8 @@ where
             while !self.read.is_empty()
                 && let Some(head) = self.head().map_err(Failure::Malformed)?
             {
-                if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS {
+                if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS
+                {
                     let switches = head.status == StatusCode::SWITCHING_PROTOCOLS;
                     if switches && !self.is_sent() {
                         // Who has not heard the request whole cannot agree to it, and its rest would be lost.
@@ -230,7 +260,8 @@ where
                     return Poll::Ready(Ok(head));
                 }
                 on_interim(head.status, &head.headers);
-                self.interim_body |= Framing::of(&head.headers).map_or(true, Framing::announces_body);
+                self.interim_body |=
+                    Framing::of(&head.headers).map_or(true, Framing::announces_body);
                 self.spare = head.headers;
                 self.spare.clear();
                 self.interim += 1;
@@ -266,8 +297,17 @@ where
     fn head(&mut self) -> Result<Option<Parts>, Malformed> {
         let Some(length) = self.lines.find(self.read.bytes(), HEAD)? else {
             // What is no HTTP need not be waited for to the end.
-            let begun = self.read.bytes().iter().zip(b"HTTP/1.").all(|(is, should)| is == should);
-            return if begun { Ok(None) } else { Err(Malformed::StartLine) };
+            let begun = self
+                .read
+                .bytes()
+                .iter()
+                .zip(b"HTTP/1.")
+                .all(|(is, should)| is == should);
+            return if begun {
+                Ok(None)
+            } else {
+                Err(Malformed::StartLine)
+            };
         };
         if self.lines.is_empty() {
             return Err(Malformed::StartLine);
@@ -277,12 +317,19 @@ where
         let mut head = Response::new(()).into_parts().0;
         head.version = version;
         head.status = status;
-        if status.canonical_reason().is_none_or(|usual| usual.as_bytes() != reason) {
-            head.extensions.insert(ReasonPhrase::try_from(reason).map_err(|_| Malformed::StartLine)?);
+        if status
+            .canonical_reason()
+            .is_none_or(|usual| usual.as_bytes() != reason)
+        {
+            head.extensions
+                .insert(ReasonPhrase::try_from(reason).map_err(|_| Malformed::StartLine)?);
         }
         head.headers = std::mem::take(&mut self.spare);
         // What has no body, or says how long another's would be, is the exception.
-        let usual = version == Version::HTTP_11 && status.as_u16() >= 200 && !self.asks_head && !has_no_body(status);
+        let usual = version == Version::HTTP_11
+            && status.as_u16() >= 200
+            && !self.asks_head
+            && !has_no_body(status);
         if self.verbatim && usual {
             self.kept = self.lines.verbatim(&mut bytes);
         }
@@ -300,10 +347,15 @@ where
             None => Framing::of(&head.headers)?,
         };
         // Both is a smuggler's pair: the chunks count, and nothing after them is believed.
-        self.persists = framing.persists(head.version) && !(framing.chunked && framing.length.is_some());
+        self.persists =
+            framing.persists(head.version) && !(framing.chunked && framing.length.is_some());
         self.persists &= head.status != StatusCode::SWITCHING_PROTOCOLS;
         // A body that there must not be may come all the same, and late: the next answer would begin with it.
-        let bodiless = Message::Response { status: head.status, to_head: self.asks_head }.is_head_alone();
+        let bodiless = Message::Response {
+            status: head.status,
+            to_head: self.asks_head,
+        }
+        .is_head_alone();
         if self.interim_body || (bodiless && framing.announces_body()) {
             self.persists = false;
         }
@@ -325,7 +377,10 @@ where
     ///
     /// # Errors
     /// Why it breaks off.
-    pub fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failure<B::Error>>>> {
+    pub fn poll_body(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Failure<B::Error>>>> {
         self.poll_receive(cx, true)
     }
 
@@ -333,7 +388,10 @@ where
     ///
     /// # Errors
     /// Why it breaks off.
-    pub fn poll_body_alone(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failure<B::Error>>>> {
+    pub fn poll_body_alone(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Failure<B::Error>>>> {
         self.poll_receive(cx, false)
     }
 
@@ -402,7 +460,11 @@ where
                 }
             }
             if self.write.is_done() {
-                return if waits { Poll::Pending } else { Poll::Ready(Ok(())) };
+                return if waits {
+                    Poll::Pending
+                } else {
+                    Poll::Ready(Ok(()))
+                };
             }
             if let Err(error) = ready!(self.write.poll_flush(cx, &mut self.socket)) {
                 self.sending = None;
@@ -427,8 +489,10 @@ where
         }
         // The end of the request may only have to be seen.
         self.is_sent()
-            || (matches!(self.poll_send(&mut Context::from_waker(Waker::noop())), Poll::Ready(Ok(())))
-                && self.persists
+            || (matches!(
+                self.poll_send(&mut Context::from_waker(Waker::noop())),
+                Poll::Ready(Ok(()))
+            ) && self.persists
                 && self.refused.is_none())
     }
 
@@ -466,7 +530,11 @@ where
 }
 
 /// What the head of an answer may hold. Servers that end lines with LF alone exist, and always have.
-const HEAD: Bounds = Bounds { bytes: 64 * 1024, lines: 101, bare_lf: true };
+const HEAD: Bounds = Bounds {
+    bytes: 64 * 1024,
+    lines: 101,
+    bare_lf: true,
+};
 /// Interim answers before an answer.
 const INTERIM: u16 = 1000;
 /// Bytes of a request's body that may wait to be written.

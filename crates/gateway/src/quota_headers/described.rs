@@ -24,8 +24,15 @@ impl Described {
             Some(quota) => {
                 let most = most_at_once(&limit.algorithm, quota.burst, quota.amount);
                 // The window in which the rate yields the quota: ceil(most x period / amount).
-                let micros = (u128::from(most) * u128::from(quota.period.0)).div_ceil(u128::from(quota.amount.max(1)));
-                (most, u64::try_from(micros.div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1), false)
+                let micros = (u128::from(most) * u128::from(quota.period.0))
+                    .div_ceil(u128::from(quota.amount.max(1)));
+                (
+                    most,
+                    u64::try_from(micros.div_ceil(1_000_000))
+                        .unwrap_or(u64::MAX)
+                        .max(1),
+                    false,
+                )
             }
             None => (limit.algorithm.greatest_cost(), 0, true),
         };
@@ -44,7 +51,13 @@ impl Described {
             }
         }
         let (policy, legacy_policy) = (policy.into(), legacy_policy.into());
-        Self { name, policy, legacy_policy, quota, concurrent }
+        Self {
+            name,
+            policy,
+            legacy_policy,
+            quota,
+            concurrent,
+        }
     }
 }
 

@@ -5,9 +5,22 @@ use http::HeaderValue;
 use super::*;
 use tollgate_limit::{Kind, Micros, Terms, Verdict, fixtures};
 
-fn limit(index: usize, name: &str, kind: Kind, amount: u64, period: u64, burst: Option<u64>) -> Arc<Limit> {
-    let terms = Terms { burst, ..fixtures::terms(kind, amount, Micros::from_secs(period)) };
-    Arc::new(Limit { index, ..fixtures::limit(name, &terms) })
+fn limit(
+    index: usize,
+    name: &str,
+    kind: Kind,
+    amount: u64,
+    period: u64,
+    burst: Option<u64>,
+) -> Arc<Limit> {
+    let terms = Terms {
+        burst,
+        ..fixtures::terms(kind, amount, Micros::from_secs(period))
+    };
+    Arc::new(Limit {
+        index,
+        ..fixtures::limit(name, &terms)
+    })
 }
 
 fn fields(dialects: &[Dialect], reset: Reset) -> QuotaFields {
@@ -17,7 +30,14 @@ fn fields(dialects: &[Dialect], reset: Reset) -> QuotaFields {
         limit(2, "jobs", Kind::InFlight, 10, 0, None),
         limit(3, "bucket", Kind::TokenBucket, 100, 60, Some(20)),
     ];
-    QuotaFields::new(&Responses { headers: dialects.to_vec(), reset, body: None }, &limits)
+    QuotaFields::new(
+        &Responses {
+            headers: dialects.to_vec(),
+            reset,
+            body: None,
+        },
+        &limits,
+    )
 }
 
 fn standing(remaining: u64, effective: u64, reset: u64) -> Standing {
@@ -35,8 +55,18 @@ const NOW: Timestamp = Timestamp::from_micros(1_000_000_500_000);
 fn an_admitted_request_is_told_of_every_limit() {
     let (burst, daily) = (standing(80, 48, 48), standing(4100, 36_000, 36_000));
     let facts = [
-        Fact { limit: 0, standing: &burst, cost: 1, violated: false },
-        Fact { limit: 1, standing: &daily, cost: 1, violated: false },
+        Fact {
+            limit: 0,
+            standing: &burst,
+            cost: 1,
+            violated: false,
+        },
+        Fact {
+            limit: 1,
+            standing: &daily,
+            cost: 1,
+            violated: false,
+        },
     ];
     let mut headers = HeaderMap::new();
     headers.insert("ratelimit", HeaderValue::from_static("\"upstream\";r=1"));
@@ -49,8 +79,14 @@ fn an_admitted_request_is_told_of_every_limit() {
         NOW,
         &mut Writer::default(),
     );
-    assert_eq!(headers["ratelimit-policy"], r#""burst";q=100;w=60, "dai\"ly";q=5000;w=86400"#);
-    assert_eq!(headers["ratelimit"], r#""burst";r=80;t=48, "dai\"ly";r=4100;t=36000"#);
+    assert_eq!(
+        headers["ratelimit-policy"],
+        r#""burst";q=100;w=60, "dai\"ly";q=5000;w=86400"#
+    );
+    assert_eq!(
+        headers["ratelimit"],
+        r#""burst";r=80;t=48, "dai\"ly";r=4100;t=36000"#
+    );
     assert_eq!(headers.len(), 2);
 }
 
@@ -58,8 +94,18 @@ fn an_admitted_request_is_told_of_every_limit() {
 fn a_refusal_tells_only_of_what_refused_and_never_contradicts_retry_after() {
     let (burst, daily) = (standing(0, 9, 48), standing(4100, 36_000, 36_000));
     let facts = [
-        Fact { limit: 1, standing: &daily, cost: 1, violated: false },
-        Fact { limit: 0, standing: &burst, cost: 1, violated: true },
+        Fact {
+            limit: 1,
+            standing: &daily,
+            cost: 1,
+            violated: false,
+        },
+        Fact {
+            limit: 0,
+            standing: &burst,
+            cost: 1,
+            violated: true,
+        },
     ];
     let mut headers = HeaderMap::new();
     let every = [Dialect::Draft11, Dialect::XRateLimit];
@@ -72,7 +118,10 @@ fn a_refusal_tells_only_of_what_refused_and_never_contradicts_retry_after() {
         &mut Writer::default(),
     );
     assert_eq!(headers["ratelimit"], r#""burst";r=0;t=5"#);
-    assert_eq!(headers["ratelimit-policy"], r#""dai\"ly";q=5000;w=86400, "burst";q=100;w=60"#);
+    assert_eq!(
+        headers["ratelimit-policy"],
+        r#""dai\"ly";q=5000;w=86400, "burst";q=100;w=60"#
+    );
     assert_eq!(headers["x-ratelimit-limit"], "100");
     assert_eq!(headers["x-ratelimit-remaining"], "0");
     assert_eq!(headers["x-ratelimit-reset"], "1000006");
@@ -82,8 +131,18 @@ fn a_refusal_tells_only_of_what_refused_and_never_contradicts_retry_after() {
 fn the_older_drafts_tell_of_the_scarcest() {
     let (burst, daily) = (standing(80, 48, 48), standing(100, 36_000, 36_000));
     let facts = [
-        Fact { limit: 0, standing: &burst, cost: 1, violated: false },
-        Fact { limit: 1, standing: &daily, cost: 1, violated: false },
+        Fact {
+            limit: 0,
+            standing: &burst,
+            cost: 1,
+            violated: false,
+        },
+        Fact {
+            limit: 1,
+            standing: &daily,
+            cost: 1,
+            violated: false,
+        },
     ];
     let mut headers = HeaderMap::new();
     fields(&[Dialect::Draft07], Reset::Seconds).annotate(
@@ -94,7 +153,10 @@ fn the_older_drafts_tell_of_the_scarcest() {
         NOW,
         &mut Writer::default(),
     );
-    assert_eq!(headers["ratelimit"], "limit=5000, remaining=100, reset=36000");
+    assert_eq!(
+        headers["ratelimit"],
+        "limit=5000, remaining=100, reset=36000"
+    );
     assert_eq!(headers["ratelimit-policy"], "5000;w=86400");
     let mut headers = HeaderMap::new();
     fields(&[Dialect::Draft06], Reset::Seconds).annotate(
@@ -114,8 +176,18 @@ fn the_older_drafts_tell_of_the_scarcest() {
 fn a_bucket_is_described_by_its_burst_and_a_concurrency_limit_has_no_window() {
     let (bucket, jobs) = (standing(u64::MAX, 12, 12), standing(3, 0, 0));
     let facts = [
-        Fact { limit: 3, standing: &bucket, cost: 2, violated: false },
-        Fact { limit: 2, standing: &jobs, cost: 1, violated: false },
+        Fact {
+            limit: 3,
+            standing: &bucket,
+            cost: 2,
+            violated: false,
+        },
+        Fact {
+            limit: 2,
+            standing: &jobs,
+            cost: 1,
+            violated: false,
+        },
     ];
     let mut headers = HeaderMap::new();
     fields(&[Dialect::DraftNext], Reset::Seconds).annotate(
@@ -126,14 +198,25 @@ fn a_bucket_is_described_by_its_burst_and_a_concurrency_limit_has_no_window() {
         NOW,
         &mut Writer::default(),
     );
-    assert_eq!(headers["ratelimit-policy"], r#""bucket";q=20;w=12, "jobs";q=10;qu="concurrent-requests""#);
-    assert_eq!(headers["ratelimit"], r#""bucket";a=999999999999999;w=12;c=2, "jobs";a=3;c=1"#);
+    assert_eq!(
+        headers["ratelimit-policy"],
+        r#""bucket";q=20;w=12, "jobs";q=10;qu="concurrent-requests""#
+    );
+    assert_eq!(
+        headers["ratelimit"],
+        r#""bucket";a=999999999999999;w=12;c=2, "jobs";a=3;c=1"#
+    );
 }
 
 #[test]
 fn milliseconds_of_the_epoch_and_one_prepared_policy() {
     let burst = standing(80, 48, 48);
-    let facts = [Fact { limit: 0, standing: &burst, cost: 1, violated: false }];
+    let facts = [Fact {
+        limit: 0,
+        standing: &burst,
+        cost: 1,
+        violated: false,
+    }];
     let mut headers = HeaderMap::new();
     fields(&[Dialect::Draft11, Dialect::XRateLimit], Reset::EpochMillis).annotate(
         &mut headers,
@@ -151,40 +234,81 @@ fn milliseconds_of_the_epoch_and_one_prepared_policy() {
 fn without_limits_the_upstreams_fields_pass() {
     let mut headers = HeaderMap::new();
     headers.insert("ratelimit", HeaderValue::from_static("\"theirs\";r=1"));
-    fields(&[Dialect::Draft11], Reset::Seconds).annotate(&mut headers, &[], false, None, NOW, &mut Writer::default());
+    fields(&[Dialect::Draft11], Reset::Seconds).annotate(
+        &mut headers,
+        &[],
+        false,
+        None,
+        NOW,
+        &mut Writer::default(),
+    );
     assert_eq!(headers["ratelimit"], "\"theirs\";r=1");
 }
 
 /// The fields of `headers` as an answer's encoder writes them.
 fn lines(headers: &HeaderMap) -> String {
-    let line = |(name, value): (&HeaderName, &HeaderValue)| format!("{name}: {}\r\n", value.to_str().expect("text"));
+    let line = |(name, value): (&HeaderName, &HeaderValue)| {
+        format!("{name}: {}\r\n", value.to_str().expect("text"))
+    };
     headers.iter().map(line).collect()
 }
 
 #[test]
 fn as_lines_the_fields_are_what_they_are_in_a_table() {
-    let all = [Dialect::Draft11, Dialect::DraftNext, Dialect::Draft07, Dialect::Draft06, Dialect::XRateLimit];
+    let all = [
+        Dialect::Draft11,
+        Dialect::DraftNext,
+        Dialect::Draft07,
+        Dialect::Draft06,
+        Dialect::XRateLimit,
+    ];
     let mut dice = fastrand::Rng::with_seed(11);
     let mut told = 0;
     for round in 0..3000 {
         let dialects: Vec<Dialect> = all.iter().filter(|_| dice.bool()).cloned().collect();
         let reset = [Reset::Seconds, Reset::Epoch, Reset::EpochMillis][round % 3];
         let standings: Vec<Standing> = (0..dice.usize(..4))
-            .map(|_| standing(if dice.bool() { 0 } else { dice.u64(..) }, dice.u64(..99_999), dice.u64(..99_999)))
+            .map(|_| {
+                standing(
+                    if dice.bool() { 0 } else { dice.u64(..) },
+                    dice.u64(..99_999),
+                    dice.u64(..99_999),
+                )
+            })
             .collect();
         let facts: Vec<Fact<'_>> = standings
             .iter()
             // There is no limit 4.
-            .map(|standing| Fact { limit: dice.usize(..5), standing, cost: dice.u64(..9), violated: dice.bool() })
+            .map(|standing| Fact {
+                limit: dice.usize(..5),
+                standing,
+                cost: dice.u64(..9),
+                violated: dice.bool(),
+            })
             .collect();
         let refused = dice.bool();
-        let retry_after = if refused && dice.bool() { Some(Micros(dice.u64(..9_000_000))) } else { None };
+        let retry_after = if refused && dice.bool() {
+            Some(Micros(dice.u64(..9_000_000)))
+        } else {
+            None
+        };
         let fields = fields(&dialects, reset);
         let mut headers = HeaderMap::new();
-        fields.annotate(&mut headers, &facts, refused, retry_after, NOW, &mut Writer::default());
+        fields.annotate(
+            &mut headers,
+            &facts,
+            refused,
+            retry_after,
+            NOW,
+            &mut Writer::default(),
+        );
         let mut out = b"before\r\n".to_vec();
         fields.write(&mut out, &facts, refused, retry_after, NOW);
-        assert_eq!(String::from_utf8(out).expect("text"), format!("before\r\n{}", lines(&headers)), "{dialects:?}");
+        assert_eq!(
+            String::from_utf8(out).expect("text"),
+            format!("before\r\n{}", lines(&headers)),
+            "{dialects:?}"
+        );
         told += headers.len();
     }
     assert!(told > 3000, "{told}");

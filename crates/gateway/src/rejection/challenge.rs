@@ -12,7 +12,10 @@ pub fn challenge(identity: &Identity) -> Option<HeaderValue> {
     if registered.is_some() {
         return registered;
     }
-    let chosen = identity.sources.iter().find(|source| **source != Source::Address);
+    let chosen = identity
+        .sources
+        .iter()
+        .find(|source| **source != Source::Address);
     let source = chosen.or(identity.sources.first())?;
     let realm = quoted(&identity.name);
     let text = match source {
@@ -31,13 +34,18 @@ pub fn challenge(identity: &Identity) -> Option<HeaderValue> {
 fn registered(source: &Source) -> Option<HeaderValue> {
     match source {
         Source::Bearer | Source::JwtClaim(_) => Some(HeaderValue::from_static("Bearer")),
-        Source::BasicUser => Some(HeaderValue::from_static("Basic realm=\"api\", charset=\"UTF-8\"")),
+        Source::BasicUser => Some(HeaderValue::from_static(
+            "Basic realm=\"api\", charset=\"UTF-8\"",
+        )),
         _ => None,
     }
 }
 
 fn api_key(realm: &str, place: &str, name: &str) -> String {
-    format!("ApiKey realm={realm}, in=\"{place}\", name={}", quoted(name))
+    format!(
+        "ApiKey realm={realm}, in=\"{place}\", name={}",
+        quoted(name)
+    )
 }
 
 /// A quoted string (RFC 9110 5.6.4). What cannot stand in one becomes `?`.

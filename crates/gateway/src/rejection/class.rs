@@ -20,51 +20,77 @@ pub(super) struct Class {
 
 pub(super) fn malformed(why: Malformed) -> Class {
     match why {
-        Malformed::TransferEncoding => {
-            Class { detail: "Transfer-Encoding must be one single `chunked`.", ..BAD_REQUEST }
-        }
-        Malformed::TransferCoding => {
-            Class { detail: "The only transfer coding understood is `chunked`.", ..NOT_IMPLEMENTED }
-        }
-        Malformed::Host => {
-            Class { detail: "There must be exactly one Host, and it must agree with the target.", ..BAD_REQUEST }
-        }
-        Malformed::HostSyntax => {
-            Class { detail: "Host must be a host name or address, with a port or without.", ..BAD_REQUEST }
-        }
-        Malformed::Target => Class { detail: "The request target must be a path or an http URL.", ..BAD_REQUEST },
+        Malformed::TransferEncoding => Class {
+            detail: "Transfer-Encoding must be one single `chunked`.",
+            ..BAD_REQUEST
+        },
+        Malformed::TransferCoding => Class {
+            detail: "The only transfer coding understood is `chunked`.",
+            ..NOT_IMPLEMENTED
+        },
+        Malformed::Host => Class {
+            detail: "There must be exactly one Host, and it must agree with the target.",
+            ..BAD_REQUEST
+        },
+        Malformed::HostSyntax => Class {
+            detail: "Host must be a host name or address, with a port or without.",
+            ..BAD_REQUEST
+        },
+        Malformed::Target => Class {
+            detail: "The request target must be a path or an http URL.",
+            ..BAD_REQUEST
+        },
         Malformed::Connect => Class {
             detail: "CONNECT is not served here: a tunnel would pass every limit by. Ask for http:// instead of https://; the gateway speaks TLS to the upstream.",
             ..NOT_IMPLEMENTED
         },
-        Malformed::Method => Class { detail: "The method is not understood.", ..NOT_IMPLEMENTED },
-        Malformed::MethodCase => Class { detail: "A method must be written in capitals.", ..BAD_REQUEST },
+        Malformed::Method => Class {
+            detail: "The method is not understood.",
+            ..NOT_IMPLEMENTED
+        },
+        Malformed::MethodCase => Class {
+            detail: "A method must be written in capitals.",
+            ..BAD_REQUEST
+        },
         Malformed::Expectation => EXPECTATION,
-        Malformed::Expectations => Class { detail: "There must be at most one Expect.", ..BAD_REQUEST },
-        Malformed::FieldValue => Class { detail: "A field's value must not begin or end with a blank.", ..BAD_REQUEST },
+        Malformed::Expectations => Class {
+            detail: "There must be at most one Expect.",
+            ..BAD_REQUEST
+        },
+        Malformed::FieldValue => Class {
+            detail: "A field's value must not begin or end with a blank.",
+            ..BAD_REQUEST
+        },
     }
 }
 
 pub(super) fn unidentified(reason: IdentityReason) -> Class {
     match reason {
-        IdentityReason::Ambiguous => {
-            Class { detail: "The key that says who asks is given twice, or cannot be decoded.", ..BAD_REQUEST }
-        }
-        IdentityReason::Missing => {
-            Class { detail: "The request does not say who asks: its key is missing.", ..UNAUTHENTICATED }
-        }
-        IdentityReason::Unknown => Class { detail: "The key that says who asks is not known.", ..UNAUTHENTICATED },
-        IdentityReason::Token(_) | IdentityReason::Unverified => {
-            Class { detail: "The token that says who asks is not valid.", ..UNAUTHENTICATED }
-        }
+        IdentityReason::Ambiguous => Class {
+            detail: "The key that says who asks is given twice, or cannot be decoded.",
+            ..BAD_REQUEST
+        },
+        IdentityReason::Missing => Class {
+            detail: "The request does not say who asks: its key is missing.",
+            ..UNAUTHENTICATED
+        },
+        IdentityReason::Unknown => Class {
+            detail: "The key that says who asks is not known.",
+            ..UNAUTHENTICATED
+        },
+        IdentityReason::Token(_) | IdentityReason::Unverified => Class {
+            detail: "The token that says who asks is not valid.",
+            ..UNAUTHENTICATED
+        },
     }
 }
 
 pub(super) fn upstream(error: &ForwardError) -> Class {
     match error {
-        ForwardError::Connect(_) | ForwardError::ConnectTimeout | ForwardError::Tls(_) | ForwardError::NoServer => {
-            UNREACHABLE
-        }
+        ForwardError::Connect(_)
+        | ForwardError::ConnectTimeout
+        | ForwardError::Tls(_)
+        | ForwardError::NoServer => UNREACHABLE,
         ForwardError::Overloaded => OVERLOADED,
         ForwardError::ResponseTimeout
         | ForwardError::UploadTimeout
@@ -79,15 +105,20 @@ pub(super) fn upstream(error: &ForwardError) -> Class {
         | ForwardError::GoingAway
         | ForwardError::Upgrade => BAD_ANSWER,
         ForwardError::Rewrite => BAD_PATH,
-        ForwardError::Bridge => Class { detail: "This upgrade is not passed on to this upstream.", ..NOT_IMPLEMENTED },
+        ForwardError::Bridge => Class {
+            detail: "This upgrade is not passed on to this upstream.",
+            ..NOT_IMPLEMENTED
+        },
         ForwardError::Body(BodyError::TooBig) => TOO_BIG,
         ForwardError::Body(BodyError::ClientIdle) => STALLED,
-        ForwardError::Body(BodyError::ClientSlow) => {
-            Class { detail: "The body of the request came more slowly than this gateway waits for.", ..STALLED }
-        }
-        ForwardError::Body(BodyError::ClientTrailers) => {
-            Class { detail: "The request's trailers hold a pseudo-field.", ..BAD_REQUEST }
-        }
+        ForwardError::Body(BodyError::ClientSlow) => Class {
+            detail: "The body of the request came more slowly than this gateway waits for.",
+            ..STALLED
+        },
+        ForwardError::Body(BodyError::ClientTrailers) => Class {
+            detail: "The request's trailers hold a pseudo-field.",
+            ..BAD_REQUEST
+        },
         ForwardError::Body(_) => CALLER_GONE,
     }
 }
@@ -99,7 +130,10 @@ pub(super) const BAD_REQUEST: Class = Class {
     detail: "The request is malformed.",
     grpc: INTERNAL_ERROR,
 };
-pub(super) const BAD_PATH: Class = Class { detail: "The path of the request cannot be read safely.", ..BAD_REQUEST };
+pub(super) const BAD_PATH: Class = Class {
+    detail: "The path of the request cannot be read safely.",
+    ..BAD_REQUEST
+};
 pub(super) const NOT_IMPLEMENTED: Class = Class {
     status: StatusCode::NOT_IMPLEMENTED,
     kind: "urn:problem-type:tollgate:not-implemented",
@@ -160,10 +194,14 @@ pub(super) const DENIED: Class = Class {
     detail: "The quota is used up for now. A retry after the time given is admitted.",
     grpc: RESOURCE_EXHAUSTED,
 };
-pub(super) const CONCURRENT: Class =
-    Class { detail: "As many requests as may be under way at once are under way. Retry when one has ended.", ..DENIED };
-pub(super) const NEVER_FITS: Class =
-    Class { detail: "This request costs more than the quota can ever grant. A retry will not help.", ..DENIED };
+pub(super) const CONCURRENT: Class = Class {
+    detail: "As many requests as may be under way at once are under way. Retry when one has ended.",
+    ..DENIED
+};
+pub(super) const NEVER_FITS: Class = Class {
+    detail: "This request costs more than the quota can ever grant. A retry will not help.",
+    ..DENIED
+};
 pub(super) const TOO_BIG: Class = Class {
     status: StatusCode::PAYLOAD_TOO_LARGE,
     kind: "urn:problem-type:tollgate:body-too-large",
@@ -207,7 +245,10 @@ pub(super) const OVERLOADED: Class = Class {
     detail: "As many requests as can be taken are under way.",
     grpc: UNAVAILABLE,
 };
-pub(super) const DRAINING: Class = Class { detail: "This gateway is going away.", ..OVERLOADED };
+pub(super) const DRAINING: Class = Class {
+    detail: "This gateway is going away.",
+    ..OVERLOADED
+};
 pub(super) const UNREACHABLE: Class = Class {
     status: StatusCode::BAD_GATEWAY,
     kind: "urn:problem-type:tollgate:upstream-unreachable",

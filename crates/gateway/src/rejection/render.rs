@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 use http::header::{
-    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ALLOW, CACHE_CONTROL,
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, VARY, WWW_AUTHENTICATE,
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS,
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, VARY,
+    WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
@@ -33,16 +34,26 @@ pub(super) fn respond(
     if let Some(wait) = rejection.retry_after() {
         headers.insert(RETRY_AFTER, number(retry_after_secs(wait)));
     }
-    if let Rejection::Unidentified { challenge: Some(challenge), .. } = rejection {
+    if let Rejection::Unidentified {
+        challenge: Some(challenge),
+        ..
+    } = rejection
+    {
         headers.insert(WWW_AUTHENTICATE, challenge.clone());
     }
     if let Some(origin) = asked.origin() {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+        headers.insert(
+            ACCESS_CONTROL_EXPOSE_HEADERS,
+            HeaderValue::from_static(EXPOSED),
+        );
         headers.insert(VARY, HeaderValue::from_static("Origin"));
         // A script that sent cookies may read that it must wait; not whether its visitor is known here.
         if !matches!(rejection, Rejection::Unidentified { .. }) {
-            headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+            headers.insert(
+                ACCESS_CONTROL_ALLOW_CREDENTIALS,
+                HeaderValue::from_static("true"),
+            );
         }
     }
     match rejection {
@@ -53,7 +64,12 @@ pub(super) fn respond(
     // Where framing or target can be read in two ways, what follows on the connection may be no request of its own.
     // And a body that does not come to an end in time is not waited for (RFC 9110 15.5.9).
     let stalled = |rejection: &Rejection| {
-        matches!(rejection, Rejection::Upstream(ForwardError::Body(BodyError::ClientIdle | BodyError::ClientSlow)))
+        matches!(
+            rejection,
+            Rejection::Upstream(ForwardError::Body(
+                BodyError::ClientIdle | BodyError::ClientSlow
+            ))
+        )
     };
     if asked.http1 && (matches!(rejection, Rejection::Malformed(_)) || stalled(rejection)) {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
@@ -69,14 +85,21 @@ fn document(
     own: Option<&RefusalBody>,
     id: &str,
 ) -> Response<ResponseBody> {
-    let refuses = matches!(rejection, Rejection::Denied(_) | Rejection::StoreDown { .. });
+    let refuses = matches!(
+        rejection,
+        Rejection::Denied(_) | Rejection::StoreDown { .. }
+    );
     let (content_type, body) = match own.filter(|_| refuses) {
         Some(own) => (own.content_type.clone(), fill(own, rejection, class, id)),
         None => (PROBLEM, problem(rejection, class, id)),
     };
     // The encoder knows the length of a body; only of one that is kept back it must be told.
     let length = asked.head.then(|| HeaderValue::from(body.len()));
-    let mut response = Response::new(if asked.head { ResponseBody::Empty } else { body.into() });
+    let mut response = Response::new(if asked.head {
+        ResponseBody::Empty
+    } else {
+        body.into()
+    });
     *response.status_mut() = class.status;
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     if let Some(length) = length {
@@ -86,14 +109,21 @@ fn document(
 }
 
 /// A trailers-only answer (gRPC over HTTP/2, "Responses"): HTTP 200, the status in the head.
-fn grpc(rejection: &Rejection, class: &Class, content_type: &HeaderValue) -> Response<ResponseBody> {
+fn grpc(
+    rejection: &Rejection,
+    class: &Class,
+    content_type: &HeaderValue,
+) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::Empty);
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, content_type.clone());
     headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(class.grpc)));
     let message = percent_encoded(class.detail);
-    headers.insert(GRPC_MESSAGE, HeaderValue::from_maybe_shared(bytes::Bytes::from(message)).expect("visible ASCII"));
+    headers.insert(
+        GRPC_MESSAGE,
+        HeaderValue::from_maybe_shared(bytes::Bytes::from(message)).expect("visible ASCII"),
+    );
     pushback(rejection, headers);
     response
 }
@@ -101,7 +131,9 @@ fn grpc(rejection: &Rejection, class: &Class, content_type: &HeaderValue) -> Res
 /// When a gRPC client's own retries may come; a negative number forbids them (gRFC A6).
 fn pushback(rejection: &Rejection, headers: &mut HeaderMap) {
     let value = match rejection {
-        Rejection::Denied(Refused { never_fits: true, .. }) => HeaderValue::from_static("-1"),
+        Rejection::Denied(Refused {
+            never_fits: true, ..
+        }) => HeaderValue::from_static("-1"),
         _ => match rejection.retry_after() {
             Some(wait) => HeaderValue::from(wait.ceil_millis()),
             None => return,
@@ -115,7 +147,9 @@ pub(super) fn problem(rejection: &Rejection, class: &Class, id: &str) -> String 
     let mut out = String::with_capacity(384);
     describe(&mut out, class);
     match rejection {
-        Rejection::Denied(refused) => violated(&mut out, refused.violated.iter().map(|name| &**name)),
+        Rejection::Denied(refused) => {
+            violated(&mut out, refused.violated.iter().map(|name| &**name))
+        }
         Rejection::StoreDown { limit } => violated(&mut out, std::iter::once(&**limit)),
         _ => {}
     }
@@ -170,7 +204,11 @@ pub fn write_fields(out: &mut Vec<u8>, wait: Option<Micros>) {
     out.extend_from_slice(b"content-type: application/problem+json\r\ncache-control: no-store\r\n");
     if let Some(wait) = wait {
         out.extend_from_slice(b"retry-after: ");
-        out.extend_from_slice(itoa::Buffer::new().format(retry_after_secs(wait)).as_bytes());
+        out.extend_from_slice(
+            itoa::Buffer::new()
+                .format(retry_after_secs(wait))
+                .as_bytes(),
+        );
         out.extend_from_slice(b"\r\n");
     }
 }
@@ -209,7 +247,10 @@ fn violated<'n>(out: &mut String, names: impl Iterator<Item = &'n str>) {
 
 /// A body of the file's own, its placeholders filled; a brace that opens no known placeholder stays as it is.
 fn fill(own: &RefusalBody, rejection: &Rejection, class: &Class, id: &str) -> String {
-    let json = own.content_type.to_str().is_ok_and(|kind| kind.contains("json"));
+    let json = own
+        .content_type
+        .to_str()
+        .is_ok_and(|kind| kind.contains("json"));
     let mut out = String::with_capacity(own.template.len() + 64);
     let mut rest = own.template.as_str();
     while let Some(open) = rest.find('{') {
@@ -247,8 +288,13 @@ fn value(name: &str, rejection: &Rejection, class: &Class, id: &str) -> Option<S
         "detail" => class.detail.to_owned(),
         "type" => class.kind.to_owned(),
         "code" => rejection.label().to_owned(),
-        "retry_after" => wait().map(|wait| retry_after_secs(wait).to_string()).unwrap_or_default(),
-        "retry_after_ms" => wait().map(Micros::ceil_millis).map(|wait| wait.to_string()).unwrap_or_default(),
+        "retry_after" => wait()
+            .map(|wait| retry_after_secs(wait).to_string())
+            .unwrap_or_default(),
+        "retry_after_ms" => wait()
+            .map(Micros::ceil_millis)
+            .map(|wait| wait.to_string())
+            .unwrap_or_default(),
         "decision_id" => id.to_owned(),
         "limits" => match rejection {
             Rejection::Denied(refused) => refused.violated.join(", "),
@@ -260,7 +306,10 @@ fn value(name: &str, rejection: &Rejection, class: &Class, id: &str) -> Option<S
 }
 
 fn escape_json(out: &mut String, text: &str) {
-    if text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_') {
+    if text
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+    {
         return out.push_str(text);
     }
     for character in text.chars() {
@@ -305,7 +354,8 @@ fn number(number: u64) -> HeaderValue {
 }
 
 /// What is served where a route lists no methods.
-pub const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+pub const ALLOWED: HeaderValue =
+    HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");

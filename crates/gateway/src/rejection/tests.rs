@@ -5,14 +5,16 @@ use tollgate_policy::identity::IdentityReason;
 
 fn denied() -> Rejection {
     Rejection::Denied(Refused {
-        violated: [Arc::from("per \"minute\""), Arc::from("daily")].into_iter().collect(),
+        violated: [Arc::from("per \"minute\""), Arc::from("daily")]
+            .into_iter()
+            .collect(),
         retry_after: Some(Micros(1_234_567)),
         never_fits: false,
     })
 }
 
 fn asked_of(request: &Request<()>) -> Asked {
-    Asked::of(request, Present::of(request.headers()))
+    Asked::of(request, HeaderSet::of(request.headers()))
 }
 
 fn asked(fields: &[(&str, &str)]) -> Asked {
@@ -24,7 +26,12 @@ fn asked(fields: &[(&str, &str)]) -> Asked {
 }
 
 async fn text(response: Response<ResponseBody>) -> String {
-    let bytes = response.into_body().collect().await.expect("bytes at hand").to_bytes();
+    let bytes = response
+        .into_body()
+        .collect()
+        .await
+        .expect("bytes at hand")
+        .to_bytes();
     String::from_utf8(bytes.to_vec()).expect("text")
 }
 
@@ -34,23 +41,52 @@ async fn a_denial_says_when_to_come_back_and_why() {
     assert_eq!(response.status(), 429);
     assert_eq!(response.headers()["retry-after"], "2");
     assert_eq!(response.headers()["cache-control"], "no-store");
-    assert_eq!(response.headers()["content-type"], "application/problem+json");
+    assert_eq!(
+        response.headers()["content-type"],
+        "application/problem+json"
+    );
     let json: serde_json::Value = serde_json::from_str(&text(response).await).expect("JSON");
-    assert_eq!(json["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+    assert_eq!(
+        json["type"],
+        "https://iana.org/assignments/http-problem-types#quota-exceeded"
+    );
     assert_eq!(json["status"], 429);
-    assert_eq!(json["violated-policies"], serde_json::json!(["per \"minute\"", "daily"]));
+    assert_eq!(
+        json["violated-policies"],
+        serde_json::json!(["per \"minute\"", "daily"])
+    );
     assert_eq!(json["retry_after_ms"], 1235);
     assert_eq!(json["decision_id"], "4f2a");
 }
 
 #[test]
 fn retry_after_is_never_zero_and_absent_where_no_time_is_known() {
-    let soon = Rejection::Denied(Refused { retry_after: Some(Micros(1)), ..Refused::default() });
-    assert_eq!(soon.respond(&asked(&[]), None, "").headers()["retry-after"], "1");
-    let never = Rejection::Denied(Refused { never_fits: true, retry_after: Some(Micros(1)), ..Refused::default() });
-    assert!(!never.respond(&asked(&[]), None, "").headers().contains_key("retry-after"));
+    let soon = Rejection::Denied(Refused {
+        retry_after: Some(Micros(1)),
+        ..Refused::default()
+    });
+    assert_eq!(
+        soon.respond(&asked(&[]), None, "").headers()["retry-after"],
+        "1"
+    );
+    let never = Rejection::Denied(Refused {
+        never_fits: true,
+        retry_after: Some(Micros(1)),
+        ..Refused::default()
+    });
+    assert!(
+        !never
+            .respond(&asked(&[]), None, "")
+            .headers()
+            .contains_key("retry-after")
+    );
     let busy = Rejection::Denied(Refused::default());
-    assert!(!busy.respond(&asked(&[]), None, "").headers().contains_key("retry-after"));
+    assert!(
+        !busy
+            .respond(&asked(&[]), None, "")
+            .headers()
+            .contains_key("retry-after")
+    );
 }
 
 #[tokio::test]
@@ -62,36 +98,80 @@ async fn a_grpc_call_gets_a_status_it_understands() {
     assert_eq!(response.headers()["grpc-status"], "8");
     assert_eq!(response.headers()["grpc-retry-pushback-ms"], "1235");
     assert_eq!(text(response).await, "");
-    let never = Rejection::Denied(Refused { never_fits: true, ..Refused::default() });
-    assert_eq!(never.respond(&grpc, None, "").headers()["grpc-retry-pushback-ms"], "-1");
+    let never = Rejection::Denied(Refused {
+        never_fits: true,
+        ..Refused::default()
+    });
+    assert_eq!(
+        never.respond(&grpc, None, "").headers()["grpc-retry-pushback-ms"],
+        "-1"
+    );
     let down = Rejection::Upstream(ForwardError::ConnectTimeout);
     assert_eq!(down.respond(&grpc, None, "").headers()["grpc-status"], "14");
 }
 
 #[test]
 fn a_refused_connect_is_never_a_success() {
-    let request =
-        |method: Method| Request::builder().method(method).header("content-type", "application/grpc").body(());
-    let answered =
-        |method: Method| denied().respond(&asked_of(&request(method).expect("a request")), None, "").status();
-    assert_eq!(answered(Method::CONNECT), 429, "a 2xx would open the tunnel");
+    let request = |method: Method| {
+        Request::builder()
+            .method(method)
+            .header("content-type", "application/grpc")
+            .body(())
+    };
+    let answered = |method: Method| {
+        denied()
+            .respond(&asked_of(&request(method).expect("a request")), None, "")
+            .status()
+    };
+    assert_eq!(
+        answered(Method::CONNECT),
+        429,
+        "a 2xx would open the tunnel"
+    );
     assert_eq!(answered(Method::POST), 200);
 }
 
 #[test]
 fn a_browser_may_read_a_refusal() {
     let response = denied().respond(&asked(&[("origin", "https://a.example")]), None, "");
-    assert_eq!(response.headers()["access-control-allow-origin"], "https://a.example");
-    let exposed = response.headers()["access-control-expose-headers"].to_str().expect("text");
+    assert_eq!(
+        response.headers()["access-control-allow-origin"],
+        "https://a.example"
+    );
+    let exposed = response.headers()["access-control-expose-headers"]
+        .to_str()
+        .expect("text");
     assert!(exposed.contains("Retry-After") && exposed.contains("RateLimit-Policy"));
     assert_eq!(response.headers()["vary"], "Origin");
-    assert_eq!(response.headers()["access-control-allow-credentials"], "true");
-    let refusal = IdentityRefusal { identity: "user".into(), reason: IdentityReason::Missing };
-    let unknown = Rejection::Unidentified { refusal, challenge: None };
+    assert_eq!(
+        response.headers()["access-control-allow-credentials"],
+        "true"
+    );
+    let refusal = IdentityRefusal {
+        identity: "user".into(),
+        reason: IdentityReason::Missing,
+    };
+    let unknown = Rejection::Unidentified {
+        refusal,
+        challenge: None,
+    };
     let response = unknown.respond(&asked(&[("origin", "https://a.example")]), None, "");
-    assert_eq!(response.headers()["access-control-allow-origin"], "https://a.example");
-    assert!(!response.headers().contains_key("access-control-allow-credentials"), "no word on who is logged in");
-    assert!(!denied().respond(&asked(&[]), None, "").headers().contains_key("access-control-allow-origin"));
+    assert_eq!(
+        response.headers()["access-control-allow-origin"],
+        "https://a.example"
+    );
+    assert!(
+        !response
+            .headers()
+            .contains_key("access-control-allow-credentials"),
+        "no word on who is logged in"
+    );
+    assert!(
+        !denied()
+            .respond(&asked(&[]), None, "")
+            .headers()
+            .contains_key("access-control-allow-origin")
+    );
 }
 
 #[tokio::test]
@@ -103,10 +183,16 @@ async fn a_body_of_the_files_own_is_filled_and_escaped() {
     let response = denied().respond(&asked(&[]), Some(&own), "");
     assert_eq!(response.headers()["content-type"], "application/json");
     let json: serde_json::Value = serde_json::from_str(&text(response).await).expect("JSON");
-    assert_eq!(json, serde_json::json!({"error": "per \"minute\", daily", "wait": 2, "x": "{odd}"}));
+    assert_eq!(
+        json,
+        serde_json::json!({"error": "per \"minute\", daily", "wait": 2, "x": "{odd}"})
+    );
     // What no limit refuses keeps its problem document.
     let missing = Rejection::NoRoute.respond(&asked(&[]), Some(&own), "");
-    assert_eq!(missing.headers()["content-type"], "application/problem+json");
+    assert_eq!(
+        missing.headers()["content-type"],
+        "application/problem+json"
+    );
 }
 
 #[tokio::test]
@@ -133,7 +219,9 @@ async fn every_problem_is_json() {
         Rejection::CallerGone,
         Rejection::TooBig,
         Rejection::HeadersTooLarge,
-        Rejection::StoreDown { limit: Arc::from("l") },
+        Rejection::StoreDown {
+            limit: Arc::from("l"),
+        },
         Rejection::Overloaded,
         Rejection::Draining,
         Rejection::Upstream(ForwardError::Closed),
@@ -145,7 +233,9 @@ async fn every_problem_is_json() {
         let status = response.status().as_u16();
         let json: serde_json::Value = serde_json::from_str(&text(response).await).expect("JSON");
         assert_eq!(json["status"], status);
-        assert!(json["title"].is_string() && json["type"].is_string() && json["detail"].is_string());
+        assert!(
+            json["title"].is_string() && json["type"].is_string() && json["detail"].is_string()
+        );
     }
 }
 
@@ -153,12 +243,22 @@ async fn every_problem_is_json() {
 async fn without_a_table_a_refusal_is_byte_for_byte_the_same() {
     let one = |name: &str, retry_after, never_fits| {
         let violated = [Arc::from(name)].into_iter().collect();
-        Rejection::Denied(Refused { violated, retry_after, never_fits })
+        Rejection::Denied(Refused {
+            violated,
+            retry_after,
+            never_fits,
+        })
     };
     let mut bare = 0;
     for (rejection, limit) in [
-        (one("minute", Some(Micros(1_234_567)), false), Some("minute")),
-        (one("per \"minute\"\u{e4}\n", Some(Micros(u64::MAX)), false), Some("per \"minute\"\u{e4}\n")),
+        (
+            one("minute", Some(Micros(1_234_567)), false),
+            Some("minute"),
+        ),
+        (
+            one("per \"minute\"\u{e4}\n", Some(Micros(u64::MAX)), false),
+            Some("per \"minute\"\u{e4}\n"),
+        ),
         (one("minute", Some(Micros(0)), false), Some("minute")),
         (one("minute", None, false), Some("minute")),
         (one("minute", Some(Micros(7)), true), Some("minute")),
@@ -166,13 +266,23 @@ async fn without_a_table_a_refusal_is_byte_for_byte_the_same() {
         (Rejection::Overloaded, None),
         (Rejection::Overloaded, Some("shed")),
         (Rejection::NoRoute, None),
-        (Rejection::StoreDown { limit: Arc::from("l") }, None),
+        (
+            Rejection::StoreDown {
+                limit: Arc::from("l"),
+            },
+            None,
+        ),
     ] {
         let asked = asked(&[]);
         let prepared = limit.map(Denial::by);
         let general = rejection.respond(&asked, None, "00c0ffee00c0ffee");
-        let Some(response) = rejection.respond_bare(&asked, None, prepared.as_ref(), "00c0ffee00c0ffee") else {
-            assert!(matches!(rejection, Rejection::NoRoute | Rejection::StoreDown { .. }), "{rejection:?}");
+        let Some(response) =
+            rejection.respond_bare(&asked, None, prepared.as_ref(), "00c0ffee00c0ffee")
+        else {
+            assert!(
+                matches!(rejection, Rejection::NoRoute | Rejection::StoreDown { .. }),
+                "{rejection:?}"
+            );
             continue;
         };
         bare += 1;
@@ -182,12 +292,18 @@ async fn without_a_table_a_refusal_is_byte_for_byte_the_same() {
         write_fields(&mut out, rejection.retry_after());
         let mut expected = Vec::new();
         tollgate_http1::head::write_fields(&mut expected, general.headers());
-        assert_eq!(out.escape_ascii().to_string(), expected.escape_ascii().to_string());
+        assert_eq!(
+            out.escape_ascii().to_string(),
+            expected.escape_ascii().to_string()
+        );
         assert_eq!(text(response).await, text(general).await);
     }
     assert_eq!(bare, 8);
     // What has more to say than that keeps its table.
-    let own = RefusalBody { content_type: HeaderValue::from_static("text/plain"), template: "no".to_owned() };
+    let own = RefusalBody {
+        content_type: HeaderValue::from_static("text/plain"),
+        template: "no".to_owned(),
+    };
     let mut head = Request::new(());
     *head.method_mut() = Method::HEAD;
     let mut second = Request::new(());
@@ -199,6 +315,9 @@ async fn without_a_table_a_refusal_is_byte_for_byte_the_same() {
         (asked_of(&head), None),
         (asked_of(&second), None),
     ] {
-        assert!(denied().respond_bare(&asked, own, None, "").is_none(), "{asked:?}");
+        assert!(
+            denied().respond_bare(&asked, own, None, "").is_none(),
+            "{asked:?}"
+        );
     }
 }

@@ -13,12 +13,12 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::attendants::Attendants;
 use super::bounds::{Full, Place};
 use super::connection;
 use super::io::Plain;
 use super::respond::OVERLOADED;
 use super::socket::Socket;
+use super::task_pool::TaskPool;
 use super::{Event, Handler, Settings, Shared};
 use crate::listener::{Address, Listener};
 use crate::timers;
@@ -26,12 +26,12 @@ use crate::tls::ServerTls;
 use crate::worker::{Task, Worker};
 
 /// A listener and what stands behind it.
-pub(super) struct Door<H> {
+pub(super) struct Acceptor<H> {
     pub(super) address: Arc<Address>,
     pub(super) tls: Option<Arc<ServerTls>>,
     pub(super) shared: Arc<Shared>,
     pub(super) handler: Rc<H>,
-    pub(super) attendants: Attendants<Caller>,
+    pub(super) tasks: TaskPool<Caller>,
 }
 
 /// A connection that was let in.
@@ -44,10 +44,10 @@ pub(super) struct Caller {
 }
 
 /// Serves `caller`, then others as they come.
-async fn attend<H: Handler>(door: Rc<Door<H>>, mut caller: Caller) {
+async fn attend<H: Handler>(acceptor: Rc<Acceptor<H>>, mut caller: Caller) {
     loop {
-        connection::serve(caller, &door).await;
-        match door.attendants.next().await {
+        connection::serve(caller, &acceptor).await;
+        match acceptor.tasks.next().await {
             Some(next) => caller = next,
             None => return,
         }
@@ -55,32 +55,41 @@ async fn attend<H: Handler>(door: Rc<Door<H>>, mut caller: Caller) {
 }
 
 /// Accepts on `socket` until the worker drains.
-pub(super) fn open<H: Handler>(socket: Listener, door: Door<H>, worker: &Rc<Worker>) -> io::Result<()> {
+pub(super) fn open<H: Handler>(
+    socket: Listener,
+    acceptor: Acceptor<H>,
+    worker: &Rc<Worker>,
+) -> io::Result<()> {
     let socket = match socket {
         // The runtime's own listener would register each connection before anything is known of it. Its stream
         // tells of a listening socket as well when there is something.
-        Listener::Tcp(socket) => Ears::Tcp(TcpStream::from_std(OwnedFd::from(socket).into())?),
-        Listener::Unix(socket) => Ears::Unix(tokio::net::UnixListener::from_std(socket)?),
+        Listener::Tcp(socket) => {
+            AsyncListener::Tcp(TcpStream::from_std(OwnedFd::from(socket).into())?)
+        }
+        Listener::Unix(socket) => AsyncListener::Unix(tokio::net::UnixListener::from_std(socket)?),
     };
     let task = worker.task();
-    tokio::task::spawn_local(accept(socket, Rc::new(door), task));
+    tokio::task::spawn_local(accept(socket, Rc::new(acceptor), task));
     Ok(())
 }
 
-enum Ears {
+enum AsyncListener {
     Tcp(TcpStream),
     Unix(tokio::net::UnixListener),
 }
 
 type Accepted = (Plain, Option<SocketAddr>);
 
-impl Ears {
+impl AsyncListener {
     fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
         match self {
             Self::Tcp(socket) => loop {
                 ready!(socket.poll_read_ready(context))?;
                 let accepted = socket.try_io(Interest::READABLE, || {
-                    Ok(acceptfrom_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?)
+                    Ok(acceptfrom_with(
+                        socket,
+                        SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+                    )?)
                 });
                 match accepted {
                     Ok((fd, peer)) => {
@@ -91,7 +100,9 @@ impl Ears {
                     Err(error) => return Poll::Ready(Err(error)),
                 }
             },
-            Self::Unix(socket) => socket.poll_accept(context).map_ok(|(stream, _)| (Plain::Unix(stream), None)),
+            Self::Unix(socket) => socket
+                .poll_accept(context)
+                .map_ok(|(stream, _)| (Plain::Unix(stream), None)),
         }
     }
 }
@@ -102,7 +113,7 @@ enum Turn {
     Accepted(io::Result<Accepted>),
 }
 
-async fn accept<H: Handler>(socket: Ears, door: Rc<Door<H>>, mut task: Task) {
+async fn accept<H: Handler>(socket: AsyncListener, acceptor: Rc<Acceptor<H>>, mut task: Task) {
     let mut failing = false;
     loop {
         let turn = poll_fn(|context| {
@@ -116,14 +127,14 @@ async fn accept<H: Handler>(socket: Ears, door: Rc<Door<H>>, mut task: Task) {
             Turn::Drain => break,
             Turn::Accepted(Ok(accepted)) => {
                 failing = false;
-                admit(accepted, &door, &task);
+                admit(accepted, &acceptor, &task);
             }
             Turn::Accepted(Err(error)) if concerns_one_connection(&error) => {}
             Turn::Accepted(Err(error)) => {
-                door.shared.stats.accept_failures.add();
-                door.handler.observe(Event::AcceptFailed);
+                acceptor.shared.stats.accept_failures.add();
+                acceptor.handler.observe(Event::AcceptFailed);
                 if !failing {
-                    tracing::warn!(listener = %door.address, %error, "cannot accept connections for now");
+                    tracing::warn!(listener = %acceptor.address, %error, "cannot accept connections for now");
                     failing = true;
                 }
                 // Out of descriptors or memory: what is open must end first; asking at once again would spin.
@@ -138,16 +149,21 @@ async fn accept<H: Handler>(socket: Ears, door: Rc<Door<H>>, mut task: Task) {
         return;
     }
     // Closing a socket of a reuseport group resets what it has queued: take that in first.
-    while let Ok(Ok(accepted)) = timers::within(Duration::ZERO, poll_fn(|context| socket.poll_accept(context))).await {
-        admit(accepted, &door, &task);
+    while let Ok(Ok(accepted)) = timers::within(
+        Duration::ZERO,
+        poll_fn(|context| socket.poll_accept(context)),
+    )
+    .await
+    {
+        admit(accepted, &acceptor, &task);
     }
 }
 
-fn admit<H: Handler>((stream, peer): Accepted, door: &Rc<Door<H>>, task: &Task) {
-    let stats = &door.shared.stats;
+fn admit<H: Handler>((stream, peer): Accepted, acceptor: &Rc<Acceptor<H>>, task: &Task) {
+    let stats = &acceptor.shared.stats;
     stats.accepted.add();
-    let settings = door.shared.settings.load_full();
-    let place = Place::take(&door.shared, settings.connections).and_then(|mut place| {
+    let settings = acceptor.shared.settings.load_full();
+    let place = Place::take(&acceptor.shared, settings.connections).and_then(|mut place| {
         // Behind the PROXY protocol the address is known only after its header.
         match peer.filter(|_| !settings.proxy_protocol) {
             Some(peer) => place.from(peer.ip(), &settings).map(|()| place),
@@ -156,9 +172,15 @@ fn admit<H: Handler>((stream, peer): Accepted, door: &Rc<Door<H>>, task: &Task) 
     });
     match place {
         Ok(place) => {
-            let caller = Caller { stream, peer, settings, place, task: task.worker().task() };
-            if let Some(caller) = door.attendants.hand_over(caller) {
-                tokio::task::spawn_local(attend(Rc::clone(door), caller));
+            let caller = Caller {
+                stream,
+                peer,
+                settings,
+                place,
+                task: task.worker().task(),
+            };
+            if let Some(caller) = acceptor.tasks.hand_over(caller) {
+                tokio::task::spawn_local(attend(Rc::clone(acceptor), caller));
             }
         }
         Err(full) => {
@@ -166,8 +188,8 @@ fn admit<H: Handler>((stream, peer): Accepted, door: &Rc<Door<H>>, task: &Task) 
                 Full::Total => stats.refused_total.add(),
                 Full::Address => stats.refused_address.add(),
             }
-            door.handler.observe(Event::Refused(full.label()));
-            if door.tls.is_none() {
+            acceptor.handler.observe(Event::Refused(full.label()));
+            if acceptor.tls.is_none() {
                 stream.dismiss(OVERLOADED);
             }
         }

@@ -39,7 +39,11 @@ impl Ahead {
         let length = data.remaining();
         self.0.unsent.set(self.0.unsent.get() + length);
         self.0.largest.set(self.0.largest.get().max(length));
-        Unsent { data, length, ahead: self.clone() }
+        Unsent {
+            data,
+            length,
+            ahead: self.clone(),
+        }
     }
 }
 
@@ -68,7 +72,9 @@ impl<D: Buf> Buf for Unsent<D> {
 impl<D> Drop for Unsent<D> {
     fn drop(&mut self) {
         let inner = &self.ahead.0;
-        inner.unsent.set(inner.unsent.get().saturating_sub(self.length));
+        inner
+            .unsent
+            .set(inner.unsent.get().saturating_sub(self.length));
         if let Some(waker) = inner.waiting.take() {
             waker.wake();
         }

@@ -51,8 +51,15 @@ pub(super) struct Place {
 impl Place {
     pub(super) fn take(shared: &Arc<Shared>, most: usize) -> Result<Self, Full> {
         let open = shared.bounds.open.fetch_add(1, Ordering::Relaxed);
-        let place = Self { shared: Arc::clone(shared), address: None };
-        if open >= most { Err(Full::Total) } else { Ok(place) }
+        let place = Self {
+            shared: Arc::clone(shared),
+            address: None,
+        };
+        if open >= most {
+            Err(Full::Total)
+        } else {
+            Ok(place)
+        }
     }
 
     /// What the workers share.
@@ -70,8 +77,14 @@ impl Place {
         // Nobody may take more than is left for the others (dynamic thresholds, Choudhury and Hahne 1998): one address
         // fills half of the room at the most, and many at once always leave some for who comes next. The machine's own
         // programs are no strangers.
-        let left = settings.connections.saturating_sub(self.shared.bounds.open());
-        let share = if address.is_loopback() { usize::MAX } else { left.max(SHARE_LEAST) };
+        let left = settings
+            .connections
+            .saturating_sub(self.shared.bounds.open());
+        let share = if address.is_loopback() {
+            usize::MAX
+        } else {
+            left.max(SHARE_LEAST)
+        };
         let address = network(address, settings.ipv6_prefix);
         let mut by_address = self.shared.bounds.by_address.lock();
         match by_address.entry(address) {
@@ -105,7 +118,9 @@ fn network(address: IpAddr, prefix: u8) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(six) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(prefix.min(128))).unwrap_or(0);
+            let mask = u128::MAX
+                .checked_shl(128 - u32::from(prefix.min(128)))
+                .unwrap_or(0);
             IpAddr::V6((u128::from(six) & mask).into())
         }
     }
@@ -141,29 +156,52 @@ mod tests {
         assert_eq!(taken_by([192, 0, 2, 2].into()), 2500, "half of the rest");
         assert_eq!(taken_by([192, 0, 2, 1].into()), 0);
         assert_eq!(taken_by([192, 0, 2, 3].into()), 1250);
-        assert_eq!(taken_by([127, 0, 0, 1].into()), 1250, "the machine's own programs take what they need");
+        assert_eq!(
+            taken_by([127, 0, 0, 1].into()),
+            1250,
+            "the machine's own programs take what they need"
+        );
     }
 
     #[test]
     fn a_network_of_ipv6_addresses_is_one_and_a_mapped_address_is_what_it_stands_for() {
-        let settings = Settings { connections_per_address: Some(1), ..Settings::default() };
+        let settings = Settings {
+            connections_per_address: Some(1),
+            ..Settings::default()
+        };
         let shared = Arc::new(Shared::new(settings.clone()));
         let from = |text: &str| {
             let mut place = Place::take(&shared, 100).expect("room");
-            place.from(text.parse().expect("an address"), &settings).map(|()| place)
+            place
+                .from(text.parse().expect("an address"), &settings)
+                .map(|()| place)
         };
         let _one = from("2001:db8::1").expect("the first of its network");
-        assert_eq!(from("2001:db8::2").err(), Some(Full::Address), "of the same /64");
+        assert_eq!(
+            from("2001:db8::2").err(),
+            Some(Full::Address),
+            "of the same /64"
+        );
         let _other = from("2001:db8:0:1::1").expect("another network");
         let _mapped = from("::ffff:192.0.2.1").expect("an IPv4 address");
         let _beside = from("::ffff:192.0.2.2").expect("another");
-        assert_eq!(from("192.0.2.1").err(), Some(Full::Address), "the same address");
-        assert_eq!(network("2001:db8::1".parse().expect("one"), 0), "::".parse::<std::net::IpAddr>().expect("one"));
+        assert_eq!(
+            from("192.0.2.1").err(),
+            Some(Full::Address),
+            "the same address"
+        );
+        assert_eq!(
+            network("2001:db8::1".parse().expect("one"), 0),
+            "::".parse::<std::net::IpAddr>().expect("one")
+        );
     }
 
     #[test]
     fn places_are_bounded_and_given_back() {
-        let settings = Settings { connections_per_address: Some(1), ..Settings::default() };
+        let settings = Settings {
+            connections_per_address: Some(1),
+            ..Settings::default()
+        };
         let shared = Arc::new(Shared::new(settings.clone()));
         let (a, b) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
 

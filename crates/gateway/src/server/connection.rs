@@ -19,7 +19,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWrite;
 use tokio_rustls::server::TlsStream;
 
-use super::accept::{Caller, Door};
+use super::accept::{Acceptor, Caller};
 use super::bounds::Place;
 use super::gathered::{Gathered, Turns};
 use super::http1;
@@ -39,40 +39,85 @@ use crate::worker::Task;
 /// Serves one connection. Whatever happens to it stays with it.
 ///
 /// A connection may stand silent for long: what its task holds inline, every idle connection pays.
-pub(super) fn serve<H: Handler>(caller: Caller, door: &Rc<Door<H>>) -> impl Future<Output = ()> + use<H> {
-    let Caller { stream, peer, settings, place, task } = caller;
-    let door = Rc::clone(door);
+pub(super) fn serve<H: Handler>(
+    caller: Caller,
+    acceptor: &Rc<Acceptor<H>>,
+) -> impl Future<Output = ()> + use<H> {
+    let Caller {
+        stream,
+        peer,
+        settings,
+        place,
+        task,
+    } = caller;
+    let acceptor = Rc::clone(acceptor);
     let deadline = Deadline::after(settings.header_read);
     let connection = ConnInfo {
         peer,
         direct: peer,
         unnamed: false,
-        listener: Arc::clone(&door.address),
+        listener: Arc::clone(&acceptor.address),
         tls: None,
         http2: false,
         interim: None,
         window: None,
     };
-    let mut setup = Setup { stream, connection, door, settings, deadline, place, task };
+    let mut setup = Setup {
+        stream,
+        connection,
+        acceptor,
+        settings,
+        deadline,
+        place,
+        task,
+    };
     async move {
-        let _watch = Watch::begin(Rc::clone(&setup.door));
+        let _watch = Watch::begin(Rc::clone(&setup.acceptor));
         if setup.settings.proxy_protocol && !Box::pin(setup.told()).await {
             return;
         }
-        if let Some(tls) = &setup.door.tls {
-            let acceptor = tls.acceptor();
-            return Box::pin(setup.encrypted(acceptor)).await;
+        if let Some(tls) = &setup.acceptor.tls {
+            let tls_acceptor = tls.acceptor();
+            return Box::pin(setup.encrypted(tls_acceptor)).await;
         }
-        let Some((http2, mut input)) = setup.first_bytes().await else { return };
-        let Setup { stream, mut connection, door, settings, deadline, place, task } = setup;
+        let Some((http2, mut input)) = setup.first_bytes().await else {
+            return;
+        };
+        let Setup {
+            stream,
+            mut connection,
+            acceptor,
+            settings,
+            deadline,
+            place,
+            task,
+        } = setup;
         let transport = Transport::Plain(stream);
         connection.http2 = http2;
         if http2 {
             let ahead = input.bytes().split().freeze();
             drop(input);
-            Box::pin(speak2((transport, place), ahead, connection, door, settings, deadline, task)).await;
+            Box::pin(speak2(
+                (transport, place),
+                ahead,
+                connection,
+                acceptor,
+                settings,
+                deadline,
+                task,
+            ))
+            .await;
         } else {
-            speak1((transport, place), input, connection, door, settings, deadline, task).await;
+            speak1(
+                (transport, place),
+                input,
+                connection,
+                acceptor,
+                settings,
+                deadline,
+                task,
+            )
+            .await;
         }
     }
 }
@@ -81,7 +126,7 @@ pub(super) fn serve<H: Handler>(caller: Caller, door: &Rc<Door<H>>) -> impl Futu
 struct Setup<H> {
     stream: Plain,
     connection: ConnInfo,
-    door: Rc<Door<H>>,
+    acceptor: Rc<Acceptor<H>>,
     settings: Arc<Settings>,
     deadline: Deadline,
     place: Place,
@@ -91,14 +136,23 @@ struct Setup<H> {
 impl<H: Handler> Setup<H> {
     /// Reads the PROXY protocol header; whether the connection may go on.
     async fn told(&mut self) -> bool {
-        let (stats, handler) = (&self.door.shared.stats, &self.door.handler);
+        let (stats, handler) = (&self.acceptor.shared.stats, &self.acceptor.handler);
         // A Unix socket has no address; who may open it is a matter of its file's mode.
-        if self.connection.direct.is_some_and(|direct| !self.settings.trusts(direct.ip())) {
+        if self
+            .connection
+            .direct
+            .is_some_and(|direct| !self.settings.trusts(direct.ip()))
+        {
             stats.proxy_header_failures.add();
             handler.observe(Event::Refused("proxy_header"));
             return false;
         }
-        match within(self.settings.header_read, proxy_protocol::read(&mut self.stream)).await {
+        match within(
+            self.settings.header_read,
+            proxy_protocol::read(&mut self.stream),
+        )
+        .await
+        {
             Ok(Ok(Some(source))) => self.connection.peer = Some(source),
             Ok(Ok(None)) => self.connection.unnamed = true,
             Ok(Err(error)) => {
@@ -108,11 +162,14 @@ impl<H: Handler> Setup<H> {
                 return false;
             }
             Err(_) => {
-                count_timeout(Wait::Head, &self.door);
+                count_timeout(Wait::Head, &self.acceptor);
                 return false;
             }
         }
-        let counted = self.connection.peer.map_or(Ok(()), |peer| self.place.from(peer.ip(), &self.settings));
+        let counted = self
+            .connection
+            .peer
+            .map_or(Ok(()), |peer| self.place.from(peer.ip(), &self.settings));
         if counted.is_err() {
             stats.refused_address.add();
             handler.observe(Event::Refused("connections_per_address"));
@@ -145,13 +202,16 @@ impl<H: Handler> Setup<H> {
                 }
             }
             if self.deadline.poll_passed(cx).is_ready() {
-                count_timeout(Wait::Head, &self.door);
+                count_timeout(Wait::Head, &self.acceptor);
                 return Poll::Ready(None);
             }
             // In a drain it has not long to begin.
             if self.task.poll_drain(cx).is_ready() {
                 let span = self.task.worker().grace();
-                return forsaken.get_or_insert_with(|| Deadline::after(span)).poll_passed(cx).map(|()| None);
+                return forsaken
+                    .get_or_insert_with(|| Deadline::after(span))
+                    .poll_passed(cx)
+                    .map(|()| None);
             }
             Poll::Pending
         })
@@ -159,33 +219,43 @@ impl<H: Handler> Setup<H> {
         .map(|http2| (http2, input))
     }
 
-    async fn encrypted(self, acceptor: tokio_rustls::TlsAcceptor) {
-        let Self { mut stream, mut connection, door, settings, mut deadline, place, task } = self;
-        let stats = &door.shared.stats;
+    async fn encrypted(self, tls_acceptor: tokio_rustls::TlsAcceptor) {
+        let Self {
+            mut stream,
+            mut connection,
+            acceptor,
+            settings,
+            mut deadline,
+            place,
+            task,
+        } = self;
+        let stats = &acceptor.shared.stats;
         let handshake = async move {
             match clear_text(&mut stream).await {
                 Some(head) => Handshake::Clear(stream, head),
-                None => Handshake::Over(acceptor.accept(stream).await.map(Box::new)),
+                None => Handshake::Over(tls_acceptor.accept(stream).await.map(Box::new)),
             }
         };
         let stream = match within(settings.tls_handshake, handshake).await {
             Ok(Handshake::Over(Ok(stream))) => stream,
             Ok(Handshake::Over(Err(error))) => {
                 stats.handshake_failures.add();
-                door.handler.observe(Event::Refused("handshake"));
+                acceptor.handler.observe(Event::Refused("handshake"));
                 tracing::debug!(peer = ?connection.peer, %error, "TLS handshake failed");
                 return;
             }
             Ok(Handshake::Clear(stream, head)) => {
                 stats.malformed.add();
-                door.handler.observe(Event::BadHead(Refusal::PLAIN_HTTP.told(&connection, &head)));
+                acceptor
+                    .handler
+                    .observe(Event::BadHead(Refusal::PLAIN_HTTP.told(&connection, &head)));
                 let mut transport = Transport::Plain(stream);
                 transport.write_now(&Refusal::PLAIN_HTTP.response());
                 return http1::linger(transport, place).await;
             }
             Err(_) => {
                 stats.handshake_failures.add();
-                door.handler.observe(Event::Refused("handshake"));
+                acceptor.handler.observe(Event::Refused("handshake"));
                 return;
             }
         };
@@ -198,9 +268,27 @@ impl<H: Handler> Setup<H> {
         let transport = Transport::Tls(stream);
         deadline.reset(settings.header_read);
         if connection.http2 {
-            return speak2((transport, place), Bytes::new(), connection, door, settings, deadline, task).await;
+            return speak2(
+                (transport, place),
+                Bytes::new(),
+                connection,
+                acceptor,
+                settings,
+                deadline,
+                task,
+            )
+            .await;
         }
-        speak1((transport, place), ReadBuffer::new(), connection, door, settings, deadline, task).await;
+        speak1(
+            (transport, place),
+            ReadBuffer::new(),
+            connection,
+            acceptor,
+            settings,
+            deadline,
+            task,
+        )
+        .await;
     }
 }
 
@@ -231,7 +319,11 @@ async fn clear_text(stream: &mut Plain) -> Option<Vec<u8>> {
 /// Whether a connection that begins with `bytes` speaks HTTP/2; `None`: too few to know.
 fn speaks_http2(bytes: &[u8]) -> Option<bool> {
     let compared = bytes.len().min(PREFACE.len());
-    if bytes[..compared] != PREFACE[..compared] { Some(false) } else { (compared == PREFACE.len()).then_some(true) }
+    if bytes[..compared] != PREFACE[..compared] {
+        Some(false)
+    } else {
+        (compared == PREFACE.len()).then_some(true)
+    }
 }
 
 /// Speaks HTTP/1 to the end of the connection.
@@ -239,20 +331,33 @@ fn speak1<H: Handler>(
     (transport, place): (Transport, Place),
     input: ReadBuffer,
     connection: ConnInfo,
-    door: Rc<Door<H>>,
+    acceptor: Rc<Acceptor<H>>,
     settings: Arc<Settings>,
     deadline: Deadline,
     task: Task,
 ) -> impl Future<Output = ()> {
     let interim = Queue::default();
-    let connection = ConnInfo { interim: Some(interim.interim()), ..connection };
+    let connection = ConnInfo {
+        interim: Some(interim.interim()),
+        ..connection
+    };
     let served = Served {
-        handler: Rc::clone(&door.handler),
+        handler: Rc::clone(&acceptor.handler),
         connection: Rc::new(connection),
         settings,
-        shared: Arc::clone(&door.shared),
+        shared: Arc::clone(&acceptor.shared),
     };
-    http1::serve(http1::Opened { transport, place, input, deadline, interim }, served, task)
+    http1::serve(
+        http1::Opened {
+            transport,
+            place,
+            input,
+            deadline,
+            interim,
+        },
+        served,
+        task,
+    )
 }
 
 /// Speaks HTTP/2 to the end of the connection, which begins with what was read `ahead`.
@@ -260,7 +365,7 @@ async fn speak2<H: Handler>(
     (transport, place): (Transport, Place),
     ahead: Bytes,
     mut connection: ConnInfo,
-    door: Rc<Door<H>>,
+    acceptor: Rc<Acceptor<H>>,
     settings: Arc<Settings>,
     deadline: Deadline,
     task: Task,
@@ -270,10 +375,10 @@ async fn speak2<H: Handler>(
     connection.window = Some(window.clone());
     let io = Gathered::new(Io::new(transport, ahead, Arc::clone(&state), place, window));
     let served = Rc::new(Served {
-        handler: Rc::clone(&door.handler),
+        handler: Rc::clone(&acceptor.handler),
         connection: Rc::new(connection),
         settings: Arc::clone(&settings),
-        shared: Arc::clone(&door.shared),
+        shared: Arc::clone(&acceptor.shared),
     });
     let requests = Arc::clone(&state);
     let service = service_fn(move |mut request: Request<Incoming>| {
@@ -288,12 +393,22 @@ async fn speak2<H: Handler>(
             Ok::<_, Infallible>(answer.map(|body| Tracked::new(body, under_way)))
         }
     });
-    let mut drive =
-        Drive { state: &state, settings: &settings, deadline, current: Wait::Head, task: &task, closing: false };
-    let connection = builder2(&settings, &door.shared).serve_connection(TokioIo::new(io.clone()), service);
-    let mut turns = Turns { connection: Box::pin(connection), io };
+    let mut drive = Drive {
+        state: &state,
+        settings: &settings,
+        deadline,
+        current: Wait::Head,
+        task: &task,
+        closing: false,
+    };
+    let connection =
+        builder2(&settings, &acceptor.shared).serve_connection(TokioIo::new(io.clone()), service);
+    let mut turns = Turns {
+        connection: Box::pin(connection),
+        io,
+    };
     if let Err(wait) = drive.run(Pin::new(&mut turns)).await {
-        count_timeout(wait, &door);
+        count_timeout(wait, &acceptor);
     }
 }
 
@@ -398,14 +513,19 @@ fn builder2(settings: &Settings, shared: &Arc<Shared>) -> http2::Builder<Streams
     builder
 }
 
-fn count_timeout<H: Handler>(wait: Wait, door: &Door<H>) {
-    let stats = &door.shared.stats;
+fn count_timeout<H: Handler>(wait: Wait, acceptor: &Acceptor<H>) {
+    let stats = &acceptor.shared.stats;
     match wait {
         Wait::Head => {
             stats.slow_heads.add();
             // It has said nothing, or too little to know what it speaks.
-            let told = Unread { reason: "slow_head", status: None, client: None, head: &[] };
-            door.handler.observe(Event::BadHead(told));
+            let told = Unread {
+                reason: "slow_head",
+                status: None,
+                client: None,
+                head: &[],
+            };
+            acceptor.handler.observe(Event::BadHead(told));
         }
         Wait::Reader(_) => stats.slow_reads.add(),
         Wait::Request(_) | Wait::Handler => stats.idle_closed.add(),
@@ -413,12 +533,12 @@ fn count_timeout<H: Handler>(wait: Wait, door: &Door<H>) {
 }
 
 /// Tells that a connection was there, and whether it panicked outside a handler: then its task ends, and nothing else.
-struct Watch<H: Handler>(Rc<Door<H>>);
+struct Watch<H: Handler>(Rc<Acceptor<H>>);
 
 impl<H: Handler> Watch<H> {
-    fn begin(door: Rc<Door<H>>) -> Self {
-        door.handler.observe(Event::Opened);
-        Self(door)
+    fn begin(acceptor: Rc<Acceptor<H>>) -> Self {
+        acceptor.handler.observe(Event::Opened);
+        Self(acceptor)
     }
 }
 

@@ -28,7 +28,10 @@ pub(super) struct Frames {
 impl Frames {
     /// At the beginning of what a caller sends.
     pub(super) fn of_caller() -> Self {
-        Self { skip: PREFACE, ..Self::default() }
+        Self {
+            skip: PREFACE,
+            ..Self::default()
+        }
     }
 
     /// Follows `bytes`, and hands what they say to `tell`.
@@ -49,7 +52,9 @@ impl Frames {
             }
             if self.filled > FRAME {
                 let number = &self.head[self.filled - 4..self.filled];
-                let number = number.iter().fold(0, |number, byte| number << 8 | u32::from(*byte));
+                let number = number
+                    .iter()
+                    .fold(0, |number, byte| number << 8 | u32::from(*byte));
                 tell(if self.head[3] == WINDOW_UPDATE {
                     Told::Granted(number & RESERVED_OFF)
                 } else {
@@ -64,7 +69,9 @@ impl Frames {
     }
 
     fn length(&self) -> usize {
-        self.head[..3].iter().fold(0, |length, byte| length << 8 | usize::from(*byte))
+        self.head[..3]
+            .iter()
+            .fold(0, |length, byte| length << 8 | usize::from(*byte))
     }
 
     /// Bytes of this frame to look at: of RST_STREAM and GOAWAY up to the code, of the connection's WINDOW_UPDATE up to the
@@ -103,16 +110,25 @@ mod tests {
         let mut wire = vec![0, 0, 3, 0, 0, 0, 0, 0, 1, 9, 9, 9];
         wire.extend([0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 1]);
         wire.extend([0, 0, 0, 4, 1, 0, 0, 0, 0]);
-        wire.extend([0, 0, 10, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 11, b'h', b'i']);
+        wire.extend([
+            0, 0, 10, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 11, b'h', b'i',
+        ]);
         wire.extend([0, 0, 4, 3, 0, 0, 0, 0, 3, 0, 0, 0, 8]);
         wire.extend([0, 0, 4, 8, 0, 0, 0, 0, 5, 0, 0, 1, 0]); // of a stream
         wire.extend([0, 0, 4, 8, 0, 0, 0, 0, 0, 0x80, 0, 1, 2]);
         let caller = [&[b'x'; PREFACE][..], &wire].concat();
-        let all = [Told::Took(3), Told::Refused(1), Told::Refused(11), Told::Refused(8), Told::Granted(0x102)];
+        let all = [
+            Told::Took(3),
+            Told::Refused(1),
+            Told::Refused(11),
+            Told::Refused(8),
+            Told::Granted(0x102),
+        ];
         for size in 1..=wire.len() {
             for (mut frames, wire) in [(Frames::default(), &wire), (Frames::of_caller(), &caller)] {
                 let mut told = Vec::new();
-                wire.chunks(size).for_each(|piece| frames.follow(piece, |one| told.push(one)));
+                wire.chunks(size)
+                    .for_each(|piece| frames.follow(piece, |one| told.push(one)));
                 assert_eq!(told, all, "pieces of {size}");
             }
         }

@@ -35,7 +35,12 @@ impl<T> Clone for Gathered<T> {
 
 impl<T: AsyncWrite + Unpin> Gathered<T> {
     pub(super) fn new(io: T) -> Self {
-        Self(Arc::new(Mutex::new(Inner { io, kept: Vec::new(), written: 0, unflushed: false })))
+        Self(Arc::new(Mutex::new(Inner {
+            io,
+            kept: Vec::new(),
+            written: 0,
+            unflushed: false,
+        })))
     }
 
     /// Writes what was kept back.
@@ -72,13 +77,21 @@ impl<T: AsyncWrite + Unpin> Inner<T> {
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Gathered<T> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0.lock().io).poll_read(cx, buf)
     }
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Gathered<T> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
 
@@ -96,7 +109,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gathered<T> {
             inner.unflushed = true;
             return Pin::new(&mut inner.io).poll_write_vectored(cx, slices);
         }
-        slices.iter().for_each(|slice| inner.kept.extend_from_slice(slice));
+        slices
+            .iter()
+            .for_each(|slice| inner.kept.extend_from_slice(slice));
         Poll::Ready(Ok(length))
     }
 
@@ -174,14 +189,19 @@ mod tests {
         }
         // More than the other side takes at once, kept back or not.
         for length in [5, KEPT_MOST, 7, KEPT_MOST + 1, 3] {
-            expected.extend(std::iter::repeat_n(u8::try_from(length % 251).expect("small"), length));
+            expected.extend(std::iter::repeat_n(
+                u8::try_from(length % 251).expect("small"),
+                length,
+            ));
         }
         let all = expected.clone();
         let writing = tokio::spawn(async move {
             for piece in all.chunk_by(|one, other| one == other) {
                 gathered.write_all(piece).await.expect("written");
             }
-            std::future::poll_fn(|cx| gathered.poll_out(cx)).await.expect("written");
+            std::future::poll_fn(|cx| gathered.poll_out(cx))
+                .await
+                .expect("written");
             gathered.shutdown().await.expect("ended");
         });
         let mut got = Vec::new();

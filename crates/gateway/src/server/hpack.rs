@@ -22,7 +22,11 @@ struct Entry {
 
 impl Default for Table {
     fn default() -> Self {
-        Self { entries: VecDeque::new(), size: 0, most: DEFAULT_SIZE }
+        Self {
+            entries: VecDeque::new(),
+            size: 0,
+            most: DEFAULT_SIZE,
+        }
     }
 }
 
@@ -38,7 +42,11 @@ impl Table {
                     let (is_pseudo, name) = self.field_name(index, &mut block)?;
                     let value = string(&mut block)?.1;
                     found |= is_pseudo;
-                    self.insert(Entry { is_pseudo, name, size: name + value + OVERHEAD });
+                    self.insert(Entry {
+                        is_pseudo,
+                        name,
+                        size: name + value + OVERHEAD,
+                    });
                 }
                 0x20..=0x3f => {
                     self.most = integer(&mut block, 5)?;
@@ -59,14 +67,21 @@ impl Table {
 
     /// Whether the name of a literal field is a pseudo-field's, and how long it is.
     fn field_name(&self, index: usize, block: &mut &[u8]) -> Option<(bool, usize)> {
-        if index == 0 { string(block) } else { self.name(index) }
+        if index == 0 {
+            string(block)
+        } else {
+            self.name(index)
+        }
     }
 
     /// The same of an entry.
     fn name(&self, index: usize) -> Option<(bool, usize)> {
         match index.checked_sub(1)?.checked_sub(STATIC_NAMES.len()) {
             None => Some((index <= STATIC_PSEUDO, usize::from(STATIC_NAMES[index - 1]))),
-            Some(index) => self.entries.get(index).map(|entry| (entry.is_pseudo, entry.name)),
+            Some(index) => self
+                .entries
+                .get(index)
+                .map(|entry| (entry.is_pseudo, entry.name)),
         }
     }
 
@@ -116,7 +131,10 @@ fn string(block: &mut &[u8]) -> Option<(bool, usize)> {
     let text = block.split_off(..length)?;
     if is_coded {
         // A colon is `1011100`.
-        Some((text.first().is_some_and(|byte| byte >> 1 == 0x5c), plain_length(text)?))
+        Some((
+            text.first().is_some_and(|byte| byte >> 1 == 0x5c),
+            plain_length(text)?,
+        ))
     } else {
         Some((text.first() == Some(&b':'), length))
     }
@@ -135,7 +153,10 @@ fn plain_length(text: &[u8]) -> Option<usize> {
         }
         // Behind the end stand ones, as in the padding.
         let ahead = u32::try_from((window | u64::MAX.checked_shr(held).unwrap_or(0)) >> 32).ok()?;
-        let length = CODES.iter().find(|(_, end)| ahead < *end).map_or(END_OF_STRING, |(length, _)| *length);
+        let length = CODES
+            .iter()
+            .find(|(_, end)| ahead < *end)
+            .map_or(END_OF_STRING, |(length, _)| *length);
         if length > held {
             return (held < 8).then_some(symbols);
         }
@@ -190,8 +211,9 @@ const END_OF_STRING: u32 = 30;
 
 /// Lengths of the names in the static table (RFC 7541 appendix A).
 const STATIC_NAMES: [u8; 61] = [
-    10, 7, 7, 5, 5, 7, 7, 7, 7, 7, 7, 7, 7, 7, 14, 15, 15, 13, 6, 27, 3, 5, 13, 13, 19, 16, 16, 14, 16, 13, 12, 6, 4,
-    4, 6, 7, 4, 4, 8, 17, 13, 8, 19, 13, 4, 8, 12, 18, 19, 5, 7, 7, 11, 6, 10, 25, 17, 10, 4, 3, 16,
+    10, 7, 7, 5, 5, 7, 7, 7, 7, 7, 7, 7, 7, 7, 14, 15, 15, 13, 6, 27, 3, 5, 13, 13, 19, 16, 16, 14,
+    16, 13, 12, 6, 4, 4, 6, 7, 4, 4, 8, 17, 13, 8, 19, 13, 4, 8, 12, 18, 19, 5, 7, 7, 11, 6, 10,
+    25, 17, 10, 4, 3, 16,
 ];
 /// Of those the first are pseudo-fields.
 const STATIC_PSEUDO: usize = 14;
@@ -206,7 +228,9 @@ mod tests {
 
     fn bytes(hex: &str) -> Vec<u8> {
         let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
-        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).expect("digits"), 16).expect("a byte");
+        let byte = |pair: &[u8]| {
+            u8::from_str_radix(std::str::from_utf8(pair).expect("digits"), 16).expect("a byte")
+        };
         digits.chunks(2).map(byte).collect()
     }
 
@@ -239,7 +263,10 @@ mod tests {
     #[test]
     fn hpack_entries_leave_a_table_that_is_full() {
         // RFC 7541 C.6: responses, Huffman-coded, in a table of 256 bytes.
-        let mut table = Table { most: 256, ..Table::default() };
+        let mut table = Table {
+            most: 256,
+            ..Table::default()
+        };
         for (block, size) in [
             (
                 "4882 6402 5885 aec3 771a 4b61 96d0 7abe 9410 54d4 44a8 2005 9504 0b81 66e0 82a6 2d1b ff6e 919d 29ad 1718 63c7 8f0b 97c8 e9ae 82ae 43d3",
@@ -265,7 +292,10 @@ mod tests {
             (&[0x8f], Some(false)),
             (&[0x04, 1, b'/'], Some(true)),
             (&[0x14, 1, b'/'], Some(true)),
-            (&[0x00, 5, b':', b'p', b'a', b't', b'h', 1, b'/'], Some(true)),
+            (
+                &[0x00, 5, b':', b'p', b'a', b't', b'h', 1, b'/'],
+                Some(true),
+            ),
             (&[0x00, 1, b'x', 1, b':'], Some(false)),
             (&[0x00, 0x81, 0xb9, 0], Some(true)),
             (&[0x80], None),

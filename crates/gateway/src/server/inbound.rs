@@ -69,7 +69,9 @@ impl Inbound {
     pub fn upgrade(&self, extensions: &mut Extensions) -> Option<OnUpgrade> {
         match &self.0 {
             Kind::Http1(core, request) => core.borrow_mut().upgrade(*request).map(OnUpgrade::http1),
-            Kind::Http2(..) => extensions.remove::<hyper::upgrade::OnUpgrade>().map(OnUpgrade::http2),
+            Kind::Http2(..) => extensions
+                .remove::<hyper::upgrade::OnUpgrade>()
+                .map(OnUpgrade::http2),
         }
     }
 }
@@ -88,7 +90,10 @@ impl Body for Inbound {
     type Data = Bytes;
     type Error = InboundError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, InboundError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, InboundError>>> {
         match &mut self.get_mut().0 {
             Kind::Http1(core, request) => core.borrow_mut().poll_frame(*request, cx),
             Kind::Http2(incoming, arrived) => {

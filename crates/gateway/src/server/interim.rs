@@ -38,12 +38,19 @@ struct Waiting {
 impl Queue {
     /// What hands to this queue.
     pub(super) fn interim(&self) -> Interim {
-        Interim { queue: Arc::clone(&self.0), request: 0, hidden: Vec::new() }
+        Interim {
+            queue: Arc::clone(&self.0),
+            request: 0,
+            hidden: Vec::new(),
+        }
     }
 
     /// A request begins: what was for the last one is dropped.
     pub(super) fn begin(&self) {
-        self.0.request.store(self.0.request.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.0.request.store(
+            self.0.request.load(Ordering::Relaxed).wrapping_add(1),
+            Ordering::Relaxed,
+        );
         if self.waits() {
             self.take(&mut Vec::new());
         }
@@ -66,13 +73,22 @@ impl Interim {
     /// The same for the request under way, which passes `fields` not on.
     pub fn without<'n>(&self, fields: impl Iterator<Item = &'n HeaderName>) -> Self {
         let request = self.queue.request.load(Ordering::Relaxed);
-        Self { queue: Arc::clone(&self.queue), request, hidden: fields.cloned().collect() }
+        Self {
+            queue: Arc::clone(&self.queue),
+            request,
+            hidden: fields.cloned().collect(),
+        }
     }
 
     /// Sends an interim answer to the request that is awaited. It is dropped (as RFC 9110 15.2 has it for whoever is
     /// not there to take it) when that request is over, or when more than [`PENDING_MAX`] bytes wait.
     pub fn send(&self, status: StatusCode, headers: &HeaderMap) {
-        if !status.is_informational() || matches!(status, StatusCode::CONTINUE | StatusCode::SWITCHING_PROTOCOLS) {
+        if !status.is_informational()
+            || matches!(
+                status,
+                StatusCode::CONTINUE | StatusCode::SWITCHING_PROTOCOLS
+            )
+        {
             return;
         }
         if self.request != self.queue.request.load(Ordering::Relaxed) {
@@ -88,7 +104,12 @@ impl Interim {
         }
         let mut head = Vec::with_capacity(256);
         // Writing to bytes that grow cannot fail.
-        let _ = write!(head, "HTTP/1.1 {} {}\r\n", status.as_u16(), status.canonical_reason().unwrap_or_default());
+        let _ = write!(
+            head,
+            "HTTP/1.1 {} {}\r\n",
+            status.as_u16(),
+            status.canonical_reason().unwrap_or_default()
+        );
         for (name, value) in &headers {
             head.extend_from_slice(name.as_str().as_bytes());
             head.extend_from_slice(b": ");

@@ -74,7 +74,11 @@ impl Plain {
 }
 
 impl AsyncRead for Plain {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
             Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
@@ -83,7 +87,11 @@ impl AsyncRead for Plain {
 }
 
 impl AsyncWrite for Plain {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
@@ -168,7 +176,8 @@ impl Transport {
             return plain.dismiss(bytes);
         }
         self.write_now(bytes);
-        let _ = Pin::new(&mut self).poll_shutdown(&mut Context::from_waker(std::task::Waker::noop()));
+        let _ =
+            Pin::new(&mut self).poll_shutdown(&mut Context::from_waker(std::task::Waker::noop()));
     }
 
     /// Closes. Without encryption the socket's end is the connection's, and saying so before would be one more call.
@@ -200,7 +209,11 @@ impl Transport {
 }
 
 impl AsyncRead for Transport {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(plain) => Pin::new(plain).poll_read(cx, buf),
             Self::Tls(stream) => Pin::new(&mut **stream).poll_read(cx, buf),
@@ -209,7 +222,11 @@ impl AsyncRead for Transport {
 }
 
 impl AsyncWrite for Transport {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(plain) => Pin::new(plain).poll_write(cx, bytes),
             Self::Tls(stream) => Pin::new(&mut **stream).poll_write(cx, bytes),
@@ -266,7 +283,13 @@ pub(super) struct Io {
 
 impl Io {
     /// `window` is told what its caller may still send.
-    pub(super) fn new(transport: Transport, ahead: Bytes, state: Arc<State>, place: Place, window: Window) -> Self {
+    pub(super) fn new(
+        transport: Transport,
+        ahead: Bytes,
+        state: Arc<State>,
+        place: Place,
+        window: Window,
+    ) -> Self {
         let mut io = Self {
             transport,
             ahead: Bytes::new(),
@@ -285,7 +308,9 @@ impl Io {
 
     /// Follows what of `slices` went out.
     fn follow(&mut self, slices: &[io::IoSlice<'_>], result: &Poll<io::Result<usize>>) {
-        let Poll::Ready(Ok(written)) = result else { return };
+        let Poll::Ready(Ok(written)) = result else {
+            return;
+        };
         let mut left = *written;
         for slice in slices {
             let taken = left.min(slice.len());
@@ -317,7 +342,11 @@ impl Io {
 }
 
 impl AsyncRead for Io {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         while self.ahead.is_empty() {
             let before = buf.filled().len();
             std::task::ready!(Pin::new(&mut self.transport).poll_read(cx, buf))?;
@@ -326,7 +355,9 @@ impl AsyncRead for Io {
             if came.is_empty() {
                 return Poll::Ready(Ok(()));
             }
-            let Some(instead) = self.trailers.pass(came) else { return Poll::Ready(Ok(())) };
+            let Some(instead) = self.trailers.pass(came) else {
+                return Poll::Ready(Ok(()));
+            };
             buf.set_filled(before);
             self.ahead = instead.into();
         }
@@ -340,7 +371,11 @@ impl AsyncRead for Io {
 }
 
 impl AsyncWrite for Io {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.transport).poll_write(cx, bytes);
         self.follow(&[io::IoSlice::new(bytes)], &result);
         self.note(result)

@@ -5,7 +5,7 @@
 
 mod accept;
 mod ahead;
-mod attendants;
+mod task_pool;
 mod bounds;
 mod connection;
 mod frames;
@@ -42,12 +42,12 @@ use tollgate_http1::Verbatim;
 use tollgate_policy::Peer;
 use tollgate_policy::address::NetSet;
 
-use attendants::Attendants;
 pub use bounds::Bounds;
 pub use inbound::{Inbound, InboundError};
 pub use interim::Interim;
 pub use state::Hold;
 pub use stats::{HTTP2_ERRORS, Stats};
+use task_pool::TaskPool;
 pub use upgrade::{Caller, OnUpgrade, Upgraded};
 pub use window::Window;
 
@@ -238,7 +238,11 @@ pub struct Shared {
 impl Shared {
     /// With nothing open and nothing counted.
     pub fn new(settings: Settings) -> Self {
-        Self { settings: ArcSwap::from_pointee(settings), stats: Stats::default(), bounds: Bounds::default() }
+        Self {
+            settings: ArcSwap::from_pointee(settings),
+            stats: Stats::default(),
+            bounds: Bounds::default(),
+        }
     }
 }
 
@@ -246,7 +250,12 @@ impl Shared {
 ///
 /// # Errors
 /// When a worker cannot be started.
-pub fn serve<H, M>(bound: Vec<Bound>, count: usize, shared: Arc<Shared>, make: M) -> std::io::Result<Workers>
+pub fn serve<H, M>(
+    bound: Vec<Bound>,
+    count: usize,
+    shared: Arc<Shared>,
+    make: M,
+) -> std::io::Result<Workers>
 where
     H: Handler,
     M: Fn(usize) -> H + Clone + Send + 'static,
@@ -260,7 +269,12 @@ where
 ///
 /// # Errors
 /// As for [`serve`].
-pub fn serve_held<H, M>(bound: Vec<Bound>, count: usize, shared: Arc<Shared>, make: M) -> std::io::Result<Workers>
+pub fn serve_held<H, M>(
+    bound: Vec<Bound>,
+    count: usize,
+    shared: Arc<Shared>,
+    make: M,
+) -> std::io::Result<Workers>
 where
     H: Handler,
     M: Fn(usize) -> H + Clone + Send + 'static,
@@ -270,17 +284,20 @@ where
         let handler = Rc::new(make(worker.index()));
         for listener in bound.lock().iter_mut() {
             // Its own one; more than one where another process left more than there are workers.
-            let share = listener.sockets.len().div_ceil(count.saturating_sub(worker.index()).max(1));
+            let share = listener
+                .sockets
+                .len()
+                .div_ceil(count.saturating_sub(worker.index()).max(1));
             let address = Arc::new(listener.address.clone());
             for socket in listener.sockets.drain(..share) {
-                let door = accept::Door {
+                let acceptor = accept::Acceptor {
                     address: Arc::clone(&address),
                     tls: listener.tls.clone(),
                     shared: Arc::clone(&shared),
                     handler: Rc::clone(&handler),
-                    attendants: Attendants::default(),
+                    tasks: TaskPool::default(),
                 };
-                accept::open(socket, door, worker)?;
+                accept::open(socket, acceptor, worker)?;
             }
         }
         Ok(())

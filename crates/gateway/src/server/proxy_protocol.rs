@@ -23,15 +23,23 @@ pub async fn read<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Option<Soc
     } else {
         return Err(invalid("no PROXY protocol header"));
     }
-    let config = ParseConfig { include_tlvs: false, allow_v1: true, allow_v2: true };
-    let (parsed, length) = ProxyHeader::parse(&header, config).map_err(|error| invalid(&error.to_string()))?;
+    let config = ParseConfig {
+        include_tlvs: false,
+        allow_v1: true,
+        allow_v2: true,
+    };
+    let (parsed, length) =
+        ProxyHeader::parse(&header, config).map_err(|error| invalid(&error.to_string()))?;
     if length != header.len() {
         return Err(invalid("the PROXY protocol header has no clear end"));
     }
     Ok(parsed.proxied_address().map(|address| address.source))
 }
 
-async fn read_version_2<S: AsyncRead + Unpin>(stream: &mut S, header: &mut Vec<u8>) -> io::Result<()> {
+async fn read_version_2<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    header: &mut Vec<u8>,
+) -> io::Result<()> {
     // Version and command, family, and the length of what follows.
     let mut fixed = [0; 4];
     stream.read_exact(&mut fixed).await?;
@@ -46,7 +54,10 @@ async fn read_version_2<S: AsyncRead + Unpin>(stream: &mut S, header: &mut Vec<u
     Ok(())
 }
 
-async fn read_version_1<S: AsyncRead + Unpin>(stream: &mut S, header: &mut Vec<u8>) -> io::Result<()> {
+async fn read_version_1<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    header: &mut Vec<u8>,
+) -> io::Result<()> {
     // Byte by byte: what comes after the line is not ours, and only the line's end tells where it ends.
     while !header.ends_with(b"\r\n") {
         if header.len() >= LINE_MAX {
@@ -75,7 +86,9 @@ mod tests {
     #[tokio::test]
     async fn both_versions_are_read_to_their_end_and_no_further() {
         let source = "192.0.2.7:4711".parse().expect("an address");
-        let header = proxy_header::ProxyHeader::with_address(proxy_header::ProxiedAddress::stream(source, source));
+        let header = proxy_header::ProxyHeader::with_address(proxy_header::ProxiedAddress::stream(
+            source, source,
+        ));
         let (mut one, mut two) = (Vec::new(), Vec::new());
         header.encode_v1(&mut one).expect("encoded");
         header.encode_v2(&mut two).expect("encoded");
@@ -89,15 +102,29 @@ mod tests {
                 assert!(read(&mut &bytes[..end]).await.is_err());
             }
         }
-        assert_eq!(read(&mut &b"PROXY UNKNOWN\r\n"[..]).await.expect("a header"), None);
+        assert_eq!(
+            read(&mut &b"PROXY UNKNOWN\r\n"[..])
+                .await
+                .expect("a header"),
+            None
+        );
     }
 
     #[tokio::test]
     async fn what_is_no_header_is_refused() {
         let endless = [b"PROXY TCP4 ".as_slice(), &[b'1'; 200]].concat();
         let huge = [super::SIGNATURE, &[0x21, 0x11, 0xff, 0xff], &[0; 70_000]].concat();
-        for bytes in [&b"GET / HTTP/1.1\r\n"[..], b"PROXY TCP4 x y 1 2\r\n", &endless, &huge] {
-            assert!(read(&mut &bytes[..]).await.is_err(), "{:?}", String::from_utf8_lossy(bytes));
+        for bytes in [
+            &b"GET / HTTP/1.1\r\n"[..],
+            b"PROXY TCP4 x y 1 2\r\n",
+            &endless,
+            &huge,
+        ] {
+            assert!(
+                read(&mut &bytes[..]).await.is_err(),
+                "{:?}",
+                String::from_utf8_lossy(bytes)
+            );
         }
     }
 }

@@ -21,8 +21,14 @@ pub(super) struct Served<H> {
 }
 
 /// Answers a request of HTTP/2, whose target and fields the library has not counted.
-pub(super) async fn respond<H: Handler>(served: &Served<H>, request: Request<Inbound>) -> Response<H::Body> {
-    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+pub(super) async fn respond<H: Handler>(
+    served: &Served<H>,
+    request: Request<Inbound>,
+) -> Response<H::Body> {
+    let target = request
+        .uri()
+        .path_and_query()
+        .map_or(0, |target| target.as_str().len());
     if target > served.settings.target_bytes {
         refused(served, &request, Refusal::of(BadHead::TargetTooLong));
         return problem(StatusCode::URI_TOO_LONG, TARGET_TOO_LONG);
@@ -39,9 +45,14 @@ pub(super) async fn respond<H: Handler>(served: &Served<H>, request: Request<Inb
 #[cold]
 fn refused<H: Handler>(served: &Served<H>, request: &Request<Inbound>, refusal: Refusal) {
     served.shared.stats.oversized_heads.add();
-    let target = request.uri().path_and_query().map_or("", |target| target.as_str());
+    let target = request
+        .uri()
+        .path_and_query()
+        .map_or("", |target| target.as_str());
     let head = format!("{} {target} HTTP/2.0\r\n", request.method());
-    served.handler.observe(Event::BadHead(refusal.told(&served.connection, head.as_bytes())));
+    served.handler.observe(Event::BadHead(
+        refusal.told(&served.connection, head.as_bytes()),
+    ));
 }
 
 /// Polls the handler's answer; what panics is answered too.
@@ -66,8 +77,13 @@ pub(super) fn poll_guarded<H: Handler, F: Future<Output = Response<H::Body>>>(
 fn problem<B: From<Bytes>>(status: StatusCode, body: &'static [u8]) -> Response<B> {
     let mut response = Response::new(B::from(Bytes::from_static(body)));
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/problem+json"),
+    );
+    response
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
@@ -97,7 +113,11 @@ impl Refusal {
     /// For a head of HTTP/1 that is refused.
     pub(super) const fn of(bad: BadHead) -> Self {
         let (status, reason, detail) = match bad {
-            BadHead::Malformed => (StatusCode::BAD_REQUEST, "malformed", "The request is not well-formed HTTP/1.1."),
+            BadHead::Malformed => (
+                StatusCode::BAD_REQUEST,
+                "malformed",
+                "The request is not well-formed HTTP/1.1.",
+            ),
             BadHead::Version => (
                 StatusCode::HTTP_VERSION_NOT_SUPPORTED,
                 "malformed",
@@ -108,17 +128,28 @@ impl Refusal {
                 "head_too_large",
                 "The head of the request is larger than this gateway accepts.",
             ),
-            BadHead::TargetTooLong => {
-                (StatusCode::URI_TOO_LONG, "target_too_long", "The request target is longer than this gateway accepts.")
-            }
+            BadHead::TargetTooLong => (
+                StatusCode::URI_TOO_LONG,
+                "target_too_long",
+                "The request target is longer than this gateway accepts.",
+            ),
         };
-        Self { status, reason, detail }
+        Self {
+            status,
+            reason,
+            detail,
+        }
     }
 
     /// As the handler hears of it.
     pub(super) fn told<'h>(&self, connection: &ConnInfo, head: &'h [u8]) -> Unread<'h> {
         let client = connection.peer.map(|peer| peer.ip());
-        Unread { reason: self.reason, status: Some(self.status), client, head }
+        Unread {
+            reason: self.reason,
+            status: Some(self.status),
+            client,
+            head,
+        }
     }
 
     /// The response over HTTP/1.
@@ -126,8 +157,9 @@ impl Refusal {
         let Self { status, detail, .. } = self;
         let title = status.canonical_reason().unwrap_or_default();
         let code = status.as_u16();
-        let body =
-            format!("{{\"type\":\"about:blank\",\"title\":\"{title}\",\"status\":{code},\"detail\":\"{detail}\"}}\n");
+        let body = format!(
+            "{{\"type\":\"about:blank\",\"title\":\"{title}\",\"status\":{code},\"detail\":\"{detail}\"}}\n"
+        );
         format!(
             "HTTP/1.1 {code} {title}\r\ncontent-type: application/problem+json\r\ncache-control: no-store\r\nconnection: close\r\n\
              content-length: {}\r\n\r\n{body}",
@@ -156,13 +188,29 @@ mod tests {
 
     #[test]
     fn prepared_answers_have_the_length_they_claim() {
-        let heads = [BadHead::Malformed, BadHead::Version, BadHead::TooLarge, BadHead::TargetTooLong].map(Refusal::of);
-        let bad = heads.into_iter().chain([Refusal::PLAIN_HTTP, Refusal::TLS]).map(|refusal| refusal.response());
+        let heads = [
+            BadHead::Malformed,
+            BadHead::Version,
+            BadHead::TooLarge,
+            BadHead::TargetTooLong,
+        ]
+        .map(Refusal::of);
+        let bad = heads
+            .into_iter()
+            .chain([Refusal::PLAIN_HTTP, Refusal::TLS])
+            .map(|refusal| refusal.response());
         let bad: Vec<Vec<u8>> = bad.collect();
-        for answer in [OVERLOADED, TOO_SLOW].into_iter().chain(bad.iter().map(Vec::as_slice)) {
+        for answer in [OVERLOADED, TOO_SLOW]
+            .into_iter()
+            .chain(bad.iter().map(Vec::as_slice))
+        {
             let text = std::str::from_utf8(answer).expect("ASCII");
             let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
-            assert!(head.contains(&format!("content-length: {}", body.len())), "{head}: {}", body.len());
+            assert!(
+                head.contains(&format!("content-length: {}", body.len())),
+                "{head}: {}",
+                body.len()
+            );
             serde_json::from_str::<serde_json::Value>(body).expect("JSON");
         }
     }

@@ -40,12 +40,18 @@ enum Way {
 impl Socket {
     /// `fd` as `accept4` gave it, non-blocking.
     pub(super) fn fresh(fd: OwnedFd) -> Self {
-        Self { way: Way::Fresh(fd.into()), answered: false, watch: None }
+        Self {
+            way: Way::Fresh(fd.into()),
+            answered: false,
+            watch: None,
+        }
     }
 
     /// What is there already of a connection just accepted, if anything; an end is nothing, and is met again.
     pub(super) fn first(&self) -> Option<ReadBuffer> {
-        let Way::Fresh(stream) = &self.way else { return None };
+        let Way::Fresh(stream) = &self.way else {
+            return None;
+        };
         let mut room = [MaybeUninit::uninit(); FIRST];
         match recv(stream, &mut room, RecvFlags::empty()) {
             Ok(((came, _), _)) if !came.is_empty() => Some(ReadBuffer::of(came)),
@@ -78,7 +84,9 @@ impl Socket {
     pub(super) fn reset_when_closed(&mut self) {
         let _ = match &self.way {
             Way::Fresh(stream) => socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)),
-            Way::Registered(stream) => socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)),
+            Way::Registered(stream) => {
+                socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO))
+            }
             Way::Lost => Ok(()),
         };
     }
@@ -86,7 +94,9 @@ impl Socket {
     /// Ready when it is time to look whether a caller that waits for its answer is still there.
     pub(super) fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if matches!(self.way, Way::Fresh(_)) && !self.answered {
-            let watch = self.watch.get_or_insert_with(|| Deadline::after(WATCH_AFTER));
+            let watch = self
+                .watch
+                .get_or_insert_with(|| Deadline::after(WATCH_AFTER));
             return watch.poll_passed(cx);
         }
         Poll::Ready(())
@@ -127,9 +137,14 @@ impl Socket {
     }
 
     /// Writes by `fresh` while nothing had to wait.
-    fn write(&mut self, fresh: impl FnOnce(&mut &std::net::TcpStream) -> io::Result<usize>) -> Poll<io::Result<usize>> {
+    fn write(
+        &mut self,
+        fresh: impl FnOnce(&mut &std::net::TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
         self.answered = true;
-        let Way::Fresh(stream) = &self.way else { return Poll::Pending };
+        let Way::Fresh(stream) = &self.way else {
+            return Poll::Pending;
+        };
         match fresh(&mut &*stream) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
             result => Poll::Ready(result),
@@ -138,7 +153,11 @@ impl Socket {
 }
 
 impl AsyncRead for Socket {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let result = Pin::new(self.registered()?).poll_read(cx, buf);
         if buf.filled().len() > before {
@@ -149,7 +168,11 @@ impl AsyncRead for Socket {
 }
 
 impl AsyncWrite for Socket {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         if let Poll::Ready(result) = self.write(|stream| stream.write(bytes)) {
             return Poll::Ready(result);
         }

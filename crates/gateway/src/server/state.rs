@@ -114,7 +114,12 @@ pub(super) struct Tracked<B> {
 
 impl<B> Tracked<B> {
     pub(super) fn new(body: B, under_way: UnderWay) -> Self {
-        Self { body, blocked: false, ahead: Ahead::default(), under_way }
+        Self {
+            body,
+            blocked: false,
+            ahead: Ahead::default(),
+            under_way,
+        }
     }
 }
 
@@ -134,7 +139,9 @@ impl<B: Body + Unpin> Body for Tracked<B> {
         // A piece handed over: until the next is asked for, the caller is what is waited for.
         let blocked = frame.is_ready();
         match &frame {
-            Poll::Ready(Some(Ok(frame))) => Piece::Given(frame.data_ref().map_or(0, Buf::remaining)),
+            Poll::Ready(Some(Ok(frame))) => {
+                Piece::Given(frame.data_ref().map_or(0, Buf::remaining))
+            }
             Poll::Ready(_) => Piece::Given(0),
             Poll::Pending => Piece::Awaited,
         }
@@ -146,7 +153,9 @@ impl<B: Body + Unpin> Body for Tracked<B> {
         }
         self.blocked = blocked;
         let ahead = &self.ahead;
-        frame.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(|data| ahead.count(data)))))
+        frame.map(|frame| {
+            frame.map(|frame| frame.map(|frame| frame.map_data(|data| ahead.count(data))))
+        })
     }
 
     fn is_end_stream(&self) -> bool {
@@ -191,7 +200,11 @@ mod tests {
         drop(request);
         let carried = hold.clone();
         drop(hold);
-        assert_eq!(state.wait(), Wait::Handler, "its stream is no request any more, but not over");
+        assert_eq!(
+            state.wait(),
+            Wait::Handler,
+            "its stream is no request any more, but not over"
+        );
         drop(carried);
         assert_eq!(state.wait(), Wait::Request(2));
     }

@@ -34,7 +34,14 @@ impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for Streams {
         // Boxed first: the runtime moves a task's future several times, and this one is large.
         let future = Box::pin(future);
         let (deadline, upload) = (None, None);
-        tokio::task::spawn_local(Stream { future, deadline, begun: false, upload, seen: 0, streams: self.clone() });
+        tokio::task::spawn_local(Stream {
+            future,
+            deadline,
+            begun: false,
+            upload,
+            seen: 0,
+            streams: self.clone(),
+        });
     }
 }
 
@@ -68,12 +75,17 @@ impl<F: Future> Future for Stream<F> {
             Piece::Unasked => {}
             Piece::Awaited => this.deadline = None,
             Piece::Given(length) => {
-                let span = this.streams.idle + Duration::from_millis(length as u64 * 1_000 / LEAST_RATE);
-                this.deadline.get_or_insert_with(Deadline::never).reset(span);
+                let span =
+                    this.streams.idle + Duration::from_millis(length as u64 * 1_000 / LEAST_RATE);
+                this.deadline
+                    .get_or_insert_with(Deadline::never)
+                    .reset(span);
                 this.seen = arrived;
             }
         }
-        let Some(deadline) = &mut this.deadline else { return Poll::Pending };
+        let Some(deadline) = &mut this.deadline else {
+            return Poll::Pending;
+        };
         std::task::ready!(deadline.poll_passed(context));
         // Who sends everything before it reads anything is not idle meanwhile, if it sends at the rate it would have to read.
         if arrived - this.seen >= LEAST_RATE * this.streams.idle.as_secs().max(1) {
@@ -98,13 +110,17 @@ pub(super) struct Arrived {
 impl Arrived {
     /// For the request of the stream whose first turn it is.
     pub(super) fn of_stream(state: &Arc<State>) -> Self {
-        let arrived = Self { bytes: Rc::default(), state: Arc::clone(state) };
+        let arrived = Self {
+            bytes: Rc::default(),
+            state: Arc::clone(state),
+        };
         ARRIVED.set(Some(arrived.clone()));
         arrived
     }
 
     pub(super) fn add(&self, bytes: usize) {
-        self.bytes.set(self.bytes.get().saturating_add(bytes as u64));
+        self.bytes
+            .set(self.bytes.get().saturating_add(bytes as u64));
         self.state.came();
     }
 

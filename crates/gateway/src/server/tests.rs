@@ -3,7 +3,7 @@
 mod by_path;
 mod draining;
 mod http1;
-mod patience;
+mod timeouts;
 mod running;
 mod tls;
 
@@ -26,7 +26,9 @@ fn a_connection_serves_many_requests_one_after_another_and_pipelined() {
         write!(stream, "GET /{i} HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
         assert!(read_answer(&mut stream, &format!("GET /{i}")).starts_with("HTTP/1.1 200"));
     }
-    let pipelined: String = (0..5).map(|i| format!("GET /p{i} HTTP/1.1\r\nhost: a\r\n\r\n")).collect();
+    let pipelined: String = (0..5)
+        .map(|i| format!("GET /p{i} HTTP/1.1\r\nhost: a\r\n\r\n"))
+        .collect();
     stream.write_all(pipelined.as_bytes()).expect("sent");
     for i in 0..5 {
         read_answer(&mut stream, &format!("GET /p{i}"));
@@ -38,19 +40,35 @@ fn a_connection_serves_many_requests_one_after_another_and_pipelined() {
 #[test]
 fn http2_with_prior_knowledge_is_spoken_on_the_same_port() {
     let server = start(Settings::default());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     runtime.block_on(async {
-        let stream = tokio::net::TcpStream::connect(server.address).await.expect("connected");
+        let stream = tokio::net::TcpStream::connect(server.address)
+            .await
+            .expect("connected");
         let io = hyper_util::rt::TokioIo::new(stream);
         let executor = hyper_util::rt::TokioExecutor::new();
-        let (mut sender, connection) =
-            hyper::client::conn::http2::handshake(executor, io).await.expect("HTTP/2 is spoken");
+        let (mut sender, connection) = hyper::client::conn::http2::handshake(executor, io)
+            .await
+            .expect("HTTP/2 is spoken");
         tokio::spawn(connection);
         for body in ["one", "two"] {
-            let request = Request::post("http://a/echo").body(Full::<Bytes>::from(body)).expect("a request");
+            let request = Request::post("http://a/echo")
+                .body(Full::<Bytes>::from(body))
+                .expect("a request");
             let answer = sender.send_request(request).await.expect("answered");
             assert_eq!(answer.version(), http::Version::HTTP_2);
-            assert_eq!(answer.into_body().collect().await.expect("a body").to_bytes(), body);
+            assert_eq!(
+                answer
+                    .into_body()
+                    .collect()
+                    .await
+                    .expect("a body")
+                    .to_bytes(),
+                body
+            );
         }
     });
 }
@@ -63,7 +81,9 @@ fn a_preface_that_comes_byte_by_byte_is_known_all_the_same() {
     for byte in b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" {
         stream.write_all(&[*byte]).expect("sent");
     }
-    stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).expect("sent"); // empty SETTINGS
+    stream
+        .write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0])
+        .expect("sent"); // empty SETTINGS
     let mut head = [0; 9];
     stream.read_exact(&mut head).expect("SETTINGS");
     assert_eq!(head[3], 4, "the first frame is SETTINGS");
@@ -71,26 +91,47 @@ fn a_preface_that_comes_byte_by_byte_is_known_all_the_same() {
 
 #[test]
 fn oversized_heads_are_refused() {
-    let server = start(Settings { header_bytes: 10_000, headers: 10, target_bytes: 100, ..Settings::default() });
+    let server = start(Settings {
+        header_bytes: 10_000,
+        headers: 10,
+        target_bytes: 100,
+        ..Settings::default()
+    });
     let many: String = (0..11).map(|i| format!("x-{i}: y\r\n")).collect();
     let long = "y".repeat(20_000);
     for (request, status) in [
         (format!("GET / HTTP/1.1\r\n{many}\r\n"), "431"),
-        (format!("GET / HTTP/1.1\r\nhost: a\r\nx: {long}\r\n\r\n"), "431"),
-        (format!("GET /{} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", &long[..100]), "414"),
+        (
+            format!("GET / HTTP/1.1\r\nhost: a\r\nx: {long}\r\n\r\n"),
+            "431",
+        ),
+        (
+            format!(
+                "GET /{} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
+                &long[..100]
+            ),
+            "414",
+        ),
         ("GET / HTTP/1.1\r\nbad header\r\n\r\n".to_owned(), "400"),
         ("\u{16}\u{3}\u{1}".to_owned(), "400"),
     ] {
         let answer = server.talk(request.as_bytes());
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{status}: {answer:?}");
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{status}: {answer:?}"
+        );
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
         assert!(head.contains("application/problem+json"), "{answer:?}");
-        assert!(head.contains(&format!("content-length: {}", body.len())), "{answer:?}");
+        assert!(
+            head.contains(&format!("content-length: {}", body.len())),
+            "{answer:?}"
+        );
         let problem: serde_json::Value = serde_json::from_str(body).expect("JSON");
         assert_eq!(problem["status"].to_string(), status);
     }
     wait_until("all are counted", || {
-        server.shared.stats.oversized_heads.value() == 3 && server.shared.stats.malformed.value() == 2
+        server.shared.stats.oversized_heads.value() == 3
+            && server.shared.stats.malformed.value() == 2
     });
 }
 
@@ -98,8 +139,12 @@ fn oversized_heads_are_refused() {
 fn a_refusal_arrives_whatever_comes_behind_the_head_it_is_of() {
     let server = start(Settings::default());
     let mut stream = server.connect();
-    stream.write_all(b"GET / HTTP/1.1\r\nx : y\r\n\r\n").expect("sent");
-    stream.write_all(&vec![b'x'; 8 << 20]).expect("it is listened to for a while");
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nx : y\r\n\r\n")
+        .expect("sent");
+    stream
+        .write_all(&vec![b'x'; 8 << 20])
+        .expect("it is listened to for a while");
     let answer = read_answer(&mut stream, "");
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer:?}");
 }
@@ -108,12 +153,16 @@ fn a_refusal_arrives_whatever_comes_behind_the_head_it_is_of() {
 fn a_caller_that_leaves_while_nobody_reads_or_writes_is_seen_to_leave() {
     let server = start(Settings::default());
     let mut stream = server.connect();
-    stream.write_all(b"GET /hangs HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+    stream
+        .write_all(b"GET /hangs HTTP/1.1\r\nhost: a\r\n\r\n")
+        .expect("sent");
     read_answer(&mut stream, "3\r\nabc\r\n");
     drop(stream);
     wait_until("it has gone", || server.shared.bounds.open() == 0);
     let mut stream = server.connect();
-    stream.write_all(b"POST /half HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n").expect("sent");
+    stream
+        .write_all(b"POST /half HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n")
+        .expect("sent");
     for _ in 0..2 {
         stream.write_all(b"abc").expect("sent");
         server.await_held(1);
@@ -126,25 +175,39 @@ fn a_caller_that_leaves_while_nobody_reads_or_writes_is_seen_to_leave() {
 fn a_handlers_empty_answer_is_left_as_it_is() {
     let server = start(Settings::default());
     let answer = server.talk(b"GET /empty HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
-    assert!(answer.starts_with("HTTP/1.1 404 ") && answer.ends_with("\r\n\r\n"), "{answer:?}");
+    assert!(
+        answer.starts_with("HTTP/1.1 404 ") && answer.ends_with("\r\n\r\n"),
+        "{answer:?}"
+    );
 }
 
 #[test]
 fn an_early_answer_reaches_a_caller_that_goes_on_sending() {
     let server = start(Settings::default());
     let mut stream = server.connect();
-    write!(stream, "POST /early HTTP/1.1\r\nhost: a\r\ncontent-length: 8000000\r\n\r\n").expect("sent");
+    write!(
+        stream,
+        "POST /early HTTP/1.1\r\nhost: a\r\ncontent-length: 8000000\r\n\r\n"
+    )
+    .expect("sent");
     // All of it, although the answer is there long before.
-    stream.write_all(&vec![b'x'; 8_000_000]).expect("read to the end, not reset");
+    stream
+        .write_all(&vec![b'x'; 8_000_000])
+        .expect("read to the end, not reset");
     let answer = read_to_end(&mut stream);
-    assert!(answer.starts_with("HTTP/1.1 413 ") && answer.ends_with("too much"), "{answer:?}");
+    assert!(
+        answer.starts_with("HTTP/1.1 413 ") && answer.ends_with("too much"),
+        "{answer:?}"
+    );
 }
 
 #[test]
 fn a_panic_is_one_500_and_costs_nobody_else_anything() {
     let server = start(Settings::default());
     let mut bystander = server.connect();
-    bystander.write_all(b"GET /hold HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+    bystander
+        .write_all(b"GET /hold HTTP/1.1\r\nhost: a\r\n\r\n")
+        .expect("sent");
     server.await_held(1);
     for _ in 0..4 {
         let answer = server.talk(b"GET /panic HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
@@ -159,23 +222,33 @@ fn a_panic_is_one_500_and_costs_nobody_else_anything() {
 
 #[test]
 fn connections_above_the_bound_get_503_and_those_within_live_on() {
-    let server = start(Settings { connections: 2, ..Settings::default() });
+    let server = start(Settings {
+        connections: 2,
+        ..Settings::default()
+    });
     let mut within: Vec<TcpStream> = (0..2).map(|_| server.connect()).collect();
     for stream in &mut within {
-        stream.write_all(b"GET /a HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+        stream
+            .write_all(b"GET /a HTTP/1.1\r\nhost: a\r\n\r\n")
+            .expect("sent");
         read_answer(stream, "GET /a");
     }
     let mut above = server.connect();
     assert!(read_to_end(&mut above).starts_with("HTTP/1.1 503 "));
-    wait_until("it is counted", || server.shared.stats.refused_total.value() == 1);
+    wait_until("it is counted", || {
+        server.shared.stats.refused_total.value() == 1
+    });
     for stream in &mut within {
-        stream.write_all(b"GET /b HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+        stream
+            .write_all(b"GET /b HTTP/1.1\r\nhost: a\r\n\r\n")
+            .expect("sent");
         read_answer(stream, "GET /b");
     }
     within.pop();
     wait_until("one has left", || server.shared.bounds.open() == 1);
     let mut next = server.connect();
-    next.write_all(b"GET /c HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+    next.write_all(b"GET /c HTTP/1.1\r\nhost: a\r\n\r\n")
+        .expect("sent");
     read_answer(&mut next, "GET /c");
 }
 
@@ -183,21 +256,40 @@ fn connections_above_the_bound_get_503_and_those_within_live_on() {
 fn the_proxy_protocol_is_believed_from_trusted_peers_only() {
     let trusted = Settings {
         proxy_protocol: true,
-        trusted_proxies: ["127.0.0.0/8".parse().expect("a network")].into_iter().collect(),
+        trusted_proxies: ["127.0.0.0/8".parse().expect("a network")]
+            .into_iter()
+            .collect(),
         connections_per_address: Some(1),
         ..Settings::default()
     };
     let server = start(trusted.clone());
     let request = "GET /peer HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
-    for line in ["PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n", "PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n"] {
+    for line in [
+        "PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n",
+        "PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n",
+    ] {
         let answer = server.talk(format!("{line}{request}").as_bytes());
         assert!(answer.ends_with("192.0.2.7:4711"), "{answer:?}");
         wait_until("it has left", || server.shared.bounds.open() == 0);
     }
-    assert_eq!(server.talk(request.as_bytes()), "", "the header is required");
-    wait_until("it is counted", || server.shared.stats.proxy_header_failures.value() == 1);
+    assert_eq!(
+        server.talk(request.as_bytes()),
+        "",
+        "the header is required"
+    );
+    wait_until("it is counted", || {
+        server.shared.stats.proxy_header_failures.value() == 1
+    });
 
-    let server = start(Settings { trusted_proxies: NetSet::default(), ..trusted });
-    assert_eq!(server.talk(format!("PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n{request}").as_bytes()), "");
-    wait_until("it is counted", || server.shared.stats.proxy_header_failures.value() == 1);
+    let server = start(Settings {
+        trusted_proxies: NetSet::default(),
+        ..trusted
+    });
+    assert_eq!(
+        server.talk(format!("PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n{request}").as_bytes()),
+        ""
+    );
+    wait_until("it is counted", || {
+        server.shared.stats.proxy_header_failures.value() == 1
+    });
 }

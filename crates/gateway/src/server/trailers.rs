@@ -57,12 +57,16 @@ impl Trailers {
         let malformed = self.follow(bytes);
         let until = self.held_from();
         if self.held.is_empty() && until == self.came {
-            malformed.into_iter().for_each(|start| bytes[start - first + FLAGS] &= !END_STREAM);
+            malformed
+                .into_iter()
+                .for_each(|start| bytes[start - first + FLAGS] &= !END_STREAM);
             return None;
         }
         let mut all = std::mem::take(&mut self.held);
         all.extend_from_slice(bytes);
-        malformed.into_iter().for_each(|start| all[start - first + FLAGS] &= !END_STREAM);
+        malformed
+            .into_iter()
+            .for_each(|start| all[start - first + FLAGS] &= !END_STREAM);
         self.held = all.split_off(until - first);
         Some(all)
     }
@@ -99,7 +103,9 @@ impl Trailers {
                 if self.filled < FRAME {
                     break;
                 }
-                self.left = self.head[..3].iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+                self.left = self.head[..3]
+                    .iter()
+                    .fold(0, |length, byte| length << 8 | usize::from(*byte));
                 if self.head[3] == HEADERS && self.stream() <= self.highest {
                     self.trailers = Some(self.start);
                 }
@@ -138,9 +144,19 @@ impl Trailers {
         let mut fragment = &self.payload[..];
         if self.head[3] == HEADERS {
             self.block.clear();
-            let padding = if flags & PADDED == 0 { Some(0) } else { fragment.split_off_first().copied() };
-            let before = if flags & PRIORITY == 0 { 0 } else { PRIORITY_BYTES };
-            let fields = fragment.len().checked_sub(before + usize::from(padding.unwrap_or(0)));
+            let padding = if flags & PADDED == 0 {
+                Some(0)
+            } else {
+                fragment.split_off_first().copied()
+            };
+            let before = if flags & PRIORITY == 0 {
+                0
+            } else {
+                PRIORITY_BYTES
+            };
+            let fields = fragment
+                .len()
+                .checked_sub(before + usize::from(padding.unwrap_or(0)));
             match fields.filter(|_| padding.is_some()) {
                 Some(length) => fragment = &fragment[before..before + length],
                 None => self.lost = true,
@@ -200,16 +216,36 @@ mod tests {
     fn trailers_with_a_pseudo_field_do_not_end_their_stream_however_the_bytes_are_cut() {
         let mut wire = vec![b'x'; PREFACE];
         // `:path: /a` goes into the table; trailers then say it by index, in a second fragment.
-        wire.extend(frame(HEADERS, END_HEADERS, 1, &[0x82, 0x86, 0x44, 2, b'/', b'a']));
+        wire.extend(frame(
+            HEADERS,
+            END_HEADERS,
+            1,
+            &[0x82, 0x86, 0x44, 2, b'/', b'a'],
+        ));
         wire.extend(frame(0, 0, 1, b"body"));
         let first = wire.len() + FLAGS;
         wire.extend(frame(HEADERS, END_STREAM, 1, &[0x0f, 0x00, 1, b'x']));
         wire.extend(frame(CONTINUATION, END_HEADERS, 1, &[0xbe]));
-        wire.extend(frame(HEADERS, END_HEADERS | PADDED | PRIORITY, 3, &[1, 0, 0, 0, 0, 9, 0x82, 0x84, 0]));
-        wire.extend(frame(HEADERS, END_HEADERS | END_STREAM, 3, &[0x0f, 0x00, 1, b'x']));
+        wire.extend(frame(
+            HEADERS,
+            END_HEADERS | PADDED | PRIORITY,
+            3,
+            &[1, 0, 0, 0, 0, 9, 0x82, 0x84, 0],
+        ));
+        wire.extend(frame(
+            HEADERS,
+            END_HEADERS | END_STREAM,
+            3,
+            &[0x0f, 0x00, 1, b'x'],
+        ));
         wire.extend(frame(HEADERS, END_HEADERS, 5, &[0x82, 0x84]));
         let second = wire.len() + FLAGS;
-        wire.extend(frame(HEADERS, END_HEADERS | PADDED | END_STREAM, 5, &[1, 0x84, 0]));
+        wire.extend(frame(
+            HEADERS,
+            END_HEADERS | PADDED | END_STREAM,
+            5,
+            &[1, 0x84, 0],
+        ));
         wire.extend(frame(HEADERS, END_HEADERS | END_STREAM, 7, &[0x82, 0x84]));
         wire.extend(frame(6, 0, 0, &[0; 8]));
         let mut expected = wire.clone();

@@ -39,10 +39,12 @@ impl Future for OnUpgrade {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Caller>> {
         match &mut self.0 {
-            Pending::Http1(receiver) => Pin::new(receiver).poll(cx).map(|upgraded| upgraded.ok().map(Caller::Http1)),
-            Pending::Http2(pending) => {
-                Pin::new(pending).poll(cx).map(|upgraded| upgraded.ok().map(|side| Caller::Http2(TokioIo::new(side))))
-            }
+            Pending::Http1(receiver) => Pin::new(receiver)
+                .poll(cx)
+                .map(|upgraded| upgraded.ok().map(Caller::Http1)),
+            Pending::Http2(pending) => Pin::new(pending)
+                .poll(cx)
+                .map(|upgraded| upgraded.ok().map(|side| Caller::Http2(TokioIo::new(side)))),
         }
     }
 }
@@ -68,12 +70,20 @@ pub struct Upgraded {
 
 impl Upgraded {
     pub(super) const fn new(transport: Transport, ahead: Bytes, place: Place) -> Self {
-        Self { transport, ahead, _place: place }
+        Self {
+            transport,
+            ahead,
+            _place: place,
+        }
     }
 }
 
 impl AsyncRead for Caller {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Http1(upgraded) if upgraded.ahead.has_remaining() => {
                 let length = upgraded.ahead.len().min(buf.remaining());
@@ -90,7 +100,11 @@ impl AsyncRead for Caller {
 }
 
 impl AsyncWrite for Caller {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Http1(upgraded) => Pin::new(&mut upgraded.transport).poll_write(cx, bytes),
             Self::Http2(side) => Pin::new(side).poll_write(cx, bytes),

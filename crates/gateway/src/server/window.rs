@@ -26,7 +26,11 @@ struct Inner {
 impl Window {
     /// As a connection begins.
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Mutex::new(Inner { left: INITIAL, since: None, shut: Duration::ZERO })))
+        Self(Arc::new(Mutex::new(Inner {
+            left: INITIAL,
+            since: None,
+            shut: Duration::ZERO,
+        })))
     }
 
     /// The caller may send so many bytes more.
@@ -69,11 +73,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_time_counts_in_which_next_to_nothing_is_left() {
         let (window, second) = (Window::new(), Duration::from_secs(1));
-        for (granted, took, shut) in [(100, 0, 0), (0, 65_635 - 16_384, 0), (0, 1, 1), (0, 20_000, 2), (30_000, 0, 2)] {
+        for (granted, took, shut) in [
+            (100, 0, 0),
+            (0, 65_635 - 16_384, 0),
+            (0, 1, 1),
+            (0, 20_000, 2),
+            (30_000, 0, 2),
+        ] {
             window.granted(granted);
             window.took(took);
             tokio::time::advance(second).await;
-            assert_eq!(window.shut(), shut * second, "{granted} granted, {took} taken");
+            assert_eq!(
+                window.shut(),
+                shut * second,
+                "{granted} granted, {took} taken"
+            );
         }
     }
 }

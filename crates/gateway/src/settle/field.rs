@@ -18,7 +18,12 @@ pub enum Carrier {
 impl Carrier {
     /// The carrier that a Content-Type means; `None`: no JSON to be found.
     pub fn of(content_type: &str) -> Option<Self> {
-        let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let kind = content_type
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase();
         match kind.as_str() {
             "text/event-stream" => Some(Self::Events),
             "application/json" | "application/x-ndjson" | "application/jsonl" => Some(Self::Json),
@@ -54,7 +59,13 @@ enum Line {
 impl FieldScanner {
     /// A scanner for the number at `path`, outermost member first.
     pub fn new(carrier: Carrier, path: Arc<[String]>) -> Self {
-        Self { carrier, line: Line::Start(0), after_cr: false, done: false, json: Json::new(path) }
+        Self {
+            carrier,
+            line: Line::Start(0),
+            after_cr: false,
+            done: false,
+            json: Json::new(path),
+        }
     }
 
     /// The next piece of the body.
@@ -92,7 +103,11 @@ impl FieldScanner {
             }
             (Line::Start(matched), byte) if DATA[usize::from(matched)] == byte => {
                 let matched = matched + 1;
-                self.line = if usize::from(matched) == DATA.len() { Line::Data(Some(0)) } else { Line::Start(matched) };
+                self.line = if usize::from(matched) == DATA.len() {
+                    Line::Data(Some(0))
+                } else {
+                    Line::Start(matched)
+                };
             }
             (Line::Start(_), _) => self.line = Line::Other,
             (Line::Data(said), byte) => {
@@ -156,7 +171,15 @@ enum Fraction {
 
 impl Json {
     fn new(path: Arc<[String]>) -> Self {
-        Self { path, depth: 0, matched: 0, token: Token::Between, name_fits: false, wanted: false, found: None }
+        Self {
+            path,
+            depth: 0,
+            matched: 0,
+            token: Token::Between,
+            name_fits: false,
+            wanted: false,
+            found: None,
+        }
     }
 
     fn restart(&mut self) {
@@ -170,12 +193,24 @@ impl Json {
             Token::Text { fits, escape } => self.token = self.text(byte, fits, escape),
             Token::Number { value, fraction } => match (byte, fraction) {
                 (b'0'..=b'9', Fraction::None) => {
-                    let value = value.saturating_mul(10).saturating_add(u64::from(byte - b'0'));
+                    let value = value
+                        .saturating_mul(10)
+                        .saturating_add(u64::from(byte - b'0'));
                     self.token = Token::Number { value, fraction };
                 }
-                (b'.', Fraction::None) => self.token = Token::Number { value, fraction: Fraction::Zero },
+                (b'.', Fraction::None) => {
+                    self.token = Token::Number {
+                        value,
+                        fraction: Fraction::Zero,
+                    }
+                }
                 (b'0', Fraction::Zero) => {}
-                (b'0'..=b'9', _) => self.token = Token::Number { value, fraction: Fraction::Some },
+                (b'0'..=b'9', _) => {
+                    self.token = Token::Number {
+                        value,
+                        fraction: Fraction::Some,
+                    }
+                }
                 // An exponent: no number that a cost is written as.
                 (b'e' | b'E' | b'+' | b'-' | b'.', _) => self.token = Token::Other,
                 _ => {
@@ -195,14 +230,17 @@ impl Json {
     fn text(&mut self, byte: u8, fits: Option<usize>, escape: Escape) -> Token {
         if let (b'"', Escape::None | Escape::High(_)) = (byte, escape) {
             let whole = matches!(escape, Escape::None);
-            self.name_fits = whole && fits.is_some_and(|length| length == self.path[self.matched].len());
+            self.name_fits =
+                whole && fits.is_some_and(|length| length == self.path[self.matched].len());
             return Token::Between;
         }
         let (escape, character) = escape.next(byte);
         let fits = match character {
             Read::Nothing => fits,
             Read::Byte(byte) => self.extend(fits, &[byte]),
-            Read::Character(character) => self.extend(fits, character.encode_utf8(&mut [0; 4]).as_bytes()),
+            Read::Character(character) => {
+                self.extend(fits, character.encode_utf8(&mut [0; 4]).as_bytes())
+            }
             Read::Unpaired => None,
         };
         Token::Text { fits, escape }
@@ -222,12 +260,18 @@ impl Json {
                 // A name of the path counts only in the object that the names before it lead to.
                 let fits = (!self.wanted && self.depth == self.matched + 1).then_some(0);
                 self.wanted = false;
-                self.token = Token::Text { fits, escape: Escape::None };
+                self.token = Token::Text {
+                    fits,
+                    escape: Escape::None,
+                };
             }
             b':' => self.wanted = std::mem::take(&mut self.name_fits),
             b'{' | b'[' => {
                 self.depth += 1;
-                if std::mem::take(&mut self.wanted) && byte == b'{' && self.matched + 1 < self.path.len() {
+                if std::mem::take(&mut self.wanted)
+                    && byte == b'{'
+                    && self.matched + 1 < self.path.len()
+                {
                     self.matched += 1;
                 }
                 self.name_fits = false;
@@ -238,8 +282,13 @@ impl Json {
                 (self.wanted, self.name_fits) = (false, false);
             }
             b',' => (self.wanted, self.name_fits) = (false, false),
-            b'0'..=b'9' if std::mem::take(&mut self.wanted) && self.matched + 1 == self.path.len() => {
-                self.token = Token::Number { value: u64::from(byte - b'0'), fraction: Fraction::None };
+            b'0'..=b'9'
+                if std::mem::take(&mut self.wanted) && self.matched + 1 == self.path.len() =>
+            {
+                self.token = Token::Number {
+                    value: u64::from(byte - b'0'),
+                    fraction: Fraction::None,
+                };
             }
             _ => {
                 self.wanted = false;
@@ -264,7 +313,11 @@ enum Escape {
     /// Behind the backslash; `high`: the first half of a character beyond U+FFFF came before it.
     Backslash { high: Option<u16> },
     /// Behind `\u` and so many of its four digits.
-    Unicode { high: Option<u16>, digits: u8, value: u16 },
+    Unicode {
+        high: Option<u16>,
+        digits: u8,
+        value: u16,
+    },
     /// Behind the first half of a character beyond U+FFFF.
     High(u16),
 }
@@ -285,16 +338,39 @@ impl Escape {
             (Self::None, _) => (Self::None, Read::Byte(byte)),
             (Self::High(high), b'\\') => (Self::Backslash { high: Some(high) }, Read::Nothing),
             (Self::High(_), _) => (Self::None, Read::Unpaired),
-            (Self::Backslash { high }, b'u') => (Self::Unicode { high, digits: 0, value: 0 }, Read::Nothing),
+            (Self::Backslash { high }, b'u') => (
+                Self::Unicode {
+                    high,
+                    digits: 0,
+                    value: 0,
+                },
+                Read::Nothing,
+            ),
             (Self::Backslash { high: Some(_) }, _) => (Self::None, Read::Unpaired),
             (Self::Backslash { high: None }, _) => (Self::None, short_escape(byte)),
-            (Self::Unicode { high, digits, value }, _) => match char::from(byte).to_digit(16) {
+            (
+                Self::Unicode {
+                    high,
+                    digits,
+                    value,
+                },
+                _,
+            ) => match char::from(byte).to_digit(16) {
                 None => (Self::None, Read::Unpaired),
                 Some(digit) => {
                     let value = value << 4 | u16::try_from(digit).unwrap_or_default();
                     match (digits, high) {
-                        (0..3, _) => (Self::Unicode { high, digits: digits + 1, value }, Read::Nothing),
-                        (_, None) if matches!(value, 0xD800..=0xDBFF) => (Self::High(value), Read::Nothing),
+                        (0..3, _) => (
+                            Self::Unicode {
+                                high,
+                                digits: digits + 1,
+                                value,
+                            },
+                            Read::Nothing,
+                        ),
+                        (_, None) if matches!(value, 0xD800..=0xDBFF) => {
+                            (Self::High(value), Read::Nothing)
+                        }
                         _ => (Self::None, character(high, value)),
                     }
                 }
@@ -353,12 +429,40 @@ mod tests {
 
     #[test]
     fn a_number_is_found_at_its_path_and_nowhere_else() {
-        assert_eq!(json("usage.total_tokens", r#"{"id":"x","usage":{"prompt":3,"total_tokens":41}}"#), Some(41));
-        assert_eq!(json("usage.total_tokens", r#"{ "usage" : { "total_tokens" : 7 } , "z" : 9 }"#), Some(7));
-        assert_eq!(json("usage.total_tokens", r#"{"total_tokens":5,"usage":{"other":{"total_tokens":6}}}"#), None);
-        assert_eq!(json("usage.total_tokens", r#"{"other":{"usage":{"total_tokens":6}}}"#), None);
+        assert_eq!(
+            json(
+                "usage.total_tokens",
+                r#"{"id":"x","usage":{"prompt":3,"total_tokens":41}}"#
+            ),
+            Some(41)
+        );
+        assert_eq!(
+            json(
+                "usage.total_tokens",
+                r#"{ "usage" : { "total_tokens" : 7 } , "z" : 9 }"#
+            ),
+            Some(7)
+        );
+        assert_eq!(
+            json(
+                "usage.total_tokens",
+                r#"{"total_tokens":5,"usage":{"other":{"total_tokens":6}}}"#
+            ),
+            None
+        );
+        assert_eq!(
+            json(
+                "usage.total_tokens",
+                r#"{"other":{"usage":{"total_tokens":6}}}"#
+            ),
+            None
+        );
         assert_eq!(json("a.b", r#"{"a":1,"c":{"b":2}}"#), None);
-        assert_eq!(json("a.b", r#"{"a":[{"b":2}]}"#), None, "a path leads through objects only");
+        assert_eq!(
+            json("a.b", r#"{"a":[{"b":2}]}"#),
+            None,
+            "a path leads through objects only"
+        );
         assert_eq!(json("a", r#"[{"a":2}]"#), None);
         assert_eq!(json("n", r#"{"n":12}"#), Some(12));
     }
@@ -380,16 +484,38 @@ mod tests {
         assert_eq!(json("n", r#"{"n":2.5}"#), Some(3));
         assert_eq!(json("n", r#"{"n":2.0}"#), Some(2));
         assert_eq!(json("n", r#"{"n":1e3}"#), None);
-        assert_eq!(json("n", r#"{"n":99999999999999999999999}"#), Some(u64::MAX), "it saturates");
+        assert_eq!(
+            json("n", r#"{"n":99999999999999999999999}"#),
+            Some(u64::MAX),
+            "it saturates"
+        );
         assert_eq!(json("n", r#"{"n":1,"n":2}"#), Some(2), "the last one wins");
     }
 
     #[test]
     fn malformed_text_finds_nothing_and_breaks_nothing() {
-        for body in ["", "}", "]]]]{", "{\"n\":", "\"", "{\"n\"", "{\"n\" 5}", ":::5", "{\"n\":}", "\\", "{\"n\":tru"] {
+        for body in [
+            "",
+            "}",
+            "]]]]{",
+            "{\"n\":",
+            "\"",
+            "{\"n\"",
+            "{\"n\" 5}",
+            ":::5",
+            "{\"n\":}",
+            "\\",
+            "{\"n\":tru",
+        ] {
             assert_eq!(json("n", body), None, "{body}");
         }
-        assert_eq!(json("n", &format!("{}{}", "[".repeat(100_000 / 100), r#"{"n":1}"#)), None);
+        assert_eq!(
+            json(
+                "n",
+                &format!("{}{}", "[".repeat(100_000 / 100), r#"{"n":1}"#)
+            ),
+            None
+        );
     }
 
     #[test]
@@ -397,46 +523,103 @@ mod tests {
         let events = |names: &str, body: &str| scan(Carrier::Events, names, body);
         let body = "event: a\ndata: {\"usage\":null}\n\n: {\"usage\":{\"t\":1}}\n\ndata: {\"usage\":{\"t\":17}}\r\n\r\ndata: [DONE]\n\n";
         assert_eq!(events("usage.t", body), Some(17));
-        assert_eq!(events("n", "data: {\"n\":\ndata: 5}\n\n"), Some(5), "an event's lines are one text");
+        assert_eq!(
+            events("n", "data: {\"n\":\ndata: 5}\n\n"),
+            Some(5),
+            "an event's lines are one text"
+        );
         assert_eq!(
             events("n", "data: {\"m\":{\n\ndata: {\"n\":4}\n\n"),
             Some(4),
             "a broken event does not spoil the next"
         );
         assert_eq!(events("n", "dat: {\"n\":4}\n\n"), None);
-        assert_eq!(events("n", "data:{\"n\":9}"), Some(9), "a stream cut short keeps what it said");
+        assert_eq!(
+            events("n", "data:{\"n\":9}"),
+            Some(9),
+            "a stream cut short keeps what it said"
+        );
     }
 
     #[test]
     fn settle_event_of_several_data_lines_is_one_text_whatever_ends_its_lines() {
-        let lines =
-            ["event: usage", "data: {\"usage\":", "data: {\"t\":", "data: 17}}", "", ": end", "data: [DONE]", "", ""];
+        let lines = [
+            "event: usage",
+            "data: {\"usage\":",
+            "data: {\"t\":",
+            "data: 17}}",
+            "",
+            ": end",
+            "data: [DONE]",
+            "",
+            "",
+        ];
         for end in ["\n", "\r", "\r\n"] {
-            assert_eq!(scan(Carrier::Events, "usage.t", &lines.join(end)), Some(17), "{end:?}");
+            assert_eq!(
+                scan(Carrier::Events, "usage.t", &lines.join(end)),
+                Some(17),
+                "{end:?}"
+            );
             let broken = ["data: {\"usage\":", "", "data: {\"t\":5}", "", ""].join(end);
-            assert_eq!(scan(Carrier::Events, "usage.t", &broken), None, "{end:?}: two events are two texts");
+            assert_eq!(
+                scan(Carrier::Events, "usage.t", &broken),
+                None,
+                "{end:?}: two events are two texts"
+            );
         }
     }
 
     #[test]
     fn settle_name_with_escapes_is_the_name_that_it_spells() {
-        for name in [r"us\u0061ge", r"\u0075\u0073\u0061\u0067\u0065", r"\u0075sa\u0067e"] {
-            assert_eq!(json("usage.t", &format!(r#"{{"{name}":{{"t":7}}}}"#)), Some(7), "{name}");
-            assert_eq!(json("a.t", &format!(r#"{{"a":{{"{name}":1,"t":8}}}}"#)), Some(8), "{name}");
+        for name in [
+            r"us\u0061ge",
+            r"\u0075\u0073\u0061\u0067\u0065",
+            r"\u0075sa\u0067e",
+        ] {
+            assert_eq!(
+                json("usage.t", &format!(r#"{{"{name}":{{"t":7}}}}"#)),
+                Some(7),
+                "{name}"
+            );
+            assert_eq!(
+                json("a.t", &format!(r#"{{"a":{{"{name}":1,"t":8}}}}"#)),
+                Some(8),
+                "{name}"
+            );
         }
         assert_eq!(json("a/b", r#"{"a\/b":1}"#), Some(1));
         assert_eq!(json("ü", r#"{"\u00fc":2}"#), Some(2));
         assert_eq!(json("ü", r#"{"\u00FC":2}"#), Some(2));
         assert_eq!(json("😀", r#"{"\ud83d\ude00":3}"#), Some(3));
-        for other in [r"\ud83d", r"\ud83d\u0061", r"\ude00", r"\ud83dx", r"\ud83d\n", r"\u00zz", r"\x", r"us\u0062ge"] {
-            assert_eq!(json("😀", &format!(r#"{{"{other}":4,"😀":5}}"#)), Some(5), "{other}");
-            assert_eq!(json("usage", &format!(r#"{{"{other}":4}}"#)), None, "{other}");
+        for other in [
+            r"\ud83d",
+            r"\ud83d\u0061",
+            r"\ude00",
+            r"\ud83dx",
+            r"\ud83d\n",
+            r"\u00zz",
+            r"\x",
+            r"us\u0062ge",
+        ] {
+            assert_eq!(
+                json("😀", &format!(r#"{{"{other}":4,"😀":5}}"#)),
+                Some(5),
+                "{other}"
+            );
+            assert_eq!(
+                json("usage", &format!(r#"{{"{other}":4}}"#)),
+                None,
+                "{other}"
+            );
         }
     }
 
     #[test]
     fn the_content_type_says_what_carries_the_json() {
-        assert_eq!(Carrier::of("application/json; charset=utf-8"), Some(Carrier::Json));
+        assert_eq!(
+            Carrier::of("application/json; charset=utf-8"),
+            Some(Carrier::Json)
+        );
         assert_eq!(Carrier::of("Application/Problem+JSON"), Some(Carrier::Json));
         assert_eq!(Carrier::of("text/event-stream"), Some(Carrier::Events));
         assert_eq!(Carrier::of("text/html"), None);

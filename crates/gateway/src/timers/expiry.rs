@@ -17,7 +17,11 @@ pub struct Expiry {
 impl Expiry {
     /// Expires when a wait has lasted `span`; zero: never.
     pub const fn after(span: Duration) -> Self {
-        Self { span, deadline: None, armed: false }
+        Self {
+            span,
+            deadline: None,
+            armed: false,
+        }
     }
 
     /// The same in the file's unit.

@@ -38,7 +38,15 @@ struct Entry {
 
 impl Wheel {
     pub(super) const fn new() -> Self {
-        Self { now: 0, slots: Vec::new(), entries: Vec::new(), free: NONE, hung: 0, live: 0, turning: false }
+        Self {
+            now: 0,
+            slots: Vec::new(),
+            entries: Vec::new(),
+            free: NONE,
+            hung: 0,
+            live: 0,
+            turning: false,
+        }
     }
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -49,9 +57,17 @@ impl Wheel {
     pub(super) fn insert(&mut self) -> u32 {
         self.live += 1;
         if self.free == NONE {
-            let index = u32::try_from(self.entries.len()).expect("fewer deadlines than descriptors and streams");
+            let index = u32::try_from(self.entries.len())
+                .expect("fewer deadlines than descriptors and streams");
             let (at, hung_at) = (NEVER, NEVER);
-            self.entries.push(Entry { at, hung_at, previous: NONE, next: NONE, next_free: NONE, waker: None });
+            self.entries.push(Entry {
+                at,
+                hung_at,
+                previous: NONE,
+                next: NONE,
+                next_free: NONE,
+                waker: None,
+            });
             return index;
         }
         let index = self.free;

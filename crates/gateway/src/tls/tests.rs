@@ -28,7 +28,11 @@ impl Payload for Full<Bytes> {}
 impl Handler for Tell {
     type Body = Full<Bytes>;
 
-    async fn handle(&self, connection: &Rc<ConnInfo>, _: Request<Inbound>) -> Response<Full<Bytes>> {
+    async fn handle(
+        &self,
+        connection: &Rc<ConnInfo>,
+        _: Request<Inbound>,
+    ) -> Response<Full<Bytes>> {
         let tls = connection.tls.clone().expect("only TLS is listened for");
         let version = if connection.http2 { "h2" } else { "h1" };
         let told = format!(
@@ -52,13 +56,19 @@ impl World {
     fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "test authority");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "test authority");
         let key = KeyPair::generate().expect("a key");
         let root = params.self_signed(&key).expect("signed");
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::write(directory.path().join("ca.pem"), root.pem()).expect("written");
         let root = root.der().clone();
-        Self { directory, authority: Issuer::new(params, key), root }
+        Self {
+            directory,
+            authority: Issuer::new(params, key),
+            root,
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -70,18 +80,26 @@ impl World {
         let mut params = CertificateParams::new(names).expect("good names");
         params.distinguished_name = rcgen::DistinguishedName::new();
         if !subject.is_empty() {
-            params.distinguished_name.push(DnType::OrganizationName, "tests");
+            params
+                .distinguished_name
+                .push(DnType::OrganizationName, "tests");
             params.distinguished_name.push(DnType::CommonName, subject);
         }
         let key = KeyPair::generate().expect("a key");
-        (params.signed_by(&key, &self.authority).expect("signed"), key)
+        (
+            params.signed_by(&key, &self.authority).expect("signed"),
+            key,
+        )
     }
 
     /// A certificate in files called `name`.
     fn files(&self, name: &str, names: &[&str]) -> CertificateFiles {
         let (certificate, key) = self.issue(name, names);
-        let files =
-            CertificateFiles { chain: self.path(name), key: self.path(&format!("{name}.key")), hosts: Vec::new() };
+        let files = CertificateFiles {
+            chain: self.path(name),
+            key: self.path(&format!("{name}.key")),
+            hosts: Vec::new(),
+        };
         std::fs::write(&files.chain, certificate.pem()).expect("written");
         std::fs::write(&files.key, key.serialize_pem()).expect("written");
         files
@@ -93,12 +111,22 @@ impl World {
 
     fn serve_with(&self, settings: &TlsSettings, server: Settings) -> Server {
         let tls = Arc::new(ServerTls::load(settings).expect("good files"));
-        let listen = Listen { address: Address::Tcp(([127, 0, 0, 1], 0).into()), tls: Some(Arc::clone(&tls)) };
+        let listen = Listen {
+            address: Address::Tcp(([127, 0, 0, 1], 0).into()),
+            tls: Some(Arc::clone(&tls)),
+        };
         let bound = bind(&[listen], 1).expect("a free port");
-        let Address::Tcp(address) = bound[0].address else { panic!("bound to TCP") };
+        let Address::Tcp(address) = bound[0].address else {
+            panic!("bound to TCP")
+        };
         let shared = Arc::new(Shared::new(server));
         let workers = serve(bound, 1, Arc::clone(&shared), |_| Tell).expect("started");
-        Server { tls, address, shared, _workers: workers }
+        Server {
+            tls,
+            address,
+            shared,
+            _workers: workers,
+        }
     }
 
     /// Asks as `name`, and returns the answer's body and the certificate that was shown.
@@ -119,18 +147,29 @@ impl World {
             None => config.with_no_client_auth(),
             Some((certificate, key)) => {
                 let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
-                config.with_client_auth_cert(vec![certificate.der().clone()], key).expect("a fitting key")
+                config
+                    .with_client_auth_cert(vec![certificate.der().clone()], key)
+                    .expect("a fitting key")
             }
         };
         let stream = tokio::net::TcpStream::connect(server.address).await?;
         let name = ServerName::try_from(name.to_owned()).expect("a name");
-        let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
-        stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await?;
+        let mut stream = TlsConnector::from(Arc::new(config))
+            .connect(name, stream)
+            .await?;
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+            .await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
-        let shown = stream.get_ref().1.peer_certificates().expect("shown")[0].clone().into_owned();
-        let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
-        body.map(|body| (body, shown)).ok_or_else(|| std::io::Error::other(answer))
+        let shown = stream.get_ref().1.peer_certificates().expect("shown")[0]
+            .clone()
+            .into_owned();
+        let body = answer
+            .split_once("\r\n\r\n")
+            .map(|(_, body)| body.to_owned());
+        body.map(|body| (body, shown))
+            .ok_or_else(|| std::io::Error::other(answer))
     }
 }
 
@@ -149,11 +188,26 @@ async fn the_certificate_shown_is_the_one_for_the_name_asked_for() {
         world.files("exact", &["a.example.test"]),
         world.files("wild", &["*.example.test"]),
     ];
-    let server = world.serve(&TlsSettings { certificates: certificates.clone(), ..TlsSettings::default() });
-    for (name, file) in [("a.example.test", 1), ("B.example.test", 2), ("first.test", 0), ("localhost", 0)] {
+    let server = world.serve(&TlsSettings {
+        certificates: certificates.clone(),
+        ..TlsSettings::default()
+    });
+    for (name, file) in [
+        ("a.example.test", 1),
+        ("B.example.test", 2),
+        ("first.test", 0),
+        ("localhost", 0),
+    ] {
         let (told, shown) = world.ask(&server, name, None).await.expect("answered");
-        assert_eq!(told.to_ascii_lowercase(), format!("h1 https {} -", name.to_ascii_lowercase()));
-        assert_eq!(super::read_chain(&certificates[file].chain).expect("a chain")[0], shown, "{name}");
+        assert_eq!(
+            told.to_ascii_lowercase(),
+            format!("h1 https {} -", name.to_ascii_lowercase())
+        );
+        assert_eq!(
+            super::read_chain(&certificates[file].chain).expect("a chain")[0],
+            shown,
+            "{name}"
+        );
     }
     // A wildcard stands for one label; who asks for two gets the first certificate, and will not like it.
     assert!(world.ask(&server, "a.b.example.test", None).await.is_err());
@@ -162,7 +216,10 @@ async fn the_certificate_shown_is_the_one_for_the_name_asked_for() {
 #[tokio::test]
 async fn http2_is_agreed_on_in_the_handshake() {
     let world = World::new();
-    let settings = TlsSettings { certificates: vec![world.files("one", &["one.test"])], ..TlsSettings::default() };
+    let settings = TlsSettings {
+        certificates: vec![world.files("one", &["one.test"])],
+        ..TlsSettings::default()
+    };
     let server = world.serve(&settings);
     let mut roots = RootCertStore::empty();
     roots.add(world.root.clone()).expect("a root");
@@ -173,24 +230,43 @@ async fn http2_is_agreed_on_in_the_handshake() {
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let stream = tokio::net::TcpStream::connect(server.address).await.expect("connected");
+    let stream = tokio::net::TcpStream::connect(server.address)
+        .await
+        .expect("connected");
     let name = ServerName::try_from("one.test").expect("a name");
-    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("a handshake");
+    let stream = TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+        .expect("a handshake");
     let io = hyper_util::rt::TokioIo::new(stream);
     let (mut sender, connection) =
-        hyper::client::conn::http2::handshake(hyper_util::rt::TokioExecutor::new(), io).await.expect("HTTP/2");
+        hyper::client::conn::http2::handshake(hyper_util::rt::TokioExecutor::new(), io)
+            .await
+            .expect("HTTP/2");
     tokio::spawn(connection);
-    let answer = sender.send_request(Request::new(Full::<Bytes>::default())).await.expect("answered");
-    let body = http_body_util::BodyExt::collect(answer.into_body()).await.expect("a body").to_bytes();
+    let answer = sender
+        .send_request(Request::new(Full::<Bytes>::default()))
+        .await
+        .expect("answered");
+    let body = http_body_util::BodyExt::collect(answer.into_body())
+        .await
+        .expect("a body")
+        .to_bytes();
     assert_eq!(body, "h2 https one.test -");
 }
 
 #[tokio::test]
 async fn what_is_no_part_of_a_request_keeps_no_connection() {
     let world = World::new();
-    let settings = TlsSettings { certificates: vec![world.files("one", &["one.test"])], ..TlsSettings::default() };
-    let bounds =
-        Settings { keep_alive: Duration::from_secs(1), awake: Duration::from_millis(40), ..Settings::default() };
+    let settings = TlsSettings {
+        certificates: vec![world.files("one", &["one.test"])],
+        ..TlsSettings::default()
+    };
+    let bounds = Settings {
+        keep_alive: Duration::from_secs(1),
+        awake: Duration::from_millis(40),
+        ..Settings::default()
+    };
     let server = world.serve_with(&settings, bounds);
     let mut roots = RootCertStore::empty();
     roots.add(world.root.clone()).expect("a root");
@@ -200,14 +276,23 @@ async fn what_is_no_part_of_a_request_keeps_no_connection() {
         .expect("known versions")
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let stream = tokio::net::TcpStream::connect(server.address).await.expect("connected");
+    let stream = tokio::net::TcpStream::connect(server.address)
+        .await
+        .expect("connected");
     let name = ServerName::try_from("one.test").expect("a name");
-    let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("a handshake");
-    stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.expect("sent");
+    let mut stream = TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+        .expect("a handshake");
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        .await
+        .expect("sent");
     let mut told = Vec::new();
     // Five seconds of new keys: fewer than the 32 in a row after which the TLS library itself ends a connection.
     for _ in 0..25 {
-        let read = tokio::time::timeout(Duration::from_millis(200), stream.read_buf(&mut told)).await;
+        let read =
+            tokio::time::timeout(Duration::from_millis(200), stream.read_buf(&mut told)).await;
         match read {
             Ok(Ok(0) | Err(_)) => {
                 assert!(String::from_utf8_lossy(&told).ends_with("one.test -"));
@@ -228,23 +313,38 @@ async fn what_is_no_part_of_a_request_keeps_no_connection() {
 #[tokio::test]
 async fn new_files_are_used_after_a_reload_and_bad_ones_are_not() {
     let world = World::new();
-    let settings = TlsSettings { certificates: vec![world.files("one", &["one.test"])], ..TlsSettings::default() };
+    let settings = TlsSettings {
+        certificates: vec![world.files("one", &["one.test"])],
+        ..TlsSettings::default()
+    };
     let server = world.serve(&settings);
-    let (_, before) = world.ask(&server, "one.test", None).await.expect("answered");
+    let (_, before) = world
+        .ask(&server, "one.test", None)
+        .await
+        .expect("answered");
 
     world.files("one", &["one.test"]);
     server.tls.reload(&settings).expect("good files");
-    let (_, renewed) = world.ask(&server, "one.test", None).await.expect("answered");
+    let (_, renewed) = world
+        .ask(&server, "one.test", None)
+        .await
+        .expect("answered");
     assert_ne!(before, renewed);
 
     // A key that is not the certificate's: half a renewal, say.
     let other = world.files("other", &["one.test"]);
     std::fs::copy(&other.key, &settings.certificates[0].key).expect("copied");
-    let error = server.tls.reload(&settings).expect_err("the key does not fit");
+    let error = server
+        .tls
+        .reload(&settings)
+        .expect_err("the key does not fit");
     assert!(error.to_string().contains("one.key"), "{error}");
     std::fs::write(&settings.certificates[0].chain, "no PEM").expect("written");
     assert!(server.tls.reload(&settings).is_err());
-    let (_, kept) = world.ask(&server, "one.test", None).await.expect("answered");
+    let (_, kept) = world
+        .ask(&server, "one.test", None)
+        .await
+        .expect("answered");
     assert_eq!(renewed, kept);
 }
 
@@ -253,7 +353,11 @@ async fn a_verified_client_certificate_is_an_identity() {
     let world = World::new();
     let certificates = vec![world.files("one", &["one.test"])];
     let client_ca = Some(world.path("ca.pem"));
-    let mut settings = TlsSettings { certificates, client_ca, client_required: false };
+    let mut settings = TlsSettings {
+        certificates,
+        client_ca,
+        client_required: false,
+    };
     let alice = world.issue("alice", &[]);
     let nameless = world.issue("", &["service.test"]);
     let mallory = World::new().issue("alice", &[]);
@@ -261,17 +365,47 @@ async fn a_verified_client_certificate_is_an_identity() {
     let spells_alice_too = world.issue("", &["O=tests,CN=alice"]);
 
     let server = world.serve(&settings);
-    let told = world.ask(&server, "one.test", Some(&alice)).await.expect("answered").0;
-    assert!(told.contains("CN=alice") && told.contains("O=tests"), "{told}");
+    let told = world
+        .ask(&server, "one.test", Some(&alice))
+        .await
+        .expect("answered")
+        .0;
+    assert!(
+        told.contains("CN=alice") && told.contains("O=tests"),
+        "{told}"
+    );
     assert_eq!(
-        world.ask(&server, "one.test", Some(&nameless)).await.expect("answered").0,
+        world
+            .ask(&server, "one.test", Some(&nameless))
+            .await
+            .expect("answered")
+            .0,
         "h1 https one.test dns:service.test"
     );
     for other in [&spells_alice, &spells_alice_too] {
-        assert_ne!(world.ask(&server, "one.test", Some(other)).await.expect("answered").0, told);
+        assert_ne!(
+            world
+                .ask(&server, "one.test", Some(other))
+                .await
+                .expect("answered")
+                .0,
+            told
+        );
     }
-    assert_eq!(world.ask(&server, "one.test", None).await.expect("answered").0, "h1 https one.test -");
-    assert!(world.ask(&server, "one.test", Some(&mallory)).await.is_err());
+    assert_eq!(
+        world
+            .ask(&server, "one.test", None)
+            .await
+            .expect("answered")
+            .0,
+        "h1 https one.test -"
+    );
+    assert!(
+        world
+            .ask(&server, "one.test", Some(&mallory))
+            .await
+            .is_err()
+    );
 
     settings.client_required = true;
     let strict = world.serve(&settings);
@@ -282,14 +416,23 @@ async fn a_verified_client_certificate_is_an_identity() {
 #[tokio::test]
 async fn a_handshake_that_does_not_end_is_cut_off() {
     let world = World::new();
-    let settings = TlsSettings { certificates: vec![world.files("one", &["one.test"])], ..TlsSettings::default() };
-    let bounds = Settings { tls_handshake: Duration::from_millis(500), ..Settings::default() };
+    let settings = TlsSettings {
+        certificates: vec![world.files("one", &["one.test"])],
+        ..TlsSettings::default()
+    };
+    let bounds = Settings {
+        tls_handshake: Duration::from_millis(500),
+        ..Settings::default()
+    };
     let server = world.serve_with(&settings, bounds);
     for said in [&b"\x16\x03\x01"[..], b"", b"\0GET / HTTP/1.1\r\n\r\n"] {
-        let mut stream = tokio::net::TcpStream::connect(server.address).await.expect("connected");
+        let mut stream = tokio::net::TcpStream::connect(server.address)
+            .await
+            .expect("connected");
         stream.write_all(said).await.expect("sent");
         let mut answer = Vec::new();
-        let end = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut answer)).await;
+        let end =
+            tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut answer)).await;
         let _ = end.expect("closed in time");
     }
     // The caller sees the end a moment before the worker has counted it.
@@ -298,6 +441,8 @@ async fn a_handshake_that_does_not_end_is_cut_off() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), counted).await.expect("all three are counted");
+    tokio::time::timeout(Duration::from_secs(20), counted)
+        .await
+        .expect("all three are counted");
     assert_eq!(server.shared.stats.handshake_failures.value(), 3);
 }

@@ -32,9 +32,21 @@ fn terms_of(change: impl FnOnce(&mut LimitTerms)) -> Result<Terms, NoLease> {
 
 #[test]
 fn a_tenth_of_the_burst_may_be_out_for_a_tenth_of_a_second() {
-    assert_eq!(terms_of(|_| ()), Ok(Terms { most: 10, life: Micros(100_000) }));
+    assert_eq!(
+        terms_of(|_| ()),
+        Ok(Terms {
+            most: 10,
+            life: Micros(100_000)
+        })
+    );
     // 90 units come back in 45 ms: no lease lives longer.
-    assert_eq!(terms_of(|terms| terms.amount = 2000), Ok(Terms { most: 10, life: Micros(45_000) }));
+    assert_eq!(
+        terms_of(|terms| terms.amount = 2000),
+        Ok(Terms {
+            most: 10,
+            life: Micros(45_000)
+        })
+    );
 }
 
 #[test]
@@ -42,16 +54,29 @@ fn what_cannot_be_counted_in_parts_is_refused_by_the_key_that_says_so() {
     let field = |change: fn(&mut LimitTerms)| terms_of(change).expect_err("not leased").field;
     assert_eq!(field(|terms| terms.kind = Kind::FixedWindow), "algorithm");
     assert_eq!(field(|terms| terms.debt = 5), "debt");
-    assert_eq!(field(|terms| terms.max_wait = Micros::from_secs(1)), "max_wait");
+    assert_eq!(
+        field(|terms| terms.max_wait = Micros::from_secs(1)),
+        "max_wait"
+    );
     assert_eq!(field(|terms| terms.burst = Some(19)), "burst");
     assert_eq!(field(|terms| terms.amount = 100_000), "burst");
 }
 
 #[test]
 fn leased_units_hold_the_refilling_back_until_they_end_and_no_longer() {
-    let (bucket, terms) = (bucket(100, 100), Terms { most: 10, life: Micros(100_000) });
+    let (bucket, terms) = (
+        bucket(100, 100),
+        Terms {
+            most: 10,
+            life: Micros(100_000),
+        },
+    );
     let mut store = Leased::full(&bucket, at(0));
-    let wish = Wish { id: 1, units: 50, needed: 0 };
+    let wish = Wish {
+        id: 1,
+        units: 50,
+        needed: 0,
+    };
     assert_eq!(store.lease(&bucket, &terms, wish, at(0)), 10);
     assert!(store.draw(&bucket, 5, at(0)));
     // 85 left: full at 90 while the lease counts, which is after 50 ms; it ends after 300.
@@ -68,11 +93,55 @@ fn leased_units_hold_the_refilling_back_until_they_end_and_no_longer() {
 
 #[test]
 fn a_return_is_taken_once_and_in_time() {
-    let (bucket, terms) = (bucket(100, 100), Terms { most: 10, life: Micros(100_000) });
+    let (bucket, terms) = (
+        bucket(100, 100),
+        Terms {
+            most: 10,
+            life: Micros(100_000),
+        },
+    );
     let mut store = Leased::full(&bucket, at(0));
-    assert_eq!(store.lease(&bucket, &terms, Wish { id: 1, units: 10, needed: 0 }, at(0)), 10);
-    assert_eq!(store.lease(&bucket, &terms, Wish { id: 2, units: 10, needed: 0 }, at(0)), 0, "all that may be is out");
-    assert_eq!(store.lease(&bucket, &terms, Wish { id: 3, units: 10, needed: 3 }, at(0)), 3, "but who waits is served");
+    assert_eq!(
+        store.lease(
+            &bucket,
+            &terms,
+            Wish {
+                id: 1,
+                units: 10,
+                needed: 0
+            },
+            at(0)
+        ),
+        10
+    );
+    assert_eq!(
+        store.lease(
+            &bucket,
+            &terms,
+            Wish {
+                id: 2,
+                units: 10,
+                needed: 0
+            },
+            at(0)
+        ),
+        0,
+        "all that may be is out"
+    );
+    assert_eq!(
+        store.lease(
+            &bucket,
+            &terms,
+            Wish {
+                id: 3,
+                units: 10,
+                needed: 3
+            },
+            at(0)
+        ),
+        3,
+        "but who waits is served"
+    );
     assert!(store.give_back(&bucket, 1, 4, at(10)));
     assert!(!store.give_back(&bucket, 1, 4, at(10)), "twice");
     assert!(!store.give_back(&bucket, 3, 3, at(300_000)), "late");
@@ -80,18 +149,44 @@ fn a_return_is_taken_once_and_in_time() {
 
 #[test]
 fn where_many_leases_are_out_who_waits_is_served_and_nobody_else() {
-    let (bucket, terms) = (bucket(100, 1_000_000), Terms { most: 100_000, life: Micros(100_000) });
+    let (bucket, terms) = (
+        bucket(100, 1_000_000),
+        Terms {
+            most: 100_000,
+            life: Micros(100_000),
+        },
+    );
     let mut store = Leased::full(&bucket, at(0));
-    let wish = |id, needed| Wish { id, units: 10, needed };
+    let wish = |id, needed| Wish {
+        id,
+        units: 10,
+        needed,
+    };
     for id in 0..LEASES_MAX as u64 {
         assert_eq!(store.lease(&bucket, &terms, wish(id, 0), at(0)), 10);
     }
-    assert_eq!(store.lease(&bucket, &terms, wish(1000, 0), at(0)), 0, "ahead");
+    assert_eq!(
+        store.lease(&bucket, &terms, wish(1000, 0), at(0)),
+        0,
+        "ahead"
+    );
     for id in LEASES_MAX..LEASES_MOST {
-        assert_eq!(store.lease(&bucket, &terms, wish(id as u64, 3), at(0)), 3, "lease {id}");
+        assert_eq!(
+            store.lease(&bucket, &terms, wish(id as u64, 3), at(0)),
+            3,
+            "lease {id}"
+        );
     }
-    assert_eq!(store.lease(&bucket, &terms, wish(1000, 3), at(0)), 0, "a row is no longer than that");
-    assert_eq!(store.lease(&bucket, &terms, wish(1000, 3), at(300_000)), 10, "they have ended");
+    assert_eq!(
+        store.lease(&bucket, &terms, wish(1000, 3), at(0)),
+        0,
+        "a row is no longer than that"
+    );
+    assert_eq!(
+        store.lease(&bucket, &terms, wish(1000, 3), at(300_000)),
+        10,
+        "they have ended"
+    );
 }
 
 /// What grants may be at most, seen from outside: it fills by each grant and runs out at the limit's rate.

@@ -5,7 +5,13 @@ use crate::quota::Quota;
 
 const EPOCH: u64 = 1_700_000_000_000_000;
 
-fn both(amount: u64, period: u64, burst: u64, debt: u64, max_wait: u64) -> Option<(TokenBucket, Packed)> {
+fn both(
+    amount: u64,
+    period: u64,
+    burst: u64,
+    debt: u64,
+    max_wait: u64,
+) -> Option<(TokenBucket, Packed)> {
     let quota = Quota::new(amount, Micros(period), burst).ok()?;
     let bucket = TokenBucket::new(quota, debt, Micros(max_wait), false).ok()?;
     let packed = Packed::new(&bucket, Timestamp::from_micros(EPOCH))?;
@@ -14,14 +20,45 @@ fn both(amount: u64, period: u64, burst: u64, debt: u64, max_wait: u64) -> Optio
 
 #[test]
 fn units_are_counted_without_a_division_and_exactly() {
-    let periods = [1, 2, 3, 7, 10, 600_000, 864_000_000, (1 << 40) - 1, 1 << 40, 86_400_000_000];
+    let periods = [
+        1,
+        2,
+        3,
+        7,
+        10,
+        600_000,
+        864_000_000,
+        (1 << 40) - 1,
+        1 << 40,
+        86_400_000_000,
+    ];
     for period in periods {
         let (_, packed) = both(1, period, 1, 0, 0).expect("one unit in a period fits a word");
-        let near = |units: u64| [units * packed.p, (units * packed.p).saturating_sub(1), units * packed.p + 1];
-        let far = [0, 1, u64::MAX >> 1, (u64::MAX >> 1) - 1, (u64::MAX >> 1) / packed.p * packed.p];
-        let levels = [0, 1, 2, 3, 19, 1_000, 99_999].into_iter().flat_map(near).chain(far);
+        let near = |units: u64| {
+            [
+                units * packed.p,
+                (units * packed.p).saturating_sub(1),
+                units * packed.p + 1,
+            ]
+        };
+        let far = [
+            0,
+            1,
+            u64::MAX >> 1,
+            (u64::MAX >> 1) - 1,
+            (u64::MAX >> 1) / packed.p * packed.p,
+        ];
+        let levels = [0, 1, 2, 3, 19, 1_000, 99_999]
+            .into_iter()
+            .flat_map(near)
+            .chain(far);
         for level in levels {
-            assert_eq!(packed.units(level), level / packed.p, "{level} / {}", packed.p);
+            assert_eq!(
+                packed.units(level),
+                level / packed.p,
+                "{level} / {}",
+                packed.p
+            );
         }
     }
 }
@@ -176,26 +213,48 @@ proptest! {
 #[test]
 fn what_may_wait_waits_for_the_end_of_a_hold() {
     let (bucket, _) = both(10, 1_000_000, 2, 0, 500_000).expect("packs");
-    let bucket = bucket.following(1, Micros(1_000_000)).expect("a tenth").obeying_quota();
+    let bucket = bucket
+        .following(1, Micros(1_000_000))
+        .expect("a tenth")
+        .obeying_quota();
     let packed = Packed::new(&bucket, Timestamp::from_micros(EPOCH)).expect("packs");
     let start = Timestamp::from_micros(EPOCH + 10_000_000);
-    bucket.health().expect("it follows").held(start, Micros(300_000));
+    bucket
+        .health()
+        .expect("it follows")
+        .held(start, Micros(300_000));
     let (mut state, mut word) = (None, 0);
     // Two at once when it opens, then one every tenth of a second.
     for wait in [300_000, 300_000, 400_000, 500_000] {
         let wide = bucket.judge(state, 1, start).expect("in time");
-        let narrow = packed.judge(word, packed.price(1).expect("fits"), packed.ticks(start)).expect("in time");
+        let narrow = packed
+            .judge(word, packed.price(1).expect("fits"), packed.ticks(start))
+            .expect("in time");
         assert_eq!((wide.wait, narrow.wait), (Micros(wait), Micros(wait)));
         (state, word) = (Some(wide.next), narrow.next);
     }
     let late = Refused::after(Micros(100_000));
-    assert_eq!(bucket.judge(state, 1, start).map(|grant| grant.wait), Err(late));
-    assert_eq!(packed.judge(word, packed.price(1).expect("fits"), packed.ticks(start)).map(|g| g.wait), Err(late));
+    assert_eq!(
+        bucket.judge(state, 1, start).map(|grant| grant.wait),
+        Err(late)
+    );
+    assert_eq!(
+        packed
+            .judge(word, packed.price(1).expect("fits"), packed.ticks(start))
+            .map(|g| g.wait),
+        Err(late)
+    );
     let then = start.after(Micros(300_000));
     for wait in [300_000, 400_000, 500_000] {
         let wide = bucket.judge(state, 1, then).expect("in time");
-        let narrow = packed.judge(word, packed.price(1).expect("fits"), packed.ticks(then)).expect("in time");
-        assert_eq!((wide.wait, narrow.wait), (Micros(wait), Micros(wait)), "behind those who wait already");
+        let narrow = packed
+            .judge(word, packed.price(1).expect("fits"), packed.ticks(then))
+            .expect("in time");
+        assert_eq!(
+            (wide.wait, narrow.wait),
+            (Micros(wait), Micros(wait)),
+            "behind those who wait already"
+        );
         (state, word) = (Some(wide.next), narrow.next);
     }
 }
@@ -216,7 +275,10 @@ fn in_the_long_run_the_rate_is_the_factors() {
             granted += u64::from(step >= 40_000);
         }
     }
-    assert!((1_499..=1_501).contains(&granted), "{granted} in 60 s at 25 a second");
+    assert!(
+        (1_499..=1_501).contains(&granted),
+        "{granted} in 60 s at 25 a second"
+    );
 }
 
 #[test]

@@ -20,26 +20,49 @@ struct Gone {
 
 impl Gone {
     fn owed(&self) -> Vec<(Vec<u8>, u64)> {
-        let stand_in = self.stand_in.lock().expect("not poisoned").clone().expect("a limiter has it");
+        let stand_in = self
+            .stand_in
+            .lock()
+            .expect("not poisoned")
+            .clone()
+            .expect("a limiter has it");
         let owed = stand_in.upgrade().expect("a limiter lives").owed();
-        let mut owed: Vec<_> = owed.into_iter().map(|owed| (owed.key.to_vec(), owed.units)).collect();
+        let mut owed: Vec<_> = owed
+            .into_iter()
+            .map(|owed| (owed.key.to_vec(), owed.units))
+            .collect();
         owed.sort();
         owed
     }
 
     fn shared_by(&self, replicas: u32) {
-        let stand_in = self.stand_in.lock().expect("not poisoned").clone().expect("a limiter has it");
-        stand_in.upgrade().expect("a limiter lives").shared_by(replicas);
+        let stand_in = self
+            .stand_in
+            .lock()
+            .expect("not poisoned")
+            .clone()
+            .expect("a limiter has it");
+        stand_in
+            .upgrade()
+            .expect("a limiter lives")
+            .shared_by(replicas);
     }
 }
 
 impl Store for Gone {
     async fn draw<'a>(&'a self, _: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
-        Err(if self.slow { StoreError::Timeout } else { StoreError::Unavailable("gone".to_owned()) })
+        Err(if self.slow {
+            StoreError::Timeout
+        } else {
+            StoreError::Unavailable("gone".to_owned())
+        })
     }
 
     fn settle(&self, settlements: &[Settlement<'_>]) {
-        self.settled.lock().expect("not poisoned").extend(settlements.iter().map(|settlement| settlement.change));
+        self.settled
+            .lock()
+            .expect("not poisoned")
+            .extend(settlements.iter().map(|settlement| settlement.change));
     }
 
     async fn peek<'a>(&'a self, _: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
@@ -51,7 +74,11 @@ impl Store for Gone {
     }
 
     fn at_most(&self, claim: &Claim<'_>) -> Option<u64> {
-        self.known.lock().expect("not poisoned").get(claim.key).copied()
+        self.known
+            .lock()
+            .expect("not poisoned")
+            .get(claim.key)
+            .copied()
     }
 
     fn substitute(&self, stand_in: Weak<dyn StandIn>) {
@@ -61,28 +88,48 @@ impl Store for Gone {
 
 /// 40 a second.
 fn forty() -> Arc<Limit> {
-    let terms = Terms { burst: Some(40), ..fixtures::terms(Kind::TokenBucket, 40, Micros::from_secs(1)) };
+    let terms = Terms {
+        burst: Some(40),
+        ..fixtures::terms(Kind::TokenBucket, 40, Micros::from_secs(1))
+    };
     let limit = fixtures::limit("l", &terms);
-    Arc::new(Limit { placement: Placement::Shared, when_down: WhenDown::LocalShare, ..limit })
+    Arc::new(Limit {
+        placement: Placement::Shared,
+        when_down: WhenDown::LocalShare,
+        ..limit
+    })
 }
 
 fn limiter(store: Gone) -> (Limiter<Gone>, Clock, Arc<Limit>) {
     let (clock, limit) = (Clock::manual(START), forty());
-    let limiter = Limiter::new(&[Arc::clone(&limit)], Arc::new(store), clock.clone(), ColdStart::Full);
+    let limiter = Limiter::new(
+        &[Arc::clone(&limit)],
+        Arc::new(store),
+        clock.clone(),
+        ColdStart::Full,
+    );
     (limiter, clock, limit)
 }
 
 /// Asks until refused; how many were granted.
 fn drain(limiter: &Limiter<Gone>, limit: &Limit, key: &[u8]) -> u64 {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let claim = [Claim { limit, key, cost: 1, enforced: true }];
-    let granted = |_: &u64| match runtime.block_on(limiter.check(&claim, limiter.local().clock().now())) {
-        Decision::Allow(mut permit) => {
-            permit.forwarded();
-            true
-        }
-        _ => false,
-    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
+    let claim = [Claim {
+        limit,
+        key,
+        cost: 1,
+        enforced: true,
+    }];
+    let granted =
+        |_: &u64| match runtime.block_on(limiter.check(&claim, limiter.local().clock().now())) {
+            Decision::Allow(mut permit) => {
+                permit.forwarded();
+                true
+            }
+            _ => false,
+        };
     (0..).take_while(granted).count() as u64
 }
 
@@ -91,12 +138,30 @@ fn share_begins_with_its_part_of_what_the_store_has_at_most() {
     let (limiter, clock, limit) = limiter(Gone::default());
     let known = &limiter.shared().known;
     assert_eq!(drain(&limiter, &limit, b"unknown"), 20, "it may be full");
-    known.lock().expect("not poisoned").extend([(b"empty".to_vec(), 0), (b"some".to_vec(), 13)]);
-    assert_eq!((drain(&limiter, &limit, b"empty"), drain(&limiter, &limit, b"some")), (0, 6));
+    known
+        .lock()
+        .expect("not poisoned")
+        .extend([(b"empty".to_vec(), 0), (b"some".to_vec(), 13)]);
+    assert_eq!(
+        (
+            drain(&limiter, &limit, b"empty"),
+            drain(&limiter, &limit, b"some")
+        ),
+        (0, 6)
+    );
     // The rate, as long as the outage goes on; what the store has at most grows alike.
     clock.advance(Micros(500_000));
-    known.lock().expect("not poisoned").extend([(b"empty".to_vec(), 20), (b"some".to_vec(), 33)]);
-    assert_eq!((drain(&limiter, &limit, b"empty"), drain(&limiter, &limit, b"some")), (10, 10));
+    known
+        .lock()
+        .expect("not poisoned")
+        .extend([(b"empty".to_vec(), 20), (b"some".to_vec(), 33)]);
+    assert_eq!(
+        (
+            drain(&limiter, &limit, b"empty"),
+            drain(&limiter, &limit, b"some")
+        ),
+        (10, 10)
+    );
 }
 
 #[test]
@@ -111,7 +176,11 @@ fn share_grants_are_owed_once_and_no_more_than_the_share_is_missing() {
     clock.advance(Micros(900_000));
     assert_eq!(drain(&limiter, &limit, b"late"), 20);
     // (18 have come back to those that were empty.)
-    let owed = [(b"busy".to_vec(), 2), (b"early".to_vec(), 2), (b"late".to_vec(), 20)];
+    let owed = [
+        (b"busy".to_vec(), 2),
+        (b"early".to_vec(), 2),
+        (b"late".to_vec(), 20),
+    ];
     assert_eq!(store.owed(), owed);
     assert_eq!(store.owed(), []);
     // Another outage: what was owed before is not owed again.
@@ -121,7 +190,10 @@ fn share_grants_are_owed_once_and_no_more_than_the_share_is_missing() {
 
 #[test]
 fn share_grants_of_requests_that_were_sent_are_not_owed() {
-    let (limiter, _, limit) = limiter(Gone { slow: true, ..Gone::default() });
+    let (limiter, _, limit) = limiter(Gone {
+        slow: true,
+        ..Gone::default()
+    });
     assert_eq!(drain(&limiter, &limit, b"k"), 20);
     assert_eq!(limiter.shared().owed(), []);
 }
@@ -167,7 +239,13 @@ fn share_tables_are_divided_before_an_outage_and_never_by_a_request() {
         std::thread::yield_now();
     }
     let divided = shares.divided.load_full();
-    assert_eq!((drain(&limiter, &limit, b"k"), drain(&limiter, &limit, b"other")), (0, 10));
+    assert_eq!(
+        (
+            drain(&limiter, &limit, b"k"),
+            drain(&limiter, &limit, b"other")
+        ),
+        (0, 10)
+    );
     assert!(Arc::ptr_eq(&divided, &shares.divided.load()));
 }
 
@@ -180,8 +258,17 @@ fn shares_whose_buckets_went_to_the_next_policy_are_divided_no_more() {
     let old = &limiter.generation.shares;
     old.replicas.store(1, Ordering::Release);
     old.divide();
-    assert_eq!((drain(&limiter, &limit, b"k"), drain(&next, &limit, b"k")), (0, 0));
-    assert_eq!((drain(&limiter, &limit, b"other"), drain(&next, &limit, b"other")), (20, 0));
+    assert_eq!(
+        (drain(&limiter, &limit, b"k"), drain(&next, &limit, b"k")),
+        (0, 0)
+    );
+    assert_eq!(
+        (
+            drain(&limiter, &limit, b"other"),
+            drain(&next, &limit, b"other")
+        ),
+        (20, 0)
+    );
 }
 
 #[test]

@@ -5,11 +5,16 @@ use proptest::prelude::*;
 use std::net::Ipv4Addr;
 
 fn nets(list: &[&str]) -> NetSet {
-    list.iter().map(|net| net.parse::<IpNet>().expect("a network")).collect()
+    list.iter()
+        .map(|net| net.parse::<IpNet>().expect("a network"))
+        .collect()
 }
 
 fn policy() -> AddressPolicy {
-    AddressPolicy { trusted_proxies: nets(&["10.0.0.0/8", "fd00::/8"]), ..AddressPolicy::default() }
+    AddressPolicy {
+        trusted_proxies: nets(&["10.0.0.0/8", "fd00::/8"]),
+        ..AddressPolicy::default()
+    }
 }
 
 fn client(policy: &AddressPolicy, peer: &str, headers: &[(&'static str, &str)]) -> String {
@@ -17,14 +22,29 @@ fn client(policy: &AddressPolicy, peer: &str, headers: &[(&'static str, &str)]) 
     for (name, value) in headers {
         map.append(*name, HeaderValue::from_str(value).expect("a value"));
     }
-    policy.client(peer.parse().ok(), &map).map_or("none".into(), |address| address.to_string())
+    policy
+        .client(peer.parse().ok(), &map)
+        .map_or("none".into(), |address| address.to_string())
 }
 
 #[test]
 fn an_untrusted_peer_is_the_caller_whatever_it_writes() {
-    assert_eq!(client(&policy(), "192.0.2.1", &[("x-forwarded-for", "1.2.3.4")]), "192.0.2.1");
-    assert_eq!(client(&policy(), "::ffff:192.0.2.1", &[("forwarded", "for=1.2.3.4")]), "192.0.2.1");
-    assert_eq!(client(&policy(), "unix", &[("x-forwarded-for", "1.2.3.4")]), "none");
+    assert_eq!(
+        client(&policy(), "192.0.2.1", &[("x-forwarded-for", "1.2.3.4")]),
+        "192.0.2.1"
+    );
+    assert_eq!(
+        client(
+            &policy(),
+            "::ffff:192.0.2.1",
+            &[("forwarded", "for=1.2.3.4")]
+        ),
+        "192.0.2.1"
+    );
+    assert_eq!(
+        client(&policy(), "unix", &[("x-forwarded-for", "1.2.3.4")]),
+        "none"
+    );
 }
 
 #[test]
@@ -46,7 +66,10 @@ fn the_rightmost_untrusted_entry_over_all_lines_is_the_caller() {
         (vec!["1.2.3.4:x"], "10.0.0.1"),
         (vec!["[::1"], "10.0.0.1"),
     ] {
-        let headers: Vec<_> = lines.iter().map(|line| ("x-forwarded-for", *line)).collect();
+        let headers: Vec<_> = lines
+            .iter()
+            .map(|line| ("x-forwarded-for", *line))
+            .collect();
         assert_eq!(client(&policy, "10.0.0.1", &headers), expected, "{lines:?}");
     }
 }
@@ -55,7 +78,10 @@ fn the_rightmost_untrusted_entry_over_all_lines_is_the_caller() {
 fn forwarded_is_read_as_its_rfc_says() {
     let policy = policy();
     for (line, expected) in [
-        ("for=6.6.6.6, for=1.2.3.4;proto=http;by=10.0.0.1, For=\"10.0.0.2:80\"", "1.2.3.4"),
+        (
+            "for=6.6.6.6, for=1.2.3.4;proto=http;by=10.0.0.1, For=\"10.0.0.2:80\"",
+            "1.2.3.4",
+        ),
         ("for=\"[2001:db8:cafe::17]:4711\"", "2001:db8:cafe::17"),
         ("for=1.2.3.4; host=\"a,b;for=9.9.9.9\"", "1.2.3.4"),
         ("for=1.2.3.4, for=unknown", "10.0.0.1"),
@@ -67,24 +93,46 @@ fn forwarded_is_read_as_its_rfc_says() {
         ("for=\"1.2.3\\.4\"", "1.2.3.4"),
         ("for = 1.2.3.4", "10.0.0.1"),
     ] {
-        assert_eq!(client(&policy, "10.0.0.1", &[("forwarded", line)]), expected, "{line}");
+        assert_eq!(
+            client(&policy, "10.0.0.1", &[("forwarded", line)]),
+            expected,
+            "{line}"
+        );
     }
 }
 
 #[test]
 fn two_headers_that_disagree_are_not_believed() {
     let both = |other| [("x-forwarded-for", "1.2.3.4"), ("forwarded", other)];
-    assert_eq!(client(&policy(), "10.0.0.1", &both("for=1.2.3.4")), "1.2.3.4");
-    assert_eq!(client(&policy(), "10.0.0.1", &both("for=6.6.6.6")), "10.0.0.1");
-    let only = AddressPolicy { header: ForwardingHeader::XForwardedFor, ..policy() };
+    assert_eq!(
+        client(&policy(), "10.0.0.1", &both("for=1.2.3.4")),
+        "1.2.3.4"
+    );
+    assert_eq!(
+        client(&policy(), "10.0.0.1", &both("for=6.6.6.6")),
+        "10.0.0.1"
+    );
+    let only = AddressPolicy {
+        header: ForwardingHeader::XForwardedFor,
+        ..policy()
+    };
     assert_eq!(client(&only, "10.0.0.1", &both("for=6.6.6.6")), "1.2.3.4");
 }
 
 #[test]
 fn a_trusted_unix_socket_may_name_the_caller() {
-    let trusting = AddressPolicy { trust_unix: true, ..policy() };
-    assert_eq!(client(&trusting, "unix", &[("x-forwarded-for", "1.2.3.4")]), "1.2.3.4");
-    assert_eq!(client(&trusting, "unix", &[("x-forwarded-for", "junk")]), "none");
+    let trusting = AddressPolicy {
+        trust_unix: true,
+        ..policy()
+    };
+    assert_eq!(
+        client(&trusting, "unix", &[("x-forwarded-for", "1.2.3.4")]),
+        "1.2.3.4"
+    );
+    assert_eq!(
+        client(&trusting, "unix", &[("x-forwarded-for", "junk")]),
+        "none"
+    );
 }
 
 #[test]
@@ -95,9 +143,15 @@ fn ipv6_callers_share_their_prefix() {
     assert_ne!(key("2001:db8:1:2::1"), key("2001:db8:1:3::1"));
     assert_eq!(key("::ffff:1.2.3.4"), key("1.2.3.4"));
     assert_ne!(key("1.2.3.4"), key("1.2.3.5"));
-    assert_eq!(policy.words("2001:db8:1:2::1".parse().expect("an address")), "2001:db8:1:2::/64");
+    assert_eq!(
+        policy.words("2001:db8:1:2::1".parse().expect("an address")),
+        "2001:db8:1:2::/64"
+    );
     for (prefix, expected) in [(0, "::"), (128, "2001:db8::1")] {
-        assert_eq!(masked("2001:db8::1".parse().expect("an address"), prefix).to_string(), expected);
+        assert_eq!(
+            masked("2001:db8::1".parse().expect("an address"), prefix).to_string(),
+            expected
+        );
     }
 }
 

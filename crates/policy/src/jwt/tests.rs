@@ -13,21 +13,32 @@ fn policy(settings: JwtSettings) -> JwtPolicy {
 }
 
 fn accepting(algorithms: &[Algorithm]) -> JwtSettings {
-    JwtSettings { algorithms: algorithms.to_vec(), ..JwtSettings::default() }
+    JwtSettings {
+        algorithms: algorithms.to_vec(),
+        ..JwtSettings::default()
+    }
 }
 
 fn token(claims: &Value) -> String {
-    encode(&Header::new(Algorithm::HS256), claims, &EncodingKey::from_secret(SECRET)).expect("a token")
+    encode(
+        &Header::new(Algorithm::HS256),
+        claims,
+        &EncodingKey::from_secret(SECRET),
+    )
+    .expect("a token")
 }
 
 fn subject(policy: &JwtPolicy, token: &str, now: u64) -> Result<Option<String>, JwtError> {
-    policy.verify(token.as_bytes(), now).map(|claims| claims.find("sub").map(str::to_owned))
+    policy
+        .verify(token.as_bytes(), now)
+        .map(|claims| claims.find("sub").map(str::to_owned))
 }
 
 #[test]
 fn a_verified_token_gives_its_claims() {
     let policy = policy(accepting(&[Algorithm::HS256]));
-    let token = token(&json!({"sub": "u1", "exp": NOW + 60, "org": {"id": 7}, "admin": true, "list": [1]}));
+    let token =
+        token(&json!({"sub": "u1", "exp": NOW + 60, "org": {"id": 7}, "admin": true, "list": [1]}));
     let claims = policy.verify(token.as_bytes(), NOW).expect("valid");
     assert_eq!(claims.find("sub"), Some("u1"));
     assert_eq!(claims.find("org.id"), Some("7"));
@@ -39,18 +50,30 @@ fn a_verified_token_gives_its_claims() {
 #[test]
 fn times_are_those_of_the_argument() {
     let strict = policy(accepting(&[Algorithm::HS256]));
-    let lenient = policy(JwtSettings { leeway: 10, ..accepting(&[Algorithm::HS256]) });
+    let lenient = policy(JwtSettings {
+        leeway: 10,
+        ..accepting(&[Algorithm::HS256])
+    });
     let expiring = token(&json!({"sub": "u", "exp": NOW}));
     // The token is remembered after the first look, and must be forgotten when it expires.
     assert!(subject(&strict, &expiring, NOW - 1).is_ok());
     assert_eq!(subject(&strict, &expiring, NOW), Err(JwtError::Expired));
     assert!(subject(&lenient, &expiring, NOW + 9).is_ok());
-    assert_eq!(subject(&lenient, &expiring, NOW + 10), Err(JwtError::Expired));
+    assert_eq!(
+        subject(&lenient, &expiring, NOW + 10),
+        Err(JwtError::Expired)
+    );
     let early = token(&json!({"sub": "u", "exp": NOW + 60, "nbf": NOW}));
     assert_eq!(subject(&strict, &early, NOW - 1), Err(JwtError::NotYet));
     assert!(subject(&strict, &early, NOW).is_ok());
-    assert_eq!(subject(&strict, &token(&json!({"sub": "u"})), NOW), Err(JwtError::NoExpiry));
-    assert_eq!(subject(&strict, &token(&json!({"sub": "u", "exp": "soon"})), NOW), Err(JwtError::NoExpiry));
+    assert_eq!(
+        subject(&strict, &token(&json!({"sub": "u"})), NOW),
+        Err(JwtError::NoExpiry)
+    );
+    assert_eq!(
+        subject(&strict, &token(&json!({"sub": "u", "exp": "soon"})), NOW),
+        Err(JwtError::NoExpiry)
+    );
     assert!(subject(&strict, &token(&json!({"sub": "u", "exp": 1.8e9})), NOW).is_ok());
 }
 
@@ -63,14 +86,31 @@ fn issuer_and_audience_must_be_named() {
     };
     let policy = policy(settings);
     let verify = |iss: Value, aud: Value| {
-        subject(&policy, &token(&json!({"sub": "u", "exp": NOW + 1, "iss": iss, "aud": aud})), NOW).err()
+        subject(
+            &policy,
+            &token(&json!({"sub": "u", "exp": NOW + 1, "iss": iss, "aud": aud})),
+            NOW,
+        )
+        .err()
     };
     assert_eq!(verify(json!("https://id"), json!("api")), None);
     assert_eq!(verify(json!("https://id"), json!(["x", "web"])), None);
-    assert_eq!(verify(json!("https://other"), json!("api")), Some(JwtError::Issuer));
-    assert_eq!(verify(json!(["https://id"]), json!("api")), Some(JwtError::Issuer));
-    assert_eq!(verify(json!("https://id"), json!("x")), Some(JwtError::Audience));
-    assert_eq!(verify(json!("https://id"), Value::Null), Some(JwtError::Audience));
+    assert_eq!(
+        verify(json!("https://other"), json!("api")),
+        Some(JwtError::Issuer)
+    );
+    assert_eq!(
+        verify(json!(["https://id"]), json!("api")),
+        Some(JwtError::Issuer)
+    );
+    assert_eq!(
+        verify(json!("https://id"), json!("x")),
+        Some(JwtError::Audience)
+    );
+    assert_eq!(
+        verify(json!("https://id"), Value::Null),
+        Some(JwtError::Audience)
+    );
 }
 
 #[test]
@@ -84,24 +124,49 @@ fn a_forged_token_is_refused_even_after_its_model_was_seen() {
     assert_eq!(subject(&policy, &forged, NOW), Err(JwtError::Signature));
     let bare = format!("{rest}.");
     assert!(subject(&policy, &bare, NOW).is_err());
-    for junk in ["", ".", "..", "a.b.c", "a.b", "ä.ö.ü", &"x".repeat(TOKEN_MAX + 1)] {
-        assert_eq!(subject(&policy, junk, NOW), Err(JwtError::Malformed), "{junk:.20}");
+    for junk in [
+        "",
+        ".",
+        "..",
+        "a.b.c",
+        "a.b",
+        "ä.ö.ü",
+        &"x".repeat(TOKEN_MAX + 1),
+    ] {
+        assert_eq!(
+            subject(&policy, junk, NOW),
+            Err(JwtError::Malformed),
+            "{junk:.20}"
+        );
     }
 }
 
 #[test]
 fn only_listed_algorithms_count_and_none_never() {
     let policy = policy(accepting(&[Algorithm::HS256]));
-    let other =
-        encode(&Header::new(Algorithm::HS384), &json!({"sub": "u", "exp": NOW + 1}), &EncodingKey::from_secret(SECRET));
-    assert_eq!(subject(&policy, &other.expect("a token"), NOW), Err(JwtError::Algorithm));
+    let other = encode(
+        &Header::new(Algorithm::HS384),
+        &json!({"sub": "u", "exp": NOW + 1}),
+        &EncodingKey::from_secret(SECRET),
+    );
+    assert_eq!(
+        subject(&policy, &other.expect("a token"), NOW),
+        Err(JwtError::Algorithm)
+    );
     // {"alg":"none"} . {"sub":"u","exp":99999999999} .
     let none = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJ1IiwiZXhwIjo5OTk5OTk5OTk5OX0.";
     assert_eq!(subject(&policy, none, NOW), Err(JwtError::Malformed));
     let mut critical = Header::new(Algorithm::HS256);
     critical.crit = Some(vec!["b64".into()]);
-    let critical = encode(&critical, &json!({"sub": "u", "exp": NOW + 1}), &EncodingKey::from_secret(SECRET));
-    assert_eq!(subject(&policy, &critical.expect("a token"), NOW), Err(JwtError::Malformed));
+    let critical = encode(
+        &critical,
+        &json!({"sub": "u", "exp": NOW + 1}),
+        &EncodingKey::from_secret(SECRET),
+    );
+    assert_eq!(
+        subject(&policy, &critical.expect("a token"), NOW),
+        Err(JwtError::Malformed)
+    );
     assert!(parse_algorithm("none").is_err_and(|error| error.message.contains("no signature")));
     assert!(parse_algorithm("es256").is_err());
     assert_eq!(parse_algorithm("ES256"), Ok(Algorithm::ES256));
@@ -111,13 +176,31 @@ fn only_listed_algorithms_count_and_none_never() {
 fn what_is_remembered_is_bounded() {
     let policy = policy(accepting(&[Algorithm::HS256]));
     for n in 0..(SETS * WAYS + 500) {
-        assert!(subject(&policy, &token(&json!({"sub": n.to_string(), "exp": NOW + 60})), NOW).is_ok());
+        assert!(
+            subject(
+                &policy,
+                &token(&json!({"sub": n.to_string(), "exp": NOW + 60})),
+                NOW
+            )
+            .is_ok()
+        );
     }
-    assert!(policy.verified.sets.iter().all(|set| set.lock().tokens.len() <= WAYS));
+    assert!(
+        policy
+            .verified
+            .sets
+            .iter()
+            .all(|set| set.lock().tokens.len() <= WAYS)
+    );
     // One that is too long to be remembered is verified all the same.
     let long = token(&json!({"sub": "x".repeat(2000), "exp": NOW + 60}));
     assert!(subject(&policy, &long, NOW).is_ok());
-    assert!(policy.verified.find(&Sha256::digest(long.as_bytes()).into(), NOW).is_none());
+    assert!(
+        policy
+            .verified
+            .find(&Sha256::digest(long.as_bytes()).into(), NOW)
+            .is_none()
+    );
 }
 
 const RSA: &[u8] = include_bytes!("testdata/rsa.pem");
@@ -139,7 +222,12 @@ fn signed(algorithm: Algorithm, key: &[u8], id: Option<&str>) -> String {
     };
     let mut header = Header::new(algorithm);
     header.kid = id.map(str::to_owned);
-    encode(&header, &json!({"sub": "u", "exp": NOW + 60}), &key.expect("a key")).expect("a token")
+    encode(
+        &header,
+        &json!({"sub": "u", "exp": NOW + 60}),
+        &key.expect("a key"),
+    )
+    .expect("a token")
 }
 
 fn with_keys(keys: &[u8], algorithms: &[Algorithm]) -> Result<JwtPolicy, String> {
@@ -159,10 +247,19 @@ fn every_family_verifies_from_pem() {
         (EdDSA, ED, ED_PUBLIC, None),
     ] {
         let policy = with_keys(public, &[algorithm]).expect("a public key");
-        assert!(subject(&policy, &signed(algorithm, private, None), NOW).is_ok(), "{algorithm:?}");
-        assert!(subject(&policy, &signed(algorithm, private, Some("any")), NOW).is_ok(), "{algorithm:?}");
+        assert!(
+            subject(&policy, &signed(algorithm, private, None), NOW).is_ok(),
+            "{algorithm:?}"
+        );
+        assert!(
+            subject(&policy, &signed(algorithm, private, Some("any")), NOW).is_ok(),
+            "{algorithm:?}"
+        );
         if let Some(other) = other {
-            assert_eq!(subject(&policy, &signed(other, private, None), NOW), Err(JwtError::Algorithm));
+            assert_eq!(
+                subject(&policy, &signed(other, private, None), NOW),
+                Err(JwtError::Algorithm)
+            );
         }
     }
 }
@@ -181,7 +278,11 @@ fn a_key_set_is_searched_by_id_and_kind() {
         (RS256, RSA, Some("new"), Some(JwtError::UnknownKey)),
         (PS256, RSA, Some("r1"), Some(JwtError::Algorithm)),
     ] {
-        assert_eq!(subject(&policy, &signed(algorithm, key, id), NOW).err(), expected, "{algorithm:?} {id:?}");
+        assert_eq!(
+            subject(&policy, &signed(algorithm, key, id), NOW).err(),
+            expected,
+            "{algorithm:?} {id:?}"
+        );
     }
 }
 
@@ -195,7 +296,9 @@ fn secrets(count: u8, named: bool) -> Vec<u8> {
         }
         key
     };
-    json!({ "keys": (0..count).map(key).collect::<Vec<_>>() }).to_string().into_bytes()
+    json!({ "keys": (0..count).map(key).collect::<Vec<_>>() })
+        .to_string()
+        .into_bytes()
 }
 
 #[test]
@@ -208,11 +311,24 @@ fn jwt_without_key_id_is_tried_with_four_keys_at_most() {
     let policy = with_keys(&secrets(26, true), &[Algorithm::HS256]).expect("a key set");
     assert_eq!(policy.untried(), Some((Algorithm::HS256, 26)));
     assert!(subject(&policy, &token(3, None), NOW).is_ok());
-    assert_eq!(subject(&policy, &token(4, None), NOW), Err(JwtError::Signature), "the fifth is not tried");
-    assert!(subject(&policy, &token(4, Some("k4")), NOW).is_ok(), "but for a token that names it");
-    assert_eq!(with_keys(&secrets(4, true), &[Algorithm::HS256]).expect("a key set").untried(), None);
+    assert_eq!(
+        subject(&policy, &token(4, None), NOW),
+        Err(JwtError::Signature),
+        "the fifth is not tried"
+    );
+    assert!(
+        subject(&policy, &token(4, Some("k4")), NOW).is_ok(),
+        "but for a token that names it"
+    );
+    assert_eq!(
+        with_keys(&secrets(4, true), &[Algorithm::HS256])
+            .expect("a key set")
+            .untried(),
+        None
+    );
     assert!(with_keys(&secrets(4, false), &[Algorithm::HS256]).is_ok());
-    let error = with_keys(&secrets(5, false), &[Algorithm::HS256]).expect_err("the fifth could never be used");
+    let error = with_keys(&secrets(5, false), &[Algorithm::HS256])
+        .expect_err("the fifth could never be used");
     assert!(error.contains("5 keys for HS256 have no `kid`"), "{error}");
 }
 
@@ -237,13 +353,25 @@ fn unfit_key_files_say_what_is_wrong() {
         (EC, &[ES256], "private"),
         (EC384_PUBLIC, &[ES256], "none of the keys is for ES256"),
         (RSA_PUBLIC, &[], "at least one algorithm"),
-        (b"-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----", &[RS256], "certificate"),
-        (b"-----BEGIN PUBLIC KEY-----\njunk\n-----END PUBLIC KEY-----", &[RS256], "no RSA, EC or Ed25519"),
+        (
+            b"-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----",
+            &[RS256],
+            "certificate",
+        ),
+        (
+            b"-----BEGIN PUBLIC KEY-----\njunk\n-----END PUBLIC KEY-----",
+            &[RS256],
+            "no RSA, EC or Ed25519",
+        ),
         (b"-----BEGIN PUBLIC KEY", &[RS256], "no RSA, EC or Ed25519"),
         (b"{", &[RS256], "no JSON"),
         (b"{}", &[RS256], "no key for signatures"),
         (b"{\"keys\": 7}", &[RS256], "no list"),
-        (b"{\"keys\": [{\"kty\": \"RSA\", \"d\": \"x\"}]}", &[RS256], "private"),
+        (
+            b"{\"keys\": [{\"kty\": \"RSA\", \"d\": \"x\"}]}",
+            &[RS256],
+            "private",
+        ),
         (b"short", &[HS256], "needs 32"),
         (SECRET, &[HS512], "needs 64"),
         (SECRET, &[HS256, RS256], "neither a JWKS document nor PEM"),

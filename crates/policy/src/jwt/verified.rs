@@ -28,7 +28,9 @@ pub(super) struct Token {
 
 impl Default for Verified {
     fn default() -> Self {
-        Self { sets: (0..SETS).map(|_| Mutex::default()).collect() }
+        Self {
+            sets: (0..SETS).map(|_| Mutex::default()).collect(),
+        }
     }
 }
 
@@ -39,14 +41,30 @@ impl Verified {
 
     pub(super) fn find(&self, digest: &[u8; 32], now: u64) -> Option<Arc<VerifiedClaims>> {
         let set = self.set(digest).lock();
-        let token = set.tokens.iter().find(|token| token.digest == *digest && token.until > now)?;
+        let token = set
+            .tokens
+            .iter()
+            .find(|token| token.digest == *digest && token.until > now)?;
         Some(Arc::clone(&token.claims))
     }
 
-    pub(super) fn insert(&self, digest: [u8; 32], until: u64, claims: Arc<VerifiedClaims>, now: u64) {
-        let token = Token { digest, until, claims };
+    pub(super) fn insert(
+        &self,
+        digest: [u8; 32],
+        until: u64,
+        claims: Arc<VerifiedClaims>,
+        now: u64,
+    ) {
+        let token = Token {
+            digest,
+            until,
+            claims,
+        };
         let mut set = self.set(&digest).lock();
-        let place = set.tokens.iter().position(|old| old.until <= now || old.digest == digest);
+        let place = set
+            .tokens
+            .iter()
+            .position(|old| old.until <= now || old.digest == digest);
         match place {
             Some(place) => set.tokens[place] = token,
             None if set.tokens.len() < WAYS => set.tokens.push(token),

@@ -12,11 +12,21 @@ fn a_pattern_says_itself_back() {
         "/a%25b/ü",
         "/a%2Fb",
     ] {
-        assert_eq!(Pattern::parse(text).map(|pattern| pattern.to_string()).as_deref(), Ok(text));
+        assert_eq!(
+            Pattern::parse(text)
+                .map(|pattern| pattern.to_string())
+                .as_deref(),
+            Ok(text)
+        );
     }
     let pattern = Pattern::parse("  GET   EXAMPLE.com./%61/ ").map(|pattern| pattern.to_string());
     assert_eq!(pattern.as_deref(), Ok("GET example.com/a"));
-    assert_eq!(Pattern::parse("* */x").map(|pattern| pattern.to_string()).as_deref(), Ok("/x"));
+    assert_eq!(
+        Pattern::parse("* */x")
+            .map(|pattern| pattern.to_string())
+            .as_deref(),
+        Ok("/x")
+    );
 }
 
 #[test]
@@ -51,6 +61,10 @@ fn every_mistake_has_its_place() {
         ("/%zz", "%zz"),
     ] {
         let error = Pattern::parse(text).expect_err(text);
-        assert_eq!(text.get(error.at.clone()), Some(wrong), "{text:?}: {error:?}");
+        assert_eq!(
+            text.get(error.at.clone()),
+            Some(wrong),
+            "{text:?}: {error:?}"
+        );
     }
 }

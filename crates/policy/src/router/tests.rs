@@ -6,9 +6,13 @@ fn pattern(text: &str) -> Pattern {
     let (text, headers) = text.split_once(" ; ").unwrap_or((text, ""));
     let mut pattern = Pattern::parse(text).expect("a pattern");
     for header in headers.split_whitespace() {
-        let (name, value) = header.split_once('=').map_or((header, None), |(name, value)| (name, Some(value)));
+        let (name, value) = header
+            .split_once('=')
+            .map_or((header, None), |(name, value)| (name, Some(value)));
         let value = value.map(|value| HeaderValue::from_str(value).expect("a value"));
-        pattern.headers.push((HeaderName::try_from(name).expect("a name"), value));
+        pattern
+            .headers
+            .push((HeaderName::try_from(name).expect("a name"), value));
     }
     pattern
 }
@@ -30,21 +34,37 @@ fn find(
     path: &str,
     headers: &[(&'static str, &'static str)],
 ) -> Option<usize> {
-    let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+    let headers = headers.iter().map(|(name, value)| {
+        (
+            HeaderName::from_static(name),
+            HeaderValue::from_static(value),
+        )
+    });
     let method = Method::from_bytes(method.as_bytes()).expect("a method");
-    router.find(&method, host, path, &headers.collect()).map(|matched| matched.route)
+    router
+        .find(&method, host, path, &headers.collect())
+        .map(|matched| matched.route)
 }
 
 #[test]
 fn the_most_specific_host_wins_and_falls_back() {
-    let router = router(&["/**", "*.example.com/**", "*.a.example.com/**", "x.a.example.com/only", "example.com/**"]);
+    let router = router(&[
+        "/**",
+        "*.example.com/**",
+        "*.a.example.com/**",
+        "x.a.example.com/only",
+        "example.com/**",
+    ]);
     assert_eq!(find(&router, "GET", "", "/", &[]), Some(0));
     assert_eq!(find(&router, "GET", "other.org", "/", &[]), Some(0));
     assert_eq!(find(&router, "GET", "example.com", "/", &[]), Some(4));
     assert_eq!(find(&router, "GET", "b.example.com", "/", &[]), Some(1));
     assert_eq!(find(&router, "GET", "a.example.com", "/", &[]), Some(1));
     assert_eq!(find(&router, "GET", "x.a.example.com", "/", &[]), Some(2));
-    assert_eq!(find(&router, "GET", "x.a.example.com", "/only", &[]), Some(3));
+    assert_eq!(
+        find(&router, "GET", "x.a.example.com", "/only", &[]),
+        Some(3)
+    );
 }
 
 #[test]
@@ -84,19 +104,34 @@ fn get_answers_head_unless_a_route_lists_head() {
 
 #[test]
 fn more_header_conditions_win() {
-    let router = router(&["/a", "/a ; x-b", "/a ; x-b=1", "/a ; x-b=2", "/a ; x-b=1 x-c"]);
+    let router = router(&[
+        "/a",
+        "/a ; x-b",
+        "/a ; x-b=1",
+        "/a ; x-b=2",
+        "/a ; x-b=1 x-c",
+    ]);
     assert_eq!(find(&router, "GET", "", "/a", &[]), Some(0));
     assert_eq!(find(&router, "GET", "", "/a", &[("x-b", "9")]), Some(1));
     assert_eq!(find(&router, "GET", "", "/a", &[("x-b", "1")]), Some(2));
-    assert_eq!(find(&router, "GET", "", "/a", &[("x-b", "2"), ("x-c", "")]), Some(3));
-    assert_eq!(find(&router, "GET", "", "/a", &[("x-b", "1"), ("x-c", "")]), Some(4));
+    assert_eq!(
+        find(&router, "GET", "", "/a", &[("x-b", "2"), ("x-c", "")]),
+        Some(3)
+    );
+    assert_eq!(
+        find(&router, "GET", "", "/a", &[("x-b", "1"), ("x-c", "")]),
+        Some(4)
+    );
 }
 
 #[test]
 fn captures_hold_only_the_winning_way() {
     let router = router(&["/a/{x}/c/{y}", "/{p}/b/**", "/{p}/{q}/{r}"]);
-    let captures =
-        |path| router.find(&Method::GET, "", path, &HeaderMap::new()).map(|m| (m.route, m.captures.to_vec()));
+    let captures = |path| {
+        router
+            .find(&Method::GET, "", path, &HeaderMap::new())
+            .map(|m| (m.route, m.captures.to_vec()))
+    };
     assert_eq!(captures("/a/1/c/2"), Some((0, vec!["1", "2"])));
     assert_eq!(captures("/a/b/c/d"), Some((0, vec!["b", "d"])));
     assert_eq!(captures("/a/b/d/e"), Some((1, vec!["a"])));
@@ -107,12 +142,29 @@ fn captures_hold_only_the_winning_way() {
 fn ties_and_unreachable_routes_name_both_sides() {
     let tie = |first, second| vec![RouteConflict::Tie { first, second }];
     assert_eq!(conflicts(&["/a/{x}", "/a/{y}"]), tie(0, 1));
-    assert_eq!(conflicts(&["GET|POST /a", "PUT /a", "POST|DELETE /a"]), tie(0, 2));
+    assert_eq!(
+        conflicts(&["GET|POST /a", "PUT /a", "POST|DELETE /a"]),
+        tie(0, 2)
+    );
     assert_eq!(conflicts(&["/a ; x-b", "/a ; x-c"]), tie(0, 1));
-    assert_eq!(conflicts(&["/a ; x-b=1", "/a ; x-b=2", "h/a", "*.h/a"]), vec![]);
-    let swallowed = |route, by: &[usize]| vec![RouteConflict::Unreachable { route, by: by.to_vec() }];
-    assert_eq!(conflicts(&["/a/**", "/a", "/a/{x}/**"]), swallowed(0, &[1, 2]));
-    assert_eq!(conflicts(&["GET /a/**", "/a", "/a/{x}", "GET|PUT /a/{x}/{y}/**"]), swallowed(0, &[1, 2, 3]));
+    assert_eq!(
+        conflicts(&["/a ; x-b=1", "/a ; x-b=2", "h/a", "*.h/a"]),
+        vec![]
+    );
+    let swallowed = |route, by: &[usize]| {
+        vec![RouteConflict::Unreachable {
+            route,
+            by: by.to_vec(),
+        }]
+    };
+    assert_eq!(
+        conflicts(&["/a/**", "/a", "/a/{x}/**"]),
+        swallowed(0, &[1, 2])
+    );
+    assert_eq!(
+        conflicts(&["GET /a/**", "/a", "/a/{x}", "GET|PUT /a/{x}/{y}/**"]),
+        swallowed(0, &[1, 2, 3])
+    );
     assert_eq!(conflicts(&["/a/**", "/a", "GET /a/{x}/**"]), vec![]);
     assert_eq!(conflicts(&["/a/**", "/a/{x}/**"]), vec![]);
 }
@@ -120,8 +172,9 @@ fn ties_and_unreachable_routes_name_both_sides() {
 #[test]
 fn ten_thousand_routes_visit_no_more_nodes_than_ten() {
     let visited = |count: usize| {
-        let patterns: Vec<Pattern> =
-            (0..count).map(|n| pattern(&format!("GET /service{n}/v1/{{id}}/items/{{item}}"))).collect();
+        let patterns: Vec<Pattern> = (0..count)
+            .map(|n| pattern(&format!("GET /service{n}/v1/{{id}}/items/{{item}}")))
+            .collect();
         let router = Router::new(&patterns).expect("a table");
         let path = format!("/service{}/v1/7/items/8", count / 2);
         let (found, visited) = router.find_counted(&Method::GET, "h", &path, &HeaderMap::new());
@@ -137,7 +190,13 @@ fn interleaved_literals_and_captures_never_visit_a_node_twice() {
     let patterns: Vec<Pattern> = (0..1024_u32)
         .map(|mask| {
             let path: String = (0..10)
-                .map(|bit| if mask >> bit & 1 == 0 { "/a".to_owned() } else { format!("/{{x{bit}}}") })
+                .map(|bit| {
+                    if mask >> bit & 1 == 0 {
+                        "/a".to_owned()
+                    } else {
+                        format!("/{{x{bit}}}")
+                    }
+                })
                 .collect();
             pattern(&format!("GET {path}/end"))
         })
@@ -151,13 +210,23 @@ fn interleaved_literals_and_captures_never_visit_a_node_twice() {
 }
 
 /// The order of the module's documentation, written the slow way: every matching route, and the greatest of them.
-fn reference(patterns: &[Pattern], method: &Method, host: &str, path: &str, headers: &HeaderMap) -> Option<usize> {
-    let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+fn reference(
+    patterns: &[Pattern],
+    method: &Method,
+    host: &str,
+    path: &str,
+    headers: &HeaderMap,
+) -> Option<usize> {
+    let segments: Vec<&str> = path
+        .split('/')
+        .filter(|segment| !segment.is_empty())
+        .collect();
     let rank = |pattern: &Pattern| {
         let host_rank = match &pattern.host {
             HostPattern::Any => (0, 0),
             HostPattern::Wildcard(suffix) => {
-                host.strip_suffix(suffix.as_str()).filter(|left| left.len() > 1 && left.ends_with('.'))?;
+                host.strip_suffix(suffix.as_str())
+                    .filter(|left| left.len() > 1 && left.ends_with('.'))?;
                 (1, suffix.len())
             }
             HostPattern::Exact(name) => (name == host).then_some((2, 0))?,
@@ -197,11 +266,26 @@ fn reference(patterns: &[Pattern], method: &Method, host: &str, path: &str, head
             Some(value) => headers.get_all(name).iter().any(|line| line == value),
         };
         pattern.headers.iter().all(holds).then_some(())?;
-        let valued = pattern.headers.iter().filter(|(_, value)| value.is_some()).count();
-        Some((host_rank, path_rank, method_rank, pattern.headers.len(), valued))
+        let valued = pattern
+            .headers
+            .iter()
+            .filter(|(_, value)| value.is_some())
+            .count();
+        Some((
+            host_rank,
+            path_rank,
+            method_rank,
+            pattern.headers.len(),
+            valued,
+        ))
     };
-    let ranked = patterns.iter().enumerate().filter_map(|(route, pattern)| Some((rank(pattern)?, route)));
-    ranked.max_by(|(a, _), (b, _)| a.cmp(b)).map(|(_, route)| route)
+    let ranked = patterns
+        .iter()
+        .enumerate()
+        .filter_map(|(route, pattern)| Some((rank(pattern)?, route)));
+    ranked
+        .max_by(|(a, _), (b, _)| a.cmp(b))
+        .map(|(_, route)| route)
 }
 
 proptest! {

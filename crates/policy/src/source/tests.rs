@@ -2,15 +2,33 @@ use super::*;
 use crate::Peer;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 
-fn with<T>(uri: &str, headers: &[(&'static str, &str)], read: impl FnOnce(&Descriptor<'_>) -> T) -> T {
+fn with<T>(
+    uri: &str,
+    headers: &[(&'static str, &str)],
+    read: impl FnOnce(&Descriptor<'_>) -> T,
+) -> T {
     let uri: Uri = uri.parse().expect("a URI");
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         map.append(*name, HeaderValue::from_str(value).expect("a value"));
     }
-    let peer = Peer { address: None, port: 0, tls: false, unnamed: false };
-    let request =
-        Descriptor::new(&Default::default(), false, None, &Method::GET, &uri, &map, peer, None).expect("well formed");
+    let peer = Peer {
+        address: None,
+        port: 0,
+        tls: false,
+        unnamed: false,
+    };
+    let request = Descriptor::new(
+        &Default::default(),
+        false,
+        None,
+        &Method::GET,
+        &uri,
+        &map,
+        peer,
+        None,
+    )
+    .expect("well formed");
     read(&request)
 }
 
@@ -50,7 +68,9 @@ fn credentials_are_read_by_their_scheme() {
         assert_eq!(read(other, "bearer"), "(none)", "{other}");
     }
     let user = |value: &str| {
-        with("/", &[("authorization", value)], |request| text(basic_user(request).map(|user| user.map(Cow::Owned))))
+        with("/", &[("authorization", value)], |request| {
+            text(basic_user(request).map(|user| user.map(Cow::Owned)))
+        })
     };
     assert_eq!(user("Basic YWxhZGRpbjpvcGVuc2VzYW1l"), "aladdin");
     assert_eq!(user("Basic YTpiYw=="), "a");
@@ -92,9 +112,27 @@ fn a_query_parameter_is_decoded_and_unambiguous() {
 #[test]
 fn query_key_that_php_takes_for_another_is_ambiguous() {
     let read = |uri: &str| with(uri, &[], |request| text(query(request, "key")));
-    for other in ["+key", "%20key", "key%00", "key%00x", "key+", "key[]", "key%5B%5D", "key[a]", "+KEY%00"] {
-        assert_eq!(read(&format!("/?key=x&{other}=y")), "(ambiguous)", "{other}");
-        assert_eq!(read(&format!("/?{other}=y")), "(ambiguous)", "{other} alone");
+    for other in [
+        "+key",
+        "%20key",
+        "key%00",
+        "key%00x",
+        "key+",
+        "key[]",
+        "key%5B%5D",
+        "key[a]",
+        "+KEY%00",
+    ] {
+        assert_eq!(
+            read(&format!("/?key=x&{other}=y")),
+            "(ambiguous)",
+            "{other}"
+        );
+        assert_eq!(
+            read(&format!("/?{other}=y")),
+            "(ambiguous)",
+            "{other} alone"
+        );
     }
     for other in ["keys", "akey", "ke", "[key]", "a[key]", "%00key"] {
         assert_eq!(read(&format!("/?key=x&{other}=y")), "x", "{other}");
@@ -103,11 +141,19 @@ fn query_key_that_php_takes_for_another_is_ambiguous() {
 
 #[test]
 fn cookie_key_with_a_comma_is_ambiguous() {
-    let read = |line: &str| with("/", &[("cookie", line)], |request| text(cookie(request, "sid")));
+    let read = |line: &str| {
+        with("/", &[("cookie", line)], |request| {
+            text(cookie(request, "sid"))
+        })
+    };
     for line in ["sid=x,b=1", "sid=x,y", "a=1; sid=x,"] {
         assert_eq!(read(line), "(ambiguous)", "{line}");
     }
-    assert_eq!(read("a=1,2; sid=x"), "x", "another cookie's comma is its own affair");
+    assert_eq!(
+        read("a=1,2; sid=x"),
+        "x",
+        "another cookie's comma is its own affair"
+    );
 }
 
 #[test]
@@ -123,7 +169,10 @@ fn a_source_says_itself_back() {
         "jwt:sub",
         "client_certificate",
     ] {
-        assert_eq!(Source::parse(text).map(|source| source.words()).as_deref(), Ok(text));
+        assert_eq!(
+            Source::parse(text).map(|source| source.words()).as_deref(),
+            Ok(text)
+        );
     }
     for (text, wrong) in [
         ("adress", "adress"),

@@ -15,15 +15,26 @@ fn what_looks_like_a_key_or_an_edited_field_goes() {
     edited.request_headers.set = vec![(HeaderName::from_static("x-tier"), tier)];
     let policy = policy(vec![tenant], vec![rule("tenant", by(0))], vec![edited]);
     let mut headers = HeaderMap::new();
-    for name in ["x_api_key", "x-api_key", "x-api-key", "x_internal", "x_tier", "x_other"] {
+    for name in [
+        "x_api_key",
+        "x-api_key",
+        "x-api-key",
+        "x_internal",
+        "x_tier",
+        "x_other",
+    ] {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));
     }
     policy.drop_lookalikes(true, &mut headers);
     let sent = send("GET /", &[("x-api-key", "1")]);
     let request = sent.describe(&policy);
     let matched = policy.route(&request).expect("a route");
-    let who = policy.identify(&matched, &request, NOW).expect("identified");
-    policy.edits(&policy.routes[0].request_headers, &matched, &who, &request).apply(&mut headers);
+    let who = policy
+        .identify(&matched, &request, NOW)
+        .expect("identified");
+    policy
+        .edits(&policy.routes[0].request_headers, &matched, &who, &request)
+        .apply(&mut headers);
     let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
     left.sort_unstable();
     assert_eq!(left, ["x-api-key", "x-tier", "x_other"]);
@@ -31,24 +42,43 @@ fn what_looks_like_a_key_or_an_edited_field_goes() {
 
 #[test]
 fn templates_are_filled_from_the_request() {
-    let tenant = with_callers(identity("tenant", &["header:x-api-key"], WhenMissing::Skip), WhenUnknown::Accept);
+    let tenant = with_callers(
+        identity("tenant", &["header:x-api-key"], WhenMissing::Skip),
+        WhenUnknown::Accept,
+    );
     let mut edited = route("example.com/{id}", &[0]);
-    let template = |text| Template::parse(text, |name| (name == "tenant").then_some(0)).expect("a template");
+    let template =
+        |text| Template::parse(text, |name| (name == "tenant").then_some(0)).expect("a template");
     edited.request_headers.set = vec![
-        (HeaderName::from_static("x-who"), template("{caller}/{tier}/{identity:tenant}")),
-        (HeaderName::from_static("x-where"), template("{host} {path:id} {address} {route}")),
+        (
+            HeaderName::from_static("x-who"),
+            template("{caller}/{tier}/{identity:tenant}"),
+        ),
+        (
+            HeaderName::from_static("x-where"),
+            template("{host} {path:id} {address} {route}"),
+        ),
     ];
     edited.request_headers.remove = vec![HeaderName::from_static("x-api-key")];
     let policy = policy(vec![tenant], vec![rule("a", by(0))], vec![edited]);
     let filled = |key: &str| {
         let mut sent = send("GET http://EXAMPLE.com/a%20b", &[("x-api-key", key)]);
         let headers = sent.headers.clone();
-        let request = policy.describe(None, &sent.method, &sent.uri, &headers, sent.peer, None).expect("well formed");
+        let request = policy
+            .describe(None, &sent.method, &sent.uri, &headers, sent.peer, None)
+            .expect("well formed");
         let matched = policy.route(&request).expect("a route");
-        let who = policy.identify(&matched, &request, NOW).expect("identified");
-        policy.edits(&policy.routes[0].request_headers, &matched, &who, &request).apply(&mut sent.headers);
+        let who = policy
+            .identify(&matched, &request, NOW)
+            .expect("identified");
+        policy
+            .edits(&policy.routes[0].request_headers, &matched, &who, &request)
+            .apply(&mut sent.headers);
         assert!(!sent.headers.contains_key("x-api-key"));
-        (sent.headers["x-who"].clone(), sent.headers["x-where"].clone())
+        (
+            sent.headers["x-who"].clone(),
+            sent.headers["x-where"].clone(),
+        )
     };
     assert_eq!(filled("test").0, "acme/pro/acme");
     assert_eq!(filled("k2").0, "//k2");

@@ -8,7 +8,10 @@ use tollgate_limit::Mode;
 
 #[test]
 fn an_explanation_tells_the_whole_story() {
-    let tenant = with_callers(identity("tenant", &["header:x-api-key"], WhenMissing::Use(1)), WhenUnknown::Refuse);
+    let tenant = with_callers(
+        identity("tenant", &["header:x-api-key"], WhenMissing::Use(1)),
+        WhenUnknown::Refuse,
+    );
     let session = identity("session", &["cookie:sid", "address"], WhenMissing::Skip);
     let mut search = rule("search", by(0));
     search.tiers = vec![("pro".into(), limit("search", Mode::Enforce))];
@@ -31,13 +34,22 @@ fn an_explanation_tells_the_whole_story() {
     assert_eq!(told.path, "/v1/x");
     assert_eq!(
         told.routes,
-        [RouteFate::Taken, RouteFate::LessSpecific, RouteFate::Method, RouteFate::Host, RouteFate::Path,]
+        [
+            RouteFate::Taken,
+            RouteFate::LessSpecific,
+            RouteFate::Method,
+            RouteFate::Host,
+            RouteFate::Path,
+        ]
     );
     assert_eq!(told.taken, Some((0, vec![("index".into(), "x".into())])));
     assert_eq!(told.tier.as_deref(), Some("pro"));
     assert_eq!(told.identities[0].outcome, Ok(How::Known));
-    let limits: Vec<_> =
-        told.limits.iter().map(|l| (l.limit, l.candidate, l.enforced, l.skipped, l.key.as_str())).collect();
+    let limits: Vec<_> = told
+        .limits
+        .iter()
+        .map(|l| (l.limit, l.candidate, l.enforced, l.skipped, l.key.as_str()))
+        .collect();
     assert_eq!(
         limits,
         [
@@ -47,16 +59,26 @@ fn an_explanation_tells_the_whole_story() {
         ]
     );
     let told = explain(&[]);
-    let steps: Vec<_> = told.identities[0].steps.iter().map(|step| step.sources.clone()).collect();
+    let steps: Vec<_> = told.identities[0]
+        .steps
+        .iter()
+        .map(|step| step.sources.clone())
+        .collect();
     assert_eq!(
         steps,
         [
             vec![("header:x-api-key".to_owned(), Ok(None))],
-            vec![("cookie:sid".to_owned(), Ok(None)), ("address".to_owned(), Ok(Some("192.0.2.1".to_owned())))],
+            vec![
+                ("cookie:sid".to_owned(), Ok(None)),
+                ("address".to_owned(), Ok(Some("192.0.2.1".to_owned())))
+            ],
         ]
     );
     assert_eq!(told.identities[0].outcome, Ok(How::Skipped));
     assert_eq!(told.limits[0].skipped, Some(SkipReason::Identity));
     let told = explain(&[("x-api-key", "made up")]);
-    assert_eq!(told.refusal.map(|refusal| refusal.reason), Some(IdentityReason::Unknown));
+    assert_eq!(
+        told.refusal.map(|refusal| refusal.reason),
+        Some(IdentityReason::Unknown)
+    );
 }

@@ -10,7 +10,10 @@ use crate::identity::{Identity, WhenMissing, WhenUnknown};
 use crate::pattern::Pattern;
 use crate::route::{HeaderEdits, Route, RouteLimit, Target};
 use crate::source::Source;
-use crate::{Cost, Count, Descriptor, Peer, Policy, PolicyParts, Reset, Responses, Rule, Scope, ScopePart, keys};
+use crate::{
+    Cost, Count, Descriptor, Peer, Policy, PolicyParts, Reset, Responses, Rule, Scope, ScopePart,
+    keys,
+};
 use tollgate_limit::{Limit, Mode, fixtures};
 
 /// SHA-256 of `test`.
@@ -18,7 +21,10 @@ const TEST: &str = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6
 pub(super) const NOW: u64 = 1_700_000_000;
 
 pub(super) fn limit(name: &str, mode: Mode) -> Arc<Limit> {
-    Arc::new(Limit { mode, ..fixtures::per_minute(name, 10, 10) })
+    Arc::new(Limit {
+        mode,
+        ..fixtures::per_minute(name, 10, 10)
+    })
 }
 
 pub(super) fn rule(name: &str, scope: Scope) -> Rule {
@@ -46,7 +52,10 @@ pub(super) fn by_address() -> Scope {
 pub(super) fn identity(name: &str, sources: &[&str], when_missing: WhenMissing) -> Identity {
     Identity {
         name: name.into(),
-        sources: sources.iter().map(|text| Source::parse(text).expect("a source")).collect(),
+        sources: sources
+            .iter()
+            .map(|text| Source::parse(text).expect("a source"))
+            .collect(),
         when_missing,
         when_unknown: WhenUnknown::Accept,
         callers: None,
@@ -61,7 +70,10 @@ pub(super) fn with_callers(mut identity: Identity, when_unknown: WhenUnknown) ->
 }
 
 fn acme() -> Callers {
-    let acme = Caller { name: "acme".into(), tier: Some("pro".into()) };
+    let acme = Caller {
+        name: "acme".into(),
+        tier: Some("pro".into()),
+    };
     Callers::new([(parse_digest(TEST).expect("a digest"), acme)]).expect("one caller")
 }
 
@@ -70,7 +82,10 @@ pub(super) fn route(pattern: &str, limits: &[usize]) -> Route {
         name: pattern.into(),
         pattern: Pattern::parse(pattern).expect("a pattern"),
         target: Target::Echo,
-        limits: limits.iter().map(|&rule| RouteLimit { rule, cost: None }).collect(),
+        limits: limits
+            .iter()
+            .map(|&rule| RouteLimit { rule, cost: None })
+            .collect(),
         strip_prefix: None,
         add_prefix: None,
         request_headers: HeaderEdits::default(),
@@ -80,7 +95,11 @@ pub(super) fn route(pattern: &str, limits: &[usize]) -> Route {
     }
 }
 
-pub(super) fn parts(identities: Vec<Identity>, rules: Vec<Rule>, routes: Vec<Route>) -> PolicyParts {
+pub(super) fn parts(
+    identities: Vec<Identity>,
+    rules: Vec<Rule>,
+    routes: Vec<Route>,
+) -> PolicyParts {
     let nets = |text: &str| text.parse::<ipnet::IpNet>().into_iter().collect();
     PolicyParts {
         address: AddressPolicy {
@@ -92,7 +111,11 @@ pub(super) fn parts(identities: Vec<Identity>, rules: Vec<Rule>, routes: Vec<Rou
         rules,
         upstreams: Vec::new(),
         routes,
-        responses: Responses { headers: Vec::new(), reset: Reset::Seconds, body: None },
+        responses: Responses {
+            headers: Vec::new(),
+            reset: Reset::Seconds,
+            body: None,
+        },
         egress: false,
         keeps_slashes: false,
     }
@@ -112,14 +135,22 @@ pub(super) struct Sent {
 /// A request from 192.0.2.1: `GET /x` and headers.
 pub(super) fn send(line: &str, headers: &[(&'static str, &str)]) -> Sent {
     let (method, uri) = line.split_once(' ').expect("METHOD URI");
-    let headers = headers
-        .iter()
-        .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).expect("a value")));
+    let headers = headers.iter().map(|(name, value)| {
+        (
+            HeaderName::from_static(name),
+            HeaderValue::from_str(value).expect("a value"),
+        )
+    });
     Sent {
         method: method.parse().expect("a method"),
         uri: uri.parse().expect("a URI"),
         headers: headers.collect(),
-        peer: Peer { address: "192.0.2.1".parse().ok(), port: 1, tls: false, unnamed: false },
+        peer: Peer {
+            address: "192.0.2.1".parse().ok(),
+            port: 1,
+            tls: false,
+            unnamed: false,
+        },
     }
 }
 
@@ -130,21 +161,41 @@ impl Sent {
     }
 
     pub(super) fn describe<'r>(&'r self, policy: &Policy) -> Descriptor<'r> {
-        policy.describe(None, &self.method, &self.uri, &self.headers, self.peer, None).expect("well formed")
+        policy
+            .describe(
+                None,
+                &self.method,
+                &self.uri,
+                &self.headers,
+                self.peer,
+                None,
+            )
+            .expect("well formed")
     }
 
     /// What it is charged on, as `limit key cost`, shadowed ones in brackets; or why it is refused.
     pub(super) fn claims(&self, policy: &Policy) -> Vec<String> {
         let request = self.describe(policy);
-        let Some(matched) = policy.route(&request) else { return vec!["no route".into()] };
+        let Some(matched) = policy.route(&request) else {
+            return vec!["no route".into()];
+        };
         let who = match policy.identify(&matched, &request, NOW) {
             Ok(who) => who,
             Err(refusal) => return vec![refusal.to_string()],
         };
         let claims = policy.claims(&matched, &who, &self.headers, Some(0));
         let words = claims.list(policy).into_iter().map(|claim| {
-            let words = format!("{} {} {}", claim.limit.name, keys::words(claim.key), claim.cost);
-            if claim.enforced { words } else { format!("[{words}]") }
+            let words = format!(
+                "{} {} {}",
+                claim.limit.name,
+                keys::words(claim.key),
+                claim.cost
+            );
+            if claim.enforced {
+                words
+            } else {
+                format!("[{words}]")
+            }
         });
         words.collect()
     }

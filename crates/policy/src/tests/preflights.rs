@@ -5,13 +5,25 @@ use crate::identity::WhenMissing;
 
 #[test]
 fn a_preflight_takes_the_route_of_the_request_it_asks_about() {
-    let routes = vec![route("/**", &[]), route("POST /a", &[]), route("PUT /b", &[]), route("OPTIONS /b", &[])];
+    let routes = vec![
+        route("/**", &[]),
+        route("POST /a", &[]),
+        route("PUT /b", &[]),
+        route("OPTIONS /b", &[]),
+    ];
     let policy = policy(Vec::new(), Vec::new(), routes);
     let taken = |line: &str, headers: &[(&'static str, &str)]| {
         let sent = send(line, headers);
-        policy.route(&sent.describe(&policy)).map(|matched| matched.route)
+        policy
+            .route(&sent.describe(&policy))
+            .map(|matched| matched.route)
     };
-    let asking = |method| [("origin", "https://a.example"), ("access-control-request-method", method)];
+    let asking = |method| {
+        [
+            ("origin", "https://a.example"),
+            ("access-control-request-method", method),
+        ]
+    };
     assert_eq!(taken("OPTIONS /a", &asking("POST")), Some(1));
     assert_eq!(taken("OPTIONS /a", &asking("PATCH")), Some(0));
     assert_eq!(taken("OPTIONS /a", &asking("")), Some(0));
@@ -23,14 +35,24 @@ fn a_preflight_takes_the_route_of_the_request_it_asks_about() {
 #[test]
 fn only_what_a_browser_would_ask_is_a_preflight() {
     let tenant = identity("tenant", &["header:x-api-key"], WhenMissing::Refuse);
-    let policy = policy(vec![tenant], vec![rule("tenant", by(0))], vec![route("/**", &[0])]);
-    let asking = [("origin", "https://a.example"), ("access-control-request-method", "POST")];
+    let policy = policy(
+        vec![tenant],
+        vec![rule("tenant", by(0))],
+        vec![route("/**", &[0])],
+    );
+    let asking = [
+        ("origin", "https://a.example"),
+        ("access-control-request-method", "POST"),
+    ];
     let is_preflight = |more: &[(&'static str, &str)]| {
         let sent = send("OPTIONS /a", &[&asking, more].concat());
         policy.preflight(&sent.describe(&policy)).is_some()
     };
     assert!(is_preflight(&[]));
-    assert!(is_preflight(&[("content-length", "0"), ("access-control-request-headers", "x-api-key")]));
+    assert!(is_preflight(&[
+        ("content-length", "0"),
+        ("access-control-request-headers", "x-api-key")
+    ]));
     for more in [
         ("origin", "https://b.example"),
         ("access-control-request-method", "GET"),

@@ -30,7 +30,12 @@ pub(super) struct Attempts<L: Link> {
 
 impl<L: Link> Attempts<L> {
     pub(super) fn new(link: Rc<L>) -> Self {
-        Self { link, under_way: JoinSet::new(), handles: VecDeque::new(), beside: None }
+        Self {
+            link,
+            under_way: JoinSet::new(),
+            handles: VecDeque::new(),
+            beside: None,
+        }
     }
 
     fn begin(&mut self) {
@@ -41,7 +46,10 @@ impl<L: Link> Attempts<L> {
             oldest.abort();
         }
         let link = self.link.clone();
-        self.handles.push_back(self.under_way.spawn_local(async move { link.connect().await }));
+        self.handles.push_back(
+            self.under_way
+                .spawn_local(async move { link.connect().await }),
+        );
     }
 
     /// Connects: the first attempt to succeed; where all have failed, why the last one did.

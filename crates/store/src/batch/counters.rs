@@ -43,16 +43,36 @@ impl Counters {
     pub fn named(&self) -> [(&'static str, &'static str, u64); 9] {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [
-            ("store_calls", "Calls sent to the shared store", read(&self.calls)),
-            ("store_own_calls", "Calls that requests made by themselves, being alone", read(&self.own_calls)),
-            ("store_requests", "Requests that the shared store was asked about", read(&self.asked)),
+            (
+                "store_calls",
+                "Calls sent to the shared store",
+                read(&self.calls),
+            ),
+            (
+                "store_own_calls",
+                "Calls that requests made by themselves, being alone",
+                read(&self.own_calls),
+            ),
+            (
+                "store_requests",
+                "Requests that the shared store was asked about",
+                read(&self.asked),
+            ),
             (
                 "store_local_refusals",
                 "Requests refused without asking the shared store, which would have refused them",
                 read(&self.refused_locally),
             ),
-            ("store_timeouts", "Requests that the shared store did not answer in time", read(&self.timeouts)),
-            ("store_unavailable", "Requests that the shared store could not be asked about", read(&self.unavailable)),
+            (
+                "store_timeouts",
+                "Requests that the shared store did not answer in time",
+                read(&self.timeouts),
+            ),
+            (
+                "store_unavailable",
+                "Requests that the shared store could not be asked about",
+                read(&self.unavailable),
+            ),
             (
                 "store_corrections_dropped",
                 "Settlements, refunds and releases dropped as too many waited",
@@ -63,7 +83,11 @@ impl Counters {
                 "Groups of requests in which the shared store granted another number than the core would have",
                 read(&self.diverged),
             ),
-            ("store_connects", "Connections made to the shared store", read(&self.connects)),
+            (
+                "store_connects",
+                "Connections made to the shared store",
+                read(&self.connects),
+            ),
         ]
     }
 }

@@ -7,28 +7,60 @@ use smallvec::SmallVec;
 use super::flight::{Flight, Sent};
 use super::{Answer, Ask, Batch, Group, Shared, answer};
 use crate::StoreError;
-use crate::shape::Seen;
+use crate::wire_form::StoredState;
 use tollgate_limit::{Draw, Standing, Timestamp, Verdict};
 
 /// What is told of a bucket that cannot be read.
-const UNREADABLE: &str = "a bucket's row cannot be read, or is of a kind that this gateway does not know";
+const UNREADABLE: &str =
+    "a bucket's row cannot be read, or is of a kind that this gateway does not know";
 
 /// Replays the pure core on the states the server decided on and tells everybody.
-pub(super) fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Sent) -> Result<(), String> {
-    let Flight { batch, members, peeks, wishing, .. } = flight;
-    let Answer { now, before: mut states, granted, leased, unreadable } = answer_;
-    if states.len() != batch.buckets.len() || granted.len() != batch.groups.len() || leased.len() != batch.wishes.len()
+pub(super) fn deliver(
+    shared: &Shared,
+    flight: Flight,
+    answer_: Answer,
+    sent: Sent,
+) -> Result<(), String> {
+    let Flight {
+        batch,
+        members,
+        peeks,
+        wishing,
+        ..
+    } = flight;
+    let Answer {
+        now,
+        before: mut states,
+        granted,
+        leased,
+        unreadable,
+    } = answer_;
+    if states.len() != batch.buckets.len()
+        || granted.len() != batch.groups.len()
+        || leased.len() != batch.wishes.len()
     {
-        for ask in members.into_iter().flatten().chain(peeks.into_iter().map(|(ask, _)| ask)) {
-            fail(shared, ask, StoreError::Garbled("an answer of another length than the question".into()));
+        for ask in members
+            .into_iter()
+            .flatten()
+            .chain(peeks.into_iter().map(|(ask, _)| ask))
+        {
+            fail(
+                shared,
+                ask,
+                StoreError::Garbled("an answer of another length than the question".into()),
+            );
         }
         return Err("an answer of another length than the question".into());
     }
     let received = shared.clock.now();
-    let mut answers: Vec<(Ask, Result<Draw, StoreError>)> = Vec::with_capacity(members.len() + peeks.len());
+    let mut answers: Vec<(Ask, Result<Draw, StoreError>)> =
+        Vec::with_capacity(members.len() + peeks.len());
     for ((group, asks), granted) in batch.groups.iter().zip(members).zip(granted) {
         if group.needs_any(&unreadable) {
-            answers.extend(asks.into_iter().map(|ask| (ask, Err(StoreError::Corrupt(UNREADABLE.into())))));
+            answers.extend(
+                asks.into_iter()
+                    .map(|ask| (ask, Err(StoreError::Corrupt(UNREADABLE.into())))),
+            );
             continue;
         }
         let mut server_grants = granted;
@@ -37,7 +69,12 @@ pub(super) fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Se
             let draw = replay(&batch, group, &mut states, now);
             core_grants += u32::from(draw.granted);
             if draw.granted && server_grants == 0 {
-                answers.push((ask, Err(StoreError::Corrupt("the server refused what it could grant".into()))));
+                answers.push((
+                    ask,
+                    Err(StoreError::Corrupt(
+                        "the server refused what it could grant".into(),
+                    )),
+                ));
                 continue;
             }
             server_grants -= u32::from(draw.granted);
@@ -52,11 +89,15 @@ pub(super) fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Se
             answers.push((ask, Err(StoreError::Corrupt(UNREADABLE.into()))));
             continue;
         }
-        let standings = buckets
-            .iter()
-            .zip(&ask.wants)
-            .map(|(&bucket, wanted)| wanted.shape.standing(states[bucket as usize].as_ref(), wanted.cost, now));
-        let draw = Draw { granted: false, standings: standings.collect() };
+        let standings = buckets.iter().zip(&ask.wants).map(|(&bucket, wanted)| {
+            wanted
+                .shape
+                .standing(states[bucket as usize].as_ref(), wanted.cost, now)
+        });
+        let draw = Draw {
+            granted: false,
+            standings: standings.collect(),
+        };
         answers.push((ask, Ok(draw)));
     }
     if !unreadable.is_empty() {
@@ -64,7 +105,9 @@ pub(super) fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Se
         *shared.last_error.lock() = UNREADABLE.into();
     }
     // Before anybody is told: who asks again at once must find what this call has taught.
-    shared.bounds.learn(&batch, &states, now, sent.clock, received);
+    shared
+        .bounds
+        .learn(&batch, &states, now, sent.clock, received);
     for ((wishing, units), (bucket, _)) in wishing.into_iter().zip(leased).zip(&batch.wishes) {
         if unreadable.contains(bucket) {
             // Failed, as it is when it is dropped.
@@ -83,10 +126,21 @@ pub(super) fn deliver(shared: &Shared, flight: Flight, answer_: Answer, sent: Se
 
 /// Decides all groups as the specification does, moving `states` on; how many of each were granted. Of those that need an
 /// unreadable bucket none is.
-pub(crate) fn decide(batch: &Batch, unreadable: &[u32], states: &mut [Option<Seen>], now: Timestamp) -> Vec<u32> {
+pub(crate) fn decide(
+    batch: &Batch,
+    unreadable: &[u32],
+    states: &mut [Option<StoredState>],
+    now: Timestamp,
+) -> Vec<u32> {
     let granted = |group: &Group| {
-        let count = if group.needs_any(unreadable) { 0 } else { group.count };
-        (0..count).map(|_| u32::from(replay(batch, group, states, now).granted)).sum()
+        let count = if group.needs_any(unreadable) {
+            0
+        } else {
+            group.count
+        };
+        (0..count)
+            .map(|_| u32::from(replay(batch, group, states, now).granted))
+            .sum()
     };
     batch.groups.iter().map(granted).collect()
 }
@@ -99,12 +153,21 @@ impl Group {
 }
 
 /// Decides one request of `group` as the specification does ([`tollgate_limit::draw`]) and moves `states` on.
-fn replay(batch: &Batch, group: &Group, states: &mut [Option<Seen>], now: Timestamp) -> Draw {
+fn replay(
+    batch: &Batch,
+    group: &Group,
+    states: &mut [Option<StoredState>],
+    now: Timestamp,
+) -> Draw {
     let mut granted = true;
     let mut judged: SmallVec<[_; 4]> = SmallVec::new();
     for part in &group.parts {
         let bucket = part.bucket as usize;
-        let answer = batch.buckets[bucket].1.algorithm().judge(states[bucket].as_ref(), part.cost, now);
+        let answer =
+            batch.buckets[bucket]
+                .1
+                .algorithm()
+                .judge(states[bucket].as_ref(), part.cost, now);
         granted &= answer.is_ok() || !part.enforced;
         judged.push((Verdict::from(&answer), answer.ok().map(|grant| grant.next)));
     }
@@ -115,7 +178,10 @@ fn replay(batch: &Batch, group: &Group, states: &mut [Option<Seen>], now: Timest
         if let (true, Some(next)) = (granted, next) {
             algorithm.apply(&mut states[bucket], next);
         }
-        standings.push(Standing::new(verdict, algorithm.report(states[bucket].as_ref(), now)));
+        standings.push(Standing::new(
+            verdict,
+            algorithm.report(states[bucket].as_ref(), now),
+        ));
     }
     Draw { granted, standings }
 }
@@ -146,9 +212,10 @@ pub(super) fn fail(shared: &Shared, ask: Ask, error: StoreError) {
     if ask.reply.is_some() {
         let counter = match &error {
             StoreError::Timeout | StoreError::Overdue => &shared.counters.timeouts,
-            StoreError::Unavailable(_) | StoreError::Lost(_) | StoreError::Corrupt(_) | StoreError::Garbled(_) => {
-                &shared.counters.unavailable
-            }
+            StoreError::Unavailable(_)
+            | StoreError::Lost(_)
+            | StoreError::Corrupt(_)
+            | StoreError::Garbled(_) => &shared.counters.unavailable,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }

@@ -12,10 +12,12 @@ use tokio::sync::oneshot;
 
 use super::deliver::{deliver, fail};
 use super::shared::Work;
-use super::{Answer, Ask, Batch, Correction, GROUPS_MAX, Group, Link, Part, Shared, Trouble, Wants, answer};
+use super::{
+    Answer, Ask, Batch, Correction, GROUPS_MAX, Group, Link, Part, Shared, Trouble, Wants, answer,
+};
 use crate::StoreError;
 use crate::lease::{Errand, Held, Leases, Return, Wishing};
-use crate::shape::{Name, Shape};
+use crate::wire_form::{Name, WireForm};
 use tollgate_limit::{Draw, Timestamp};
 
 /// Fewer requests do not tell whether those that come draw from many buckets.
@@ -70,7 +72,8 @@ pub(super) struct Landed {
 impl Landed {
     /// Tells everybody.
     pub(super) fn deliver(self, shared: &Shared) -> Result<(), Failure> {
-        deliver(shared, self.flight, self.answer, self.sent).map_err(|error| Failure::Trouble(Trouble::Corrupt(error)))
+        deliver(shared, self.flight, self.answer, self.sent)
+            .map_err(|error| Failure::Trouble(Trouble::Corrupt(error)))
     }
 }
 
@@ -85,8 +88,15 @@ impl Departing {
 
     /// Whether most of its requests draw from buckets of their own; `None`: it has too few to tell.
     pub(super) fn is_spread(&self) -> Option<bool> {
-        let [flight] = self.0.as_slice() else { return Some(false) };
-        let asks: u64 = flight.batch.groups.iter().map(|group| u64::from(group.count)).sum();
+        let [flight] = self.0.as_slice() else {
+            return Some(false);
+        };
+        let asks: u64 = flight
+            .batch
+            .groups
+            .iter()
+            .map(|group| u64::from(group.count))
+            .sum();
         (asks >= TELLING).then(|| 2 * flight.batch.groups.len() as u64 >= asks)
     }
 
@@ -112,8 +122,10 @@ impl Departing {
             }
             return (landed, if late { Err(Failure::Late) } else { outcome });
         }
-        let mut flying: Vec<_> =
-            flights.into_iter().map(|flight| Box::pin(fly(shared, link, connection, flight))).collect();
+        let mut flying: Vec<_> = flights
+            .into_iter()
+            .map(|flight| Box::pin(fly(shared, link, connection, flight)))
+            .collect();
         std::future::poll_fn(|context| {
             flying.retain_mut(|flight| match flight.as_mut().poll(context) {
                 Poll::Ready(flown) => {
@@ -122,7 +134,11 @@ impl Departing {
                 }
                 Poll::Pending => true,
             });
-            if flying.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+            if flying.is_empty() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         })
         .await;
         drop(flying);
@@ -142,12 +158,23 @@ pub(super) async fn flush<L: Link>(
     connection: &L::Connection,
     work: Work,
 ) -> (Vec<Landed>, Result<(), Failure>) {
-    Departing::of(shared, link, work).fly(shared, link, connection).await
+    Departing::of(shared, link, work)
+        .fly(shared, link, connection)
+        .await
 }
 
 /// Calls for one request; whether the connection is as good as before.
-pub(crate) async fn fly_alone<L: Link>(shared: &Shared, link: &L, connection: &L::Connection, ask: Ask) -> bool {
-    let work = Work { asks: vec![ask], corrections: Vec::new(), errands: Vec::new() };
+pub(crate) async fn fly_alone<L: Link>(
+    shared: &Shared,
+    link: &L,
+    connection: &L::Connection,
+    ask: Ask,
+) -> bool {
+    let work = Work {
+        asks: vec![ask],
+        corrections: Vec::new(),
+        errands: Vec::new(),
+    };
     let mut flights = assemble(shared, link, work);
     match flights.pop() {
         Some(flight) => {
@@ -171,26 +198,40 @@ async fn fly<L: Link>(
     connection: &L::Connection,
     mut flight: Flight,
 ) -> Result<Landed, Failure> {
-    let sent = Sent { clock: shared.clock.now(), boot: shared.clock.boot() };
+    let sent = Sent {
+        clock: shared.clock.now(),
+        boot: shared.clock.boot(),
+    };
     shared.counters.calls.fetch_add(1, Ordering::Relaxed);
     let batch = std::mem::take(&mut flight.batch);
     let answered = call_until_late(shared, &mut flight, link.call(connection, &batch)).await;
     flight.batch = batch;
     match answered {
-        Ok(answer) => Ok(Landed { flight, answer, sent }),
+        Ok(answer) => Ok(Landed {
+            flight,
+            answer,
+            sent,
+        }),
         Err(failure) => {
             if let Some(leases) = &shared.leases {
                 leases.again(std::mem::take(&mut flight.returned));
             }
             let told = match &failure {
                 Failure::Late => StoreError::Timeout,
-                Failure::Trouble(Trouble::Unfit(error) | Trouble::Refused(error) | Trouble::Moved(error)) => {
-                    StoreError::Unavailable(error.clone())
+                Failure::Trouble(
+                    Trouble::Unfit(error) | Trouble::Refused(error) | Trouble::Moved(error),
+                ) => StoreError::Unavailable(error.clone()),
+                Failure::Trouble(Trouble::Lost(error) | Trouble::Astray(error)) => {
+                    StoreError::Lost(error.clone())
                 }
-                Failure::Trouble(Trouble::Lost(error) | Trouble::Astray(error)) => StoreError::Lost(error.clone()),
                 Failure::Trouble(Trouble::Corrupt(error)) => StoreError::Garbled(error.clone()),
             };
-            for ask in flight.members.into_iter().flatten().chain(flight.peeks.into_iter().map(|(ask, _)| ask)) {
+            for ask in flight
+                .members
+                .into_iter()
+                .flatten()
+                .chain(flight.peeks.into_iter().map(|(ask, _)| ask))
+            {
                 fail(shared, ask, told.clone());
             }
             Err(failure)
@@ -210,7 +251,11 @@ async fn call_until_late(
     loop {
         let now = shared.clock.now();
         let mut next: Option<Timestamp> = None;
-        let asks = flight.members.iter_mut().flatten().chain(flight.peeks.iter_mut().map(|(ask, _)| ask));
+        let asks = flight
+            .members
+            .iter_mut()
+            .flatten()
+            .chain(flight.peeks.iter_mut().map(|(ask, _)| ask));
         let mut anybody = false;
         for ask in asks {
             anybody = true;
@@ -230,7 +275,9 @@ async fn call_until_late(
         if !anybody && alone > now {
             next = Some(alone);
         }
-        let Some(next) = next else { return Err(Failure::Late) };
+        let Some(next) = next else {
+            return Err(Failure::Late);
+        };
         // Those who did not fit in the call are older than some of those in it.
         let next = shared.tell_late(now).map_or(next, |first| first.min(next));
         tokio::select! {
@@ -248,16 +295,23 @@ fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Flight> {
     let (mut later, mut corrections_later) = (Vec::new(), Vec::<Correction>::new());
     for correction in work.corrections {
         // Those of one bucket keep their order: what frees places must not overtake what tells how many are held.
-        let overtakes = corrections_later.iter().any(|earlier| earlier.name == correction.name);
+        let overtakes = corrections_later
+            .iter()
+            .any(|earlier| earlier.name == correction.name);
         let flight = flight_for(&mut flights, (link.part(&correction.name), u32::MAX));
-        match flight.bucket_of_any_numbers(&correction.name, &correction.shape).filter(|_| !overtakes) {
+        match flight
+            .bucket_of_any_numbers(&correction.name, &correction.shape)
+            .filter(|_| !overtakes)
+        {
             Some(bucket) => flight.batch.corrections.push((bucket, correction.adjust)),
             None => corrections_later.push(correction),
         }
     }
     shared.put_corrections_back(corrections_later);
     for errand in work.errands {
-        let Some(leases) = &shared.leases else { continue };
+        let Some(leases) = &shared.leases else {
+            continue;
+        };
         let name = errand.name();
         // Beside the requests that share their script.
         let flight = flight_for(&mut flights, (link.part(name), link.lane_of(&Wants::new())));
@@ -269,10 +323,12 @@ fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Flight> {
                     shared.call_for_errands();
                 }
             },
-            Errand::Return(returned) => match flight.bucket_of_any_numbers(&returned.name, &returned.shape) {
-                Some(bucket) => flight.give_back(bucket, returned),
-                None => leases.again([returned]),
-            },
+            Errand::Return(returned) => {
+                match flight.bucket_of_any_numbers(&returned.name, &returned.shape) {
+                    Some(bucket) => flight.give_back(bucket, returned),
+                    None => leases.again([returned]),
+                }
+            }
         }
     }
     for ask in work.asks {
@@ -284,60 +340,99 @@ fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Flight> {
             continue;
         }
         let Some(first) = ask.wants.first() else {
-            answer(ask, Ok(Draw { granted: true, ..Draw::default() }));
+            answer(
+                ask,
+                Ok(Draw {
+                    granted: true,
+                    ..Draw::default()
+                }),
+            );
             continue;
         };
         let part = link.part(&first.name);
-        if ask.wants.iter().any(|wanted| link.part(&wanted.name) != part) {
+        if ask
+            .wants
+            .iter()
+            .any(|wanted| link.part(&wanted.name) != part)
+        {
             let told = "the limits of this request lie in different cluster slots";
             fail(shared, ask, StoreError::Unavailable(told.into()));
             continue;
         }
-        if let Err(ask) =
-            flight_for(&mut flights, (part, if ask.peek { u32::MAX } else { link.lane_of(&ask.wants) })).add(ask)
+        if let Err(ask) = flight_for(
+            &mut flights,
+            (
+                part,
+                if ask.peek {
+                    u32::MAX
+                } else {
+                    link.lane_of(&ask.wants)
+                },
+            ),
+        )
+        .add(ask)
         {
             later.push(ask);
         }
     }
     shared.put_back(later);
     let flights: Vec<Flight> = flights.into_iter().map(|(_, flight)| flight).collect();
-    let asked: usize = flights.iter().map(|flight| flight.members.iter().map(Vec::len).sum::<usize>()).sum();
-    shared.counters.asked.fetch_add(asked as u64, Ordering::Relaxed);
+    let asked: usize = flights
+        .iter()
+        .map(|flight| flight.members.iter().map(Vec::len).sum::<usize>())
+        .sum();
+    shared
+        .counters
+        .asked
+        .fetch_add(asked as u64, Ordering::Relaxed);
     flights
 }
 
 fn flight_for(flights: &mut SmallVec<[((u32, u32), Flight); 1]>, part: (u32, u32)) -> &mut Flight {
-    let index = flights.iter().position(|(known, _)| *known == part).unwrap_or_else(|| {
-        flights.push((part, Flight::default()));
-        flights.len() - 1
-    });
+    let index = flights
+        .iter()
+        .position(|(known, _)| *known == part)
+        .unwrap_or_else(|| {
+            flights.push((part, Flight::default()));
+            flights.len() - 1
+        });
     &mut flights[index].1
 }
 
 impl Flight {
     /// The place of a bucket in this call; `None` when it is there under other numbers (a reload is passing): one
     /// call must not hold two opinions of one bucket.
-    #[expect(clippy::cast_possible_truncation, reason = "a call has fewer than 2^32 buckets; a hash may be cut")]
-    fn bucket(&mut self, name: &Name, shape: &Arc<Shape>) -> Option<u32> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a call has fewer than 2^32 buckets; a hash may be cut"
+    )]
+    fn bucket(&mut self, name: &Name, shape: &Arc<WireForm>) -> Option<u32> {
         let hash = name.hash as u64;
         let buckets = &mut self.batch.buckets;
-        if let Some(&index) = self.buckets.find(hash, |&index| buckets[index as usize].0.hash == name.hash) {
+        if let Some(&index) = self
+            .buckets
+            .find(hash, |&index| buckets[index as usize].0.hash == name.hash)
+        {
             return Arc::ptr_eq(&buckets[index as usize].1, shape).then_some(index);
         }
         let index = buckets.len() as u32;
         buckets.push((*name, shape.clone()));
-        self.buckets.insert_unique(hash, index, |&index| buckets[index as usize].0.hash as u64);
+        self.buckets
+            .insert_unique(hash, index, |&index| buckets[index as usize].0.hash as u64);
         Some(index)
     }
 
     /// The place of a bucket that something is given back to: that is settled in the numbers it is stored under, whichever
     /// they are here. `None`: it is there under another algorithm.
     #[expect(clippy::cast_possible_truncation, reason = "a hash may be cut")]
-    fn bucket_of_any_numbers(&mut self, name: &Name, shape: &Arc<Shape>) -> Option<u32> {
-        let known =
-            self.buckets.find(name.hash as u64, |&index| self.batch.buckets[index as usize].0.hash == name.hash);
+    fn bucket_of_any_numbers(&mut self, name: &Name, shape: &Arc<WireForm>) -> Option<u32> {
+        let known = self.buckets.find(name.hash as u64, |&index| {
+            self.batch.buckets[index as usize].0.hash == name.hash
+        });
         match known {
-            Some(&index) => (self.batch.buckets[index as usize].1.kind() == shape.kind()).then_some(index),
+            Some(&index) => {
+                (self.batch.buckets[index as usize].1.kind() == shape.kind()).then_some(index)
+            }
             None => self.bucket(name, shape),
         }
     }
@@ -354,7 +449,9 @@ impl Flight {
 
     /// Gives a lease back in this call.
     fn give_back(&mut self, bucket: u32, returned: Return) {
-        self.batch.returns.push((bucket, returned.id, returned.units()));
+        self.batch
+            .returns
+            .push((bucket, returned.id, returned.units()));
         self.returned.push(returned);
     }
 
@@ -367,17 +464,25 @@ impl Flight {
         let mut parts: SmallVec<[Part; 2]> = SmallVec::new();
         for wanted in &ask.wants {
             match self.bucket(&wanted.name, &wanted.shape) {
-                Some(bucket) => parts.push(Part { bucket, cost: wanted.cost, enforced: wanted.enforced }),
+                Some(bucket) => parts.push(Part {
+                    bucket,
+                    cost: wanted.cost,
+                    enforced: wanted.enforced,
+                }),
                 None => return Err(ask),
             }
         }
         if ask.peek {
-            self.peeks.push((ask, parts.iter().map(|part| part.bucket).collect()));
+            self.peeks
+                .push((ask, parts.iter().map(|part| part.bucket).collect()));
             return Ok(());
         }
         let groups = &mut self.batch.groups;
         let hash = hash_of(&parts);
-        if let Some(&index) = self.groups.find(hash, |&index| groups[index as usize].parts == parts) {
+        if let Some(&index) = self
+            .groups
+            .find(hash, |&index| groups[index as usize].parts == parts)
+        {
             groups[index as usize].count += 1;
             self.members[index as usize].push(ask);
             return Ok(());
@@ -385,7 +490,8 @@ impl Flight {
         let index = u32::try_from(groups.len()).expect("groups are bounded by GROUPS_MAX");
         groups.push(Group { parts, count: 1 });
         self.members.push(vec![ask]);
-        self.groups.insert_unique(hash, index, |&index| hash_of(&groups[index as usize].parts));
+        self.groups
+            .insert_unique(hash, index, |&index| hash_of(&groups[index as usize].parts));
         Ok(())
     }
 }

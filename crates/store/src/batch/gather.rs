@@ -42,7 +42,9 @@ impl Gathering {
     /// that is worth it.
     pub(super) fn wait(&mut self, shared: &Shared, told: usize, queued: usize) {
         let before = shared.queued();
-        let Some(enough) = self.enough(told, queued).filter(|enough| *enough > before) else { return };
+        let Some(enough) = self.enough(told, queued).filter(|enough| *enough > before) else {
+            return;
+        };
         let (part, mut there) = ((enough - before).div_ceil(PROGRESS), before);
         loop {
             let now = shared.gather(enough, SLICE);
@@ -88,7 +90,11 @@ mod tests {
     fn most_of_those_told_are_waited_for_and_a_few_are_not() {
         let first = |told, queued| Gathering::default().enough(told, queued);
         assert_eq!(first(64, 0), Some(56));
-        assert_eq!(first(5, 59), Some(56), "nor are those who were queued already");
+        assert_eq!(
+            first(5, 59),
+            Some(56),
+            "nor are those who were queued already"
+        );
         assert_eq!(first(3, 0), None, "a few are not waited for");
         assert_eq!(first(4, 0), Some(4));
         assert_eq!(first(5_000, 0), Some(ASKS_MAX), "no more than a call takes");
@@ -96,7 +102,11 @@ mod tests {
         let mut gathering = Gathering::default();
         assert_eq!(gathering.enough(64, 0), Some(56));
         assert_eq!(gathering.enough(8, 0), Some(55));
-        assert_eq!(gathering.enough(3, 0), None, "a crowd that has gone keeps nobody");
+        assert_eq!(
+            gathering.enough(3, 0),
+            None,
+            "a crowd that has gone keeps nobody"
+        );
     }
 
     #[test]

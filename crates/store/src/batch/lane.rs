@@ -32,13 +32,17 @@ pub(crate) fn start<F: Future<Output = ()> + 'static>(
     name: &str,
     main: impl FnOnce() -> F + Send + 'static,
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-        let local = tokio::task::LocalSet::new();
-        runtime.block_on(local.run_until(main()));
-        // Connections say goodbye; a server that does not answer is not waited for.
-        let _ = runtime.block_on(async { tokio::time::timeout(FAREWELL, local).await });
-    })
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || {
+            let local = tokio::task::LocalSet::new();
+            runtime.block_on(local.run_until(main()));
+            // Connections say goodbye; a server that does not answer is not waited for.
+            let _ = runtime.block_on(async { tokio::time::timeout(FAREWELL, local).await });
+        })
 }
 
 /// One connection: connects, works, connects again. What is queued at its end is told so. One call is in flight at a time: a
@@ -58,7 +62,11 @@ async fn keep_connected<L: Link>(shared: &Arc<Shared>, link: Rc<L>) {
         let connection = match replacement.take() {
             Some(connection) => connection,
             None => {
-                let Some(connection) = connect(shared, &mut attempts, &mut breaker, &mut outages).await else { return };
+                let Some(connection) =
+                    connect(shared, &mut attempts, &mut breaker, &mut outages).await
+                else {
+                    return;
+                };
                 if let Err(failure) = owed::charge(shared, &*link, &connection).await {
                     let error = failure.into_words();
                     shared.failed(error.clone());
@@ -163,7 +171,10 @@ async fn work<L: Link>(
     let mut chore = Chore(None);
     let mut sweeping = tokio::time::interval(SWEEP.into());
     sweeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let (mut turns, mut gathering) = (Turns::new(shared, &**link, &connection), Gathering::default());
+    let (mut turns, mut gathering) = (
+        Turns::new(shared, &**link, &connection),
+        Gathering::default(),
+    );
     while breaker.circuit() == Circuit::Closed {
         let suspected = late || shared.suspect.load(Ordering::Acquire);
         if suspected {
@@ -176,14 +187,18 @@ async fn work<L: Link>(
         }
         // Looked at in every turn: a lane that always has work never waits. (What holds places is never under way here.)
         let outcome = if housekeeping.deadline() <= Instant::now() {
-            housekeeping.as_mut().reset(Instant::now() + link.housekeep_every());
+            housekeeping
+                .as_mut()
+                .reset(Instant::now() + link.housekeep_every());
             // A heartbeat tells of the places that are booked, and those of a call that has landed are booked by telling.
             let told = turns.tell();
             shared.heartbeat();
             may_owe = true;
             let begun = {
                 let (link, connection) = (link.clone(), connection.clone());
-                chore.begin(async move { link.housekeep(&connection).await }).await
+                chore
+                    .begin(async move { link.housekeep(&connection).await })
+                    .await
             };
             match told.and(begun) {
                 // That it has begun says nothing of the server.
@@ -196,7 +211,10 @@ async fn work<L: Link>(
             turns.tell()
         } else if let Some(work) = shared.take() {
             shared.busy.store(true, Ordering::Release);
-            turns.begin(work).await.and(turns.go_on(&mut gathering).await)
+            turns
+                .begin(work)
+                .await
+                .and(turns.go_on(&mut gathering).await)
         } else if turns.has_landed() {
             turns.tell()
         } else if shared.closed.load(Ordering::Acquire) {
@@ -229,7 +247,9 @@ async fn work<L: Link>(
             }
             Err(Failure::Late) => {
                 late = true;
-                breaker.failed(shared.clock.now()).then(|| "no answer in time, several times in a row".into())
+                breaker
+                    .failed(shared.clock.now())
+                    .then(|| "no answer in time, several times in a row".into())
             }
             // (The server that it is about has a lane of its own.)
             Err(Failure::Trouble(Trouble::Moved(_) | Trouble::Astray(_))) => None,
@@ -256,7 +276,10 @@ struct Chore(Option<tokio::task::JoinHandle<Result<(), Trouble>>>);
 
 impl Chore {
     /// Begins one; what came of the last, if nobody has asked yet. When that is not done the server is late.
-    async fn begin(&mut self, chore: impl Future<Output = Result<(), Trouble>> + 'static) -> Result<(), Failure> {
+    async fn begin(
+        &mut self,
+        chore: impl Future<Output = Result<(), Trouble>> + 'static,
+    ) -> Result<(), Failure> {
         let last = match &self.0 {
             None => Ok(()),
             Some(running) if !running.is_finished() => return Err(Failure::Late),
@@ -268,12 +291,16 @@ impl Chore {
 
     /// Waits for the chore under way; for ever when there is none.
     async fn done(&mut self) -> Result<(), Failure> {
-        let Some(running) = &mut self.0 else { return std::future::pending().await };
+        let Some(running) = &mut self.0 else {
+            return std::future::pending().await;
+        };
         let outcome = running.await;
         self.0 = None;
         match outcome {
             Ok(outcome) => outcome.map_err(Failure::Trouble),
-            Err(_) => Err(Failure::Trouble(Trouble::Corrupt("a chore did not end well".into()))),
+            Err(_) => Err(Failure::Trouble(Trouble::Corrupt(
+                "a chore did not end well".into(),
+            ))),
         }
     }
 }

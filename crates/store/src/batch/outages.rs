@@ -23,7 +23,10 @@ pub(crate) struct Outages {
 impl Outages {
     /// Of one server among several, or of the only one.
     pub(crate) fn of(server: Option<&str>) -> Self {
-        Self { server: server.map(str::to_owned), ..Self::default() }
+        Self {
+            server: server.map(str::to_owned),
+            ..Self::default()
+        }
     }
 
     /// The store does not answer, for this reason.
@@ -53,7 +56,11 @@ impl Outages {
 
     fn is_news(&mut self, error: &str, now: Timestamp) -> bool {
         let due = self.last.as_ref().is_none_or(|(said, at)| {
-            let quiet = if self.told && said == error { AGAIN } else { APART };
+            let quiet = if self.told && said == error {
+                AGAIN
+            } else {
+                APART
+            };
             now.since(*at) >= quiet
         });
         if due {
@@ -78,10 +85,16 @@ mod tests {
     fn an_outage_is_told_once_then_now_and_then_and_a_flapping_server_does_not_fill_the_log() {
         let mut outages = Outages::default();
         let at = |millis: u64| Timestamp::from_micros(1_760_000_000_000_000 + millis * 1_000);
-        assert!(outages.is_news("refused", at(0)), "the first failure, before any connection");
+        assert!(
+            outages.is_news("refused", at(0)),
+            "the first failure, before any connection"
+        );
         assert!(!outages.is_news("refused", at(50)) && !outages.is_news("refused", at(299_000)));
         assert!(outages.is_news("refused", at(300_000)), "it goes on");
-        assert!(!outages.is_news("wrong password", at(301_000)) && outages.is_news("wrong password", at(305_000)));
+        assert!(
+            !outages.is_news("wrong password", at(301_000))
+                && outages.is_news("wrong password", at(305_000))
+        );
         assert!(outages.is_worth_telling(), "the first connection");
         assert!(!outages.is_worth_telling(), "nothing was said of an outage");
         // It goes soon after: that is told when the last line is old enough, whatever the reason.

@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 use super::flight::{Departing, Failure};
 use super::shared::Work;
 use super::{Adjust, CORRECTIONS_MAX, Correction, Link, Shared};
-use crate::shape::{Name, Names, Shape};
 use crate::stand_in::{Owed, StandIn};
+use crate::wire_form::{Name, Names, WireForm};
 use tollgate_limit::Change;
 
 /// Requests are decided without the store until the charges have landed, and may owe again: this often it is asked what.
@@ -33,14 +33,20 @@ impl Shared {
     /// Where gateways are `counted` it is told how many there are.
     pub(crate) fn substitute(&self, names: Arc<Names>, stand_in: Weak<dyn StandIn>, counted: bool) {
         let mut substitute = self.substitute.lock();
-        *substitute = Some(Substitute { names, stand_in, counted });
+        *substitute = Some(Substitute {
+            names,
+            stand_in,
+            counted,
+        });
         // It may have been told between its making and now.
         self.tell_substitute(substitute.as_ref());
     }
 
     /// A heartbeat has told how many gateways there are.
     pub(crate) fn shared_by(&self, replicas: u32) {
-        let changed = self.replicas.counted(self.server().unwrap_or_default(), replicas);
+        let changed = self
+            .replicas
+            .counted(self.server().unwrap_or_default(), replicas);
         self.tell_replicas(changed);
     }
 
@@ -67,9 +73,15 @@ impl Shared {
 
     /// What is owed on this server. What is owed on others stays owed.
     fn owed(&self) -> Vec<Due> {
-        let Some((names, stand_in)) = self.stand_in() else { return Vec::new() };
+        let Some((names, stand_in)) = self.stand_in() else {
+            return Vec::new();
+        };
         let _one_asks = self.asking_owed.lock();
-        let due = |owed: Owed| Due { name: names.name(&owed.limit, &owed.key), shape: names.shape(&owed.limit), owed };
+        let due = |owed: Owed| Due {
+            name: names.name(&owed.limit, &owed.key),
+            shape: names.shape(&owed.limit),
+            owed,
+        };
         let dues = stand_in.owed().into_iter().map(due);
         let (here, elsewhere): (Vec<Due>, Vec<Due>) = dues.partition(|due| self.has(&due.name));
         self.owe_again(elsewhere);
@@ -92,7 +104,9 @@ impl Shared {
             Some((_, stand_in)) => stand_in.owe_again(owed),
             None => owed,
         };
-        self.counters.corrections_dropped.fetch_add(dropped.len() as u64, Ordering::Relaxed);
+        self.counters
+            .corrections_dropped
+            .fetch_add(dropped.len() as u64, Ordering::Relaxed);
     }
 
     /// Queues what is owed, beside the requests: the server is up, and some were decided without it.
@@ -109,20 +123,28 @@ impl Shared {
 /// What a bucket of this server is to be charged.
 struct Due {
     name: Name,
-    shape: Arc<Shape>,
+    shape: Arc<WireForm>,
     owed: Owed,
 }
 
 impl From<Due> for Correction {
     fn from(due: Due) -> Self {
         let Due { name, shape, owed } = due;
-        Self { name, shape, adjust: Adjust::Change(Change::Charge { more: owed.units }) }
+        Self {
+            name,
+            shape,
+            adjust: Adjust::Change(Change::Charge { more: owed.units }),
+        }
     }
 }
 
 /// Charges what is owed over a new connection. A call that gets no answer may have charged: it is not sent again, and what
 /// was to follow it waits for the next connection.
-pub(super) async fn charge<L: Link>(shared: &Shared, link: &L, connection: &L::Connection) -> Result<(), Failure> {
+pub(super) async fn charge<L: Link>(
+    shared: &Shared,
+    link: &L,
+    connection: &L::Connection,
+) -> Result<(), Failure> {
     for _ in 0..ROUNDS {
         let mut owed = shared.owed();
         if owed.is_empty() {
@@ -130,10 +152,21 @@ pub(super) async fn charge<L: Link>(shared: &Shared, link: &L, connection: &L::C
         }
         while !owed.is_empty() {
             let rest = owed.split_off(owed.len().min(CORRECTIONS_MAX));
-            let corrections = std::mem::replace(&mut owed, rest).into_iter().map(Correction::from).collect();
-            let work = Work { asks: Vec::new(), corrections, errands: Vec::new() };
-            let (landed, outcome) = Departing::of(shared, link, work).fly(shared, link, connection).await;
-            let told = landed.into_iter().try_for_each(|landed| landed.deliver(shared));
+            let corrections = std::mem::replace(&mut owed, rest)
+                .into_iter()
+                .map(Correction::from)
+                .collect();
+            let work = Work {
+                asks: Vec::new(),
+                corrections,
+                errands: Vec::new(),
+            };
+            let (landed, outcome) = Departing::of(shared, link, work)
+                .fly(shared, link, connection)
+                .await;
+            let told = landed
+                .into_iter()
+                .try_for_each(|landed| landed.deliver(shared));
             if let Err(failure) = outcome.and(told) {
                 shared.owe_again(owed);
                 return Err(failure);

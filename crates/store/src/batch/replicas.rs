@@ -54,9 +54,17 @@ mod tests {
         let replicas = Replicas::default();
         assert_eq!(replicas.most(), 0);
         assert_eq!(replicas.counted("a", 3), Some(3));
-        assert_eq!((replicas.counted("b", 1), replicas.most()), (None, 3), "it has heard of one so far");
+        assert_eq!(
+            (replicas.counted("b", 1), replicas.most()),
+            (None, 3),
+            "it has heard of one so far"
+        );
         assert_eq!(replicas.counted("b", 4), Some(4));
         assert_eq!(replicas.gone("b"), Some(3));
-        assert_eq!((replicas.gone("a"), replicas.most()), (None, 3), "nobody knows better");
+        assert_eq!(
+            (replicas.gone("a"), replicas.most()),
+            (None, 3),
+            "nobody knows better"
+        );
     }
 }

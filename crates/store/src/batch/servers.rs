@@ -18,8 +18,8 @@ use crate::StoreError;
 use crate::audit::Finding;
 use crate::clock::Clock;
 use crate::lease::Leases;
-use crate::shape::{Name, Names, Shape};
 use crate::stand_in::StandIn;
+use crate::wire_form::{Name, Names, WireForm};
 use tollgate_limit::{Draw, Micros, Settlement};
 
 /// No server has it.
@@ -61,7 +61,10 @@ pub(crate) struct Server {
 impl Parts {
     /// The place of the server that has a slot.
     pub(crate) fn owner(&self, slot: u16) -> Option<usize> {
-        self.owners.get(usize::from(slot)).filter(|owner| **owner != NOBODY).map(|owner| usize::from(*owner))
+        self.owners
+            .get(usize::from(slot))
+            .filter(|owner| **owner != NOBODY)
+            .map(|owner| usize::from(*owner))
     }
 
     /// Whether every slot has a server.
@@ -92,12 +95,24 @@ impl Parts {
 impl Servers {
     /// A store on one server.
     pub(crate) fn one(server: Arc<Shared>) -> Self {
-        Self { common: server, in_place: None, cluster: None }
+        Self {
+            common: server,
+            in_place: None,
+            cluster: None,
+        }
     }
 
     /// A store on several; `parts` are kept up to date by others.
-    pub(crate) fn several(common: Arc<Shared>, slot: fn(&Name) -> u16, parts: Arc<ArcSwap<Parts>>) -> Self {
-        Self { common, in_place: None, cluster: Some(Cluster { slot, parts }) }
+    pub(crate) fn several(
+        common: Arc<Shared>,
+        slot: fn(&Name) -> u16,
+        parts: Arc<ArcSwap<Parts>>,
+    ) -> Self {
+        Self {
+            common,
+            in_place: None,
+            cluster: Some(Cluster { slot, parts }),
+        }
     }
 
     /// Lets requests that are alone call by themselves.
@@ -109,10 +124,16 @@ impl Servers {
     /// Asks for `wants`, by a call of the request's own where it is alone.
     pub(crate) async fn ask_alone(&self, wants: Wants) -> Result<Draw, StoreError> {
         if self.cluster.is_none() {
-            return self.common.ask_by(self.in_place.as_deref(), wants, false).await;
+            return self
+                .common
+                .ask_by(self.in_place.as_deref(), wants, false)
+                .await;
         }
         let server = self.server_of(&wants)?;
-        server.shared.ask_by(Some(&*server.in_place), wants, false).await
+        server
+            .shared
+            .ask_by(Some(&*server.in_place), wants, false)
+            .await
     }
 
     /// Asks for `wants` and waits for the answer, which comes within the deadline.
@@ -130,14 +151,18 @@ impl Servers {
         let server = wants.first().map(|wanted| self.server(&wanted.name));
         server.unwrap_or_else(|| {
             // It draws from nothing: any server says so.
-            let any = self.parts().and_then(|parts| parts.servers.first().cloned());
+            let any = self
+                .parts()
+                .and_then(|parts| parts.servers.first().cloned());
             any.ok_or_else(|| self.common.unavailable())
         })
     }
 
     /// The server in a cluster that has a bucket.
     fn server(&self, name: &Name) -> Result<Arc<Server>, StoreError> {
-        let Some(cluster) = &self.cluster else { return Err(self.common.unavailable()) };
+        let Some(cluster) = &self.cluster else {
+            return Err(self.common.unavailable());
+        };
         let parts = cluster.parts.load();
         if let Some(server) = parts.server((cluster.slot)(name)) {
             return Ok(server.clone());
@@ -145,18 +170,28 @@ impl Servers {
         if parts.servers.is_empty() {
             return Err(self.common.unavailable());
         }
-        self.common.counters.unavailable.fetch_add(1, Ordering::Relaxed);
-        Err(StoreError::Unavailable("no master of the cluster has the slot of this bucket".into()))
+        self.common
+            .counters
+            .unavailable
+            .fetch_add(1, Ordering::Relaxed);
+        Err(StoreError::Unavailable(
+            "no master of the cluster has the slot of this bucket".into(),
+        ))
     }
 
     fn parts(&self) -> Option<Arc<Parts>> {
-        self.cluster.as_ref().map(|cluster| cluster.parts.load_full())
+        self.cluster
+            .as_ref()
+            .map(|cluster| cluster.parts.load_full())
     }
 
     /// Queues corrections of earlier grants.
     pub(crate) fn settle(&self, names: &Names, settlements: &[Settlement<'_>]) {
         for settlement in settlements {
-            let (name, shape) = (names.name(settlement.limit, settlement.key), names.shape(settlement.limit));
+            let (name, shape) = (
+                names.name(settlement.limit, settlement.key),
+                names.shape(settlement.limit),
+            );
             if self.cluster.is_none() {
                 self.common.settle(name, shape, settlement.change);
                 continue;
@@ -183,7 +218,11 @@ impl Servers {
     /// # Errors
     /// When nobody is there to be asked for this bucket.
     pub(crate) fn check_up(&self, name: &Name) -> Result<(), StoreError> {
-        if self.cluster.is_none() { self.common.check_up() } else { self.server(name)?.shared.check_up() }
+        if self.cluster.is_none() {
+            self.common.check_up()
+        } else {
+            self.server(name)?.shared.check_up()
+        }
     }
 
     /// What leases bring here; `None`: this store leases nothing.
@@ -207,7 +246,11 @@ impl Servers {
     /// Every server that is known, with a queue of its own.
     fn all(&self) -> Vec<Arc<Shared>> {
         match self.parts() {
-            Some(parts) => parts.servers.iter().map(|server| server.shared.clone()).collect(),
+            Some(parts) => parts
+                .servers
+                .iter()
+                .map(|server| server.shared.clone())
+                .collect(),
             None => vec![self.common.clone()],
         }
     }
@@ -218,27 +261,48 @@ impl Servers {
         let tried = || {
             let healths: Vec<Health> = self.all().iter().map(|shared| shared.health()).collect();
             healths.iter().any(|health| health.up)
-                && healths.iter().all(|health| health.up || !health.last_error.is_empty())
+                && healths
+                    .iter()
+                    .all(|health| health.up || !health.last_error.is_empty())
         };
         self.common.connected_once(tried).await;
     }
 
     /// How the store does: it is up while one of its servers is.
     pub(crate) fn health(&self) -> Health {
-        let Some(parts) = self.parts().filter(|parts| !parts.servers.is_empty()) else { return self.common.health() };
-        let all: Vec<_> = parts.servers.iter().map(|server| (&server.shared, server.shared.health())).collect();
+        let Some(parts) = self.parts().filter(|parts| !parts.servers.is_empty()) else {
+            return self.common.health();
+        };
+        let all: Vec<_> = parts
+            .servers
+            .iter()
+            .map(|server| (&server.shared, server.shared.health()))
+            .collect();
         let down: Vec<String> = all
             .iter()
             .filter(|(_, health)| !health.up)
-            .map(|(shared, health)| format!("{}: {}", shared.server().unwrap_or_default(), health.last_error))
+            .map(|(shared, health)| {
+                format!(
+                    "{}: {}",
+                    shared.server().unwrap_or_default(),
+                    health.last_error
+                )
+            })
             .collect();
         let last_error = match down.as_slice() {
-            [] => {
-                all.into_iter().map(|(_, health)| health.last_error).find(|error| !error.is_empty()).unwrap_or_default()
-            }
+            [] => all
+                .into_iter()
+                .map(|(_, health)| health.last_error)
+                .find(|error| !error.is_empty())
+                .unwrap_or_default(),
             down => down.join("; "),
         };
-        Health { up: down.len() < parts.servers.len(), servers: parts.servers.len(), down: down.len(), last_error }
+        Health {
+            up: down.len() < parts.servers.len(),
+            servers: parts.servers.len(),
+            down: down.len(),
+            last_error,
+        }
     }
 
     /// How many gateways use the store, by their heartbeats; zero: not known.
@@ -252,14 +316,20 @@ impl Servers {
         let is_tried = |health: Health| health.up || !health.last_error.is_empty();
         let tried = || {
             let all = self.all();
-            if all.is_empty() { is_tried(self.common.health()) } else { all.iter().all(|one| is_tried(one.health())) }
+            if all.is_empty() {
+                is_tried(self.common.health())
+            } else {
+                all.iter().all(|one| is_tried(one.health()))
+            }
         };
         self.common.connected_once(tried).await;
     }
 
     /// Units that a bucket has at most now, as far as is known.
-    pub(crate) fn at_most(&self, name: &Name, shape: &Arc<Shape>) -> Option<u64> {
-        self.common.bounds.at_most(name, shape, self.common.clock.now())
+    pub(crate) fn at_most(&self, name: &Name, shape: &Arc<WireForm>) -> Option<u64> {
+        self.common
+            .bounds
+            .at_most(name, shape, self.common.clock.now())
     }
 
     /// Names what decides in the place of servers that do not answer.
@@ -273,7 +343,10 @@ impl Servers {
 
     /// What the last audits found.
     pub(crate) fn findings(&self) -> Vec<Finding> {
-        self.all().iter().flat_map(|shared| shared.findings()).collect()
+        self.all()
+            .iter()
+            .flat_map(|shared| shared.findings())
+            .collect()
     }
 
     /// Says whether limits of a day or longer live here, as of the next audit.
@@ -288,8 +361,13 @@ impl Servers {
     pub(crate) async fn audit_again(&self) {
         let all = self.all();
         let up: Vec<_> = all.iter().filter(|shared| shared.health().up).collect();
-        let asked = if up.is_empty() { all.iter().collect() } else { up };
-        let mut audits: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::with_capacity(asked.len());
+        let asked = if up.is_empty() {
+            all.iter().collect()
+        } else {
+            up
+        };
+        let mut audits: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> =
+            Vec::with_capacity(asked.len());
         for shared in asked {
             audits.push(Box::pin(shared.audit_again()));
         }
@@ -298,7 +376,11 @@ impl Servers {
         }
         std::future::poll_fn(|context| {
             audits.retain_mut(|audit| audit.as_mut().poll(context).is_pending());
-            if audits.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+            if audits.is_empty() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         })
         .await;
     }
@@ -314,7 +396,10 @@ impl Servers {
 pub(crate) fn hand_over(from: &Shared, parts: &Parts, slot: fn(&Name) -> u16) {
     let (asks, corrections) = from.take_moved();
     for ask in asks {
-        let server = ask.wants.first().and_then(|wanted| parts.server(slot(&wanted.name)));
+        let server = ask
+            .wants
+            .first()
+            .and_then(|wanted| parts.server(slot(&wanted.name)));
         match server {
             Some(server) => server.shared.take_over(ask),
             None => super::answer(ask, Err(from.unavailable())),

@@ -14,13 +14,15 @@ use super::counters::{Counters, Health};
 use super::deliver::fail;
 use super::owed::Substitute;
 use super::replicas::Replicas;
-use super::{ASKS_MAX, Adjust, Ask, CORRECTIONS_MAX, Correction, InPlace, QUEUE_MAX, Wants, answer};
+use super::{
+    ASKS_MAX, Adjust, Ask, CORRECTIONS_MAX, Correction, InPlace, QUEUE_MAX, Wants, answer,
+};
 use crate::StoreError;
 use crate::audit::Finding;
 use crate::bounds::Bounds;
 use crate::clock::Clock;
 use crate::lease::{Errand, Leases};
-use crate::shape::{Name, Shape};
+use crate::wire_form::{Name, WireForm};
 use tollgate_limit::{Change, Draw, Micros, Timestamp, Verdict};
 
 /// What workers and the lanes to one server share. The servers of a cluster have one each, with the bounds, leases,
@@ -77,19 +79,21 @@ pub(crate) struct ServerPart {
 
 impl std::fmt::Debug for ServerPart {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ServerPart").field("server", &self.server).finish_non_exhaustive()
+        f.debug_struct("ServerPart")
+            .field("server", &self.server)
+            .finish_non_exhaustive()
     }
 }
 
 /// A concurrency limit's bucket and the places held in it.
-type Places = (Name, Arc<Shape>, u64);
+type Places = (Name, Arc<WireForm>, u64);
 
 #[derive(Debug, Default)]
 struct Queue {
     asks: VecDeque<Ask>,
     corrections: VecDeque<Correction>,
     /// Buckets of which a heartbeat is to tell the places held. How many those are is looked up when it leaves.
-    heartbeats: VecDeque<(Name, Arc<Shape>)>,
+    heartbeats: VecDeque<(Name, Arc<WireForm>)>,
     /// With so many requests queued a lane goes on that waits for them; zero: none does.
     awaited: usize,
 }
@@ -166,7 +170,9 @@ impl Shared {
     ) -> Result<Draw, StoreError> {
         let now = self.clock.now();
         if !peek && let Some(draw) = self.bounds.refuse(&wants, now) {
-            self.counters.refused_locally.fetch_add(1, Ordering::Relaxed);
+            self.counters
+                .refused_locally
+                .fetch_add(1, Ordering::Relaxed);
             return Ok(draw);
         }
         if self.lanes_up.load(Ordering::Acquire) == 0 {
@@ -176,8 +182,14 @@ impl Shared {
         let deadline = now.after(self.answer_within);
         let in_lane = || self.busy.load(Ordering::Acquire) || self.suspect.load(Ordering::Acquire);
         let own = in_place.filter(|_| !peek && !in_lane());
-        let own = own.filter(|_| !wants.iter().any(|wanted| wanted.shape.holds()) && self.is_quiet());
-        let mut ask = Ask { wants, peek, deadline, reply: Some(reply) };
+        let own =
+            own.filter(|_| !wants.iter().any(|wanted| wanted.shape.holds()) && self.is_quiet());
+        let mut ask = Ask {
+            wants,
+            peek,
+            deadline,
+            reply: Some(reply),
+        };
         if let Some(own) = own {
             match own.call(self, ask) {
                 Ok(call) => {
@@ -198,7 +210,9 @@ impl Shared {
             if queue.asks.len() >= QUEUE_MAX {
                 drop(queue);
                 self.counters.unavailable.fetch_add(1, Ordering::Relaxed);
-                return Err(StoreError::Unavailable("too many requests wait for the store".into()));
+                return Err(StoreError::Unavailable(
+                    "too many requests wait for the store".into(),
+                ));
             }
             queue.asks.push_back(ask);
             if queue.asks.len() == 1 {
@@ -209,7 +223,9 @@ impl Shared {
                 self.enough.notify_one();
             }
         }
-        answer.await.unwrap_or_else(|_| Err(StoreError::Unavailable("the store is shut down".into())))
+        answer
+            .await
+            .unwrap_or_else(|_| Err(StoreError::Unavailable("the store is shut down".into())))
     }
 
     /// Whether nothing waits for a call.
@@ -227,7 +243,9 @@ impl Shared {
     pub(crate) fn correct(&self, correction: Correction) {
         let mut queue = self.queue.lock();
         if queue.corrections.len() >= QUEUE_MAX || self.closed.load(Ordering::Relaxed) {
-            self.counters.corrections_dropped.fetch_add(1, Ordering::Relaxed);
+            self.counters
+                .corrections_dropped
+                .fetch_add(1, Ordering::Relaxed);
             return;
         }
         queue.corrections.push_back(correction);
@@ -238,7 +256,7 @@ impl Shared {
 
     /// Frees places of a concurrency limit. The lock spans both steps: a heartbeat tells what is held and what still waits
     /// to be freed.
-    pub(crate) fn release(&self, name: Name, shape: Arc<Shape>, units: u64) {
+    pub(crate) fn release(&self, name: Name, shape: Arc<WireForm>, units: u64) {
         let mut held = self.held.lock();
         if let Some((_, _, count)) = held.get_mut(&name.hash) {
             *count = count.saturating_sub(units);
@@ -246,25 +264,39 @@ impl Shared {
                 held.remove(&name.hash);
             }
         }
-        self.correct(Correction { name, shape, adjust: Adjust::Change(Change::Release { units }) });
+        self.correct(Correction {
+            name,
+            shape,
+            adjust: Adjust::Change(Change::Release { units }),
+        });
     }
 
     /// Queues a correction of an earlier grant.
-    pub(crate) fn settle(&self, name: Name, shape: Arc<Shape>, change: Change) {
+    pub(crate) fn settle(&self, name: Name, shape: Arc<WireForm>, change: Change) {
         match change {
             Change::Release { units } if shape.holds() => self.release(name, shape, units),
-            change => self.correct(Correction { name, shape, adjust: Adjust::Change(change) }),
+            change => self.correct(Correction {
+                name,
+                shape,
+                adjust: Adjust::Change(change),
+            }),
         }
     }
 
     /// What waits here for a call and is about buckets that live on another server now.
     pub(super) fn take_moved(&self) -> (Vec<Ask>, Vec<Correction>) {
         let mut queue = self.queue.lock();
-        let here = |ask: &Ask| ask.wants.first().is_none_or(|wanted| self.has(&wanted.name));
+        let here = |ask: &Ask| {
+            ask.wants
+                .first()
+                .is_none_or(|wanted| self.has(&wanted.name))
+        };
         let (stay, asks) = std::mem::take(&mut queue.asks).into_iter().partition(here);
         queue.asks = stay;
         let here = |correction: &Correction| self.has(&correction.name);
-        let (stay, corrections) = std::mem::take(&mut queue.corrections).into_iter().partition(here);
+        let (stay, corrections) = std::mem::take(&mut queue.corrections)
+            .into_iter()
+            .partition(here);
         queue.corrections = stay;
         (Vec::from(asks), Vec::from(corrections))
     }
@@ -278,7 +310,9 @@ impl Shared {
             return;
         }
         // (In the order of deadlines.)
-        let place = queue.asks.partition_point(|known| known.deadline <= ask.deadline);
+        let place = queue
+            .asks
+            .partition_point(|known| known.deadline <= ask.deadline);
         queue.asks.insert(place, ask);
         self.arrived.notify_one();
     }
@@ -289,7 +323,9 @@ impl Shared {
         let mut queue = self.queue.lock();
         if queue.heartbeats.is_empty() {
             let here = held.values().filter(|(name, ..)| self.has(name));
-            queue.heartbeats.extend(here.map(|(name, shape, _)| (*name, shape.clone())));
+            queue
+                .heartbeats
+                .extend(here.map(|(name, shape, _)| (*name, shape.clone())));
         }
     }
 
@@ -317,9 +353,15 @@ impl Shared {
             && let Some((name, shape)) = queue.heartbeats.pop_front()
         {
             // All of its places may have been given back meanwhile; what frees them is on its way.
-            let Some((_, _, units)) = held.get(&name.hash).filter(|_| self.has(&name)) else { continue };
+            let Some((_, _, units)) = held.get(&name.hash).filter(|_| self.has(&name)) else {
+                continue;
+            };
             let units = units.saturating_add(waiting.get(&name.hash).copied().unwrap_or(0));
-            beats.push(Correction { name, shape, adjust: Adjust::Hold(units) });
+            beats.push(Correction {
+                name,
+                shape,
+                adjust: Adjust::Hold(units),
+            });
         }
         beats
     }
@@ -332,10 +374,16 @@ impl Shared {
             }
             if told {
                 let mut held = self.held.lock();
-                held.entry(wanted.name.hash).or_insert_with(|| (wanted.name, wanted.shape.clone(), 0)).2 += wanted.cost;
+                held.entry(wanted.name.hash)
+                    .or_insert_with(|| (wanted.name, wanted.shape.clone(), 0))
+                    .2 += wanted.cost;
             } else {
                 let adjust = Adjust::Change(Change::Release { units: wanted.cost });
-                self.correct(Correction { name: wanted.name, shape: wanted.shape.clone(), adjust });
+                self.correct(Correction {
+                    name: wanted.name,
+                    shape: wanted.shape.clone(),
+                    adjust,
+                });
             }
         }
     }
@@ -380,13 +428,19 @@ impl Shared {
 
     pub(crate) fn health(&self) -> Health {
         let up = self.lanes_up.load(Ordering::Acquire) > 0;
-        Health { up, servers: 1, down: usize::from(!up), last_error: self.last_error.lock().clone() }
+        Health {
+            up,
+            servers: 1,
+            down: usize::from(!up),
+            last_error: self.last_error.lock().clone(),
+        }
     }
 
     /// Waits until a connection stands; the caller puts its own bound around it.
     #[cfg(test)]
     pub(crate) async fn connected(&self) {
-        self.connected_once(|| self.lanes_up.load(Ordering::Acquire) > 0).await;
+        self.connected_once(|| self.lanes_up.load(Ordering::Acquire) > 0)
+            .await;
     }
 
     /// Waits until a connection was made, or could not be, and `done` with that; the caller puts its own bound around it.
@@ -450,7 +504,11 @@ impl Shared {
     /// # Errors
     /// When nobody is there to be asked.
     pub(crate) fn check_up(&self) -> Result<(), StoreError> {
-        if self.lanes_up.load(Ordering::Acquire) == 0 { Err(self.unavailable()) } else { Ok(()) }
+        if self.lanes_up.load(Ordering::Acquire) == 0 {
+            Err(self.unavailable())
+        } else {
+            Ok(())
+        }
     }
 
     pub(super) fn unavailable(&self) -> StoreError {
@@ -468,19 +526,29 @@ impl Shared {
 
     /// What goes in the next call. Requests whose caller has gone are dropped, those too late are told so.
     pub(super) fn take(&self) -> Option<Work> {
-        let errands = self
-            .leases
-            .as_ref()
-            .map_or_else(Vec::new, |leases| leases.errands_of(CORRECTIONS_MAX, |name| self.has(name)));
+        let errands = self.leases.as_ref().map_or_else(Vec::new, |leases| {
+            leases.errands_of(CORRECTIONS_MAX, |name| self.has(name))
+        });
         let mut corrections = self.take_heartbeats();
         let mut queue = self.queue.lock();
-        if queue.asks.is_empty() && queue.corrections.is_empty() && corrections.is_empty() && errands.is_empty() {
+        if queue.asks.is_empty()
+            && queue.corrections.is_empty()
+            && corrections.is_empty()
+            && errands.is_empty()
+        {
             return None;
         }
-        let corrections_taken = queue.corrections.len().min(CORRECTIONS_MAX - corrections.len());
+        let corrections_taken = queue
+            .corrections
+            .len()
+            .min(CORRECTIONS_MAX - corrections.len());
         corrections.extend(queue.corrections.drain(..corrections_taken));
         let asks_taken = queue.asks.len().min(ASKS_MAX);
-        let work = Work { corrections, asks: queue.asks.drain(..asks_taken).collect(), errands };
+        let work = Work {
+            corrections,
+            asks: queue.asks.drain(..asks_taken).collect(),
+            errands,
+        };
         if !queue.asks.is_empty() || !queue.corrections.is_empty() || !queue.heartbeats.is_empty() {
             self.arrived.notify_one();
         }
@@ -496,7 +564,11 @@ impl Shared {
     /// What goes in a call beside the one under way: requests that all `fit`, at least so many of them, and nothing else.
     /// Where there are fewer, [`Shared::enough`] tells when there are as many.
     pub(super) fn take_beside(&self, least: usize, fits: impl Fn(&Ask) -> bool) -> Option<Work> {
-        if self.leases.as_ref().is_some_and(|leases| leases.has_errands()) {
+        if self
+            .leases
+            .as_ref()
+            .is_some_and(|leases| leases.has_errands())
+        {
             return None;
         }
         let mut queue = self.queue.lock();
@@ -506,14 +578,21 @@ impl Shared {
             return None;
         }
         let taken = queue.asks.len().min(ASKS_MAX);
-        if !queue.corrections.is_empty() || !queue.heartbeats.is_empty() || !queue.asks.iter().take(taken).all(fits) {
+        if !queue.corrections.is_empty()
+            || !queue.heartbeats.is_empty()
+            || !queue.asks.iter().take(taken).all(fits)
+        {
             return None;
         }
         let asks = queue.asks.drain(..taken).collect();
         if !queue.asks.is_empty() {
             self.arrived.notify_one();
         }
-        Some(Work { corrections: Vec::new(), asks, errands: Vec::new() })
+        Some(Work {
+            corrections: Vec::new(),
+            asks,
+            errands: Vec::new(),
+        })
     }
 
     /// Tells those of the queue whose deadline has passed; when that of the next passes. (They are in the order of deadlines.)
@@ -558,7 +637,9 @@ impl Shared {
         for correction in corrections.into_iter().rev() {
             match correction.adjust {
                 // How many it tells of is looked up anew.
-                Adjust::Hold(_) => queue.heartbeats.push_front((correction.name, correction.shape)),
+                Adjust::Hold(_) => queue
+                    .heartbeats
+                    .push_front((correction.name, correction.shape)),
                 Adjust::Change(_) => queue.corrections.push_front(correction),
             }
         }

@@ -18,7 +18,7 @@ use super::lane::lane;
 use super::*;
 use crate::clock::Clock;
 use crate::lease::{Errand, Leases};
-use crate::shape::Names;
+use crate::wire_form::Names;
 use made::{Made, granted, granting, turns};
 use tollgate_limit::bucket::{Level, State};
 use tollgate_limit::fixtures::{limit, terms};
@@ -31,7 +31,11 @@ const START: Timestamp = Timestamp::from_micros(1_760_000_000_000_000);
 struct Frozen;
 
 impl InPlace for Frozen {
-    fn call<'c>(&'c self, shared: &'c Shared, ask: Ask) -> Result<Pin<Box<dyn Future<Output = ()> + Send + 'c>>, Ask> {
+    fn call<'c>(
+        &'c self,
+        shared: &'c Shared,
+        ask: Ask,
+    ) -> Result<Pin<Box<dyn Future<Output = ()> + Send + 'c>>, Ask> {
         Ok(Box::pin(async move {
             let never = Made::new((), async |(), _: &Batch| std::future::pending().await);
             fly_alone(shared, &never, &(), ask).await;
@@ -40,11 +44,19 @@ impl InPlace for Frozen {
 }
 
 fn bucket(amount: u64) -> Limit {
-    limit("total", &terms(Kind::TokenBucket, amount, Micros::from_secs(3600)))
+    limit(
+        "total",
+        &terms(Kind::TokenBucket, amount, Micros::from_secs(3600)),
+    )
 }
 
 fn wants(names: &Names, limit: &Limit) -> Wants {
-    names.wants(&[Claim { limit, key: b"k", cost: 1, enforced: true }])
+    names.wants(&[Claim {
+        limit,
+        key: b"k",
+        cost: 1,
+        enforced: true,
+    }])
 }
 
 #[tokio::test]
@@ -67,9 +79,10 @@ async fn one_own_call_that_fails_sends_the_next_ones_to_the_lane_until_one_of_it
             assert!(landed.deliver(&shared).is_ok());
         }
     };
-    let (asked, ()) = tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(ask(), lane) })
-        .await
-        .expect("the second request is the lane's");
+    let (asked, ()) =
+        tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(ask(), lane) })
+            .await
+            .expect("the second request is the lane's");
     assert!(asked.expect("answered").granted);
     assert_eq!(shared.counters.own_calls.load(Ordering::Relaxed), 1);
 }
@@ -78,27 +91,42 @@ async fn one_own_call_that_fails_sends_the_next_ones_to_the_lane_until_one_of_it
 async fn corrections_under_another_algorithm_go_in_the_next_call_and_keep_their_order() {
     let shared = Shared::new(Clock::system(), Micros::from_secs(1), true);
     let (names, before, new) = (Names::new(b"secret"), bucket(10), bucket(20));
-    let old = limit("total", &terms(Kind::FixedWindow, 10, Micros::from_secs(3600)));
+    let old = limit(
+        "total",
+        &terms(Kind::FixedWindow, 10, Micros::from_secs(3600)),
+    );
     let name = names.name(&new, b"k");
     // Other numbers of the same one are no matter: a bucket is corrected in its own.
     for (limit, units) in [(&new, 1), (&old, 2), (&before, 3), (&new, 4)] {
         let adjust = Adjust::Change(Change::Refund { units });
-        shared.correct(Correction { name, shape: names.shape(limit), adjust });
+        shared.correct(Correction {
+            name,
+            shape: names.shape(limit),
+            adjust,
+        });
     }
     let mut calls = Vec::new();
     while let Some(work) = shared.take() {
-        let units: Vec<u64> = work.corrections.iter().map(|correction| correction.adjust.numbers().1).collect();
+        let units: Vec<u64> = work
+            .corrections
+            .iter()
+            .map(|correction| correction.adjust.numbers().1)
+            .collect();
         calls.push(units);
         let (_, outcome) = flush(&shared, &granting(), &(), work).await;
         assert!(outcome.is_ok());
     }
     // Each took one that the one before it had put back.
     assert_eq!(calls, [vec![1, 2, 3, 4], vec![2, 3, 4], vec![3, 4]]);
-    assert_eq!(shared.counters.corrections_dropped.load(Ordering::Relaxed), 0);
+    assert_eq!(
+        shared.counters.corrections_dropped.load(Ordering::Relaxed),
+        0
+    );
 }
 
 #[tokio::test]
-async fn where_no_lease_can_be_had_of_units_that_are_there_the_request_is_refused_for_a_leases_time() {
+async fn where_no_lease_can_be_had_of_units_that_are_there_the_request_is_refused_for_a_leases_time()
+ {
     // A limit that is only tried out refuses nobody, and says what it would have done.
     for enforced in [true, false] {
         let mut shared = Shared::new(Clock::system(), Micros::from_secs(10), true);
@@ -107,15 +135,34 @@ async fn where_no_lease_can_be_had_of_units_that_are_there_the_request_is_refuse
         shared.lanes_up.store(1, Ordering::Relaxed);
         let shared = Arc::new(shared);
         let names = Names::new(b"secret");
-        let (total, each) = (Limit { lease: true, ..bucket(1000) }, Limit { index: 1, ..bucket(10) });
+        let (total, each) = (
+            Limit {
+                lease: true,
+                ..bucket(1000)
+            },
+            Limit {
+                index: 1,
+                ..bucket(10)
+            },
+        );
         let claims = [(&total, &b"all"[..], enforced), (&each, b"me", true)];
-        let claims = claims.map(|(limit, key, enforced)| Claim { limit, key, cost: 1, enforced });
+        let claims = claims.map(|(limit, key, enforced)| Claim {
+            limit,
+            key,
+            cost: 1,
+            enforced,
+        });
         let store = async {
             loop {
                 for errand in leases.errands(10) {
-                    let Errand::Wish(held) = errand else { panic!("nothing is given back") };
+                    let Errand::Wish(held) = errand else {
+                        panic!("nothing is given back")
+                    };
                     let (wishing, _) = held.depart(&leases);
-                    let level = State::Level(Level { level: held.shape().scaled(500), at: START });
+                    let level = State::Level(Level {
+                        level: held.shape().scaled(500),
+                        at: START,
+                    });
                     wishing.answered(0, Some(&level), START, leases.clock().boot());
                 }
                 tokio::task::yield_now().await;
@@ -130,7 +177,12 @@ async fn where_no_lease_can_be_had_of_units_that_are_there_the_request_is_refuse
         let draw = draw.expect("answered");
         assert_eq!(draw.granted, !enforced);
         let terms = *names.shape(&total).lease().expect("leased");
-        assert_eq!(draw.standings[0].verdict, Verdict::Deny { retry_after: Some(terms.counted()) });
+        assert_eq!(
+            draw.standings[0].verdict,
+            Verdict::Deny {
+                retry_after: Some(terms.counted())
+            }
+        );
     }
 }
 
@@ -141,9 +193,23 @@ async fn where_all_buckets_lie_on_one_server_no_request_waits_for_a_lease() {
     shared.lanes_up.store(1, Ordering::Relaxed);
     let shared = Arc::new(shared);
     let names = Names::new(b"secret");
-    let (total, each) = (Limit { lease: true, ..bucket(1000) }, Limit { index: 1, ..bucket(10) });
+    let (total, each) = (
+        Limit {
+            lease: true,
+            ..bucket(1000)
+        },
+        Limit {
+            index: 1,
+            ..bucket(10)
+        },
+    );
     let claims = [(&total, &b"all"[..]), (&each, b"me")];
-    let claims = claims.map(|(limit, key)| Claim { limit, key, cost: 1, enforced: true });
+    let claims = claims.map(|(limit, key)| Claim {
+        limit,
+        key,
+        cost: 1,
+        enforced: true,
+    });
     // Nobody answers wishes.
     let servers = Servers::one(shared.clone());
     let draw = tokio::select! {
@@ -158,12 +224,30 @@ async fn who_would_wait_for_a_lease_of_a_store_that_is_down_is_told_so_at_once()
     let mut shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
     shared.leases = Some(Arc::new(Leases::new(shared.clock.clone(), true)));
     let names = Names::new(b"secret");
-    let (total, each) = (Limit { lease: true, ..bucket(1000) }, Limit { index: 1, ..bucket(10) });
+    let (total, each) = (
+        Limit {
+            lease: true,
+            ..bucket(1000)
+        },
+        Limit {
+            index: 1,
+            ..bucket(10)
+        },
+    );
     let claims = [(&total, &b"all"[..]), (&each, b"me")];
-    let claims = claims.map(|(limit, key)| Claim { limit, key, cost: 1, enforced: true });
+    let claims = claims.map(|(limit, key)| Claim {
+        limit,
+        key,
+        cost: 1,
+        enforced: true,
+    });
     let servers = Servers::one(Arc::new(shared));
-    let draw = tokio::time::timeout(Duration::from_secs(10), servers.draw(names.wants(&claims))).await;
-    assert!(matches!(draw, Ok(Err(StoreError::Unavailable(_)))), "{draw:?}");
+    let draw =
+        tokio::time::timeout(Duration::from_secs(10), servers.draw(names.wants(&claims))).await;
+    assert!(
+        matches!(draw, Ok(Err(StoreError::Unavailable(_)))),
+        "{draw:?}"
+    );
 }
 
 /// A lane that answers what others look at.
@@ -180,12 +264,19 @@ async fn peeks(shared: &Shared) {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "how long a thread sleeps is real time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long a thread sleeps is real time"
+)]
 fn a_lane_that_gathers_goes_on_when_enough_are_queued_or_its_time_is_over() {
     let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
     shared.lanes_up.store(1, Ordering::Relaxed);
     let (names, limit) = (Names::new(b"secret"), bucket(10));
-    assert_eq!(shared.gather(3, Duration::from_micros(30)), 0, "nobody comes");
+    assert_eq!(
+        shared.gather(3, Duration::from_micros(30)),
+        0,
+        "nobody comes"
+    );
     let start = Instant::now();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -210,8 +301,15 @@ async fn who_asks_a_store_that_is_shut_down_is_told_so() {
     shared.close();
     shared.fail_queued();
     let (names, limit) = (Names::new(b"secret"), bucket(10));
-    let asked = tokio::time::timeout(Duration::from_secs(10), shared.ask(wants(&names, &limit), false)).await;
-    assert!(matches!(asked, Ok(Err(StoreError::Unavailable(_)))), "{asked:?}");
+    let asked = tokio::time::timeout(
+        Duration::from_secs(10),
+        shared.ask(wants(&names, &limit), false),
+    )
+    .await;
+    assert!(
+        matches!(asked, Ok(Err(StoreError::Unavailable(_)))),
+        "{asked:?}"
+    );
 }
 
 #[tokio::test]
@@ -219,7 +317,11 @@ async fn an_audit_that_is_asked_for_stays_so_until_one_is_done() {
     let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
     assert!(!shared.is_audit_due());
     // Whoever asks waits no longer than it likes.
-    assert!(tokio::time::timeout(Duration::ZERO, shared.audit_again()).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::ZERO, shared.audit_again())
+            .await
+            .is_err()
+    );
     assert!(shared.is_audit_due());
     assert!(shared.is_audit_due(), "the look failed");
     shared.audited(Vec::new());
@@ -240,7 +342,11 @@ impl Pipe {
         self.most.update(|most| most.max(self.calls.get()));
         turns(20).await;
         self.calls.update(|calls| calls - 1);
-        let asked: u64 = batch.groups.iter().map(|group| u64::from(group.count)).sum();
+        let asked: u64 = batch
+            .groups
+            .iter()
+            .map(|group| u64::from(group.count))
+            .sum();
         self.asked.update(|sum| sum + asked);
         granted(batch)
     }
@@ -270,14 +376,25 @@ async fn a_second_call_goes_beside_the_first_where_many_buckets_are_asked_and_no
         local.spawn_local(lane(shared.clone(), server.clone()));
         for caller in 0..64_u8 {
             let key = [caller % keys];
-            let wants = names.wants(&[Claim { limit, key: &key, cost: 1, enforced: true }]);
+            let wants = names.wants(&[Claim {
+                limit,
+                key: &key,
+                cost: 1,
+                enforced: true,
+            }]);
             let shared = shared.clone();
             local.spawn_local(async move {
                 shared.connected().await;
                 for turn in 0..200_u8 {
                     // They come back one after the other.
                     turns(u32::from(caller.wrapping_add(turn) % 16)).await;
-                    assert!(shared.ask(wants.clone(), false).await.expect("answered").granted);
+                    assert!(
+                        shared
+                            .ask(wants.clone(), false)
+                            .await
+                            .expect("answered")
+                            .granted
+                    );
                 }
             });
         }

@@ -52,7 +52,15 @@ pub(super) struct Turns<'a, L: Link> {
 
 impl<'a, L: Link> Turns<'a, L> {
     pub(super) fn new(shared: &'a Shared, link: &'a L, connection: &'a L::Connection) -> Self {
-        Self { shared, link, connection, flying: Vec::new(), landed: Vec::new(), spread: false, crowd: 0 }
+        Self {
+            shared,
+            link,
+            connection,
+            flying: Vec::new(),
+            landed: Vec::new(),
+            spread: false,
+            crowd: 0,
+        }
     }
 
     pub(super) fn is_flying(&self) -> bool {
@@ -76,7 +84,9 @@ impl<'a, L: Link> Turns<'a, L> {
     /// callers of the last are told.
     pub(super) async fn begin(&mut self, work: Work) -> Result<(), Failure> {
         let asked = work.asks.len();
-        let alike = work.corrections.is_empty() && work.errands.is_empty() && work.asks.iter().all(fits(self.link));
+        let alike = work.corrections.is_empty()
+            && work.errands.is_empty()
+            && work.asks.iter().all(fits(self.link));
         let departing = Departing::of(self.shared, self.link, work);
         self.spread = departing.is_spread().unwrap_or(self.spread);
         let accompanied = alike && self.spread;
@@ -84,14 +94,20 @@ impl<'a, L: Link> Turns<'a, L> {
             Box::pin(departing.fly(self.shared, self.link, self.connection));
         if !self.landed.is_empty() || !self.flying.is_empty() {
             // What is asked leaves with the connection's own task.
-            if let Poll::Ready(flown) = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await {
+            if let Poll::Ready(flown) =
+                poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await
+            {
                 return self.arrive(flown);
             }
             if !self.landed.is_empty() {
                 tokio::task::yield_now().await;
             }
         }
-        self.flying.push(Flying { call, asked, accompanied });
+        self.flying.push(Flying {
+            call,
+            asked,
+            accompanied,
+        });
         self.tell()
     }
 
@@ -115,7 +131,11 @@ impl<'a, L: Link> Turns<'a, L> {
                         return Poll::Ready(Some((flying.remove(place).asked, flown)));
                     }
                 }
-                if may_follow && enough.as_mut().poll(context).is_ready() { Poll::Ready(None) } else { Poll::Pending }
+                if may_follow && enough.as_mut().poll(context).is_ready() {
+                    Poll::Ready(None)
+                } else {
+                    Poll::Pending
+                }
             })
             .await;
             if let Some((asked, flown)) = flown {
@@ -148,7 +168,8 @@ impl<'a, L: Link> Turns<'a, L> {
     }
 
     fn may_follow(&self) -> bool {
-        (1..FLYING_MAX).contains(&self.flying.len()) && self.flying.iter().all(|flying| flying.accompanied)
+        (1..FLYING_MAX).contains(&self.flying.len())
+            && self.flying.iter().all(|flying| flying.accompanied)
     }
 
     /// Waits for what is under way, and tells everybody: the connection is given up.

@@ -24,11 +24,31 @@ impl LeaseCounters {
     pub fn named(&self) -> [(&'static str, &'static str, u64); 5] {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [
-            ("store_leases", "Leases taken from the shared store", read(&self.leases)),
-            ("store_leased_units", "Units of limits in leases taken from the shared store", read(&self.units)),
-            ("store_lease_grants", "Times a request's leased units were found in the process", read(&self.grants)),
-            ("store_lease_units_given_back", "Leased units that went back unused", read(&self.given_back)),
-            ("store_lease_units_forfeited", "Leased units that were left and lost", read(&self.forfeited)),
+            (
+                "store_leases",
+                "Leases taken from the shared store",
+                read(&self.leases),
+            ),
+            (
+                "store_leased_units",
+                "Units of limits in leases taken from the shared store",
+                read(&self.units),
+            ),
+            (
+                "store_lease_grants",
+                "Times a request's leased units were found in the process",
+                read(&self.grants),
+            ),
+            (
+                "store_lease_units_given_back",
+                "Leased units that went back unused",
+                read(&self.given_back),
+            ),
+            (
+                "store_lease_units_forfeited",
+                "Leased units that were left and lost",
+                read(&self.forfeited),
+            ),
         ]
     }
 }

@@ -56,7 +56,10 @@ impl Servers {
     }
 
     async fn draw_leased(&self, leases: &Arc<Leases>, wants: Wants) -> Result<Draw, StoreError> {
-        let apart = leases.apart && wants.iter().any(|wanted| wanted.name.tag != wants[0].name.tag);
+        let apart = leases.apart
+            && wants
+                .iter()
+                .any(|wanted| wanted.name.tag != wants[0].name.tag);
         let alone = wants.len() == 1;
         let started = self.clock().now();
         let mut taken: SmallVec<[Taken<'_>; 2]> = SmallVec::new();
@@ -69,7 +72,9 @@ impl Servers {
             }
             let Some(held) = leases.held(wanted) else {
                 if apart {
-                    return Err(StoreError::Unavailable("too many buckets are leased".into()));
+                    return Err(StoreError::Unavailable(
+                        "too many buckets are leased".into(),
+                    ));
                 }
                 drop(taken);
                 return self.ask_alone(wants).await;
@@ -77,7 +82,11 @@ impl Servers {
             held.count(wanted.cost, leases.clock.boot());
             // Alone, they are granted here and now.
             let granted_here = alone && held.take(wanted.cost, &leases.clock);
-            let mut origin = if alone { None } else { held.take_in_hand(wanted.cost, &leases.clock) };
+            let mut origin = if alone {
+                None
+            } else {
+                held.take_in_hand(wanted.cost, &leases.clock)
+            };
             if held.is_low(leases.clock.boot(), leases.least) && held.wish(leases) {
                 self.call_for_errands(held.name());
             }
@@ -98,20 +107,35 @@ impl Servers {
             let mut standing = held.standing(wanted.cost, has_units, leases.clock.boot());
             if out_of_leases {
                 // Those that are out now have ended by then.
-                standing.verdict = Verdict::Deny { retry_after: wanted.shape.lease().map(Terms::counted) };
+                standing.verdict = Verdict::Deny {
+                    retry_after: wanted.shape.lease().map(Terms::counted),
+                };
             }
             own.push(Some(standing));
             granted &= has_units || !wanted.enforced;
             if let Some(origin) = origin {
-                taken.push(Taken { servers: self, leases, held, origin, cost: wanted.cost, kept: false });
+                taken.push(Taken {
+                    servers: self,
+                    leases,
+                    held,
+                    origin,
+                    cost: wanted.cost,
+                    kept: false,
+                });
             }
         }
-        let rest: Wants = wants.into_iter().filter(|wanted| wanted.shape.lease().is_none()).collect();
+        let rest: Wants = wants
+            .into_iter()
+            .filter(|wanted| wanted.shape.lease().is_none())
+            .collect();
         if !granted {
             taken.clear();
         }
         let mut asked = match (rest.is_empty(), granted) {
-            (true, _) => Draw { granted, ..Draw::default() },
+            (true, _) => Draw {
+                granted,
+                ..Draw::default()
+            },
             (false, true) => self.in_time(started, self.ask_alone(rest)).await?,
             // The others are told of too, and not charged.
             (false, false) => self.in_time(started, self.ask(rest, true)).await?,
@@ -124,7 +148,10 @@ impl Servers {
             leases.counters.grants.fetch_add(1, Ordering::Relaxed);
         }
         let mut others = asked.standings.drain(..);
-        let standings = own.into_iter().filter_map(|own| own.or_else(|| others.next())).collect();
+        let standings = own
+            .into_iter()
+            .filter_map(|own| own.or_else(|| others.next()))
+            .collect();
         Ok(Draw { granted, standings })
     }
 
@@ -150,7 +177,12 @@ impl Servers {
 
     /// Units of a bucket that no other claim of the request may lie beside: waits until a lease has brought them, or
     /// there are none.
-    async fn wait_for(&self, leases: &Arc<Leases>, held: &Arc<Held>, cost: u64) -> Result<Waited, StoreError> {
+    async fn wait_for(
+        &self,
+        leases: &Arc<Leases>,
+        held: &Arc<Held>,
+        cost: u64,
+    ) -> Result<Waited, StoreError> {
         let waited = async {
             // Others may be quicker; each turn serves as many as there are units.
             loop {

@@ -60,20 +60,28 @@ impl Hands {
     pub(super) fn take(&mut self, origin: Origin) {
         match self.0.iter_mut().find(|hand| hand.origin == origin) {
             Some(hand) => hand.requests += 1,
-            None => self.0.push(Hand { origin, requests: 1, lease: Lease::InPlace }),
+            None => self.0.push(Hand {
+                origin,
+                requests: 1,
+                lease: Lease::InPlace,
+            }),
         }
     }
 
     /// A lease leaves its place. It is handed back at once unless units of it are out.
     pub(super) fn leave(&mut self, origin: Origin, leaving: Leaving) -> Option<Leaving> {
-        let Some(hand) = self.0.iter_mut().find(|hand| hand.origin == origin) else { return Some(leaving) };
+        let Some(hand) = self.0.iter_mut().find(|hand| hand.origin == origin) else {
+            return Some(leaving);
+        };
         hand.lease = Lease::Leaving(leaving);
         None
     }
 
     /// A request that took units is decided, and puts so many of them back.
     pub(super) fn decide(&mut self, origin: Origin, back: u64) -> Decided {
-        let Some(place) = self.0.iter().position(|hand| hand.origin == origin) else { return Decided::TooLate };
+        let Some(place) = self.0.iter().position(|hand| hand.origin == origin) else {
+            return Decided::TooLate;
+        };
         let hand = &mut self.0[place];
         hand.requests -= 1;
         let last = hand.requests == 0;
@@ -82,7 +90,11 @@ impl Hands {
             Lease::Gone => Decided::TooLate,
             Lease::Leaving(leaving) => {
                 leaving.left += back;
-                if last { Decided::GiveBack(*leaving) } else { Decided::Waits }
+                if last {
+                    Decided::GiveBack(*leaving)
+                } else {
+                    Decided::Waits
+                }
             }
         };
         if last {
@@ -94,7 +106,9 @@ impl Hands {
     /// The leases that must go back now, units out or not: those that the store counts until `until` or less.
     pub(super) fn let_go(&mut self, until: Timestamp) -> impl Iterator<Item = Leaving> {
         self.0.iter_mut().filter_map(move |hand| {
-            let Lease::Leaving(leaving) = hand.lease else { return None };
+            let Lease::Leaving(leaving) = hand.lease else {
+                return None;
+            };
             if leaving.until > until {
                 return None;
             }
@@ -105,7 +119,10 @@ impl Hands {
 
     /// Leases that wait here.
     pub(super) fn leaving(&self) -> u64 {
-        self.0.iter().map(|hand| u64::from(matches!(hand.lease, Lease::Leaving(_)))).sum()
+        self.0
+            .iter()
+            .map(|hand| u64::from(matches!(hand.lease, Lease::Leaving(_))))
+            .sum()
     }
 
     /// Whether no unit is out.

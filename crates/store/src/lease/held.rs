@@ -12,7 +12,7 @@ use super::hands::{Decided, Hands, Leaving, Origin};
 use super::slot::{LEFT_MAX, Slot};
 use super::{Errand, Leases, Return};
 use crate::clock::Clock;
-use crate::shape::{Name, Seen, Shape};
+use crate::wire_form::{Name, StoredState, WireForm};
 use tollgate_limit::bucket::{Level, State};
 use tollgate_limit::lease::{GRACE, Terms, Wish};
 use tollgate_limit::{Micros, Standing, Timestamp, Verdict};
@@ -28,7 +28,7 @@ const ON_ITS_WAY: Micros = Micros(GRACE.0 / 2);
 #[derive(Debug)]
 pub(crate) struct Held {
     name: Name,
-    shape: Arc<Shape>,
+    shape: Arc<WireForm>,
     terms: Terms,
     /// Two, so that one is used while the next is on its way.
     slots: [Slot; 2],
@@ -81,7 +81,7 @@ pub(crate) struct Wishing {
 }
 
 impl Held {
-    pub(super) fn new(name: Name, shape: Arc<Shape>, terms: Terms, now: Timestamp) -> Self {
+    pub(super) fn new(name: Name, shape: Arc<WireForm>, terms: Terms, now: Timestamp) -> Self {
         let demand = Demand::new(now);
         Self {
             name,
@@ -103,7 +103,7 @@ impl Held {
         &self.name
     }
 
-    pub(crate) fn shape(&self) -> &Arc<Shape> {
+    pub(crate) fn shape(&self) -> &Arc<WireForm> {
         &self.shape
     }
 
@@ -127,8 +127,12 @@ impl Held {
 
     fn take_by(&self, cost: u64, clock: &Clock) -> Option<Origin> {
         let now = || clock.boot().as_micros();
-        let first = usize::from(self.slots[1].is_held() && self.slots[1].deadline() < self.slots[0].deadline());
-        [first, 1 - first].into_iter().find_map(|slot| Some((slot, self.slots[slot].take_at(cost, now)?)))
+        let first = usize::from(
+            self.slots[1].is_held() && self.slots[1].deadline() < self.slots[0].deadline(),
+        );
+        [first, 1 - first]
+            .into_iter()
+            .find_map(|slot| Some((slot, self.slots[slot].take_at(cost, now)?)))
     }
 
     /// A request that took units in hand is decided; those that were not granted go `back`. Whether that is to be told to the
@@ -152,12 +156,19 @@ impl Held {
 
     /// Whether the next lease should be asked for now: one of `least` units is worth it.
     pub(super) fn is_low(&self, now: Timestamp, least: u64) -> bool {
-        if now.as_micros() < self.not_before.load(Ordering::Relaxed) || self.demand.in_a_life() < least {
+        if now.as_micros() < self.not_before.load(Ordering::Relaxed)
+            || self.demand.in_a_life() < least
+        {
             return false;
         }
         // Units of a lease about to end are as good as gone.
         let soon = now.after(Micros(self.terms.life.0 / 4));
-        let usable = self.slots.iter().filter(|slot| slot.deadline() > soon).map(Slot::left).sum::<u64>();
+        let usable = self
+            .slots
+            .iter()
+            .filter(|slot| slot.deadline() > soon)
+            .map(Slot::left)
+            .sum::<u64>();
         usable <= self.low.load(Ordering::Relaxed)
     }
 
@@ -194,24 +205,47 @@ impl Held {
     }
 
     /// The wish, which leaves now, and the leases that are used up, which go back with it.
-    pub(crate) fn depart(self: &Arc<Self>, leases: &Arc<Leases>) -> (Wishing, SmallVec<[Return; 2]>) {
+    pub(crate) fn depart(
+        self: &Arc<Self>,
+        leases: &Arc<Leases>,
+    ) -> (Wishing, SmallVec<[Return; 2]>) {
         let (mut asking, mut used_up) = (self.asking.lock(), SmallVec::new());
         for place in 0..self.slots.len() {
             if self.slots[place].left() == 0
                 && let Some(leaving) = self.vacate(&mut asking, place)
             {
-                leases.counters.given_back.fetch_add(leaving.left, Ordering::Relaxed);
+                leases
+                    .counters
+                    .given_back
+                    .fetch_add(leaving.left, Ordering::Relaxed);
                 used_up.push(self.returning(leaving));
             }
         }
         let mut waiting = std::mem::take(&mut asking.waiting);
         // Whoever has gone, or had no time left, needs nothing any more: units for it would lie idle.
         waiting.retain(|(_, tell)| !tell.is_closed());
-        let needed = waiting.iter().fold(0, |sum: u64, (cost, _)| sum.saturating_add(*cost)).min(LEFT_MAX);
+        let needed = waiting
+            .iter()
+            .fold(0, |sum: u64, (cost, _)| sum.saturating_add(*cost))
+            .min(LEFT_MAX);
         let units = self.demand.in_a_life().clamp(needed, LEFT_MAX.max(needed));
-        let wish = Wish { id: fastrand::u64(1..1 << 52), units, needed };
+        let wish = Wish {
+            id: fastrand::u64(1..1 << 52),
+            units,
+            needed,
+        };
         let departed = leases.clock.boot();
-        (Wishing { held: self.clone(), leases: leases.clone(), wish, departed, waiting, answered: None }, used_up)
+        (
+            Wishing {
+                held: self.clone(),
+                leases: leases.clone(),
+                wish,
+                departed,
+                waiting,
+                answered: None,
+            },
+            used_up,
+        )
     }
 
     /// Has a lease leave its place; `None`: there is none, or it waits for requests that hold units of it.
@@ -219,25 +253,40 @@ impl Held {
         let slot = &self.slots[place];
         let (turn, until) = (slot.turn(), slot.deadline().after(GRACE));
         let (id, left) = slot.empty()?;
-        asking.hands.leave((place, turn), Leaving { id, left, until })
+        asking
+            .hands
+            .leave((place, turn), Leaving { id, left, until })
     }
 
     /// What is told to the store of a lease that goes back.
     pub(super) fn returning(&self, leaving: Leaving) -> Return {
         let Leaving { id, left, until } = leaving;
-        Return { name: self.name, shape: self.shape.clone(), id, left: Some(left), until }
+        Return {
+            name: self.name,
+            shape: self.shape.clone(),
+            id,
+            left: Some(left),
+            until,
+        }
     }
 
     /// Empties all leases; those of which units are out follow.
     pub(super) fn empty(&self) -> Left {
         let mut asking = self.asking.lock();
-        (0..self.slots.len()).filter_map(|place| self.vacate(&mut asking, place)).collect()
+        (0..self.slots.len())
+            .filter_map(|place| self.vacate(&mut asking, place))
+            .collect()
     }
 
     /// Empties all leases, and waits for nobody.
     pub(super) fn empty_at_once(&self) -> Left {
         let mut left = self.empty();
-        left.extend(self.asking.lock().hands.let_go(Timestamp::from_micros(u64::MAX)));
+        left.extend(
+            self.asking
+                .lock()
+                .hands
+                .let_go(Timestamp::from_micros(u64::MAX)),
+        );
         left
     }
 
@@ -245,14 +294,19 @@ impl Held {
     pub(super) fn empty_ended(&self, now: Timestamp) -> Left {
         let mut asking = self.asking.lock();
         let ended = (0..self.slots.len()).filter(|place| self.slots[*place].deadline() <= now);
-        let mut left: Left = ended.filter_map(|place| self.vacate(&mut asking, place)).collect();
+        let mut left: Left = ended
+            .filter_map(|place| self.vacate(&mut asking, place))
+            .collect();
         left.extend(asking.hands.let_go(now.after(ON_ITS_WAY)));
         left
     }
 
     /// Leases in their places.
     pub(super) fn leases(&self) -> u64 {
-        self.slots.iter().map(|slot| u64::from(slot.is_held())).sum()
+        self.slots
+            .iter()
+            .map(|slot| u64::from(slot.is_held()))
+            .sum()
     }
 
     /// Leases held, with those that wait for requests. Without any it is not in the list of those that hold some any more.
@@ -279,9 +333,14 @@ impl Held {
         let heard = Timestamp::from_micros(self.heard.load(Ordering::Relaxed));
         let at = Timestamp::from_micros(self.at.load(Ordering::Relaxed));
         let state = (level != i64::MAX).then_some(State::Level(Level { level, at }));
-        let mut standing = self.shape.standing(state.as_ref(), cost, at.after(now.since(heard)));
+        let mut standing = self
+            .shape
+            .standing(state.as_ref(), cost, at.after(now.since(heard)));
         let here = self.slots.iter().map(Slot::left).sum::<u64>();
-        standing.remaining = standing.remaining.saturating_add(here).min(self.shape.most_units());
+        standing.remaining = standing
+            .remaining
+            .saturating_add(here)
+            .min(self.shape.most_units());
         if granted {
             standing.verdict = Verdict::Allow { wait: Micros::ZERO };
         }
@@ -292,7 +351,11 @@ impl Held {
     /// it is not believed for long; counted from the question, an answer that took as long would never be.)
     pub(super) fn is_known_empty(&self, cost: u64, now: Timestamp) -> bool {
         let received = Timestamp::from_micros(self.received.load(Ordering::Relaxed));
-        now.since(received) < BELIEVED && matches!(self.standing(cost, false, now).verdict, Verdict::Deny { .. })
+        now.since(received) < BELIEVED
+            && matches!(
+                self.standing(cost, false, now).verdict,
+                Verdict::Deny { .. }
+            )
     }
 }
 
@@ -306,17 +369,27 @@ impl Wishing {
     }
 
     /// Keeps what the store gave at `now` by its clock, having been asked at `sent` by ours; `state`: the bucket before.
-    pub(crate) fn answered(mut self, units: u64, state: Option<&Seen>, now: Timestamp, sent: Timestamp) {
+    pub(crate) fn answered(
+        mut self,
+        units: u64,
+        state: Option<&StoredState>,
+        now: Timestamp,
+        sent: Timestamp,
+    ) {
         let (held, leases) = (self.held.clone(), self.leases.clone());
         let clock = &leases.clock;
         held.heard.store(sent.as_micros(), Ordering::Relaxed);
-        held.received.store(clock.boot().as_micros(), Ordering::Relaxed);
+        held.received
+            .store(clock.boot().as_micros(), Ordering::Relaxed);
         held.at.store(now.as_micros(), Ordering::Relaxed);
         let level = match state {
             Some(State::Level(Level { level, .. })) => *level,
             _ => held.shape.full_level(),
         };
-        held.level.store(level.saturating_sub(held.shape.scaled(units)), Ordering::Relaxed);
+        held.level.store(
+            level.saturating_sub(held.shape.scaled(units)),
+            Ordering::Relaxed,
+        );
         if units > 0 {
             let mut asking = held.asking.lock();
             let place = match held.slots.iter().position(|slot| !slot.is_held()) {
@@ -342,7 +415,11 @@ impl Wishing {
         // (What is needed together may be more than there is, and what each needs not.)
         let one = self.waiting.iter().map(|(cost, _)| *cost).min();
         let there = one.is_some_and(|cost| level >= held.shape.scaled(cost));
-        self.answered = Some(if units == 0 && there { Had::Nothing } else { Had::Answer });
+        self.answered = Some(if units == 0 && there {
+            Had::Nothing
+        } else {
+            Had::Answer
+        });
     }
 }
 
@@ -352,7 +429,13 @@ impl Drop for Wishing {
             // The store may have leased units that nobody here knows of: they go back, if they are there.
             let until = self.departed.after(self.held.terms.counted());
             let (name, shape) = (self.held.name, self.held.shape.clone());
-            self.leases.again([Return { name, shape, id: self.wish.id, left: None, until }]);
+            self.leases.again([Return {
+                name,
+                shape,
+                id: self.wish.id,
+                left: None,
+                until,
+            }]);
         }
         self.held.not_sent(&self.leases);
         for (_, waiting) in self.waiting.drain(..) {

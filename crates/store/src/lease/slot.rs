@@ -55,7 +55,11 @@ impl Default for Slot {
 
 impl<W: Cell> Slot<W> {
     pub(super) fn new() -> Self {
-        Self { word: W::new(0), deadline: W::new(0), id: W::new(0) }
+        Self {
+            word: W::new(0),
+            deadline: W::new(0),
+            id: W::new(0),
+        }
     }
 
     /// Takes `cost` units of a lease that has not ended, by a clock in microseconds.
@@ -122,7 +126,8 @@ impl<W: Cell> Slot<W> {
         self.word.store(turn, Ordering::Release);
         self.id.store(id, Ordering::Release);
         self.deadline.store(deadline.as_micros(), Ordering::Release);
-        self.word.store(turn | units.min(LEFT_MAX), Ordering::Release);
+        self.word
+            .store(turn | units.min(LEFT_MAX), Ordering::Release);
     }
 
     /// Takes all that is left; from then on nothing of this lease can be taken or put back. Its id and the units; `None`:
@@ -210,7 +215,11 @@ mod tests {
             let (_, left) = slot.empty().expect("a lease");
             slot.fill(8, 1, Timestamp::from_micros(5));
             let taken = thread.join().expect("no panic");
-            assert_eq!(u64::from(taken.is_some()) + left, 1, "taken of the first lease or not at all");
+            assert_eq!(
+                u64::from(taken.is_some()) + left,
+                1,
+                "taken of the first lease or not at all"
+            );
             assert_eq!(slot.left(), 1, "the second one is whole");
         });
     }
@@ -224,7 +233,11 @@ mod tests {
             let (_, left) = slot.empty().expect("a lease");
             slot.fill(8, 1, Timestamp::from_micros(20));
             let taken = thread.join().expect("no panic");
-            assert_eq!(u64::from(taken.is_some()) + left + slot.left(), 2, "one unit of each lease");
+            assert_eq!(
+                u64::from(taken.is_some()) + left + slot.left(),
+                2,
+                "one unit of each lease"
+            );
         });
     }
 }

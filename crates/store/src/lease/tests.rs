@@ -8,7 +8,7 @@ use super::slot::{Slot, Turn};
 use super::*;
 use crate::batch::Wanted;
 use crate::clock::Clock;
-use crate::shape::Names;
+use crate::wire_form::Names;
 use tollgate_limit::bucket::{Level, State};
 use tollgate_limit::fixtures::limit;
 use tollgate_limit::{Align, Kind, Limit, Terms, Timestamp};
@@ -27,11 +27,19 @@ fn leased(amount: u64, burst: u64) -> Limit {
         warm_up: Micros::ZERO,
         shared: true,
     };
-    Limit { lease: true, ..limit("total", &terms) }
+    Limit {
+        lease: true,
+        ..limit("total", &terms)
+    }
 }
 
 fn wanted(names: &Names, limit: &Limit) -> Wanted {
-    Wanted { name: names.name(limit, b"k"), shape: names.shape(limit), cost: 1, enforced: true }
+    Wanted {
+        name: names.name(limit, b"k"),
+        shape: names.shape(limit),
+        cost: 1,
+        enforced: true,
+    }
 }
 
 fn take(slot: &Slot, cost: u64, clock: &Clock) -> Option<Turn> {
@@ -64,7 +72,10 @@ fn who_is_held_up_past_the_deadline_while_it_takes_has_taken_nothing() {
     // In time at the first look at the clock, and no more at the next.
     let taken = slot.take_at(1, || 15 + 10 * reads.fetch_add(1, Ordering::Relaxed));
     assert_eq!((taken, slot.left()), (None, 2));
-    assert!(slot.take_at(1, || 15).is_some(), "the units are still there for who is in time");
+    assert!(
+        slot.take_at(1, || 15).is_some(),
+        "the units are still there for who is in time"
+    );
 }
 
 #[test]
@@ -117,11 +128,17 @@ fn threads_that_take_put_back_and_empty_never_make_a_unit() {
 #[test]
 fn a_wish_is_as_large_as_the_demand_and_is_made_once() {
     let clock = Clock::manual(START);
-    let (leases, names, total) =
-        (Arc::new(Leases::new(clock.clone(), false)), Names::new(b"secret"), leased(100, 1000));
+    let (leases, names, total) = (
+        Arc::new(Leases::new(clock.clone(), false)),
+        Names::new(b"secret"),
+        leased(100, 1000),
+    );
     let held = leases.held(&wanted(&names, &total)).expect("leased");
     assert!(!ask(&held, 1, &clock));
-    assert!(!held.is_low(clock.boot(), 2), "one request a life is not worth a lease");
+    assert!(
+        !held.is_low(clock.boot(), 2),
+        "one request a life is not worth a lease"
+    );
     for _ in 0..29 {
         assert!(!ask(&held, 1, &clock));
     }
@@ -131,7 +148,10 @@ fn a_wish_is_as_large_as_the_demand_and_is_made_once() {
     let errands = leases.errands(10);
     assert!(matches!(errands.as_slice(), [Errand::Wish(_)]));
     let (wishing, used_up) = held.depart(&leases);
-    assert_eq!((wishing.wish().units, wishing.wish().needed, used_up.len()), (30, 0, 0));
+    assert_eq!(
+        (wishing.wish().units, wishing.wish().needed, used_up.len()),
+        (30, 0, 0)
+    );
     assert!(!held.wish(&leases), "one is under way");
     wishing.answered(30, None, START, clock.boot());
     // Its quarter is left: time for the next.
@@ -140,14 +160,21 @@ fn a_wish_is_as_large_as_the_demand_and_is_made_once() {
         assert_eq!(held.is_low(clock.boot(), 2), taken >= 23, "{taken} taken");
     }
     let (_, used_up) = held.depart(&leases);
-    assert_eq!(used_up.len(), 1, "a lease that is used up makes room for the next");
+    assert_eq!(
+        used_up.len(),
+        1,
+        "a lease that is used up makes room for the next"
+    );
 }
 
 #[test]
 fn what_is_left_goes_back_at_the_end_and_is_lost_when_that_is_late() {
     let clock = Clock::manual(START);
-    let (leases, names, total) =
-        (Arc::new(Leases::new(clock.clone(), false)), Names::new(b"secret"), leased(100, 1000));
+    let (leases, names, total) = (
+        Arc::new(Leases::new(clock.clone(), false)),
+        Names::new(b"secret"),
+        leased(100, 1000),
+    );
     let held = leases.held(&wanted(&names, &total)).expect("leased");
     let lease = |units| {
         let (wishing, _) = held.depart(&leases);
@@ -168,7 +195,10 @@ fn what_is_left_goes_back_at_the_end_and_is_lost_when_that_is_late() {
     assert_eq!(leases.counters.forfeited.load(Ordering::Relaxed), 10);
     lease(10);
     leases.give_all_back();
-    assert!(matches!(returned(&leases)[..], [(_, 10)]), "the gateway stops");
+    assert!(
+        matches!(returned(&leases)[..], [(_, 10)]),
+        "the gateway stops"
+    );
     assert!(!ask(&held, 1, &clock));
     // One that was on its way then.
     let id = lease(10);
@@ -178,7 +208,11 @@ fn what_is_left_goes_back_at_the_end_and_is_lost_when_that_is_late() {
 #[test]
 fn a_wish_that_is_not_answered_lets_the_next_one_go_and_tells_who_waits() {
     let clock = Clock::manual(START);
-    let (leases, names, total) = (Arc::new(Leases::new(clock.clone(), true)), Names::new(b"secret"), leased(100, 1000));
+    let (leases, names, total) = (
+        Arc::new(Leases::new(clock.clone(), true)),
+        Names::new(b"secret"),
+        leased(100, 1000),
+    );
     let held = leases.held(&wanted(&names, &total)).expect("leased");
     let mut waits = held.wait(5, &leases);
     let (wishing, _) = held.depart(&leases);
@@ -187,10 +221,21 @@ fn a_wish_that_is_not_answered_lets_the_next_one_go_and_tells_who_waits() {
     let mut comes_later = held.wait(2, &leases);
     assert!(leases.errands(10).is_empty());
     drop(wishing);
-    let wishes = leases.errands(10).into_iter().filter(|errand| matches!(errand, Errand::Wish(_)));
+    let wishes = leases
+        .errands(10)
+        .into_iter()
+        .filter(|errand| matches!(errand, Errand::Wish(_)));
     assert_eq!(wishes.count(), 1, "for who came later");
-    assert!(waits.try_recv().is_err_and(|error| error == tokio::sync::oneshot::error::TryRecvError::Closed));
-    assert!(comes_later.try_recv().is_err_and(|error| error == tokio::sync::oneshot::error::TryRecvError::Empty));
+    assert!(
+        waits
+            .try_recv()
+            .is_err_and(|error| error == tokio::sync::oneshot::error::TryRecvError::Closed)
+    );
+    assert!(
+        comes_later
+            .try_recv()
+            .is_err_and(|error| error == tokio::sync::oneshot::error::TryRecvError::Empty)
+    );
     let (wishing, _) = held.depart(&leases);
     assert_eq!(wishing.wish().needed, 2);
     wishing.answered(2, None, START, clock.boot());
@@ -200,7 +245,11 @@ fn a_wish_that_is_not_answered_lets_the_next_one_go_and_tells_who_waits() {
 #[test]
 fn units_are_wished_for_those_who_still_wait() {
     let clock = Clock::manual(START);
-    let (leases, names, total) = (Arc::new(Leases::new(clock.clone(), true)), Names::new(b"secret"), leased(100, 1000));
+    let (leases, names, total) = (
+        Arc::new(Leases::new(clock.clone(), true)),
+        Names::new(b"secret"),
+        leased(100, 1000),
+    );
     let held = leases.held(&wanted(&names, &total)).expect("leased");
     // The store hangs: caller after caller gives up, and one stays.
     for _ in 0..500 {
@@ -217,7 +266,11 @@ fn units_are_wished_for_those_who_still_wait() {
 #[test]
 fn who_waits_is_told_when_there_are_units_and_no_lease_of_them() {
     let clock = Clock::manual(START);
-    let (leases, names, total) = (Arc::new(Leases::new(clock.clone(), true)), Names::new(b"secret"), leased(100, 1000));
+    let (leases, names, total) = (
+        Arc::new(Leases::new(clock.clone(), true)),
+        Names::new(b"secret"),
+        leased(100, 1000),
+    );
     let held = leases.held(&wanted(&names, &total)).expect("leased");
     let answer = |level: Option<i64>| {
         let mut waits = held.wait(5, &leases);
@@ -233,31 +286,49 @@ fn who_waits_is_told_when_there_are_units_and_no_lease_of_them() {
 #[test]
 fn an_answer_that_took_long_is_believed_as_long_as_a_quick_one() {
     let clock = Clock::manual(START);
-    let (leases, names, total) = (Arc::new(Leases::new(clock.clone(), false)), Names::new(b"secret"), leased(1, 1000));
+    let (leases, names, total) = (
+        Arc::new(Leases::new(clock.clone(), false)),
+        Names::new(b"secret"),
+        leased(1, 1000),
+    );
     let held = leases.held(&wanted(&names, &total)).expect("leased");
     assert!(held.wish(&leases));
     let (wishing, _) = held.depart(&leases);
     let sent = clock.boot();
     clock.advance(Micros(60_000));
-    let empty = State::Level(Level { level: 0, at: START });
+    let empty = State::Level(Level {
+        level: 0,
+        at: START,
+    });
     wishing.answered(0, Some(&empty), START, sent);
     assert!(held.is_known_empty(1, clock.boot()));
     clock.advance(Micros(49_999));
     assert!(held.is_known_empty(1, clock.boot()));
     clock.advance(Micros(1));
-    assert!(!held.is_known_empty(1, clock.boot()), "others may have given units back");
+    assert!(
+        !held.is_known_empty(1, clock.boot()),
+        "others may have given units back"
+    );
 }
 
 /// A place for leases of a thousand units at a hundred a second, and what gives it one that was asked for just now.
 fn place(clock: &Clock) -> (Arc<Leases>, Arc<Held>, impl Fn(u64, Option<u64>) -> u64) {
-    let (leases, names, total) =
-        (Arc::new(Leases::new(clock.clone(), false)), Names::new(b"secret"), leased(100, 1000));
+    let (leases, names, total) = (
+        Arc::new(Leases::new(clock.clone(), false)),
+        Names::new(b"secret"),
+        leased(100, 1000),
+    );
     let held = leases.held(&wanted(&names, &total)).expect("leased");
     let (of, by, clock) = (held.clone(), leases.clone(), clock.clone());
     let answer = move |units, level: Option<u64>| {
         let (wishing, _) = of.depart(&by);
         let id = wishing.wish().id;
-        let state = level.map(|units| State::Level(Level { level: of.shape().scaled(units), at: clock.now() }));
+        let state = level.map(|units| {
+            State::Level(Level {
+                level: of.shape().scaled(units),
+                at: clock.now(),
+            })
+        });
         wishing.answered(units, state.as_ref(), clock.now(), clock.boot());
         id
     };
@@ -268,7 +339,13 @@ fn place(clock: &Clock) -> (Arc<Leases>, Arc<Held>, impl Fn(u64, Option<u64>) ->
 fn returned(leases: &Leases) -> Vec<(u64, u64)> {
     let errands = leases.errands(usize::MAX).into_iter();
     errands
-        .filter_map(|errand| if let Errand::Return(one) = errand { Some((one.id, one.units())) } else { None })
+        .filter_map(|errand| {
+            if let Errand::Return(one) = errand {
+                Some((one.id, one.units()))
+            } else {
+                None
+            }
+        })
         .collect()
 }
 
@@ -302,7 +379,11 @@ fn leases_out_are_counted_as_they_come_and_make_room() {
     let (leases, _held, lease) = place(&clock);
     for (turn, out) in [1, 2, 2, 2].into_iter().enumerate() {
         lease(5, None);
-        assert_eq!(leases.counters.out.load(Ordering::Relaxed), out, "turn {turn}");
+        assert_eq!(
+            leases.counters.out.load(Ordering::Relaxed),
+            out,
+            "turn {turn}"
+        );
     }
 }
 
@@ -321,10 +402,16 @@ fn a_lease_ends_by_when_it_was_asked_for_and_the_next_is_asked_for_before() {
     clock.advance(Micros(44_000));
     assert!(!held.is_low(clock.boot(), 2));
     clock.advance(Micros(2_000));
-    assert!(held.is_low(clock.boot(), 2), "its last quarter has begun: what it holds is as good as gone");
+    assert!(
+        held.is_low(clock.boot(), 2),
+        "its last quarter has begun: what it holds is as good as gone"
+    );
     assert!(ask(&held, 1, &clock));
     clock.advance(Micros(24_000));
-    assert!(!ask(&held, 1, &clock), "a life after it was asked for, whenever it came");
+    assert!(
+        !ask(&held, 1, &clock),
+        "a life after it was asked for, whenever it came"
+    );
 }
 
 #[test]
@@ -355,7 +442,11 @@ fn a_wish_is_for_what_was_asked_in_a_life_however_long_ago_it_began() {
     assert!(!ask(&held, 1, &clock));
     assert_eq!(held.depart(&leases).0.wish().units, 20);
     let waits = held.wait(300, &leases);
-    assert_eq!(held.depart(&leases).0.wish().units, 300, "and for those who wait, all they need");
+    assert_eq!(
+        held.depart(&leases).0.wish().units,
+        300,
+        "and for those who wait, all they need"
+    );
     drop(waits);
 }
 
@@ -381,21 +472,32 @@ fn who_could_be_served_alone_is_told_that_there_is_no_lease() {
     let (leases, held, _) = place(&clock);
     let mut waits = [900, 5].map(|cost| held.wait(cost, &leases));
     let (wishing, _) = held.depart(&leases);
-    let state = State::Level(Level { level: held.shape().scaled(500), at: START });
+    let state = State::Level(Level {
+        level: held.shape().scaled(500),
+        at: START,
+    });
     wishing.answered(0, Some(&state), START, clock.boot());
-    assert_eq!(waits.each_mut().map(|one| one.try_recv()), [Ok(Had::Nothing), Ok(Had::Nothing)]);
+    assert_eq!(
+        waits.each_mut().map(|one| one.try_recv()),
+        [Ok(Had::Nothing), Ok(Had::Nothing)]
+    );
 }
 
 #[test]
 fn what_is_held_under_other_numbers_goes_back_when_they_change() {
     let clock = Clock::manual(START);
-    let (leases, names, total) =
-        (Arc::new(Leases::new(clock.clone(), false)), Names::new(b"secret"), leased(100, 1000));
+    let (leases, names, total) = (
+        Arc::new(Leases::new(clock.clone(), false)),
+        Names::new(b"secret"),
+        leased(100, 1000),
+    );
     let held = leases.held(&wanted(&names, &total)).expect("leased");
     let (wishing, _) = held.depart(&leases);
     let id = wishing.wish().id;
     wishing.answered(10, None, START, clock.boot());
-    let changed = leases.held(&wanted(&names, &leased(100, 2000))).expect("leased");
+    let changed = leases
+        .held(&wanted(&names, &leased(100, 2000)))
+        .expect("leased");
     assert_eq!(returned(&leases), [(id, 10)]);
     assert!(!ask(&held, 1, &clock) && !ask(&changed, 1, &clock));
 }
@@ -403,8 +505,11 @@ fn what_is_held_under_other_numbers_goes_back_when_they_change() {
 #[test]
 fn a_full_table_leases_no_more_until_some_buckets_have_stood_idle() {
     let clock = Clock::manual(START);
-    let (leases, names, total) =
-        (Arc::new(Leases::new(clock.clone(), false)), Names::new(b"secret"), leased(100, 1000));
+    let (leases, names, total) = (
+        Arc::new(Leases::new(clock.clone(), false)),
+        Names::new(b"secret"),
+        leased(100, 1000),
+    );
     let shape = names.shape(&total);
     let wanted = |key: usize| Wanted {
         name: names.name(&total, &key.to_be_bytes()),
@@ -413,21 +518,36 @@ fn a_full_table_leases_no_more_until_some_buckets_have_stood_idle() {
         enforced: true,
     };
     let many = SHARDS * SHARD_MAX * 3 / 2;
-    let kept = (0..many).filter(|key| leases.held(&wanted(*key)).is_some()).count();
+    let kept = (0..many)
+        .filter(|key| leases.held(&wanted(*key)).is_some())
+        .count();
     assert_eq!(kept, SHARDS * SHARD_MAX);
     assert!(leases.held(&wanted(many)).is_none());
     clock.advance(Micros(1_000_000));
-    assert!(leases.held(&wanted(many)).is_none(), "asked for within ten lives of a lease");
+    assert!(
+        leases.held(&wanted(many)).is_none(),
+        "asked for within ten lives of a lease"
+    );
     // One bucket holds a lease and one wishes for it: both stay.
     let shard = |key: usize| (wanted(key).name.hash as usize >> 7) % SHARDS;
-    let beside: Vec<_> = (0..many).filter(|key| shard(*key) == shard(many)).take(2).collect();
-    let [leasing, wishing] = [beside[0], beside[1]].map(|key| leases.held(&wanted(key)).expect("known"));
+    let beside: Vec<_> = (0..many)
+        .filter(|key| shard(*key) == shard(many))
+        .take(2)
+        .collect();
+    let [leasing, wishing] =
+        [beside[0], beside[1]].map(|key| leases.held(&wanted(key)).expect("known"));
     assert!(wishing.wish(&leases));
-    leasing.depart(&leases).0.answered(5, None, START, clock.boot());
+    leasing
+        .depart(&leases)
+        .0
+        .answered(5, None, START, clock.boot());
     clock.advance(Micros(1));
     assert!(leases.held(&wanted(many)).is_some());
     for (key, held) in beside.iter().zip([leasing, wishing]) {
-        assert!(Arc::ptr_eq(&held, &leases.held(&wanted(*key)).expect("known")));
+        assert!(Arc::ptr_eq(
+            &held,
+            &leases.held(&wanted(*key)).expect("known")
+        ));
     }
 }
 

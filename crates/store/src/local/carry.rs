@@ -54,16 +54,27 @@ impl LocalStore {
             let Some(table) = self.predecessor(variants, limits) else {
                 return Arc::new(Table::new(variants, floors, self.epoch));
             };
-            let before = self.limits.iter().find(|before| variants.iter().any(|limit| same_limit(before, limit)));
+            let before = self
+                .limits
+                .iter()
+                .find(|before| variants.iter().any(|limit| same_limit(before, limit)));
             let memory = before.map(|before| before.memory);
             let same = table.numbers().len() == variants.len()
                 && table
                     .numbers()
                     .iter()
                     .zip(variants)
-                    .all(|(numbers, limit)| numbers.tier == limit.tier && numbers.algorithm == limit.algorithm);
-            let fits = same && memory == variants.first().map(|limit| limit.memory) && table.keeps_floors() >= floors;
-            if fits { Arc::clone(table) } else { table.succeeded_by(variants, floors, self.epoch, now) }
+                    .all(|(numbers, limit)| {
+                        numbers.tier == limit.tier && numbers.algorithm == limit.algorithm
+                    });
+            let fits = same
+                && memory == variants.first().map(|limit| limit.memory)
+                && table.keeps_floors() >= floors;
+            if fits {
+                Arc::clone(table)
+            } else {
+                table.succeeded_by(variants, floors, self.epoch, now)
+            }
         });
         let report = |limit: &Arc<Limit>| {
             let carry = match self.limits.iter().find(|before| same_bucket(before, limit)) {
@@ -74,9 +85,16 @@ impl LocalStore {
             };
             Carried::of(limit, carry)
         };
-        let mut report = CarryReport { limits: limits.iter().map(report).collect() };
-        let gone = self.limits.iter().filter(|before| !limits.iter().any(|limit| same_bucket(before, limit)));
-        report.limits.extend(gone.map(|limit| Carried::of(limit, Carry::Gone)));
+        let mut report = CarryReport {
+            limits: limits.iter().map(report).collect(),
+        };
+        let gone = self
+            .limits
+            .iter()
+            .filter(|before| !limits.iter().any(|limit| same_bucket(before, limit)));
+        report
+            .limits
+            .extend(gone.map(|limit| Carried::of(limit, Carry::Gone)));
         let next = Self {
             limits: limits.into(),
             tables,
@@ -96,15 +114,27 @@ impl LocalStore {
             return None;
         }
         let kind = |other: &Limit| discriminant(&other.algorithm) == discriminant(&limit.algorithm);
-        let before = || self.limits.iter().zip(&*self.tables).filter(|(before, _)| same_limit(before, limit));
+        let before = || {
+            self.limits
+                .iter()
+                .zip(&*self.tables)
+                .filter(|(before, _)| same_limit(before, limit))
+        };
         let drawn = before().find(|(before, _)| kind(before) && before.mode != Mode::Off);
-        drawn.or_else(|| before().find(|(before, _)| kind(before))).map(|(_, table)| table.latest())
+        drawn
+            .or_else(|| before().find(|(before, _)| kind(before)))
+            .map(|(_, table)| table.latest())
     }
 }
 
 impl Carried {
     pub(super) fn of(limit: &Limit, carry: Carry) -> Self {
-        Self { name: Arc::clone(&limit.name), tier: limit.tier.clone(), role: limit.role, carry }
+        Self {
+            name: Arc::clone(&limit.name),
+            tier: limit.tier.clone(),
+            role: limit.role,
+            carry,
+        }
     }
 }
 

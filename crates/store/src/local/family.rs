@@ -11,20 +11,36 @@ use super::table::Table;
 /// Whether two limits draw from the same buckets. A tier without a limit (`unlimited`) draws from none.
 pub(super) fn same(a: &Limit, b: &Limit) -> bool {
     let drawn = a.mode == b.mode || (a.mode != Mode::Off && b.mode != Mode::Off);
-    a.name == b.name && a.role == b.role && drawn && discriminant(&a.algorithm) == discriminant(&b.algorithm)
+    a.name == b.name
+        && a.role == b.role
+        && drawn
+        && discriminant(&a.algorithm) == discriminant(&b.algorithm)
 }
 
 /// The limits that have one table with `limit`, in the order of `limits`; itself, where it is none of them.
 pub(super) fn of<'l>(limit: &'l Limit, limits: &'l [Arc<Limit>]) -> Vec<&'l Limit> {
-    let family: Vec<&Limit> = limits.iter().map(|other| &**other).filter(|other| same(limit, other)).collect();
-    if family.is_empty() { vec![limit] } else { family }
+    let family: Vec<&Limit> = limits
+        .iter()
+        .map(|other| &**other)
+        .filter(|other| same(limit, other))
+        .collect();
+    if family.is_empty() {
+        vec![limit]
+    } else {
+        family
+    }
 }
 
 /// A table for each of `limits`, `make` making one for each family.
-pub(super) fn tables(limits: &[Arc<Limit>], mut make: impl FnMut(&[&Limit]) -> Arc<Table>) -> Box<[Arc<Table>]> {
+pub(super) fn tables(
+    limits: &[Arc<Limit>],
+    mut make: impl FnMut(&[&Limit]) -> Arc<Table>,
+) -> Box<[Arc<Table>]> {
     let mut tables: Vec<Arc<Table>> = Vec::with_capacity(limits.len());
     for limit in limits {
-        let elder = limits[..tables.len()].iter().position(|elder| same(elder, limit));
+        let elder = limits[..tables.len()]
+            .iter()
+            .position(|elder| same(elder, limit));
         let table = match elder {
             Some(elder) => Arc::clone(&tables[elder]),
             None => make(&of(limit, limits)),

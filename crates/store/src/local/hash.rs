@@ -28,7 +28,11 @@ impl Seed {
 
     /// The seed a snapshot kept.
     pub(crate) fn from_raw(raw: u64) -> Self {
-        let mut seed = Self { raw, shared: SharedSeed::from_u64(raw), second: 0 };
+        let mut seed = Self {
+            raw,
+            shared: SharedSeed::from_u64(raw),
+            second: 0,
+        };
         seed.second = seed.tag_of_any(b"second half");
         seed
     }
@@ -54,11 +58,16 @@ impl Seed {
     #[expect(clippy::cast_possible_truncation, reason = "at most thirty-two")]
     fn tag_of_two(&self, length: usize, first: &[u8; HALF], last: &[u8; HALF]) -> u64 {
         let fold = |seed: u64, half: &[u8; HALF]| {
-            let mut hasher = fast::FoldHasher::with_seed(seed.rotate_right(length as u32), &self.shared);
+            let mut hasher =
+                fast::FoldHasher::with_seed(seed.rotate_right(length as u32), &self.shared);
             hasher.write(half);
             hasher.finish()
         };
-        FoldHasher::with_seed(fold(self.raw, first) ^ fold(self.second, last), &self.shared).finish()
+        FoldHasher::with_seed(
+            fold(self.raw, first) ^ fold(self.second, last),
+            &self.shared,
+        )
+        .finish()
     }
 
     fn tag_of_any(&self, key: &[u8]) -> u64 {
@@ -100,7 +109,10 @@ mod tests {
             for bit in 0..64 {
                 let set = tags.iter().filter(|tag| *tag >> bit & 1 == 1).count();
                 let share = set * 100 / tags.len();
-                assert!((45..=55).contains(&share), "bit {bit} is set in {share} % of tags");
+                assert!(
+                    (45..=55).contains(&share),
+                    "bit {bit} is set in {share} % of tags"
+                );
             }
         }
     }
@@ -117,7 +129,11 @@ mod tests {
             };
             let bits = key.len() * 8;
             let changed = (0..bits).map(flipped).sum::<usize>();
-            assert!((28..=36).contains(&(changed / bits)), "{length} bytes: {} of 64 on average", changed / bits);
+            assert!(
+                (28..=36).contains(&(changed / bits)),
+                "{length} bytes: {} of 64 on average",
+                changed / bits
+            );
         }
     }
 

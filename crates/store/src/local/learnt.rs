@@ -12,15 +12,34 @@ use super::snapshot::{Name, read_u8, read_u32, read_u64};
 
 /// Writes what each of `limits` has learnt.
 pub(super) fn write(limits: &[Arc<Limit>], out: &mut impl Write) -> io::Result<()> {
-    let learnt = || limits.iter().filter_map(|limit| Some((limit, limit.algorithm.learnt()?)));
-    out.write_all(&u32::try_from(learnt().count()).unwrap_or(u32::MAX).to_le_bytes())?;
+    let learnt = || {
+        limits
+            .iter()
+            .filter_map(|limit| Some((limit, limit.algorithm.learnt()?)))
+    };
+    out.write_all(
+        &u32::try_from(learnt().count())
+            .unwrap_or(u32::MAX)
+            .to_le_bytes(),
+    )?;
     for (limit, learnt) in learnt() {
         Name::write(limit, out)?;
         let (kind, numbers) = match learnt {
             Learnt::Places(Places { limit, unloaded }) => (PLACES, vec![limit, unloaded]),
-            Learnt::Share(Share { factor, bound, opens }) => {
-                (SHARE, vec![factor.0, factor.1.as_micros(), bound.0, bound.1.as_micros(), opens.as_micros()])
-            }
+            Learnt::Share(Share {
+                factor,
+                bound,
+                opens,
+            }) => (
+                SHARE,
+                vec![
+                    factor.0,
+                    factor.1.as_micros(),
+                    bound.0,
+                    bound.1.as_micros(),
+                    opens.as_micros(),
+                ],
+            ),
         };
         out.write_all(&[kind])?;
         for number in numbers {
@@ -40,7 +59,10 @@ pub(super) fn read(
     for _ in 0..read_u32(input)? {
         let name = Name::read(input)?;
         let learnt = match read_u8(input)? {
-            PLACES => Learnt::Places(Places { limit: read_u64(input)?, unloaded: read_u64(input)? }),
+            PLACES => Learnt::Places(Places {
+                limit: read_u64(input)?,
+                unloaded: read_u64(input)?,
+            }),
             SHARE => Learnt::Share(Share {
                 factor: (read_u64(input)?, moment(input)?),
                 bound: (read_u64(input)?, moment(input)?),
@@ -78,9 +100,19 @@ mod tests {
     fn limits(most: u64, least: u64) -> [Arc<Limit>; 2] {
         let places = Algorithm::InFlight(InFlight::adaptive(1, most).expect("two numbers"));
         let rate = terms(Kind::TokenBucket, 100, SECOND, 100);
-        let share = Algorithm::new(&rate).and_then(|rate| rate.following(least, SECOND)).expect("within the rate");
-        let of = |index, name, algorithm| Arc::new(Limit { algorithm, ..limit(index, name, &rate, 1 << 15) });
-        [of(0, "jobs", places), of(1, "gentle", share.obeying_quota())]
+        let share = Algorithm::new(&rate)
+            .and_then(|rate| rate.following(least, SECOND))
+            .expect("within the rate");
+        let of = |index, name, algorithm| {
+            Arc::new(Limit {
+                algorithm,
+                ..limit(index, name, &rate, 1 << 15)
+            })
+        };
+        [
+            of(0, "jobs", places),
+            of(1, "gentle", share.obeying_quota()),
+        ]
     }
 
     fn places(limits: &[Arc<Limit>]) -> u64 {
@@ -97,7 +129,12 @@ mod tests {
         if let Algorithm::InFlight(limit) = &limits[0].algorithm {
             let ceiling = limit.ceiling().expect("adaptive");
             for second in 0..20 {
-                ceiling.answered(START.after(Micros(second * SECOND.0)), Micros(10_000), FIRST, true);
+                ceiling.answered(
+                    START.after(Micros(second * SECOND.0)),
+                    Micros(10_000),
+                    FIRST,
+                    true,
+                );
             }
         }
         let health = limits[1].algorithm.health().expect("it follows");
@@ -110,7 +147,8 @@ mod tests {
     }
 
     fn restore(limits: &[Arc<Limit>], now: Timestamp, snapshot: &[u8]) {
-        LocalStore::restored(limits, Clock::manual(now), std::io::Cursor::new(snapshot)).expect("sound");
+        LocalStore::restored(limits, Clock::manual(now), std::io::Cursor::new(snapshot))
+            .expect("sound");
     }
 
     #[test]
@@ -124,10 +162,17 @@ mod tests {
             let health = limits[1].algorithm.health().expect("it follows");
             (health.factor(at), health.opens(at))
         };
-        assert_eq!(of(&after, START), (256, Some(START.after(Micros(2 * SECOND.0)))));
+        assert_eq!(
+            of(&after, START),
+            (256, Some(START.after(Micros(2 * SECOND.0))))
+        );
         for seconds in [0, 1, 2, 5, 60] {
             let at = START.after(Micros(seconds * SECOND.0));
-            assert_eq!(of(&after, at), of(&before, at), "it climbs as it would have");
+            assert_eq!(
+                of(&after, at),
+                of(&before, at),
+                "it climbs as it would have"
+            );
         }
     }
 
@@ -145,8 +190,14 @@ mod tests {
         restore(&after, earlier, &snapshot);
         let (old, new) = (before[1].algorithm.health(), after[1].algorithm.health());
         let (old, new) = (old.expect("it follows"), new.expect("it follows"));
-        assert_eq!(new.factor(earlier.after(SECOND)), old.factor(START.after(SECOND)));
-        assert_eq!(new.opens(earlier), Some(earlier.after(Micros(2 * SECOND.0))));
+        assert_eq!(
+            new.factor(earlier.after(SECOND)),
+            old.factor(START.after(SECOND))
+        );
+        assert_eq!(
+            new.opens(earlier),
+            Some(earlier.after(Micros(2 * SECOND.0)))
+        );
     }
 
     #[test]
@@ -154,14 +205,30 @@ mod tests {
         let (_, snapshot) = troubled();
         let mut swapped = limits(1_000, 10);
         swapped.swap(0, 1);
-        let names: Vec<_> = swapped.iter().map(|limit| Arc::clone(&limit.name)).collect();
+        let names: Vec<_> = swapped
+            .iter()
+            .map(|limit| Arc::clone(&limit.name))
+            .collect();
         let renamed: Vec<Arc<Limit>> = swapped
             .iter()
             .zip(names.iter().rev())
             .enumerate()
-            .map(|(index, (limit, name))| Arc::new(Limit { index, name: Arc::clone(name), ..Limit::clone(limit) }))
+            .map(|(index, (limit, name))| {
+                Arc::new(Limit {
+                    index,
+                    name: Arc::clone(name),
+                    ..Limit::clone(limit)
+                })
+            })
             .collect();
         restore(&renamed, START, &snapshot);
-        assert_eq!(renamed[0].algorithm.health().expect("it follows").factor(START), 1_024);
+        assert_eq!(
+            renamed[0]
+                .algorithm
+                .health()
+                .expect("it follows")
+                .factor(START),
+            1_024
+        );
     }
 }

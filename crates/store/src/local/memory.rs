@@ -20,9 +20,15 @@ impl Sets {
     pub(crate) fn new(count: usize) -> Self {
         let spare = LINES * WORDS;
         let words = zeroed(count * spare + spare - 1);
-        let offset = words.as_ptr().align_offset(size_of::<[AtomicU64; LINES * WORDS]>());
+        let offset = words
+            .as_ptr()
+            .align_offset(size_of::<[AtomicU64; LINES * WORDS]>());
         // `align_offset` may refuse to answer; unaligned sets straddle lines but work.
-        Self { words, offset: if offset < spare { offset } else { 0 }, lines: count * LINES }
+        Self {
+            words,
+            offset: if offset < spare { offset } else { 0 },
+            lines: count * LINES,
+        }
     }
 
     /// How many sets there are.

@@ -83,15 +83,34 @@ impl LocalStore {
         let now = clock.now();
         let epoch = epoch(now);
         let tables = family::tables(limits, |variants| {
-            let table = Table::new(variants, variants.iter().any(|limit| keeps_floors(limit, limits)), epoch);
+            let table = Table::new(
+                variants,
+                variants.iter().any(|limit| keeps_floors(limit, limits)),
+                epoch,
+            );
             if cold_start == ColdStart::Empty
                 && let Some(state) = table.algorithm(0).drained(now)
             {
-                table.adopt(Moving { whose: Whose::Birth, state, beyond: 0, by: 0, own: None }, now);
+                table.adopt(
+                    Moving {
+                        whose: Whose::Birth,
+                        state,
+                        beyond: 0,
+                        by: 0,
+                        own: None,
+                    },
+                    now,
+                );
             }
             Arc::new(table)
         });
-        Self { tables, limits: limits.into(), seed: Seed::random(), clock, epoch }
+        Self {
+            tables,
+            limits: limits.into(),
+            seed: Seed::random(),
+            clock,
+            epoch,
+        }
     }
 
     /// Draws every claim or none, at `now`.
@@ -108,7 +127,12 @@ impl LocalStore {
 
     #[inline(always)]
     fn draw_alone(&self, claim: Claim<'_>, now: Timestamp) -> Draw {
-        let Claim { limit, key, cost, enforced } = claim;
+        let Claim {
+            limit,
+            key,
+            cost,
+            enforced,
+        } = claim;
         let tag = self.seed.tag(key);
         match self.tables[limit.index].draw_known(tag, cost, now) {
             Some(standing) => alone(enforced, standing),
@@ -118,10 +142,25 @@ impl LocalStore {
 
     /// In parts, so that the claim is put together only here.
     #[inline(never)]
-    fn draw_one(&self, limit: &Limit, key: &[u8], cost: u64, enforced: bool, now: Timestamp) -> Draw {
+    fn draw_one(
+        &self,
+        limit: &Limit,
+        key: &[u8],
+        cost: u64,
+        enforced: bool,
+        now: Timestamp,
+    ) -> Draw {
         match self.tables[limit.index].draw(self.seed.tag(key), limit.tier.as_deref(), cost, now) {
             Some(standing) => alone(enforced, standing),
-            None => self.draw_any(&[Claim { limit, key, cost, enforced }], now),
+            None => self.draw_any(
+                &[Claim {
+                    limit,
+                    key,
+                    cost,
+                    enforced,
+                }],
+                now,
+            ),
         }
     }
 
@@ -153,7 +192,13 @@ impl LocalStore {
     fn refused(&self, claims: &[Claim<'_>], now: Timestamp) -> Option<Draw> {
         let mut views: SmallVec<[View; 4]> = SmallVec::with_capacity(claims.len());
         let mut granted = true;
-        for Claim { limit, key, cost, enforced } in claims {
+        for Claim {
+            limit,
+            key,
+            cost,
+            enforced,
+        } in claims
+        {
             let view = self.tables[limit.index].view(self.seed.tag(key), *cost, now)?;
             granted &= !enforced || view.verdict.is_allow();
             views.push(view);
@@ -161,8 +206,16 @@ impl LocalStore {
         if granted {
             return None;
         }
-        let refuse = |(claim, view): (&Claim<'_>, &View)| self.tables[claim.limit.index].refuse(view);
-        Some(Draw { granted, standings: claims.iter().zip(&views).map(refuse).collect::<Option<_>>()? })
+        let refuse =
+            |(claim, view): (&Claim<'_>, &View)| self.tables[claim.limit.index].refuse(view);
+        Some(Draw {
+            granted,
+            standings: claims
+                .iter()
+                .zip(&views)
+                .map(refuse)
+                .collect::<Option<_>>()?,
+        })
     }
 
     /// Corrects earlier grants, at `now`.
@@ -179,22 +232,33 @@ impl LocalStore {
     pub fn peek_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Vec<Standing> {
         let mut bound = self.bind(claims.iter().map(|claim| (claim.limit, claim.key)));
         let mut slots = lock_all(&mut bound, now);
-        let standing =
-            |(claim, slot): (&Claim<'_>, &mut Slot<'_>)| Standing::new(slot.judge(claim.cost, now), slot.report(now));
+        let standing = |(claim, slot): (&Claim<'_>, &mut Slot<'_>)| {
+            Standing::new(slot.judge(claim.cost, now), slot.report(now))
+        };
         claims.iter().zip(&mut slots).map(standing).collect()
     }
 
     /// What the table of the limit at `index` had to do to stay within its memory.
     pub fn tally(&self, index: usize) -> Tally {
         // One table of several variants is told of once.
-        let shared =
-            self.tables.get(index).is_some_and(|table| self.tables[..index].iter().any(|one| Arc::ptr_eq(one, table)));
-        self.tables.get(index).filter(|_| !shared).map(|table| table.tally()).unwrap_or_default()
+        let shared = self.tables.get(index).is_some_and(|table| {
+            self.tables[..index]
+                .iter()
+                .any(|one| Arc::ptr_eq(one, table))
+        });
+        self.tables
+            .get(index)
+            .filter(|_| !shared)
+            .map(|table| table.tally())
+            .unwrap_or_default()
     }
 
     /// Where the keys of the limit at `index` are. Looks at the whole table.
     pub fn occupancy(&self, index: usize) -> Occupancy {
-        self.tables.get(index).map(|table| table.latest().occupancy()).unwrap_or_default()
+        self.tables
+            .get(index)
+            .map(|table| table.latest().occupancy())
+            .unwrap_or_default()
     }
 
     /// The clock that draws without a moment of their own are dated by.
@@ -202,7 +266,10 @@ impl LocalStore {
         &self.clock
     }
 
-    fn bind<'a>(&'a self, keys: impl Iterator<Item = (&'a Limit, &'a [u8])>) -> SmallVec<[Bound<'a>; 4]> {
+    fn bind<'a>(
+        &'a self,
+        keys: impl Iterator<Item = (&'a Limit, &'a [u8])>,
+    ) -> SmallVec<[Bound<'a>; 4]> {
         let bind = |(limit, key): (&'a Limit, &[u8])| Bound {
             table: &self.tables[limit.index],
             tag: self.seed.tag(key),
@@ -249,7 +316,10 @@ fn draw_locked(bound: &mut [Bound<'_>], claims: &[Claim<'_>], now: Timestamp) ->
         }
         Standing::new(verdict, slot.report(now))
     };
-    Draw { granted, standings: slots.iter_mut().zip(verdicts).map(answer).collect() }
+    Draw {
+        granted,
+        standings: slots.iter_mut().zip(verdicts).map(answer).collect(),
+    }
 }
 
 /// Locks every bucket in the order of the tables, following those that have moved; the answer is in the order given.
@@ -263,10 +333,20 @@ fn lock_all<'s>(bound: &mut [Bound<'s>], now: Timestamp) -> SmallVec<[Slot<'s>; 
     }
 }
 
-fn try_lock_all<'s>(bound: &[Bound<'s>], now: Timestamp) -> Result<SmallVec<[Slot<'s>; 4]>, (usize, &'s Table)> {
+fn try_lock_all<'s>(
+    bound: &[Bound<'s>],
+    now: Timestamp,
+) -> Result<SmallVec<[Slot<'s>; 4]>, (usize, &'s Table)> {
     let lock = |place: usize| {
         let Bound { table, tag, tier } = bound[place];
-        let moved = || (place, &**table.successor().expect("a table names its successor before a bucket moves"));
+        let moved = || {
+            (
+                place,
+                &**table
+                    .successor()
+                    .expect("a table names its successor before a bucket moves"),
+            )
+        };
         table.lock(tag, tier, now).ok_or_else(moved)
     };
     if bound.is_sorted_by_key(|bound| bound.table.order) {
@@ -297,7 +377,10 @@ pub fn room(limit: &Limit, limits: &[Arc<Limit>]) -> u64 {
 /// Whether the table of `limit` must stand charges being given back: corrected, or taken back when a shared limit of
 /// the same request refuses.
 fn keeps_floors(limit: &Limit, limits: &[Arc<Limit>]) -> bool {
-    limit.refundable || limits.iter().any(|other| other.placement == Placement::Shared)
+    limit.refundable
+        || limits
+            .iter()
+            .any(|other| other.placement == Placement::Shared)
 }
 
 /// The answer to a single claim, written where it is wanted: a copy would read it before it is there.

@@ -37,7 +37,7 @@ use tollgate_limit::packed::Packed;
 use tollgate_limit::{Algorithm, Micros, Standing, Timestamp, Verdict};
 
 use super::memory::{Sets, zeroed};
-use super::set::{LINES, Line, SLOTS, Seen};
+use super::set::{LINES, Line, SLOTS, SlotView};
 use super::table::Table;
 use super::wide::Numbers;
 use super::{Occupancy, Tally};
@@ -114,7 +114,10 @@ impl PackedTable {
             }
             // The common case: nobody came in between, and what was worked out is written in the same step that finds it so.
             Ok(Granted { wait, next }) if cost > 0 && self.advance(line, tag, seen, next) => {
-                Some(Standing::new(Verdict::Allow { wait }, self.packed.plain_report(next, ticks)))
+                Some(Standing::new(
+                    Verdict::Allow { wait },
+                    self.packed.plain_report(next, ticks),
+                ))
             }
             _ => None,
         }
@@ -122,7 +125,7 @@ impl PackedTable {
 
     /// Moves a bucket on if it is still as it was seen; whether it was.
     #[inline(always)]
-    fn advance(&self, line: Line<'_, AtomicU64>, tag: u64, seen: Seen, next: u64) -> bool {
+    fn advance(&self, line: Line<'_, AtomicU64>, tag: u64, seen: SlotView, next: u64) -> bool {
         if self.floors.is_none() {
             return line.advance(seen, next);
         }
@@ -135,7 +138,10 @@ impl PackedTable {
 
     /// Where its keys are.
     pub(crate) fn occupancy(&self) -> Occupancy {
-        let mut occupancy = Occupancy { slots: self.room(), ..Occupancy::default() };
+        let mut occupancy = Occupancy {
+            slots: self.room(),
+            ..Occupancy::default()
+        };
         for line in 0..self.sets.lines() {
             for tag in self.sets.line(line).tenants() {
                 occupancy.keys += 1;
@@ -152,7 +158,7 @@ impl PackedTable {
 
     /// Where a known bucket is, and how it stands, read without a lock.
     #[inline(always)]
-    fn peek(&self, tag: u64) -> Option<(Line<'_, AtomicU64>, Seen)> {
+    fn peek(&self, tag: u64) -> Option<(Line<'_, AtomicU64>, SlotView)> {
         let home = self.line(tag);
         let line = self.sets.line(home);
         if let Some(seen) = line.peek(tag) {
@@ -176,7 +182,12 @@ impl PackedTable {
             None => (start, false),
         };
         let verdict = Verdict::from(&self.judge(word, cost, ticks));
-        Some(View { word, ticks, known, verdict })
+        Some(View {
+            word,
+            ticks,
+            known,
+            verdict,
+        })
     }
 
     /// What a key that is not there would inherit at least, read without a lock and before its tag is looked for: at some
@@ -187,8 +198,15 @@ impl PackedTable {
             return None;
         }
         let least = self.sets.of_line(line).least()?;
-        let floor = self.floors.as_ref().map(|floors| floors[line / LINES].load(Ordering::Acquire));
-        Some(floor.unwrap_or(least).max(self.birth.load(Ordering::Relaxed)))
+        let floor = self
+            .floors
+            .as_ref()
+            .map(|floors| floors[line / LINES].load(Ordering::Acquire));
+        Some(
+            floor
+                .unwrap_or(least)
+                .max(self.birth.load(Ordering::Relaxed)),
+        )
     }
 
     /// How it stood when it was looked at, the request being refused; counted, if that was for a debt it would have inherited.
@@ -231,7 +249,12 @@ impl PackedTable {
     /// Where `tag` belongs.
     #[inline(always)]
     pub(crate) fn site(&self, tag: u64, elapsed: Micros) -> Site<'_> {
-        Site { table: self, line: self.sets.line(self.line(tag)), tag, ticks: self.packed.ticks_after(elapsed) }
+        Site {
+            table: self,
+            line: self.sets.line(self.line(tag)),
+            tag,
+            ticks: self.packed.ticks_after(elapsed),
+        }
     }
 
     /// How long its time has run, see [`Packed::elapsed`].
@@ -245,7 +268,10 @@ impl PackedTable {
     pub(crate) fn lock(&self, tag: u64, now: Timestamp) -> Option<PackedSlot<'_>> {
         let line = self.line(tag);
         let index = line / LINES;
-        let mut set = self.sets.of_line(line).enter(|| self.closing.load(Ordering::SeqCst))?;
+        let mut set = self
+            .sets
+            .of_line(line)
+            .enter(|| self.closing.load(Ordering::SeqCst))?;
         let ticks = self.packed.ticks(now);
         let (place, known, word) = match set.find(tag) {
             Some(place) => (place, true, set.hold(place)),
@@ -255,10 +281,24 @@ impl PackedTable {
                     None => debt,
                     Some(floors) => floors[index].load(Ordering::Relaxed),
                 };
-                (place, false, inherited.max(self.birth.load(Ordering::Relaxed)))
+                (
+                    place,
+                    false,
+                    inherited.max(self.birth.load(Ordering::Relaxed)),
+                )
             }
         };
-        Some(PackedSlot { table: self, set, index, tag, place, known, word, ticks, next: None })
+        Some(PackedSlot {
+            table: self,
+            set,
+            index,
+            tag,
+            place,
+            known,
+            word,
+            ticks,
+            next: None,
+        })
     }
 
     #[inline(always)]
@@ -306,16 +346,25 @@ fn beside(line: usize) -> usize {
 
 /// The place of `tag` among `places`: the high bits, by multiplication.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "less than the number of places")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "less than the number of places"
+)]
 pub(crate) fn place(tag: u64, places: usize) -> usize {
     ((u128::from(tag) * places as u128) >> 64) as usize
 }
 
 /// The first and last tag that [`place`] puts at `index`.
-#[expect(clippy::cast_possible_truncation, reason = "below 2^64 for an index below the number of places")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "below 2^64 for an index below the number of places"
+)]
 pub(crate) fn span(index: usize, places: usize) -> (u64, u64) {
     let (index, places) = (index as u128, places as u128);
-    ((index << 64).div_ceil(places) as u64, (((index + 1) << 64).div_ceil(places) - 1) as u64)
+    (
+        (index << 64).div_ceil(places) as u64,
+        (((index + 1) << 64).div_ceil(places) - 1) as u64,
+    )
 }
 
 /// A bucket as it was seen without a lock.

@@ -77,12 +77,12 @@ pub(crate) struct Set<'t, W> {
 
 /// A slot as it was when nobody was kept from changing it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct SlotView {
     slot: usize,
     word: u64,
 }
 
-impl Seen {
+impl SlotView {
     /// The arrival time.
     #[inline(always)]
     pub(crate) fn arrival(self) -> u64 {
@@ -112,7 +112,10 @@ impl<'t, W: LockWord> Line<'t, W> {
     pub(crate) fn tenants(&self) -> impl Iterator<Item = u64> {
         let (tags, words) = self.0.split_at(HERE);
         let is_there = |word: &W| !matches!(word.load(Ordering::Acquire), 0 | MOVED);
-        tags.iter().zip(words).filter(move |(_, word)| is_there(word)).map(|(tag, _)| tag.load(Ordering::Relaxed))
+        tags.iter()
+            .zip(words)
+            .filter(move |(_, word)| is_there(word))
+            .map(|(tag, _)| tag.load(Ordering::Relaxed))
     }
 
     /// Where it is in memory.
@@ -123,22 +126,25 @@ impl<'t, W: LockWord> Line<'t, W> {
 
     /// The slot of `tag`, read without a lock; `None`: not here, or moved.
     #[inline(always)]
-    pub(crate) fn peek(&self, tag: u64) -> Option<Seen> {
+    pub(crate) fn peek(&self, tag: u64) -> Option<SlotView> {
         let slot = find(self.0, tag)?;
         let word = self.0[HERE + slot].load(Ordering::Acquire);
         let same = self.0[slot].load(Ordering::Relaxed) == tag;
-        (same && word != MOVED).then_some(Seen { slot, word })
+        (same && word != MOVED).then_some(SlotView { slot, word })
     }
 
     /// As [`Line::peek`], without a branch before the line is here: what follows does not depend on a guess that may turn
     /// out wrong, and neither does the line of the next set. Whether the slot is here, and as what it was seen: what has
     /// moved counts as here, and refuses whatever is asked of it.
     #[inline(always)]
-    pub(crate) fn scan(&self, tag: u64) -> (bool, Seen) {
+    pub(crate) fn scan(&self, tag: u64) -> (bool, SlotView) {
         let is = |slot: usize| u32::from(self.0[slot].load(Ordering::Acquire) == tag) << slot;
         let found = is(0) | is(1) | is(2) | is(3);
         let slot = found.trailing_zeros() as usize % HERE;
-        let seen = Seen { slot, word: self.0[HERE + slot].load(Ordering::Acquire) };
+        let seen = SlotView {
+            slot,
+            word: self.0[HERE + slot].load(Ordering::Acquire),
+        };
         let same = self.0[slot].load(Ordering::Relaxed) == tag;
         // Who came only after the word was read is not who it tells of.
         (same & (found != 0), seen)
@@ -147,7 +153,7 @@ impl<'t, W: LockWord> Line<'t, W> {
     /// Moves the arrival time of the slot on to `next`, if nobody did since; whether that was so. Only in a table whose
     /// arrival times never shrink.
     #[inline(always)]
-    pub(crate) fn advance(&self, seen: Seen, next: u64) -> bool {
+    pub(crate) fn advance(&self, seen: SlotView, next: u64) -> bool {
         debug_assert!(
             next > seen.arrival() && next & !ARRIVAL == 0,
             "a grant moves an arrival time on, within 63 bits"
@@ -158,7 +164,7 @@ impl<'t, W: LockWord> Line<'t, W> {
     /// Locks the slot of `tag` if it is still as it was seen; whether it was. Never waits. Until it is
     /// [released](Line::release) nothing may happen that could keep it from being.
     #[inline(always)]
-    pub(crate) fn hold(&self, tag: u64, seen: Seen) -> bool {
+    pub(crate) fn hold(&self, tag: u64, seen: SlotView) -> bool {
         if !seen.is_open() || !self.0[HERE + seen.slot].swap_if(seen.word, seen.word | LOCK) {
             return false;
         }
@@ -171,7 +177,7 @@ impl<'t, W: LockWord> Line<'t, W> {
 
     /// Writes the arrival time of a slot that is [held](Line::hold), and unlocks it.
     #[inline(always)]
-    pub(crate) fn release(&self, seen: Seen, arrival: u64) {
+    pub(crate) fn release(&self, seen: SlotView, arrival: u64) {
         debug_assert!(arrival & !ARRIVAL == 0, "an arrival time takes 63 bits");
         self.0[HERE + seen.slot].store(arrival, Ordering::Release);
     }
@@ -195,7 +201,12 @@ impl<'t, W: LockWord> Set<'t, W> {
             if first & LOCK != 0 {
                 guard.wait_while(LOCK);
             } else if guard.swap_if(first, first | LOCK) {
-                return Some(Locked { lines: self.lines, home: self.home, first, held: 0 });
+                return Some(Locked {
+                    lines: self.lines,
+                    home: self.home,
+                    first,
+                    held: 0,
+                });
             }
         }
     }
@@ -219,7 +230,9 @@ impl<'t, W: LockWord> Set<'t, W> {
     /// The smallest arrival time, read without a lock; `None`: it has moved.
     pub(crate) fn least(&self) -> Option<u64> {
         let word = |slot: usize| arrival_of(self.lines, slot).load(Ordering::Acquire);
-        let others = [0, 2, 3, 4, 5, 6, 7].into_iter().map(|slot| word(slot) & ARRIVAL);
+        let others = [0, 2, 3, 4, 5, 6, 7]
+            .into_iter()
+            .map(|slot| word(slot) & ARRIVAL);
         let least = others.fold(ARRIVAL, u64::min);
         // The first that is marked as moved, and read last: if it is not, none of the others was.
         let first = word(1);
@@ -266,7 +279,11 @@ impl<W: LockWord> Locked<'_, W> {
     /// The arrival time in `slot`, which may change at any time unless the slot is held.
     #[inline]
     pub(crate) fn arrival(&self, slot: usize) -> u64 {
-        if slot == 0 { self.first } else { arrival_of(self.lines, slot).load(Ordering::Acquire) & ARRIVAL }
+        if slot == 0 {
+            self.first
+        } else {
+            arrival_of(self.lines, slot).load(Ordering::Acquire) & ARRIVAL
+        }
     }
 
     /// Locks a slot; its arrival time.
@@ -354,7 +371,10 @@ impl<W: LockWord> Locked<'_, W> {
         if slot == 0 {
             self.first = arrival;
         } else {
-            debug_assert!(self.held & bit(slot) != 0, "only a slot that is held is written");
+            debug_assert!(
+                self.held & bit(slot) != 0,
+                "only a slot that is held is written"
+            );
             self.held &= !bit(slot);
             arrival_of(self.lines, slot).store(arrival, Ordering::Release);
         }
@@ -364,7 +384,10 @@ impl<W: LockWord> Locked<'_, W> {
     pub(crate) fn mark_moved(&mut self) {
         // In this order: see `Set::least`.
         for slot in 1..SLOTS {
-            debug_assert!(self.held & bit(slot) != 0 || self.arrival(slot) == 0, "nobody draws from what moves");
+            debug_assert!(
+                self.held & bit(slot) != 0 || self.arrival(slot) == 0,
+                "nobody draws from what moves"
+            );
             arrival_of(self.lines, slot).store(MOVED, Ordering::Release);
         }
         self.held = 0;

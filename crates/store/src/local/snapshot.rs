@@ -45,14 +45,26 @@ impl LocalStore {
     /// When `writer` fails.
     pub fn save(&self, writer: impl Write) -> Result<(), SnapshotError> {
         let now = self.clock.now();
-        let mut out = Summed { inner: BufWriter::new(writer), sum: SipHasher13::new() };
+        let mut out = Summed {
+            inner: BufWriter::new(writer),
+            sum: SipHasher13::new(),
+        };
         out.write_all(MAGIC)?;
         out.write_all(&VERSION.to_le_bytes())?;
         for word in [self.seed.raw(), self.seed.tag(MAGIC), now.as_micros()] {
             out.write_all(&word.to_le_bytes())?;
         }
-        let kept = || self.limits.iter().zip(&self.tables).filter(|(limit, _)| is_kept(&limit.algorithm));
-        out.write_all(&u32::try_from(kept().count()).unwrap_or(u32::MAX).to_le_bytes())?;
+        let kept = || {
+            self.limits
+                .iter()
+                .zip(&self.tables)
+                .filter(|(limit, _)| is_kept(&limit.algorithm))
+        };
+        out.write_all(
+            &u32::try_from(kept().count())
+                .unwrap_or(u32::MAX)
+                .to_le_bytes(),
+        )?;
         for (limit, table) in kept() {
             Name::write(limit, &mut out)?;
             Numbers::of(&limit.algorithm).write(&mut out)?;
@@ -66,10 +78,14 @@ impl LocalStore {
                 let (out, result) = &mut *cell.borrow_mut();
                 if result.is_ok()
                     && moving.by == by
-                    && moving.expiry(&limit.algorithm).is_some_and(|expiry| expiry > now)
+                    && moving
+                        .expiry(&limit.algorithm)
+                        .is_some_and(|expiry| expiry > now)
                 {
                     let own = moving.own.as_deref().map(Numbers::of);
-                    let numbers = own.map_or(Ok(()), |own| out.write_all(&[OWN]).and_then(|()| own.write(*out)));
+                    let numbers = own.map_or(Ok(()), |own| {
+                        out.write_all(&[OWN]).and_then(|()| own.write(*out))
+                    });
                     *result = numbers.and_then(|()| write_moving(&moving, *out));
                 }
             });
@@ -156,15 +172,23 @@ impl LocalStore {
                     None
                 };
                 let until = numbers.remembers_a_moment();
-                let Some(moving) = read_moving(mark, &mut input, behind, until)? else { break };
-                let Some((place, of_limit)) = &to else { continue };
+                let Some(moving) = read_moving(mark, &mut input, behind, until)? else {
+                    break;
+                };
+                let Some((place, of_limit)) = &to else {
+                    continue;
+                };
                 let limit = &limits[*place];
-                let Some(table) = elder(limit).and_then(|elder| tables[elder].as_ref()) else { continue };
+                let Some(table) = elder(limit).and_then(|elder| tables[elder].as_ref()) else {
+                    continue;
+                };
                 let by = table.place_of(limit.tier.as_deref());
                 let of_its_own = own.map(|own| carry(own, *place));
                 let moving = match of_its_own.as_ref().unwrap_or(of_limit) {
                     (Carry::Kept, _) => Some(Moving { by, ..moving }),
-                    (Carry::Rescaled, Some(from)) => moving.rescaled(from, table.algorithm(by), by, now),
+                    (Carry::Rescaled, Some(from)) => {
+                        moving.rescaled(from, table.algorithm(by), by, now)
+                    }
                     _ => None,
                 };
                 if let Some(moving) = moving {
@@ -175,14 +199,34 @@ impl LocalStore {
         let mut tables = tables.into_iter().zip(limits);
         let tables = family::tables(limits, |variants| {
             // They are made in the order of the first of each family.
-            let table = tables.find(|(_, limit)| variants.first().is_some_and(|first| std::ptr::eq(&***limit, *first)));
-            let new = || Table::new(variants, variants.iter().any(|limit| keeps_floors(limit, limits)), epoch);
+            let table = tables.find(|(_, limit)| {
+                variants
+                    .first()
+                    .is_some_and(|first| std::ptr::eq(&***limit, *first))
+            });
+            let new = || {
+                Table::new(
+                    variants,
+                    variants.iter().any(|limit| keeps_floors(limit, limits)),
+                    epoch,
+                )
+            };
             Arc::new(table.and_then(|(table, _)| table).unwrap_or_else(new))
         });
         learnt::read(limits, &mut input, behind, now)?;
-        let mut report: Vec<_> = limits.iter().zip(carries).map(|(limit, carry)| Carried::of(limit, carry)).collect();
+        let mut report: Vec<_> = limits
+            .iter()
+            .zip(carries)
+            .map(|(limit, carry)| Carried::of(limit, carry))
+            .collect();
         report.extend(gone);
-        let store = Self { limits: limits.into(), tables, seed, clock, epoch };
+        let store = Self {
+            limits: limits.into(),
+            tables,
+            seed,
+            clock,
+            epoch,
+        };
         Ok((store, CarryReport { limits: report }))
     }
 }
@@ -212,7 +256,10 @@ fn verify(input: &mut (impl Read + Seek)) -> Result<(), SnapshotError> {
     let Some(body) = length.checked_sub(size_of::<u64>() as u64) else {
         return Err(SnapshotError::Corrupt("it is too short"));
     };
-    let mut sum = Summed { inner: io::sink(), sum: SipHasher13::new() };
+    let mut sum = Summed {
+        inner: io::sink(),
+        sum: SipHasher13::new(),
+    };
     io::copy(&mut input.by_ref().take(body), &mut sum)?;
     if read_u64(input)? != sum.sum.finish() {
         return Err(SnapshotError::Corrupt("its checksum does not match"));
@@ -247,12 +294,18 @@ impl Name {
             0 => None,
             _ => Some(read_text(input)?),
         };
-        let role = if read_u8(input)? == 0 { Role::Live } else { Role::Candidate };
+        let role = if read_u8(input)? == 0 {
+            Role::Live
+        } else {
+            Role::Candidate
+        };
         Ok(Self { name, tier, role })
     }
 
     pub(super) fn is_of(&self, limit: &Limit) -> bool {
-        *limit.name == *self.name && limit.tier.as_deref() == self.tier.as_deref() && limit.role == self.role
+        *limit.name == *self.name
+            && limit.tier.as_deref() == self.tier.as_deref()
+            && limit.role == self.role
     }
 
     /// Whether it is a tier of the limit whose own numbers these are.
@@ -261,8 +314,16 @@ impl Name {
     }
 
     fn gone(&self) -> Carried {
-        let (name, tier) = (self.name.as_str().into(), self.tier.as_deref().map(Into::into));
-        Carried { name, tier, role: self.role, carry: Carry::Gone }
+        let (name, tier) = (
+            self.name.as_str().into(),
+            self.tier.as_deref().map(Into::into),
+        );
+        Carried {
+            name,
+            tier,
+            role: self.role,
+            carry: Carry::Gone,
+        }
     }
 }
 
@@ -286,8 +347,15 @@ impl Numbers {
             Algorithm::SlidingLog(_) => 5,
             Algorithm::InFlight(_) => 6,
         };
-        let (amount, period, burst) = algorithm.quota().map_or((0, 0, 0), |q| (q.amount, q.period.0, q.burst));
-        Self { form, amount, period, burst }
+        let (amount, period, burst) = algorithm
+            .quota()
+            .map_or((0, 0, 0), |q| (q.amount, q.period.0, q.burst));
+        Self {
+            form,
+            amount,
+            period,
+            burst,
+        }
     }
 
     /// What becomes of states of these numbers under `algorithm`, and the algorithm they were counted by.
@@ -296,7 +364,10 @@ impl Numbers {
         if self == new {
             return (Carry::Kept, None);
         }
-        let bursts = matches!(algorithm, Algorithm::TokenBucket(_) | Algorithm::WarmUp(_) | Algorithm::Interval(_));
+        let bursts = matches!(
+            algorithm,
+            Algorithm::TokenBucket(_) | Algorithm::WarmUp(_) | Algorithm::Interval(_)
+        );
         let terms = Terms {
             kind: algorithm.kind(),
             amount: self.amount,
@@ -335,7 +406,12 @@ impl Numbers {
 
     fn read(input: &mut impl Read) -> io::Result<Self> {
         let form = read_u8(input)?;
-        Ok(Self { form, amount: read_u64(input)?, period: read_u64(input)?, burst: read_u64(input)? })
+        Ok(Self {
+            form,
+            amount: read_u64(input)?,
+            period: read_u64(input)?,
+            burst: read_u64(input)?,
+        })
     }
 }
 

@@ -40,7 +40,9 @@ pub(super) fn read_moving(
 ) -> Result<Option<Moving>, SnapshotError> {
     let whose = match mark {
         END => return Ok(None),
-        BUCKET => Whose::Bucket { tag: read_u64(input)? },
+        BUCKET => Whose::Bucket {
+            tag: read_u64(input)?,
+        },
         FLOOR => {
             let (first, last) = (read_u64(input)?, read_u64(input)?);
             if first > last {
@@ -53,23 +55,45 @@ pub(super) fn read_moving(
     };
     let state = read_state(input, behind)?;
     let beyond = read_u64(input)?;
-    let beyond = if until { beyond.saturating_sub(behind.0) } else { beyond };
-    Ok(Some(Moving { whose, state, beyond, by: 0, own: None }))
+    let beyond = if until {
+        beyond.saturating_sub(behind.0)
+    } else {
+        beyond
+    };
+    Ok(Some(Moving {
+        whose,
+        state,
+        beyond,
+        by: 0,
+        own: None,
+    }))
 }
 
 fn write_state(state: &State, out: &mut impl Write) -> io::Result<()> {
     let mut words = |kind: u8, words: &[u64]| {
         out.write_all(&[kind])?;
-        words.iter().try_for_each(|word| out.write_all(&word.to_le_bytes()))
+        words
+            .iter()
+            .try_for_each(|word| out.write_all(&word.to_le_bytes()))
     };
     match state {
         // (What lies above a smaller burst may be more than any limit counts to.)
-        State::Level(Level { level, at }) => words(LEVEL, &[(*level).min(LOCAL_BOUND).cast_unsigned(), at.as_micros()]),
-        State::Warming(Warming { level, cold }) => {
-            words(WARMING, &[level.level.cast_unsigned(), level.at.as_micros(), *cold])
+        State::Level(Level { level, at }) => words(
+            LEVEL,
+            &[(*level).min(LOCAL_BOUND).cast_unsigned(), at.as_micros()],
+        ),
+        State::Warming(Warming { level, cold }) => words(
+            WARMING,
+            &[level.level.cast_unsigned(), level.at.as_micros(), *cold],
+        ),
+        State::Steps(Steps { units, since }) => {
+            words(STEPS, &[units.cast_unsigned(), since.as_micros()])
         }
-        State::Steps(Steps { units, since }) => words(STEPS, &[units.cast_unsigned(), since.as_micros()]),
-        State::Pair(Pair { start, previous, current }) => words(PAIR, &[start.as_micros(), *previous, *current]),
+        State::Pair(Pair {
+            start,
+            previous,
+            current,
+        }) => words(PAIR, &[start.as_micros(), *previous, *current]),
         State::Held(Held { units }) => words(HELD, &[*units]),
         State::Log(log) => {
             words(LOG, &[log.entries().len() as u64])?;
@@ -86,29 +110,63 @@ fn read_state(input: &mut impl Read, behind: Micros) -> Result<State, SnapshotEr
     let kind = read_u8(input)?;
     let mut word = || read_u64(input);
     let most = LOCAL_BOUND.unsigned_abs();
-    let count = |word: u64, most: u64| if word <= most { Ok(word) } else { Err(SnapshotError::Corrupt(FAR)) };
-    let level = |word: u64| count(word.cast_signed().unsigned_abs(), most).map(|_| word.cast_signed());
+    let count = |word: u64, most: u64| {
+        if word <= most {
+            Ok(word)
+        } else {
+            Err(SnapshotError::Corrupt(FAR))
+        }
+    };
+    let level =
+        |word: u64| count(word.cast_signed().unsigned_abs(), most).map(|_| word.cast_signed());
     let moment = |micros: u64| Timestamp::from_micros(micros.saturating_sub(behind.0));
     Ok(match kind {
-        LEVEL => State::Level(Level { level: level(word()?)?, at: moment(word()?) }),
+        LEVEL => State::Level(Level {
+            level: level(word()?)?,
+            at: moment(word()?),
+        }),
         WARMING => {
-            let level = Level { level: level(word()?)?, at: moment(word()?) };
-            State::Warming(Warming { level, cold: word()? })
+            let level = Level {
+                level: level(word()?)?,
+                at: moment(word()?),
+            };
+            State::Warming(Warming {
+                level,
+                cold: word()?,
+            })
         }
-        STEPS => State::Steps(Steps { units: level(word()?)?, since: moment(word()?) }),
+        STEPS => State::Steps(Steps {
+            units: level(word()?)?,
+            since: moment(word()?),
+        }),
         PAIR => {
             let start = moment(word()?);
-            State::Pair(Pair { start, previous: count(word()?, most)?, current: count(word()?, most)? })
+            State::Pair(Pair {
+                start,
+                previous: count(word()?, most)?,
+                current: count(word()?, most)?,
+            })
         }
-        HELD => State::Held(Held { units: count(word()?, most)? }),
+        HELD => State::Held(Held {
+            units: count(word()?, most)?,
+        }),
         LOG => {
             let entries = word()?;
             if entries > 2 * LOG_UNITS_MAX {
                 return Err(SnapshotError::Corrupt("a log longer than any"));
             }
             // All of them together are counted as well.
-            let entry = |_| Ok(Entry { at: moment(word()?), units: count(word()?, most / (2 * LOG_UNITS_MAX))? });
-            State::Log(Log::from_entries((0..entries).map(entry).collect::<Result<Vec<_>, SnapshotError>>()?))
+            let entry = |_| {
+                Ok(Entry {
+                    at: moment(word()?),
+                    units: count(word()?, most / (2 * LOG_UNITS_MAX))?,
+                })
+            };
+            State::Log(Log::from_entries(
+                (0..entries)
+                    .map(entry)
+                    .collect::<Result<Vec<_>, SnapshotError>>()?,
+            ))
         }
         _ => return Err(SnapshotError::Corrupt("a state of no known kind")),
     })

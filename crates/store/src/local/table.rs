@@ -63,22 +63,40 @@ pub(crate) enum Whose {
 
 impl Moving {
     /// The same for a table whose numbers at the place `by` are `to`; `None`: full there.
-    pub(crate) fn rescaled(self, from: &Arc<Algorithm>, to: &Algorithm, by: u16, now: Timestamp) -> Option<Self> {
+    pub(crate) fn rescaled(
+        self,
+        from: &Arc<Algorithm>,
+        to: &Algorithm,
+        by: u16,
+        now: Timestamp,
+    ) -> Option<Self> {
         let from = self.own.as_ref().unwrap_or(from);
         // (What forgotten keys owe is joined, which takes one set of numbers.)
         let is_one = matches!(self.whose, Whose::Bucket { .. });
-        if is_one && Kept::keeps_pace(from, to) && from.expiry_beyond(&self.state, self.beyond)? > now {
+        if is_one
+            && Kept::keeps_pace(from, to)
+            && from.expiry_beyond(&self.state, self.beyond)? > now
+        {
             let own = (**from != *to).then(|| Arc::clone(from));
             return Some(Self { own, by, ..self });
         }
         let kept = Kept::from_parts((**from).clone(), Some(self.state), self.beyond);
         let (state, beyond) = kept.handed_on(to, now, LATE)?;
-        Some(Self { whose: self.whose, state, beyond, by, own: None })
+        Some(Self {
+            whose: self.whose,
+            state,
+            beyond,
+            by,
+            own: None,
+        })
     }
 
     /// The moment from which it equals no bucket, whatever the numbers; `None`: there is none.
     pub(crate) fn expiry(&self, algorithm: &Algorithm) -> Option<Timestamp> {
-        self.own.as_deref().unwrap_or(algorithm).expiry_beyond(&self.state, self.beyond)
+        self.own
+            .as_deref()
+            .unwrap_or(algorithm)
+            .expiry_beyond(&self.state, self.beyond)
     }
 }
 
@@ -90,24 +108,46 @@ impl Table {
     }
 
     /// The same for a limit that has had a burst of `widest`.
-    pub(crate) fn remembering(limits: &[&Limit], floors: bool, epoch: Timestamp, widest: u64) -> Self {
+    pub(crate) fn remembering(
+        limits: &[&Limit],
+        floors: bool,
+        epoch: Timestamp,
+        widest: u64,
+    ) -> Self {
         let packed = match limits {
             [limit] => match &limit.algorithm {
-                Algorithm::TokenBucket(bucket) => Packed::new(bucket, epoch).map(|packed| packed.remembering(widest)),
+                Algorithm::TokenBucket(bucket) => {
+                    Packed::new(bucket, epoch).map(|packed| packed.remembering(widest))
+                }
                 _ => None,
             },
             _ => None,
         };
-        let memory = limits.iter().map(|limit| limit.memory).max().unwrap_or_default();
+        let memory = limits
+            .iter()
+            .map(|limit| limit.memory)
+            .max()
+            .unwrap_or_default();
         let form = match (packed, limits) {
             (Some(packed), [limit, ..]) => {
                 let numbers = Numbers::of(limit);
                 Form::Packed(PackedTable::new(numbers, packed, memory, floors))
             }
-            _ => Form::Wide(WideTable::new(limits.iter().map(|limit| Numbers::of(limit)).collect(), memory)),
+            _ => Form::Wide(WideTable::new(
+                limits.iter().map(|limit| Numbers::of(limit)).collect(),
+                memory,
+            )),
         };
-        let widest = limits.iter().map(|limit| limit.algorithm.burst()).fold(widest, u64::max);
-        Self { order: NEXT_ORDER.fetch_add(1, Ordering::Relaxed), form, floors, widest }
+        let widest = limits
+            .iter()
+            .map(|limit| limit.algorithm.burst())
+            .fold(widest, u64::max);
+        Self {
+            order: NEXT_ORDER.fetch_add(1, Ordering::Relaxed),
+            form,
+            floors,
+            widest,
+        }
     }
 
     /// The largest burst the limit has had.
@@ -219,7 +259,13 @@ impl Table {
     }
 
     /// Draws from one bucket by itself; `None`: it has moved to the successor.
-    pub(crate) fn draw(&self, tag: u64, tier: Option<&str>, cost: u64, now: Timestamp) -> Option<Standing> {
+    pub(crate) fn draw(
+        &self,
+        tag: u64,
+        tier: Option<&str>,
+        cost: u64,
+        now: Timestamp,
+    ) -> Option<Standing> {
         match &self.form {
             Form::Packed(packed) => packed.draw(tag, cost, now),
             Form::Wide(wide) => wide.draw(tag, wide.place_of(tier), cost, now),
@@ -244,14 +290,25 @@ impl Table {
     }
 
     /// A table for `limits`, changed numbers of the same algorithm, with every bucket of this one moved into it: callers of a tier go to its numbers, or to the limit's own.
-    pub(crate) fn succeeded_by(&self, limits: &[&Limit], floors: bool, epoch: Timestamp, now: Timestamp) -> Arc<Self> {
+    pub(crate) fn succeeded_by(
+        &self,
+        limits: &[&Limit],
+        floors: bool,
+        epoch: Timestamp,
+        now: Timestamp,
+    ) -> Arc<Self> {
         let (plain, congruent) = Self::fitting(limits, floors, epoch, self.widest, self.geometry());
         let successor = Arc::new(plain);
-        let kept_in: Vec<_> = self.numbers().iter().map(|numbers| Arc::new(numbers.algorithm.clone())).collect();
+        let kept_in: Vec<_> = self
+            .numbers()
+            .iter()
+            .map(|numbers| Arc::new(numbers.algorithm.clone()))
+            .collect();
         let adopt = |moving: Moving| {
             let place = usize::from(moving.by);
             let by = successor.place_of(self.numbers()[place].tier.as_deref());
-            if let Some(moving) = moving.rescaled(&kept_in[place], successor.algorithm(by), by, now) {
+            if let Some(moving) = moving.rescaled(&kept_in[place], successor.algorithm(by), by, now)
+            {
                 successor.adopt(moving, now);
             }
         };
@@ -274,7 +331,14 @@ impl Table {
         let plain = Self::remembering(limits, floors, epoch, widest);
         let congruent = before.is_some() && plain.geometry() == before;
         let fits = congruent || floors;
-        (if fits { plain } else { Self::remembering(limits, true, epoch, widest) }, congruent)
+        (
+            if fits {
+                plain
+            } else {
+                Self::remembering(limits, true, epoch, widest)
+            },
+            congruent,
+        )
     }
 
     /// Shows every bucket to `visit`, under its lock.

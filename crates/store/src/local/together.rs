@@ -21,7 +21,7 @@ use tollgate_limit::{Claim, Draw, Micros, Standing, Timestamp, Verdict};
 
 use super::LocalStore;
 use super::packed::{PackedSlot, PackedTable};
-use super::set::Seen;
+use super::set::SlotView;
 
 /// Does the same for every place below `$n`, which is 2, 3 or 4. A loop would keep what it works on in memory.
 macro_rules! each {
@@ -44,8 +44,15 @@ macro_rules! each {
 impl LocalStore {
     /// Draws every claim or none; `tag` is that of the first one's key.
     #[inline(never)]
-    pub(super) fn draw_together<const N: usize>(&self, tag: u64, claims: &[Claim<'_>; N], now: Timestamp) -> Draw {
-        let Some(table) = self.plain(&claims[0]) else { return self.draw_any(claims, now) };
+    pub(super) fn draw_together<const N: usize>(
+        &self,
+        tag: u64,
+        claims: &[Claim<'_>; N],
+        now: Timestamp,
+    ) -> Draw {
+        let Some(table) = self.plain(&claims[0]) else {
+            return self.draw_any(claims, now);
+        };
         // All tables of a store count from one moment on.
         let elapsed = table.elapsed(now);
         let mut sites = [table.site(tag, elapsed); N];
@@ -55,7 +62,7 @@ impl LocalStore {
                 sites[place] = table.site(self.tag_beside(tag, claims, place), elapsed);
             }
         });
-        let mut seen = [Seen::default(); N];
+        let mut seen = [SlotView::default(); N];
         let mut known = true;
         each!(place in N {
             let (found, one) = sites[place].scan();
@@ -96,12 +103,20 @@ impl LocalStore {
         }
         let mut standings = [NOBODYS; 4];
         each!(place in N { standings[place] = sites[place].standing(verdicts[place], arrivals[place]); });
-        Draw { granted, standings: SmallVec::from_buf_and_len(standings, N) }
+        Draw {
+            granted,
+            standings: SmallVec::from_buf_and_len(standings, N),
+        }
     }
 
     /// The same, of which some are not known.
     #[inline(never)]
-    fn draw_in_sets<const N: usize>(&self, tag: u64, claims: &[Claim<'_>; N], now: Timestamp) -> Draw {
+    fn draw_in_sets<const N: usize>(
+        &self,
+        tag: u64,
+        claims: &[Claim<'_>; N],
+        now: Timestamp,
+    ) -> Draw {
         if let Some(refusal) = self.refused(claims, now) {
             return refusal;
         }
@@ -111,7 +126,8 @@ impl LocalStore {
         let mut slots: [Option<PackedSlot<'_>>; N] = from_fn(|_| None);
         for place in 0..N {
             let table = self.plain(&claims[place]);
-            slots[place] = table.and_then(|table| table.lock(self.tag_beside(tag, claims, place), now));
+            slots[place] =
+                table.and_then(|table| table.lock(self.tag_beside(tag, claims, place), now));
             // It has moved, and where to has another place in the order.
             if slots[place].is_none() {
                 drop(slots);
@@ -143,7 +159,11 @@ impl LocalStore {
     /// them.
     #[inline(always)]
     fn tag_beside<const N: usize>(&self, tag: u64, claims: &[Claim<'_>; N], place: usize) -> u64 {
-        if std::ptr::eq(claims[place].key, claims[0].key) { tag } else { self.tag_of_another(claims[place].key) }
+        if std::ptr::eq(claims[place].key, claims[0].key) {
+            tag
+        } else {
+            self.tag_of_another(claims[place].key)
+        }
     }
 
     #[inline(never)]

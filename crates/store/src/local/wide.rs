@@ -57,7 +57,10 @@ pub(crate) struct Numbers {
 impl Numbers {
     /// Those of `limit`.
     pub(crate) fn of(limit: &Limit) -> Self {
-        Self { tier: limit.tier.clone(), algorithm: limit.algorithm.clone() }
+        Self {
+            tier: limit.tier.clone(),
+            algorithm: limit.algorithm.clone(),
+        }
     }
 }
 
@@ -83,14 +86,24 @@ pub(crate) struct Bucket {
 
 impl Bucket {
     fn moving(self, whose: Whose) -> Moving {
-        Moving { whose, state: self.state, beyond: self.beyond, by: self.by, own: self.own }
+        Moving {
+            whose,
+            state: self.state,
+            beyond: self.beyond,
+            by: self.by,
+            own: self.own,
+        }
     }
 }
 
 impl WideTable {
     /// A table of at most `memory` bytes for buckets that are drawn under any of `numbers`, which are of one kind.
     pub(crate) fn new(numbers: Box<[Numbers]>, memory: usize) -> Self {
-        let entry = numbers.iter().map(|numbers| entry_size(&numbers.algorithm)).max().unwrap_or(1);
+        let entry = numbers
+            .iter()
+            .map(|numbers| entry_size(&numbers.algorithm))
+            .max()
+            .unwrap_or(1);
         let shard = size_of::<Mutex<Shard>>().saturating_add(SHARD_ENTRIES.saturating_mul(entry));
         let shards = (memory / shard).max(1);
         let chunk = shards.min(CHUNK_SHARDS);
@@ -124,15 +137,24 @@ impl WideTable {
     pub(crate) fn place_of(&self, tier: Option<&str>) -> u16 {
         let place = match &*self.numbers {
             [_] => None,
-            several => several.iter().position(|numbers| numbers.tier.as_deref() == tier),
+            several => several
+                .iter()
+                .position(|numbers| numbers.tier.as_deref() == tier),
         };
-        place.and_then(|place| u16::try_from(place).ok()).unwrap_or_default()
+        place
+            .and_then(|place| u16::try_from(place).ok())
+            .unwrap_or_default()
     }
 
     /// `bucket` as a draw under the numbers at `by` finds it; `None`: full.
     fn under(&self, bucket: &Bucket, by: u16, now: Timestamp) -> Option<Bucket> {
         let kept = self.kept(bucket).under(self.algorithm(by), now);
-        Some(Bucket { state: kept.state()?.clone(), beyond: kept.beyond(), by, own: None })
+        Some(Bucket {
+            state: kept.state()?.clone(),
+            beyond: kept.beyond(),
+            by,
+            own: None,
+        })
     }
 
     /// The numbers a bucket is kept in.
@@ -141,7 +163,11 @@ impl WideTable {
     }
 
     fn kept(&self, bucket: &Bucket) -> Kept {
-        Kept::from_parts(self.kept_in(bucket).clone(), Some(bucket.state.clone()), bucket.beyond)
+        Kept::from_parts(
+            self.kept_in(bucket).clone(),
+            Some(bucket.state.clone()),
+            bucket.beyond,
+        )
     }
 
     /// One that owes and remembers at least as much as either, in the numbers of the first, which are the table's.
@@ -159,7 +185,12 @@ impl WideTable {
             }
         };
         let state = self.algorithm(one.by).join(&one.state, &other.state);
-        Bucket { state, beyond: one.beyond.max(other.beyond), by: one.by, own: None }
+        Bucket {
+            state,
+            beyond: one.beyond.max(other.beyond),
+            by: one.by,
+            own: None,
+        }
     }
 
     pub(crate) fn successor(&self) -> Option<&Arc<Table>> {
@@ -189,7 +220,14 @@ impl WideTable {
             return None;
         }
         let place = shard.tags.iter().position(|known| *known == tag);
-        Some(WideSlot { table: self, tag, by, place, shard, next: None })
+        Some(WideSlot {
+            table: self,
+            tag,
+            by,
+            place,
+            shard,
+            next: None,
+        })
     }
 
     /// Hands every bucket to `adopt` and sends later draws to `successor`, shard by shard under the shard's lock. Until
@@ -205,7 +243,12 @@ impl WideTable {
             // An untouched chunk becomes an empty one: moved, without ever having been made.
             for (offset, shard) in chunk.get_or_init(Box::default).iter().enumerate() {
                 let mut shard = shard.lock();
-                let Shard { tags, buckets, floor, moved } = &mut *shard;
+                let Shard {
+                    tags,
+                    buckets,
+                    floor,
+                    moved,
+                } = &mut *shard;
                 for (tag, bucket) in tags.drain(..).zip(buckets.drain(..)) {
                     if let Some(bucket) = bucket {
                         adopt(bucket.moving(Whose::Bucket { tag }));
@@ -222,7 +265,12 @@ impl WideTable {
 
     /// Shows every bucket to `visit`, under its lock.
     pub(crate) fn visit(&self, visit: impl Fn(Moving)) {
-        for (index, shards) in self.chunks.iter().enumerate().filter_map(|(index, chunk)| Some((index, chunk.get()?))) {
+        for (index, shards) in self
+            .chunks
+            .iter()
+            .enumerate()
+            .filter_map(|(index, chunk)| Some((index, chunk.get()?)))
+        {
             for (offset, shard) in shards.iter().enumerate() {
                 let shard = shard.lock();
                 for (tag, bucket) in shard.tags.iter().zip(&shard.buckets) {
@@ -243,8 +291,19 @@ impl WideTable {
 
     /// Takes over what a predecessor remembered.
     pub(crate) fn adopt(&self, moving: Moving, now: Timestamp) {
-        let Moving { whose, state, beyond, by, own } = moving;
-        let bucket = Bucket { state, beyond, by, own };
+        let Moving {
+            whose,
+            state,
+            beyond,
+            by,
+            own,
+        } = moving;
+        let bucket = Bucket {
+            state,
+            beyond,
+            by,
+            own,
+        };
         match whose {
             Whose::Bucket { tag } => {
                 if let Some(mut slot) = self.lock(tag, by) {
@@ -266,7 +325,9 @@ impl WideTable {
 
     /// The shard at `index`; `None` when it has moved.
     fn shard(&self, index: usize) -> Option<&Mutex<Shard>> {
-        self.chunks[index / self.chunk].get_or_init(|| new_chunk(self.chunk)).get(index % self.chunk)
+        self.chunks[index / self.chunk]
+            .get_or_init(|| new_chunk(self.chunk))
+            .get(index % self.chunk)
     }
 
     fn shards(&self) -> usize {
@@ -283,11 +344,15 @@ impl Shard {
     /// none: then the shard grows, by no more than there are requests in flight.
     fn soonest_full(&self, table: &WideTable) -> Option<(usize, Timestamp)> {
         let expiry = |bucket: &Option<Bucket>| match bucket {
-            Some(bucket) => table.kept_in(bucket).expiry_beyond(&bucket.state, bucket.beyond),
+            Some(bucket) => table
+                .kept_in(bucket)
+                .expiry_beyond(&bucket.state, bucket.beyond),
             None => Some(Timestamp::default()),
         };
         let expiries = self.buckets.iter().map(expiry).enumerate();
-        expiries.filter_map(|(place, expiry)| Some((place, expiry?))).min_by_key(|(_, expiry)| *expiry)
+        expiries
+            .filter_map(|(place, expiry)| Some((place, expiry?)))
+            .min_by_key(|(_, expiry)| *expiry)
     }
 
     fn lift_floor(&mut self, table: &WideTable, bucket: Bucket, now: Timestamp) {
@@ -316,9 +381,15 @@ pub(crate) struct WideSlot<'t> {
 impl<'t> WideSlot<'t> {
     /// The bucket's verdict; nothing is written before [`WideSlot::commit`].
     pub(crate) fn judge(&mut self, cost: u64, now: Timestamp) -> Verdict {
-        let judged = self.algorithm().judge(self.bucket(now).as_deref().map(|bucket| &bucket.state), cost, now);
+        let judged = self.algorithm().judge(
+            self.bucket(now).as_deref().map(|bucket| &bucket.state),
+            cost,
+            now,
+        );
         if self.place.is_none() && self.shard.floor.is_some() && judged.is_err() {
-            self.table.inherited_refusals.fetch_add(1, Ordering::Relaxed);
+            self.table
+                .inherited_refusals
+                .fetch_add(1, Ordering::Relaxed);
         }
         let verdict = Verdict::from(&judged);
         self.next = judged.ok().map(|granted| granted.next).filter(|_| cost > 0);
@@ -327,7 +398,8 @@ impl<'t> WideSlot<'t> {
 
     /// How the bucket stands.
     pub(crate) fn report(&self, now: Timestamp) -> Report {
-        self.algorithm().report(self.bucket(now).as_deref().map(|bucket| &bucket.state), now)
+        self.algorithm()
+            .report(self.bucket(now).as_deref().map(|bucket| &bucket.state), now)
     }
 
     /// Writes what [`WideSlot::judge`] worked out.
@@ -335,7 +407,15 @@ impl<'t> WideSlot<'t> {
         let Some(next) = self.next.take() else { return };
         let (mut state, beyond) = self.take(now);
         self.algorithm().apply(&mut state, next);
-        self.put(state.map(|state| Bucket { state, beyond, by: self.by, own: None }), now);
+        self.put(
+            state.map(|state| Bucket {
+                state,
+                beyond,
+                by: self.by,
+                own: None,
+            }),
+            now,
+        );
     }
 
     fn algorithm(&self) -> &'t Algorithm {
@@ -351,7 +431,12 @@ impl<'t> WideSlot<'t> {
             // One that is full again is one of the numbers it was drawn under.
             let own = own.filter(|own| **own == *kept.algorithm());
             let by = if own.is_some() { by } else { drawn };
-            let bucket = kept.state().map(|state| Bucket { state: state.clone(), beyond: kept.beyond(), by, own });
+            let bucket = kept.state().map(|state| Bucket {
+                state: state.clone(),
+                beyond: kept.beyond(),
+                by,
+                own,
+            });
             self.put(bucket, now);
             return;
         }
@@ -369,7 +454,15 @@ impl<'t> WideSlot<'t> {
             kept.settle(self.table.algorithm(drawn), change, now);
             (state, beyond) = (kept.state().cloned(), kept.beyond());
         }
-        self.put(state.map(|state| Bucket { state, beyond, by: self.by, own: None }), now);
+        self.put(
+            state.map(|state| Bucket {
+                state,
+                beyond,
+                by: self.by,
+                own: None,
+            }),
+            now,
+        );
     }
 
     fn adopt(&mut self, adopted: &Bucket, now: Timestamp) {
@@ -396,7 +489,11 @@ impl<'t> WideSlot<'t> {
     }
 
     /// The same in the numbers it is drawn under.
-    fn bucket_or<'s>(&'s self, birth: Option<&'s Bucket>, now: Timestamp) -> Option<Cow<'s, Bucket>> {
+    fn bucket_or<'s>(
+        &'s self,
+        birth: Option<&'s Bucket>,
+        now: Timestamp,
+    ) -> Option<Cow<'s, Bucket>> {
         let bucket = match (self.place, &self.shard.floor, birth) {
             (None, Some(floor), Some(birth)) => Cow::Owned(self.table.join(floor, birth, now)),
             _ => Cow::Borrowed(self.found(birth)?),
@@ -410,12 +507,18 @@ impl<'t> WideSlot<'t> {
     /// The state and what it remembers, to be changed and [`WideSlot::put`] back.
     fn take(&mut self, now: Timestamp) -> (Option<State>, u64) {
         let by = self.by;
-        let plain = |bucket: &mut Bucket| bucket.beyond == 0 && bucket.by == by && bucket.own.is_none();
-        let bucket = match self.place.and_then(|place| self.shard.buckets[place].take_if(plain)) {
+        let plain =
+            |bucket: &mut Bucket| bucket.beyond == 0 && bucket.by == by && bucket.own.is_none();
+        let bucket = match self
+            .place
+            .and_then(|place| self.shard.buckets[place].take_if(plain))
+        {
             Some(bucket) => Some(bucket),
             None => self.bucket(now).map(Cow::into_owned),
         };
-        bucket.map_or((None, 0), |Bucket { state, beyond, .. }| (Some(state), beyond))
+        bucket.map_or((None, 0), |Bucket { state, beyond, .. }| {
+            (Some(state), beyond)
+        })
     }
 
     fn put(&mut self, bucket: Option<Bucket>, now: Timestamp) {
@@ -435,8 +538,13 @@ impl<'t> WideSlot<'t> {
             if expiry.after(LATE) > now
                 && let Some(forgotten) = shard.buckets[victim].take()
             {
-                let owes = table.kept_in(&forgotten).expiry(&forgotten.state).is_some_and(|expiry| expiry > now);
-                table.evictions.fetch_add(u64::from(owes), Ordering::Relaxed);
+                let owes = table
+                    .kept_in(&forgotten)
+                    .expiry(&forgotten.state)
+                    .is_some_and(|expiry| expiry > now);
+                table
+                    .evictions
+                    .fetch_add(u64::from(owes), Ordering::Relaxed);
                 // The floor is of the table's numbers.
                 let owed = match forgotten.own {
                     Some(_) => table.under(&forgotten, forgotten.by, now),
@@ -461,10 +569,13 @@ impl<'t> WideSlot<'t> {
 fn entry_size(algorithm: &Algorithm) -> usize {
     let log = match algorithm {
         // Its own quota, and with `max_wait` as much again that is promised.
-        Algorithm::SlidingLog(log) => usize::try_from(log.quota().amount.saturating_mul(2)).unwrap_or(usize::MAX),
+        Algorithm::SlidingLog(log) => {
+            usize::try_from(log.quota().amount.saturating_mul(2)).unwrap_or(usize::MAX)
+        }
         _ => 0,
     };
-    (size_of::<u64>() + size_of::<Option<Bucket>>()).saturating_add(log.saturating_mul(size_of::<Entry>()))
+    (size_of::<u64>() + size_of::<Option<Bucket>>())
+        .saturating_add(log.saturating_mul(size_of::<Entry>()))
 }
 
 /// Buckets under one lock: few enough to be searched in a line or two, enough that a shard overflows long after the

@@ -56,13 +56,19 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
        coalesce(has_function_privilege(to_regprocedure('tollgate_version()'), 'EXECUTE'), false)";
 
 impl Facts {
-    pub(super) async fn ask(client: &tokio_postgres::Client) -> Result<Self, tokio_postgres::Error> {
-        let parameters: [(&(dyn ToSql + Sync), Type); 2] = [(&DRAW_OF, Type::TEXT), (&DRAW_SEVERAL_OF, Type::TEXT)];
+    pub(super) async fn ask(
+        client: &tokio_postgres::Client,
+    ) -> Result<Self, tokio_postgres::Error> {
+        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&DRAW_OF, Type::TEXT), (&DRAW_SEVERAL_OF, Type::TEXT)];
         let row = client.query_typed_one(ASK, &parameters).await?;
         let mut facts = Self::of(&row)?;
         // Once it is known to be there: a statement that names what is not fails as a whole.
         if row.try_get(11)? {
-            facts.version = client.query_typed_one("SELECT tollgate_version()", &[]).await?.try_get(0)?;
+            facts.version = client
+                .query_typed_one("SELECT tollgate_version()", &[])
+                .await?
+                .try_get(0)?;
         }
         Ok(facts)
     }
@@ -104,10 +110,19 @@ impl Facts {
                     .into(),
             )
         } else if !self.complete() {
-            let what = if self.table { "functions of this version" } else { "table tollgate_buckets" };
-            Some(format!("there is no {what} in the user's search path: apply `tollgate schema --sql postgres`"))
+            let what = if self.table {
+                "functions of this version"
+            } else {
+                "table tollgate_buckets"
+            };
+            Some(format!(
+                "there is no {what} in the user's search path: apply `tollgate schema --sql postgres`"
+            ))
         } else if !self.lacks.is_empty() {
-            Some(format!("the user may not {}: GRANT it", self.lacks.join(", ")))
+            Some(format!(
+                "the user may not {}: GRANT it",
+                self.lacks.join(", ")
+            ))
         } else if self.version > VERSION {
             Some(format!(
                 "the functions are of version {}, made by a later gateway than this one, which speaks version {VERSION}: upgrade it, or DROP them and apply `tollgate schema --sql postgres` of this one",
@@ -122,12 +137,21 @@ impl Facts {
     /// day or longer live there.
     pub(super) fn audit(&self, ours: u64, synchronous: bool, long_quotas: bool) -> Vec<Finding> {
         let mut findings = Vec::new();
-        let mut find = |weight, message: &str| findings.push(Finding { weight, message: message.into() });
+        let mut find = |weight, message: &str| {
+            findings.push(Finding {
+                weight,
+                message: message.into(),
+            })
+        };
         if let Some(obstacle) = self.obstacle() {
             find(Weight::Refusal, &obstacle);
         }
         if !self.fsync {
-            let weight = if self.logged() { Weight::Refusal } else { Weight::Warning };
+            let weight = if self.logged() {
+                Weight::Refusal
+            } else {
+                Weight::Warning
+            };
             find(
                 weight,
                 "fsync is off: a crash of its machine may leave the database unusable, buckets with it; set fsync = on",
@@ -191,7 +215,11 @@ mod tests {
     }
 
     fn weights(facts: &Facts, synchronous: bool, long_quotas: bool) -> Vec<Weight> {
-        facts.audit(3, synchronous, long_quotas).into_iter().map(|finding| finding.weight).collect()
+        facts
+            .audit(3, synchronous, long_quotas)
+            .into_iter()
+            .map(|finding| finding.weight)
+            .collect()
     }
 
     #[test]
@@ -207,17 +235,49 @@ mod tests {
     #[test]
     fn what_cannot_work_is_refused() {
         for broken in [
-            Facts { standby: true, ..fine() },
-            Facts { columns: false, ..fine() },
-            Facts { functions: false, ..fine() },
-            Facts { version: VERSION - 1, ..fine() },
-            Facts { version: VERSION + 1, ..fine() },
-            Facts { lacks: vec!["EXECUTE ON FUNCTION tollgate_draw".into()], version: 0, ..fine() },
-            Facts { table: false, ..fine() },
-            Facts { lacks: vec!["UPDATE ON tollgate_buckets".into()], ..fine() },
-            Facts { fsync: false, unlogged: false, ..fine() },
+            Facts {
+                standby: true,
+                ..fine()
+            },
+            Facts {
+                columns: false,
+                ..fine()
+            },
+            Facts {
+                functions: false,
+                ..fine()
+            },
+            Facts {
+                version: VERSION - 1,
+                ..fine()
+            },
+            Facts {
+                version: VERSION + 1,
+                ..fine()
+            },
+            Facts {
+                lacks: vec!["EXECUTE ON FUNCTION tollgate_draw".into()],
+                version: 0,
+                ..fine()
+            },
+            Facts {
+                table: false,
+                ..fine()
+            },
+            Facts {
+                lacks: vec!["UPDATE ON tollgate_buckets".into()],
+                ..fine()
+            },
+            Facts {
+                fsync: false,
+                unlogged: false,
+                ..fine()
+            },
         ] {
-            assert!(weights(&broken, true, false).contains(&Weight::Refusal), "{broken:?}");
+            assert!(
+                weights(&broken, true, false).contains(&Weight::Refusal),
+                "{broken:?}"
+            );
         }
     }
 
@@ -225,15 +285,73 @@ mod tests {
     fn what_a_crash_would_lose_is_warned_of() {
         for (facts, synchronous, long) in [
             (fine(), true, true),
-            (Facts { unlogged: false, ..fine() }, false, true),
-            (Facts { fsync: false, ..fine() }, true, false),
-            (Facts { unlogged: false, full_page_writes: false, ..fine() }, true, false),
-            (Facts { isolation: "serializable".into(), ..fine() }, true, false),
-            (Facts { read_only: true, ..fine() }, true, false),
-            (Facts { now: 60_000_000, ..fine() }, true, false),
+            (
+                Facts {
+                    unlogged: false,
+                    ..fine()
+                },
+                false,
+                true,
+            ),
+            (
+                Facts {
+                    fsync: false,
+                    ..fine()
+                },
+                true,
+                false,
+            ),
+            (
+                Facts {
+                    unlogged: false,
+                    full_page_writes: false,
+                    ..fine()
+                },
+                true,
+                false,
+            ),
+            (
+                Facts {
+                    isolation: "serializable".into(),
+                    ..fine()
+                },
+                true,
+                false,
+            ),
+            (
+                Facts {
+                    read_only: true,
+                    ..fine()
+                },
+                true,
+                false,
+            ),
+            (
+                Facts {
+                    now: 60_000_000,
+                    ..fine()
+                },
+                true,
+                false,
+            ),
         ] {
-            assert_eq!(weights(&facts, synchronous, long), [Weight::Warning], "{facts:?}");
+            assert_eq!(
+                weights(&facts, synchronous, long),
+                [Weight::Warning],
+                "{facts:?}"
+            );
         }
-        assert_eq!(weights(&Facts { unlogged: false, ..fine() }, true, true), [], "what is on disk is kept");
+        assert_eq!(
+            weights(
+                &Facts {
+                    unlogged: false,
+                    ..fine()
+                },
+                true,
+                true
+            ),
+            [],
+            "what is on disk is kept"
+        );
     }
 }

@@ -21,10 +21,10 @@ pub(super) struct Columns {
 }
 
 /// The statement that calls the function.
-pub(super) const DRAW: &str = "SELECT tollgate_draw($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+pub(super) const DRAW: &str =
+    "SELECT tollgate_draw($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 /// Its parameters' types.
-pub(super) const DRAW_OF: &str =
-    "tollgate_draw(bytea[],bigint[],bigint,bigint,bigint,bigint,bigint,bigint,bigint,bigint,bigint,bigint)";
+pub(super) const DRAW_OF: &str = "tollgate_draw(bytea[],bigint[],bigint,bigint,bigint,bigint,bigint,bigint,bigint,bigint,bigint,bigint)";
 
 impl Columns {
     /// `None`: they are of several limits or costs.
@@ -33,14 +33,28 @@ impl Columns {
         if others.iter().any(|other| other != first) {
             return None;
         }
-        let Simple { n, p, brim, price, need, lowest, .. } = *first;
+        let Simple {
+            n,
+            p,
+            brim,
+            price,
+            need,
+            lowest,
+            ..
+        } = *first;
         let lasts = (brim - lowest) / n + 1 + ROW_MARGIN;
         let fresh = (brim - need + price) / price;
         let mut order: Vec<usize> = (0..wanted.len()).collect();
         order.sort_unstable_by_key(|&group| batch.buckets[group].0.hash);
         Some(Self {
-            keys: order.iter().map(|&group| batch.buckets[group].0.hash.to_be_bytes().to_vec()).collect(),
-            counts: order.iter().map(|&group| i64::from(batch.groups[group].count)).collect(),
+            keys: order
+                .iter()
+                .map(|&group| batch.buckets[group].0.hash.to_be_bytes().to_vec())
+                .collect(),
+            counts: order
+                .iter()
+                .map(|&group| i64::from(batch.groups[group].count))
+                .collect(),
             term: [n, p, brim, span(n), price, need, fresh, lasts],
             order,
         })
@@ -81,10 +95,19 @@ impl Columns {
         let mut before = vec![None; batch.buckets.len()];
         let mut granted = vec![0; batch.groups.len()];
         for (row, &group) in self.order.iter().enumerate() {
-            before[group] = Some(State::Level(Level { level: levels[row], at: moment(moments[row])? }));
+            before[group] = Some(State::Level(Level {
+                level: levels[row],
+                at: moment(moments[row])?,
+            }));
             granted[group] = u32::try_from(taken[row]).ok()?;
         }
-        Some(Answer { now: moment(*now)?, before, granted, leased: Vec::new(), unreadable: Vec::new() })
+        Some(Answer {
+            now: moment(*now)?,
+            before,
+            granted,
+            leased: Vec::new(),
+            unreadable: Vec::new(),
+        })
     }
 }
 

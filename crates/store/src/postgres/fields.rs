@@ -4,9 +4,9 @@
 
 use super::leased;
 use super::mark::Mark;
-use crate::shape::{Shape, TOKEN_BUCKET, signed};
+use crate::wire_form::{TOKEN_BUCKET, WireForm, signed};
 use tollgate_limit::bucket::{Held, Level, Pair, State, Steps};
-use tollgate_limit::kept::ahead::is_far;
+use tollgate_limit::rescale::ahead::is_far;
 use tollgate_limit::sliding_log::{Entry, Log};
 use tollgate_limit::{Algorithm, Align, Change, Kept, Kind, Micros, Terms, Timestamp};
 
@@ -28,12 +28,17 @@ pub(super) struct Opened {
 
 impl Opened {
     /// One whose row cannot be read: nothing is drawn from it, and nothing about it is written.
-    pub(super) fn unreadable(shape: &Shape) -> Self {
-        Self { kept: Kept::full(shape.algorithm().clone()), holders: Vec::new(), foreign: true, pulled: false }
+    pub(super) fn unreadable(shape: &WireForm) -> Self {
+        Self {
+            kept: Kept::full(shape.algorithm().clone()),
+            holders: Vec::new(),
+            foreign: true,
+            pulled: false,
+        }
     }
 
     /// Corrects it in its own numbers; whether it is one to correct.
-    pub(super) fn settle(&mut self, shape: &Shape, change: Change, now: Timestamp) -> bool {
+    pub(super) fn settle(&mut self, shape: &WireForm, change: Change, now: Timestamp) -> bool {
         if !self.foreign {
             self.kept.settle(shape.algorithm(), change, now);
         }
@@ -48,7 +53,7 @@ impl Opened {
 ///
 /// `hold` is how long a place in flight stands.
 pub(super) fn open(
-    shape: &Shape,
+    shape: &WireForm,
     row: Option<&[i64]>,
     now: Timestamp,
     hold: Micros,
@@ -56,24 +61,40 @@ pub(super) fn open(
 ) -> Result<Opened, &'static str> {
     let stored = match row {
         None => None,
-        Some([VERSION, kind, fingerprint, own @ ..]) if *kind == shape.kind() => Some((*fingerprint, own)),
+        Some([VERSION, kind, fingerprint, own @ ..]) if *kind == shape.kind() => {
+            Some((*fingerprint, own))
+        }
         Some([VERSION, TOKEN_BUCKET..=leased::KIND, ..]) => None,
         Some(_) => return Err("a bucket's row is of a kind that this gateway does not know"),
     };
     let foreign = row.is_some() && stored.is_none();
     if shape.holds() {
-        let alive = |place: &&[i64]| u64::try_from(place[2]).is_ok_and(|until| until > now.as_micros());
+        let alive =
+            |place: &&[i64]| u64::try_from(place[2]).is_ok_and(|until| until > now.as_micros());
         let mut holders: Holders = stored
-            .map(|(_, own)| own.chunks_exact(3).filter(alive).map(|place| (place[0], place[1], place[2])).collect())
+            .map(|(_, own)| {
+                own.chunks_exact(3)
+                    .filter(alive)
+                    .map(|place| (place[0], place[1], place[2]))
+                    .collect()
+            })
             .unwrap_or_default();
         let units: i64 = holders.iter().map(|place| place.1).sum();
         // One of a gateway that is gone would stand until a clock that was put back has caught up.
         let until = now.after(hold);
         let mut pulled = false;
-        for place in holders.iter_mut().filter(|place| at_moment(place.2).is_some_and(|at| is_far(at, until))) {
+        for place in holders
+            .iter_mut()
+            .filter(|place| at_moment(place.2).is_some_and(|at| is_far(at, until)))
+        {
             (place.2, pulled) = (moment(until), true);
         }
-        return Ok(Opened { kept: held(shape, units), holders, foreign, pulled });
+        return Ok(Opened {
+            kept: held(shape, units),
+            holders,
+            foreign,
+            pulled,
+        });
     }
     let (mut kept, written) = match stored {
         Some((_, own)) => kept(shape, own).ok_or("a bucket's row cannot be read")?,
@@ -84,11 +105,21 @@ pub(super) fn open(
         // Nothing is known of the time before the mark: what has come back since is there, and no more.
         kept.drain(mark.since().min(now));
     }
-    Ok(Opened { kept, holders: Vec::new(), foreign, pulled })
+    Ok(Opened {
+        kept,
+        holders: Vec::new(),
+        foreign,
+        pulled,
+    })
 }
 
 /// The row that keeps a bucket, and when it may go; `None`: it is full.
-pub(super) fn close(shape: &Shape, bucket: &Opened, print: i64, now: Timestamp) -> Option<(Vec<i64>, i64)> {
+pub(super) fn close(
+    shape: &WireForm,
+    bucket: &Opened,
+    print: i64,
+    now: Timestamp,
+) -> Option<(Vec<i64>, i64)> {
     let mut row = vec![VERSION, shape.kind(), print];
     if shape.holds() {
         let places = bucket.holders.iter().filter(|place| place.1 > 0);
@@ -101,26 +132,53 @@ pub(super) fn close(shape: &Shape, bucket: &Opened, print: i64, now: Timestamp) 
     match (bucket.kept.algorithm(), state) {
         (Algorithm::TokenBucket(limit), State::Level(level)) => {
             let quota = limit.quota();
-            row.extend([signed(quota.n), signed(quota.p), limit.full(), level.level, moment(level.at)]);
+            row.extend([
+                signed(quota.n),
+                signed(quota.p),
+                limit.full(),
+                level.level,
+                moment(level.at),
+            ]);
         }
         (Algorithm::Interval(limit) | Algorithm::FixedWindow(limit), State::Steps(steps)) => {
             let quota = limit.quota();
             let align = align_number(limit.align());
-            row.extend([signed(quota.amount), signed(quota.burst), signed(quota.period.0), align]);
+            row.extend([
+                signed(quota.amount),
+                signed(quota.burst),
+                signed(quota.period.0),
+                align,
+            ]);
             row.extend([steps.units, moment(steps.since)]);
         }
         (Algorithm::SlidingWindow(limit), State::Pair(pair)) => {
             row.extend([signed(limit.quota().amount), signed(limit.quota().period.0)]);
-            row.extend([moment(pair.start), signed(pair.previous), signed(pair.current)]);
+            row.extend([
+                moment(pair.start),
+                signed(pair.previous),
+                signed(pair.current),
+            ]);
         }
         (Algorithm::SlidingLog(limit), State::Log(log)) => {
             row.extend([signed(limit.quota().amount), signed(limit.quota().period.0)]);
-            row.extend(bucket.kept.written(now).into_iter().flat_map(|written| [moment(written), 0]));
-            row.extend(log.entries().flat_map(|entry| [moment(entry.at), signed(entry.units)]));
+            row.extend(
+                bucket
+                    .kept
+                    .written(now)
+                    .into_iter()
+                    .flat_map(|written| [moment(written), 0]),
+            );
+            row.extend(
+                log.entries()
+                    .flat_map(|entry| [moment(entry.at), signed(entry.units)]),
+            );
         }
         _ => return None,
     }
-    let written = bucket.kept.written(now).filter(|_| matches!(state, State::Pair(_)));
+    let written = bucket
+        .kept
+        .written(now)
+        .filter(|_| matches!(state, State::Pair(_)));
     if bucket.kept.beyond() > 0 || written.is_some() {
         row.push(signed(bucket.kept.beyond()));
     }
@@ -129,7 +187,7 @@ pub(super) fn close(shape: &Shape, bucket: &Opened, print: i64, now: Timestamp) 
 }
 
 /// Adds `units` (which may be negative) to the places that gateway `me` holds; those added stand `until` then.
-pub(super) fn hold(shape: &Shape, bucket: &mut Opened, me: i64, units: i64, until: i64) {
+pub(super) fn hold(shape: &WireForm, bucket: &mut Opened, me: i64, units: i64, until: i64) {
     match bucket.holders.iter_mut().find(|place| place.0 == me) {
         Some(place) => {
             place.1 = place.1.saturating_add(units).max(0);
@@ -144,18 +202,22 @@ pub(super) fn hold(shape: &Shape, bucket: &mut Opened, me: i64, units: i64, unti
 }
 
 /// A heartbeat: gateway `me` holds exactly `units`.
-pub(super) fn renew(shape: &Shape, bucket: &mut Opened, me: i64, units: u64, until: i64) {
+pub(super) fn renew(shape: &WireForm, bucket: &mut Opened, me: i64, units: u64, until: i64) {
     bucket.holders.retain(|place| place.0 != me);
     hold(shape, bucket, me, signed(units), until);
 }
 
-fn held(shape: &Shape, units: i64) -> Kept {
+fn held(shape: &WireForm, units: i64) -> Kept {
     let units = u64::try_from(units).ok().filter(|units| *units > 0);
-    Kept::from_parts(shape.algorithm().clone(), units.map(|units| State::Held(Held { units })), 0)
+    Kept::from_parts(
+        shape.algorithm().clone(),
+        units.map(|units| State::Held(Held { units })),
+        0,
+    )
 }
 
 /// The bucket in the numbers it was stored under, those of `shape` where they are the same, and [`Kept::written`].
-fn kept(shape: &Shape, own: &[i64]) -> Option<(Kept, Option<Timestamp>)> {
+fn kept(shape: &WireForm, own: &[i64]) -> Option<(Kept, Option<Timestamp>)> {
     let new = shape.algorithm();
     let mut written = None;
     let (old, state, beyond) = match (new, own) {
@@ -164,7 +226,14 @@ fn kept(shape: &Shape, own: &[i64]) -> Option<(Kept, Option<Timestamp>)> {
             let same = limit.quota().n == n && limit.quota().p == p && limit.full() == signed(full);
             let burst = full.checked_div(p)?;
             let old = (!same).then(|| terms(Kind::TokenBucket, n, p, Some(burst), Align::FirstHit));
-            (old, State::Level(Level { level, at: at_moment(at)? }), beyond)
+            (
+                old,
+                State::Level(Level {
+                    level,
+                    at: at_moment(at)?,
+                }),
+                beyond,
+            )
         }
         (
             Algorithm::Interval(limit) | Algorithm::FixedWindow(limit),
@@ -181,27 +250,64 @@ fn kept(shape: &Shape, own: &[i64]) -> Option<(Kept, Option<Timestamp>)> {
                 _ => Align::FirstHit,
             };
             let kind = new.kind();
-            let old = (!same).then(|| terms(kind, amount, period, (kind == Kind::Interval).then_some(burst), align));
-            (old, State::Steps(Steps { units: left, since: at_moment(since)? }), beyond)
+            let old = (!same).then(|| {
+                terms(
+                    kind,
+                    amount,
+                    period,
+                    (kind == Kind::Interval).then_some(burst),
+                    align,
+                )
+            });
+            (
+                old,
+                State::Steps(Steps {
+                    units: left,
+                    since: at_moment(since)?,
+                }),
+                beyond,
+            )
         }
-        (Algorithm::SlidingWindow(limit), &[amount, period, start, previous, current, ref beyond @ ..]) => {
+        (
+            Algorithm::SlidingWindow(limit),
+            &[amount, period, start, previous, current, ref beyond @ ..],
+        ) => {
             let (amount, period) = (units(amount)?, units(period)?);
             let same = (limit.quota().amount, limit.quota().period.0) == (amount, period);
-            let old = (!same).then(|| terms(Kind::SlidingWindow, amount, period, None, Align::FirstHit));
+            let old =
+                (!same).then(|| terms(Kind::SlidingWindow, amount, period, None, Align::FirstHit));
             written = beyond.get(1).copied().and_then(at_moment);
-            let pair = Pair { start: at_moment(start)?, previous: units(previous)?, current: units(current)? };
+            let pair = Pair {
+                start: at_moment(start)?,
+                previous: units(previous)?,
+                current: units(current)?,
+            };
             (old, State::Pair(pair), beyond)
         }
         (Algorithm::SlidingLog(limit), [amount, period, entries @ ..]) => {
             let beyond = entries.chunks_exact(2).remainder();
             let (amount, period) = (units(*amount)?, units(*period)?);
             let same = (limit.quota().amount, limit.quota().period.0) == (amount, period);
-            let old = (!same).then(|| terms(Kind::SlidingLog, amount, period, None, Align::FirstHit));
-            let entry = |pair: &[i64]| Some(Entry { at: at_moment(pair[0])?, units: units(pair[1])? });
+            let old =
+                (!same).then(|| terms(Kind::SlidingLog, amount, period, None, Align::FirstHit));
+            let entry = |pair: &[i64]| {
+                Some(Entry {
+                    at: at_moment(pair[0])?,
+                    units: units(pair[1])?,
+                })
+            };
             let mut entries = entries.chunks_exact(2).peekable();
             // (One of no units stands for when the log was written.)
-            written = entries.next_if(|entry| entry[1] == 0).and_then(|entry| at_moment(entry[0]));
-            (old, State::Log(Log::from_entries(entries.map(entry).collect::<Option<Vec<_>>>()?)), beyond)
+            written = entries
+                .next_if(|entry| entry[1] == 0)
+                .and_then(|entry| at_moment(entry[0]));
+            (
+                old,
+                State::Log(Log::from_entries(
+                    entries.map(entry).collect::<Option<Vec<_>>>()?,
+                )),
+                beyond,
+            )
         }
         _ => return None,
     };
@@ -216,7 +322,17 @@ fn kept(shape: &Shape, own: &[i64]) -> Option<(Kept, Option<Timestamp>)> {
 fn terms(kind: Kind, amount: u64, period: u64, burst: Option<u64>, align: Align) -> Terms {
     let period = Micros(period);
     let (debt, max_wait, warm_up, shared) = (0, Micros::ZERO, Micros::ZERO, true);
-    Terms { kind, amount, period, burst, align, debt, max_wait, warm_up, shared }
+    Terms {
+        kind,
+        amount,
+        period,
+        burst,
+        align,
+        debt,
+        max_wait,
+        warm_up,
+        shared,
+    }
 }
 
 fn align_number(align: &Align) -> i64 {

@@ -5,7 +5,7 @@
 //! are about units that were granted before, so they are made in the numbers that the row was written under.
 
 use crate::batch::{Adjust, Batch};
-use crate::shape::{Shape, TOKEN_BUCKET, signed};
+use crate::wire_form::{TOKEN_BUCKET, WireForm, signed};
 use tollgate_limit::bucket::{Level, State};
 use tollgate_limit::lease::{Lease, Leased, Wish};
 use tollgate_limit::{Algorithm, Align, Kind, Micros, Terms, Timestamp, TokenBucket};
@@ -42,7 +42,10 @@ impl Parts {
         now: Timestamp,
     ) -> Result<(Option<Vec<i64>>, Self), &'static str> {
         let token_bucket = batch.buckets[place as usize].1.kind() == TOKEN_BUCKET;
-        let Some(leased) = row.as_deref().filter(|row| token_bucket && row.get(1) == Some(&KIND)) else {
+        let Some(leased) = row
+            .as_deref()
+            .filter(|row| token_bucket && row.get(1) == Some(&KIND))
+        else {
             return Ok((row, Self::default()));
         };
         let (bucket, mut held) = read(leased).ok_or("a row of leases that cannot be read")?;
@@ -54,11 +57,19 @@ impl Parts {
         };
         let changed = held.pull(batch.buckets[place as usize].1.lease(), now);
         held.refill(&bucket, now);
-        let mut parts = Self { corrected: true, changed, ..Self::default() };
+        let mut parts = Self {
+            corrected: true,
+            changed,
+            ..Self::default()
+        };
         for (_, id, left) in batch.returns.iter().filter(|(bucket, ..)| *bucket == place) {
             parts.changed |= held.give_back(&bucket, *id, *left, now);
         }
-        for (_, adjust) in batch.corrections.iter().filter(|(bucket, _)| *bucket == place) {
+        for (_, adjust) in batch
+            .corrections
+            .iter()
+            .filter(|(bucket, _)| *bucket == place)
+        {
             if let Adjust::Change(change) = adjust {
                 held.settle(own.unwrap_or(&bucket), *change, now);
                 parts.changed = true;
@@ -80,27 +91,52 @@ impl Parts {
     }
 
     /// How a bucket stands beside its leases: never above what they leave room for.
-    pub(super) fn beside(&self, shape: &Shape, state: Option<State>, now: Timestamp) -> Option<State> {
-        let Algorithm::TokenBucket(bucket) = shape.algorithm() else { return state };
+    pub(super) fn beside(
+        &self,
+        shape: &WireForm,
+        state: Option<State>,
+        now: Timestamp,
+    ) -> Option<State> {
+        let Algorithm::TokenBucket(bucket) = shape.algorithm() else {
+            return state;
+        };
         if self.leases.is_empty() {
             return state;
         }
         let out: u64 = self.leases.iter().map(|lease| lease.units).sum();
         let most = bucket.full().saturating_sub(shape.scaled(out)).max(0);
         Some(match state {
-            Some(State::Level(level)) => State::Level(Level { level: level.level.min(most), ..level }),
-            _ => State::Level(Level { level: most, at: now }),
+            Some(State::Level(level)) => State::Level(Level {
+                level: level.level.min(most),
+                ..level
+            }),
+            _ => State::Level(Level {
+                level: most,
+                at: now,
+            }),
         })
     }
 
     /// Leases units of a bucket that stands like this; how many.
-    pub(super) fn lease(&mut self, shape: &Shape, wish: Wish, state: &mut Option<State>, now: Timestamp) -> u64 {
-        let (Algorithm::TokenBucket(bucket), Some(terms)) = (shape.algorithm(), shape.lease()) else { return 0 };
+    pub(super) fn lease(
+        &mut self,
+        shape: &WireForm,
+        wish: Wish,
+        state: &mut Option<State>,
+        now: Timestamp,
+    ) -> u64 {
+        let (Algorithm::TokenBucket(bucket), Some(terms)) = (shape.algorithm(), shape.lease())
+        else {
+            return 0;
+        };
         let level = match state {
             Some(State::Level(level)) => *level,
             _ => Leased::full(bucket, now).level,
         };
-        let mut leased = Leased { level, leases: std::mem::take(&mut self.leases) };
+        let mut leased = Leased {
+            level,
+            leases: std::mem::take(&mut self.leases),
+        };
         let units = leased.lease(bucket, terms, wish, now);
         if units > 0 {
             *state = Some(State::Level(leased.level));
@@ -111,17 +147,25 @@ impl Parts {
 
     /// The row that keeps a bucket with its leases, from the one that would keep it without, and when it may go.
     pub(super) fn close(&self, (mut row, gone): (Vec<i64>, i64)) -> (Vec<i64>, i64) {
-        let Some(last) = self.leases.last().filter(|_| row.get(1) == Some(&TOKEN_BUCKET)) else { return (row, gone) };
+        let Some(last) = self
+            .leases
+            .last()
+            .filter(|_| row.get(1) == Some(&TOKEN_BUCKET))
+        else {
+            return (row, gone);
+        };
         row.resize(HEAD + OWN, 0);
         row[1] = KIND;
         let last = signed(last.until.as_micros());
         // While they count, refilling may stand still.
         let held_back = last.saturating_sub(row[HEAD + 4]).max(0);
-        row.extend(
-            self.leases
-                .iter()
-                .flat_map(|lease| [signed(lease.id), signed(lease.units), signed(lease.until.as_micros())]),
-        );
+        row.extend(self.leases.iter().flat_map(|lease| {
+            [
+                signed(lease.id),
+                signed(lease.units),
+                signed(lease.until.as_micros()),
+            ]
+        }));
         (row, gone.saturating_add(held_back))
     }
 }
@@ -129,7 +173,9 @@ impl Parts {
 /// The bucket in the numbers it was written under.
 fn read(row: &[i64]) -> Option<(TokenBucket, Leased)> {
     let number = |value: i64| u64::try_from(value).ok();
-    let &[n, p, brim, level, at, _, ref leases @ ..] = row.get(HEAD..)? else { return None };
+    let &[n, p, brim, level, at, _, ref leases @ ..] = row.get(HEAD..)? else {
+        return None;
+    };
     let terms = Terms {
         kind: Kind::TokenBucket,
         amount: number(n)?,
@@ -142,13 +188,31 @@ fn read(row: &[i64]) -> Option<(TokenBucket, Leased)> {
         // What was representable then was checked then.
         shared: false,
     };
-    let Algorithm::TokenBucket(bucket) = Algorithm::new(&terms).ok()? else { return None };
+    let Algorithm::TokenBucket(bucket) = Algorithm::new(&terms).ok()? else {
+        return None;
+    };
     let lease = |row: &[i64]| {
         let until = Timestamp::from_micros(number(row[2])?);
-        Some(Lease { id: number(row[0])?, units: number(row[1])?, until })
+        Some(Lease {
+            id: number(row[0])?,
+            units: number(row[1])?,
+            until,
+        })
     };
-    let leases = leases.chunks_exact(3).map(lease).collect::<Option<Vec<_>>>()?;
-    Some((bucket, Leased { level: Level { level, at: Timestamp::from_micros(number(at)?) }, leases }))
+    let leases = leases
+        .chunks_exact(3)
+        .map(lease)
+        .collect::<Option<Vec<_>>>()?;
+    Some((
+        bucket,
+        Leased {
+            level: Level {
+                level,
+                at: Timestamp::from_micros(number(at)?),
+            },
+            leases,
+        },
+    ))
 }
 
 #[cfg(test)]
@@ -158,7 +222,7 @@ mod tests {
     use super::*;
     use crate::postgres::fields;
     use crate::postgres::mark::Mark;
-    use crate::shape::{HOLD, Names};
+    use crate::wire_form::{HOLD, Names};
     use tollgate_limit::{Change, Claim, Kept, Limit, Mode, OnFailover, Placement, Role, WhenDown};
 
     fn limit(amount: u64, burst: u64) -> Limit {
@@ -191,26 +255,40 @@ mod tests {
     }
 
     fn batch(names: &Names, limit: &Limit) -> Batch {
-        let wants = names.wants(&[Claim { limit, key: b"k", cost: 1, enforced: true }]);
-        Batch { buckets: vec![(wants[0].name, wants[0].shape.clone())], ..Batch::default() }
+        let wants = names.wants(&[Claim {
+            limit,
+            key: b"k",
+            cost: 1,
+            enforced: true,
+        }]);
+        Batch {
+            buckets: vec![(wants[0].name, wants[0].shape.clone())],
+            ..Batch::default()
+        }
     }
 
     #[test]
     fn rows_keep_what_the_core_has() {
-        let (names, mark) = (Names::new(b"a secret of sixteen"), Mark { print: 7, since: 0 });
+        let (names, mark) = (
+            Names::new(b"a secret of sixteen"),
+            Mark { print: 7, since: 0 },
+        );
         let mut random = fastrand::Rng::with_seed(3);
         let mut most_leases = 0;
         for (amount, burst) in [(100, 100), (3_000, 1_000), (7, 40), (1_000_000, 1_000_000)] {
             let limit = limit(amount, burst);
-            let Algorithm::TokenBucket(bucket) = &limit.algorithm else { unreachable!("a token bucket") };
-            let terms = tollgate_limit::lease::Terms::of(&limit.algorithm).expect("it can be leased");
+            let Algorithm::TokenBucket(bucket) = &limit.algorithm else {
+                unreachable!("a token bucket")
+            };
+            let terms =
+                tollgate_limit::lease::Terms::of(&limit.algorithm).expect("it can be leased");
             let mut now = Timestamp::from_micros(1_760_000_000_000_000);
             let mut core = Leased::full(bucket, now);
             let mut row = None;
             for id in 1..300 {
                 now = now.after(Micros(random.u64(..40_000)));
                 let mut batch = batch(&names, &limit);
-                let shape: Arc<Shape> = batch.buckets[0].1.clone();
+                let shape: Arc<WireForm> = batch.buckets[0].1.clone();
                 core.refill(bucket, now);
                 if random.bool() {
                     let (gone, left) = (random.u64(1..id + 1), random.u64(..burst / 10));
@@ -218,35 +296,61 @@ mod tests {
                     core.give_back(bucket, gone, left, now);
                 }
                 if random.bool() {
-                    let change = Change::Charge { more: random.u64(..burst / 12) };
-                    let change =
-                        if random.bool() { change } else { Change::Refund { units: random.u64(..burst / 12) } };
+                    let change = Change::Charge {
+                        more: random.u64(..burst / 12),
+                    };
+                    let change = if random.bool() {
+                        change
+                    } else {
+                        Change::Refund {
+                            units: random.u64(..burst / 12),
+                        }
+                    };
                     batch.corrections.push((0, Adjust::Change(change)));
                     core.settle(bucket, change, now);
                 }
                 let (plain, mut parts) = Parts::open(row.take(), &batch, 0, now).expect("it reads");
-                let mut opened = fields::open(&shape, plain.as_deref(), now, HOLD, mark).expect("it reads");
+                let mut opened =
+                    fields::open(&shape, plain.as_deref(), now, HOLD, mark).expect("it reads");
                 if !parts.corrected {
                     for (_, adjust) in &batch.corrections {
-                        let Adjust::Change(change) = adjust else { unreachable!("no place is held") };
+                        let Adjust::Change(change) = adjust else {
+                            unreachable!("no place is held")
+                        };
                         opened.settle(&shape, *change, now);
                     }
                 }
-                let mut state = parts.beside(&shape, opened.kept.under(shape.algorithm(), now).state().cloned(), now);
+                let mut state = parts.beside(
+                    &shape,
+                    opened.kept.under(shape.algorithm(), now).state().cloned(),
+                    now,
+                );
                 let full = State::Level(Leased::full(bucket, now).level);
                 let found = bucket_level(state.as_ref().unwrap_or(&full));
                 let level = (found.level + gained(bucket, found.at, now)).min(bucket.full());
                 assert_eq!(level, core.level.level, "{id}: {amount}/s, {burst}");
-                let wish = Wish { id, units: random.u64(..burst / 5), needed: random.u64(..burst / 15) };
-                assert_eq!(parts.lease(&shape, wish, &mut state, now), core.lease(bucket, &terms, wish, now));
+                let wish = Wish {
+                    id,
+                    units: random.u64(..burst / 5),
+                    needed: random.u64(..burst / 15),
+                };
+                assert_eq!(
+                    parts.lease(&shape, wish, &mut state, now),
+                    core.lease(bucket, &terms, wish, now)
+                );
                 assert_eq!(parts.leases, core.leases);
                 most_leases = most_leases.max(core.leases.len());
                 opened.kept = Kept::from_parts(limit.algorithm.clone(), state, 0);
-                row = fields::close(&shape, &opened, mark.print, now).map(|row| parts.close(row)).map(|(row, gone)| {
-                    let last = core.leases.last().map_or(0, |lease| signed(lease.until.as_micros()));
-                    assert!(gone >= last, "it goes when it is full, and no lease counts");
-                    row
-                });
+                row = fields::close(&shape, &opened, mark.print, now)
+                    .map(|row| parts.close(row))
+                    .map(|(row, gone)| {
+                        let last = core
+                            .leases
+                            .last()
+                            .map_or(0, |lease| signed(lease.until.as_micros()));
+                        assert!(gone >= last, "it goes when it is full, and no lease counts");
+                        row
+                    });
                 assert!(row.is_some() || core.leases.is_empty());
             }
         }
@@ -254,7 +358,9 @@ mod tests {
     }
 
     fn bucket_level(state: &State) -> Level {
-        let State::Level(level) = state else { unreachable!("a token bucket") };
+        let State::Level(level) = state else {
+            unreachable!("a token bucket")
+        };
         *level
     }
 
@@ -264,28 +370,61 @@ mod tests {
 
     #[test]
     fn whoever_does_not_lease_counts_the_leases_of_others_under_any_numbers() {
-        let (names, now) = (Names::new(b"a secret of sixteen"), Timestamp::from_micros(1_760_000_000_000_000));
-        let (large, small) = (limit(1000, 1000), Limit { lease: false, ..limit(10, 100) });
+        let (names, now) = (
+            Names::new(b"a secret of sixteen"),
+            Timestamp::from_micros(1_760_000_000_000_000),
+        );
+        let (large, small) = (
+            limit(1000, 1000),
+            Limit {
+                lease: false,
+                ..limit(10, 100)
+            },
+        );
         let mark = Mark { print: 7, since: 0 };
         let shape = batch(&names, &large).buckets[0].1.clone();
         let mut state = None;
         let mut parts = Parts::default();
-        assert_eq!(parts.lease(&shape, Wish { id: 5, units: 80, needed: 0 }, &mut state, now), 80);
+        assert_eq!(
+            parts.lease(
+                &shape,
+                Wish {
+                    id: 5,
+                    units: 80,
+                    needed: 0
+                },
+                &mut state,
+                now
+            ),
+            80
+        );
         let mut opened = fields::open(&shape, None, now, HOLD, mark).expect("no row");
         opened.kept = Kept::from_parts(large.algorithm.clone(), state, 0);
-        let (row, _) = parts.close(fields::close(&shape, &opened, mark.print, now).expect("not full"));
+        let (row, _) =
+            parts.close(fields::close(&shape, &opened, mark.print, now).expect("not full"));
 
         let batch = batch(&names, &small);
         let shape = &batch.buckets[0].1;
         let (plain, parts) = Parts::open(Some(row.clone()), &batch, 0, now).expect("it reads");
         let opened = fields::open(shape, plain.as_deref(), now, HOLD, mark).expect("it reads");
-        let found = parts.beside(shape, opened.kept.under(shape.algorithm(), now).state().cloned(), now);
-        assert_eq!(shape.standing(found.as_ref(), 1, now).remaining, 20, "80 of 100 are leased");
+        let found = parts.beside(
+            shape,
+            opened.kept.under(shape.algorithm(), now).state().cloned(),
+            now,
+        );
+        assert_eq!(
+            shape.standing(found.as_ref(), 1, now).remaining,
+            20,
+            "80 of 100 are leased"
+        );
         // When it has ended, the bucket is a plain one again.
         let later = now.after(Micros::from_secs(10));
         let (plain, parts) = Parts::open(Some(row), &batch, 0, later).expect("it reads");
         assert_eq!(plain.map(|row| row[1]), Some(TOKEN_BUCKET));
         assert!(parts.leases.is_empty());
-        assert!(Parts::open(Some(vec![1, KIND, 7, 0]), &batch, 0, now).is_err(), "it never counts as none");
+        assert!(
+            Parts::open(Some(vec![1, KIND, 7, 0]), &batch, 0, now).is_err(),
+            "it never counts as none"
+        );
     }
 }

@@ -25,8 +25,8 @@ use super::mark::{self, Mark};
 use super::several::{self, DRAW_SEVERAL, Several};
 use super::{AddressError, PostgresOptions};
 use crate::batch::{Answer, Batch, Link, Obstacle, Shared, Trouble, Wanted, Wants};
-use crate::shape::{Name, signed};
 use crate::simple::{Simple, all_simple, is_simple};
+use crate::wire_form::{Name, signed};
 use tollgate_limit::{Micros, Timestamp};
 
 /// A connection is up within this or not at all; requests do not wait for it.
@@ -84,15 +84,23 @@ pub(super) struct Session {
 /// Reads an address.
 pub(super) fn address(url: &str) -> Result<Config, AddressError> {
     // Whoever asks for encryption gets the certificate and the name checked: libpq's other words for it mean less.
-    let url = url.replace("sslmode=verify-full", "sslmode=require").replace("sslmode=verify-ca", "sslmode=require");
+    let url = url
+        .replace("sslmode=verify-full", "sslmode=require")
+        .replace("sslmode=verify-ca", "sslmode=require");
     let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
         // The error's own words may repeat the address.
-        AddressError(if error.code().is_some() { "refused".into() } else { "malformed".into() })
+        AddressError(if error.code().is_some() {
+            "refused".into()
+        } else {
+            "malformed".into()
+        })
     })?;
     if config.get_hosts().is_empty() {
         return Err(AddressError("no host".into()));
     }
-    config.connect_timeout(CONNECT_WITHIN).application_name("tollgate");
+    config
+        .connect_timeout(CONNECT_WITHIN)
+        .application_name("tollgate");
     Ok(config)
 }
 
@@ -105,7 +113,14 @@ impl PostgresLink {
         let tls = options.tls.config()?;
         let id = signed(fastrand::u64(1..1 << 52));
         let elsewhere = RefCell::default();
-        Ok(Self { config, tls: MakeRustlsConnect::new(tls), options, shared, id, elsewhere })
+        Ok(Self {
+            config,
+            tls: MakeRustlsConnect::new(tls),
+            options,
+            shared,
+            id,
+            elsewhere,
+        })
     }
 
     async fn session(&self) -> Result<Session, Obstacle> {
@@ -126,19 +141,30 @@ impl PostgresLink {
         if self.options.create && !facts.complete() && !facts.standby {
             // In a transaction that writes, whatever the defaults. A connection on which it fails is given up, and it with it.
             let schema = super::schema_sql();
-            let create = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {schema}; COMMIT");
+            let create =
+                format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {schema}; COMMIT");
             let created = client.batch_execute(&create).await;
-            let why = |error| Obstacle::lasting(format!("the table and functions cannot be made: {}", words(&error)));
+            let why = |error| {
+                Obstacle::lasting(format!(
+                    "the table and functions cannot be made: {}",
+                    words(&error)
+                ))
+            };
             created.map_err(why)?;
             facts = Facts::ask(&client).await.map_err(told)?;
         }
         self.audited(&facts);
         if let Some(obstacle) = facts.obstacle() {
-            return Err(Obstacle { words: obstacle, lasting: !facts.standby });
+            return Err(Obstacle {
+                words: obstacle,
+                lasting: !facts.standby,
+            });
         }
         let synchronous = self.options.synchronous_commit;
         // What is not logged waits for no disk.
-        let plain = facts.isolation == "read committed" && !facts.read_only && (synchronous || !facts.logged());
+        let plain = facts.isolation == "read committed"
+            && !facts.read_only
+            && (synchronous || !facts.logged());
         Ok(Session {
             client,
             _alive: alive,
@@ -150,14 +176,22 @@ impl PostgresLink {
     }
 
     fn audited(&self, facts: &Facts) {
-        let (ours, synchronous) = (self.options.clock.now().as_micros(), self.options.synchronous_commit);
-        self.shared.audited(facts.audit(ours, synchronous, self.shared.has_long_quotas()));
+        let (ours, synchronous) = (
+            self.options.clock.now().as_micros(),
+            self.options.synchronous_commit,
+        );
+        self.shared
+            .audited(facts.audit(ours, synchronous, self.shared.has_long_quotas()));
     }
 
     /// Opens a transaction with what we need of it, whatever the database's defaults. A gateway that stops in the middle
     /// holds its locks no longer than a second.
     fn begin(&self) -> String {
-        let commit = if self.options.synchronous_commit { "on" } else { "off" };
+        let commit = if self.options.synchronous_commit {
+            "on"
+        } else {
+            "off"
+        };
         format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = {commit};
              SET LOCAL idle_in_transaction_session_timeout = '1s'"
@@ -165,7 +199,10 @@ impl PostgresLink {
     }
 
     fn pinned(&self) -> Option<i64> {
-        self.options.pinned.as_ref().map(|clock| signed(clock.now().as_micros()))
+        self.options
+            .pinned
+            .as_ref()
+            .map(|clock| signed(clock.now().as_micros()))
     }
 
     /// One statement that answers a row, in a transaction of its own where the session's defaults are not ours.
@@ -175,11 +212,16 @@ impl PostgresLink {
         statement: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Row, tokio_postgres::Error> {
-        let Some(begin) = &session.begin else { return session.client.query_typed_one(statement, parameters).await };
+        let Some(begin) = &session.begin else {
+            return session.client.query_typed_one(statement, parameters).await;
+        };
         let mut open = OpenTransaction::new(session);
         // One trip. After an error COMMIT takes all of it back, and the error is what is told.
         let ((begun, row), committed) = join(
-            join(session.client.batch_execute(begin), session.client.query_typed_one(statement, parameters)),
+            join(
+                session.client.batch_execute(begin),
+                session.client.query_typed_one(statement, parameters),
+            ),
             session.client.batch_execute("COMMIT"),
         )
         .await;
@@ -205,13 +247,20 @@ impl PostgresLink {
     async fn keep_mark(&self, session: &Session) -> Result<(), Fault> {
         let read = {
             let _turn = session.turn.read().await;
-            session.client.query_typed(mark::READ, &[(&mark::KEY, Type::BYTEA)]).await?
+            session
+                .client
+                .query_typed(mark::READ, &[(&mark::KEY, Type::BYTEA)])
+                .await?
         };
         let mark = match read.first() {
             Some(row) => Mark::of(row)?,
             None => {
                 let (print, pinned) = (Mark::new_print(), self.pinned());
-                Mark::of(&self.chore(session, mark::MAKE, &Mark::parameters(&print, &pinned)).await?)?
+                Mark::of(
+                    &self
+                        .chore(session, mark::MAKE, &Mark::parameters(&print, &pinned))
+                        .await?,
+                )?
             }
         };
         session.print.set(mark.print);
@@ -235,7 +284,10 @@ impl PostgresLink {
     /// Whether the functions are known to leave a bucket to the transaction.
     fn is_elsewhere(&self, name: &Name) -> bool {
         let elsewhere = self.elsewhere.borrow();
-        !elsewhere.is_empty() && elsewhere.get(&name.hash).is_some_and(|until| self.options.clock.now() < *until)
+        !elsewhere.is_empty()
+            && elsewhere
+                .get(&name.hash)
+                .is_some_and(|until| self.options.clock.now() < *until)
     }
 
     /// Keeps what a transaction has seen of a bucket.
@@ -255,23 +307,56 @@ impl PostgresLink {
     }
 
     /// The functions first, where they carry the batch.
-    async fn decided_there(&self, session: &Session, batch: &Batch) -> Result<Option<Answer>, Fault> {
-        if batch.buckets.iter().any(|(name, _)| self.is_elsewhere(name)) {
+    async fn decided_there(
+        &self,
+        session: &Session,
+        batch: &Batch,
+    ) -> Result<Option<Answer>, Fault> {
+        if batch
+            .buckets
+            .iter()
+            .any(|(name, _)| self.is_elsewhere(name))
+        {
             return Ok(None);
         }
         let (fingerprint, pinned) = (&session.print.get(), self.pinned());
-        if let Some(columns) = all_simple(batch, Simple::even_leased).and_then(|wanted| Columns::of(batch, &wanted)) {
-            let Some(answer) = self.draw(session, DRAW, &columns.parameters(fingerprint, &pinned)).await? else {
+        if let Some(columns) =
+            all_simple(batch, Simple::even_leased).and_then(|wanted| Columns::of(batch, &wanted))
+        {
+            let Some(answer) = self
+                .draw(session, DRAW, &columns.parameters(fingerprint, &pinned))
+                .await?
+            else {
                 return Ok(None);
             };
-            return columns.read(batch, &answer).map(Some).ok_or(Fault::Corrupt("not an answer of tollgate_draw"));
+            return columns
+                .read(batch, &answer)
+                .map(Some)
+                .ok_or(Fault::Corrupt("not an answer of tollgate_draw"));
         }
-        let about = self.options.pinned.as_ref().unwrap_or(&self.options.clock).now();
-        let Some(several) = Several::of(batch, about) else { return Ok(None) };
-        let Some(answer) = self.draw(session, DRAW_SEVERAL, &several.parameters(fingerprint, &pinned)).await? else {
+        let about = self
+            .options
+            .pinned
+            .as_ref()
+            .unwrap_or(&self.options.clock)
+            .now();
+        let Some(several) = Several::of(batch, about) else {
             return Ok(None);
         };
-        several.read(batch, &answer).map(Some).ok_or(Fault::Corrupt("not an answer of tollgate_draw_several"))
+        let Some(answer) = self
+            .draw(
+                session,
+                DRAW_SEVERAL,
+                &several.parameters(fingerprint, &pinned),
+            )
+            .await?
+        else {
+            return Ok(None);
+        };
+        several
+            .read(batch, &answer)
+            .map(Some)
+            .ok_or(Fault::Corrupt("not an answer of tollgate_draw_several"))
     }
 }
 
@@ -281,7 +366,9 @@ impl Link for PostgresLink {
     async fn connect(&self) -> Result<Session, Obstacle> {
         let attempt = async {
             let session = self.session().await?;
-            self.housekeep(&session).await.map_err(|trouble| Obstacle::from(trouble.into_words()))?;
+            self.housekeep(&session)
+                .await
+                .map_err(|trouble| Obstacle::from(trouble.into_words()))?;
             Ok(session)
         };
         tokio::time::timeout(CONNECT_WITHIN, attempt)
@@ -328,9 +415,18 @@ impl Link for PostgresLink {
 
     fn lane_of(&self, wants: &Wants) -> u32 {
         let leased = |wanted: &Wanted| {
-            wanted.shape.lease().is_some() && self.shared.leases.as_ref().is_some_and(|leases| leases.holds(wanted))
+            wanted.shape.lease().is_some()
+                && self
+                    .shared
+                    .leases
+                    .as_ref()
+                    .is_some_and(|leases| leases.holds(wanted))
         };
-        if wants.is_empty() || wants.iter().any(|wanted| leased(wanted) || self.is_elsewhere(&wanted.name)) {
+        if wants.is_empty()
+            || wants
+                .iter()
+                .any(|wanted| leased(wanted) || self.is_elsewhere(&wanted.name))
+        {
             // Errands of leases, and requests that would find some: the functions leave these to the transaction.
             2
         } else if is_simple(wants) {
@@ -358,7 +454,8 @@ impl Link for PostgresLink {
                 return Err(Fault::Replaced);
             }
             let replicas: i64 = row.try_get(0)?;
-            self.shared.shared_by(u32::try_from(replicas).unwrap_or(u32::MAX));
+            self.shared
+                .shared_by(u32::try_from(replicas).unwrap_or(u32::MAX));
             self.keep_mark(session).await?;
             if self.shared.is_audit_due() {
                 let _turn = session.turn.write().await;
@@ -372,13 +469,17 @@ impl Link for PostgresLink {
             for turn in 1..=SWEEPS_MAX {
                 let from = session.swept.take();
                 let sweep = include_str!("sweep.sql");
-                let row = self.chore(session, sweep, &[(&from.as_slice(), Type::BYTEA)]).await?;
+                let row = self
+                    .chore(session, sweep, &[(&from.as_slice(), Type::BYTEA)])
+                    .await?;
                 let (page, gone): (i64, i64) = (row.try_get(1)?, row.try_get(2)?);
                 if page < PAGE {
                     // The end of the table.
                     break;
                 }
-                session.swept.set(row.try_get::<_, Option<Vec<u8>>>(0)?.unwrap_or_default());
+                session
+                    .swept
+                    .set(row.try_get::<_, Option<Vec<u8>>>(0)?.unwrap_or_default());
                 // A flood of callers that came once leaves pages full of them: go on while it pays.
                 if (turn >= SWEEPS && gone < PAGE / 2) || self.options.clock.now() >= enough {
                     break;

@@ -23,8 +23,10 @@ macro_rules! good {
 }
 
 /// Reads it; no row: there is none, or it is not good.
-pub(super) const READ: &str =
-    concat!("SELECT mark.epoch, mark.at, false FROM tollgate_buckets AS mark WHERE mark.key = $1 AND ", good!());
+pub(super) const READ: &str = concat!(
+    "SELECT mark.epoch, mark.at, false FROM tollgate_buckets AS mark WHERE mark.key = $1 AND ",
+    good!()
+);
 
 /// Makes one that is good, and never later than now: of now, unless another gateway was quicker.
 pub(super) const MAKE: &str = concat!(
@@ -66,7 +68,10 @@ impl Mark {
                  of limits with on_failover = \"drain\" begin drained there"
             );
         }
-        Ok(Self { print: row.try_get(0)?, since: row.try_get(1)? })
+        Ok(Self {
+            print: row.try_get(0)?,
+            since: row.try_get(1)?,
+        })
     }
 
     /// Whether it is of a moment that `now` has yet to see: the clock was put back.
@@ -80,12 +85,15 @@ impl Mark {
     }
 
     /// What [`MAKE`] is given.
-    pub(super) fn parameters<'a>(print: &'a i64, now: &'a Option<i64>) -> [(&'a (dyn ToSql + Sync), Type); 3] {
+    pub(super) fn parameters<'a>(
+        print: &'a i64,
+        now: &'a Option<i64>,
+    ) -> [(&'a (dyn ToSql + Sync), Type); 3] {
         [(&KEY, Type::BYTEA), (print, Type::INT8), (now, Type::INT8)]
     }
 
     /// A print for a new one: 52 random bits.
     pub(super) fn new_print() -> i64 {
-        crate::shape::signed(fastrand::u64(1..1 << 52))
+        crate::wire_form::signed(fastrand::u64(1..1 << 52))
     }
 }

@@ -7,21 +7,26 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::columns::span;
 use crate::batch::{Answer, Batch, Wants};
-use crate::shape::{NUMBERS, Shape, signed};
+use crate::wire_form::{NUMBERS, WireForm, signed};
 use tollgate_limit::bucket::{Level, State, Steps};
 use tollgate_limit::{Algorithm, Micros, Timestamp};
 
 /// The statement that calls the function.
 pub(super) const DRAW_SEVERAL: &str = "SELECT tollgate_draw_several($1, $2, $3, $4, $5, $6)";
 /// Its parameters' types.
-pub(super) const DRAW_SEVERAL_OF: &str = "tollgate_draw_several(bytea[],smallint[],bigint[],bigint[],bigint,bigint)";
+pub(super) const DRAW_SEVERAL_OF: &str =
+    "tollgate_draw_several(bytea[],smallint[],bigint[],bigint[],bigint,bigint)";
 
 /// Whether the function carries a limit: the rest is decided in a transaction, by the core itself.
-fn carries(shape: &Shape) -> bool {
+fn carries(shape: &WireForm) -> bool {
     let nobody_waits = match shape.algorithm() {
         // Beyond, a product in the function may leave 63 bits.
-        Algorithm::TokenBucket(bucket) => bucket.max_wait() == Micros::ZERO && bucket.quota().n < 1 << 40,
-        Algorithm::Interval(bucket) | Algorithm::FixedWindow(bucket) => bucket.max_wait() == Micros::ZERO,
+        Algorithm::TokenBucket(bucket) => {
+            bucket.max_wait() == Micros::ZERO && bucket.quota().n < 1 << 40
+        }
+        Algorithm::Interval(bucket) | Algorithm::FixedWindow(bucket) => {
+            bucket.max_wait() == Micros::ZERO
+        }
         _ => false,
     };
     nobody_waits && !shape.drains()
@@ -29,7 +34,9 @@ fn carries(shape: &Shape) -> bool {
 
 /// Whether the function carries a request.
 pub(super) fn carries_wants(wants: &Wants) -> bool {
-    wants.iter().all(|wanted| carries(&wanted.shape) && wanted.cost < COST_MAX)
+    wants
+        .iter()
+        .all(|wanted| carries(&wanted.shape) && wanted.cost < COST_MAX)
 }
 
 /// No limit of a shared store has as many units; a cost above is refused by the core.
@@ -59,7 +66,7 @@ impl Several {
         let mut order: Vec<usize> = (0..batch.buckets.len()).collect();
         order.sort_unstable_by_key(|&bucket| batch.buckets[bucket].0.hash);
         let mut place_of = vec![0; order.len()];
-        let mut known: Vec<*const Shape> = Vec::new();
+        let mut known: Vec<*const WireForm> = Vec::new();
         let mut several = Self {
             keys: Vec::with_capacity(order.len()),
             shape_of: Vec::with_capacity(order.len()),
@@ -74,19 +81,28 @@ impl Several {
             }
             place_of[bucket] = count(place);
             let this = Arc::as_ptr(shape);
-            let shape_place = known.iter().position(|one| *one == this).unwrap_or_else(|| {
-                known.push(this);
-                several.shapes.extend(numbers(shape, about));
-                known.len() - 1
-            });
+            let shape_place = known
+                .iter()
+                .position(|one| *one == this)
+                .unwrap_or_else(|| {
+                    known.push(this);
+                    several.shapes.extend(numbers(shape, about));
+                    known.len() - 1
+                });
             several.keys.push(name.hash.to_be_bytes().to_vec());
             several.shape_of.push(i16::try_from(shape_place).ok()?);
         }
         for group in &batch.groups {
-            several.groups.extend([i64::from(group.count), count(group.parts.len())]);
+            several
+                .groups
+                .extend([i64::from(group.count), count(group.parts.len())]);
             for part in &group.parts {
                 let cost = signed(part.cost.min(COST_MAX));
-                several.groups.extend([place_of[part.bucket as usize], cost, i64::from(part.enforced)]);
+                several.groups.extend([
+                    place_of[part.bucket as usize],
+                    cost,
+                    i64::from(part.enforced),
+                ]);
             }
         }
         several.order = order;
@@ -122,17 +138,32 @@ impl Several {
         for (row, &bucket) in self.order.iter().enumerate() {
             let at = moment(moments[row])?;
             before[bucket] = Some(match batch.buckets[bucket].1.algorithm() {
-                Algorithm::TokenBucket(_) => State::Level(Level { level: levels[row], at }),
-                _ => State::Steps(Steps { units: levels[row], since: at }),
+                Algorithm::TokenBucket(_) => State::Level(Level {
+                    level: levels[row],
+                    at,
+                }),
+                _ => State::Steps(Steps {
+                    units: levels[row],
+                    since: at,
+                }),
             });
         }
-        let granted = granted.iter().map(|granted| u32::try_from(*granted).ok()).collect::<Option<Vec<_>>>()?;
-        Some(Answer { now: moment(*now)?, before, granted, leased: Vec::new(), unreadable: Vec::new() })
+        let granted = granted
+            .iter()
+            .map(|granted| u32::try_from(*granted).ok())
+            .collect::<Option<Vec<_>>>()?;
+        Some(Answer {
+            now: moment(*now)?,
+            before,
+            granted,
+            leased: Vec::new(),
+            unreadable: Vec::new(),
+        })
     }
 }
 
 /// The shape's own numbers, and of a token bucket the time from any level to the brim.
-fn numbers(shape: &Shape, about: Timestamp) -> [i64; NUMBERS] {
+fn numbers(shape: &WireForm, about: Timestamp) -> [i64; NUMBERS] {
     let mut numbers = shape.numbers(about);
     if let Algorithm::TokenBucket(bucket) = shape.algorithm() {
         numbers[9] = span(signed(bucket.quota().n));

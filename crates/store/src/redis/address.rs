@@ -45,7 +45,9 @@ impl Address {
     /// When it is no address of a kind listed at [`Address`].
     pub fn parse(url: &str) -> Result<Self, AddressError> {
         let (scheme, rest) = url.split_once(':').ok_or_else(|| {
-            AddressError("expected redis://, rediss://, unix:, redis+sentinel:// or redis+cluster://".into())
+            AddressError(
+                "expected redis://, rediss://, unix:, redis+sentinel:// or redis+cluster://".into(),
+            )
         })?;
         let (kind, tls) = match scheme {
             "redis" | "valkey" => ("single", false),
@@ -57,7 +59,9 @@ impl Address {
             "rediss+cluster" | "valkeys+cluster" => ("cluster", true),
             other => {
                 let known = "redis, rediss, valkey, valkeys, unix, redis+sentinel, redis+cluster (and rediss+…)";
-                return Err(AddressError(format!("unknown scheme `{other}`; known are {known}")));
+                return Err(AddressError(format!(
+                    "unknown scheme `{other}`; known are {known}"
+                )));
             }
         };
         match kind {
@@ -93,7 +97,10 @@ impl Address {
             }
             _ => {
                 let (user, hosts, _) = split(rest)?;
-                Ok(Self::Cluster { nodes: each(hosts, 6379, tls, user, "")?, certificates: None })
+                Ok(Self::Cluster {
+                    nodes: each(hosts, 6379, tls, user, "")?,
+                    certificates: None,
+                })
             }
         }
     }
@@ -109,22 +116,42 @@ impl Address {
         tls.check().map_err(AddressError)?;
         let certificates = TlsCertificates {
             root_cert: tls.ca.clone(),
-            client_tls: tls.client.clone().map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key }),
+            client_tls: tls
+                .client
+                .clone()
+                .map(|(client_cert, client_key)| ClientTlsConfig {
+                    client_cert,
+                    client_key,
+                }),
         };
         let dressed = |info: ConnectionInfo| {
             let client = Client::build_with_tls(info, certificates.clone());
-            client.map(|client| client.get_connection_info().clone()).map_err(|error| AddressError(error.to_string()))
+            client
+                .map(|client| client.get_connection_info().clone())
+                .map_err(|error| AddressError(error.to_string()))
         };
         Ok(match self {
             Self::Single(info) => Self::Single(Box::new(dressed(*info)?)),
-            Self::Sentinel { sentinels, name, master, tls, .. } => Self::Sentinel {
-                sentinels: sentinels.into_iter().map(dressed).collect::<Result<_, _>>()?,
+            Self::Sentinel {
+                sentinels,
+                name,
+                master,
+                tls,
+                ..
+            } => Self::Sentinel {
+                sentinels: sentinels
+                    .into_iter()
+                    .map(dressed)
+                    .collect::<Result<_, _>>()?,
                 name,
                 master,
                 tls,
                 certificates: Some(Box::new(certificates)),
             },
-            Self::Cluster { nodes, .. } => Self::Cluster { nodes, certificates: Some(Box::new(certificates)) },
+            Self::Cluster { nodes, .. } => Self::Cluster {
+                nodes,
+                certificates: Some(Box::new(certificates)),
+            },
         })
     }
 
@@ -138,8 +165,13 @@ impl Address {
         let built = match self {
             Self::Single(info) => Client::open((**info).clone()).map(drop),
             Self::Sentinel { sentinels, .. } => Sentinel::build(sentinels.clone()).map(drop),
-            Self::Cluster { nodes, certificates } => nodes.iter().try_for_each(|node| match certificates {
-                Some(certificates) => Client::build_with_tls(node.clone(), (**certificates).clone()).map(drop),
+            Self::Cluster {
+                nodes,
+                certificates,
+            } => nodes.iter().try_for_each(|node| match certificates {
+                Some(certificates) => {
+                    Client::build_with_tls(node.clone(), (**certificates).clone()).map(drop)
+                }
                 None => Client::open(node.clone()).map(drop),
             }),
         };
@@ -164,7 +196,9 @@ impl std::fmt::Debug for Address {
 
 /// `//[user[:password]@]host,host/path` in its three parts.
 fn split(rest: &str) -> Result<(&str, &str, &str), AddressError> {
-    let rest = rest.strip_prefix("//").ok_or_else(|| AddressError("expected `//` after the scheme".into()))?;
+    let rest = rest
+        .strip_prefix("//")
+        .ok_or_else(|| AddressError("expected `//` after the scheme".into()))?;
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
     if hosts.is_empty() {
@@ -173,22 +207,37 @@ fn split(rest: &str) -> Result<(&str, &str, &str), AddressError> {
     Ok((user, hosts, path))
 }
 
-fn each(hosts: &str, port: u16, tls: bool, user: &str, path: &str) -> Result<Vec<ConnectionInfo>, AddressError> {
+fn each(
+    hosts: &str,
+    port: u16,
+    tls: bool,
+    user: &str,
+    path: &str,
+) -> Result<Vec<ConnectionInfo>, AddressError> {
     hosts
         .split(',')
         .map(|host| {
             let has_port = host.rsplit_once(':').is_some_and(|(head, port)| {
                 port.parse::<u16>().is_ok() && (!head.contains(':') || head.ends_with(']'))
             });
-            let host = if has_port { host.to_owned() } else { format!("{host}:{port}") };
+            let host = if has_port {
+                host.to_owned()
+            } else {
+                format!("{host}:{port}")
+            };
             let at = if user.is_empty() { "" } else { "@" };
-            one(&format!("{}://{user}{at}{host}/{path}", if tls { "rediss" } else { "redis" }))
+            one(&format!(
+                "{}://{user}{at}{host}/{path}",
+                if tls { "rediss" } else { "redis" }
+            ))
         })
         .collect()
 }
 
 fn one(url: &str) -> Result<ConnectionInfo, AddressError> {
-    let info = url.into_connection_info().map_err(|error| AddressError(format!("not an address of Redis: {error}")))?;
+    let info = url
+        .into_connection_info()
+        .map_err(|error| AddressError(format!("not an address of Redis: {error}")))?;
     // Nagle would hold each small call back for the last one's acknowledgement.
     Ok(info.set_tcp_settings(TcpSettings::default().set_nodelay(true)))
 }
@@ -206,20 +255,29 @@ mod tests {
             "unix:/run/redis.sock",
             "unix:///run/redis.sock",
         ] {
-            assert!(matches!(Address::parse(url), Ok(Address::Single(_))), "{url}");
-            Address::parse(url).and_then(|address| address.check()).expect(url);
+            assert!(
+                matches!(Address::parse(url), Ok(Address::Single(_))),
+                "{url}"
+            );
+            Address::parse(url)
+                .and_then(|address| address.check())
+                .expect(url);
         }
-        let Ok(Address::Single(socket)) = Address::parse("unix:/run/redis.sock?user=u&pass=p%26") else {
+        let Ok(Address::Single(socket)) = Address::parse("unix:/run/redis.sock?user=u&pass=p%26")
+        else {
             panic!("a socket")
         };
         assert_eq!(socket.redis_settings().username(), Some("u"));
         assert_eq!(socket.redis_settings().password(), Some("p&"));
-        let Ok(Address::Sentinel { sentinels, name, .. }) = Address::parse("redis+sentinel://u:p@a,b:1,[::1]:2/main/3")
+        let Ok(Address::Sentinel {
+            sentinels, name, ..
+        }) = Address::parse("redis+sentinel://u:p@a,b:1,[::1]:2/main/3")
         else {
             panic!("a sentinel address");
         };
         assert_eq!((sentinels.len(), name.as_str()), (3, "main"));
-        let Ok(Address::Cluster { nodes, .. }) = Address::parse("redis+cluster://a,b:7001,c") else {
+        let Ok(Address::Cluster { nodes, .. }) = Address::parse("redis+cluster://a,b:7001,c")
+        else {
             panic!("a cluster address")
         };
         assert_eq!(nodes.len(), 3);

@@ -6,12 +6,20 @@ use crate::audit::{Finding, Weight, distant_clock};
 
 /// The fields of an INFO reply.
 pub(super) fn fields(info: &str) -> HashMap<&str, &str> {
-    info.lines().filter_map(|line| line.split_once(':')).map(|(key, value)| (key, value.trim_end())).collect()
+    info.lines()
+        .filter_map(|line| line.split_once(':'))
+        .map(|(key, value)| (key, value.trim_end()))
+        .collect()
 }
 
 /// What the server's INFO and clock say. `server` and `ours` are microseconds since the epoch; `long_quotas`: there are
 /// limits of a day and longer, which must outlive a restart.
-pub(super) fn audit(fields: &HashMap<&str, &str>, server: u64, ours: u64, long_quotas: bool) -> Vec<Finding> {
+pub(super) fn audit(
+    fields: &HashMap<&str, &str>,
+    server: u64,
+    ours: u64,
+    long_quotas: bool,
+) -> Vec<Finding> {
     let field = |name: &str| fields.get(name).copied().unwrap_or("");
     let mut findings = Vec::new();
     let mut find = |weight, message: String| findings.push(Finding { weight, message });
@@ -25,13 +33,29 @@ pub(super) fn audit(fields: &HashMap<&str, &str>, server: u64, ours: u64, long_q
         let message = format!(
             "maxmemory-policy is {policy}: a server short of memory throws buckets away, which refills them; set noeviction"
         );
-        find(if bounded { Weight::Refusal } else { Weight::Warning }, message);
+        find(
+            if bounded {
+                Weight::Refusal
+            } else {
+                Weight::Warning
+            },
+            message,
+        );
     }
     if field("aof_enabled") == "0" {
         let message = "no append-only file: a restart of the server forgets what was drawn since its last snapshot, which matters to quotas of a day and longer";
-        find(if long_quotas { Weight::Refusal } else { Weight::Warning }, message.into());
+        find(
+            if long_quotas {
+                Weight::Refusal
+            } else {
+                Weight::Warning
+            },
+            message.into(),
+        );
     }
-    if field("connected_slaves").parse().unwrap_or(0) > 0 && field("min_slaves_good_slaves").is_empty() {
+    if field("connected_slaves").parse().unwrap_or(0) > 0
+        && field("min_slaves_good_slaves").is_empty()
+    {
         let message = "replicas without min-replicas-to-write: a primary cut off from them keeps granting beside the promoted one";
         find(Weight::Warning, message.into());
     }
@@ -43,7 +67,10 @@ pub(super) fn audit(fields: &HashMap<&str, &str>, server: u64, ours: u64, long_q
 pub(super) fn blind() -> Finding {
     let message = "the store's user may not read INFO: whether buckets survive is not known, and `on_failover = \"drain\"` \
                    does nothing; allow it (ACL: +info)";
-    Finding { weight: Weight::Refusal, message: message.into() }
+    Finding {
+        weight: Weight::Refusal,
+        message: message.into(),
+    }
 }
 
 #[cfg(test)]
@@ -55,13 +82,29 @@ mod tests {
         let info = "maxmemory:1000000\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:0\r\n";
         let findings = audit(&fields(info), 10_000_000, 0, false);
         let weights: Vec<_> = findings.iter().map(|finding| finding.weight).collect();
-        assert_eq!(weights, [Weight::Refusal, Weight::Warning, Weight::Warning], "{findings:?}");
-        let fine = "maxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\nconnected_slaves:0\r\n";
+        assert_eq!(
+            weights,
+            [Weight::Refusal, Weight::Warning, Weight::Warning],
+            "{findings:?}"
+        );
+        let fine =
+            "maxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\nconnected_slaves:0\r\n";
         assert_eq!(audit(&fields(fine), 1, 2, true), []);
         let forgetful = audit(&fields("aof_enabled:0\r\n"), 1, 2, true);
-        assert_eq!(forgetful.first().map(|finding| finding.weight), Some(Weight::Refusal), "{forgetful:?}");
+        assert_eq!(
+            forgetful.first().map(|finding| finding.weight),
+            Some(Weight::Refusal),
+            "{forgetful:?}"
+        );
         let replica = audit(&fields("role:slave\r\naof_enabled:1\r\n"), 1, 2, false);
-        assert_eq!(replica.first().map(|finding| finding.weight), Some(Weight::Refusal), "{replica:?}");
-        assert_eq!(audit(&fields("role:master\r\naof_enabled:1\r\n"), 1, 2, false), []);
+        assert_eq!(
+            replica.first().map(|finding| finding.weight),
+            Some(Weight::Refusal),
+            "{replica:?}"
+        );
+        assert_eq!(
+            audit(&fields("role:master\r\naof_enabled:1\r\n"), 1, 2, false),
+            []
+        );
     }
 }

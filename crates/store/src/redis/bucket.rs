@@ -1,8 +1,8 @@
 //! The arguments and the answer of `draw_bucket.lua`, which decides the common case: see its head.
 
 use crate::batch::{Answer, Batch};
-use crate::shape::{Seen, Shape};
 use crate::simple::{Simple, all_simple};
+use crate::wire_form::{StoredState, WireForm};
 use tollgate_limit::Timestamp;
 use tollgate_limit::bucket::{Level, State};
 
@@ -30,11 +30,19 @@ pub(super) fn arguments(batch: &Batch, pinned: i64, fingerprint: i64) -> Option<
 
 /// The arguments for a `batch` of requests with several claims, or of several groups on one bucket; `None`: it is for the
 /// general script.
-pub(super) fn several_arguments(batch: &Batch, pinned: i64, fingerprint: i64) -> Option<[Vec<u8>; 2]> {
+pub(super) fn several_arguments(
+    batch: &Batch,
+    pinned: i64,
+    fingerprint: i64,
+) -> Option<[Vec<u8>; 2]> {
     let claims: usize = batch.groups.iter().map(|group| group.parts.len()).sum();
     let others = batch.corrections.len() + batch.wishes.len() + batch.returns.len();
     // (What Lua's stack holds at once.)
-    if others > 0 || batch.groups.is_empty() || claims > CLAIMS_MAX || batch.buckets.len() > BUCKETS_MAX {
+    if others > 0
+        || batch.groups.is_empty()
+        || claims > CLAIMS_MAX
+        || batch.buckets.len() > BUCKETS_MAX
+    {
         return None;
     }
     let (mut terms, mut of_bucket) = (Terms::default(), vec![None; batch.buckets.len()]);
@@ -43,19 +51,30 @@ pub(super) fn several_arguments(batch: &Batch, pinned: i64, fingerprint: i64) ->
         groups.extend_from_slice(&u16::try_from(group.count).ok()?.to_le_bytes());
         groups.push(u8::try_from(group.parts.len()).ok()?);
         for (place, part) in group.parts.iter().enumerate() {
-            let twice = group.parts[..place].iter().any(|other| other.bucket == part.bucket);
+            let twice = group.parts[..place]
+                .iter()
+                .any(|other| other.bucket == part.bucket);
             if !part.enforced || twice {
                 return None;
             }
-            let term = terms.place(Simple::of(&batch.buckets[part.bucket as usize].1, part.cost)?)?;
+            let term = terms.place(Simple::of(
+                &batch.buckets[part.bucket as usize].1,
+                part.cost,
+            )?)?;
             of_bucket[part.bucket as usize] = Some(term);
             groups.push(term);
             groups.extend_from_slice(&u16::try_from(part.bucket).ok()?.to_le_bytes());
         }
     }
     // A bucket that only somebody looks at has no term.
-    let asked = of_bucket.into_iter().map(|term| Some([term?, 0, 0])).collect::<Option<Vec<_>>>()?;
-    Some([terms.argument(pinned, fingerprint, asked.as_flattened())?, groups])
+    let asked = of_bucket
+        .into_iter()
+        .map(|term| Some([term?, 0, 0]))
+        .collect::<Option<Vec<_>>>()?;
+    Some([
+        terms.argument(pinned, fingerprint, asked.as_flattened())?,
+        groups,
+    ])
 }
 
 /// Numbers of claims, each once.
@@ -63,13 +82,28 @@ pub(super) fn several_arguments(batch: &Batch, pinned: i64, fingerprint: i64) ->
 struct Terms(Vec<[i64; TERM]>);
 
 impl Terms {
-    fn place(&mut self, Simple { n, p, brim, price, need, lowest, most }: Simple) -> Option<u8> {
+    fn place(
+        &mut self,
+        Simple {
+            n,
+            p,
+            brim,
+            price,
+            need,
+            lowest,
+            most,
+        }: Simple,
+    ) -> Option<u8> {
         let term = [n, p, brim, price, need, most, lowest];
         // Neighbours are mostly alike.
-        let place = self.0.iter().rposition(|known| *known == term).unwrap_or_else(|| {
-            self.0.push(term);
-            self.0.len() - 1
-        });
+        let place = self
+            .0
+            .iter()
+            .rposition(|known| *known == term)
+            .unwrap_or_else(|| {
+                self.0.push(term);
+                self.0.len() - 1
+            });
         u8::try_from(place).ok()
     }
 
@@ -96,10 +130,19 @@ pub(super) fn read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
     let mut granted = Vec::with_capacity(batch.groups.len());
     for (bytes, group) in each.chunks_exact(ANSWER).zip(&batch.groups) {
         let (bucket, taken) = bytes.split_first_chunk::<BUCKET>()?;
-        before.push(state(&batch.buckets[group.parts[0].bucket as usize].1, bucket)?);
+        before.push(state(
+            &batch.buckets[group.parts[0].bucket as usize].1,
+            bucket,
+        )?);
         granted.push(u32::from(u16::from_le_bytes(taken.try_into().ok()?)));
     }
-    Some(Answer { now: moment(*now)?, before, granted, leased: Vec::new(), unreadable: Vec::new() })
+    Some(Answer {
+        now: moment(*now)?,
+        before,
+        granted,
+        leased: Vec::new(),
+        unreadable: Vec::new(),
+    })
 }
 
 /// The answer to [`several_arguments`]; `None`: it is none.
@@ -110,19 +153,35 @@ pub(super) fn several_read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
         return None;
     }
     let states = buckets.as_chunks::<BUCKET>().0.iter().zip(&batch.buckets);
-    let before = states.map(|(bytes, (_, shape))| state(shape, bytes)).collect::<Option<Vec<_>>>()?;
-    let granted = taken.as_chunks::<2>().0.iter().map(|bytes| u32::from(u16::from_le_bytes(*bytes))).collect();
-    Some(Answer { now: moment(*now)?, before, granted, leased: Vec::new(), unreadable: Vec::new() })
+    let before = states
+        .map(|(bytes, (_, shape))| state(shape, bytes))
+        .collect::<Option<Vec<_>>>()?;
+    let granted = taken
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .map(|bytes| u32::from(u16::from_le_bytes(*bytes)))
+        .collect();
+    Some(Answer {
+        now: moment(*now)?,
+        before,
+        granted,
+        leased: Vec::new(),
+        unreadable: Vec::new(),
+    })
 }
 
 /// A bucket as it stood: `Some(None)` full, which equals none.
-fn state(shape: &Shape, bytes: &[u8; BUCKET]) -> Option<Option<Seen>> {
+fn state(shape: &WireForm, bytes: &[u8; BUCKET]) -> Option<Option<StoredState>> {
     let (level, at) = bytes.split_first_chunk::<8>()?;
     let (level, at) = (integer(*level)?, moment(at.try_into().ok()?)?);
     Some((level < shape.full_level()).then_some(State::Level(Level { level, at })))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "limits of a shared store keep their numbers below 2^53")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "limits of a shared store keep their numbers below 2^53"
+)]
 fn double(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(&(number as f64).to_le_bytes());
 }

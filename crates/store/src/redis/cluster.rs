@@ -38,7 +38,11 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn new(nodes: Nodes) -> Self {
-        Self { nodes, parts: Arc::default(), changed: Notify::new() }
+        Self {
+            nodes,
+            parts: Arc::default(),
+            changed: Notify::new(),
+        }
     }
 
     /// Whether `server` has a slot, as far as is known.
@@ -69,7 +73,8 @@ impl Cluster {
                 }
             }
             let parts = self.parts.load_full();
-            let all_up = parts.is_complete() && parts.servers.iter().all(|server| server.shared.health().up);
+            let all_up =
+                parts.is_complete() && parts.servers.iter().all(|server| server.shared.health().up);
             tokio::select! {
                 () = tokio::time::sleep(if all_up { EVERY } else { SOON }) => {}
                 () = self.changed.notified() => tokio::time::sleep(APART).await,
@@ -100,7 +105,10 @@ impl Cluster {
         let servers: Vec<Arc<Server>> = names
             .iter()
             .map(|name| {
-                let known = before.servers.iter().find(|server| server.shared.server() == Some(name));
+                let known = before
+                    .servers
+                    .iter()
+                    .find(|server| server.shared.server() == Some(name));
                 known.cloned().unwrap_or_else(|| {
                     let (server, link) = self.server(name, common, link);
                     new.push((server.shared.clone(), link));
@@ -108,13 +116,16 @@ impl Cluster {
                 })
             })
             .collect();
-        let ranges = names
-            .iter()
-            .enumerate()
-            .flat_map(|(place, name)| masters[*name].iter().map(move |range| (range.clone(), place)));
+        let ranges = names.iter().enumerate().flat_map(|(place, name)| {
+            masters[*name]
+                .iter()
+                .map(move |range| (range.clone(), place))
+        });
         let owners = Parts::table(SLOTS, ranges);
         let after = Arc::new(Parts { servers, owners });
-        let changed = after.owners != before.owners || after.servers.len() != before.servers.len() || !new.is_empty();
+        let changed = after.owners != before.owners
+            || after.servers.len() != before.servers.len()
+            || !new.is_empty();
         if changed {
             self.parts.store(after.clone());
             for server in &before.servers {
@@ -131,10 +142,22 @@ impl Cluster {
         common.tell_tried();
     }
 
-    fn server(self: &Arc<Self>, name: &str, common: &Shared, link: &RedisLink) -> (Arc<Server>, RedisLink) {
+    fn server(
+        self: &Arc<Self>,
+        name: &str,
+        common: &Shared,
+        link: &RedisLink,
+    ) -> (Arc<Server>, RedisLink) {
         let (cluster, own) = (Arc::downgrade(self), name.to_owned());
-        let has = move |bucket: &_| cluster.upgrade().is_some_and(|cluster| cluster.has(&own, slot(bucket)));
-        let shared = Arc::new(common.of_server(ServerPart { server: name.to_owned(), has: Box::new(has) }));
+        let has = move |bucket: &_| {
+            cluster
+                .upgrade()
+                .is_some_and(|cluster| cluster.has(&own, slot(bucket)))
+        };
+        let shared = Arc::new(common.of_server(ServerPart {
+            server: name.to_owned(),
+            has: Box::new(has),
+        }));
         let link = link.to_node(name, self.clone(), shared.clone());
         let in_place = Box::new(Connections::new(link.clone()));
         (Arc::new(Server { shared, in_place }), link)

@@ -61,16 +61,31 @@ impl std::fmt::Debug for Connections {
 
 impl Connections {
     pub(super) fn new(link: RedisLink) -> Self {
-        Self(Arc::new(Inner { link, connections: RwLock::default(), flying: AtomicBool::new(false) }))
+        Self(Arc::new(Inner {
+            link,
+            connections: RwLock::default(),
+            flying: AtomicBool::new(false),
+        }))
     }
 }
 
 impl InPlace for Connections {
-    fn call<'c>(&'c self, shared: &'c Shared, ask: Ask) -> Result<Pin<Box<dyn Future<Output = ()> + Send + 'c>>, Ask> {
+    fn call<'c>(
+        &'c self,
+        shared: &'c Shared,
+        ask: Ask,
+    ) -> Result<Pin<Box<dyn Future<Output = ()> + Send + 'c>>, Ask> {
         let inner = &self.0;
-        let Ok(runtime) = Handle::try_current() else { return Err(ask) };
+        let Ok(runtime) = Handle::try_current() else {
+            return Err(ask);
+        };
         let generation = shared.generation.load(Ordering::Acquire);
-        let known = inner.connections.read().iter().find(|(id, _)| *id == runtime.id()).map(|(_, state)| state.clone());
+        let known = inner
+            .connections
+            .read()
+            .iter()
+            .find(|(id, _)| *id == runtime.id())
+            .map(|(_, state)| state.clone());
         let connection = match known {
             Some(State::Ready(connection, of)) if of == generation => connection,
             Some(State::Coming) => return Err(ask),
@@ -105,18 +120,25 @@ impl Inner {
     }
 
     fn forget(&self) {
-        self.connections.write().retain(|(_, state)| matches!(state, State::Coming));
+        self.connections
+            .write()
+            .retain(|(_, state)| matches!(state, State::Coming));
     }
 
     fn has(&self, id: Id, connection: &Arc<Connection>) -> bool {
         let same = |state: &State| matches!(state, State::Ready(known, _) if Arc::ptr_eq(known, connection));
-        self.connections.read().iter().any(|(known, state)| *known == id && same(state))
+        self.connections
+            .read()
+            .iter()
+            .any(|(known, state)| *known == id && same(state))
     }
 }
 
 /// Makes a runtime's connection and tries it now and then, as long as it is used.
 async fn keep(inner: Weak<Inner>, id: Id, generation: u64) {
-    let Some(strong) = inner.upgrade() else { return };
+    let Some(strong) = inner.upgrade() else {
+        return;
+    };
     let connection = match strong.link.connect().await {
         Ok(connection) => Arc::new(connection),
         Err(_) => {
@@ -132,7 +154,9 @@ async fn keep(inner: Weak<Inner>, id: Id, generation: u64) {
     drop(strong);
     loop {
         tokio::time::sleep(TRIED_EVERY).await;
-        let Some(strong) = inner.upgrade().filter(|strong| strong.has(id, &connection)) else { return };
+        let Some(strong) = inner.upgrade().filter(|strong| strong.has(id, &connection)) else {
+            return;
+        };
         if strong.link.housekeep(&connection).await.is_err() {
             if strong.has(id, &connection) {
                 strong.set(id, None);

@@ -26,8 +26,8 @@ use super::cluster::{Cluster, slot_of};
 use super::scripts::{DRAW, DRAW_BUCKET};
 use crate::batch::{Answer, Batch, Link, Obstacle, Shared, Trouble, Wants};
 use crate::clock::Clock;
-use crate::shape::{Name, signed};
 use crate::simple::are_simple;
+use crate::wire_form::{Name, signed};
 
 /// Heartbeats go out this often.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -76,7 +76,12 @@ pub(super) struct Connection {
 }
 
 impl RedisLink {
-    pub(super) fn new(address: Address, clock: Clock, pinned: Option<Clock>, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(
+        address: Address,
+        clock: Clock,
+        pinned: Option<Clock>,
+        shared: Arc<Shared>,
+    ) -> Self {
         // redis-rs takes the process's default; a second call changes nothing.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         Self {
@@ -96,29 +101,46 @@ impl RedisLink {
 
     /// The same to a master of a cluster.
     pub(super) fn to_node(&self, name: &str, cluster: Arc<Cluster>, shared: Arc<Shared>) -> Self {
-        Self { node: Some(Node { name: name.to_owned(), cluster }), shared, ..self.clone() }
+        Self {
+            node: Some(Node {
+                name: name.to_owned(),
+                cluster,
+            }),
+            shared,
+            ..self.clone()
+        }
     }
 
     /// The key under which gateways count each other on this server; `None`: none of those lies there. Every master of a
     /// cluster has one of its own, so that the loss of another says nothing of who is there. They lie in slots that are
     /// always the same: gateways agree on them while slots move.
     fn members_key(&self) -> Option<String> {
-        let Some(Node { name, cluster }) = &self.node else { return Some("tollgate:{gateways}".into()) };
-        let mut tags =
-            std::iter::once("gateways".to_owned()).chain((1..MEMBERS_KEYS).map(|one| format!("gateways{one}")));
+        let Some(Node { name, cluster }) = &self.node else {
+            return Some("tollgate:{gateways}".into());
+        };
+        let mut tags = std::iter::once("gateways".to_owned())
+            .chain((1..MEMBERS_KEYS).map(|one| format!("gateways{one}")));
         let tag = tags.find(|tag| cluster.has(name, slot_of(tag.as_bytes())))?;
         Some(format!("tollgate:{{{tag}}}"))
     }
 
     /// Has the mark of the server's data kept for as long as a gateway lives: were it forgotten, buckets nobody knows would be
     /// empty again.
-    async fn keep_mark(&self, wire: &mut MultiplexedConnection, connection: &Connection) -> Result<(), RedisError> {
+    async fn keep_mark(
+        &self,
+        wire: &mut MultiplexedConnection,
+        connection: &Connection,
+    ) -> Result<(), RedisError> {
         if self.address.is_cluster() {
             // Each master would need one of its own: the file's check refuses such limits there.
             return Ok(());
         }
         let mut epoch = self.epoch.key(&connection.mark);
-        let (epoch, new): (u64, u8) = epoch.arg(self.pinned_now()).arg(EPOCH_SECONDS).invoke_async(wire).await?;
+        let (epoch, new): (u64, u8) = epoch
+            .arg(self.pinned_now())
+            .arg(EPOCH_SECONDS)
+            .invoke_async(wire)
+            .await?;
         let before = connection.epoch.swap(signed(epoch), Ordering::Relaxed);
         // (A request that found it missing may have set it before.)
         if new == 1 || (before != 0 && before < signed(epoch)) {
@@ -148,7 +170,9 @@ impl RedisLink {
 
     /// Zero: the server's clock decides.
     fn pinned_now(&self) -> i64 {
-        self.pinned.as_ref().map_or(0, |clock| signed(clock.now().as_micros()))
+        self.pinned
+            .as_ref()
+            .map_or(0, |clock| signed(clock.now().as_micros()))
     }
 }
 
@@ -160,7 +184,13 @@ impl Link for RedisLink {
             let mut wire = self.wire().await.map_err(obstacle)?;
             let fingerprint = self.greet(&mut wire).await?;
             let mark = format!("tollgate:epoch:{fingerprint:013x}");
-            let connection = Connection { wire, node: self.node.clone(), fingerprint, mark, epoch: AtomicI64::new(0) };
+            let connection = Connection {
+                wire,
+                node: self.node.clone(),
+                fingerprint,
+                mark,
+                epoch: AtomicI64::new(0),
+            };
             match self.housekeep(&connection).await {
                 Ok(()) | Err(Trouble::Moved(_)) => Ok(connection),
                 Err(trouble) => Err(trouble.into_words().into()),
@@ -184,14 +214,33 @@ impl Link for RedisLink {
                 (vec![self.arguments(connection, batch, None)], read)
             };
         let mark = self.marked(batch).then_some(connection.mark.as_str());
-        let mut reply = Call { script, source, batch, mark, arguments: &arguments }.run(connection).await?;
+        let mut reply = Call {
+            script,
+            source,
+            batch,
+            mark,
+            arguments: &arguments,
+        }
+        .run(connection)
+        .await?;
         if let Some(now) = asks_for_more(&reply) {
             // Nothing was done.
             self.shared.counters.calls.fetch_add(1, Ordering::Relaxed);
             let arguments = [self.arguments(connection, batch, Some(now))];
-            reply = Box::pin(Call { script, source, batch, mark, arguments: &arguments }.run(connection)).await?;
+            reply = Box::pin(
+                Call {
+                    script,
+                    source,
+                    batch,
+                    mark,
+                    arguments: &arguments,
+                }
+                .run(connection),
+            )
+            .await?;
             if asks_for_more(&reply).is_some() {
-                let told = format!("a bucket's window is more than {FAR} windows from the server's time");
+                let told =
+                    format!("a bucket's window is more than {FAR} windows from the server's time");
                 return Err(Trouble::Refused(told));
             }
         }
@@ -203,17 +252,28 @@ impl Link for RedisLink {
     }
 
     fn part(&self, name: &Name) -> u32 {
-        if self.address.is_cluster() { name.tag } else { 0 }
+        if self.address.is_cluster() {
+            name.tag
+        } else {
+            0
+        }
     }
 
     async fn housekeep(&self, connection: &Connection) -> Result<(), Trouble> {
         let mut wire = connection.wire.clone();
         if let Some(key) = self.members_key() {
             let mut heartbeat = self.heartbeat.key(key);
-            let replicas = heartbeat.arg(self.id).arg(REPLICA_SECONDS).invoke_async(&mut wire).await;
-            self.shared.shared_by(replicas.map_err(|error| self.trouble(error))?);
+            let replicas = heartbeat
+                .arg(self.id)
+                .arg(REPLICA_SECONDS)
+                .invoke_async(&mut wire)
+                .await;
+            self.shared
+                .shared_by(replicas.map_err(|error| self.trouble(error))?);
         }
-        self.keep_mark(&mut wire, connection).await.map_err(trouble)?;
+        self.keep_mark(&mut wire, connection)
+            .await
+            .map_err(trouble)?;
         if self.shared.is_audit_due() {
             self.look(&mut wire).await.map_err(trouble)?;
         }
@@ -228,8 +288,14 @@ impl Link for RedisLink {
 /// Why there is no connection. Wrong credentials stay so until somebody changes them.
 fn obstacle(error: RedisError) -> Obstacle {
     let refused = error.kind() == ErrorKind::AuthenticationFailed
-        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM" | "ERR"));
-    Obstacle { words: error.to_string(), lasting: refused }
+        || matches!(
+            error.code(),
+            Some("NOAUTH" | "WRONGPASS" | "NOPERM" | "ERR")
+        );
+    Obstacle {
+        words: error.to_string(),
+        lasting: refused,
+    }
 }
 
 /// Counts the gateways heard of lately, this one included, by the server's clock.

@@ -7,7 +7,11 @@ pub(super) fn array(out: &mut Vec<u8>, len: u32) {
 }
 
 /// Appends an integer in its shortest form.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "each arm checks what it cuts")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "each arm checks what it cuts"
+)]
 pub(super) fn integer(out: &mut Vec<u8>, value: i64) {
     match value {
         0..=0x7f => out.push(value as u8),
@@ -93,7 +97,10 @@ mod tests {
             -9_007_199_254_740_991,
         ];
         let mut out = Vec::new();
-        array(&mut out, u32::try_from(numbers.len()).expect("a few numbers"));
+        array(
+            &mut out,
+            u32::try_from(numbers.len()).expect("a few numbers"),
+        );
         for number in numbers {
             integer(&mut out, number);
         }

@@ -13,8 +13,12 @@ pub(super) fn json(into: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Whether all bytes stand for themselves, as they nearly always do; the last word overlaps the one before it.
 fn is_plain(bytes: &[u8]) -> bool {
-    let Some(last) = bytes.last_chunk::<8>() else { return bytes.iter().all(|byte| PLAIN[usize::from(*byte)]) };
-    let mut words = bytes.chunks_exact(8).map(|chunk| u64::from_le_bytes(chunk.try_into().expect("a chunk of eight")));
+    let Some(last) = bytes.last_chunk::<8>() else {
+        return bytes.iter().all(|byte| PLAIN[usize::from(*byte)]);
+    };
+    let mut words = bytes
+        .chunks_exact(8)
+        .map(|chunk| u64::from_le_bytes(chunk.try_into().expect("a chunk of eight")));
     words.all(all_plain) && all_plain(u64::from_le_bytes(*last))
 }
 
@@ -35,7 +39,10 @@ fn escaped(into: &mut Vec<u8>, bytes: &[u8]) {
 
 /// How many bytes stand for themselves, from the front.
 fn plain_prefix(bytes: &[u8]) -> usize {
-    bytes.iter().position(|byte| !PLAIN[usize::from(*byte)]).unwrap_or(bytes.len())
+    bytes
+        .iter()
+        .position(|byte| !PLAIN[usize::from(*byte)])
+        .unwrap_or(bytes.len())
 }
 
 /// Whether none of eight bytes needs an escape; it may say no for some that need none, never yes wrongly.

@@ -43,7 +43,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { to: Destination::Stdout, format: Format::Json, keys: Keys::Plain, sample: SAMPLE_ALL, query: false }
+        Self {
+            to: Destination::Stdout,
+            format: Format::Json,
+            keys: Keys::Plain,
+            sample: SAMPLE_ALL,
+            query: false,
+        }
     }
 }
 
@@ -118,14 +124,22 @@ impl AccessLog {
             signal: Signal::default(),
         });
         let thread = writer::start(Arc::clone(&inner), outlet)?;
-        Ok(Self { inner, _thread: Arc::new(thread) })
+        Ok(Self {
+            inner,
+            _thread: Arc::new(thread),
+        })
     }
 
     /// The end that one worker writes to.
     pub fn writer(&self) -> AccessWriter {
         let buffer = Arc::new(Buffer::default());
         self.inner.buffers.lock().push(Arc::clone(&buffer));
-        AccessWriter { log: self.clone(), buffer, credit: Cell::new(0), stamp: Stamp::default() }
+        AccessWriter {
+            log: self.clone(),
+            buffer,
+            credit: Cell::new(0),
+            stamp: Stamp::default(),
+        }
     }
 
     /// Opens the file anew by its name: call it after the file was moved away.
@@ -172,7 +186,11 @@ impl AccessWriter {
     pub fn record(&self, record: &Record<'_>) {
         let inner = &*self.log.inner;
         let mut lines = self.buffer.lines.lock();
-        let room = if record.refused { BUFFER_MAX } else { BUFFER_MAX - RESERVED };
+        let room = if record.refused {
+            BUFFER_MAX
+        } else {
+            BUFFER_MAX - RESERVED
+        };
         if lines.bytes.len() >= room {
             drop(lines);
             inner.dropped.fetch_add(1, Ordering::Relaxed);
@@ -272,8 +290,13 @@ impl Signal {
         let mut state = self.state.lock();
         state.stop = true;
         self.woken.notify_one();
-        let patience = if state.given_up { Duration::ZERO } else { patience };
-        self.progress.wait(&self.written, &mut state, patience, |state| state.ended)
+        let patience = if state.given_up {
+            Duration::ZERO
+        } else {
+            patience
+        };
+        self.progress
+            .wait(&self.written, &mut state, patience, |state| state.ended)
     }
 
     fn flush(&self, patience: Duration) -> bool {
@@ -282,7 +305,11 @@ impl Signal {
         let ticket = state.asked;
         state.urgent = true;
         self.woken.notify_one();
-        let done = self.progress.wait(&self.written, &mut state, patience, |state| state.done >= ticket);
+        let done = self
+            .progress
+            .wait(&self.written, &mut state, patience, |state| {
+                state.done >= ticket
+            });
         state.given_up |= !done;
         done
     }

@@ -158,13 +158,23 @@ impl Record<'_> {
 
     fn limits(&self, into: &mut Vec<u8>, keys: &Keys) {
         for (place, charge) in self.charges.iter().enumerate() {
-            into.extend_from_slice(if place == 0 { b",\"limits\":[{\"name\":\"" } else { b",{\"name\":\"" });
+            into.extend_from_slice(if place == 0 {
+                b",\"limits\":[{\"name\":\""
+            } else {
+                b",{\"name\":\""
+            });
             into.extend_from_slice(&charge.limit.0);
-            into.extend_from_slice(if charge.candidate { b"\",\"candidate\":true" } else { b"\"" });
+            into.extend_from_slice(if charge.candidate {
+                b"\",\"candidate\":true"
+            } else {
+                b"\""
+            });
             if !charge.key.is_empty() {
                 into.extend_from_slice(b",\"key\":\"");
                 match keys {
-                    Keys::Hashed(secret) => into.extend_from_slice(&hex(keyed_hash(secret, charge.key))),
+                    Keys::Hashed(secret) => {
+                        into.extend_from_slice(&hex(keyed_hash(secret, charge.key)))
+                    }
                     Keys::Plain => escape::json(into, charge.key),
                 }
                 into.push(b'"');
@@ -191,7 +201,11 @@ impl Record<'_> {
         } else {
             // The field has no quotes: a space would shift all that follow, and so would a quote.
             for byte in self.caller.bytes() {
-                into.push(if byte.is_ascii_graphic() && byte != b'"' { byte } else { b'_' });
+                into.push(if byte.is_ascii_graphic() && byte != b'"' {
+                    byte
+                } else {
+                    b'_'
+                });
             }
         }
         into.extend_from_slice(b" [");
@@ -241,7 +255,12 @@ fn name(into: &mut Vec<u8>, opening: &[u8], value: &Escaped) {
 
 /// As [`text`], for what cannot hold a byte that wants escaping: words of our own, and methods, which are tokens.
 fn word(into: &mut Vec<u8>, opening: &[u8], value: &str) {
-    debug_assert!(value.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\'), "{value:?}");
+    debug_assert!(
+        value
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\'),
+        "{value:?}"
+    );
     if value.is_empty() {
         return;
     }
@@ -283,7 +302,11 @@ pub(super) struct Stamp {
 
 impl Default for Stamp {
     fn default() -> Self {
-        Self { second: Cell::new(u64::MAX), rfc3339: RefCell::default(), combined: RefCell::default() }
+        Self {
+            second: Cell::new(u64::MAX),
+            rfc3339: RefCell::default(),
+            combined: RefCell::default(),
+        }
     }
 }
 
@@ -293,7 +316,10 @@ impl Stamp {
         into.extend_from_slice(self.rfc3339.borrow().as_bytes());
         // A seventh digit keeps the zeros in front of the others.
         let mut digits = itoa::Buffer::new();
-        let behind = digits.format(1_000_000 + micros % 1_000_000).as_bytes().last_chunk::<6>();
+        let behind = digits
+            .format(1_000_000 + micros % 1_000_000)
+            .as_bytes()
+            .last_chunk::<6>();
         into.push(b'.');
         into.extend_from_slice(behind.expect("seven digits"));
         into.push(b'Z');
@@ -308,7 +334,9 @@ impl Stamp {
         if self.second.replace(second) == second {
             return;
         }
-        let moment = i64::try_from(second).ok().and_then(|second| jiff::Timestamp::from_second(second).ok());
+        let moment = i64::try_from(second)
+            .ok()
+            .and_then(|second| jiff::Timestamp::from_second(second).ok());
         let moment = moment.unwrap_or(jiff::Timestamp::UNIX_EPOCH);
         *self.rfc3339.borrow_mut() = moment.strftime("%Y-%m-%dT%H:%M:%S").to_string();
         *self.combined.borrow_mut() = moment.strftime("%d/%b/%Y:%H:%M:%S +0000").to_string();

@@ -10,8 +10,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[test]
 fn a_record_is_one_line_of_valid_json_whatever_strangers_send() {
     let limit = Escaped::from("per\"caller");
-    let charges =
-        [Charge { limit: &limit, key: b"\x04acme", cost: 3, remaining: 7, outcome: "deny", ..Charge::default() }];
+    let charges = [Charge {
+        limit: &limit,
+        key: b"\x04acme",
+        cost: 3,
+        remaining: 7,
+        outcome: "deny",
+        ..Charge::default()
+    }];
     let record = Record {
         at_micros: 1_700_000_000_000_042,
         id: "0a1b",
@@ -28,13 +34,20 @@ fn a_record_is_one_line_of_valid_json_whatever_strangers_send() {
     };
     let mut line = Vec::new();
     record.json(&mut line, &Stamp::default(), &Keys::Plain);
-    assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1, "one line");
+    assert_eq!(
+        line.iter().filter(|byte| **byte == b'\n').count(),
+        1,
+        "one line"
+    );
     let value: serde_json::Value = serde_json::from_slice(&line).expect("valid JSON");
     assert_eq!(value["time"], "2023-11-14T22:13:20.000042Z");
     assert_eq!(value["path"], "/a\"b\\c\u{1}\u{2028}é");
     assert_eq!(value["user_agent"], "evil\r\n{\"forged\":1}\u{fffd}\u{7f}");
     assert_eq!(value["client"], "192.0.2.17");
-    assert_eq!(value["retry_after_ms"], 601, "rounded up: it keeps its word");
+    assert_eq!(
+        value["retry_after_ms"], 601,
+        "rounded up: it keeps its word"
+    );
     assert_eq!(value["limits"][0]["key"], "\u{4}acme");
     assert_eq!(value["limits"][0]["name"], "per\"caller");
     assert_eq!(value["limits"][0]["outcome"], "deny");
@@ -51,15 +64,23 @@ fn every_byte_is_escaped_wherever_it_stands() {
             escape::json(&mut line, &bytes);
             line.push(b'"');
             let value: String = serde_json::from_slice(&line).expect("valid JSON");
-            assert_eq!(value, String::from_utf8_lossy(&bytes), "byte {byte:#x} at {place}");
-            assert!(line.iter().all(|byte| *byte >= 0x20), "no control character survives");
+            assert_eq!(
+                value,
+                String::from_utf8_lossy(&bytes),
+                "byte {byte:#x} at {place}"
+            );
+            assert!(
+                line.iter().all(|byte| *byte >= 0x20),
+                "no control character survives"
+            );
         }
     }
 }
 
 #[test]
 fn access_log_field_with_controls_of_terminals_or_of_direction_is_escaped() {
-    let deceptive = "\u{80}\u{9b}\u{9f}\u{61c}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}";
+    let deceptive =
+        "\u{80}\u{9b}\u{9f}\u{61c}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}";
     let mut line = Vec::new();
     escape::json(&mut line, format!("a{deceptive}ü\u{a0}").as_bytes());
     let text = String::from_utf8(line).expect("text");
@@ -72,8 +93,14 @@ fn access_log_field_with_controls_of_terminals_or_of_direction_is_escaped() {
 
 #[test]
 fn keys_are_hashed_unless_asked_for() {
-    let charges = [Charge { key: b"secret-key", ..Charge::default() }];
-    let record = Record { charges: &charges, ..Record::default() };
+    let charges = [Charge {
+        key: b"secret-key",
+        ..Charge::default()
+    }];
+    let record = Record {
+        charges: &charges,
+        ..Record::default()
+    };
     let line = |secret: u8| {
         let mut line = Vec::new();
         record.json(&mut line, &Stamp::default(), &Keys::Hashed([secret; 16]));
@@ -116,7 +143,10 @@ fn everything_recorded_is_written_from_all_workers() {
             scope.spawn(|| {
                 let writer = log.writer();
                 for _ in 0..500 {
-                    writer.record(&Record { path: "/x", ..Record::default() });
+                    writer.record(&Record {
+                        path: "/x",
+                        ..Record::default()
+                    });
                 }
             });
         }
@@ -145,31 +175,51 @@ fn a_full_buffer_drops_and_counts_but_keeps_room_for_refusals() {
     let buffers = log.inner.buffers.lock();
     let mut sent = 0;
     while log.dropped() == 0 && sent < 1_000 {
-        writer.record(&Record { path: &filled, ..Record::default() });
+        writer.record(&Record {
+            path: &filled,
+            ..Record::default()
+        });
         sent += 1;
     }
     assert_eq!(log.dropped(), 1);
-    writer.record(&Record { path: &filled, refused: true, ..Record::default() });
+    writer.record(&Record {
+        path: &filled,
+        refused: true,
+        ..Record::default()
+    });
     assert_eq!(log.dropped(), 1, "there is room for a refused one");
     drop(buffers);
     assert!(log.flush(PATIENCE));
     let written = lines(&folder.path().join("access.log"));
     assert_eq!(written.len(), sent, "all but one, and the refused one");
-    assert!(written.last().is_some_and(|line| line.contains("\"refused\":true")));
+    assert!(
+        written
+            .last()
+            .is_some_and(|line| line.contains("\"refused\":true"))
+    );
 }
 
 #[test]
 fn a_rotated_file_is_opened_anew() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (path, moved) = (folder.path().join("access.log"), folder.path().join("access.log.1"));
+    let (path, moved) = (
+        folder.path().join("access.log"),
+        folder.path().join("access.log.1"),
+    );
     let log = open(&path, SAMPLE_ALL);
     let writer = log.writer();
-    writer.record(&Record { path: "/before", ..Record::default() });
+    writer.record(&Record {
+        path: "/before",
+        ..Record::default()
+    });
     assert!(log.flush(PATIENCE));
     std::fs::rename(&path, &moved).expect("moved away");
     log.reopen();
     assert!(log.flush(PATIENCE));
-    writer.record(&Record { path: "/after", ..Record::default() });
+    writer.record(&Record {
+        path: "/after",
+        ..Record::default()
+    });
     assert!(log.flush(PATIENCE));
     assert!(lines(&moved)[0].contains("/before"));
     assert!(lines(&path)[0].contains("/after"));
@@ -177,9 +227,18 @@ fn a_rotated_file_is_opened_anew() {
 
 fn open(path: &Path, sample: u16) -> AccessLog {
     let to = Destination::File(path.to_owned());
-    AccessLog::open(Options { to, sample, ..Options::default() }).expect("a log")
+    AccessLog::open(Options {
+        to,
+        sample,
+        ..Options::default()
+    })
+    .expect("a log")
 }
 
 fn lines(path: &Path) -> Vec<String> {
-    std::fs::read_to_string(path).expect("the log").lines().map(str::to_owned).collect()
+    std::fs::read_to_string(path)
+        .expect("the log")
+        .lines()
+        .map(str::to_owned)
+        .collect()
 }

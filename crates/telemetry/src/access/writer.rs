@@ -32,8 +32,13 @@ impl Drop for Joiner {
 /// Starts the writer.
 pub(super) fn start(inner: Arc<Inner>, outlet: Outlet) -> io::Result<Joiner> {
     let its = Arc::clone(&inner);
-    let thread = std::thread::Builder::new().name("access-log".to_owned()).spawn(move || run(&its, outlet))?;
-    Ok(Joiner { inner, thread: Mutex::new(Some(thread)) })
+    let thread = std::thread::Builder::new()
+        .name("access-log".to_owned())
+        .spawn(move || run(&its, outlet))?;
+    Ok(Joiner {
+        inner,
+        thread: Mutex::new(Some(thread)),
+    })
 }
 
 fn run(inner: &Inner, mut outlet: Outlet) {
@@ -48,7 +53,9 @@ fn run(inner: &Inner, mut outlet: Outlet) {
             match Outlet::file(path) {
                 Ok(file) => {
                     let before = std::mem::replace(&mut outlet, file);
-                    inner.dropped.fetch_add(u64::from(before.is_in_a_line()), Ordering::Relaxed);
+                    inner
+                        .dropped
+                        .fetch_add(u64::from(before.is_in_a_line()), Ordering::Relaxed);
                 }
                 // The old file is better than none.
                 Err(error) => {
@@ -80,8 +87,12 @@ impl Drop for Ended<'_> {
 fn wait(inner: &Inner) -> (bool, u64) {
     let signal = &inner.signal;
     let mut state = signal.state.lock();
-    signal.woken.wait_while(&mut state, |state| !state.pending && !state.urgent && !state.stop);
-    signal.woken.wait_while_for(&mut state, |state| !state.urgent && !state.stop, GATHER);
+    signal.woken.wait_while(&mut state, |state| {
+        !state.pending && !state.urgent && !state.stop
+    });
+    signal
+        .woken
+        .wait_while_for(&mut state, |state| !state.urgent && !state.stop, GATHER);
     // Cleared before the buffers are looked at: what is appended from now on signals anew.
     state.pending = false;
     state.urgent = false;
@@ -105,7 +116,10 @@ fn drain(inner: &Inner, outlet: &mut Outlet, spare: &mut Lines) {
             spare.bytes = Vec::new();
         }
         if abandoned {
-            inner.buffers.lock().retain(|known| !Arc::ptr_eq(known, buffer));
+            inner
+                .buffers
+                .lock()
+                .retain(|known| !Arc::ptr_eq(known, buffer));
         }
     }
 }

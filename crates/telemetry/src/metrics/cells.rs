@@ -22,7 +22,11 @@ pub struct Worker {
 
 impl Worker {
     pub(super) fn new(cells: Arc<WorkerCells>, metrics: Metrics) -> Self {
-        Self { cells, metrics, alone: PhantomData }
+        Self {
+            cells,
+            metrics,
+            alone: PhantomData,
+        }
     }
 
     /// A request on this route was answered with this status after `micros` microseconds.
@@ -166,7 +170,10 @@ pub(super) struct UpstreamCells {
 
 impl Default for RouteCells {
     fn default() -> Self {
-        Self { codes: [const { AtomicU64::new(0) }; CODES], duration: Histogram::new(REQUEST_BOUNDS) }
+        Self {
+            codes: [const { AtomicU64::new(0) }; CODES],
+            duration: Histogram::new(REQUEST_BOUNDS),
+        }
     }
 }
 
@@ -188,7 +195,9 @@ pub(super) struct ReasonCells {
 
 impl Default for ReasonCells {
     fn default() -> Self {
-        Self { cells: [const { (OnceLock::new(), AtomicU64::new(0)) }; REASONS_MAX] }
+        Self {
+            cells: [const { (OnceLock::new(), AtomicU64::new(0)) }; REASONS_MAX],
+        }
     }
 }
 
@@ -226,7 +235,10 @@ impl ReasonCells {
 /// Adds where nobody else does: a load and a store, no lock prefix.
 #[inline]
 pub(super) fn add(cell: &AtomicU64, count: u64) {
-    cell.store(cell.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+    cell.store(
+        cell.load(Ordering::Relaxed).wrapping_add(count),
+        Ordering::Relaxed,
+    );
 }
 
 fn absorb_all(mine: &[AtomicU64], theirs: &[AtomicU64]) {

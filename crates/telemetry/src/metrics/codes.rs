@@ -3,7 +3,10 @@
 /// The counter of a status: its own when it is registered with IANA (and 499, a caller that went away), else its
 /// class's.
 pub(super) fn code_index(status: u16) -> usize {
-    CODE_INDEX.get(usize::from(status)).copied().map_or(CODES - 1, usize::from)
+    CODE_INDEX
+        .get(usize::from(status))
+        .copied()
+        .map_or(CODES - 1, usize::from)
 }
 
 /// The `code` label of a counter.
@@ -41,7 +44,8 @@ const CODE_INDEX: [u8; 600] = {
 pub(super) const CODES: usize = KNOWN_CODES.len() + 6;
 
 const KNOWN_CODES: [u16; 64] = [
-    100, 101, 103, 200, 201, 202, 203, 204, 205, 206, 207, 208, 226, 300, 301, 302, 303, 304, 305, 307, 308, 400, 401,
-    402, 403, 404, 405, 406, 407, 408, 409, 410, 411, 412, 413, 414, 415, 416, 417, 418, 421, 422, 423, 424, 425, 426,
-    428, 429, 431, 451, 499, 500, 501, 502, 503, 504, 505, 506, 507, 508, 510, 511, 520, 529,
+    100, 101, 103, 200, 201, 202, 203, 204, 205, 206, 207, 208, 226, 300, 301, 302, 303, 304, 305,
+    307, 308, 400, 401, 402, 403, 404, 405, 406, 407, 408, 409, 410, 411, 412, 413, 414, 415, 416,
+    417, 418, 421, 422, 423, 424, 425, 426, 428, 429, 431, 451, 499, 500, 501, 502, 503, 504, 505,
+    506, 507, 508, 510, 511, 520, 529,
 ];

@@ -21,7 +21,9 @@ pub(super) fn render(metrics: &Metrics, format: Format) -> String {
     ours.register_collector(Box::new(metrics.clone()));
     // Standard names carry no prefix of ours.
     let mut standard = Registry::default();
-    standard.register_collector(Box::new(Process { started_micros: metrics.shared.started_micros }));
+    standard.register_collector(Box::new(Process {
+        started_micros: metrics.shared.started_micros,
+    }));
     let mut text = String::new();
     encode_registry(&mut text, &ours)
         .and_then(|()| encode_registry(&mut text, &standard))
@@ -35,14 +37,18 @@ pub(super) fn render(metrics: &Metrics, format: Format) -> String {
 
 /// The older text form: a counter's family is named with its `_total`, units and the end are not spoken of.
 fn plain(open_metrics: &str) -> String {
-    let counters: Vec<&str> =
-        open_metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
+    let counters: Vec<&str> = open_metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"))
+        .collect();
     let mut text = String::with_capacity(open_metrics.len());
     for line in open_metrics.lines() {
         if line == "# EOF" || line.starts_with("# UNIT ") {
             continue;
         }
-        let about = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE "));
+        let about = line
+            .strip_prefix("# HELP ")
+            .or_else(|| line.strip_prefix("# TYPE "));
         match about.and_then(|about| about.split_once(' ')) {
             Some((name, rest)) if counters.contains(&name) => {
                 text.push_str(&line[..7]);
@@ -80,7 +86,12 @@ impl Collector for Metrics {
         self.own(&mut encoder)?;
         let mut samples = Samples::default();
         // Cloned out: a source may take its time and must not hold up a reload that registers another.
-        let sources: Vec<_> = shared.sources.lock().iter().map(|(_, source)| Arc::clone(source)).collect();
+        let sources: Vec<_> = shared
+            .sources
+            .lock()
+            .iter()
+            .map(|(_, source)| Arc::clone(source))
+            .collect();
         for source in sources {
             source(&mut samples);
         }
@@ -109,13 +120,32 @@ fn encode_samples(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> std
     Ok(())
 }
 
-fn requests(encoder: &mut DescriptorEncoder<'_>, total: &WorkerCells, routes: &[Arc<str>]) -> std::fmt::Result {
-    let mut to = counter(encoder, "requests", "Requests answered, by route and status")?;
-    each_code(&total.routes, |cells| &cells.codes, routes, &mut |route, code, count| {
-        to.encode_family(&[("route", route), ("code", code)])?.encode_counter(&count, NO_EXEMPLAR)
-    })?;
+fn requests(
+    encoder: &mut DescriptorEncoder<'_>,
+    total: &WorkerCells,
+    routes: &[Arc<str>],
+) -> std::fmt::Result {
+    let mut to = counter(
+        encoder,
+        "requests",
+        "Requests answered, by route and status",
+    )?;
+    each_code(
+        &total.routes,
+        |cells| &cells.codes,
+        routes,
+        &mut |route, code, count| {
+            to.encode_family(&[("route", route), ("code", code)])?
+                .encode_counter(&count, NO_EXEMPLAR)
+        },
+    )?;
     let help = "From the end of a request's head to the end of its answer, by route";
-    let mut to = encoder.encode_descriptor("request_duration_seconds", help, None, MetricType::Histogram)?;
+    let mut to = encoder.encode_descriptor(
+        "request_duration_seconds",
+        help,
+        None,
+        MetricType::Histogram,
+    )?;
     let mut result = Ok(());
     total.routes.each(|slot, cells| {
         let mut snapshot = Snapshot::empty(REQUEST_BOUNDS);
@@ -126,15 +156,30 @@ fn requests(encoder: &mut DescriptorEncoder<'_>, total: &WorkerCells, routes: &[
     });
     result?;
     let help = "What the gateway itself added to a request";
-    let mut to = encoder.encode_descriptor("overhead_seconds", help, None, MetricType::Histogram)?;
+    let mut to =
+        encoder.encode_descriptor("overhead_seconds", help, None, MetricType::Histogram)?;
     let mut snapshot = Snapshot::empty(OVERHEAD_BOUNDS);
     snapshot.add(&total.overhead);
-    to.encode_histogram(snapshot.sum, snapshot.count, &snapshot.buckets, NO_EXEMPLARS)?;
-    reasons(encoder, "rejections", "Requests the gateway answered in place of an upstream", &total.rejections)?;
+    to.encode_histogram(
+        snapshot.sum,
+        snapshot.count,
+        &snapshot.buckets,
+        NO_EXEMPLARS,
+    )?;
+    reasons(
+        encoder,
+        "rejections",
+        "Requests the gateway answered in place of an upstream",
+        &total.rejections,
+    )?;
     let help = "What strangers sent that could not be read as a request, or broke off";
     reasons(encoder, "bad_requests", help, &total.bad_requests)?;
     for (name, help, cell) in [
-        ("received_bytes", "Bytes of request bodies", &total.received_bytes),
+        (
+            "received_bytes",
+            "Bytes of request bodies",
+            &total.received_bytes,
+        ),
         ("sent_bytes", "Bytes of response bodies", &total.sent_bytes),
     ] {
         counter(encoder, name, help)?.encode_counter(&get(cell), NO_EXEMPLAR)?;
@@ -147,23 +192,44 @@ fn upstream_requests(
     total: &WorkerCells,
     upstreams: &[Arc<str>],
 ) -> std::fmt::Result {
-    let mut to = counter(encoder, "upstream_requests", "Answers of upstreams, by status")?;
-    each_code(&total.upstreams, |cells| &cells.codes, upstreams, &mut |upstream, code, count| {
-        to.encode_family(&[("upstream", upstream), ("code", code)])?.encode_counter(&count, NO_EXEMPLAR)
-    })?;
-    let mut to = counter(encoder, "upstream_failures", "Requests an upstream did not answer, by reason")?;
+    let mut to = counter(
+        encoder,
+        "upstream_requests",
+        "Answers of upstreams, by status",
+    )?;
+    each_code(
+        &total.upstreams,
+        |cells| &cells.codes,
+        upstreams,
+        &mut |upstream, code, count| {
+            to.encode_family(&[("upstream", upstream), ("code", code)])?
+                .encode_counter(&count, NO_EXEMPLAR)
+        },
+    )?;
+    let mut to = counter(
+        encoder,
+        "upstream_failures",
+        "Requests an upstream did not answer, by reason",
+    )?;
     let mut result = Ok(());
     total.upstreams.each(|slot, cells| {
         cells.failures.each(|reason, count| {
             if count > 0 && result.is_ok() {
                 let labels = [("upstream", name(upstreams, slot)), ("reason", reason)];
-                result = to.encode_family(&labels).and_then(|mut to| to.encode_counter(&count, NO_EXEMPLAR));
+                result = to
+                    .encode_family(&labels)
+                    .and_then(|mut to| to.encode_counter(&count, NO_EXEMPLAR));
             }
         });
     });
     result?;
     let help = "From handing a request to an upstream to the head of its answer";
-    let mut to = encoder.encode_descriptor("upstream_duration_seconds", help, None, MetricType::Histogram)?;
+    let mut to = encoder.encode_descriptor(
+        "upstream_duration_seconds",
+        help,
+        None,
+        MetricType::Histogram,
+    )?;
     let mut result = Ok(());
     total.upstreams.each(|slot, cells| {
         let mut snapshot = Snapshot::empty(REQUEST_BOUNDS);
@@ -177,32 +243,66 @@ fn upstream_requests(
 
 fn connections(encoder: &mut DescriptorEncoder<'_>, total: &WorkerCells) -> std::fmt::Result {
     let opened = get(&total.connections_opened);
-    counter(encoder, "connections_accepted", "Connections accepted")?.encode_counter(&opened, NO_EXEMPLAR)?;
-    reasons(encoder, "connections_refused", "Connections turned away", &total.connections_refused)?;
-    counter(encoder, "accept_errors", "Failures of accept")?.encode_counter(&get(&total.accept_errors), NO_EXEMPLAR)
+    counter(encoder, "connections_accepted", "Connections accepted")?
+        .encode_counter(&opened, NO_EXEMPLAR)?;
+    reasons(
+        encoder,
+        "connections_refused",
+        "Connections turned away",
+        &total.connections_refused,
+    )?;
+    counter(encoder, "accept_errors", "Failures of accept")?
+        .encode_counter(&get(&total.accept_errors), NO_EXEMPLAR)
 }
 
 impl Metrics {
     /// What is counted once for the process, not per worker.
     fn own(&self, encoder: &mut DescriptorEncoder<'_>) -> std::fmt::Result {
         let shared = &*self.shared;
-        let mut to = counter(encoder, "config_reloads", "Attempts to load a new configuration, by result")?;
-        for (result, cell) in [("success", &shared.reloads_done), ("failure", &shared.reloads_failed)] {
-            to.encode_family(&[("result", result)])?.encode_counter(&get(cell), NO_EXEMPLAR)?;
+        let mut to = counter(
+            encoder,
+            "config_reloads",
+            "Attempts to load a new configuration, by result",
+        )?;
+        for (result, cell) in [
+            ("success", &shared.reloads_done),
+            ("failure", &shared.reloads_failed),
+        ] {
+            to.encode_family(&[("result", result)])?
+                .encode_counter(&get(cell), NO_EXEMPLAR)?;
         }
         let help = "When the configuration in force was loaded, seconds since the Unix epoch";
         encoder
-            .encode_descriptor("config_last_reload_success_timestamp_seconds", help, None, MetricType::Gauge)?
+            .encode_descriptor(
+                "config_last_reload_success_timestamp_seconds",
+                help,
+                None,
+                MetricType::Gauge,
+            )?
             .encode_gauge(&seconds(get(&shared.last_reload_micros)))?;
-        counter(encoder, "panics", "Requests that panicked and were answered 500")?
-            .encode_counter(&get(&shared.panics), NO_EXEMPLAR)?;
+        counter(
+            encoder,
+            "panics",
+            "Requests that panicked and were answered 500",
+        )?
+        .encode_counter(&get(&shared.panics), NO_EXEMPLAR)?;
         // A gauge: the older text has no type for what only informs.
-        let mut to = encoder.encode_descriptor("build_info", "The build that runs", None, MetricType::Gauge)?;
-        to.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?.encode_gauge(&1_i64)
+        let mut to = encoder.encode_descriptor(
+            "build_info",
+            "The build that runs",
+            None,
+            MetricType::Gauge,
+        )?;
+        to.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?
+            .encode_gauge(&1_i64)
     }
 }
 
-fn encode_family(encoder: &mut DescriptorEncoder<'_>, name: &str, family: &Family) -> std::fmt::Result {
+fn encode_family(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    family: &Family,
+) -> std::fmt::Result {
     let kind = match family.kind {
         Kind::Counter => MetricType::Counter,
         Kind::Gauge => MetricType::Gauge,
@@ -225,9 +325,12 @@ fn encode_value(to: &mut MetricEncoder<'_>, value: &Value) -> std::fmt::Result {
         Value::Counter(count) => to.encode_counter(count, NO_EXEMPLAR),
         Value::Seconds(seconds) => to.encode_counter(seconds, NO_EXEMPLAR_OF_SECONDS),
         Value::Gauge(value) => to.encode_gauge(value),
-        Value::Histogram(histogram) => {
-            to.encode_histogram(histogram.sum, histogram.count, &histogram.buckets, NO_EXEMPLARS)
-        }
+        Value::Histogram(histogram) => to.encode_histogram(
+            histogram.sum,
+            histogram.count,
+            &histogram.buckets,
+            NO_EXEMPLARS,
+        ),
     }
 }
 
@@ -239,17 +342,33 @@ fn counter<'e>(
     encoder.encode_descriptor(name, help, None, MetricType::Counter)
 }
 
-fn histogram(to: &mut MetricEncoder<'_>, labels: &[(&str, &str); 1], snapshot: &Snapshot) -> std::fmt::Result {
-    to.encode_family(labels)?.encode_histogram(snapshot.sum, snapshot.count, &snapshot.buckets, NO_EXEMPLARS)
+fn histogram(
+    to: &mut MetricEncoder<'_>,
+    labels: &[(&str, &str); 1],
+    snapshot: &Snapshot,
+) -> std::fmt::Result {
+    to.encode_family(labels)?.encode_histogram(
+        snapshot.sum,
+        snapshot.count,
+        &snapshot.buckets,
+        NO_EXEMPLARS,
+    )
 }
 
-fn reasons(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, cells: &ReasonCells) -> std::fmt::Result {
+fn reasons(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    cells: &ReasonCells,
+) -> std::fmt::Result {
     let mut to = counter(encoder, name, help)?;
     let mut result = Ok(());
     cells.each(|reason, count| {
         if count > 0 && result.is_ok() {
             let labels = [("reason", reason)];
-            result = to.encode_family(&labels).and_then(|mut to| to.encode_counter(&count, NO_EXEMPLAR));
+            result = to
+                .encode_family(&labels)
+                .and_then(|mut to| to.encode_counter(&count, NO_EXEMPLAR));
         }
     });
     result
@@ -282,8 +401,11 @@ fn get(cell: &AtomicU64) -> u64 {
 }
 
 type NoLabels = [(&'static str, &'static str); 0];
-type Exemplars = std::collections::HashMap<usize, prometheus_client::metrics::exemplar::Exemplar<NoLabels, f64>>;
+type Exemplars =
+    std::collections::HashMap<usize, prometheus_client::metrics::exemplar::Exemplar<NoLabels, f64>>;
 
 const NO_EXEMPLAR: Option<&prometheus_client::metrics::exemplar::Exemplar<NoLabels, u64>> = None;
-const NO_EXEMPLAR_OF_SECONDS: Option<&prometheus_client::metrics::exemplar::Exemplar<NoLabels, f64>> = None;
+const NO_EXEMPLAR_OF_SECONDS: Option<
+    &prometheus_client::metrics::exemplar::Exemplar<NoLabels, f64>,
+> = None;
 const NO_EXEMPLARS: Option<&Exemplars> = None;

@@ -16,8 +16,15 @@ impl<const N: usize> Histogram<N> {
     /// # Panics
     /// When `N` is not one more than the number of bounds; every caller's is a constant.
     pub fn new(bounds: &'static [u64]) -> Self {
-        assert!(bounds.len() + 1 == N, "one bucket per bound and one above them all");
-        Self { bounds, buckets: [const { AtomicU64::new(0) }; N], sum_micros: AtomicU64::new(0) }
+        assert!(
+            bounds.len() + 1 == N,
+            "one bucket per bound and one above them all"
+        );
+        Self {
+            bounds,
+            buckets: [const { AtomicU64::new(0) }; N],
+            sum_micros: AtomicU64::new(0),
+        }
     }
 
     /// Counts a duration. For any number of threads.
@@ -48,12 +55,16 @@ impl<const N: usize> Histogram<N> {
         for (mine, theirs) in self.buckets.iter().zip(&other.buckets) {
             mine.fetch_add(theirs.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        self.sum_micros.fetch_add(other.sum_micros.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.sum_micros
+            .fetch_add(other.sum_micros.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Bounds are inclusive, as Prometheus' `le` is. From the bottom up: most durations lie in the first buckets.
     fn index(&self, micros: u64) -> usize {
-        self.bounds.iter().position(|bound| micros <= *bound).unwrap_or(self.bounds.len())
+        self.bounds
+            .iter()
+            .position(|bound| micros <= *bound)
+            .unwrap_or(self.bounds.len())
     }
 }
 
@@ -71,8 +82,15 @@ pub struct Snapshot {
 impl Snapshot {
     /// No counts, with these bounds in microseconds.
     pub(super) fn empty(bounds: &[u64]) -> Self {
-        let bounds = bounds.iter().map(|micros| seconds(*micros)).chain([f64::INFINITY]);
-        Self { buckets: bounds.map(|bound| (bound, 0)).collect(), sum: 0.0, count: 0 }
+        let bounds = bounds
+            .iter()
+            .map(|micros| seconds(*micros))
+            .chain([f64::INFINITY]);
+        Self {
+            buckets: bounds.map(|bound| (bound, 0)).collect(),
+            sum: 0.0,
+            count: 0,
+        }
     }
 
     /// Adds the counts of one more histogram.
@@ -87,17 +105,21 @@ impl Snapshot {
 }
 
 /// Microseconds as the base unit of metrics. 2^53 microseconds are 285 years: no digit is lost.
-#[expect(clippy::cast_precision_loss, reason = "below 2^53 in any process's life")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "below 2^53 in any process's life"
+)]
 pub(super) fn seconds(micros: u64) -> f64 {
     micros as f64 / 1e6
 }
 
 /// The boundaries of OpenTelemetry's `http.server.request.duration`, microseconds.
 pub(super) const REQUEST_BOUNDS: &[u64] = &[
-    5_000, 10_000, 25_000, 50_000, 75_000, 100_000, 250_000, 500_000, 750_000, 1_000_000, 2_500_000, 5_000_000,
-    7_500_000, 10_000_000,
+    5_000, 10_000, 25_000, 50_000, 75_000, 100_000, 250_000, 500_000, 750_000, 1_000_000,
+    2_500_000, 5_000_000, 7_500_000, 10_000_000,
 ];
 
 /// What the gateway itself adds to a request is far below what requests take: 10 us to 100 ms.
-pub(super) const OVERHEAD_BOUNDS: &[u64] =
-    &[10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000];
+pub(super) const OVERHEAD_BOUNDS: &[u64] = &[
+    10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000,
+];

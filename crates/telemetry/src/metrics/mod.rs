@@ -72,8 +72,14 @@ impl Metrics {
         let mut names = self.shared.names.lock();
         let [of_routes, of_upstreams] = &mut *names;
         Labels {
-            routes: routes.iter().map(|name| RouteSlot(of_routes.slot(name.as_ref()))).collect(),
-            upstreams: upstreams.iter().map(|name| UpstreamSlot(of_upstreams.slot(name.as_ref()))).collect(),
+            routes: routes
+                .iter()
+                .map(|name| RouteSlot(of_routes.slot(name.as_ref())))
+                .collect(),
+            upstreams: upstreams
+                .iter()
+                .map(|name| UpstreamSlot(of_upstreams.slot(name.as_ref())))
+                .collect(),
         }
     }
 
@@ -87,7 +93,9 @@ impl Metrics {
     /// A reload took effect at `at_micros` since the Unix epoch.
     pub fn reload_done(&self, at_micros: u64) {
         self.shared.reloads_done.fetch_add(1, Ordering::Relaxed);
-        self.shared.last_reload_micros.store(at_micros, Ordering::Relaxed);
+        self.shared
+            .last_reload_micros
+            .store(at_micros, Ordering::Relaxed);
     }
 
     /// A reload was refused; the running configuration stays in force.
@@ -125,7 +133,10 @@ impl Metrics {
 impl Labels {
     /// The slot of the route with this index; none: the request matched no route.
     pub fn route(&self, index: Option<usize>) -> RouteSlot {
-        index.and_then(|index| self.routes.get(index)).copied().unwrap_or_default()
+        index
+            .and_then(|index| self.routes.get(index))
+            .copied()
+            .unwrap_or_default()
     }
 
     /// The slot of the upstream with this index.
@@ -151,7 +162,8 @@ impl Format {
         for range in accept.into_iter().flat_map(|value| value.split(',')) {
             let mut parts = range.split(';').map(str::trim);
             let kind = parts.next().unwrap_or_default();
-            let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
+            let weight =
+                parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
             let weight = weight.map_or(1_000, thousandths);
             if kind.eq_ignore_ascii_case("application/openmetrics-text") {
                 open = open.max(weight);
@@ -159,7 +171,11 @@ impl Format {
                 plain = plain.max(weight);
             }
         }
-        if open > 0 && open >= plain { Self::OpenMetrics } else { Self::Prometheus }
+        if open > 0 && open >= plain {
+            Self::OpenMetrics
+        } else {
+            Self::Prometheus
+        }
     }
 
     /// Its media type.
@@ -175,7 +191,12 @@ impl Format {
 fn thousandths(weight: &str) -> u32 {
     let (whole, fraction) = weight.split_once('.').unwrap_or((weight, ""));
     let digits = format!("{fraction:0<3}");
-    match (whole, digits.get(..3).and_then(|digits| digits.parse::<u32>().ok())) {
+    match (
+        whole,
+        digits
+            .get(..3)
+            .and_then(|digits| digits.parse::<u32>().ok()),
+    ) {
         ("1", _) => 1_000,
         ("0", Some(thousandths)) => thousandths,
         _ => 0,
@@ -212,7 +233,10 @@ struct Names {
 
 impl Default for Names {
     fn default() -> Self {
-        Self { list: vec![Arc::from(OTHER)], slots: HashMap::new() }
+        Self {
+            list: vec![Arc::from(OTHER)],
+            slots: HashMap::new(),
+        }
     }
 }
 
@@ -221,7 +245,10 @@ impl Names {
         if let Some(slot) = self.slots.get(name) {
             return *slot;
         }
-        let Some(slot) = u32::try_from(self.list.len()).ok().filter(|slot| (*slot as usize) < SLOTS_MAX) else {
+        let Some(slot) = u32::try_from(self.list.len())
+            .ok()
+            .filter(|slot| (*slot as usize) < SLOTS_MAX)
+        else {
             return 0;
         };
         let name: Arc<str> = Arc::from(name);

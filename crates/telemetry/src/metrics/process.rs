@@ -11,13 +11,28 @@ pub(super) fn samples(into: &mut Samples, started_micros: u64) {
         super::histogram::seconds(started_micros),
     );
     if let Some(seconds) = cpu_seconds() {
-        into.seconds("process_cpu_seconds", "User and system CPU time spent", &[], seconds);
+        into.seconds(
+            "process_cpu_seconds",
+            "User and system CPU time spent",
+            &[],
+            seconds,
+        );
     }
     if let Some((resident, _)) = memory_bytes() {
-        into.gauge("process_resident_memory_bytes", "Resident memory", &[], resident);
+        into.gauge(
+            "process_resident_memory_bytes",
+            "Resident memory",
+            &[],
+            resident,
+        );
     }
     if let Some((_, virtual_bytes)) = memory_bytes() {
-        into.gauge("process_virtual_memory_bytes", "Virtual memory", &[], virtual_bytes);
+        into.gauge(
+            "process_virtual_memory_bytes",
+            "Virtual memory",
+            &[],
+            virtual_bytes,
+        );
     }
     if let Some(open) = open_descriptors() {
         into.gauge("process_open_fds", "Open file descriptors", &[], open);
@@ -41,7 +56,10 @@ fn memory_bytes() -> Option<(f64, f64)> {
         let line = status.lines().find(|line| line.starts_with(name))?;
         line.split_ascii_whitespace().nth(1)?.parse::<f64>().ok()
     };
-    Some((kilobytes("VmRSS:")? * 1024.0, kilobytes("VmSize:")? * 1024.0))
+    Some((
+        kilobytes("VmRSS:")? * 1024.0,
+        kilobytes("VmSize:")? * 1024.0,
+    ))
 }
 
 fn open_descriptors() -> Option<f64> {

@@ -36,17 +36,35 @@ pub(super) type LabelPairs = Vec<(&'static str, String)>;
 
 impl Samples {
     /// A value that goes up and down. `name` comes without the `tollgate_` prefix, in base units.
-    pub fn gauge(&mut self, name: &'static str, help: &'static str, labels: &[(&'static str, &str)], value: f64) {
+    pub fn gauge(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: &[(&'static str, &str)],
+        value: f64,
+    ) {
         self.push(name, help, Kind::Gauge, labels, Value::Gauge(value));
     }
 
     /// A value that only grows. `name` comes without the `tollgate_` prefix and without `_total`.
-    pub fn counter(&mut self, name: &'static str, help: &'static str, labels: &[(&'static str, &str)], value: u64) {
+    pub fn counter(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: &[(&'static str, &str)],
+        value: u64,
+    ) {
         self.push(name, help, Kind::Counter, labels, Value::Counter(value));
     }
 
     /// Time that only adds up. `name` comes without the `tollgate_` prefix and ends in `_seconds`, without `_total`.
-    pub fn seconds(&mut self, name: &'static str, help: &'static str, labels: &[(&'static str, &str)], value: f64) {
+    pub fn seconds(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: &[(&'static str, &str)],
+        value: f64,
+    ) {
         self.push(name, help, Kind::Counter, labels, Value::Seconds(value));
     }
 
@@ -58,7 +76,13 @@ impl Samples {
         labels: &[(&'static str, &str)],
         histogram: &Histogram<N>,
     ) {
-        self.push(name, help, Kind::Histogram, labels, Value::Histogram(histogram.snapshot()));
+        self.push(
+            name,
+            help,
+            Kind::Histogram,
+            labels,
+            Value::Histogram(histogram.snapshot()),
+        );
     }
 
     fn push(
@@ -69,8 +93,18 @@ impl Samples {
         labels: &[(&'static str, &str)],
         value: Value,
     ) {
-        let family = self.families.entry(name).or_insert_with(|| Family { help, kind, samples: Vec::new() });
+        let family = self.families.entry(name).or_insert_with(|| Family {
+            help,
+            kind,
+            samples: Vec::new(),
+        });
         debug_assert_eq!(family.kind, kind, "{name} is one kind of metric");
-        family.samples.push((labels.iter().map(|(key, value)| (*key, (*value).to_owned())).collect(), value));
+        family.samples.push((
+            labels
+                .iter()
+                .map(|(key, value)| (*key, (*value).to_owned()))
+                .collect(),
+            value,
+        ));
     }
 }

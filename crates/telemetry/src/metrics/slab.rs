@@ -15,7 +15,9 @@ struct Chunk<T>([T; CHUNK]);
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Self { chunks: (0..SLOTS_MAX / CHUNK).map(|_| OnceLock::new()).collect() }
+        Self {
+            chunks: (0..SLOTS_MAX / CHUNK).map(|_| OnceLock::new()).collect(),
+        }
     }
 }
 
@@ -32,7 +34,9 @@ impl<T: Default> Slab<T> {
         let chunks = (0..).step_by(CHUNK).zip(&self.chunks);
         for (first, chunk) in chunks {
             let cells = chunk.get().map_or(&[][..], |chunk| &chunk.0);
-            (first..).zip(cells).for_each(|(slot, cells)| with(slot, cells));
+            (first..)
+                .zip(cells)
+                .for_each(|(slot, cells)| with(slot, cells));
         }
     }
 }

@@ -33,7 +33,10 @@ fn a_scrape_sums_what_the_workers_counted() {
         "# TYPE tollgate_requests counter",
         "# EOF",
     ] {
-        assert!(text.lines().any(|have| have == line), "no line `{line}` in\n{text}");
+        assert!(
+            text.lines().any(|have| have == line),
+            "no line `{line}` in\n{text}"
+        );
     }
 }
 
@@ -49,7 +52,11 @@ fn counters_carry_on_through_a_reload_and_the_end_of_a_worker() {
     assert_eq!(after.route(Some(1)), before.route(Some(1)));
     let worker = metrics.worker();
     worker.finished(after.route(Some(1)), 200, 1);
-    assert!(metrics.render(Format::OpenMetrics).contains("tollgate_requests_total{route=\"/b\",code=\"200\"} 2\n"));
+    assert!(
+        metrics
+            .render(Format::OpenMetrics)
+            .contains("tollgate_requests_total{route=\"/b\",code=\"200\"} 2\n")
+    );
 }
 
 #[test]
@@ -70,7 +77,12 @@ fn a_status_nobody_registered_counts_by_its_class() {
         worker.finished(labels.route(None), status, 1);
     }
     let text = metrics.render(Format::Prometheus);
-    for line in ["code=\"2xx\"} 1", "code=\"5xx\"} 2", "code=\"0xx\"} 1", "code=\"499\"} 1"] {
+    for line in [
+        "code=\"2xx\"} 1",
+        "code=\"5xx\"} 2",
+        "code=\"0xx\"} 1",
+        "code=\"499\"} 1",
+    ] {
         assert!(text.contains(line), "no `{line}` in\n{text}");
     }
 }
@@ -87,13 +99,18 @@ fn the_older_text_names_counters_as_its_parsers_expect() {
 #[test]
 fn sources_are_asked_at_each_scrape_and_replaced_by_their_key() {
     let metrics = Metrics::new(0);
-    metrics.source("tables", |to| to.gauge("limit_keys", "Keys", &[("limit", "old")], 1.0));
+    metrics.source("tables", |to| {
+        to.gauge("limit_keys", "Keys", &[("limit", "old")], 1.0)
+    });
     metrics.source("tables", |to| {
         to.gauge("limit_keys", "Keys", &[("limit", "a\"b")], 2.0);
         to.counter("limit_key_evictions", "Evictions", &[], 3);
     });
     let text = metrics.render(Format::OpenMetrics);
-    assert!(text.contains("tollgate_limit_keys{limit=\"a\\\"b\"} 2"), "{text}");
+    assert!(
+        text.contains("tollgate_limit_keys{limit=\"a\\\"b\"} 2"),
+        "{text}"
+    );
     assert!(text.contains("tollgate_limit_key_evictions_total 3"));
     assert!(!text.contains("old"));
 }
@@ -119,5 +136,9 @@ fn scrapes_while_workers_count_never_lose_or_double() {
             }
         });
     });
-    assert!(metrics.render(Format::OpenMetrics).contains("tollgate_requests_total{route=\"/a\",code=\"200\"} 20000\n"));
+    assert!(
+        metrics
+            .render(Format::OpenMetrics)
+            .contains("tollgate_requests_total{route=\"/a\",code=\"200\"} 20000\n")
+    );
 }

@@ -16,7 +16,11 @@ impl Builder<'_> {
         let name = &self.name.value;
         let mut clash = |one: Option<Place>, other: Option<Place>, title: &str, label: &str| {
             if let (Some(one), Some(other)) = (one, other) {
-                context.push(Problem::error(title).at(one, label).at(other, "beside this"));
+                context.push(
+                    Problem::error(title)
+                        .at(one, label)
+                        .at(other, "beside this"),
+                );
             }
         };
         let in_flight = raw.in_flight.place();
@@ -53,9 +57,11 @@ impl Builder<'_> {
             "`cost` and `settle` cannot be combined",
             "the estimate is what is charged at first",
         );
-        for (key, place) in
-            [("settle", raw.settle.place()), ("count", raw.count.place()), ("refund_on", raw.refund_on.place())]
-        {
+        for (key, place) in [
+            ("settle", raw.settle.place()),
+            ("count", raw.count.place()),
+            ("refund_on", raw.refund_on.place()),
+        ] {
             clash(
                 raw.follow_upstream.place(),
                 place,
@@ -67,10 +73,13 @@ impl Builder<'_> {
         let shared = self.placement() == Placement::Shared;
         if let (true, Some(rule)) = (shared, raw.on_failover.get())
             && rule.value == raw::OnFailover::Drain
-            && self.store.is_some_and(|store| store.topology == Topology::Cluster)
+            && self
+                .store
+                .is_some_and(|store| store.topology == Topology::Cluster)
         {
-            let problem = Problem::error("`on_failover = \"drain\"` cannot be kept on a Redis Cluster")
-                .at(rule.place, "nobody would see the fail-over");
+            let problem =
+                Problem::error("`on_failover = \"drain\"` cannot be kept on a Redis Cluster")
+                    .at(rule.place, "nobody would see the fail-over");
             context.push(
                 problem
                     .note("a fail-over is known by the identity of the server that answers; here many servers answer, and slots move between them")
@@ -94,42 +103,61 @@ impl Builder<'_> {
                 context.push(problem);
             }
         }
-        if let (true, Some(place)) = (raw.rate.is_absent() && raw.in_flight.is_absent(), Some(self.raw.place)) {
-            let problem =
-                Problem::error(format!("limit `{name}` does not say how much")).at(place, "`rate` is missing");
-            context.push(problem.help("write rate = \"100/minute\", or in_flight = 10 for a concurrency limit"));
+        if let (true, Some(place)) = (
+            raw.rate.is_absent() && raw.in_flight.is_absent(),
+            Some(self.raw.place),
+        ) {
+            let problem = Problem::error(format!("limit `{name}` does not say how much"))
+                .at(place, "`rate` is missing");
+            context
+                .push(problem.help(
+                    "write rate = \"100/minute\", or in_flight = 10 for a concurrency limit",
+                ));
         }
         if let (Some(place), None, Some(at)) = (raw.store.place(), self.store, raw.store.get())
             && at.value == RawPlacement::Shared
         {
-            let problem =
-                Problem::error(format!("limit `{name}` is to be shared, but there is no store")).at(place, "where?");
-            context.push(problem.help("add a [store] with its kind, url, when_down and key_secret"));
+            let problem = Problem::error(format!(
+                "limit `{name}` is to be shared, but there is no store"
+            ))
+            .at(place, "where?");
+            context
+                .push(problem.help("add a [store] with its kind, url, when_down and key_secret"));
         }
     }
 
     /// `follow_upstream` says down to what, and is kept in the process.
     fn check_following(&self, context: &mut Context<'_>) {
-        let Some(follow) = self.raw.follow_upstream.get() else { return };
+        let Some(follow) = self.raw.follow_upstream.get() else {
+            return;
+        };
         let least = follow.least.get();
         if follow.least.is_absent() || least.is_some_and(|least| least.value == Rate::Unlimited) {
             let place = least.map_or(follow.place, |least| least.place);
-            let problem = Problem::error("`follow_upstream` does not say how far the rate may fall")
-                .at(place, "`least` must be a rate");
+            let problem =
+                Problem::error("`follow_upstream` does not say how far the rate may fall")
+                    .at(place, "`least` must be a rate");
             context.push(problem.help("write follow_upstream = { least = \"10/minute\" }"));
         }
-        if let (Some(obeys), Some(per)) = (follow.obey_quota.get().filter(|at| at.value), self.raw.per.get())
-            && per.list.iter().any(|part| part.as_str() != "everyone")
+        if let (Some(obeys), Some(per)) = (
+            follow.obey_quota.get().filter(|at| at.value),
+            self.raw.per.get(),
+        ) && per.list.iter().any(|part| part.as_str() != "everyone")
         {
-            let problem =
-                Problem::warning("what the upstream says to one caller holds them all").at(obeys.place, "here");
+            let problem = Problem::warning("what the upstream says to one caller holds them all")
+                .at(obeys.place, "here");
             context.push(problem.at(per.place, "each of these has a bucket of its own").help(
                 "obey_quota is meant for limits per \"everyone\": the quota that the upstream gives to this gateway",
             ));
         }
         if self.placement() == Placement::Shared {
-            let problem = Problem::error("a rate that follows the upstream's health is kept in the process");
-            context.push(problem.at(follow.place, "each gateway judges by itself").help("add store = \"local\""));
+            let problem =
+                Problem::error("a rate that follows the upstream's health is kept in the process");
+            context.push(
+                problem
+                    .at(follow.place, "each gateway judges by itself")
+                    .help("add store = \"local\""),
+            );
         }
     }
 }

@@ -37,45 +37,89 @@ impl Builder<'_> {
             // The limit's own two, which has been said.
             return None;
         }
-        let (kind, amount, period, unit, unlimited) = match (numbers.rate.get(), numbers.in_flight.get()) {
-            (Some(rate), _) => match rate.value {
-                Rate::Per { amount, period, unit } => (self.kind(), amount, period, unit, false),
-                Rate::Unlimited => (Kind::TokenBucket, 1, Micros::from_secs(1), Unit::Span, true),
-            },
-            (None, Some(most)) => match most.value {
-                InFlight::Most(most) => (Kind::InFlight, most, Micros::ZERO, Unit::Span, false),
-                InFlight::Adaptive { .. } if self.placement() == Placement::Shared => {
-                    let problem = Problem::error("an adaptive concurrency limit is kept in the process");
-                    context.push(problem.at(most.place, "each gateway finds its own").help("add store = \"local\""));
-                    return None;
-                }
-                InFlight::Adaptive { most, .. } => (Kind::InFlight, most, Micros::ZERO, Unit::Span, false),
-            },
-            (None, None) => return None,
+        let (kind, amount, period, unit, unlimited) =
+            match (numbers.rate.get(), numbers.in_flight.get()) {
+                (Some(rate), _) => match rate.value {
+                    Rate::Per {
+                        amount,
+                        period,
+                        unit,
+                    } => (self.kind(), amount, period, unit, false),
+                    Rate::Unlimited => {
+                        (Kind::TokenBucket, 1, Micros::from_secs(1), Unit::Span, true)
+                    }
+                },
+                (None, Some(most)) => match most.value {
+                    InFlight::Most(most) => (Kind::InFlight, most, Micros::ZERO, Unit::Span, false),
+                    InFlight::Adaptive { .. } if self.placement() == Placement::Shared => {
+                        let problem =
+                            Problem::error("an adaptive concurrency limit is kept in the process");
+                        context.push(
+                            problem
+                                .at(most.place, "each gateway finds its own")
+                                .help("add store = \"local\""),
+                        );
+                        return None;
+                    }
+                    InFlight::Adaptive { most, .. } => {
+                        (Kind::InFlight, most, Micros::ZERO, Unit::Span, false)
+                    }
+                },
+                (None, None) => return None,
+            };
+        let live_kind = if self.raw.in_flight.is_absent() {
+            self.kind()
+        } else {
+            Kind::InFlight
         };
-        let live_kind = if self.raw.in_flight.is_absent() { self.kind() } else { Kind::InFlight };
         if !unlimited && (kind == Kind::InFlight) != (live_kind == Kind::InFlight) {
-            let problem = Problem::error(format!("other numbers of `{}` must be of its kind", self.name.value))
-                .at(numbers.place, "a rate cannot stand in for a concurrency limit, nor the other way");
+            let problem = Problem::error(format!(
+                "other numbers of `{}` must be of its kind",
+                self.name.value
+            ))
+            .at(
+                numbers.place,
+                "a rate cannot stand in for a concurrency limit, nor the other way",
+            );
             context.push(problem.at(self.name.place, "the limit"));
             return None;
         }
-        let align = if unlimited { Align::FirstHit } else { self.align(numbers, period, unit, context)? };
+        let align = if unlimited {
+            Align::FirstHit
+        } else {
+            self.align(numbers, period, unit, context)?
+        };
         let time = |field: &Field<Time>| field.get().map_or(Micros::ZERO, |at| at.value.0);
         let plain = unlimited || kind == Kind::InFlight;
         let terms = Terms {
             kind,
             amount,
             period,
-            burst: if unlimited { None } else { numbers.burst.get().map(|burst| burst.value) },
+            burst: if unlimited {
+                None
+            } else {
+                numbers.burst.get().map(|burst| burst.value)
+            },
             align,
             debt: if unlimited { 0 } else { self.raw.debt.or(0) },
-            max_wait: if unlimited { Micros::ZERO } else { time(&self.raw.max_wait) },
-            warm_up: if plain { Micros::ZERO } else { time(&self.raw.warm_up) },
+            max_wait: if unlimited {
+                Micros::ZERO
+            } else {
+                time(&self.raw.max_wait)
+            },
+            warm_up: if plain {
+                Micros::ZERO
+            } else {
+                time(&self.raw.warm_up)
+            },
             shared: self.placement() == Placement::Shared,
         };
         if !unlimited {
-            let source = numbers.burst.place().or(numbers.rate.place()).or(numbers.in_flight.place());
+            let source = numbers
+                .burst
+                .place()
+                .or(numbers.rate.place())
+                .or(numbers.in_flight.place());
             amounts.push(Amounts {
                 most: terms.burst.unwrap_or(amount),
                 debt: terms.debt,
@@ -84,18 +128,34 @@ impl Builder<'_> {
             });
         }
         let made = Algorithm::new(&terms);
-        let made = if unlimited { made } else { made.and_then(|made| made.settling(settled, terms.shared)) };
-        if kind == Kind::Interval && terms.debt == 0 && terms.burst.is_some_and(|burst| burst < amount) {
+        let made = if unlimited {
+            made
+        } else {
+            made.and_then(|made| made.settling(settled, terms.shared))
+        };
+        if kind == Kind::Interval
+            && terms.debt == 0
+            && terms.burst.is_some_and(|burst| burst < amount)
+        {
             self.warn_of_lost_units(numbers, &terms, context);
         }
-        let algorithm = match (numbers.in_flight.get().map(|at| at.value), self.least_rate()) {
+        let algorithm = match (
+            numbers.in_flight.get().map(|at| at.value),
+            self.least_rate(),
+        ) {
             // What it has no meaning for is still an error.
-            (Some(InFlight::Adaptive { least, most }), _) => {
-                made.and_then(|_| in_flight::InFlight::adaptive(least, most)).map(Algorithm::InFlight)
-            }
+            (Some(InFlight::Adaptive { least, most }), _) => made
+                .and_then(|_| in_flight::InFlight::adaptive(least, most))
+                .map(Algorithm::InFlight),
             (None, Some((amount, period))) if !unlimited => made
                 .and_then(|made| made.following(amount, period))
-                .map(|made| if self.obeys_quota() { made.obeying_quota() } else { made }),
+                .map(|made| {
+                    if self.obeys_quota() {
+                        made.obeying_quota()
+                    } else {
+                        made
+                    }
+                }),
             _ => made,
         };
         match algorithm {
@@ -111,7 +171,9 @@ impl Builder<'_> {
                     let place = self.place_of(error.field, numbers);
                     let whose = match tier {
                         Some(tier) => format!("tiers.{}.{}", tier.value, self.name.value),
-                        None if role == Role::Candidate => format!("limits.{}.candidate", self.name.value),
+                        None if role == Role::Candidate => {
+                            format!("limits.{}.candidate", self.name.value)
+                        }
                         None => format!("limits.{}", self.name.value),
                     };
                     let title = format!("`{whose}.{}` is not possible", error.field);
@@ -126,12 +188,21 @@ impl Builder<'_> {
     fn warn_of_lost_units(&self, numbers: &At<RawTier>, terms: &Terms, context: &mut Context<'_>) {
         let (amount, burst) = (terms.amount, terms.burst.unwrap_or(terms.amount));
         let period = tollgate_limit::words::period(terms.period);
-        let problem =
-            Problem::warning(format!("limit `{}` yields {burst} per {period}, not {amount}", self.name.value));
-        let problem = problem.at(numbers.burst.place().unwrap_or(numbers.place), "what is added beyond this is lost");
-        let problem = problem.at(numbers.rate.place().unwrap_or(numbers.place), "added all at once");
-        context
-            .push(problem.help("algorithm = \"token_bucket\" adds it evenly; or write a burst of the rate's number"));
+        let problem = Problem::warning(format!(
+            "limit `{}` yields {burst} per {period}, not {amount}",
+            self.name.value
+        ));
+        let problem = problem.at(
+            numbers.burst.place().unwrap_or(numbers.place),
+            "what is added beyond this is lost",
+        );
+        let problem = problem.at(
+            numbers.rate.place().unwrap_or(numbers.place),
+            "added all at once",
+        );
+        context.push(problem.help(
+            "algorithm = \"token_bucket\" adds it evenly; or write a burst of the rate's number",
+        ));
     }
 
     /// Where the key that an error hangs on is written, or what its default came from.
@@ -145,11 +216,18 @@ impl Builder<'_> {
             "window" => raw.window.place(),
             "in_flight" => numbers.in_flight.place(),
             "follow_upstream" => raw.follow_upstream.place(),
-            "settle" => raw.settle.get().and_then(|settle| settle.max.place()).or(raw.settle.place()),
+            "settle" => raw
+                .settle
+                .get()
+                .and_then(|settle| settle.max.place())
+                .or(raw.settle.place()),
             "algorithm" => raw.algorithm.place(),
             _ => None,
         };
-        place.or(numbers.rate.place()).or(numbers.in_flight.place()).unwrap_or(numbers.place)
+        place
+            .or(numbers.rate.place())
+            .or(numbers.in_flight.place())
+            .unwrap_or(numbers.place)
     }
 
     /// The rate that a limit which follows the upstream's health keeps at least.
@@ -162,7 +240,10 @@ impl Builder<'_> {
 
     /// Whether the upstream's own quota is obeyed: said, or since everything here is on its way out.
     fn obeys_quota(&self) -> bool {
-        self.raw.follow_upstream.get().is_some_and(|follow| follow.obey_quota.or(self.egress))
+        self.raw
+            .follow_upstream
+            .get()
+            .is_some_and(|follow| follow.obey_quota.or(self.egress))
     }
 
     fn kind(&self) -> Kind {
@@ -176,20 +257,30 @@ impl Builder<'_> {
     }
 
     /// Where windows begin. A month is only known to a calendar.
-    fn align(&self, numbers: &At<RawTier>, period: Micros, unit: Unit, context: &mut Context<'_>) -> Option<Align> {
+    fn align(
+        &self,
+        numbers: &At<RawTier>,
+        period: Micros,
+        unit: Unit,
+        context: &mut Context<'_>,
+    ) -> Option<Align> {
         let window = self.raw.window.or(raw::RawWindow::default());
         let align = window.align.or(RawAlign::FirstHit);
         let rate = numbers.rate.place().unwrap_or(numbers.place);
         if unit == Unit::Month && align != RawAlign::Calendar {
-            let problem = Problem::error("months are not all of one length").at(rate, "only a calendar knows them");
+            let problem = Problem::error("months are not all of one length")
+                .at(rate, "only a calendar knows them");
             context.push(problem.help("add algorithm = \"fixed_window\" and window = { align = \"calendar\", zone = \"UTC\" }, or write \"30d\" for the period"));
             return None;
         }
         if align != RawAlign::Calendar {
-            for (key, place) in [("zone", window.zone.place()), ("anchor_day", window.anchor_day.place())] {
+            for (key, place) in [
+                ("zone", window.zone.place()),
+                ("anchor_day", window.anchor_day.place()),
+            ] {
                 if let Some(place) = place {
-                    let problem =
-                        Problem::error(format!("`{key}` is for calendar windows")).at(place, "this window has none");
+                    let problem = Problem::error(format!("`{key}` is for calendar windows"))
+                        .at(place, "this window has none");
                     context.push(problem.help("add align = \"calendar\""));
                 }
             }
@@ -197,9 +288,8 @@ impl Builder<'_> {
         match align {
             RawAlign::FirstHit => Some(Align::FirstHit),
             RawAlign::Clock => Some(Align::Clock),
-            RawAlign::Calendar => {
-                calendar::windows(&window, rate, period, unit, self.now, context).map(Align::Calendar)
-            }
+            RawAlign::Calendar => calendar::windows(&window, rate, period, unit, self.now, context)
+                .map(Align::Calendar),
         }
     }
 }

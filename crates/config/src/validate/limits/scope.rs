@@ -28,8 +28,8 @@ pub(super) fn scope(
         let scope_part = match word {
             "everyone" if per.list.len() == 1 => return Some(Scope::Everyone),
             "everyone" => {
-                let problem =
-                    Problem::error("`everyone` cannot be a part of a list").at(part.place, "all callers together");
+                let problem = Problem::error("`everyone` cannot be a part of a list")
+                    .at(part.place, "all callers together");
                 context.push(problem.help("leave it out: the other parts say who shares a bucket"));
                 return None;
             }
@@ -37,7 +37,11 @@ pub(super) fn scope(
             _ => match identities.iter().position(|identity| *identity == word) {
                 Some(index) => ScopePart::Identity(index),
                 None => {
-                    let known: Vec<&str> = identities.iter().copied().chain(["address", "everyone"]).collect();
+                    let known: Vec<&str> = identities
+                        .iter()
+                        .copied()
+                        .chain(["address", "everyone"])
+                        .collect();
                     context.unknown("identity", word, part.place, &known);
                     return None;
                 }
@@ -45,15 +49,22 @@ pub(super) fn scope(
         };
         if let Some((_, first)) = parts.iter().find(|(other, _)| *other == scope_part) {
             let problem = Problem::error(format!("`{word}` stands in `per` twice"));
-            context.push(problem.at(part.place, "again here").at(*first, "first here"));
+            context.push(
+                problem
+                    .at(part.place, "again here")
+                    .at(*first, "first here"),
+            );
             return None;
         }
         parts.push((scope_part, part.place));
     }
     if parts.is_empty() {
         let problem = Problem::error("`per` is an empty list").at(per.place, "nobody");
-        context.push(problem.help("write per = \"everyone\" for one bucket that all callers share"));
+        context
+            .push(problem.help("write per = \"everyone\" for one bucket that all callers share"));
         return None;
     }
-    Some(Scope::Identities(parts.into_iter().map(|(part, _)| part).collect()))
+    Some(Scope::Identities(
+        parts.into_iter().map(|(part, _)| part).collect(),
+    ))
 }

@@ -16,7 +16,9 @@ pub(super) fn edits(
     identity: &dyn Fn(&str) -> Option<usize>,
     context: &mut Context<'_>,
 ) -> HeaderEdits {
-    let Some(raw) = field.get() else { return HeaderEdits::default() };
+    let Some(raw) = field.get() else {
+        return HeaderEdits::default();
+    };
     let mut edits = HeaderEdits::default();
     for (name, value) in entries_of(&raw.set) {
         let header = costs::header_name_of(&name.value, name.place, context);
@@ -30,8 +32,14 @@ pub(super) fn edits(
             edits.set.push((header, template));
         }
     }
-    let remove: &[At<Text>] = raw.remove.get().map_or(&[], |list: &At<OneOrMany<Text>>| list.list.as_slice());
-    edits.remove = remove.iter().filter_map(|name| costs::header_name(name, context)).collect();
+    let remove: &[At<Text>] = raw
+        .remove
+        .get()
+        .map_or(&[], |list: &At<OneOrMany<Text>>| list.list.as_slice());
+    edits.remove = remove
+        .iter()
+        .filter_map(|name| costs::header_name(name, context))
+        .collect();
     edits
 }
 
@@ -54,9 +62,15 @@ pub(super) fn template(
 pub(super) fn prefix(key: &str, field: &Field<Text>, context: &mut Context<'_>) -> Option<String> {
     let text = field.get()?;
     let written = text.as_str();
-    let valid = written.starts_with('/') && !written.contains(['?', '#', '{']) && written.parse::<Uri>().is_ok();
+    let valid = written.starts_with('/')
+        && !written.contains(['?', '#', '{'])
+        && written.parse::<Uri>().is_ok();
     if !valid {
-        let label = if written.starts_with('/') { "a literal path was expected" } else { "it begins with `/`" };
+        let label = if written.starts_with('/') {
+            "a literal path was expected"
+        } else {
+            "it begins with `/`"
+        };
         context.push(Problem::error(format!("`{key}` must be a path")).at(text.place, label));
         return None;
     }
@@ -64,21 +78,42 @@ pub(super) fn prefix(key: &str, field: &Field<Text>, context: &mut Context<'_>) 
 }
 
 /// A prefix that no path of the route begins with could never be stripped.
-pub(super) fn check_strip(pattern: &Pattern, prefix: &str, at: &At<RawRoute>, context: &mut Context<'_>) {
+pub(super) fn check_strip(
+    pattern: &Pattern,
+    prefix: &str,
+    at: &At<RawRoute>,
+    context: &mut Context<'_>,
+) {
     let literals: Vec<&str> = prefix.split('/').skip(1).collect();
-    let fits = literals.iter().enumerate().all(|(index, literal)| match pattern.path.get(index) {
-        Some(Segment::Literal(segment)) => segment == literal,
-        // What a capture or the rest holds may begin with it.
-        Some(_) => true,
-        None => matches!(pattern.path.last(), Some(Segment::Rest)),
-    });
+    let fits = literals
+        .iter()
+        .enumerate()
+        .all(|(index, literal)| match pattern.path.get(index) {
+            Some(Segment::Literal(segment)) => segment == literal,
+            // What a capture or the rest holds may begin with it.
+            Some(_) => true,
+            None => matches!(pattern.path.last(), Some(Segment::Rest)),
+        });
     if !fits {
-        let problem = Problem::error("`strip_prefix` never matches")
-            .at(at.strip_prefix.place().unwrap_or(at.place), "no path of this route begins like this");
-        context.push(problem.at(at.r#match.place().unwrap_or(at.place), "the paths of this route"));
+        let problem = Problem::error("`strip_prefix` never matches").at(
+            at.strip_prefix.place().unwrap_or(at.place),
+            "no path of this route begins like this",
+        );
+        context.push(problem.at(
+            at.r#match.place().unwrap_or(at.place),
+            "the paths of this route",
+        ));
     }
 }
 
 /// Headers that frame a message or belong to one connection.
-const FRAMING: [&str; 8] =
-    ["content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "keep-alive", "host"];
+const FRAMING: [&str; 8] = [
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "upgrade",
+    "te",
+    "trailer",
+    "keep-alive",
+    "host",
+];

@@ -15,8 +15,11 @@ use tollgate_policy::route::{HostPattern, Pattern};
 /// `match`.
 pub(super) fn pattern(at: &At<RawRoute>, context: &mut Context<'_>) -> Option<Pattern> {
     if at.r#match.is_absent() {
-        let problem = Problem::error("a route does not say what it matches").at(at.place, "`match` is missing");
-        context.push(problem.help("match = \"GET /v1/{id}\" matches one path, match = \"/**\" everything"));
+        let problem = Problem::error("a route does not say what it matches")
+            .at(at.place, "`match` is missing");
+        context.push(
+            problem.help("match = \"GET /v1/{id}\" matches one path, match = \"/**\" everything"),
+        );
     }
     let written = at.r#match.get()?;
     match &written.value {
@@ -41,12 +44,17 @@ pub(super) fn pattern(at: &At<RawRoute>, context: &mut Context<'_>) -> Option<Pa
 fn warn_of_slips(pattern: &Pattern, text: &At<Text>, context: &mut Context<'_>) {
     for segment in &pattern.path {
         if let Segment::Literal(literal) = segment
-            && let Some(name) = literal.strip_prefix([':', '<']).filter(|name| !name.is_empty())
+            && let Some(name) = literal
+                .strip_prefix([':', '<'])
+                .filter(|name| !name.is_empty())
         {
             let name = name.trim_end_matches('>');
-            let problem = Problem::warning(format!("`{literal}` matches only these very characters"));
+            let problem =
+                Problem::warning(format!("`{literal}` matches only these very characters"));
             context.push(
-                problem.at(text.place, "a segment of the path").help(format!("for any one segment write `{{{name}}}`")),
+                problem
+                    .at(text.place, "a segment of the path")
+                    .help(format!("for any one segment write `{{{name}}}`")),
             );
         }
     }
@@ -54,24 +62,31 @@ fn warn_of_slips(pattern: &Pattern, text: &At<Text>, context: &mut Context<'_>) 
         && !host.contains(['.', ':'])
         && host != "localhost"
     {
-        let problem = Problem::warning(format!("`{host}` is taken for a host: what stands before the first `/`"));
+        let problem = Problem::warning(format!(
+            "`{host}` is taken for a host: what stands before the first `/`"
+        ));
         let path = text.as_str().trim().rsplit(' ').next().unwrap_or_default();
         context.push(
-            problem.at(text.place, "a path begins with `/`").help(format!("if it is part of the path write `/{path}`")),
+            problem
+                .at(text.place, "a path begins with `/`")
+                .help(format!("if it is part of the path write `/{path}`")),
         );
     }
 }
 
 fn pattern_of(raw: &RawMatch, place: Place, context: &mut Context<'_>) -> Option<Pattern> {
     if raw.path.is_absent() {
-        context.push(Problem::error("a route does not say which path it matches").at(place, "`path` is missing"));
+        context.push(
+            Problem::error("a route does not say which path it matches")
+                .at(place, "`path` is missing"),
+        );
     }
     let path = raw.path.get()?;
     let mut pattern = match Pattern::parse(path.as_str()) {
         Ok(pattern) if pattern.methods.is_empty() && pattern.host == HostPattern::Any => pattern,
         Ok(_) => {
-            let problem =
-                Problem::error(format!("`{}` is no path", path.as_str())).at(path.place, "a path begins with `/`");
+            let problem = Problem::error(format!("`{}` is no path", path.as_str()))
+                .at(path.place, "a path begins with `/`");
             context.push(problem.help("in a table method and host have keys of their own: { methods = \"GET\", host = \"a.example\", path = \"/x\" }"));
             return None;
         }
@@ -80,24 +95,37 @@ fn pattern_of(raw: &RawMatch, place: Place, context: &mut Context<'_>) -> Option
             return None;
         }
     };
-    for method in raw.methods.get().map_or(&[][..], |list| list.list.as_slice()) {
+    for method in raw
+        .methods
+        .get()
+        .map_or(&[][..], |list| list.list.as_slice())
+    {
         match method.as_str().parse::<Method>() {
             Ok(name) if is_in_capitals(method.as_str()) => pattern.methods.push(name),
             _ => {
                 let problem = Problem::error(format!("`{}` is no method", method.as_str()));
-                context.push(problem.at(method.place, "methods are written in capitals, like `GET`"));
+                context
+                    .push(problem.at(method.place, "methods are written in capitals, like `GET`"));
             }
         }
     }
     if let Some(host) = raw.host.get() {
         match HostPattern::parse(host.as_str()) {
             Ok(parsed) => pattern.host = parsed,
-            Err(error) => context.parse_error(format!("`{}` is no host", host.as_str()), error, host),
+            Err(error) => {
+                context.parse_error(format!("`{}` is no host", host.as_str()), error, host)
+            }
         }
     }
     for (name, value) in entries_of(&raw.headers) {
-        let Some(name) = costs::header_name_of(&name.value, name.place, context) else { continue };
-        let value = if value.as_str() == "*" { None } else { Some(header_value(value, context)?) };
+        let Some(name) = costs::header_name_of(&name.value, name.place, context) else {
+            continue;
+        };
+        let value = if value.as_str() == "*" {
+            None
+        } else {
+            Some(header_value(value, context)?)
+        };
         pattern.headers.push((name, value));
     }
     Some(pattern)

@@ -32,8 +32,8 @@ pub(super) fn target(
     .collect();
     match written.as_slice() {
         [] => {
-            let problem =
-                Problem::error("a route does not say where its requests go").at(at.place, "`upstream` is missing");
+            let problem = Problem::error("a route does not say where its requests go")
+                .at(at.place, "`upstream` is missing");
             context.push(problem.help("upstream = \"http://127.0.0.1:3000\", a name of [upstreams], or \"builtin:echo\"; or `respond`, or `redirect`"));
             return None;
         }
@@ -54,7 +54,9 @@ pub(super) fn target(
     if let Some(respond) = at.respond.get() {
         return fixed(respond, context);
     }
-    at.redirect.get().and_then(|redirect| self::redirect(redirect, known, context))
+    at.redirect
+        .get()
+        .and_then(|redirect| self::redirect(redirect, known, context))
 }
 
 fn upstream(
@@ -74,7 +76,11 @@ fn upstream(
     if name.contains("://") || name.starts_with("unix:") {
         return upstreams.at_url(text, context).map(Target::Upstream);
     }
-    if let Some(index) = upstreams.written.iter().position(|written| written.value == name) {
+    if let Some(index) = upstreams
+        .written
+        .iter()
+        .position(|written| written.value == name)
+    {
         return Some(Target::Upstream(index));
     }
     let names = names_of(&raw.upstreams);
@@ -97,15 +103,25 @@ fn fixed(raw: &At<RawRespond>, context: &mut Context<'_>) -> Option<Target> {
         None => HeaderValue::from_static("text/plain; charset=utf-8"),
     };
     let body = raw.body.get().map_or("", At::as_str).to_owned();
-    Some(Target::Fixed { status: u16::try_from(status).unwrap_or(200), body, content_type })
+    Some(Target::Fixed {
+        status: u16::try_from(status).unwrap_or(200),
+        body,
+        content_type,
+    })
 }
 
-fn redirect(raw: &At<ShortOr<Text, RawRedirect>>, known: &Known<'_>, context: &mut Context<'_>) -> Option<Target> {
+fn redirect(
+    raw: &At<ShortOr<Text, RawRedirect>>,
+    known: &Known<'_>,
+    context: &mut Context<'_>,
+) -> Option<Target> {
     let (to, status) = match &raw.value {
         ShortOr::Short(text) => (raw.with(text.clone()), 308),
         ShortOr::Table(table) => {
             if table.to.is_absent() {
-                context.push(Problem::error("a redirect without a target").at(raw.place, "`to` is missing"));
+                context.push(
+                    Problem::error("a redirect without a target").at(raw.place, "`to` is missing"),
+                );
             }
             let status = match table.status.get() {
                 None => 308,
@@ -114,13 +130,22 @@ fn redirect(raw: &At<ShortOr<Text, RawRedirect>>, known: &Known<'_>, context: &m
                 }
                 Some(status) => {
                     let problem = Problem::error(format!("{} is no redirect", status.value));
-                    context.push(problem.at(status.place, "301, 302, 303, 307 or 308 was expected"));
+                    context
+                        .push(problem.at(status.place, "301, 302, 303, 307 or 308 was expected"));
                     308
                 }
             };
             (table.to.get()?.clone(), status)
         }
     };
-    let identity = |name: &str| known.identities.iter().position(|identity| *identity == name);
-    Some(Target::Redirect { status, location: template(&to, &identity, context)? })
+    let identity = |name: &str| {
+        known
+            .identities
+            .iter()
+            .position(|identity| *identity == name)
+    };
+    Some(Target::Redirect {
+        status,
+        location: template(&to, &identity, context)?,
+    })
 }

@@ -9,7 +9,12 @@ use tollgate_limit::{Mode, Placement};
 
 /// Redis Cluster: the buckets that one call decides on must lie in one slot, so limits that occur together need the same
 /// `per`. A leased one needs not: its units are taken in the process, and put back unless the call grants the rest.
-pub(crate) fn check_cluster(routes: &Routes, limits: &Limits, store: Option<&Store>, context: &mut Context<'_>) {
+pub(crate) fn check_cluster(
+    routes: &Routes,
+    limits: &Limits,
+    store: Option<&Store>,
+    context: &mut Context<'_>,
+) {
     if store.is_none_or(|store| store.topology != Topology::Cluster) {
         return;
     }
@@ -24,8 +29,13 @@ pub(crate) fn check_cluster(routes: &Routes, limits: &Limits, store: Option<&Sto
                 live.placement == Placement::Shared && live.mode != Mode::Off && !live.lease
             })
             .collect();
-        let Some((first, rest)) = bound.split_first() else { continue };
-        for other in rest.iter().filter(|other| limits.rules[**other].scope != limits.rules[*first].scope) {
+        let Some((first, rest)) = bound.split_first() else {
+            continue;
+        };
+        for other in rest
+            .iter()
+            .filter(|other| limits.rules[**other].scope != limits.rules[*first].scope)
+        {
             if said.contains(&(*first, *other)) {
                 continue;
             }

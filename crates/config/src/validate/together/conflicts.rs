@@ -23,8 +23,14 @@ pub(crate) struct Places<'p> {
 /// Says what the policy's own checks found, in places of the file.
 pub(crate) fn build_error(error: BuildError, places: &Places<'_>, context: &mut Context<'_>) {
     let identity = |index: usize| {
-        let name = places.written.get(index).map_or("", |name| name.value.as_str());
-        (name, places.key_places.get(index).copied().unwrap_or_default())
+        let name = places
+            .written
+            .get(index)
+            .map_or("", |name| name.value.as_str());
+        (
+            name,
+            places.key_places.get(index).copied().unwrap_or_default(),
+        )
     };
     let route = |index: usize| {
         let name = places.route_names.get(index).map_or("", String::as_str);
@@ -46,8 +52,13 @@ pub(crate) fn build_error(error: BuildError, places: &Places<'_>, context: &mut 
         }
         BuildError::Unreachable { route: index, by } => {
             let (name, place) = route(index);
-            let mut problem = Problem::error(format!("route `{name}` can never match")).at(place, "never reached");
-            let label = if by.len() == 1 { "takes all of its requests" } else { "takes some of its requests" };
+            let mut problem = Problem::error(format!("route `{name}` can never match"))
+                .at(place, "never reached");
+            let label = if by.len() == 1 {
+                "takes all of its requests"
+            } else {
+                "takes some of its requests"
+            };
             for other in by {
                 problem = problem.at(route(other).1, label);
             }
@@ -59,7 +70,11 @@ pub(crate) fn build_error(error: BuildError, places: &Places<'_>, context: &mut 
                 .at(place, "paths with an encoded slash are refused")
                 .help("[server] encoded_slash = \"keep\" takes it for a character of its segment")
         }
-        BuildError::UnknownCapture { route: index, identity: by, name } => {
+        BuildError::UnknownCapture {
+            route: index,
+            identity: by,
+            name,
+        } => {
             let ((route_name, place), (identity_name, at)) = (route(index), identity(by));
             Problem::error(format!(
                 "identity `{identity_name}` is made of `path:{name}`, but route `{route_name}` has no `{{{name}}}`"
@@ -69,8 +84,10 @@ pub(crate) fn build_error(error: BuildError, places: &Places<'_>, context: &mut 
         }
         BuildError::TemplateCapture { route: index, name } => {
             let (route_name, place) = route(index);
-            Problem::error(format!("a template says `{{path:{name}}}`, but route `{route_name}` has no `{{{name}}}`"))
-                .at(place, format!("no segment is called `{name}`"))
+            Problem::error(format!(
+                "a template says `{{path:{name}}}`, but route `{route_name}` has no `{{{name}}}`"
+            ))
+            .at(place, format!("no segment is called `{name}`"))
         }
         BuildError::IdentityCycle { identity: index } => match cycle(index, places) {
             Some(problem) => problem,
@@ -90,19 +107,23 @@ pub(crate) fn build_error(error: BuildError, places: &Places<'_>, context: &mut 
         }
         BuildError::UnverifiedToken { identity: index } => {
             let (name, place) = identity(index);
-            Problem::error(format!("identity `{name}` does not say how tokens are verified"))
-                .at(place, "`jwt` is missing")
+            Problem::error(format!(
+                "identity `{name}` does not say how tokens are verified"
+            ))
+            .at(place, "`jwt` is missing")
         }
         // Checked before, where the place is better known.
         BuildError::LimitTwice { route: index, .. } => {
             Problem::error("a route names a limit twice").at(route(index).1, "this route")
         }
-        BuildError::TooManyClaims { route: index, claims } => {
-            Problem::error(format!("a route is charged on {claims} limits at once"))
-                .at(route(index).1, "16 are the most, candidates among them")
-        }
+        BuildError::TooManyClaims {
+            route: index,
+            claims,
+        } => Problem::error(format!("a route is charged on {claims} limits at once"))
+            .at(route(index).1, "16 are the most, candidates among them"),
         BuildError::Dangling { route: index, what } => {
-            Problem::error(format!("a route refers to {what}, which does not exist")).at(route(index).1, "this route")
+            Problem::error(format!("a route refers to {what}, which does not exist"))
+                .at(route(index).1, "this route")
         }
     };
     context.push(problem);
@@ -110,14 +131,25 @@ pub(crate) fn build_error(error: BuildError, places: &Places<'_>, context: &mut 
 
 /// A circle of `when_missing`, told once: of its first identity.
 fn cycle(index: usize, places: &Places<'_>) -> Option<Problem> {
-    let place = |index: usize| places.missing_places.get(index).copied().unwrap_or_default();
-    let name = places.written.get(index).map_or("", |name| name.value.as_str());
-    let mut problem =
-        Problem::error(format!("identity `{name}` stands in for itself")).at(place(index), "the circle begins here");
+    let place = |index: usize| {
+        places
+            .missing_places
+            .get(index)
+            .copied()
+            .unwrap_or_default()
+    };
+    let name = places
+        .written
+        .get(index)
+        .map_or("", |name| name.value.as_str());
+    let mut problem = Problem::error(format!("identity `{name}` stands in for itself"))
+        .at(place(index), "the circle begins here");
     let mut at = index;
     // As many steps as there are identities: the circle closes within them.
     for _ in 0..places.when_missing.len() {
-        let Some(WhenMissing::Use(next)) = places.when_missing.get(at).copied() else { break };
+        let Some(WhenMissing::Use(next)) = places.when_missing.get(at).copied() else {
+            break;
+        };
         at = next;
         match at.cmp(&index) {
             std::cmp::Ordering::Less => return None,
@@ -125,5 +157,8 @@ fn cycle(index: usize, places: &Places<'_>) -> Option<Problem> {
             std::cmp::Ordering::Greater => problem = problem.at(place(at), "goes on here"),
         }
     }
-    Some(problem.help("the last one must end: when_missing = \"refuse\", \"skip\" or \"use:address\""))
+    Some(
+        problem
+            .help("the last one must end: when_missing = \"refuse\", \"skip\" or \"use:address\""),
+    )
 }

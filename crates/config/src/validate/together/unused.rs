@@ -11,13 +11,15 @@ use tollgate_policy::{Policy, Scope, ScopePart};
 /// Limits, identities, upstreams and tiers that nothing refers to, or that say nothing.
 pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     for (name, _) in entries_of(&raw.limits) {
-        let used = policy
-            .routes
-            .iter()
-            .any(|route| route.limits.iter().any(|limit| *policy.rules[limit.rule].name == *name.value));
+        let used = policy.routes.iter().any(|route| {
+            route
+                .limits
+                .iter()
+                .any(|limit| *policy.rules[limit.rule].name == *name.value)
+        });
         if !used {
-            let problem =
-                Problem::warning(format!("limit `{}` is never used", name.value)).at(name.place, "no route names it");
+            let problem = Problem::warning(format!("limit `{}` is never used", name.value))
+                .at(name.place, "no route names it");
             context.push(problem);
         }
     }
@@ -37,15 +39,23 @@ pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
         }
     }
     for (name, _) in entries_of(&raw.identities) {
-        let index = policy.identities.iter().position(|identity| *identity.name == *name.value);
+        let index = policy
+            .identities
+            .iter()
+            .position(|identity| *identity.name == *name.value);
         let templated = format!("identity:{}", name.value);
         let in_template = list_of(&raw.routes).iter().any(|route| {
-            let sets = route.request_headers.get().into_iter().chain(route.response_headers.get());
-            sets.flat_map(|edits| entries_of(&edits.set)).any(|(_, value)| {
-                value.as_str().contains(&templated)
-                    || value.as_str().contains("{tier}")
-                    || value.as_str().contains("{caller}")
-            })
+            let sets = route
+                .request_headers
+                .get()
+                .into_iter()
+                .chain(route.response_headers.get());
+            sets.flat_map(|edits| entries_of(&edits.set))
+                .any(|(_, value)| {
+                    value.as_str().contains(&templated)
+                        || value.as_str().contains("{tier}")
+                        || value.as_str().contains("{caller}")
+                })
         });
         if index.is_some_and(|index| !used[index]) && !in_template {
             context.push(
@@ -55,9 +65,12 @@ pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
         }
     }
     for (name, _) in entries_of(&raw.upstreams) {
-        let used = list_of(&raw.routes)
-            .iter()
-            .any(|route| route.upstream.get().is_some_and(|upstream| upstream.as_str() == name.value));
+        let used = list_of(&raw.routes).iter().any(|route| {
+            route
+                .upstream
+                .get()
+                .is_some_and(|upstream| upstream.as_str() == name.value)
+        });
         if !used {
             context.push(
                 Problem::warning(format!("upstream `{}` is never used", name.value))
@@ -79,14 +92,21 @@ pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
 pub(super) fn tiers(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     // A list in a file of its own may name any tier by the time it is read again.
     let own_file = |index: usize| {
-        let written =
-            entries_of(&raw.identities).iter().find(|(name, _)| *policy.identities[index].name == *name.value);
-        written.and_then(|(_, identity)| identity.callers.get()).is_some_and(|at| matches!(at.value, ShortOr::Short(_)))
+        let written = entries_of(&raw.identities)
+            .iter()
+            .find(|(name, _)| *policy.identities[index].name == *name.value);
+        written
+            .and_then(|(_, identity)| identity.callers.get())
+            .is_some_and(|at| matches!(at.value, ShortOr::Short(_)))
     };
     let gives = |index: usize, tier: &str| {
         let listed = policy.identities[index].callers.as_ref();
         listed.is_some_and(|callers| {
-            own_file(index) || callers.load().iter().any(|caller| caller.tier.as_deref() == Some(tier))
+            own_file(index)
+                || callers
+                    .load()
+                    .iter()
+                    .any(|caller| caller.tier.as_deref() == Some(tier))
         })
     };
     for (tier, limits) in entries_of(&raw.tiers) {
@@ -97,12 +117,23 @@ pub(super) fn tiers(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
         }
         for (limit, _) in &limits.entries {
             let names = |route: &usize| {
-                policy.routes[*route].limits.iter().any(|one| *policy.rules[one.rule].name == *limit.value)
+                policy.routes[*route]
+                    .limits
+                    .iter()
+                    .any(|one| *policy.rules[one.rule].name == *limit.value)
             };
             let on: Vec<usize> = (0..policy.routes.len()).filter(names).collect();
-            let known = |route: &usize| policy.identities_of(*route).iter().any(|index| gives(*index, &tier.value));
+            let known = |route: &usize| {
+                policy
+                    .identities_of(*route)
+                    .iter()
+                    .any(|index| gives(*index, &tier.value))
+            };
             if !on.is_empty() && !on.iter().any(known) {
-                let problem = Problem::warning(format!("tier `{}` never changes limit `{}`", tier.value, limit.value));
+                let problem = Problem::warning(format!(
+                    "tier `{}` never changes limit `{}`",
+                    tier.value, limit.value
+                ));
                 context.push(problem.at(limit.place, "no route of this limit learns who the caller is").help(
                     "a caller's tier is known where a limit of the route is `per` the identity that lists the caller",
                 ));
@@ -114,12 +145,24 @@ pub(super) fn tiers(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
         if index >= policy.routes.len() || policy.identities_of(index).iter().any(lists) {
             continue;
         }
-        let sets = route.request_headers.get().into_iter().chain(route.response_headers.get());
+        let sets = route
+            .request_headers
+            .get()
+            .into_iter()
+            .chain(route.response_headers.get());
         for (_, value) in sets.flat_map(|edits| entries_of(&edits.set)) {
-            if let Some(word) = ["{tier}", "{caller}"].into_iter().find(|word| value.as_str().contains(word)) {
-                let problem =
-                    Problem::warning(format!("`{word}` is always empty on route `{}`", policy.routes[index].name));
-                context.push(problem.at(value.place, "no limit of this route is per an identity that lists callers"));
+            if let Some(word) = ["{tier}", "{caller}"]
+                .into_iter()
+                .find(|word| value.as_str().contains(word))
+            {
+                let problem = Problem::warning(format!(
+                    "`{word}` is always empty on route `{}`",
+                    policy.routes[index].name
+                ));
+                context.push(problem.at(
+                    value.place,
+                    "no limit of this route is per an identity that lists callers",
+                ));
             }
         }
     }
@@ -131,23 +174,25 @@ pub(super) fn limits(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) 
         if matches!(route.target, tollgate_policy::route::Target::Upstream(_))
             && written.limits.get().is_some_and(|limits| limits.is_empty())
         {
-            let problem = Problem::warning(format!("route `{}` is charged on no limit", route.name));
-            context.push(problem.at(written.limits.place().unwrap_or(written.place), "an empty list"));
+            let problem =
+                Problem::warning(format!("route `{}` is charged on no limit", route.name));
+            context.push(problem.at(
+                written.limits.place().unwrap_or(written.place),
+                "an empty list",
+            ));
         }
         for limit in list_of(&written.limits) {
             let name = match &limit.value {
                 ShortOr::Short(text) => Some(text.value.as_str()),
                 ShortOr::Table(table) => table.limit.get().map(|name| name.as_str()),
             };
-            let off = policy
-                .rules
-                .iter()
-                .any(|rule| Some(&*rule.name) == name && rule.live.mode == Mode::Off && rule.tiers.is_empty());
+            let off = policy.rules.iter().any(|rule| {
+                Some(&*rule.name) == name && rule.live.mode == Mode::Off && rule.tiers.is_empty()
+            });
             let said = raw.limits.get().is_some_and(|limits| {
-                limits
-                    .entries
-                    .iter()
-                    .any(|(other, limit)| Some(other.value.as_str()) == name && !limit.mode.is_absent())
+                limits.entries.iter().any(|(other, limit)| {
+                    Some(other.value.as_str()) == name && !limit.mode.is_absent()
+                })
             });
             if off && !said {
                 context.push(

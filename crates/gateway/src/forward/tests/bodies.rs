@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::origin::{OK, Origin};
 use super::relay::{conduct, gateway, gateway_on, gateway_with, route, upstream};
 use super::wire::{DEADLINE, read_answer, read_head};
-use crate::conduct::Conduct;
+use crate::proxy_defaults::ProxyDefaults;
 use tollgate_limit::Micros;
 use tollgate_policy::route::Template;
 
@@ -27,7 +27,10 @@ fn a_truncated_answer_looks_truncated() {
         });
         let answer = gateway(upstream(origin.address)).ask(GET);
         assert_eq!(answer.status, 200);
-        assert!(answer.body.contains("half") && !answer.whole, "{sent:?}: {answer:?}");
+        assert!(
+            answer.body.contains("half") && !answer.whole,
+            "{sent:?}: {answer:?}"
+        );
     }
 }
 
@@ -52,7 +55,10 @@ fn an_answer_ends_with_its_connection_where_nothing_else_ends_it() {
         conn.send("HTTP/1.0 200 OK\r\n\r\nall of it")
     });
     let answer = gateway(upstream(origin.address)).ask(GET);
-    assert!(answer.whole && answer.body.contains("all of it"), "{answer:?}");
+    assert!(
+        answer.whole && answer.body.contains("all of it"),
+        "{answer:?}"
+    );
 }
 
 /// A slow reader holds the upstream back: what is in between is bounded, and all of it arrives.
@@ -63,7 +69,9 @@ fn a_large_answer_streams_in_bounded_memory() {
     let count = Arc::clone(&written);
     let origin = Origin::start(move |conn| {
         conn.request()?;
-        conn.send(&format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n"))?;
+        conn.send(&format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n"
+        ))?;
         let piece = vec![b'x'; 1 << 16];
         for _ in 0..SIZE >> 16 {
             conn.stream.write_all(&piece)?;
@@ -85,7 +93,10 @@ fn a_large_answer_streams_in_bounded_memory() {
         before = now;
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    assert!(before < 64 << 20, "{before} bytes are on the way to a client that reads none");
+    assert!(
+        before < 64 << 20,
+        "{before} bytes are on the way to a client that reads none"
+    );
     let read = std::io::copy(&mut client.take(SIZE), &mut std::io::sink()).expect("the rest");
     assert_eq!(read, SIZE);
 }
@@ -95,13 +106,26 @@ fn a_large_request_streams_and_is_held_back() {
     const SIZE: u64 = 64 << 20;
     let origin = Origin::start(|conn| {
         let head = read_head(&mut conn.stream)?;
-        assert!(head.to_ascii_lowercase().contains(&format!("content-length: {SIZE}\r\n")), "{head}");
-        let read = std::io::copy(&mut Read::by_ref(&mut conn.stream).take(SIZE), &mut std::io::sink())?;
-        conn.send(&format!("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{read:08}"))
+        assert!(
+            head.to_ascii_lowercase()
+                .contains(&format!("content-length: {SIZE}\r\n")),
+            "{head}"
+        );
+        let read = std::io::copy(
+            &mut Read::by_ref(&mut conn.stream).take(SIZE),
+            &mut std::io::sink(),
+        )?;
+        conn.send(&format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{read:08}"
+        ))
     });
     let gateway = gateway(upstream(origin.address));
     let mut client = gateway.connect();
-    write!(client, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {SIZE}\r\n\r\n").expect("sent");
+    write!(
+        client,
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {SIZE}\r\n\r\n"
+    )
+    .expect("sent");
     let piece = vec![b'x'; 1 << 16];
     for _ in 0..SIZE >> 16 {
         client.write_all(&piece).expect("sent");
@@ -119,7 +143,10 @@ fn pieces_pass_as_they_come() {
             "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n",
         )?;
         // Nothing more until the client has seen the first.
-        wait.lock().expect("not poisoned").recv_timeout(DEADLINE).expect("the client has seen it");
+        wait.lock()
+            .expect("not poisoned")
+            .recv_timeout(DEADLINE)
+            .expect("the client has seen it");
         conn.send("6\r\nsecond\r\n0\r\n\r\n")
     });
     let gateway = gateway(upstream(origin.address));
@@ -139,14 +166,18 @@ fn pieces_pass_as_they_come() {
 fn an_early_answer_passes_while_the_request_still_streams() {
     let origin = Origin::start(|conn| {
         conn.until("\r\n\r\n")?;
-        conn.send("HTTP/1.1 413 Payload Too Large\r\nContent-Length: 5\r\nConnection: close\r\n\r\nearly")?;
+        conn.send(
+            "HTTP/1.1 413 Payload Too Large\r\nContent-Length: 5\r\nConnection: close\r\n\r\nearly",
+        )?;
         while conn.receive().is_ok() {}
         Ok(())
     });
     let gateway = gateway(upstream(origin.address));
     let mut client = gateway.connect();
     // The body is never sent.
-    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n").expect("sent");
+    client
+        .write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")
+        .expect("sent");
     let answer = read_answer(&mut client);
     assert_eq!((answer.status, answer.body.as_str()), (413, "early"));
 }
@@ -161,7 +192,11 @@ fn a_body_beyond_the_bound_is_413() {
     assert_eq!(said.status, 413, "{said:?}");
     // Connections are accepted in their order: one for what was refused would be counted by now.
     assert_eq!(gateway.ask(GET).status, 200);
-    assert_eq!(origin.records().len(), 1, "what says its length is refused at once");
+    assert_eq!(
+        origin.records().len(),
+        1,
+        "what says its length is refused at once"
+    );
     let chunked =
         gateway.ask("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n123456789\r\n0\r\n\r\n");
     assert_eq!(chunked.status, 413, "{chunked:?}");
@@ -174,14 +209,28 @@ fn requests_keep_their_framing() {
             "GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
             "transfer-encoding: chunked",
         ),
-        ("DELETE / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi", "content-length: 2"),
-        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", "content-length: 0"),
-        ("POST / HTTP/1.0\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi", "content-length: 2"),
+        (
+            "DELETE / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi",
+            "content-length: 2",
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
+            "content-length: 0",
+        ),
+        (
+            "POST / HTTP/1.0\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi",
+            "content-length: 2",
+        ),
     ] {
         let origin = Origin::answering(OK);
-        assert_eq!(gateway(upstream(origin.address)).ask(request).status, 200, "{request:?}");
+        assert_eq!(
+            gateway(upstream(origin.address)).ask(request).status,
+            200,
+            "{request:?}"
+        );
         let seen = origin.records()[0].to_ascii_lowercase();
-        let lines = seen.matches("content-length").count() + seen.matches("transfer-encoding").count();
+        let lines =
+            seen.matches("content-length").count() + seen.matches("transfer-encoding").count();
         assert!(seen.contains(expected) && lines == 1, "{request:?}: {seen}");
         assert_eq!(seen.contains("hi"), request.contains("hi"), "{seen}");
     }
@@ -197,8 +246,14 @@ fn trailers_pass_both_ways_without_what_trailers_may_not_hold() {
         "POST / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nTransfer-Encoding: chunked\r\nTrailer: X-Check, Authorization\r\n\r\n\
          2\r\nhi\r\n0\r\nX-Check: 7\r\nAuthorization: x\r\n\r\n",
     );
-    assert!(answer.body.to_ascii_lowercase().contains("x-sum: 42\r\n"), "{answer:?}");
-    assert!(!answer.body.to_ascii_lowercase().contains("set-cookie"), "{answer:?}");
+    assert!(
+        answer.body.to_ascii_lowercase().contains("x-sum: 42\r\n"),
+        "{answer:?}"
+    );
+    assert!(
+        !answer.body.to_ascii_lowercase().contains("set-cookie"),
+        "{answer:?}"
+    );
     let seen = origin.records()[0].to_ascii_lowercase();
     assert!(seen.contains("0\r\nx-check: 7\r\n\r\n"), "{seen}");
     assert!(seen.contains("\r\nte: trailers\r\n"), "{seen}");
@@ -208,15 +263,26 @@ fn trailers_pass_both_ways_without_what_trailers_may_not_hold() {
 fn a_body_waits_for_the_upstreams_continue() {
     let origin = Origin::start(|conn| {
         let head = conn.until("\r\n\r\n")?;
-        assert!(head.to_ascii_lowercase().contains("expect: 100-continue"), "{head}");
+        assert!(
+            head.to_ascii_lowercase().contains("expect: 100-continue"),
+            "{head}"
+        );
         conn.send("HTTP/1.1 100 Continue\r\n\r\n")?;
         conn.until("hello")?;
         conn.send(OK)
     });
     let gateway = gateway(upstream(origin.address));
     let mut client = gateway.connect();
-    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n").expect("sent");
-    assert!(read_head(&mut client).expect("a head").starts_with("HTTP/1.1 100 "));
+    client
+        .write_all(
+            b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n",
+        )
+        .expect("sent");
+    assert!(
+        read_head(&mut client)
+            .expect("a head")
+            .starts_with("HTTP/1.1 100 ")
+    );
     client.write_all(b"hello").expect("sent");
     assert_eq!(read_answer(&mut client).status, 200);
 }
@@ -230,8 +296,16 @@ fn a_refused_expectation_never_asks_for_the_body() {
     });
     let gateway = gateway(upstream(origin.address));
     let mut client = gateway.connect();
-    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n").expect("sent");
-    assert!(read_head(&mut client).expect("a head").starts_with("HTTP/1.1 403 "));
+    client
+        .write_all(
+            b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n",
+        )
+        .expect("sent");
+    assert!(
+        read_head(&mut client)
+            .expect("a head")
+            .starts_with("HTTP/1.1 403 ")
+    );
 }
 
 #[test]
@@ -250,10 +324,17 @@ fn what_a_route_takes_from_an_answer_is_in_no_interim_answer_either() {
     let mut hinting = upstream(origin.address);
     hinting.early_hints = true;
     let mut route = route();
-    route.response_headers.remove.push("x-internal".parse().expect("a name"));
+    route
+        .response_headers
+        .remove
+        .push("x-internal".parse().expect("a name"));
     let other = Template::parse("this", |_| None).expect("a template");
-    route.response_headers.set.push(("server".parse().expect("a name"), other));
-    let said = gateway_on(hinting, route).talk("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    route
+        .response_headers
+        .set
+        .push(("server".parse().expect("a name"), other));
+    let said =
+        gateway_on(hinting, route).talk("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     let (hints, answer) = said.split_once("\r\n\r\n").expect("two heads");
     assert_eq!(hints, "HTTP/1.1 103 Early Hints\r\nlink: </x>");
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
@@ -262,10 +343,17 @@ fn what_a_route_takes_from_an_answer_is_in_no_interim_answer_either() {
 #[test]
 fn a_body_that_comes_too_slowly_is_408_and_the_end_of_its_connection() {
     let origin = Origin::start(|conn| conn.until("never").map(|_| ()));
-    let strict = Conduct { body_rate: 1_000, body_grace: Micros(100_000), ..conduct() };
+    let strict = ProxyDefaults {
+        body_rate: 1_000,
+        body_grace: Micros(100_000),
+        ..conduct()
+    };
     let relay = gateway_with(upstream(origin.address), route(), strict);
     let answer = relay.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nslow");
-    assert_eq!((answer.status, answer.field("connection")), (408, Some("close")));
+    assert_eq!(
+        (answer.status, answer.field("connection")),
+        (408, Some("close"))
+    );
     assert!(answer.body.contains("more slowly"), "{}", answer.body);
     origin.wait_closed();
 }
@@ -281,26 +369,51 @@ fn a_stream_and_a_body_whose_answer_has_begun_may_come_as_they_like() {
         conn.until("0\r\n\r\n")?;
         // This connection ends here, and the next request must not meet it on its way.
         let last = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
-        conn.send(if head.contains("grpc") { last } else { "0\r\n\r\n" })
+        conn.send(if head.contains("grpc") {
+            last
+        } else {
+            "0\r\n\r\n"
+        })
     });
-    let strict = Conduct { body_rate: 1_000, body_grace: Micros(20_000), ..conduct() };
+    let strict = ProxyDefaults {
+        body_rate: 1_000,
+        body_grace: Micros(20_000),
+        ..conduct()
+    };
     let relay = gateway_with(upstream(origin.address), route(), strict);
     for kind in ["application/grpc", "text/plain"] {
         let mut client = relay.connect();
-        let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let head = format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        );
         client.write_all(head.as_bytes()).expect("sent");
         // Longer than the grace: nothing comes meanwhile, and nothing is given up.
-        client.set_read_timeout(Some(Duration::from_millis(200))).expect("set");
+        client
+            .set_read_timeout(Some(Duration::from_millis(200)))
+            .expect("set");
         let mut early = Vec::new();
         let mut piece = [0; 1024];
         while let Ok(read) = client.read(&mut piece) {
-            assert!(read > 0, "{kind} was given up: {}", String::from_utf8_lossy(&early));
+            assert!(
+                read > 0,
+                "{kind} was given up: {}",
+                String::from_utf8_lossy(&early)
+            );
             early.extend_from_slice(&piece[..read]);
         }
-        assert_eq!(early.is_empty(), kind == "application/grpc", "{}", String::from_utf8_lossy(&early));
+        assert_eq!(
+            early.is_empty(),
+            kind == "application/grpc",
+            "{}",
+            String::from_utf8_lossy(&early)
+        );
         client.set_read_timeout(Some(DEADLINE)).expect("set");
         client.write_all(b"0\r\n\r\n").expect("sent");
         let read = client.read(&mut piece).expect("the rest");
-        assert!(piece[..read].ends_with(if early.is_empty() { b"\r\n\r\nok" } else { b"0\r\n\r\n" }));
+        assert!(piece[..read].ends_with(if early.is_empty() {
+            b"\r\n\r\nok"
+        } else {
+            b"0\r\n\r\n"
+        }));
     }
 }

@@ -46,8 +46,16 @@ fn a_get_survives_a_connection_that_closes_at_reuse() {
     assert_eq!(gateway.ask(GET).status, 200);
     let records = origin.records();
     assert_eq!(records.len(), 2, "{records:?}");
-    assert_eq!(records[0].matches("GET /").count(), 2, "it was sent on the old connection");
-    assert_eq!(records[1].matches("GET /").count(), 1, "and once more on a fresh one");
+    assert_eq!(
+        records[0].matches("GET /").count(),
+        2,
+        "it was sent on the old connection"
+    );
+    assert_eq!(
+        records[1].matches("GET /").count(),
+        1,
+        "and once more on a fresh one"
+    );
 }
 
 #[test]
@@ -116,7 +124,10 @@ fn bytes_behind_an_answer_are_never_the_next_answer() {
 
 #[test]
 fn a_dead_upstream_is_502_and_a_silent_one_504() {
-    let dead = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("bound");
+    let dead = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .expect("a port")
+        .local_addr()
+        .expect("bound");
     let answer = gateway(upstream(dead)).ask(GET);
     assert_eq!(answer.status, 502);
     assert!(answer.body.contains("upstream-unreachable"), "{answer:?}");
@@ -133,7 +144,10 @@ fn a_dead_upstream_is_502_and_a_silent_one_504() {
 
 #[test]
 fn a_connect_failure_goes_to_another_server() {
-    let dead = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("bound");
+    let dead = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .expect("a port")
+        .local_addr()
+        .expect("bound");
     let origin = Origin::answering(OK);
     let mut two = upstream(dead);
     two.servers.push(server(origin.address));
@@ -167,7 +181,11 @@ fn in_turn(servers: [&Origin; 2]) -> Upstream {
 fn a_get_goes_elsewhere_when_its_connection_closes_and_no_other_can_be_made() {
     const BARE: &str = "GET /x?y HTTP/1.0\r\n\r\n";
     const NAMED: &str = "GET /x?y HTTP/1.1\r\nHost: a\r\nX-Some: thing\r\nX-Empty:\r\n\r\n";
-    for (request, policy) in [(NAMED, HostPolicy::Keep), (NAMED, HostPolicy::Upstream), (BARE, HostPolicy::Keep)] {
+    for (request, policy) in [
+        (NAMED, HostPolicy::Keep),
+        (NAMED, HostPolicy::Upstream),
+        (BARE, HostPolicy::Keep),
+    ] {
         let (leaving, stays) = (leaves_at_reuse(), Origin::answering(OK));
         let mut two = in_turn([&leaving, &stays]);
         two.servers[0].base_path = "/one".to_owned();
@@ -177,22 +195,48 @@ fn a_get_goes_elsewhere_when_its_connection_closes_and_no_other_can_be_made() {
         for _ in 0..4 {
             assert_eq!(gateway.ask(request).status, 200, "{request:?} {policy:?}");
         }
-        assert_eq!(leaving.records()[0].matches("GET /one/x?y HTTP/1.1").count(), 2, "the second time in vain");
+        assert_eq!(
+            leaving.records()[0]
+                .matches("GET /one/x?y HTTP/1.1")
+                .count(),
+            2,
+            "the second time in vain"
+        );
         let seen = stays.records().concat();
-        assert_eq!(seen.matches("GET /two/x?y HTTP/1.1\r\n").count(), 3, "{seen}");
+        assert_eq!(
+            seen.matches("GET /two/x?y HTTP/1.1\r\n").count(),
+            3,
+            "{seen}"
+        );
         let own = request == BARE || policy == HostPolicy::Upstream;
-        let host = if own { stays.address.to_string() } else { "a".to_owned() };
-        assert_eq!(seen.matches(&format!("\r\nhost: {host}\r\n")).count(), 3, "{seen}");
+        let host = if own {
+            stays.address.to_string()
+        } else {
+            "a".to_owned()
+        };
+        assert_eq!(
+            seen.matches(&format!("\r\nhost: {host}\r\n")).count(),
+            3,
+            "{seen}"
+        );
         assert_eq!(seen.matches("\r\nhost:").count(), 3, "{seen}");
         let others = if request == NAMED { 3 } else { 0 };
-        assert_eq!(seen.matches("\r\nx-some: thing\r\n").count(), others, "{seen}");
+        assert_eq!(
+            seen.matches("\r\nx-some: thing\r\n").count(),
+            others,
+            "{seen}"
+        );
         assert_eq!(seen.matches("\r\nx-empty: \r\n").count(), others, "{seen}");
     }
 }
 
 #[test]
 fn every_attempt_tells_whom_the_request_comes_from() {
-    let (leaving, ill, well) = (leaves_at_reuse(), Origin::answering(UNAVAILABLE), Origin::answering(OK));
+    let (leaving, ill, well) = (
+        leaves_at_reuse(),
+        Origin::answering(UNAVAILABLE),
+        Origin::answering(OK),
+    );
     let mut three = in_turn([&leaving, &ill]);
     three.servers.push(server(well.address));
     (three.attempts, three.retry.statuses, three.eject.failures) = (3, vec![503], 1000);
@@ -200,10 +244,19 @@ fn every_attempt_tells_whom_the_request_comes_from() {
     for _ in 0..6 {
         assert_eq!(gateway.ask(GET).status, 200);
     }
-    assert_eq!(leaving.records()[0].matches("GET / ").count(), 2, "the second time in vain");
+    assert_eq!(
+        leaving.records()[0].matches("GET / ").count(),
+        2,
+        "the second time in vain"
+    );
     for server in [&leaving, &ill, &well] {
         let seen = server.records().concat();
-        for field in ["x-forwarded-for: 127.0.0.1", "x-forwarded-proto: http", "x-forwarded-host: a", "host: a"] {
+        for field in [
+            "x-forwarded-for: 127.0.0.1",
+            "x-forwarded-proto: http",
+            "x-forwarded-host: a",
+            "host: a",
+        ] {
             let lines = seen.matches(&format!("\r\n{field}\r\n")).count();
             assert_eq!(lines, seen.matches("GET / ").count(), "{field}: {seen}");
         }
@@ -224,15 +277,25 @@ fn a_get_whose_only_server_leaves_is_502() {
 
 #[test]
 fn a_post_goes_nowhere_else_when_its_connection_closes() {
-    for post in [POST, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"] {
+    for post in [
+        POST,
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
+    ] {
         let (leaving, stays) = (leaves_at_reuse(), Origin::answering(OK));
         let gateway = gateway(in_turn([&leaving, &stays]));
-        assert_eq!([gateway.ask(GET).status, gateway.ask(GET).status], [200, 200]);
+        assert_eq!(
+            [gateway.ask(GET).status, gateway.ask(GET).status],
+            [200, 200]
+        );
         let mut statuses = [gateway.ask(post).status, gateway.ask(post).status];
         statuses.sort_unstable();
         assert_eq!(statuses, [200, 502], "{post:?}");
         assert_eq!(leaving.records()[0].matches("POST").count(), 1, "{post:?}");
-        assert_eq!(stays.records().concat().matches("POST").count(), 1, "{post:?}");
+        assert_eq!(
+            stays.records().concat().matches("POST").count(),
+            1,
+            "{post:?}"
+        );
     }
 }
 
@@ -261,7 +324,10 @@ fn requests_beyond_the_bound_wait_and_then_are_refused() {
 
 #[test]
 fn a_client_that_leaves_a_full_queue_makes_room_whether_it_sends_a_body_or_not() {
-    for left in [GET, "POST /left HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\npart"] {
+    for left in [
+        GET,
+        "POST /left HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\npart",
+    ] {
         let (go, gone) = std::sync::mpsc::channel::<()>();
         let gone = std::sync::Mutex::new(gone);
         let origin = Origin::start(move |conn| {
@@ -289,7 +355,9 @@ fn a_client_that_leaves_a_full_queue_makes_room_whether_it_sends_a_body_or_not()
         let queued = (0..500).find_map(|_| {
             let mut client = gateway.connect();
             client.write_all(next.as_bytes()).expect("sent");
-            client.set_read_timeout(Some(std::time::Duration::from_millis(100))).expect("set");
+            client
+                .set_read_timeout(Some(std::time::Duration::from_millis(100)))
+                .expect("set");
             let refused = client.read(&mut [0; 1]).is_ok();
             std::thread::sleep(std::time::Duration::from_millis(20 * u64::from(refused)));
             (!refused).then_some(client)
@@ -299,7 +367,10 @@ fn a_client_that_leaves_a_full_queue_makes_room_whether_it_sends_a_body_or_not()
         assert_eq!(read_answer(&mut first).status, 200);
         queued.set_read_timeout(Some(DEADLINE)).expect("set");
         assert_eq!(read_answer(&mut queued).status, 200);
-        assert!(!origin.records().concat().contains("/left"), "who left is never sent on");
+        assert!(
+            !origin.records().concat().contains("/left"),
+            "who left is never sent on"
+        );
     }
 }
 
@@ -331,26 +402,39 @@ fn a_client_that_goes_is_noticed_behind_the_requests_it_left() {
     patient.timeouts.response = Micros::from_secs(3600);
     let gateway = gateway(patient);
     let mut client = gateway.connect();
-    client.write_all(b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
+    client
+        .write_all(b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n")
+        .expect("sent");
     while origin.records().first().is_none_or(String::is_empty) {
         std::thread::yield_now();
     }
     drop(client);
     origin.wait_closed();
-    assert!(!origin.records().concat().contains("/2"), "nobody waits for the second");
+    assert!(
+        !origin.records().concat().contains("/2"),
+        "nobody waits for the second"
+    );
 }
 
 #[test]
 fn host_is_what_the_policy_says() {
     for (policy, expected) in [
         (HostPolicy::Keep, "a".to_owned()),
-        (HostPolicy::Fixed("fixed.example:81".parse().expect("an authority")), "fixed.example:81".to_owned()),
+        (
+            HostPolicy::Fixed("fixed.example:81".parse().expect("an authority")),
+            "fixed.example:81".to_owned(),
+        ),
     ] {
         let origin = Origin::answering(OK);
         let mut upstream = upstream(origin.address);
         upstream.host = policy;
         upstream.servers[0].base_path = "/base".into();
-        assert_eq!(gateway(upstream).ask("GET /x HTTP/1.1\r\nHost: a\r\n\r\n").status, 200);
+        assert_eq!(
+            gateway(upstream)
+                .ask("GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
+                .status,
+            200
+        );
         let seen = &origin.records()[0];
         assert_eq!(field(seen, "host"), Some(expected.as_str()));
         assert_eq!(field(seen, "x-forwarded-host"), Some("a"));

@@ -20,7 +20,10 @@ fn the_upstream_sees_a_clean_request() {
         "get /%2e/a%2fb//c;d?x=%20&y http/1.1\r\nhost: api.example\r\naccept: */*\r\nx-forwarded-for: 127.0.0.1\r\n\
          x-forwarded-proto: http\r\nx-forwarded-host: api.example\r\n\r\n"
     );
-    assert!(seen.starts_with("GET /%2e/a%2Fb//c;d?x=%20&y HTTP/1.1\r\n"), "the target is byte-exact");
+    assert!(
+        seen.starts_with("GET /%2e/a%2Fb//c;d?x=%20&y HTTP/1.1\r\n"),
+        "the target is byte-exact"
+    );
 }
 
 #[test]
@@ -41,16 +44,29 @@ fn smuggling_is_refused_and_reaches_no_upstream() {
         "Name: va\rlue".to_owned(),
         "Host: b".to_owned(),
     ];
-    for coding in
-        ["identity", "chunked, chunked", "identity, chunked", "x, chunked", ",chunked", "chunked,", "xchunked", "gzip"]
-    {
+    for coding in [
+        "identity",
+        "chunked, chunked",
+        "identity, chunked",
+        "x, chunked",
+        ",chunked",
+        "chunked,",
+        "xchunked",
+        "gzip",
+    ] {
         cases.push(format!("Transfer-Encoding: {coding}"));
     }
     for case in cases {
-        let text = gateway.talk(&format!("POST /x HTTP/1.1\r\nHost: a\r\n{case}\r\n\r\n{smuggled}"));
+        let text = gateway.talk(&format!(
+            "POST /x HTTP/1.1\r\nHost: a\r\n{case}\r\n\r\n{smuggled}"
+        ));
         let status = text.split(' ').nth(1).unwrap_or("nothing");
         assert!(matches!(status, "400" | "501"), "{case:?}: {text}");
-        assert_eq!(text.matches("HTTP/1.1 ").count(), 1, "{case:?}: the connection closes: {text}");
+        assert_eq!(
+            text.matches("HTTP/1.1 ").count(),
+            1,
+            "{case:?}: the connection closes: {text}"
+        );
     }
     for head in [
         "GET / HTTP/1.1\r\n\r\n",
@@ -77,9 +93,16 @@ fn both_length_and_chunks_are_framed_by_the_chunks_alone() {
         "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n\
          GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n",
     );
-    assert_eq!(text.matches("HTTP/1.1 200").count(), 1, "the connection closes after it: {text}");
+    assert_eq!(
+        text.matches("HTTP/1.1 200").count(),
+        1,
+        "the connection closes after it: {text}"
+    );
     let seen = &origin.records()[0];
-    assert!(!seen.to_ascii_lowercase().contains("content-length"), "{seen}");
+    assert!(
+        !seen.to_ascii_lowercase().contains("content-length"),
+        "{seen}"
+    );
     assert!(seen.ends_with("5\r\nhello\r\n0\r\n\r\n"), "{seen}");
 }
 
@@ -87,12 +110,30 @@ fn both_length_and_chunks_are_framed_by_the_chunks_alone() {
 fn an_absolute_target_names_the_host() {
     let origin = Origin::answering(OK);
     let gateway = gateway(upstream(origin.address));
-    assert_eq!(gateway.ask("GET http://real.example/x?y HTTP/1.1\r\nHost: other\r\n\r\n").status, 200);
+    assert_eq!(
+        gateway
+            .ask("GET http://real.example/x?y HTTP/1.1\r\nHost: other\r\n\r\n")
+            .status,
+        200
+    );
     let seen = &origin.records()[0];
     assert!(seen.starts_with("GET /x?y HTTP/1.1\r\n"), "{seen}");
-    assert!(seen.to_ascii_lowercase().contains("\r\nhost: real.example\r\n"), "{seen}");
-    assert_eq!(gateway.ask("GET http://real.example?y HTTP/1.1\r\nHost: other\r\n\r\n").status, 200);
-    assert!(origin.records().concat().contains("GET /?y HTTP/1.1\r\n"), "{:?}", origin.records());
+    assert!(
+        seen.to_ascii_lowercase()
+            .contains("\r\nhost: real.example\r\n"),
+        "{seen}"
+    );
+    assert_eq!(
+        gateway
+            .ask("GET http://real.example?y HTTP/1.1\r\nHost: other\r\n\r\n")
+            .status,
+        200
+    );
+    assert!(
+        origin.records().concat().contains("GET /?y HTTP/1.1\r\n"),
+        "{:?}",
+        origin.records()
+    );
 }
 
 #[test]
@@ -135,17 +176,38 @@ fn answers_that_are_no_http_become_502() {
 fn a_malformed_answer_poisons_no_request_after_it() {
     const EVIL: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
     for (bad, status) in [
-        ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Length: 44\r\n\r\n", 502),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", 502),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Length: 44\r\n\r\n",
+            502,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+            502,
+        ),
         ("HTTP/1.1 200 OK\r\nX: a\r\n b\r\n\r\n", 502),
-        ("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", 502),
+        (
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+            502,
+        ),
         // These are answers; what follows them is not.
         ("HTTP/1.1 204 No Content\r\nContent-Length: 43\r\n\r\n", 204),
-        ("HTTP/1.1 304 Not Modified\r\nContent-Length: 43\r\n\r\n", 304),
+        (
+            "HTTP/1.1 304 Not Modified\r\nContent-Length: 43\r\n\r\n",
+            304,
+        ),
         ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 200),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab0\r\n\r\n", 200),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX Y: z\r\n\r\n", 200),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            200,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab0\r\n\r\n",
+            200,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX Y: z\r\n\r\n",
+            200,
+        ),
     ] {
         let origin = Origin::start(move |conn| {
             conn.request()?;
@@ -165,7 +227,10 @@ fn a_malformed_answer_poisons_no_request_after_it() {
         assert_eq!(gateway.ask(get).body, "ok", "{bad:?}");
         origin.wait_closed();
         let records = origin.records();
-        assert!(records.len() == 2 && records[0].matches("GET /").count() == 1, "{bad:?}: {records:?}");
+        assert!(
+            records.len() == 2 && records[0].matches("GET /").count() == 1,
+            "{bad:?}: {records:?}"
+        );
     }
 }
 
@@ -185,7 +250,11 @@ fn what_comes_on_an_idle_connection_is_nobodys_answer() {
     for method in ["GET", "POST"] {
         let ask = format!("{method} / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
         let answer = gateway.ask(&ask);
-        assert_eq!((answer.status, answer.body.as_str()), (200, "ok"), "{method}: {answer:?}");
+        assert_eq!(
+            (answer.status, answer.body.as_str()),
+            (200, "ok"),
+            "{method}: {answer:?}"
+        );
         if method == "GET" {
             wait.recv_timeout(DEADLINE).expect("it was sent");
         }
@@ -202,7 +271,13 @@ fn the_client_sees_a_clean_answer() {
     let answer = gateway(upstream(origin.address)).ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(answer.status, 200);
     assert_eq!(answer.body, "2\r\nok\r\n0\r\n\r\n");
-    for gone in ["content-length", "x-gone", "keep-alive", "proxy-connection", "upgrade"] {
+    for gone in [
+        "content-length",
+        "x-gone",
+        "keep-alive",
+        "proxy-connection",
+        "upgrade",
+    ] {
         assert_eq!(answer.field(gone), None, "{gone}: {}", answer.head);
     }
     assert_eq!(answer.field("x-kept"), Some("1"));
@@ -213,20 +288,54 @@ fn the_client_sees_a_clean_answer() {
 fn answers_without_a_body_have_none() {
     for (request, sent, status, length, connections) in [
         // An upstream that sends that body all the same would have it taken for the next answer.
-        ("HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", 200, Some("5"), 2),
-        ("GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", 304, Some("5"), 2),
-        ("HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200, Some("0"), 1),
+        (
+            "HEAD",
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
+            200,
+            Some("5"),
+            2,
+        ),
+        (
+            "GET",
+            "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
+            304,
+            Some("5"),
+            2,
+        ),
+        (
+            "HEAD",
+            "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+            200,
+            Some("0"),
+            1,
+        ),
         ("GET", "HTTP/1.1 204 No Content\r\n\r\n", 204, None, 1),
-        ("GET", "HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\n\r\n", 304, None, 1),
+        (
+            "GET",
+            "HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\n\r\n",
+            304,
+            None,
+            1,
+        ),
     ] {
         let origin = Origin::answering(sent);
         let gateway = gateway(upstream(origin.address));
         let ask = format!("{request} / HTTP/1.1\r\nHost: a\r\n\r\n");
         // Twice on one connection: a body that is not there must not be waited for.
-        let text = gateway.talk(&format!("{ask}{request} / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
-        assert_eq!(text.matches(&format!("HTTP/1.1 {status}")).count(), 2, "{text}");
+        let text = gateway.talk(&format!(
+            "{ask}{request} / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+        ));
+        assert_eq!(
+            text.matches(&format!("HTTP/1.1 {status}")).count(),
+            2,
+            "{text}"
+        );
         assert_eq!(field(&text, "content-length"), length, "{text}");
-        assert_eq!(origin.records().len(), connections, "{request} {status}: the upstream's connections");
+        assert_eq!(
+            origin.records().len(),
+            connections,
+            "{request} {status}: the upstream's connections"
+        );
     }
 }
 
@@ -237,9 +346,17 @@ fn a_route_rewrites_the_path_and_nothing_else_of_it() {
     route.strip_prefix = Some("/v1".into());
     route.add_prefix = Some("/api".into());
     let gateway = gateway_on(upstream(origin.address), route);
-    assert_eq!(gateway.ask("GET /v1/a%2Fb;x//?c HTTP/1.1\r\nHost: a\r\n\r\n").status, 200);
+    assert_eq!(
+        gateway
+            .ask("GET /v1/a%2Fb;x//?c HTTP/1.1\r\nHost: a\r\n\r\n")
+            .status,
+        200
+    );
     let seen = &origin.records()[0];
-    assert!(seen.starts_with("GET /api/a%2Fb;x//?c HTTP/1.1\r\n"), "{seen}");
+    assert!(
+        seen.starts_with("GET /api/a%2Fb;x//?c HTTP/1.1\r\n"),
+        "{seen}"
+    );
 }
 
 #[test]
@@ -250,11 +367,23 @@ fn no_spelling_climbs_out_of_the_prefix_it_is_put_under() {
     route.add_prefix = Some("/api".into());
     let gateway = gateway_on(upstream(origin.address), route);
     // To the router all of these are below /v1.
-    for path in ["/v1/../v1/a", "/v1/%2e%2E/v1/a", "/v1/a/../../v1/a", "/v1//..//v1/a"] {
-        let text = gateway.talk(&format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+    for path in [
+        "/v1/../v1/a",
+        "/v1/%2e%2E/v1/a",
+        "/v1/a/../../v1/a",
+        "/v1//..//v1/a",
+    ] {
+        let text = gateway.talk(&format!(
+            "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+        ));
         assert!(text.starts_with("HTTP/1.1 400"), "{path}: {text}");
     }
     assert!(origin.records().is_empty(), "{:?}", origin.records());
-    assert_eq!(gateway.ask("GET /v1/a/../b HTTP/1.1\r\nHost: a\r\n\r\n").status, 200);
+    assert_eq!(
+        gateway
+            .ask("GET /v1/a/../b HTTP/1.1\r\nHost: a\r\n\r\n")
+            .status,
+        200
+    );
     assert!(origin.records()[0].starts_with("GET /api/a/../b HTTP/1.1\r\n"));
 }

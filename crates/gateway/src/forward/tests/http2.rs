@@ -15,7 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use super::origin::{OK, Origin};
 use super::relay::{Gateway, conduct, gateway, gateway_with, route, upstream};
 use super::wire::{DEADLINE, read_head};
-use crate::conduct::Conduct;
+use crate::proxy_defaults::ProxyDefaults;
 use tollgate_limit::Micros;
 
 /// A body with trailers.
@@ -30,9 +30,17 @@ impl Message {
         let data = (!data.is_empty()).then(|| Bytes::from_static(data.as_bytes()));
         let trailers = trailers
             .iter()
-            .map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .map(|(name, value)| {
+                (
+                    http::HeaderName::from_static(name),
+                    HeaderValue::from_static(value),
+                )
+            })
             .collect::<HeaderMap>();
-        Self { data, trailers: (!trailers.is_empty()).then_some(trailers) }
+        Self {
+            data,
+            trailers: (!trailers.is_empty()).then_some(trailers),
+        }
     }
 }
 
@@ -40,10 +48,16 @@ impl Body for Message {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = self.get_mut();
         let data = this.data.take().map(Frame::data);
-        Poll::Ready(data.or_else(|| this.trailers.take().map(Frame::trailers)).map(Ok))
+        Poll::Ready(
+            data.or_else(|| this.trailers.take().map(Frame::trailers))
+                .map(Ok),
+        )
     }
 
     fn is_end_stream(&self) -> bool {
@@ -57,7 +71,10 @@ fn mirror() -> SocketAddr {
     listener.set_nonblocking(true).expect("set");
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
         runtime.block_on(async move {
             let listener = tokio::net::TcpListener::from_std(listener).expect("registered");
             while let Ok((stream, _)) = listener.accept().await {
@@ -75,33 +92,50 @@ async fn reflect(request: Request<Incoming>) -> Result<Response<Message>, Infall
     let collected = body.collect().await.expect("a whole body");
     let mut trailers = collected.trailers().cloned().unwrap_or_default();
     trailers.insert("grpc-status", HeaderValue::from_static("0"));
-    let mut response = Response::new(Message { data: Some(collected.to_bytes()), trailers: Some(trailers) });
+    let mut response = Response::new(Message {
+        data: Some(collected.to_bytes()),
+        trailers: Some(trailers),
+    });
     let seen = format!("{:?} {} {}", head.version, head.method, head.uri);
-    for (name, value) in head.headers.iter().filter(|(name, _)| *name != "content-length") {
+    for (name, value) in head
+        .headers
+        .iter()
+        .filter(|(name, _)| *name != "content-length")
+    {
         response.headers_mut().append(name, value.clone());
     }
     if let Some(te) = head.headers.get("te") {
         response.headers_mut().insert("x-te", te.clone());
     }
-    response.headers_mut().insert("x-seen", HeaderValue::from_str(&seen).expect("visible"));
+    response
+        .headers_mut()
+        .insert("x-seen", HeaderValue::from_str(&seen).expect("visible"));
     Ok(response)
 }
 
 fn run<F: Future>(test: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     runtime.block_on(async { tokio::time::timeout(DEADLINE, test).await.expect("in time") })
 }
 
 async fn client(gateway: &Gateway) -> http2::SendRequest<Message> {
-    let stream = tokio::net::TcpStream::connect(gateway.address).await.expect("connected");
-    let (sender, connection) =
-        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("an HTTP/2 server");
+    let stream = tokio::net::TcpStream::connect(gateway.address)
+        .await
+        .expect("connected");
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+        .await
+        .expect("an HTTP/2 server");
     tokio::spawn(connection);
     sender
 }
 
 fn to(gateway: &Gateway, path: &str) -> http::request::Builder {
-    Request::builder().method("POST").uri(format!("http://{}{path}", gateway.address))
+    Request::builder()
+        .method("POST")
+        .uri(format!("http://{}{path}", gateway.address))
 }
 
 #[test]
@@ -115,17 +149,30 @@ fn a_grpc_call_passes_with_its_trailers() {
             let call = to(&gateway, "/pkg.Service/Method?x=%2F")
                 .header("content-type", "application/grpc")
                 .header("te", "trailers")
-                .body(Message::new("message", &[("x-sent", "1"), ("authorization", "dropped")]))
+                .body(Message::new(
+                    "message",
+                    &[("x-sent", "1"), ("authorization", "dropped")],
+                ))
                 .expect("a request");
-            let (head, body) = client.send_request(call).await.expect("an answer").into_parts();
+            let (head, body) = client
+                .send_request(call)
+                .await
+                .expect("an answer")
+                .into_parts();
             assert_eq!(head.status, 200);
             let seen = head.headers["x-seen"].to_str().expect("text");
-            let expected = format!("HTTP/2.0 POST http://{}/pkg.Service/Method?x=%2F", gateway.address);
+            let expected = format!(
+                "HTTP/2.0 POST http://{}/pkg.Service/Method?x=%2F",
+                gateway.address
+            );
             assert_eq!(seen, expected);
             assert_eq!(head.headers["x-te"], "trailers");
             let collected = body.collect().await.expect("a whole body");
             let trailers = collected.trailers().expect("trailers");
-            assert!(trailers["grpc-status"] == "0" && trailers["x-sent"] == "1", "{trailers:?}");
+            assert!(
+                trailers["grpc-status"] == "0" && trailers["x-sent"] == "1",
+                "{trailers:?}"
+            );
             assert!(!trailers.contains_key("authorization"));
             assert_eq!(collected.to_bytes(), "message");
         }
@@ -137,10 +184,14 @@ fn an_http1_client_reaches_an_http2_upstream() {
     let mut upstream = upstream(mirror());
     upstream.http2 = true;
     let gateway = gateway(upstream);
-    let answer =
-        gateway.ask("POST /x HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi");
+    let answer = gateway.ask(
+        "POST /x HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi",
+    );
     assert_eq!(answer.status, 200);
-    assert_eq!(answer.field("x-seen"), Some("HTTP/2.0 POST http://api.example/x"));
+    assert_eq!(
+        answer.field("x-seen"),
+        Some("HTTP/2.0 POST http://api.example/x")
+    );
     assert!(answer.body.contains("hi"), "{answer:?}");
 }
 
@@ -156,24 +207,48 @@ fn an_http2_client_reaches_an_http1_upstream() {
             .body(Message::new("hello", &[]))
             .expect("a request");
         let response = client.send_request(request).await.expect("an answer");
-        assert_eq!(response.into_body().collect().await.expect("whole").to_bytes(), "ok");
+        assert_eq!(
+            response
+                .into_body()
+                .collect()
+                .await
+                .expect("whole")
+                .to_bytes(),
+            "ok"
+        );
     });
     let seen = origin.records()[0].to_ascii_lowercase();
     assert!(seen.starts_with("post /x http/1.1\r\n"), "{seen}");
     assert!(seen.contains("\r\ncookie: a=1; b=2\r\n"), "{seen}");
-    assert!(seen.contains(&format!("\r\nhost: {}\r\n", gateway.address)), "{seen}");
-    assert!(seen.contains("transfer-encoding: chunked") && seen.contains("hello"), "{seen}");
+    assert!(
+        seen.contains(&format!("\r\nhost: {}\r\n", gateway.address)),
+        "{seen}"
+    );
+    assert!(
+        seen.contains("transfer-encoding: chunked") && seen.contains("hello"),
+        "{seen}"
+    );
 }
 
 #[test]
 fn an_answer_without_a_body_has_no_length_that_http2_would_wait_for() {
-    let origin = Origin::answering("HTTP/1.1 204 No Content\r\nContent-Length: 2\r\nX-Some: thing\r\n\r\n");
+    let origin =
+        Origin::answering("HTTP/1.1 204 No Content\r\nContent-Length: 2\r\nX-Some: thing\r\n\r\n");
     let gateway = gateway(upstream(origin.address));
     run(async {
         let mut client = client(&gateway).await;
-        let response = client.send_request(to(&gateway, "/").body(Message::default()).expect("a request")).await;
+        let response = client
+            .send_request(
+                to(&gateway, "/")
+                    .body(Message::default())
+                    .expect("a request"),
+            )
+            .await;
         let (head, body) = response.expect("a head").into_parts();
-        assert_eq!((head.status.as_u16(), head.headers.get("content-length")), (204, None));
+        assert_eq!(
+            (head.status.as_u16(), head.headers.get("content-length")),
+            (204, None)
+        );
         assert_eq!(head.headers["x-some"], "thing");
         assert_eq!(body.collect().await.expect("whole").to_bytes(), "");
     });
@@ -188,7 +263,13 @@ fn a_truncated_answer_is_reset_over_http2() {
     let gateway = gateway(upstream(origin.address));
     run(async {
         let mut client = client(&gateway).await;
-        let response = client.send_request(to(&gateway, "/").body(Message::default()).expect("a request")).await;
+        let response = client
+            .send_request(
+                to(&gateway, "/")
+                    .body(Message::default())
+                    .expect("a request"),
+            )
+            .await;
         let body = response.expect("a head").into_body().collect().await;
         assert!(body.is_err(), "{body:?}");
     });
@@ -203,8 +284,14 @@ fn pseudo_fields_in_trailers_reach_nobody() {
     let gateway = gateway(upstream(origin.address));
     run(async {
         let mut client = client(&gateway).await;
-        let request =
-            to(&gateway, "/").body(Message::new("x", &[("host", "evil"), ("x-good", "1"), ("transfer-encoding", "x")]));
+        let request = to(&gateway, "/").body(Message::new(
+            "x",
+            &[
+                ("host", "evil"),
+                ("x-good", "1"),
+                ("transfer-encoding", "x"),
+            ],
+        ));
         // Whether it is refused or stripped: nothing of it passes.
         let sent = tokio::time::timeout(
             std::time::Duration::from_millis(300),
@@ -230,11 +317,17 @@ fn streams_are_cancelled_one_by_one() {
     let gateway = gateway(upstream(origin.address));
     run(async {
         let mut client = client(&gateway).await;
-        let request = to(&gateway, "/cancelled").body(Message::default()).expect("a request");
+        let request = to(&gateway, "/cancelled")
+            .body(Message::default())
+            .expect("a request");
         let cancelled = tokio::spawn(client.send_request(request));
-        tokio::task::spawn_blocking(move || told.recv_timeout(DEADLINE).expect("it arrives")).await.expect("ran");
+        tokio::task::spawn_blocking(move || told.recv_timeout(DEADLINE).expect("it arrives"))
+            .await
+            .expect("ran");
         cancelled.abort();
-        let request = to(&gateway, "/kept").body(Message::default()).expect("a request");
+        let request = to(&gateway, "/kept")
+            .body(Message::default())
+            .expect("a request");
         let response = client.send_request(request).await.expect("an answer");
         assert_eq!(response.status(), 200);
     });
@@ -248,32 +341,51 @@ fn a_body_that_others_leave_no_room_for_is_not_held_against_its_caller() {
     let origin = Origin::start(move |conn| {
         read_head(&mut conn.stream)?;
         let _ = tell.send(());
-        std::io::copy(&mut std::io::Read::take(&mut conn.stream, 1 + (2 << 20)), &mut std::io::sink())?;
+        std::io::copy(
+            &mut std::io::Read::take(&mut conn.stream, 1 + (2 << 20)),
+            &mut std::io::sink(),
+        )?;
         conn.send(OK)
     });
     let mut upstream = upstream(origin.address);
     (upstream.connections, upstream.queue_timeout) = (1, Micros::from_secs(3));
-    let conduct = Conduct { body_idle: Micros::from_secs(1), ..conduct() };
+    let conduct = ProxyDefaults {
+        body_idle: Micros::from_secs(1),
+        ..conduct()
+    };
     let gateway = gateway_with(upstream, route(), conduct);
     run(async {
-        let stream = tokio::net::TcpStream::connect(gateway.address).await.expect("connected");
-        let (mut client, connection) = h2::client::handshake(stream).await.expect("an HTTP/2 server");
+        let stream = tokio::net::TcpStream::connect(gateway.address)
+            .await
+            .expect("connected");
+        let (mut client, connection) = h2::client::handshake(stream)
+            .await
+            .expect("an HTTP/2 server");
         tokio::spawn(connection);
-        let post =
-            |length: &'static str| to(&gateway, "/").header("content-length", length).body(()).expect("a request");
+        let post = |length: &'static str| {
+            to(&gateway, "/")
+                .header("content-length", length)
+                .body(())
+                .expect("a request")
+        };
         let (answer, mut body) = client.send_request(post("2097153"), false).expect("sent");
-        body.send_data(Bytes::from_static(b"a"), false).expect("taken");
-        tokio::task::spawn_blocking(move || told.recv_timeout(DEADLINE).expect("it arrives")).await.expect("ran");
+        body.send_data(Bytes::from_static(b"a"), false)
+            .expect("taken");
+        tokio::task::spawn_blocking(move || told.recv_timeout(DEADLINE).expect("it arrives"))
+            .await
+            .expect("ran");
         // These wait for the server's only place, and fill the connection's window meanwhile: 1 MiB.
         let mut held = Vec::new();
         for _ in 0..5 {
             client = client.ready().await.expect("open");
             let (answer, mut body) = client.send_request(post("262144"), false).expect("sent");
-            body.send_data(Bytes::from_static(&[0; 262_144]), true).expect("taken");
+            body.send_data(Bytes::from_static(&[0; 262_144]), true)
+                .expect("taken");
             held.push(answer);
         }
         // More than they leave of it, however the client shares it out.
-        body.send_data(Bytes::from_static(&[0; 2 << 20]), true).expect("taken");
+        body.send_data(Bytes::from_static(&[0; 2 << 20]), true)
+            .expect("taken");
         assert_eq!(answer.await.expect("an answer").status(), 200);
         drop(held);
     });
@@ -293,17 +405,31 @@ fn interim_answers_are_passed_over() {
             let mut connection = h2::server::handshake(stream).await.expect("HTTP/2");
             while let Some(Ok((_, mut respond))) = connection.accept().await {
                 for status in [100, 102, 103] {
-                    let interim = Response::builder().status(status).header("link", "</x>").body(()).expect("a head");
+                    let interim = Response::builder()
+                        .status(status)
+                        .header("link", "</x>")
+                        .body(())
+                        .expect("a head");
                     respond.send_informational(interim).expect("sent");
                 }
-                let mut body = respond.send_response(Response::new(()), false).expect("sent");
-                body.send_data(Bytes::from_static(b"ok"), true).expect("sent");
+                let mut body = respond
+                    .send_response(Response::new(()), false)
+                    .expect("sent");
+                body.send_data(Bytes::from_static(b"ok"), true)
+                    .expect("sent");
             }
         });
     });
     let gateway = gateway(upstream);
     for _ in 0..2 {
         let answer = gateway.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        assert_eq!((answer.status, answer.body.contains("ok"), answer.field("link")), (200, true, None));
+        assert_eq!(
+            (
+                answer.status,
+                answer.body.contains("ok"),
+                answer.field("link")
+            ),
+            (200, true, None)
+        );
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::origin::{Conn, Origin};
 use super::relay::{Gateway, conduct, gateway_of, route, server, upstream};
 use super::wire::{DEADLINE, read_answer};
-use crate::forward::Fleet;
+use crate::forward::UpstreamHealth;
 use crate::forward::members::{Members, bit};
 use crate::forward::resolver::{SILENT, Table};
 use tollgate_limit::Micros;
@@ -22,7 +22,10 @@ fn saying(body: &'static str) -> impl Fn(&mut Conn) -> io::Result<()> + Send + S
         loop {
             let ill = conn.request()?.starts_with("GET /healthz") && body == "ill";
             let status = if ill { "500 Ill" } else { "200 OK" };
-            conn.send(&format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len()))?;
+            conn.send(&format!(
+                "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            ))?;
         }
     }
 }
@@ -43,7 +46,7 @@ fn named(address: SocketAddr) -> Upstream {
     upstream
 }
 
-fn gateway(upstream: Upstream, fleet: Fleet) -> Gateway {
+fn gateway(upstream: Upstream, fleet: UpstreamHealth) -> Gateway {
     gateway_of(upstream, route(), conduct(), fleet)
 }
 
@@ -51,12 +54,18 @@ fn gateway(upstream: Upstream, fleet: Fleet) -> Gateway {
 fn name_whose_address_changed_is_followed_while_connections_to_the_old_one_live() {
     let (old, new, _) = two("old", "new");
     let table = Table::default();
-    table.lock().addresses.insert("app.test".to_owned(), vec![old.address]);
-    let gateway = gateway(named(old.address), Fleet::with_names(&table));
+    table
+        .lock()
+        .addresses
+        .insert("app.test".to_owned(), vec![old.address]);
+    let gateway = gateway(named(old.address), UpstreamHealth::with_names(&table));
     let mut client = gateway.connect();
     client.write_all(GET.as_bytes()).expect("sent");
     assert_eq!(read_answer(&mut client).body, "old");
-    table.lock().addresses.insert("app.test".to_owned(), vec![new.address]);
+    table
+        .lock()
+        .addresses
+        .insert("app.test".to_owned(), vec![new.address]);
     assert_eq!(old.wait_closed(), 0, "its idle connection is closed");
     client.write_all(GET.as_bytes()).expect("sent");
     assert_eq!(read_answer(&mut client).body, "new");
@@ -73,26 +82,49 @@ fn name_whose_address_changed_is_followed_while_connections_to_the_old_one_live(
 fn name_with_several_addresses_is_several_servers() {
     let (one, other, dead) = two("one", "other");
     let table = Table::default();
-    table.lock().addresses.insert("app.test".to_owned(), vec![one.address, dead, other.address]);
-    let fleet = Fleet::with_names(&table);
+    table.lock().addresses.insert(
+        "app.test".to_owned(),
+        vec![one.address, dead, other.address],
+    );
+    let fleet = UpstreamHealth::with_names(&table);
     let mut upstream = named(one.address);
-    upstream.eject = Eject { failures: 1000, wait: Micros::from_secs(60) };
+    upstream.eject = Eject {
+        failures: 1000,
+        wait: Micros::from_secs(60),
+    };
     let gateway = gateway(upstream.clone(), fleet.clone());
-    let bodies: Vec<String> = (0..30).map(|_| gateway.ask(POST)).map(|answer| answer.body).collect();
+    let bodies: Vec<String> = (0..30)
+        .map(|_| gateway.ask(POST))
+        .map(|answer| answer.body)
+        .collect();
     let of = |body: &str| bodies.iter().filter(|known| *known == body).count();
     assert!(of("one") >= 10 && of("other") >= 10, "{bodies:?}");
-    assert_eq!(of("one") + of("other"), 30, "one attempt, and the other addresses in it: {bodies:?}");
-    let mut names: Vec<String> = fleet.status(&upstream).into_iter().map(|status| status.server).collect();
+    assert_eq!(
+        of("one") + of("other"),
+        30,
+        "one attempt, and the other addresses in it: {bodies:?}"
+    );
+    let mut names: Vec<String> = fleet
+        .status(&upstream)
+        .into_iter()
+        .map(|status| status.server)
+        .collect();
     names.sort_unstable();
-    assert_eq!(names, [one.address, other.address, dead].map(|address| address.to_string()));
+    assert_eq!(
+        names,
+        [one.address, other.address, dead].map(|address| address.to_string())
+    );
 }
 
 #[test]
 fn name_each_address_has_health_checks_of_its_own() {
     let (ill, well, _) = two("ill", "well");
     let table = Table::default();
-    table.lock().addresses.insert("app.test".to_owned(), vec![ill.address, well.address]);
-    let fleet = Fleet::with_names(&table);
+    table
+        .lock()
+        .addresses
+        .insert("app.test".to_owned(), vec![ill.address, well.address]);
+    let fleet = UpstreamHealth::with_names(&table);
     let mut upstream = named(ill.address);
     upstream.health = Some(Health {
         path: "/healthz".into(),
@@ -104,7 +136,11 @@ fn name_each_address_has_health_checks_of_its_own() {
     let gateway = gateway(upstream.clone(), fleet.clone());
     gateway.ask(GET);
     eventually("the ill one is known", || {
-        fleet.status(&upstream).iter().any(|status| status.state.is_some_and(|state| state.label() == "unhealthy"))
+        fleet.status(&upstream).iter().any(|status| {
+            status
+                .state
+                .is_some_and(|state| state.label() == "unhealthy")
+        })
     });
     for _ in 0..6 {
         assert_eq!(gateway.ask(GET).body, "well");
@@ -117,19 +153,32 @@ fn name_that_nobody_knows_is_502_until_somebody_does() {
     let table = Table::default();
     let mut upstream = named(one.address);
     upstream.resolve_every = Micros::from_secs(3600);
-    let gateway = gateway(upstream, Fleet::with_names(&table));
+    let gateway = gateway(upstream, UpstreamHealth::with_names(&table));
     let answer = gateway.ask(GET);
-    assert!(answer.status == 502 && answer.body.contains("upstream-unreachable"), "{answer:?}");
-    table.lock().addresses.insert("app.test".to_owned(), vec![one.address]);
-    assert_eq!(gateway.ask(GET).body, "one", "a request does not wait for the next turn");
+    assert!(
+        answer.status == 502 && answer.body.contains("upstream-unreachable"),
+        "{answer:?}"
+    );
+    table
+        .lock()
+        .addresses
+        .insert("app.test".to_owned(), vec![one.address]);
+    assert_eq!(
+        gateway.ask(GET).body,
+        "one",
+        "a request does not wait for the next turn"
+    );
 }
 
 #[test]
 fn name_last_good_answer_outlives_a_reload_while_the_resolver_fails() {
     let (one, _, _) = two("one", "other");
     let table = Table::default();
-    table.lock().addresses.insert("app.test".to_owned(), vec![one.address]);
-    let fleet = Fleet::with_names(&table);
+    table
+        .lock()
+        .addresses
+        .insert("app.test".to_owned(), vec![one.address]);
+    let fleet = UpstreamHealth::with_names(&table);
     let before = gateway(named(one.address), fleet.clone());
     assert_eq!(before.ask(GET).body, "one");
     table.lock().addresses.clear();
@@ -140,14 +189,21 @@ fn name_last_good_answer_outlives_a_reload_while_the_resolver_fails() {
     drop((before, after));
     edited.name = "renamed".into();
     edited.servers[0].base_path = "/b".into();
-    assert_eq!(gateway(edited, fleet).ask(GET).body, "one", "an upstream that nobody has used since the reload");
+    assert_eq!(
+        gateway(edited, fleet).ask(GET).body,
+        "one",
+        "an upstream that nobody has used since the reload"
+    );
 }
 
 #[test]
 fn name_that_is_answered_slowly_does_not_hold_up_the_other_servers() {
     let (one, _, _) = two("one", "other");
     let table = Table::default();
-    table.lock().addresses.insert("app.test".to_owned(), vec![one.address]);
+    table
+        .lock()
+        .addresses
+        .insert("app.test".to_owned(), vec![one.address]);
     let mut by_name = named(one.address);
     by_name.timeouts.connect = Micros::from_secs(3600);
     let mut silent = by_name.servers[0].clone();
@@ -156,7 +212,12 @@ fn name_that_is_answered_slowly_does_not_hold_up_the_other_servers() {
     let mut by_address = by_name.clone();
     by_address.servers[1] = server(one.address);
     for upstream in [by_address, by_name] {
-        assert_eq!(gateway(upstream, Fleet::with_names(&table)).ask(GET).body, "one");
+        assert_eq!(
+            gateway(upstream, UpstreamHealth::with_names(&table))
+                .ask(GET)
+                .body,
+            "one"
+        );
     }
 }
 
@@ -164,17 +225,27 @@ fn name_that_is_answered_slowly_does_not_hold_up_the_other_servers() {
 async fn name_other_addresses_are_tried_fit_ones_first() {
     let table = Table::default();
     let addresses: Vec<SocketAddr> = (1..=4).map(|last| ([127, 0, 0, last], 9).into()).collect();
-    table.lock().addresses.insert("app.test".to_owned(), addresses.clone());
+    table
+        .lock()
+        .addresses
+        .insert("app.test".to_owned(), addresses.clone());
     let mut upstream = named(addresses[0]);
-    upstream.eject = Eject { failures: 1, wait: Micros::from_secs(3600) };
+    upstream.eject = Eject {
+        failures: 1,
+        wait: Micros::from_secs(3600),
+    };
     let upstream = Arc::new(upstream);
     let run = async {
-        let members = Members::new(&upstream, &Fleet::with_names(&table)).expect("no TLS");
+        let members = Members::new(&upstream, &UpstreamHealth::with_names(&table)).expect("no TLS");
         let roster = members.roster().await.expect("addresses");
-        roster.servers[1].fitness.failed();
-        roster.servers[2].fitness.failed();
+        roster.servers[1].record.failed();
+        roster.servers[2].record.failed();
         assert_eq!(roster.sibling(0, bit(0)), Some(3), "the fit one");
-        assert_eq!(roster.sibling(3, bit(0) | bit(3)), Some(1), "an ejected one when there is no other");
+        assert_eq!(
+            roster.sibling(3, bit(0) | bit(3)),
+            Some(1),
+            "an ejected one when there is no other"
+        );
         assert_eq!(roster.sibling(3, bit(0) | bit(1) | bit(2) | bit(3)), None);
     };
     tokio::task::LocalSet::new().run_until(run).await;

@@ -26,7 +26,9 @@ pub(super) struct Conn {
 
 impl Origin {
     /// Runs `script` on each connection, on a thread of its own. Errors of its sockets end it.
-    pub(super) fn start(script: impl Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static) -> Self {
+    pub(super) fn start(
+        script: impl Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
         Self::on((Ipv4Addr::LOCALHOST, 0).into(), script)
     }
 
@@ -47,7 +49,11 @@ impl Origin {
                 stream.set_write_timeout(Some(DEADLINE)).expect("set");
                 all.lock().expect("not poisoned").push(Vec::new());
                 let (script, tell) = (Arc::clone(&script), tell.clone());
-                let mut conn = Conn { stream, index, records: Arc::clone(&all) };
+                let mut conn = Conn {
+                    stream,
+                    index,
+                    records: Arc::clone(&all),
+                };
                 std::thread::spawn(move || {
                     let _ = script(&mut conn);
                     drop(conn);
@@ -55,27 +61,43 @@ impl Origin {
                 });
             }
         });
-        Self { address, records, closed }
+        Self {
+            address,
+            records,
+            closed,
+        }
     }
 
     /// Takes one connection, listens no more, and runs `script` on it.
-    pub(super) fn leaving(script: impl FnOnce(&mut Conn) -> io::Result<()> + Send + 'static) -> Self {
+    pub(super) fn leaving(
+        script: impl FnOnce(&mut Conn) -> io::Result<()> + Send + 'static,
+    ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("bound");
         let records = Arc::new(Mutex::new(vec![Vec::new()]));
         let (tell, closed) = mpsc::channel();
         let all = Arc::clone(&records);
         std::thread::spawn(move || {
-            let Ok((stream, _)) = listener.accept() else { return };
+            let Ok((stream, _)) = listener.accept() else {
+                return;
+            };
             drop(listener);
             stream.set_read_timeout(Some(DEADLINE)).expect("set");
             stream.set_write_timeout(Some(DEADLINE)).expect("set");
-            let mut conn = Conn { stream, index: 0, records: all };
+            let mut conn = Conn {
+                stream,
+                index: 0,
+                records: all,
+            };
             let _ = script(&mut conn);
             drop(conn);
             let _ = tell.send(0);
         });
-        Self { address, records, closed }
+        Self {
+            address,
+            records,
+            closed,
+        }
     }
 
     /// Answers every request with the same bytes, connections kept.
@@ -91,7 +113,10 @@ impl Origin {
     /// What each connection has received.
     pub(super) fn records(&self) -> Vec<String> {
         let records = self.records.lock().expect("not poisoned");
-        records.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect()
+        records
+            .iter()
+            .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+            .collect()
     }
 
     /// Waits until a script has ended.
@@ -134,11 +159,14 @@ impl Conn {
         loop {
             all.extend(self.receive()?);
             let text = String::from_utf8_lossy(&all).into_owned();
-            let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+            let Some((head, body)) = text.split_once("\r\n\r\n") else {
+                continue;
+            };
             let whole = if field(head, "transfer-encoding").is_some() {
                 body.ends_with("0\r\n\r\n") || is_end_with_trailers(body.as_bytes())
             } else {
-                body.len() >= field(head, "content-length").map_or(0, |length| length.parse().unwrap_or(0))
+                body.len()
+                    >= field(head, "content-length").map_or(0, |length| length.parse().unwrap_or(0))
             };
             if whole {
                 return Ok(text);

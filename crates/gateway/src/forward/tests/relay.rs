@@ -9,11 +9,11 @@ use http::{Request, Response};
 
 use super::wire::{Answer, DEADLINE, dial, read_answer};
 use crate::body::{Ended, Guard, Guarded, Received, ResponseBody};
-use crate::conduct::Conduct;
-use crate::forward::{Fleet, Forwarder, Passage};
+use crate::forward::{ForwardContext, Forwarder, UpstreamHealth};
 use crate::framing;
-use crate::headers::{Present, Seen};
+use crate::headers::{HeaderSet, RequestHeaders};
 use crate::listener::{Address, Listen, bind};
+use crate::proxy_defaults::ProxyDefaults;
 use crate::rejection::{Asked, Rejection};
 use crate::server::{ConnInfo, Handler, Inbound, Settings, Shared, serve};
 use crate::worker::Workers;
@@ -35,7 +35,7 @@ struct Relay {
     clock: Clock,
     upstream: Arc<Upstream>,
     route: Arc<Route>,
-    conduct: Arc<Conduct>,
+    conduct: Arc<ProxyDefaults>,
 }
 
 impl Relay {
@@ -44,13 +44,13 @@ impl Relay {
         connection: &ConnInfo,
         mut request: Request<Inbound>,
     ) -> Result<Response<Guarded<ResponseBody, Nobody>>, Rejection> {
-        let seen = Seen::of(request.headers());
+        let seen = RequestHeaders::of(request.headers());
         let form = framing::admit(&mut request, &seen)?;
         // No limit claims anything: the limiter admits.
         let Some(Decision::Allow(permit)) = self.limiter.try_check(&[], self.clock.now()) else {
             return Err(Rejection::Internal);
         };
-        let passage = Passage {
+        let passage = ForwardContext {
             peer: connection.peer(),
             trusted: false,
             present: form.present,
@@ -67,14 +67,19 @@ impl Relay {
             received: Received::default(),
             verbatim: !connection.http2,
         };
-        let forwarded = self.forwarder.forward(passage, &self.upstream, request)?.await?;
+        let forwarded = self
+            .forwarder
+            .forward(passage, &self.upstream, request)?
+            .await?;
         if let Some(tunnel) = forwarded.tunnel {
             tokio::task::spawn_local(async move {
                 let task = crate::worker::Worker::current().map(|worker| worker.task());
                 tunnel.run(task.as_ref()).await
             });
         }
-        Ok(forwarded.response.map(|body| Guarded::bare(body).with(forwarded.verbatim)))
+        Ok(forwarded
+            .response
+            .map(|body| Guarded::bare(body).with(forwarded.verbatim)))
     }
 }
 
@@ -88,8 +93,12 @@ impl Guard for Nobody {
 impl Handler for Relay {
     type Body = Guarded<ResponseBody, Nobody>;
 
-    async fn handle(&self, connection: &Rc<ConnInfo>, request: Request<Inbound>) -> Response<Self::Body> {
-        let asked = Asked::of(&request, Present::of(request.headers()));
+    async fn handle(
+        &self,
+        connection: &Rc<ConnInfo>,
+        request: Request<Inbound>,
+    ) -> Response<Self::Body> {
+        let asked = Asked::of(&request, HeaderSet::of(request.headers()));
         match self.answer(connection, request).await {
             Ok(response) => response,
             Err(rejection) => rejection.respond(&asked, None, "").map(Guarded::bare),
@@ -124,7 +133,10 @@ pub(in crate::forward) fn upstream(address: SocketAddr) -> Upstream {
         queue_timeout: Micros::from_secs(5),
         tls: TlsFiles::default(),
         health: None,
-        eject: Eject { failures: 3, wait: Micros::from_secs(1) },
+        eject: Eject {
+            failures: 3,
+            wait: Micros::from_secs(1),
+        },
         retry: Retry::default(),
         total: None,
         resolve_every: Micros::from_secs(5),
@@ -146,7 +158,12 @@ pub(in crate::forward) fn server(address: SocketAddr) -> Server {
 pub(in crate::forward) fn route() -> Route {
     Route {
         name: "/**".into(),
-        pattern: Pattern { methods: Vec::new(), host: HostPattern::Any, path: Vec::new(), headers: Vec::new() },
+        pattern: Pattern {
+            methods: Vec::new(),
+            host: HostPattern::Any,
+            path: Vec::new(),
+            headers: Vec::new(),
+        },
         target: Target::Upstream(0),
         limits: Vec::new(),
         strip_prefix: None,
@@ -169,29 +186,54 @@ pub(super) fn gateway_on(upstream: Upstream, route: Route) -> Gateway {
 }
 
 /// What is asked of every request: silence for five seconds at most. It adds nothing to what the tests compare.
-pub(super) fn conduct() -> Conduct {
-    Conduct { body_idle: Micros::from_secs(5), upgrade_idle: Micros::from_secs(5), via: None, ..Conduct::default() }
+pub(super) fn conduct() -> ProxyDefaults {
+    ProxyDefaults {
+        body_idle: Micros::from_secs(5),
+        upgrade_idle: Micros::from_secs(5),
+        via: None,
+        ..ProxyDefaults::default()
+    }
 }
 
 /// A gateway in front of `upstream`, by `route`, that treats requests like this.
-pub(super) fn gateway_with(upstream: Upstream, route: Route, conduct: Conduct) -> Gateway {
-    gateway_of(upstream, route, conduct, Fleet::default())
+pub(super) fn gateway_with(upstream: Upstream, route: Route, conduct: ProxyDefaults) -> Gateway {
+    gateway_of(upstream, route, conduct, UpstreamHealth::default())
 }
 
 /// A gateway in front of `upstream` that knows names and servers as `fleet` does.
-pub(super) fn gateway_of(upstream: Upstream, route: Route, conduct: Conduct, fleet: Fleet) -> Gateway {
-    let listen = Listen { address: Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()), tls: None };
+pub(super) fn gateway_of(
+    upstream: Upstream,
+    route: Route,
+    conduct: ProxyDefaults,
+    fleet: UpstreamHealth,
+) -> Gateway {
+    let listen = Listen {
+        address: Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()),
+        tls: None,
+    };
     let bound = bind(&[listen], 1).expect("a free port");
-    let Address::Tcp(address) = bound[0].address else { panic!("bound to TCP") };
+    let Address::Tcp(address) = bound[0].address else {
+        panic!("bound to TCP")
+    };
     let (upstream, route, conduct) = (Arc::new(upstream), Arc::new(route), Arc::new(conduct));
-    let workers = serve(bound, 1, Arc::new(Shared::new(Settings::default())), move |_| Relay {
-        forwarder: Forwarder::of(fleet.clone()),
-        limiter: Limiter::new(&[], Arc::new(Backend::None), Clock::system(), ColdStart::Full),
-        clock: Clock::system(),
-        upstream: Arc::clone(&upstream),
-        route: Arc::clone(&route),
-        conduct: Arc::clone(&conduct),
-    })
+    let workers = serve(
+        bound,
+        1,
+        Arc::new(Shared::new(Settings::default())),
+        move |_| Relay {
+            forwarder: Forwarder::of(fleet.clone()),
+            limiter: Limiter::new(
+                &[],
+                Arc::new(Backend::None),
+                Clock::system(),
+                ColdStart::Full,
+            ),
+            clock: Clock::system(),
+            upstream: Arc::clone(&upstream),
+            route: Arc::clone(&route),
+            conduct: Arc::clone(&conduct),
+        },
+    )
     .expect("started");
     Gateway { address, workers }
 }
@@ -200,7 +242,11 @@ impl Gateway {
     /// Tells it to go away, and returns when its worker has heard: then it listens no more.
     pub(super) fn drain(&self) {
         let grace = std::time::Duration::ZERO;
-        self.workers.drain(crate::worker::Drain { span: DEADLINE, grace, handed_over: false });
+        self.workers.drain(crate::worker::Drain {
+            span: DEADLINE,
+            grace,
+            handed_over: false,
+        });
         while TcpStream::connect(self.address).is_ok() {
             std::thread::yield_now();
         }

@@ -5,10 +5,11 @@ use std::io::{Read, Write};
 use super::origin::{OK, Origin};
 use super::relay::{conduct, gateway, gateway_with, route, upstream};
 use super::wire::{DEADLINE, read_answer, read_head};
-use crate::conduct::Conduct;
+use crate::proxy_defaults::ProxyDefaults;
 use tollgate_limit::Micros;
 
-const UPGRADE: &[u8] = b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
+const UPGRADE: &[u8] =
+    b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
@@ -33,10 +34,18 @@ fn a_websocket_passes_both_ways() {
     client.write_all(UPGRADE).expect("sent");
     let head = read_head(&mut client).expect("a head").to_ascii_lowercase();
     assert!(head.starts_with("http/1.1 101 "), "{head}");
-    assert!(head.contains("connection: upgrade") && head.contains("upgrade: websocket"), "{head}");
-    assert!(head.contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo="), "{head}");
+    assert!(
+        head.contains("connection: upgrade") && head.contains("upgrade: websocket"),
+        "{head}"
+    );
+    assert!(
+        head.contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo="),
+        "{head}"
+    );
     let mut early = [0; 5];
-    client.read_exact(&mut early).expect("what came behind the 101");
+    client
+        .read_exact(&mut early)
+        .expect("what came behind the 101");
     assert_eq!(&early, b"early");
     for word in [b"hello", b"again"] {
         client.write_all(word).expect("sent");
@@ -45,7 +54,10 @@ fn a_websocket_passes_both_ways() {
         assert_eq!(&back, word);
     }
     let seen = origin.records()[0].to_ascii_lowercase();
-    assert!(seen.contains("connection: upgrade\r\n") && seen.contains("upgrade: websocket\r\n"), "{seen}");
+    assert!(
+        seen.contains("connection: upgrade\r\n") && seen.contains("upgrade: websocket\r\n"),
+        "{seen}"
+    );
     drop(client);
     origin.wait_closed();
 }
@@ -55,17 +67,24 @@ fn what_a_client_says_right_behind_its_request_is_carried() {
     let origin = echo();
     let gateway = gateway(upstream(origin.address));
     let mut client = gateway.connect();
-    client.write_all(&[UPGRADE, b"hello"].concat()).expect("sent");
+    client
+        .write_all(&[UPGRADE, b"hello"].concat())
+        .expect("sent");
     read_head(&mut client).expect("a head");
     let mut back = [0; 10];
-    client.read_exact(&mut back).expect("what came behind the 101, then the echo");
+    client
+        .read_exact(&mut back)
+        .expect("what came behind the 101, then the echo");
     assert_eq!(&back, b"earlyhello");
 }
 
 #[test]
 fn a_tunnel_in_which_nothing_moves_is_closed() {
     let origin = echo();
-    let impatient = Conduct { upgrade_idle: Micros(100_000), ..conduct() };
+    let impatient = ProxyDefaults {
+        upgrade_idle: Micros(100_000),
+        ..conduct()
+    };
     let gateway = gateway_with(upstream(origin.address), route(), impatient);
     let mut client = gateway.connect();
     client.write_all(UPGRADE).expect("sent");
@@ -87,7 +106,9 @@ fn the_end_of_one_side_is_the_others_at_once() {
     client.write_all(UPGRADE).expect("sent");
     read_head(&mut client).expect("a head");
     let mut rest = Vec::new();
-    client.read_to_end(&mut rest).expect("an end in order, though this side has not ended");
+    client
+        .read_to_end(&mut rest)
+        .expect("an end in order, though this side has not ended");
     assert_eq!(rest, b"bye");
 }
 
@@ -115,36 +136,56 @@ fn a_farewell_stands_between_two_messages() {
     let mut client = gateway.connect();
     client.write_all(UPGRADE).expect("sent");
     read_head(&mut client).expect("a head");
-    client.write_all(&[0x81, 0x83, 0, 0]).expect("the beginning of a frame");
+    client
+        .write_all(&[0x81, 0x83, 0, 0])
+        .expect("the beginning of a frame");
     let mut begun = [0; 4];
     client.read_exact(&mut begun).expect("what came before");
     gateway.drain();
     drained.send(()).expect("it waits");
-    client.write_all(&[0, 0, b'x', b'y', b'z', 0x81, 0x80, 0, 0, 0, 0]).expect("its end, and one more");
+    client
+        .write_all(&[0, 0, b'x', b'y', b'z', 0x81, 0x80, 0, 0, 0, 0])
+        .expect("its end, and one more");
     let mut rest = [0; 9];
-    client.read_exact(&mut rest).expect("the end of the message, and the farewell");
-    assert_eq!(rest, [b'c', b'd', 0x80, 1, b'e', 0x88, 2, 0x03, 0xe9], "nothing behind it");
+    client
+        .read_exact(&mut rest)
+        .expect("the end of the message, and the farewell");
+    assert_eq!(
+        rest,
+        [b'c', b'd', 0x80, 1, b'e', 0x88, 2, 0x03, 0xe9],
+        "nothing behind it"
+    );
     let bytes = heard.recv_timeout(DEADLINE).expect("told");
     assert_eq!(&bytes[..9], &[0x81, 0x83, 0, 0, 0, 0, b'x', b'y', b'z']);
     let farewell = &bytes[9..];
     assert_eq!(farewell[..2], [0x88, 0x82], "{farewell:?}");
-    assert_eq!([farewell[6] ^ farewell[2], farewell[7] ^ farewell[3]], [0x03, 0xe9]);
+    assert_eq!(
+        [farewell[6] ^ farewell[2], farewell[7] ^ farewell[3]],
+        [0x03, 0xe9]
+    );
 }
 
 #[test]
 fn what_is_no_websocket_is_left_alone() {
     let origin = Origin::start(|conn| {
         conn.until("\r\n\r\n")?;
-        conn.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\n")?;
+        conn.send(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\n",
+        )?;
         loop {
             let bytes = conn.receive()?;
             conn.stream.write_all(&bytes)?;
         }
     });
-    let raw = Conduct { upgrades: vec!["raw".to_owned()], ..conduct() };
+    let raw = ProxyDefaults {
+        upgrades: vec!["raw".to_owned()],
+        ..conduct()
+    };
     let gateway = gateway_with(upstream(origin.address), route(), raw);
     let mut client = gateway.connect();
-    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\n").expect("sent");
+    client
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\n")
+        .expect("sent");
     read_head(&mut client).expect("a head");
     gateway.drain();
     for word in [b"hello", b"again"] {
@@ -154,7 +195,11 @@ fn what_is_no_websocket_is_left_alone() {
         assert_eq!(&back, word);
     }
     client.shutdown(std::net::Shutdown::Write).expect("ended");
-    assert_eq!(client.read(&mut [0]).expect("the end"), 0, "the drain waits for it");
+    assert_eq!(
+        client.read(&mut [0]).expect("the end"),
+        0,
+        "the drain waits for it"
+    );
 }
 
 #[test]
@@ -173,7 +218,10 @@ fn other_protocols_are_not_passed_on() {
     let asked = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAA\r\n\r\n";
     assert_eq!(gateway.ask(asked).status, 200);
     let seen = origin.records()[0].to_ascii_lowercase();
-    assert!(!seen.contains("h2c") && !seen.contains("http2-settings") && !seen.contains("connection"), "{seen}");
+    assert!(
+        !seen.contains("h2c") && !seen.contains("http2-settings") && !seen.contains("connection"),
+        "{seen}"
+    );
 }
 
 #[test]
@@ -202,18 +250,27 @@ mod over_http2 {
     use super::*;
 
     fn run<F: Future>(test: F) -> F::Output {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
         runtime.block_on(async { tokio::time::timeout(DEADLINE, test).await.expect("in time") })
     }
 
     /// A client that has heard that it may: an answer comes behind the server's settings.
     async fn client(gateway: &Gateway) -> http2::SendRequest<Empty<Bytes>> {
-        let stream = tokio::net::TcpStream::connect(gateway.address).await.expect("connected");
-        let (mut sender, connection) =
-            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("an HTTP/2 server");
+        let stream = tokio::net::TcpStream::connect(gateway.address)
+            .await
+            .expect("connected");
+        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .expect("an HTTP/2 server");
         tokio::spawn(connection);
         let plain = Request::builder().uri(format!("http://{}/", gateway.address));
-        let answer = sender.send_request(plain.body(Empty::new()).expect("a request")).await.expect("an answer");
+        let answer = sender
+            .send_request(plain.body(Empty::new()).expect("a request"))
+            .await
+            .expect("an answer");
         assert_eq!(answer.status(), StatusCode::OK);
         sender
     }
@@ -226,7 +283,11 @@ mod over_http2 {
             .extension(Protocol::from_static(protocol))
             .body(Empty::new())
             .expect("a request");
-        client(gateway).await.send_request(request).await.expect("an answer")
+        client(gateway)
+            .await
+            .send_request(request)
+            .await
+            .expect("an answer")
     }
 
     #[test]
@@ -251,7 +312,10 @@ mod over_http2 {
             }
             let mut tunnel = TokioIo::new(hyper::upgrade::on(response).await.expect("a tunnel"));
             let mut early = [0; 5];
-            tunnel.read_exact(&mut early).await.expect("what came behind the 101");
+            tunnel
+                .read_exact(&mut early)
+                .await
+                .expect("what came behind the 101");
             assert_eq!(&early, b"early");
             for word in [b"hello", b"again"] {
                 tunnel.write_all(word).await.expect("sent");
@@ -264,7 +328,12 @@ mod over_http2 {
         let seen = origin.records().concat();
         assert!(seen.contains("GET /ws?x HTTP/1.1\r\n"), "{seen}");
         let seen = seen.to_ascii_lowercase();
-        for field in ["connection: upgrade\r\n", "upgrade: websocket\r\n", "sec-websocket-key: ", "version: 13\r\n"] {
+        for field in [
+            "connection: upgrade\r\n",
+            "upgrade: websocket\r\n",
+            "sec-websocket-key: ",
+            "version: 13\r\n",
+        ] {
             assert!(seen.contains(field), "{field}: {seen}");
         }
         origin.wait_closed();
@@ -275,11 +344,24 @@ mod over_http2 {
         let origin = Origin::answering(OK);
         let gateway = gateway(upstream(origin.address));
         run(async {
-            assert_eq!(connect(&gateway, "websocket").await.status(), 502, "200 would be a tunnel");
-            assert_eq!(connect(&gateway, "connect-udp").await.status(), 501, "not listed");
+            assert_eq!(
+                connect(&gateway, "websocket").await.status(),
+                502,
+                "200 would be a tunnel"
+            );
+            assert_eq!(
+                connect(&gateway, "connect-udp").await.status(),
+                501,
+                "not listed"
+            );
             let mut client = client(&gateway).await;
-            let plain = Request::builder().method(Method::CONNECT).uri("elsewhere.example:443");
-            let answer = client.send_request(plain.body(Empty::new()).expect("a request")).await.expect("an answer");
+            let plain = Request::builder()
+                .method(Method::CONNECT)
+                .uri("elsewhere.example:443");
+            let answer = client
+                .send_request(plain.body(Empty::new()).expect("a request"))
+                .await
+                .expect("an answer");
             assert_eq!(answer.status(), 501, "no tunnel to anywhere");
         });
     }

@@ -8,7 +8,9 @@ use super::origin::{OK, Origin};
 use super::relay::{gateway, server, upstream};
 use super::wire::{read_answer, read_head};
 use tollgate_limit::Micros;
-use tollgate_policy::upstream::{Balance, Eject, Health, PemFile, ProxyProtocol, ServerAddress, TlsFiles};
+use tollgate_policy::upstream::{
+    Balance, Eject, Health, PemFile, ProxyProtocol, ServerAddress, TlsFiles,
+};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
@@ -28,7 +30,10 @@ fn a_status_is_retried_elsewhere_for_what_may_be_repeated() {
         assert_eq!(gateway.ask(GET).status, 200);
     }
     let statuses: Vec<u16> = (0..4).map(|_| gateway.ask(POST).status).collect();
-    assert!(statuses.contains(&503) && statuses.contains(&200), "a POST has one attempt: {statuses:?}");
+    assert!(
+        statuses.contains(&503) && statuses.contains(&200),
+        "a POST has one attempt: {statuses:?}"
+    );
 }
 
 #[test]
@@ -41,7 +46,11 @@ fn a_server_that_keeps_failing_is_left_out() {
     two.eject.wait = Micros::from_secs(60);
     let gateway = gateway(two);
     let statuses: Vec<u16> = (0..20).map(|_| gateway.ask(GET).status).collect();
-    assert_eq!(statuses.iter().filter(|status| **status == 503).count(), 2, "{statuses:?}");
+    assert_eq!(
+        statuses.iter().filter(|status| **status == 503).count(),
+        2,
+        "{statuses:?}"
+    );
 }
 
 #[test]
@@ -57,14 +66,29 @@ fn a_callers_own_deadline_speaks_against_no_server() {
     let mut two = upstream(slow.address);
     two.servers.push(server(well.address));
     two.balance = Balance::RoundRobin;
-    two.eject = Eject { failures: 1, wait: Micros::from_secs(60) };
+    two.eject = Eject {
+        failures: 1,
+        wait: Micros::from_secs(60),
+    };
     let gateway = gateway(two);
     let hasty = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/grpc\r\ngrpc-timeout: 200m\r\n\
                  Content-Length: 0\r\n\r\n";
-    let told: Vec<_> = (0..4).map(|_| gateway.ask(hasty).field("grpc-status").map(str::to_owned)).collect();
-    assert_eq!(told.iter().filter(|told| told.as_deref() == Some("4")).count(), 2, "{told:?}");
+    let told: Vec<_> = (0..4)
+        .map(|_| gateway.ask(hasty).field("grpc-status").map(str::to_owned))
+        .collect();
+    assert_eq!(
+        told.iter()
+            .filter(|told| told.as_deref() == Some("4"))
+            .count(),
+        2,
+        "{told:?}"
+    );
     let bodies: Vec<String> = (0..4).map(|_| gateway.ask(GET).body).collect();
-    assert_eq!(bodies.iter().filter(|body| *body == "slow").count(), 2, "{bodies:?}");
+    assert_eq!(
+        bodies.iter().filter(|body| *body == "slow").count(),
+        2,
+        "{bodies:?}"
+    );
 }
 
 #[test]
@@ -123,7 +147,11 @@ fn the_total_bound_cuts_an_answer_that_trickles() {
     bounded.total = Some(Micros(200_000));
     let answer = gateway(bounded).ask(GET);
     stop.store(true, Ordering::Relaxed);
-    assert!(answer.status == 200 && !answer.whole && answer.body.starts_with('x'), "{}", answer.head);
+    assert!(
+        answer.status == 200 && !answer.whole && answer.body.starts_with('x'),
+        "{}",
+        answer.head
+    );
 }
 
 #[test]
@@ -138,7 +166,11 @@ fn the_proxy_protocol_names_the_client_on_a_connection_of_its_own() {
         client.write_all(GET.as_bytes()).expect("sent");
         assert_eq!(read_answer(&mut client).status, 200);
         let seen = origin.records().pop().expect("a connection");
-        let expected = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {} {}\r\nGET / ", from.port(), origin.address.port());
+        let expected = format!(
+            "PROXY TCP4 127.0.0.1 127.0.0.1 {} {}\r\nGET / ",
+            from.port(),
+            origin.address.port()
+        );
         assert!(seen.starts_with(&expected), "{seen}");
     }
     assert_eq!(origin.records().len(), 2);
@@ -174,11 +206,16 @@ fn tls_is_verified_against_the_files_authority_and_shows_the_clients_certificate
     let authority = Issuer::new(params, key);
     let leaf = |name: &str| {
         let key = KeyPair::generate().expect("a key");
-        let certificate = CertificateParams::new(vec![name.to_owned()]).expect("a name").signed_by(&key, &authority);
+        let certificate = CertificateParams::new(vec![name.to_owned()])
+            .expect("a name")
+            .signed_by(&key, &authority);
         (certificate.expect("signed").pem(), key.serialize_pem())
     };
     let directory = tempfile::tempdir().expect("a directory");
-    let file = |name: &str, text: &str| PemFile { path: directory.path().join(name), content: text.as_bytes().into() };
+    let file = |name: &str, text: &str| PemFile {
+        path: directory.path().join(name),
+        content: text.as_bytes().into(),
+    };
     let (client, client_key) = leaf("client.example");
     let files = TlsFiles {
         ca: Some(file("ca.pem", &root.pem())),
@@ -191,7 +228,8 @@ fn tls_is_verified_against_the_files_authority_and_shows_the_clients_certificate
     let mut roots = RootCertStore::empty();
     roots.add(root.der().clone()).expect("a root");
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("versions")
@@ -206,7 +244,10 @@ fn tls_is_verified_against_the_files_authority_and_shows_the_clients_certificate
         let tls = ServerConnection::new(Arc::clone(&config)).expect("a session");
         let mut stream = StreamOwned::new(tls, conn.stream.try_clone()?);
         read_head(&mut stream)?;
-        assert!(stream.conn.peer_certificates().is_some(), "the client shows its certificate");
+        assert!(
+            stream.conn.peer_certificates().is_some(),
+            "the client shows its certificate"
+        );
         stream.write_all(OK.as_bytes())?;
         stream.read(&mut [0]).map(|_| ())
     });
@@ -221,5 +262,9 @@ fn tls_is_verified_against_the_files_authority_and_shows_the_clients_certificate
     secure.servers[0].tls = Some("app.example".into());
     secure.tls.certificate = None;
     secure.tls.key = None;
-    assert_eq!(gateway(secure).ask(GET).status, 502, "the upstream insists on a certificate");
+    assert_eq!(
+        gateway(secure).ask(GET).status,
+        502,
+        "the upstream insists on a certificate"
+    );
 }

@@ -51,7 +51,11 @@ pub(super) fn read_head(stream: &mut impl Read) -> io::Result<String> {
 /// Reads one answer, leaving the connection behind it.
 pub(super) fn read_answer(stream: &mut impl Read) -> Answer {
     let head = read_head(stream).expect("a head");
-    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|code| code.parse().ok())
+        .expect("a status");
     let (body, whole) = if status == 204 || status == 304 || status == 101 {
         (Vec::new(), true)
     } else if let Some(length) = field(&head, "content-length") {
@@ -77,7 +81,12 @@ pub(super) fn read_answer(stream: &mut impl Read) -> Answer {
         let whole = stream.read_to_end(&mut body).is_ok();
         (body, whole)
     };
-    Answer { status, head, body: String::from_utf8_lossy(&body).into_owned(), whole }
+    Answer {
+        status,
+        head,
+        body: String::from_utf8_lossy(&body).into_owned(),
+        whole,
+    }
 }
 
 pub(super) fn is_end_with_trailers(body: &[u8]) -> bool {

@@ -29,7 +29,14 @@ pub(super) enum Role {
 
 impl Frames {
     pub(super) const fn new(role: Role) -> Self {
-        Self { role, header: [0; HEADER_MAX], have: 0, payload: 0, in_message: false, closed: false }
+        Self {
+            role,
+            header: [0; HEADER_MAX],
+            have: 0,
+            payload: 0,
+            in_message: false,
+            closed: false,
+        }
     }
 
     /// Follows `bytes`: to their end, or, told to `stop`, to the end of the message under way. How many were followed.
@@ -56,7 +63,11 @@ impl Frames {
     /// A header is whole: its frame's payload begins.
     fn begin(&mut self) {
         let header = &self.header[..self.have];
-        let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        let number = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+        };
         self.payload = match header[1] & LENGTH {
             126 => number(&header[2..4]),
             127 => number(&header[2..10]),
@@ -96,7 +107,9 @@ impl Frames {
 
 /// How long the header that begins so is: known for sure from its second byte on.
 fn length(header: &[u8]) -> usize {
-    let Some(second) = header.get(1) else { return 2 };
+    let Some(second) = header.get(1) else {
+        return 2;
+    };
     let extended = match second & LENGTH {
         126 => 2,
         127 => 8,
@@ -178,7 +191,11 @@ mod tests {
             assert!(frames.closed() && frames.between_messages());
             let plain = match role {
                 Role::Server => said[2..].to_vec(),
-                Role::Client => said[6..].iter().zip(&said[2..]).map(|(byte, mask)| byte ^ mask).collect(),
+                Role::Client => said[6..]
+                    .iter()
+                    .zip(&said[2..])
+                    .map(|(byte, mask)| byte ^ mask)
+                    .collect(),
             };
             assert_eq!(plain, [0x03, 0xe9]);
         }

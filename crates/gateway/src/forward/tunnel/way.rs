@@ -37,7 +37,15 @@ impl Way {
             frames.follow(&early, false);
         }
         let read = early.len() as u64;
-        Self { pending: early, read, frames, left: false, unflushed: false, ended: false, done: false }
+        Self {
+            pending: early,
+            read,
+            frames,
+            left: false,
+            unflushed: false,
+            ended: false,
+            done: false,
+        }
     }
 
     /// Bytes read so far.
@@ -76,7 +84,8 @@ impl Way {
                 self.done = true;
                 continue;
             }
-            match SCRATCH.with_borrow_mut(|scratch| self.poll_piece(cx, scratch, from, to, leaving)) {
+            match SCRATCH.with_borrow_mut(|scratch| self.poll_piece(cx, scratch, from, to, leaving))
+            {
                 Poll::Ready(outcome) => outcome?,
                 Poll::Pending => {
                     if self.unflushed {
@@ -132,7 +141,9 @@ impl Way {
 
     /// Puts a close frame in the place of whatever comes next, if a message has just ended; whether it did.
     fn say_goodbye(&mut self) -> bool {
-        let Some(frames) = &self.frames else { return false };
+        let Some(frames) = &self.frames else {
+            return false;
+        };
         // A side that has closed by itself is not made to say it twice.
         if self.ended || frames.closed() || !frames.between_messages() {
             return false;
@@ -144,7 +155,11 @@ impl Way {
 
     fn wrote(&mut self, written: usize) -> io::Result<()> {
         self.unflushed = true;
-        if written == 0 { Err(io::ErrorKind::WriteZero.into()) } else { Ok(()) }
+        if written == 0 {
+            Err(io::ErrorKind::WriteZero.into())
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -8,7 +8,11 @@ use super::*;
 struct Slow(Vec<u8>, fastrand::Rng);
 
 impl AsyncWrite for Slow {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.as_mut().poll_write_vectored(cx, &[IoSlice::new(buf)])
     }
 
@@ -17,11 +21,17 @@ impl AsyncWrite for Slow {
         _: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        assert!(slices.iter().all(|slice| !slice.is_empty()), "no slice is empty");
+        assert!(
+            slices.iter().all(|slice| !slice.is_empty()),
+            "no slice is empty"
+        );
         if self.1.u8(..4) == 0 {
             return Poll::Pending;
         }
-        let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        let all: Vec<u8> = slices
+            .iter()
+            .flat_map(|slice| slice.iter().copied())
+            .collect();
         let some = self.1.usize(1..=all.len());
         self.0.extend_from_slice(&all[..some]);
         Poll::Ready(Ok(some))
@@ -45,7 +55,11 @@ fn what_is_written_comes_in_its_order_however_little_is_taken() {
         let mut cx = Context::from_waker(Waker::noop());
         buffer.begin(false);
         for _ in 0..dice.usize(0..60) {
-            let length = if dice.bool() { dice.usize(1..40) } else { dice.usize(1..3 * COPIED) };
+            let length = if dice.bool() {
+                dice.usize(1..40)
+            } else {
+                dice.usize(1..3 * COPIED)
+            };
             let bytes: Vec<u8> = (0..length).map(|_| dice.u8(..)).collect();
             expected.extend_from_slice(&bytes);
             if dice.bool() {
@@ -68,7 +82,11 @@ fn what_is_kept_can_be_written_again() {
     let mut cx = Context::from_waker(Waker::noop());
     let mut socket = Slow(Vec::new(), fastrand::Rng::with_seed(1));
     let mut buffer = WriteBuffer::new();
-    for (kept, length, again) in [(true, 9, true), (false, 9, false), (true, COPIED + 1, false)] {
+    for (kept, length, again) in [
+        (true, 9, true),
+        (false, 9, false),
+        (true, COPIED + 1, false),
+    ] {
         buffer.begin(kept);
         buffer.flat().extend_from_slice(b"head");
         buffer.push(vec![b'x'; length].into());
@@ -94,7 +112,10 @@ fn buffers_that_share_read_into_the_same_memory_and_never_over_what_is_in_use() 
         let buffer = &mut buffers[dice.usize(..2)];
         let mut socket = &text[..];
         while !socket.is_empty() {
-            assert!(matches!(buffer.poll_fill(&mut cx, &mut socket, 0), Poll::Ready(Ok(_))));
+            assert!(matches!(
+                buffer.poll_fill(&mut cx, &mut socket, 0),
+                Poll::Ready(Ok(_))
+            ));
         }
         let all = buffer.len();
         kept.push_back((buffer.bytes().split_to(all).freeze(), text));
@@ -103,11 +124,18 @@ fn buffers_that_share_read_into_the_same_memory_and_never_over_what_is_in_use() 
         if dice.bool() {
             kept.drain(..dice.usize(..=kept.len()));
         }
-        assert!(kept.iter().all(|(bytes, text)| bytes == text), "round {round}");
+        assert!(
+            kept.iter().all(|(bytes, text)| bytes == text),
+            "round {round}"
+        );
     }
     let place = |buffer: &mut ReadBuffer| {
         let mut socket = &b"x"[..];
-        assert!(buffer.poll_fill(&mut Context::from_waker(Waker::noop()), &mut socket, 0).is_ready());
+        assert!(
+            buffer
+                .poll_fill(&mut Context::from_waker(Waker::noop()), &mut socket, 0)
+                .is_ready()
+        );
         let place = buffer.bytes.as_ptr().addr();
         buffer.bytes.clear();
         buffer.lend();
@@ -128,23 +156,38 @@ fn a_buffer_uses_its_room_again_and_grows_with_what_comes() {
     let mut at = None;
     for _ in 0..100 {
         let mut socket = &text[..];
-        assert!(matches!(buffer.poll_fill(&mut cx, &mut socket, 0), Poll::Ready(Ok(300))));
+        assert!(matches!(
+            buffer.poll_fill(&mut cx, &mut socket, 0),
+            Poll::Ready(Ok(300))
+        ));
         let slice = buffer.bytes().split_to(300).freeze();
         let place = slice.as_ptr().addr();
         let first = *at.get_or_insert(place);
-        assert!((first..first + LEAST_ROOM).contains(&place), "the same memory");
+        assert!(
+            (first..first + LEAST_ROOM).contains(&place),
+            "the same memory"
+        );
     }
     let much = vec![b'y'; 4 * MOST_ROOM];
     let mut socket = &much[..];
     let mut reads = 0;
     while !socket.is_empty() {
-        assert!(matches!(buffer.poll_fill(&mut cx, &mut socket, 0), Poll::Ready(Ok(_))));
+        assert!(matches!(
+            buffer.poll_fill(&mut cx, &mut socket, 0),
+            Poll::Ready(Ok(_))
+        ));
         buffer.bytes().clear();
         reads += 1;
     }
     assert!(reads <= 7, "{reads} reads");
     let mut socket = &much[..50_000];
-    assert!(matches!(buffer.poll_fill(&mut cx, &mut socket, 50_000), Poll::Ready(Ok(50_000))), "what is known to come");
+    assert!(
+        matches!(
+            buffer.poll_fill(&mut cx, &mut socket, 50_000),
+            Poll::Ready(Ok(50_000))
+        ),
+        "what is known to come"
+    );
     buffer.bytes().clear();
     buffer.release();
     assert_eq!(buffer.bytes().capacity(), 0);

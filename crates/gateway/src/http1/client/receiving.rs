@@ -38,8 +38,15 @@ impl Receiving {
     ///
     /// # Errors
     /// When the head says of its end what no response may.
-    pub(super) fn behind(head: &Parts, framing: Framing, asks_head: bool) -> Result<Self, Malformed> {
-        let message = Message::Response { status: head.status, to_head: asks_head };
+    pub(super) fn behind(
+        head: &Parts,
+        framing: Framing,
+        asks_head: bool,
+    ) -> Result<Self, Malformed> {
+        let message = Message::Response {
+            status: head.status,
+            to_head: asks_head,
+        };
         Ok(match BodyLength::of(message, head.version, framing)? {
             BodyLength::None => Self::Nothing,
             BodyLength::Exactly(length) => Self::Length(length),
@@ -60,8 +67,12 @@ impl Receiving {
 
     /// All of a body of known length, if it was read.
     pub(super) fn take_whole(&mut self, read: &mut ReadBuffer) -> Option<Bytes> {
-        let Self::Length(left) = *self else { return None };
-        let length = usize::try_from(left).ok().filter(|length| *length <= read.len())?;
+        let Self::Length(left) = *self else {
+            return None;
+        };
+        let length = usize::try_from(left)
+            .ok()
+            .filter(|length| *length <= read.len())?;
         *self = Self::Nothing;
         Some(read.bytes().split_to(length).freeze())
     }

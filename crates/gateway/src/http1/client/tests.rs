@@ -25,9 +25,17 @@ struct Script {
 }
 
 impl AsyncRead for Script {
-    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let Some(mut piece) = self.says.pop_front() else {
-            return if self.stays { Poll::Pending } else { Poll::Ready(Ok(())) };
+            return if self.stays {
+                Poll::Pending
+            } else {
+                Poll::Ready(Ok(()))
+            };
         };
         let taken = piece.len().min(buf.remaining());
         buf.put_slice(&piece[..taken]);
@@ -39,11 +47,18 @@ impl AsyncRead for Script {
 }
 
 impl AsyncWrite for Script {
-    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         if self.stalls {
             return Poll::Pending;
         }
-        if self.takes.is_some_and(|takes| self.heard.len() + buf.len() > takes) {
+        if self
+            .takes
+            .is_some_and(|takes| self.heard.len() + buf.len() > takes)
+        {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         self.heard.extend_from_slice(buf);
@@ -62,8 +77,16 @@ impl AsyncWrite for Script {
 type Link = Client<Script, Full<Bytes>>;
 
 fn link(pieces: &[&[u8]]) -> Link {
-    let says = pieces.iter().filter(|piece| !piece.is_empty()).map(|piece| piece.to_vec()).collect();
-    Client::new(Script { says, stays: true, ..Script::default() })
+    let says = pieces
+        .iter()
+        .filter(|piece| !piece.is_empty())
+        .map(|piece| piece.to_vec())
+        .collect();
+    Client::new(Script {
+        says,
+        stays: true,
+        ..Script::default()
+    })
 }
 
 fn ask(link: &mut Link, method: Method) {
@@ -85,7 +108,11 @@ fn exchange(link: &mut Link, method: Method) -> Came {
     ask(link, method);
     // A link that was looked at a moment ago waits once for what it then reads.
     let first = link.poll_answer(&mut context(), |_, _| ());
-    let answer = if first.is_pending() { link.poll_answer(&mut context(), |_, _| ()) } else { first };
+    let answer = if first.is_pending() {
+        link.poll_answer(&mut context(), |_, _| ())
+    } else {
+        first
+    };
     let head = match answer {
         Poll::Pending => return None,
         Poll::Ready(Err(failure)) => return Some(Err(word(&failure))),
@@ -106,7 +133,12 @@ fn exchange(link: &mut Link, method: Method) -> Came {
             },
         }
     }
-    Some(Ok((head.status.as_u16(), body, trailers, link.is_reusable())))
+    Some(Ok((
+        head.status.as_u16(),
+        body,
+        trailers,
+        link.is_reusable(),
+    )))
 }
 
 fn word(failure: &Failure<Infallible>) -> String {
@@ -131,22 +163,67 @@ fn once(said: &str) -> Came {
 #[test]
 fn a_request_is_written_as_it_is_and_an_answer_read_in_any_pieces() {
     let answers = [
-        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", 200, "hello", true),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+            200,
+            "hello",
+            true,
+        ),
         (
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n",
             200,
             "hello",
             true,
         ),
-        ("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", 404, "", true),
+        (
+            "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n",
+            404,
+            "",
+            true,
+        ),
         ("HTTP/1.1 204 No Content\r\n\r\n", 204, "", true),
-        ("HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", 304, "", false),
-        ("HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n", 204, "", false),
-        ("HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n", 204, "", true),
-        ("HTTP/1.1 103 Early Hints\r\nContent-Length: 1\r\n\r\nHTTP/1.1 204 No\r\n\r\n", 204, "", false),
-        ("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi", 200, "hi", false),
-        ("HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 2\r\n\r\nhi", 200, "hi", true),
-        ("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi", 200, "hi", false),
+        (
+            "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
+            304,
+            "",
+            false,
+        ),
+        (
+            "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n",
+            204,
+            "",
+            false,
+        ),
+        (
+            "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n",
+            204,
+            "",
+            true,
+        ),
+        (
+            "HTTP/1.1 103 Early Hints\r\nContent-Length: 1\r\n\r\nHTTP/1.1 204 No\r\n\r\n",
+            204,
+            "",
+            false,
+        ),
+        (
+            "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi",
+            200,
+            "hi",
+            false,
+        ),
+        (
+            "HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 2\r\n\r\nhi",
+            200,
+            "hi",
+            true,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi",
+            200,
+            "hi",
+            false,
+        ),
         (
             "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nConnection: x, close\r\nContent-Length: 2\r\n\r\nhi",
             200,
@@ -174,7 +251,11 @@ fn a_request_is_written_as_it_is_and_an_answer_read_in_any_pieces() {
             let mut link = link(&pieces);
             link.socket.verbatim = dice.bool();
             let came = exchange(&mut link, Method::GET).expect(said).expect(said);
-            assert_eq!((came.0, &*came.1, came.3), (status, body.as_bytes(), reusable), "{said:?}");
+            assert_eq!(
+                (came.0, &*came.1, came.3),
+                (status, body.as_bytes(), reusable),
+                "{said:?}"
+            );
             assert_eq!(came.2.is_some(), said.contains("X-Sum"), "{said:?}");
             assert_eq!(link.socket.heard, b"GET /x?y HTTP/1.1\r\nhost: a\r\n\r\n");
         }
@@ -185,11 +266,17 @@ fn a_request_is_written_as_it_is_and_an_answer_read_in_any_pieces() {
 fn one_connection_carries_many_exchanges() {
     let mut link = link(&[]);
     for number in 0..20 {
-        let said = format!("HTTP/1.1 200 OK\r\nN: {number}\r\nContent-Length: 3\r\n\r\n{number:03}");
+        let said =
+            format!("HTTP/1.1 200 OK\r\nN: {number}\r\nContent-Length: 3\r\n\r\n{number:03}");
         link.socket.says.push_back(said.into_bytes());
         link.socket.verbatim = number % 3 > 0;
-        let (_, body, _, reusable) = exchange(&mut link, Method::GET).expect("an answer").expect("a good one");
-        assert_eq!((body, reusable), (format!("{number:03}").into_bytes(), true));
+        let (_, body, _, reusable) = exchange(&mut link, Method::GET)
+            .expect("an answer")
+            .expect("a good one");
+        assert_eq!(
+            (body, reusable),
+            (format!("{number:03}").into_bytes(), true)
+        );
         link.reuse();
         assert!(link.is_silent(&mut context()));
     }
@@ -204,26 +291,47 @@ fn fields_are_taken_apart_where_that_was_not_forgone_or_they_say_something() {
         (usual, Method::GET, true, Some("Server: a\r\n")),
         (usual, Method::GET, false, None),
         (usual, Method::HEAD, true, None),
-        ("HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n", Method::GET, true, None),
-        ("HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", Method::GET, true, None),
+        (
+            "HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n",
+            Method::GET,
+            true,
+            None,
+        ),
+        (
+            "HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n",
+            Method::GET,
+            true,
+            None,
+        ),
         (
             "HTTP/1.1 103 Early Hints\r\nA: 1\r\n\r\nHTTP/1.1 200 OK\r\nB: 2\r\n\r\n",
             Method::GET,
             true,
             Some("B: 2\r\n"),
         ),
-        ("HTTP/1.1 200 OK\r\nConnection: A\r\nA: 1\r\nContent-Length: 0\r\n\r\n", Method::GET, true, None),
+        (
+            "HTTP/1.1 200 OK\r\nConnection: A\r\nA: 1\r\nContent-Length: 0\r\n\r\n",
+            Method::GET,
+            true,
+            None,
+        ),
     ] {
         let mut link = link(&[said.as_bytes()]);
         link.socket.verbatim = forgone;
         ask(&mut link, method);
         let mut interim = 0;
         let answer = link.poll_answer(&mut context(), |_, fields| interim += fields.len());
-        let Poll::Ready(Ok(head)) = answer else { panic!("a head") };
+        let Poll::Ready(Ok(head)) = answer else {
+            panic!("a head")
+        };
         let lines = link.take_verbatim().map(|verbatim| verbatim.lines);
         assert_eq!(lines.as_deref(), kept.map(str::as_bytes), "{said:?}");
         assert_eq!(head.headers.is_empty(), kept.is_some(), "{said:?}");
-        assert_eq!(interim, usize::from(said.contains("103")), "interim answers are looked at");
+        assert_eq!(
+            interim,
+            usize::from(said.contains("103")),
+            "interim answers are looked at"
+        );
     }
 }
 
@@ -231,14 +339,20 @@ fn fields_are_taken_apart_where_that_was_not_forgone_or_they_say_something() {
 fn what_is_no_answer_is_none_and_its_connection_of_no_more_use() {
     let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(64 * 1024));
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "X: y\r\n".repeat(101));
-    let interim = format!("{}HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 102 P\r\n\r\n".repeat(1001));
+    let interim = format!(
+        "{}HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 102 P\r\n\r\n".repeat(1001)
+    );
     for (said, why) in [
         ("", "silent"),
         ("H", "broken"),
         ("HTTP/1.1 200 O", "broken"),
         ("HTTP/1.1 100 Continue\r\n\r\n", "broken"),
         ("garbage", "StartLine"),
-        ("\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "StartLine"),
+        (
+            "\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+            "StartLine",
+        ),
         ("HTTP/1.1 abc OK\r\n\r\n", "StartLine"),
         ("HTTP/1.1 2000 OK\r\n\r\n", "StartLine"),
         ("HTTP/1.1 200 O\rK\r\n\r\n", "StartLine"),
@@ -250,29 +364,73 @@ fn what_is_no_answer_is_none_and_its_connection_of_no_more_use() {
         ("HTTP/1.1 200 OK\r\nX: y\r\n folded\r\n\r\n", "FieldName"),
         ("HTTP/1.1 200 OK\r\nX: a\0b\r\n\r\n", "FieldValue"),
         ("HTTP/1.1 200 OK\r\nX: a\rb\r\n\r\n", "FieldValue"),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx", "ContentLength"),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx", "ContentLength"),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\n\r\nx", "ContentLength"),
-        ("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nx", "ContentLength"),
-        ("HTTP/1.1 200 OK\r\nContent-Length: \r\n\r\nx", "ContentLength"),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\nx", "ContentLength"),
-        ("HTTP/1.1 204 No Content\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "ContentLength"),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "TransferEncoding"),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx",
+            "ContentLength",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx",
+            "ContentLength",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\n\r\nx",
+            "ContentLength",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nx",
+            "ContentLength",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: \r\n\r\nx",
+            "ContentLength",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\nx",
+            "ContentLength",
+        ),
+        (
+            "HTTP/1.1 204 No Content\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+            "ContentLength",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+            "TransferEncoding",
+        ),
         (
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
             "TransferEncoding",
         ),
-        ("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "TransferEncoding"),
+        (
+            "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "TransferEncoding",
+        ),
         (&long, "TooLarge"),
         (&many, "TooManyFields"),
         (&interim, "TooManyInterim"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell", "silent"),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n", "silent"),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nZ\r\n", "ChunkSize"),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n", "ChunkEnd"),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: \0\r\n\r\n", "FieldValue"),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n",
+            "silent",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nZ\r\n",
+            "ChunkSize",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
+            "ChunkEnd",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: \0\r\n\r\n",
+            "FieldValue",
+        ),
     ] {
-        assert_eq!(once(said).expect("an end").expect_err(said), why, "{:?}", &said[..said.len().min(120)]);
+        assert_eq!(
+            once(said).expect("an end").expect_err(said),
+            why,
+            "{:?}",
+            &said[..said.len().min(120)]
+        );
     }
 }
 
@@ -289,21 +447,39 @@ fn what_stands_behind_an_answer_is_never_the_next_one() {
         assert!(!reusable, "{said:?}");
     }
     let mut head = link(&[b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"]);
-    assert_eq!(exchange(&mut head, Method::HEAD), Some(Ok((200, Vec::new(), None, false))), "it may come late");
+    assert_eq!(
+        exchange(&mut head, Method::HEAD),
+        Some(Ok((200, Vec::new(), None, false))),
+        "it may come late"
+    );
     let mut head = link(&[b"HTTP/1.1 200 OK\r\n\r\n"]);
-    assert_eq!(exchange(&mut head, Method::HEAD), Some(Ok((200, Vec::new(), None, true))));
+    assert_eq!(
+        exchange(&mut head, Method::HEAD),
+        Some(Ok((200, Vec::new(), None, true)))
+    );
     let mut head = link(&[b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"]);
-    assert_eq!(exchange(&mut head, Method::HEAD), Some(Ok((200, Vec::new(), None, false))));
+    assert_eq!(
+        exchange(&mut head, Method::HEAD),
+        Some(Ok((200, Vec::new(), None, false)))
+    );
     // Until the end, which is no truncation here, and the end of the connection.
-    assert_eq!(once("HTTP/1.1 200 OK\r\n\r\nall of it"), Some(Ok((200, b"all of it".to_vec(), None, false))));
+    assert_eq!(
+        once("HTTP/1.1 200 OK\r\n\r\nall of it"),
+        Some(Ok((200, b"all of it".to_vec(), None, false)))
+    );
 }
 
 #[test]
 fn a_switch_hands_over_the_socket_and_what_came_behind_it() {
     let mut link = link(&[b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nearly"]);
     ask(&mut link, Method::GET);
-    let Poll::Ready(Ok(head)) = link.poll_answer(&mut context(), |_, _| ()) else { panic!("a head") };
-    assert_eq!((head.status.as_u16(), link.left(), link.is_reusable()), (101, Some(0), false));
+    let Poll::Ready(Ok(head)) = link.poll_answer(&mut context(), |_, _| ()) else {
+        panic!("a head")
+    };
+    assert_eq!(
+        (head.status.as_u16(), link.left(), link.is_reusable()),
+        (101, Some(0), false)
+    );
     assert_eq!(link.into_parts().1, "early");
 }
 
@@ -314,7 +490,13 @@ fn a_switch_before_the_request_has_gone_is_none() {
         (link.socket.stalls, link.socket.takes) = (stalls, takes);
         ask(&mut link, Method::GET);
         let answer = link.poll_answer(&mut context(), |_, _| ());
-        assert!(matches!(answer, Poll::Ready(Err(Failure::Malformed(Malformed::Unasked)))), "{answer:?}");
+        assert!(
+            matches!(
+                answer,
+                Poll::Ready(Err(Failure::Malformed(Malformed::Unasked)))
+            ),
+            "{answer:?}"
+        );
     }
 }
 
@@ -326,7 +508,10 @@ fn only_silence_leaves_a_request_unanswered() {
     let request = silent.unanswered().expect("it was kept");
     let mut fresh = link(&[b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"]);
     fresh.ask_again(request);
-    assert!(matches!(fresh.poll_answer(&mut context(), |_, _| ()), Poll::Ready(Ok(_))));
+    assert!(matches!(
+        fresh.poll_answer(&mut context(), |_, _| ()),
+        Poll::Ready(Ok(_))
+    ));
     assert_eq!(fresh.socket.heard, b"HEAD /x?y HTTP/1.1\r\nhost: a\r\n\r\n");
     assert_eq!(fresh.left(), Some(0), "it is known that it was a HEAD");
     // The server is gone before anything could be written.
@@ -347,8 +532,16 @@ fn an_answer_counts_though_the_server_takes_no_more_of_the_request() {
     let mut link = link(&[b"HTTP/1.1 413 No\r\nContent-Length: 3\r\n\r\nbig"]);
     link.socket.takes = Some(100);
     let body = Full::new(Bytes::from(vec![b'x'; 10_000]));
-    link.ask(&Method::POST, &Uri::from_static("/"), &mut HeaderMap::new(), Some(body), false);
-    let Poll::Ready(Ok(head)) = link.poll_answer(&mut context(), |_, _| ()) else { panic!("a head") };
+    link.ask(
+        &Method::POST,
+        &Uri::from_static("/"),
+        &mut HeaderMap::new(),
+        Some(body),
+        false,
+    );
+    let Poll::Ready(Ok(head)) = link.poll_answer(&mut context(), |_, _| ()) else {
+        panic!("a head")
+    };
     assert_eq!(head.status, 413);
     assert_eq!(link.take_whole().as_deref(), Some(&b"big"[..]));
     assert!(!link.is_reusable());
@@ -361,7 +554,10 @@ impl Body for Steps {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         Poll::Ready(self.0.pop_front().map(Ok))
     }
 }
@@ -371,14 +567,29 @@ fn a_body_goes_by_its_length_or_in_chunks() {
     let answer: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     let mut by_length = link(&[answer]);
     let body = Full::new(Bytes::from_static(b"hello"));
-    by_length.ask(&Method::POST, &Uri::from_static("*"), &mut HeaderMap::new(), Some(body), false);
+    by_length.ask(
+        &Method::POST,
+        &Uri::from_static("*"),
+        &mut HeaderMap::new(),
+        Some(body),
+        false,
+    );
     assert!(by_length.poll_answer(&mut context(), |_, _| ()).is_ready());
     assert_eq!(by_length.socket.heard, b"POST * HTTP/1.1\r\n\r\nhello");
     assert!(by_length.is_reusable());
 
     let sent = |frames: Vec<Frame<Bytes>>| {
-        let mut client = Client::new(Script { stays: true, ..Script::default() });
-        client.ask(&Method::POST, &Uri::from_static("/"), &mut HeaderMap::new(), Some(Steps(frames.into())), false);
+        let mut client = Client::new(Script {
+            stays: true,
+            ..Script::default()
+        });
+        client.ask(
+            &Method::POST,
+            &Uri::from_static("/"),
+            &mut HeaderMap::new(),
+            Some(Steps(frames.into())),
+            false,
+        );
         assert!(client.poll_answer(&mut context(), |_, _| ()).is_pending());
         String::from_utf8_lossy(&client.socket.heard).into_owned()
     };
@@ -387,10 +598,20 @@ fn a_body_goes_by_its_length_or_in_chunks() {
     let chunked = sent(vec![data("hello"), data(""), data("0123456789")]);
     let head = "POST / HTTP/1.1\r\n\r\n5\r\nhello\r\na\r\n0123456789\r\n0\r\n";
     assert_eq!(chunked, format!("{head}\r\n"));
-    let chunked = sent(vec![data("hello"), data("0123456789"), Frame::trailers(trailers)]);
+    let chunked = sent(vec![
+        data("hello"),
+        data("0123456789"),
+        Frame::trailers(trailers),
+    ]);
     assert_eq!(chunked, format!("{head}etag: z\r\n\r\n"));
     let mut none = Client::<Script, Empty<Bytes>>::new(Script::default());
-    none.ask(&Method::POST, &Uri::from_static("/"), &mut HeaderMap::new(), Some(Empty::new()), false);
+    none.ask(
+        &Method::POST,
+        &Uri::from_static("/"),
+        &mut HeaderMap::new(),
+        Some(Empty::new()),
+        false,
+    );
     assert!(none.poll_answer(&mut context(), |_, _| ()).is_ready());
     assert_eq!(none.socket.heard, b"POST / HTTP/1.1\r\n\r\n");
 }
@@ -398,11 +619,19 @@ fn a_body_goes_by_its_length_or_in_chunks() {
 #[test]
 fn http1_request_of_which_the_socket_took_nothing_is_untouched() {
     for (takes, untouched) in [(Some(0), true), (None, false)] {
-        let mut link = Client::new(Script { takes, ..Script::default() });
+        let mut link = Client::new(Script {
+            takes,
+            ..Script::default()
+        });
         ask(&mut link, Method::POST);
-        let Poll::Ready(Err(Failure::Silent(_))) = link.poll_answer(&mut context(), |_, _| ()) else {
+        let Poll::Ready(Err(Failure::Silent(_))) = link.poll_answer(&mut context(), |_, _| ())
+        else {
             panic!("the server has gone")
         };
-        assert_eq!(link.unanswered().expect("it is kept").is_untouched(), untouched, "{takes:?}");
+        assert_eq!(
+            link.unanswered().expect("it is kept").is_untouched(),
+            untouched,
+            "{takes:?}"
+        );
     }
 }

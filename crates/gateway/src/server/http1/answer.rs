@@ -51,9 +51,15 @@ impl Plan {
     ) -> Self {
         let status = head.status;
         // A small body follows in the same buffer.
-        let copied = exact.and_then(|length| usize::try_from(length).ok()).filter(|length| *length <= COPIED);
+        let copied = exact
+            .and_then(|length| usize::try_from(length).ok())
+            .filter(|length| *length <= COPIED);
         out.reserve(HEAD_ROOM + copied.unwrap_or(0));
-        out.extend_from_slice(if asked.version == Version::HTTP_10 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
+        out.extend_from_slice(if asked.version == Version::HTTP_10 {
+            b"HTTP/1.0 "
+        } else {
+            b"HTTP/1.1 "
+        });
         if status == StatusCode::OK && head.extensions.is_empty() {
             out.extend_from_slice(b"200 OK\r\n");
         } else {
@@ -76,7 +82,8 @@ impl Plan {
                 continue;
             } else if *name == CONNECTION && !switches {
                 // What ends here is ours to say.
-                persists &= !tokens(value.as_bytes()).any(|token| token.eq_ignore_ascii_case(b"close"));
+                persists &=
+                    !tokens(value.as_bytes()).any(|token| token.eq_ignore_ascii_case(b"close"));
                 continue;
             } else if *name == TRANSFER_ENCODING {
                 continue;
@@ -89,11 +96,19 @@ impl Plan {
             out.extend_from_slice(b"\r\n");
         }
         more(out);
-        let message = Message::Response { status, to_head: asked.head };
+        let message = Message::Response {
+            status,
+            to_head: asked.head,
+        };
         let length = exact.or(given);
         let chunked = length.is_none() && asked.version == Version::HTTP_11;
-        let framing = Framing { chunked, length, ..Framing::default() };
-        let body = BodyLength::of(message, asked.version, framing).expect("HTTP/1.0 is not told of chunks");
+        let framing = Framing {
+            chunked,
+            length,
+            ..Framing::default()
+        };
+        let body = BodyLength::of(message, asked.version, framing)
+            .expect("HTTP/1.0 is not told of chunks");
         let said = match body {
             BodyLength::Chunked => {
                 out.extend_from_slice(b"transfer-encoding: chunked\r\n");
@@ -125,7 +140,13 @@ impl Plan {
             write_date(out);
         }
         out.extend_from_slice(b"\r\n");
-        Self { body, ended: body == BodyLength::None, broken: false, persists, switches }
+        Self {
+            body,
+            ended: body == BodyLength::None,
+            broken: false,
+            persists,
+            switches,
+        }
     }
 
     /// Takes a piece of the body; `last`: it is the last.
@@ -153,7 +174,9 @@ impl Plan {
             }
             BodyLength::Chunked => {}
             // Not a byte may follow: it would be read as the next response.
-            BodyLength::None => (self.ended, self.broken) = (true, self.broken || !piece.is_empty()),
+            BodyLength::None => {
+                (self.ended, self.broken) = (true, self.broken || !piece.is_empty())
+            }
             BodyLength::UntilClose | BodyLength::Unknown => {
                 if !piece.is_empty() {
                     out.push(piece);
@@ -193,7 +216,12 @@ fn write_status(out: &mut Vec<u8>, head: &response::Parts) {
     match head.extensions.get::<hyper::ext::ReasonPhrase>() {
         Some(reason) => out.extend_from_slice(reason.as_bytes()),
         // A reason says nothing, but something stands there since ever.
-        None => out.extend_from_slice(head.status.canonical_reason().unwrap_or("<none>").as_bytes()),
+        None => out.extend_from_slice(
+            head.status
+                .canonical_reason()
+                .unwrap_or("<none>")
+                .as_bytes(),
+        ),
     }
     out.extend_from_slice(b"\r\n");
 }

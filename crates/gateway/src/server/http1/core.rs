@@ -149,7 +149,9 @@ impl Core {
             match self.poll_frame(self.request, cx) {
                 Poll::Ready(Some(Ok(frame))) => {
                     let length = frame.data_ref().map_or(0, Bytes::len);
-                    let Some(less) = left.checked_sub(length) else { return false };
+                    let Some(less) = left.checked_sub(length) else {
+                        return false;
+                    };
                     left = less;
                 }
                 Poll::Ready(None) => {}
@@ -179,9 +181,12 @@ impl Core {
         loop {
             let wanted = match &mut self.reading {
                 Reading::Done => return Poll::Ready(None),
-                Reading::Broken | Reading::Unknown => return Poll::Ready(Some(Err(InboundError::Closed))),
+                Reading::Broken | Reading::Unknown => {
+                    return Poll::Ready(Some(Err(InboundError::Closed)));
+                }
                 Reading::Exact(left) if !self.input.is_empty() => {
-                    let length = usize::try_from(*left).map_or(self.input.len(), |left| left.min(self.input.len()));
+                    let length = usize::try_from(*left)
+                        .map_or(self.input.len(), |left| left.min(self.input.len()));
                     *left -= length as u64;
                     let piece = self.input.bytes().split_to(length).freeze();
                     if *left == 0 {
@@ -263,7 +268,10 @@ impl Core {
     }
 
     /// The caller's side of a tunnel, if the request `number` is answered by a 101.
-    pub(in crate::server) fn upgrade(&mut self, number: u32) -> Option<oneshot::Receiver<Upgraded>> {
+    pub(in crate::server) fn upgrade(
+        &mut self,
+        number: u32,
+    ) -> Option<oneshot::Receiver<Upgraded>> {
         if number != self.request || !self.upgradable || !self.is_read() {
             return None;
         }
@@ -274,7 +282,9 @@ impl Core {
 
     /// Hands the socket over to whoever asked for it by [`Core::upgrade`].
     pub(super) fn hand_over(&mut self) {
-        if let (Some(sender), Some((transport, place))) = (self.upgrade.take(), self.transport.take()) {
+        if let (Some(sender), Some((transport, place))) =
+            (self.upgrade.take(), self.transport.take())
+        {
             let ahead = self.input.bytes().split().freeze();
             // Whoever waited for it may be gone: then the socket closes.
             let _ = sender.send(Upgraded::new(transport, ahead, place));
@@ -289,7 +299,9 @@ impl Core {
 
     /// Whether the caller has sent something that was not read; asks the kernel.
     pub(super) fn has_unread(&self) -> bool {
-        self.transport.as_ref().is_some_and(|(transport, _)| transport.has_unread())
+        self.transport
+            .as_ref()
+            .is_some_and(|(transport, _)| transport.has_unread())
     }
 
     /// Waits for something to read, without reading it.
@@ -301,7 +313,11 @@ impl Core {
     }
 
     /// Reads once; `wanted`: so many bytes are known to come.
-    pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>, wanted: u64) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        wanted: u64,
+    ) -> Poll<io::Result<usize>> {
         let Some((transport, _)) = &mut self.transport else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
         };
@@ -320,7 +336,9 @@ impl Core {
 
     /// Says that nothing more will be written.
     pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some((transport, _)) = &mut self.transport else { return Poll::Ready(Ok(())) };
+        let Some((transport, _)) = &mut self.transport else {
+            return Poll::Ready(Ok(()));
+        };
         Pin::new(transport).poll_shutdown(cx)
     }
 
@@ -340,7 +358,9 @@ impl Core {
             }
         }
         while self.input.len() < most {
-            let Some((transport, _)) = &mut self.transport else { return Poll::Ready(()) };
+            let Some((transport, _)) = &mut self.transport else {
+                return Poll::Ready(());
+            };
             std::task::ready!(transport.poll_watch(cx));
             match std::task::ready!(self.poll_fill(cx, 0)) {
                 Ok(0) | Err(_) => return Poll::Ready(()),

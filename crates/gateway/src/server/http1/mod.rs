@@ -44,12 +44,24 @@ pub(super) struct Opened {
 }
 
 /// Serves a connection to its end.
-pub(super) fn serve<H: Handler>(opened: Opened, served: Served<H>, task: Task) -> impl Future<Output = ()> {
+pub(super) fn serve<H: Handler>(
+    opened: Opened,
+    served: Served<H>,
+    task: Task,
+) -> impl Future<Output = ()> {
     let settings = &served.settings;
-    let limits = Limits { bytes: settings.header_bytes, fields: settings.headers, target: settings.target_bytes };
+    let limits = Limits {
+        bytes: settings.header_bytes,
+        fields: settings.headers,
+        target: settings.target_bytes,
+    };
     // Boxed, as what a future holds of its own it may hold twice.
     let mut connection = Box::new(Connection {
-        core: Rc::new(RefCell::new(Core::new(opened.transport, opened.place, opened.input))),
+        core: Rc::new(RefCell::new(Core::new(
+            opened.transport,
+            opened.place,
+            opened.input,
+        ))),
         interim: opened.interim,
         reader: Reader::new(),
         head: None,
@@ -179,7 +191,11 @@ impl<H: Handler> Connection<H> {
 
     /// The connection waits for a head, of which something was `heard` or not: ready when that has lasted too long.
     fn poll_time(&mut self, cx: &mut Context<'_>, heard: bool) -> Poll<Stop> {
-        let waits = if heard || (self.fresh && !self.draining) { Waits::Head } else { Waits::Idle };
+        let waits = if heard || (self.fresh && !self.draining) {
+            Waits::Head
+        } else {
+            Waits::Idle
+        };
         if waits != self.waits {
             self.waits = waits;
             if self.wait(waits) {
@@ -230,21 +246,44 @@ impl<H: Handler> Connection<H> {
 
     /// One request and its answer; an error: the connection does not outlive it.
     async fn exchange(&mut self) -> Result<(), Stop> {
-        let Some(Head { parts, body, persists, expects }) = &self.head else { return Err(Stop::Done) };
+        let Some(Head {
+            parts,
+            body,
+            persists,
+            expects,
+        }) = &self.head
+        else {
+            return Err(Stop::Done);
+        };
         let (head, version, persists) = (parts.method == Method::HEAD, parts.version, *persists);
         self.interim.begin();
-        let number = self.core.borrow_mut().begin(*body, *expects, version == Version::HTTP_11);
+        let number = self
+            .core
+            .borrow_mut()
+            .begin(*body, *expects, version == Version::HTTP_11);
         let response = self.answer(number).await.ok_or(Stop::Done)?;
         let goes_on = persists && !self.task.worker().is_draining() && self.may_go_on().await;
-        let asked = Asked { version, head, persists: goes_on };
+        let asked = Asked {
+            version,
+            head,
+            persists: goes_on,
+        };
         let plan = self.send(response, asked).await?;
         self.finish(&plan, persists).await
     }
 
     /// Has the request `number` answered, whose head has been read; `None`: the caller has gone.
     async fn answer(&mut self, number: u32) -> Option<Response<H::Body>> {
-        let Self { core, interim, limits, served, head, .. } = self;
-        let request = Request::from_parts(head.take()?.parts, Inbound::http1(Rc::clone(core), number));
+        let Self {
+            core,
+            interim,
+            limits,
+            served,
+            head,
+            ..
+        } = self;
+        let request =
+            Request::from_parts(head.take()?.parts, Inbound::http1(Rc::clone(core), number));
         let mut answer = pin!(served.handler.handle(&served.connection, request));
         std::future::poll_fn(|cx| {
             let answer = respond::poll_guarded(served, answer.as_mut(), cx);
@@ -289,7 +328,14 @@ impl<H: Handler> Connection<H> {
         let mut plan = {
             let mut core = self.core.borrow_mut();
             core.answers();
-            Plan::begin(core.output.flat(), &head, verbatim, |out| body.write_fields(out), exact, asked)
+            Plan::begin(
+                core.output.flat(),
+                &head,
+                verbatim,
+                |out| body.write_fields(out),
+                exact,
+                asked,
+            )
         };
         // The next request's fields go where these stood: no table is set up anew.
         self.reader.reuse(std::mem::take(&mut head.headers));
@@ -348,7 +394,9 @@ impl<H: Handler> Connection<H> {
                 return Poll::Ready(Ok(()));
             }
             if waits {
-                return core.poll_gone(cx, self.limits.bytes).map(|()| Err(Stop::Done));
+                return core
+                    .poll_gone(cx, self.limits.bytes)
+                    .map(|()| Err(Stop::Done));
             }
         }
     }
@@ -357,7 +405,11 @@ impl<H: Handler> Connection<H> {
     async fn finish(&mut self, plan: &Plan, wanted: bool) -> Result<(), Stop> {
         if plan.broken {
             self.core.borrow_mut().finish();
-            return Err(if plan.ends_with_connection() { Stop::Broken } else { Stop::Done });
+            return Err(if plan.ends_with_connection() {
+                Stop::Broken
+            } else {
+                Stop::Done
+            });
         }
         if plan.switches {
             self.core.borrow_mut().hand_over();
@@ -369,7 +421,11 @@ impl<H: Handler> Connection<H> {
             self.body_ends().await
         } else if !self.core.borrow().is_untold() && Rc::strong_count(&self.core) > 1 {
             // Nothing more is said, and the caller may be waiting for that; what it still sends has somebody who reads it.
-            let _ = within(LINGER, std::future::poll_fn(|cx| self.core.borrow_mut().poll_shutdown(cx))).await;
+            let _ = within(
+                LINGER,
+                std::future::poll_fn(|cx| self.core.borrow_mut().poll_shutdown(cx)),
+            )
+            .await;
             self.body_ends().await
         } else {
             false
@@ -381,7 +437,9 @@ impl<H: Handler> Connection<H> {
             _ if core.ended => Err(Stop::Done),
             // What came behind the last request is not heeded, but it is there, perhaps in the kernel only. A caller that
             // said itself that this is its last sends nothing more.
-            (false, true) if core.input.is_empty() && !(wanted && core.has_unread()) => Err(Stop::Done),
+            (false, true) if core.input.is_empty() && !(wanted && core.has_unread()) => {
+                Err(Stop::Done)
+            }
             _ => Err(Stop::Linger),
         }
     }
@@ -389,7 +447,13 @@ impl<H: Handler> Connection<H> {
     /// After an answer that came before the request's body was read: whether the body comes to its end. As long as
     /// somebody else holds on to it, as an upstream does that answered early and reads on, it is theirs to read.
     async fn body_ends(&mut self) -> bool {
-        let Self { core: shared, deadline, served, limits, .. } = self;
+        let Self {
+            core: shared,
+            deadline,
+            served,
+            limits,
+            ..
+        } = self;
         let mut seen = None;
         std::future::poll_fn(|cx| {
             let mut core = shared.borrow_mut();
@@ -413,7 +477,10 @@ impl<H: Handler> Connection<H> {
     /// Waits, without memory, for the next request to begin; `false`: the connection is to be closed.
     async fn rest(&mut self) -> bool {
         self.resting = false;
-        let stood = self.awake.take().map_or(Duration::ZERO, |_| self.served.settings.awake);
+        let stood = self
+            .awake
+            .take()
+            .map_or(Duration::ZERO, |_| self.served.settings.awake);
         {
             let mut core = self.core.borrow_mut();
             core.input.release();
@@ -454,7 +521,9 @@ impl<H: Handler> Connection<H> {
         let began = self.beginning(stop);
         let heard = !self.core.borrow().input.is_empty();
         let ended = self.core.borrow().ended;
-        let Some((mut transport, place)) = self.core.borrow_mut().take() else { return };
+        let Some((mut transport, place)) = self.core.borrow_mut().take() else {
+            return;
+        };
         let stats = &self.served.shared.stats;
         match stop {
             Stop::Rest | Stop::Done => {}
@@ -464,10 +533,19 @@ impl<H: Handler> Connection<H> {
                 stats.slow_heads.add();
                 let status = heard.then_some(StatusCode::REQUEST_TIMEOUT);
                 let client = self.served.connection.peer.map(|peer| peer.ip());
-                let told = Unread { reason: "slow_head", status, client, head: &began };
+                let told = Unread {
+                    reason: "slow_head",
+                    status,
+                    client,
+                    head: &began,
+                };
                 self.served.handler.observe(Event::BadHead(told));
                 // Said only to a caller that began a request: to an idle one it would look like an answer.
-                return if heard { transport.dismiss(TOO_SLOW) } else { transport.close().await };
+                return if heard {
+                    transport.dismiss(TOO_SLOW)
+                } else {
+                    transport.close().await
+                };
             }
             Stop::Unread => {
                 stats.slow_reads.add();
@@ -478,10 +556,14 @@ impl<H: Handler> Connection<H> {
                 let (count, refusal) = match bad {
                     BadHead::Malformed if is_handshake(&began) => (&stats.malformed, Refusal::TLS),
                     BadHead::Malformed | BadHead::Version => (&stats.malformed, Refusal::of(bad)),
-                    BadHead::TooLarge | BadHead::TargetTooLong => (&stats.oversized_heads, Refusal::of(bad)),
+                    BadHead::TooLarge | BadHead::TargetTooLong => {
+                        (&stats.oversized_heads, Refusal::of(bad))
+                    }
                 };
                 count.add();
-                self.served.handler.observe(Event::BadHead(refusal.told(&self.served.connection, &began)));
+                self.served.handler.observe(Event::BadHead(
+                    refusal.told(&self.served.connection, &began),
+                ));
                 transport.write_now(&refusal.response());
                 if !ended {
                     return linger(transport, place).await;

@@ -6,17 +6,34 @@ use http::Version;
 use tollgate_http1::BodyLength;
 use tollgate_http1::request::{BadHead, Head, Limits, Reader};
 
-const LIMITS: Limits = Limits { bytes: 4096, fields: 16, target: 200 };
+const LIMITS: Limits = Limits {
+    bytes: 4096,
+    fields: 16,
+    target: 200,
+};
 
 /// What a head came to, in a form that can be compared.
 type Told = Result<Option<String>, BadHead>;
 
 fn told(outcome: Result<Option<Head>, BadHead>) -> Told {
     outcome.map(|head| {
-        head.map(|Head { parts, body, persists, expects }| {
-            let http::request::Parts { method, uri, version, headers, .. } = parts;
-            format!("{method} {uri} {version:?} {headers:?} {body:?} {persists} {expects}")
-        })
+        head.map(
+            |Head {
+                 parts,
+                 body,
+                 persists,
+                 expects,
+             }| {
+                let http::request::Parts {
+                    method,
+                    uri,
+                    version,
+                    headers,
+                    ..
+                } = parts;
+                format!("{method} {uri} {version:?} {headers:?} {body:?} {persists} {expects}")
+            },
+        )
     })
 }
 
@@ -93,7 +110,10 @@ fn corpus() -> Vec<String> {
     .to_vec();
     all.push(format!("GET /{long} HTTP/1.1\r\nhost: a\r\n\r\n"));
     all.push(format!("GET /{long}"));
-    all.push(format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "a".repeat(5000)));
+    all.push(format!(
+        "GET /{} HTTP/1.1\r\nhost: a\r\n\r\n",
+        "a".repeat(5000)
+    ));
     all.push(format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "a".repeat(5000)));
     all.push(format!("GET / HTTP/1.1\r\n{many}\r\n"));
     all.push("A".repeat(5000));
@@ -112,12 +132,21 @@ fn a_head_is_the_same_however_its_bytes_are_cut() {
             assert_eq!(rest, left, "{text:?}");
         }
         for cut in 0..=bytes.len().min(600) {
-            assert_eq!(read([&bytes[..cut], &bytes[cut..]]).0, expected, "cut at {cut}: {text:?}");
+            assert_eq!(
+                read([&bytes[..cut], &bytes[cut..]]).0,
+                expected,
+                "cut at {cut}: {text:?}"
+            );
         }
         for _ in 0..20 {
             let mut cuts: Vec<usize> = (0..3).map(|_| dice.usize(..=bytes.len())).collect();
             cuts.sort_unstable();
-            let pieces = [&bytes[..cuts[0]], &bytes[cuts[0]..cuts[1]], &bytes[cuts[1]..cuts[2]], &bytes[cuts[2]..]];
+            let pieces = [
+                &bytes[..cuts[0]],
+                &bytes[cuts[0]..cuts[1]],
+                &bytes[cuts[1]..cuts[2]],
+                &bytes[cuts[2]..],
+            ];
             assert_eq!(read(pieces).0, expected, "cut at {cuts:?}: {text:?}");
         }
     }
@@ -137,9 +166,18 @@ fn what_two_readers_could_read_in_two_ways_is_refused() {
     let refused = |text: &str| whole(text).expect_err(text);
     assert_eq!(refused("GET / HTTP/2.0\r\n\r\n"), BadHead::Version);
     assert_eq!(refused("GET / HTTP/1.9x\r\n\r\n"), BadHead::Malformed);
-    assert_eq!(refused(&format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(200))), BadHead::TargetTooLong);
-    assert_eq!(refused(&format!("GET /{}", "a".repeat(5000))), BadHead::TargetTooLong);
-    assert_eq!(refused(&format!("GET / HTTP/1.1\r\nx: {}", "a".repeat(5000))), BadHead::TooLarge);
+    assert_eq!(
+        refused(&format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(200))),
+        BadHead::TargetTooLong
+    );
+    assert_eq!(
+        refused(&format!("GET /{}", "a".repeat(5000))),
+        BadHead::TargetTooLong
+    );
+    assert_eq!(
+        refused(&format!("GET / HTTP/1.1\r\nx: {}", "a".repeat(5000))),
+        BadHead::TooLarge
+    );
     assert!(whole(&format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(199))).is_ok());
 }
 
@@ -147,28 +185,67 @@ fn what_two_readers_could_read_in_two_ways_is_refused() {
 fn a_body_ends_where_its_head_says() {
     let framed = |text: &str| {
         let mut input = BytesMut::from(text);
-        let head = Reader::new().read(&mut input, LIMITS).expect("well-formed").expect("whole");
-        (head.body, head.persists, head.parts.version, head.parts.headers.len())
+        let head = Reader::new()
+            .read(&mut input, LIMITS)
+            .expect("well-formed")
+            .expect("whole");
+        (
+            head.body,
+            head.persists,
+            head.parts.version,
+            head.parts.headers.len(),
+        )
     };
     let one = Version::HTTP_11;
-    assert_eq!(framed("GET / HTTP/1.1\r\n\r\n"), (BodyLength::None, true, one, 0));
-    assert_eq!(framed("GET / HTTP/1.1\r\nconnection: x, Close\r\n\r\n"), (BodyLength::None, false, one, 1));
-    assert_eq!(framed("GET / HTTP/1.0\r\n\r\n"), (BodyLength::None, false, Version::HTTP_10, 0));
+    assert_eq!(
+        framed("GET / HTTP/1.1\r\n\r\n"),
+        (BodyLength::None, true, one, 0)
+    );
+    assert_eq!(
+        framed("GET / HTTP/1.1\r\nconnection: x, Close\r\n\r\n"),
+        (BodyLength::None, false, one, 1)
+    );
+    assert_eq!(
+        framed("GET / HTTP/1.0\r\n\r\n"),
+        (BodyLength::None, false, Version::HTTP_10, 0)
+    );
     assert_eq!(
         framed("GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n"),
         (BodyLength::None, true, Version::HTTP_10, 1)
     );
-    assert_eq!(framed("GET / HTTP/1.1\r\ncontent-length: 0\r\n\r\n"), (BodyLength::None, true, one, 1));
-    assert_eq!(framed("GET / HTTP/1.1\r\ncontent-length: 7\r\n\r\n"), (BodyLength::Exactly(7), true, one, 1));
-    assert_eq!(framed("GET / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"), (BodyLength::Chunked, true, one, 1));
+    assert_eq!(
+        framed("GET / HTTP/1.1\r\ncontent-length: 0\r\n\r\n"),
+        (BodyLength::None, true, one, 1)
+    );
+    assert_eq!(
+        framed("GET / HTTP/1.1\r\ncontent-length: 7\r\n\r\n"),
+        (BodyLength::Exactly(7), true, one, 1)
+    );
+    assert_eq!(
+        framed("GET / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"),
+        (BodyLength::Chunked, true, one, 1)
+    );
     let both = "GET / HTTP/1.1\r\ncontent-length: 7\r\ntransfer-encoding: chunked\r\n\r\n";
-    assert_eq!(framed(both), (BodyLength::Chunked, false, one, 1), "the length is gone, the connection ends");
-    for coding in ["gzip", "identity", "chunked, chunked", "chunked\r\ntransfer-encoding: chunked", ""] {
+    assert_eq!(
+        framed(both),
+        (BodyLength::Chunked, false, one, 1),
+        "the length is gone, the connection ends"
+    );
+    for coding in [
+        "gzip",
+        "identity",
+        "chunked, chunked",
+        "chunked\r\ntransfer-encoding: chunked",
+        "",
+    ] {
         let text = format!("GET / HTTP/1.1\r\ntransfer-encoding: {coding}\r\n\r\n");
         assert_eq!(framed(&text).0, BodyLength::Unknown, "{coding:?}");
         assert!(!framed(&text).1, "{coding:?}");
     }
-    assert_eq!(framed("GET / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n").0, BodyLength::Unknown);
+    assert_eq!(
+        framed("GET / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n").0,
+        BodyLength::Unknown
+    );
 }
 
 #[test]

@@ -22,12 +22,20 @@ pub(super) struct ByPath {
 impl Handler for ByPath {
     type Body = Chunks;
 
-    async fn handle(&self, connection: &Rc<ConnInfo>, request: Request<Inbound>) -> Response<Chunks> {
+    async fn handle(
+        &self,
+        connection: &Rc<ConnInfo>,
+        request: Request<Inbound>,
+    ) -> Response<Chunks> {
         match request.uri().path() {
             "/panic" => panic!("as asked"),
             "/hold" => {
                 self.held.add_permits(1);
-                self.released.acquire().await.expect("never closed").forget();
+                self.released
+                    .acquire()
+                    .await
+                    .expect("never closed")
+                    .forget();
                 Response::new("held".into())
             }
             "/early" => {
@@ -35,7 +43,11 @@ impl Handler for ByPath {
                 *answer.status_mut() = http::StatusCode::PAYLOAD_TOO_LARGE;
                 answer
             }
-            "/hangs" => Response::new(Chunks { streams: true, hangs: true, ..Chunks::from("abc") }),
+            "/hangs" => Response::new(Chunks {
+                streams: true,
+                hangs: true,
+                ..Chunks::from("abc")
+            }),
             // Read by somebody else, who stops after two pieces.
             "/half" => {
                 let (mut body, held) = (request.into_body(), self.held.clone());
@@ -59,27 +71,67 @@ impl Handler for ByPath {
                 *answer.status_mut() = http::StatusCode::NOT_FOUND;
                 answer
             }
-            "/large" => Response::new(Chunks { bytes: vec![b'x'; 1 << 16].into(), left: 1 << 10, ..Chunks::default() }),
+            "/large" => Response::new(Chunks {
+                bytes: vec![b'x'; 1 << 16].into(),
+                left: 1 << 10,
+                ..Chunks::default()
+            }),
             "/counted" => {
                 let told = Some(Arc::clone(&self.held));
-                Response::new(Chunks { bytes: vec![b'x'; 1 << 16].into(), left: 1 << 10, told, ..Chunks::default() })
+                Response::new(Chunks {
+                    bytes: vec![b'x'; 1 << 16].into(),
+                    left: 1 << 10,
+                    told,
+                    ..Chunks::default()
+                })
             }
-            "/stream" => Response::new(Chunks { left: 2, streams: true, ..Chunks::from("abc") }),
-            "/hollow" => Response::new(Chunks { left: 2, streams: true, ..Chunks::default() }),
+            "/stream" => Response::new(Chunks {
+                left: 2,
+                streams: true,
+                ..Chunks::from("abc")
+            }),
+            "/hollow" => Response::new(Chunks {
+                left: 2,
+                streams: true,
+                ..Chunks::default()
+            }),
             "/unchanged" => {
                 let answer = Response::builder().status(304).header("content-length", 5);
-                answer.header("transfer-encoding", "chunked").body(Chunks::default()).expect("an answer")
+                answer
+                    .header("transfer-encoding", "chunked")
+                    .body(Chunks::default())
+                    .expect("an answer")
             }
             // Six bytes, whatever is said of them.
             path if path.starts_with("/says/") => {
                 let answer = Response::builder().header("content-length", &path["/says/".len()..]);
-                answer.body(Chunks { left: 2, streams: true, ..Chunks::from("abc") }).expect("an answer")
+                answer
+                    .body(Chunks {
+                        left: 2,
+                        streams: true,
+                        ..Chunks::from("abc")
+                    })
+                    .expect("an answer")
             }
-            "/broken" => Response::new(Chunks { streams: true, breaks: true, ..Chunks::from("abc") }),
-            "/peer" => Response::new(connection.peer.map_or_else(|| "unix".into(), |peer| peer.to_string().into())),
-            "/echo" => {
-                Response::new(request.into_body().collect().await.map(|b| b.to_bytes()).unwrap_or_default().into())
-            }
+            "/broken" => Response::new(Chunks {
+                streams: true,
+                breaks: true,
+                ..Chunks::from("abc")
+            }),
+            "/peer" => Response::new(
+                connection
+                    .peer
+                    .map_or_else(|| "unix".into(), |peer| peer.to_string().into()),
+            ),
+            "/echo" => Response::new(
+                request
+                    .into_body()
+                    .collect()
+                    .await
+                    .map(|b| b.to_bytes())
+                    .unwrap_or_default()
+                    .into(),
+            ),
             path => Response::new(format!("{} {path}", request.method()).into()),
         }
     }
@@ -102,7 +154,11 @@ pub(super) struct Chunks {
 
 impl From<Bytes> for Chunks {
     fn from(bytes: Bytes) -> Self {
-        Self { left: usize::from(!bytes.is_empty()), bytes, ..Self::default() }
+        Self {
+            left: usize::from(!bytes.is_empty()),
+            bytes,
+            ..Self::default()
+        }
     }
 }
 
@@ -122,7 +178,10 @@ impl Body for Chunks {
     type Data = Bytes;
     type Error = std::io::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
         match self.left.checked_sub(1) {
             Some(left) => {
                 self.left = left;

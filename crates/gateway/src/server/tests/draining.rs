@@ -10,26 +10,37 @@ use crate::worker::Drain;
 
 /// A drain that closes idle connections at once.
 pub(super) fn whole(span: Duration) -> Drain {
-    Drain { span, grace: Duration::ZERO, handed_over: false }
+    Drain {
+        span,
+        grace: Duration::ZERO,
+        handed_over: false,
+    }
 }
 
 #[test]
 fn a_drain_finishes_what_is_under_way_and_then_ends() {
     let server = start(Settings::default());
     let mut held = server.connect();
-    held.write_all(b"GET /hold HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+    held.write_all(b"GET /hold HTTP/1.1\r\nhost: a\r\n\r\n")
+        .expect("sent");
     server.await_held(1);
     let mut idle = server.connect();
-    idle.write_all(b"GET /a HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+    idle.write_all(b"GET /a HTTP/1.1\r\nhost: a\r\n\r\n")
+        .expect("sent");
     read_answer(&mut idle, "GET /a");
 
     server.workers.drain(whole(DEADLINE));
     assert_eq!(read_to_end(&mut idle), "", "an idle connection is closed");
-    wait_until("nobody listens", || TcpStream::connect(server.address).is_err());
+    wait_until("nobody listens", || {
+        TcpStream::connect(server.address).is_err()
+    });
     assert!(!server.workers.ended());
     server.handler.released.add_permits(1);
     let answer = read_to_end(&mut held);
-    assert!(answer.contains("connection: close") && answer.ends_with("held"), "{answer:?}");
+    assert!(
+        answer.contains("connection: close") && answer.ends_with("held"),
+        "{answer:?}"
+    );
     server.workers.join();
 }
 
@@ -38,24 +49,45 @@ fn a_drain_leaves_a_moment_to_who_asks_at_that_moment_and_no_longer() {
     for awake in [Duration::from_secs(60), Duration::from_millis(20)] {
         let rests = awake < Duration::from_secs(1);
         let asked = |grace: Duration| {
-            let server = start(Settings { awake, ..Settings::default() });
+            let server = start(Settings {
+                awake,
+                ..Settings::default()
+            });
             let mut stream = server.connect();
-            stream.write_all(b"GET /a HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+            stream
+                .write_all(b"GET /a HTTP/1.1\r\nhost: a\r\n\r\n")
+                .expect("sent");
             read_answer(&mut stream, "GET /a");
-            wait_until("it rests", || !rests || server.shared.stats.rested.value() == 1);
-            server.workers.drain(Drain { grace, ..whole(10 * DEADLINE) });
-            wait_until("nobody listens", || TcpStream::connect(server.address).is_err());
+            wait_until("it rests", || {
+                !rests || server.shared.stats.rested.value() == 1
+            });
+            server.workers.drain(Drain {
+                grace,
+                ..whole(10 * DEADLINE)
+            });
+            wait_until("nobody listens", || {
+                TcpStream::connect(server.address).is_err()
+            });
             (server, stream)
         };
         let (server, mut stream) = asked(DEADLINE);
-        stream.write_all(b"GET /b HTTP/1.1\r\nhost: a\r\n\r\n").expect("it is still open");
+        stream
+            .write_all(b"GET /b HTTP/1.1\r\nhost: a\r\n\r\n")
+            .expect("it is still open");
         let answer = read_to_end(&mut stream);
-        assert!(answer.contains("\r\nconnection: close\r\n") && answer.ends_with("GET /b"), "{answer:?}");
+        assert!(
+            answer.contains("\r\nconnection: close\r\n") && answer.ends_with("GET /b"),
+            "{answer:?}"
+        );
         server.workers.join();
         let (server, mut stream) = asked(Duration::from_millis(1));
         assert_eq!(read_to_end(&mut stream), "");
         server.workers.join();
-        assert_eq!(server.shared.stats.idle_closed.value(), 0, "a drain is no idleness");
+        assert_eq!(
+            server.shared.stats.idle_closed.value(),
+            0,
+            "a drain is no idleness"
+        );
     }
 }
 
@@ -64,15 +96,23 @@ fn what_came_behind_the_last_answer_of_a_drain_does_not_take_that_back() {
     for round in 0..20 {
         let server = start(Settings::default());
         let mut held = server.connect();
-        held.write_all(b"GET /hold HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+        held.write_all(b"GET /hold HTTP/1.1\r\nhost: a\r\n\r\n")
+            .expect("sent");
         server.await_held(1);
         server.workers.drain(whole(DEADLINE));
-        wait_until("nobody listens", || TcpStream::connect(server.address).is_err());
-        held.write_all(b"GET /behind HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+        wait_until("nobody listens", || {
+            TcpStream::connect(server.address).is_err()
+        });
+        held.write_all(b"GET /behind HTTP/1.1\r\nhost: a\r\n\r\n")
+            .expect("sent");
         server.handler.released.add_permits(1);
         let mut answer = String::new();
-        held.read_to_string(&mut answer).expect("an end in order, no reset");
-        assert!(answer.contains("connection: close") && answer.ends_with("held"), "round {round}: {answer:?}");
+        held.read_to_string(&mut answer)
+            .expect("an end in order, no reset");
+        assert!(
+            answer.contains("connection: close") && answer.ends_with("held"),
+            "round {round}: {answer:?}"
+        );
         drop(held);
         server.workers.join();
     }
@@ -82,7 +122,8 @@ fn what_came_behind_the_last_answer_of_a_drain_does_not_take_that_back() {
 fn a_drain_that_runs_out_of_time_cuts_off() {
     let server = start(Settings::default());
     let mut held = server.connect();
-    held.write_all(b"GET /hold HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+    held.write_all(b"GET /hold HTTP/1.1\r\nhost: a\r\n\r\n")
+        .expect("sent");
     server.await_held(1);
     server.workers.drain(whole(Duration::from_millis(100)));
     server.workers.join();

@@ -18,7 +18,9 @@ const TALK: &str = "GET /1 HTTP/1.1\r\nhost: a\r\n\r\n\
 
 /// What came, without the dates.
 fn undated(text: &str) -> String {
-    text.split_inclusive("\r\n").filter(|line| !line.starts_with("date: ")).collect()
+    text.split_inclusive("\r\n")
+        .filter(|line| !line.starts_with("date: "))
+        .collect()
 }
 
 #[test]
@@ -54,17 +56,28 @@ fn a_body_nobody_wants_is_read_over_where_it_is_there_and_ends_its_connection_wh
     let early = "POST /early HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\n";
     let last = "GET /last HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
     let answer = server.talk(format!("{early}five{last}").as_bytes());
-    assert!(answer.contains("too much") && answer.ends_with("GET /last"), "{answer}");
+    assert!(
+        answer.contains("too much") && answer.ends_with("GET /last"),
+        "{answer}"
+    );
     let mut stream = server.connect();
     stream.write_all(early.as_bytes()).expect("sent");
     let answer = read_answer(&mut stream, "too much");
-    assert!(answer.contains("\r\nconnection: close\r\n"), "it is told: {answer}");
-    stream.write_all(format!("five{last}").as_bytes()).expect("it is listened to for a while");
+    assert!(
+        answer.contains("\r\nconnection: close\r\n"),
+        "it is told: {answer}"
+    );
+    stream
+        .write_all(format!("five{last}").as_bytes())
+        .expect("it is listened to for a while");
     assert_eq!(read_to_end(&mut stream), "");
     // Told not to send its body yet, a caller may go on with something else: nobody could tell which it is.
     let head = early.replace("host: a", "host: a\r\nexpect: 100-continue");
     let answer = server.talk(format!("{head}{last}").as_bytes());
-    assert!(answer.starts_with("HTTP/1.1 413 ") && answer.ends_with("too much"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 413 ") && answer.ends_with("too much"),
+        "{answer}"
+    );
     assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
 }
 
@@ -76,34 +89,63 @@ fn an_answer_is_as_long_as_it_says_or_the_last_on_its_connection() {
         undated(&server.talk(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n{last}").as_bytes()))
     };
     let last = "HTTP/1.1 200 OK\r\ncontent-length: 9\r\nconnection: close\r\n\r\nGET /last";
-    assert_eq!(ask("/says/6"), format!("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nabcabc{last}"));
-    assert_eq!(ask("/says/9"), "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabcabc", "it looks truncated");
-    assert_eq!(ask("/says/4"), "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nabca", "the rest would be an answer");
+    assert_eq!(
+        ask("/says/6"),
+        format!("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nabcabc{last}")
+    );
+    assert_eq!(
+        ask("/says/9"),
+        "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabcabc",
+        "it looks truncated"
+    );
+    assert_eq!(
+        ask("/says/4"),
+        "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nabca",
+        "the rest would be an answer"
+    );
     // A piece without bytes is no last chunk.
-    assert_eq!(ask("/hollow"), format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{last}"));
-    assert_eq!(ask("/unchanged"), format!("HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n\r\n{last}"));
+    assert_eq!(
+        ask("/hollow"),
+        format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{last}")
+    );
+    assert_eq!(
+        ask("/unchanged"),
+        format!("HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n\r\n{last}")
+    );
 }
 
 #[test]
 fn nobody_who_speaks_http_1_0_is_told_to_go_on() {
     let server = start(Settings::default());
     let mut stream = server.connect();
-    stream.write_all(b"POST /echo HTTP/1.0\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n").expect("sent");
-    stream.set_read_timeout(Some(Duration::from_millis(200))).expect("set");
+    stream
+        .write_all(b"POST /echo HTTP/1.0\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n")
+        .expect("sent");
+    stream
+        .set_read_timeout(Some(Duration::from_millis(200)))
+        .expect("set");
     assert!(stream.read(&mut [0]).is_err(), "nothing is said");
     stream.set_read_timeout(Some(DEADLINE)).expect("set");
     stream.write_all(b"two").expect("sent");
     let answer = read_to_end(&mut stream);
-    assert!(answer.starts_with("HTTP/1.0 200 ") && answer.ends_with("\r\n\r\ntwo"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.0 200 ") && answer.ends_with("\r\n\r\ntwo"),
+        "{answer}"
+    );
 }
 
 #[test]
 fn an_early_answer_to_a_last_request_ends_before_its_body_does() {
     // Only the body's own deadline would end it otherwise.
-    let server = start(Settings { body_idle: Duration::from_secs(600), ..Settings::default() });
+    let server = start(Settings {
+        body_idle: Duration::from_secs(600),
+        ..Settings::default()
+    });
     let mut stream = server.connect();
     let head = "POST /aside HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 6\r\n\r\n";
-    stream.write_all(format!("{head}abc").as_bytes()).expect("sent");
+    stream
+        .write_all(format!("{head}abc").as_bytes())
+        .expect("sent");
     assert!(read_to_end(&mut stream).ends_with("read on"));
     stream.write_all(b"def").expect("somebody reads it");
     wait_until("it has ended", || server.shared.bounds.open() == 0);
@@ -111,22 +153,34 @@ fn an_early_answer_to_a_last_request_ends_before_its_body_does() {
 
 #[test]
 fn what_somebody_reads_on_after_an_early_answer_has_time_as_long_as_it_comes() {
-    let server = start(Settings { body_idle: Duration::from_secs(1), ..Settings::default() });
+    let server = start(Settings {
+        body_idle: Duration::from_secs(1),
+        ..Settings::default()
+    });
     let head = "POST /aside HTTP/1.1\r\nhost: a\r\ncontent-length: 30\r\n\r\n";
     let mut stream = server.connect();
     stream.write_all(head.as_bytes()).expect("sent");
     read_answer(&mut stream, "read on");
     // Longer in all than it may stand still.
-    stream.set_read_timeout(Some(Duration::from_millis(50))).expect("set");
+    stream
+        .set_read_timeout(Some(Duration::from_millis(50)))
+        .expect("set");
     for byte in 0..30 {
-        assert!(stream.read(&mut [0]).is_err(), "nothing is said after {byte} bytes");
+        assert!(
+            stream.read(&mut [0]).is_err(),
+            "nothing is said after {byte} bytes"
+        );
         stream.write_all(b"x").expect("it is open");
     }
     stream.set_read_timeout(Some(DEADLINE)).expect("set");
-    stream.write_all(b"GET /next HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+    stream
+        .write_all(b"GET /next HTTP/1.1\r\nhost: a\r\n\r\n")
+        .expect("sent");
     read_answer(&mut stream, "GET /next");
     // One that stands still is not waited for.
-    stream.write_all(format!("{head}xxx").as_bytes()).expect("sent");
+    stream
+        .write_all(format!("{head}xxx").as_bytes())
+        .expect("sent");
     read_answer(&mut stream, "read on");
     assert_eq!(read_to_end(&mut stream), "");
 }
@@ -143,30 +197,46 @@ fn what_follows_a_refused_head_is_never_a_request() {
         "POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 1\r\n\r\nx",
         "POST / HTTP/1.1\r\ncontent-length: -1\r\n\r\nx",
     ] {
-        let answer = server.talk(format!("{bad}GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes());
+        let answer =
+            server.talk(format!("{bad}GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes());
         assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{bad:?}: {answer}");
-        assert!(answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.1 505 "), "{bad:?}: {answer}");
-        assert!(answer.contains("\r\nconnection: close\r\n") && !answer.contains("smuggled"), "{bad:?}: {answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.1 505 "),
+            "{bad:?}: {answer}"
+        );
+        assert!(
+            answer.contains("\r\nconnection: close\r\n") && !answer.contains("smuggled"),
+            "{bad:?}: {answer}"
+        );
     }
     // Where nobody can say where a body ends, the answer to its request is the last.
-    for unclear in ["transfer-encoding: gzip", "transfer-encoding: chunked\r\ntransfer-encoding: chunked"] {
+    for unclear in [
+        "transfer-encoding: gzip",
+        "transfer-encoding: chunked\r\ntransfer-encoding: chunked",
+    ] {
         for path in ["/a", "/echo"] {
-            let text =
-                format!("POST {path} HTTP/1.1\r\nhost: a\r\n{unclear}\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n");
+            let text = format!(
+                "POST {path} HTTP/1.1\r\nhost: a\r\n{unclear}\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n"
+            );
             let answer = server.talk(text.as_bytes());
             assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{answer}");
-            assert!(!answer.contains("smuggled") && !answer.contains("GET"), "{answer}");
+            assert!(
+                !answer.contains("smuggled") && !answer.contains("GET"),
+                "{answer}"
+            );
         }
     }
     // Nor is anything behind a body that is malformed.
-    let text =
-        "POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n1\r\nxGET /smuggled HTTP/1.1\r\n\r\n";
+    let text = "POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n1\r\nxGET /smuggled HTTP/1.1\r\n\r\n";
     assert!(!server.talk(text.as_bytes()).contains("smuggled"));
 }
 
 #[test]
 fn garbage_is_refused_or_ends_its_connection() {
-    let server = start(Settings { header_read: Duration::from_millis(300), ..Settings::default() });
+    let server = start(Settings {
+        header_read: Duration::from_millis(300),
+        ..Settings::default()
+    });
     let mut dice = fastrand::Rng::with_seed(3);
     for round in 0..300 {
         let length = dice.usize(1..400);
@@ -180,7 +250,10 @@ fn garbage_is_refused_or_ends_its_connection() {
         let _ = stream.write_all(&bytes);
         let _ = stream.shutdown(Shutdown::Write);
         let answer = read_to_end(&mut stream);
-        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "round {round}: {answer}");
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1.1 4"),
+            "round {round}: {answer}"
+        );
     }
     for round in 0..600 {
         let mut bytes = TALK.as_bytes().to_vec();
@@ -196,24 +269,38 @@ fn garbage_is_refused_or_ends_its_connection() {
         let _ = stream.write_all(&bytes);
         let _ = stream.shutdown(Shutdown::Write);
         let answer = read_to_end(&mut stream);
-        assert!(answer.is_empty() || answer.starts_with("HTTP/1."), "round {round}: {answer}");
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1."),
+            "round {round}: {answer}"
+        );
     }
     assert_eq!(server.shared.stats.panics.value(), 0);
-    assert!(server.talk(b"GET /a HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").ends_with("GET /a"));
+    assert!(
+        server
+            .talk(b"GET /a HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+            .ends_with("GET /a")
+    );
 }
 
 #[test]
 fn what_a_caller_asks_ahead_is_bounded() {
     let server = start(Settings::default());
     let mut stream = server.connect();
-    stream.write_all(b"GET /hold HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+    stream
+        .write_all(b"GET /hold HTTP/1.1\r\nhost: a\r\n\r\n")
+        .expect("sent");
     server.await_held(1);
-    stream.set_write_timeout(Some(Duration::from_millis(200))).expect("set");
+    stream
+        .set_write_timeout(Some(Duration::from_millis(200)))
+        .expect("set");
     let ahead = b"GET /a HTTP/1.1\r\nhost: a\r\n\r\n".repeat(1 << 12);
     let mut sent = 0;
     while let Ok(written) = stream.write(&ahead) {
         sent += written;
-        assert!(sent < 64 << 20, "read without end while one request is answered");
+        assert!(
+            sent < 64 << 20,
+            "read without end while one request is answered"
+        );
     }
     server.handler.released.add_permits(1);
     read_answer(&mut stream, "held");
@@ -226,8 +313,14 @@ fn an_answer_without_its_end_is_no_whole_answer_even_over_http10() {
     let answer = server.talk(b"GET /broken HTTP/1.1\r\nhost: a\r\n\r\n");
     assert!(answer.ends_with("3\r\nabc\r\n"), "no last chunk: {answer}");
     let mut stream = server.connect();
-    stream.write_all(b"GET /broken HTTP/1.0\r\n\r\n").expect("sent");
+    stream
+        .write_all(b"GET /broken HTTP/1.0\r\n\r\n")
+        .expect("sent");
     let mut answer = Vec::new();
     let end = stream.read_to_end(&mut answer);
-    assert!(end.is_err(), "a reset, since an end would look like the whole: {}", answer.escape_ascii());
+    assert!(
+        end.is_err(),
+        "a reset, since an end would look like the whole: {}",
+        answer.escape_ascii()
+    );
 }

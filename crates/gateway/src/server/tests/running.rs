@@ -26,15 +26,27 @@ pub(super) fn start(settings: Settings) -> Server {
 }
 
 pub(super) fn start_with(settings: Settings, tls: Option<Arc<ServerTls>>) -> Server {
-    let listen = Listen { address: Address::Tcp(([127, 0, 0, 1], 0).into()), tls };
+    let listen = Listen {
+        address: Address::Tcp(([127, 0, 0, 1], 0).into()),
+        tls,
+    };
     let bound = bind(&[listen], 2).expect("a free port");
-    let Address::Tcp(address) = bound[0].address else { panic!("bound to TCP") };
+    let Address::Tcp(address) = bound[0].address else {
+        panic!("bound to TCP")
+    };
     let shared = Arc::new(Shared::new(settings));
-    let handler =
-        ByPath { held: Arc::new(tokio::sync::Semaphore::new(0)), released: Arc::new(tokio::sync::Semaphore::new(0)) };
+    let handler = ByPath {
+        held: Arc::new(tokio::sync::Semaphore::new(0)),
+        released: Arc::new(tokio::sync::Semaphore::new(0)),
+    };
     let each = handler.clone();
     let workers = serve(bound, 2, Arc::clone(&shared), move |_| each.clone()).expect("started");
-    Server { address, shared, handler, workers }
+    Server {
+        address,
+        shared,
+        handler,
+        workers,
+    }
 }
 
 impl Server {
@@ -53,7 +65,10 @@ impl Server {
     }
 
     pub(super) fn await_held(&self, many: u32) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
         runtime.block_on(async {
             let held = tokio::time::timeout(DEADLINE, self.handler.held.acquire_many(many)).await;
             held.expect("held in time").expect("never closed").forget();
@@ -65,7 +80,9 @@ pub(super) fn read_to_end(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     // A reset after the answer is an end like any other.
     match stream.read_to_end(&mut answer) {
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("not closed in time"),
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            panic!("not closed in time")
+        }
         _ => String::from_utf8_lossy(&answer).into_owned(),
     }
 }

@@ -19,12 +19,16 @@ impl Places {
         turns(8).await;
         let mut held = self.held.borrow_mut();
         for (bucket, adjust) in &batch.corrections {
-            let count = held.entry(batch.buckets[*bucket as usize].0.hash).or_default();
+            let count = held
+                .entry(batch.buckets[*bucket as usize].0.hash)
+                .or_default();
             match adjust {
                 Adjust::Hold(units) => {
                     self.told.update(|told| told + 1);
                     if *units != *count {
-                        self.wrong.borrow_mut().push(format!("{units} told of {count}"));
+                        self.wrong
+                            .borrow_mut()
+                            .push(format!("{units} told of {count}"));
                     }
                     *count = *units;
                 }
@@ -34,8 +38,9 @@ impl Places {
         }
         for group in &batch.groups {
             for part in &group.parts {
-                *held.entry(batch.buckets[part.bucket as usize].0.hash).or_default() +=
-                    u64::from(group.count) * part.cost;
+                *held
+                    .entry(batch.buckets[part.bucket as usize].0.hash)
+                    .or_default() += u64::from(group.count) * part.cost;
             }
         }
         granted(batch)
@@ -46,15 +51,28 @@ impl Places {
 #[tokio::test]
 async fn a_heartbeat_tells_of_exactly_the_places_that_stand_however_much_waits_before_it() {
     for overlaps in [false, true] {
-        let server = Rc::new(Made { overlaps, ..Made::new(Places::default(), Places::answer) });
+        let server = Rc::new(Made {
+            overlaps,
+            ..Made::new(Places::default(), Places::answer)
+        });
         let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
         let places = limit("places", &terms(Kind::InFlight, 1 << 40, Micros::ZERO));
-        let other = Limit { index: 1, ..bucket(1_000_000) };
+        let other = Limit {
+            index: 1,
+            ..bucket(1_000_000)
+        };
         let names = Arc::new(Names::new(b"secret"));
         let local = tokio::task::LocalSet::new();
         local.spawn_local(lane(shared.clone(), server.clone()));
         // Each of these holds one place for good, in a bucket of its own.
-        let wants = |limit: &Limit, key: &[u8]| names.wants(&[Claim { limit, key, cost: 1, enforced: true }]);
+        let wants = |limit: &Limit, key: &[u8]| {
+            names.wants(&[Claim {
+                limit,
+                key,
+                cost: 1,
+                enforced: true,
+            }])
+        };
         for caller in 0..600_u32 {
             let (shared, wants) = (shared.clone(), wants(&places, &caller.to_le_bytes()));
             local.spawn_local(async move {
@@ -82,7 +100,11 @@ async fn a_heartbeat_tells_of_exactly_the_places_that_stand_however_much_waits_b
                 while flooded.corrections_queued() < 3 * CORRECTIONS_MAX {
                     let adjust = Adjust::Change(Change::Refund { units: 1 });
                     let (name, shape) = (refunded[0].name, refunded[0].shape.clone());
-                    flooded.correct(Correction { name, shape, adjust });
+                    flooded.correct(Correction {
+                        name,
+                        shape,
+                        adjust,
+                    });
                 }
                 tokio::task::yield_now().await;
             }
@@ -94,7 +116,11 @@ async fn a_heartbeat_tells_of_exactly_the_places_that_stand_however_much_waits_b
         });
         let enough = tokio::time::timeout(Duration::from_secs(60), enough).await;
         assert!(enough.is_ok(), "{} heartbeats", server.kept.told.get());
-        assert_eq!(*server.kept.wrong.borrow(), Vec::<String>::new(), "overlaps: {overlaps}");
+        assert_eq!(
+            *server.kept.wrong.borrow(),
+            Vec::<String>::new(),
+            "overlaps: {overlaps}"
+        );
     }
 }
 
@@ -110,10 +136,16 @@ impl Busy {
         turns(8).await;
         for (_, adjust) in &batch.corrections {
             if let Adjust::Hold(units) = adjust {
-                self.heartbeats.borrow_mut().push((*units, self.granted.get()));
+                self.heartbeats
+                    .borrow_mut()
+                    .push((*units, self.granted.get()));
             }
         }
-        let more: u64 = batch.groups.iter().map(|group| u64::from(group.count)).sum();
+        let more: u64 = batch
+            .groups
+            .iter()
+            .map(|group| u64::from(group.count))
+            .sum();
         self.granted.update(|granted| granted + more);
         granted(batch)
     }
@@ -122,11 +154,19 @@ impl Busy {
 #[tokio::test]
 async fn a_lane_that_always_has_work_tells_of_every_place_held_and_keeps_house() {
     for overlaps in [false, true] {
-        let server = Rc::new(Made { overlaps, ..Made::new(Busy::default(), Busy::answer) });
+        let server = Rc::new(Made {
+            overlaps,
+            ..Made::new(Busy::default(), Busy::answer)
+        });
         let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
         let places = limit("places", &terms(Kind::InFlight, 1 << 40, Micros::ZERO));
         let names = Names::new(b"secret");
-        let wants = names.wants(&[Claim { limit: &places, key: b"k", cost: 1, enforced: true }]);
+        let wants = names.wants(&[Claim {
+            limit: &places,
+            key: b"k",
+            cost: 1,
+            enforced: true,
+        }]);
         let local = tokio::task::LocalSet::new();
         local.spawn_local(lane(shared.clone(), server.clone()));
         for caller in 0..8 {
@@ -141,15 +181,24 @@ async fn a_lane_that_always_has_work_tells_of_every_place_held_and_keeps_house()
             });
         }
         let beaten = local.run_until(async {
-            while server.housekeeps.load(Ordering::Relaxed) < 5 || server.kept.heartbeats.borrow().len() < 5 {
+            while server.housekeeps.load(Ordering::Relaxed) < 5
+                || server.kept.heartbeats.borrow().len() < 5
+            {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         });
         let beaten = tokio::time::timeout(Duration::from_secs(10), beaten).await;
-        assert!(beaten.is_ok(), "{} turns of housekeeping", server.housekeeps.load(Ordering::Relaxed));
+        assert!(
+            beaten.is_ok(),
+            "{} turns of housekeeping",
+            server.housekeeps.load(Ordering::Relaxed)
+        );
         for (told, granted) in &*server.kept.heartbeats.borrow() {
             // (Nobody gives a place back.)
-            assert_eq!(told, granted, "a heartbeat leaves out places that were granted");
+            assert_eq!(
+                told, granted,
+                "a heartbeat leaves out places that were granted"
+            );
         }
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use super::*;
-use crate::shape::{Name, Seen, Shape};
+use crate::wire_form::{Name, StoredState, WireForm};
 use tollgate_limit::lease::Leased;
 use tollgate_limit::{Algorithm, Terms, TokenBucket};
 
@@ -15,7 +15,7 @@ struct Buckets {
     clock: Clock,
     bucket: TokenBucket,
     total: Leased,
-    others: HashMap<u128, Option<Seen>>,
+    others: HashMap<u128, Option<StoredState>>,
     random: fastrand::Rng,
 }
 
@@ -36,11 +36,11 @@ impl Buckets {
             self.total.give_back(&self.bucket, *id, *left, now);
         }
         self.total.refill(&self.bucket, now);
-        let state = |(name, shape): &(Name, Arc<Shape>)| match shape.lease() {
+        let state = |(name, shape): &(Name, Arc<WireForm>)| match shape.lease() {
             Some(_) => Some(State::Level(self.total.level)),
             None => self.others.get(&name.hash).cloned().flatten(),
         };
-        let before: Vec<Option<Seen>> = batch.buckets.iter().map(state).collect();
+        let before: Vec<Option<StoredState>> = batch.buckets.iter().map(state).collect();
         let mut after = before.clone();
         let granted = decide(batch, &[], &mut after, now);
         for ((name, shape), state) in batch.buckets.iter().zip(after) {
@@ -51,11 +51,20 @@ impl Buckets {
             }
         }
         let lease = |(bucket, wish): &(u32, Wish)| {
-            let terms = batch.buckets[*bucket as usize].1.lease().expect("only the total is leased");
+            let terms = batch.buckets[*bucket as usize]
+                .1
+                .lease()
+                .expect("only the total is leased");
             self.total.lease(&self.bucket, terms, *wish, now)
         };
         let leased = batch.wishes.iter().map(lease).collect();
-        Answer { now, before, granted, leased, unreadable: Vec::new() }
+        Answer {
+            now,
+            before,
+            granted,
+            leased,
+            unreadable: Vec::new(),
+        }
     }
 
     /// Whole units in the server, once nothing is leased.
@@ -73,14 +82,38 @@ async fn units_of_a_lease_beside_a_limit_that_refuses_come_back_to_the_last_one(
     for seed in 0..40 {
         let clock = Clock::manual(START);
         let day = Micros::from_secs(86_400);
-        let total =
-            Limit { lease: true, ..limit("total", &Terms { burst: Some(TOTAL), ..terms(Kind::TokenBucket, 1, day) }) };
-        let each = Limit { index: 1, ..limit("each", &Terms { burst: Some(1), ..terms(Kind::TokenBucket, 1, day) }) };
-        let Algorithm::TokenBucket(bucket) = &total.algorithm else { unreachable!("a token bucket") };
+        let total = Limit {
+            lease: true,
+            ..limit(
+                "total",
+                &Terms {
+                    burst: Some(TOTAL),
+                    ..terms(Kind::TokenBucket, 1, day)
+                },
+            )
+        };
+        let each = Limit {
+            index: 1,
+            ..limit(
+                "each",
+                &Terms {
+                    burst: Some(1),
+                    ..terms(Kind::TokenBucket, 1, day)
+                },
+            )
+        };
+        let Algorithm::TokenBucket(bucket) = &total.algorithm else {
+            unreachable!("a token bucket")
+        };
         let random = fastrand::Rng::with_seed(seed);
         let total_of = Leased::full(bucket, START);
-        let buckets =
-            Buckets { clock: clock.clone(), bucket: bucket.clone(), total: total_of, others: HashMap::new(), random };
+        let buckets = Buckets {
+            clock: clock.clone(),
+            bucket: bucket.clone(),
+            total: total_of,
+            others: HashMap::new(),
+            random,
+        };
         let server: Server = Rc::new(RefCell::new(buckets));
         let (local, names) = (tokio::task::LocalSet::new(), Rc::new(Names::new(b"secret")));
         let granted = Rc::new(Cell::new(0));
@@ -90,13 +123,20 @@ async fn units_of_a_lease_beside_a_limit_that_refuses_come_back_to_the_last_one(
             // A bucket that is in demand is leased from the first request on.
             shared.leases = Some(Arc::new(Leases::new(clock.clone(), false).with_least(1)));
             let shared = Arc::new(shared);
-            local.spawn_local(lane(shared.clone(), Rc::new(Made::new(server.clone(), call))));
+            local.spawn_local(lane(
+                shared.clone(),
+                Rc::new(Made::new(server.clone(), call)),
+            ));
             gateways.push(shared);
         }
         let (total, each) = (Rc::new(total), Rc::new(each));
         let mut tasks = Vec::new();
         for task in 0..16_u64 {
-            let (shared, names, clock) = (gateways[usize::from(task % 2 == 0)].clone(), names.clone(), clock.clone());
+            let (shared, names, clock) = (
+                gateways[usize::from(task % 2 == 0)].clone(),
+                names.clone(),
+                clock.clone(),
+            );
             let (granted, total, each) = (granted.clone(), total.clone(), each.clone());
             tasks.push(local.spawn_local(async move {
                 let mut random = fastrand::Rng::with_seed(seed * 100 + task);
@@ -104,7 +144,12 @@ async fn units_of_a_lease_beside_a_limit_that_refuses_come_back_to_the_last_one(
                 for _ in 0..120 {
                     let caller = random.u64(..400).to_le_bytes();
                     let claims = [(&total, &b""[..]), (&each, &caller[..])];
-                    let claims = claims.map(|(limit, key)| Claim { limit, key, cost: 1, enforced: true });
+                    let claims = claims.map(|(limit, key)| Claim {
+                        limit,
+                        key,
+                        cost: 1,
+                        enforced: true,
+                    });
                     let claims = &claims[..random.usize(1..3)];
                     let servers = Servers::one(shared.clone());
                     let drawn = servers.draw(names.wants(claims)).await.expect("answered");
@@ -127,11 +172,19 @@ async fn units_of_a_lease_beside_a_limit_that_refuses_come_back_to_the_last_one(
             }
             forfeited
         });
-        let forfeited = tokio::time::timeout(Duration::from_secs(30), gone).await.expect("answered");
-        tokio::time::timeout(Duration::from_secs(30), local).await.expect("what is left goes back");
+        let forfeited = tokio::time::timeout(Duration::from_secs(30), gone)
+            .await
+            .expect("answered");
+        tokio::time::timeout(Duration::from_secs(30), local)
+            .await
+            .expect("what is left goes back");
         clock.advance(Micros::from_secs(1));
         let left = server.borrow_mut().left();
-        assert_eq!(granted.get() + left + forfeited, TOTAL, "SEED={seed}: {forfeited} forfeited");
+        assert_eq!(
+            granted.get() + left + forfeited,
+            TOTAL,
+            "SEED={seed}: {forfeited} forfeited"
+        );
         assert!(granted.get() > 100);
     }
 }
@@ -144,16 +197,34 @@ async fn leases_whose_return_is_lost_with_its_call_are_returned_again() {
     let shared = Arc::new(shared);
     let servers = Servers::one(shared.clone());
     let leases = shared.leases.clone().expect("just made");
-    let (names, total) = (Names::new(b"secret"), Limit { lease: true, ..bucket(1000) });
-    let claim = Claim { limit: &total, key: b"k", cost: 1, enforced: true };
+    let (names, total) = (
+        Names::new(b"secret"),
+        Limit {
+            lease: true,
+            ..bucket(1000)
+        },
+    );
+    let claim = Claim {
+        limit: &total,
+        key: b"k",
+        cost: 1,
+        enforced: true,
+    };
     shared.lanes_up.store(1, Ordering::Relaxed);
     // It is not leased yet, and left: the demand is known.
     for _ in 0..2 {
         let mut asked = pin!(servers.draw(names.wants(&[claim])));
-        assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(
+            asked
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
     }
     let errands = leases.errands(10);
-    let Some(Errand::Wish(held)) = errands.first() else { panic!("a lease is wished for: {errands:?}") };
+    let Some(Errand::Wish(held)) = errands.first() else {
+        panic!("a lease is wished for: {errands:?}")
+    };
     let (wishing, _) = held.depart(&leases);
     let id = wishing.wish().id;
     wishing.answered(5, None, START, clock.boot());
@@ -162,9 +233,15 @@ async fn leases_whose_return_is_lost_with_its_call_are_returned_again() {
     for _ in 0..2 {
         clock.advance(Micros(10_000));
         let errands = leases.errands(10);
-        let [Errand::Return(returned)] = errands.as_slice() else { panic!("one that goes back: {errands:?}") };
+        let [Errand::Return(returned)] = errands.as_slice() else {
+            panic!("one that goes back: {errands:?}")
+        };
         assert_eq!((returned.id, returned.units()), (id, 5));
-        let work = super::super::shared::Work { asks: Vec::new(), corrections: Vec::new(), errands };
+        let work = super::super::shared::Work {
+            asks: Vec::new(),
+            corrections: Vec::new(),
+            errands,
+        };
         let (_, outcome) = flush(&shared, &never, &(), work).await;
         assert!(outcome.is_err() && leases.any());
     }

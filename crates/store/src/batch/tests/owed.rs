@@ -42,30 +42,42 @@ impl StandIn for Owes {
 async fn charges_owed_have_landed_before_anybody_may_ask() {
     let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
     let limit = Arc::new(bucket(10));
-    let owes =
-        Arc::new(Owes { limit: limit.clone(), times: AtomicU64::new(0), buckets: 300, again: AtomicU64::new(0) });
+    let owes = Arc::new(Owes {
+        limit: limit.clone(),
+        times: AtomicU64::new(0),
+        buckets: 300,
+        again: AtomicU64::new(0),
+    });
     let stand_in: Weak<dyn StandIn> = Arc::downgrade(&(owes.clone() as Arc<dyn StandIn>));
     let names = Arc::new(Names::new(b"secret"));
     shared.substitute(names.clone(), stand_in, true);
     let charges = Rc::new(RefCell::new(Vec::new()));
     let (seen, of) = (charges.clone(), shared.clone());
-    let server = Made::new((seen, of), async |(seen, of): &(Rc<RefCell<Vec<u64>>>, Arc<Shared>), batch: &Batch| {
-        let units = batch.corrections.iter().map(|(_, adjust)| match adjust {
-            Adjust::Change(Change::Charge { more }) => *more,
-            other => panic!("not a charge: {other:?}"),
-        });
-        seen.borrow_mut().extend(units);
-        // Nobody may ask before.
-        assert_eq!(of.lanes_up.load(Ordering::Relaxed) > 0, batch.corrections.is_empty());
-        granted(batch)
-    });
+    let server = Made::new(
+        (seen, of),
+        async |(seen, of): &(Rc<RefCell<Vec<u64>>>, Arc<Shared>), batch: &Batch| {
+            let units = batch.corrections.iter().map(|(_, adjust)| match adjust {
+                Adjust::Change(Change::Charge { more }) => *more,
+                other => panic!("not a charge: {other:?}"),
+            });
+            seen.borrow_mut().extend(units);
+            // Nobody may ask before.
+            assert_eq!(
+                of.lanes_up.load(Ordering::Relaxed) > 0,
+                batch.corrections.is_empty()
+            );
+            granted(batch)
+        },
+    );
     let local = tokio::task::LocalSet::new();
     local.spawn_local(lane(shared.clone(), Rc::new(server)));
     let ask = local.run_until(async {
         shared.connected().await;
         shared.ask(wants(&names, &limit), false).await
     });
-    let draw = tokio::time::timeout(Duration::from_secs(30), ask).await.expect("in time");
+    let draw = tokio::time::timeout(Duration::from_secs(30), ask)
+        .await
+        .expect("in time");
     assert!(draw.expect("answered").granted);
     let mut charges = charges.take();
     charges.sort_unstable();
@@ -77,13 +89,24 @@ async fn charges_owed_have_landed_before_anybody_may_ask() {
 async fn charges_whose_answer_is_lost_are_not_sent_again_and_the_others_are() {
     let shared = Arc::new(Shared::new(Clock::system(), Micros(1_000), true));
     let limit = Arc::new(bucket(10));
-    let owes =
-        Arc::new(Owes { limit: limit.clone(), times: AtomicU64::new(1), buckets: 300, again: AtomicU64::new(0) });
+    let owes = Arc::new(Owes {
+        limit: limit.clone(),
+        times: AtomicU64::new(1),
+        buckets: 300,
+        again: AtomicU64::new(0),
+    });
     let stand_in: Weak<dyn StandIn> = Arc::downgrade(&(owes.clone() as Arc<dyn StandIn>));
     shared.substitute(Arc::new(Names::new(b"secret")), stand_in, true);
     let never = Made::new((), async |(), _: &Batch| std::future::pending().await);
-    assert!(super::super::owed::charge(&shared, &never, &()).await.is_err());
-    assert_eq!(owes.again.load(Ordering::Relaxed), 300 - CORRECTIONS_MAX as u64);
+    assert!(
+        super::super::owed::charge(&shared, &never, &())
+            .await
+            .is_err()
+    );
+    assert_eq!(
+        owes.again.load(Ordering::Relaxed),
+        300 - CORRECTIONS_MAX as u64
+    );
     assert_eq!(shared.corrections_queued(), 0);
 }
 
@@ -102,7 +125,12 @@ async fn requests_that_did_not_fit_in_a_call_are_told_by_their_own_deadline() {
         reply: Some(reply),
     };
     let mut asked = pin!(shared.ask(wants(&names, &limit), false));
-    assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(
+        asked
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+    );
     let work = shared.take().expect("a request");
     shared.put_back(vec![early]);
     let never = Made::new((), async |(), _: &Batch| std::future::pending().await);
@@ -119,14 +147,22 @@ async fn charges_owed_while_a_lane_is_up_are_charged_by_a_heartbeat() {
     let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
     let limit = Arc::new(bucket(10));
     // Nothing until the lane is up.
-    let owes = Arc::new(Owes { limit, times: AtomicU64::new(9), buckets: 300, again: AtomicU64::new(0) });
+    let owes = Arc::new(Owes {
+        limit,
+        times: AtomicU64::new(9),
+        buckets: 300,
+        again: AtomicU64::new(0),
+    });
     let stand_in: Weak<dyn StandIn> = Arc::downgrade(&(owes.clone() as Arc<dyn StandIn>));
     shared.substitute(Arc::new(Names::new(b"secret")), stand_in, true);
     let charged = Rc::new(Cell::new(0));
-    let server = Made::new(charged.clone(), async |charged: &Rc<Cell<usize>>, batch: &Batch| {
-        charged.set(charged.get() + batch.corrections.len());
-        granted(batch)
-    });
+    let server = Made::new(
+        charged.clone(),
+        async |charged: &Rc<Cell<usize>>, batch: &Batch| {
+            charged.set(charged.get() + batch.corrections.len());
+            granted(batch)
+        },
+    );
     let local = tokio::task::LocalSet::new();
     local.spawn_local(lane(shared.clone(), Rc::new(server)));
     let all = local.run_until(async {
@@ -136,7 +172,9 @@ async fn charges_owed_while_a_lane_is_up_are_charged_by_a_heartbeat() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     });
-    tokio::time::timeout(Duration::from_secs(30), all).await.expect("charged");
+    tokio::time::timeout(Duration::from_secs(30), all)
+        .await
+        .expect("charged");
     assert_eq!(charged.get(), 300);
 }
 
@@ -174,7 +212,11 @@ impl StandIn for Told {
 fn substitute_named_while_a_heartbeat_counts_is_told_the_new_count() {
     let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
     shared.shared_by(2);
-    let told = Arc::new(Told { shared: shared.clone(), last: AtomicU64::new(0), heartbeat: Mutex::default() });
+    let told = Arc::new(Told {
+        shared: shared.clone(),
+        last: AtomicU64::new(0),
+        heartbeat: Mutex::default(),
+    });
     let stand_in: Weak<dyn StandIn> = Arc::downgrade(&(told.clone() as Arc<dyn StandIn>));
     shared.substitute(Arc::new(Names::new(b"secret")), stand_in, true);
     let heartbeat = told.heartbeat.lock().take().expect("it was told of two");
@@ -198,7 +240,12 @@ async fn requests_of_a_call_that_failed_are_told_whether_they_may_have_been_char
         shared.lanes_up.store(1, Ordering::Relaxed);
         let (names, limit) = (Names::new(b"secret"), bucket(10));
         let mut asked = pin!(shared.ask(wants(&names, &limit), false));
-        assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(
+            asked
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
         let work = shared.take().expect("a request");
         let (landed, _) = flush(&shared, &Failing(trouble), &(), work).await;
         assert!(landed.is_empty());

@@ -14,7 +14,11 @@ fn units_in_hand_when_their_lease_leaves_go_back_with_it_once_they_are_decided()
     assert!(returned(&leases).is_empty());
     assert!(!held.decided(two, 2, &leases), "three are in hand yet");
     assert!(held.decided(three, 0, &leases));
-    assert_eq!(returned(&leases), [(id, 2)], "three were granted and two not");
+    assert_eq!(
+        returned(&leases),
+        [(id, 2)],
+        "three were granted and two not"
+    );
     // It has ended.
     let one = in_hand(1);
     clock.advance(Micros(100_000));
@@ -64,7 +68,10 @@ fn a_return_that_is_lost_is_told_again_as_long_as_it_matters() {
     clock.advance(Micros(10_000));
     assert_eq!(lost(), [id]);
     clock.advance(Micros(200_000));
-    assert!(lost().is_empty() && !leases.any(), "the store has forgotten it");
+    assert!(
+        lost().is_empty() && !leases.any(),
+        "the store has forgotten it"
+    );
     assert_eq!(leases.counters.forfeited.load(Ordering::Relaxed), 5);
     // A wish whose answer is lost: what it may have brought goes back whole.
     let (wishing, _) = held.depart(&leases);

@@ -12,7 +12,13 @@ use super::{LATE, PackedTable, span};
 
 impl PackedTable {
     /// Hands every bucket to `adopt` and sends later draws to `successor`, set by set under the set's lock.
-    pub(crate) fn move_to(&self, successor: &Arc<Table>, congruent: bool, now: Timestamp, adopt: impl Fn(Moving)) {
+    pub(crate) fn move_to(
+        &self,
+        successor: &Arc<Table>,
+        congruent: bool,
+        now: Timestamp,
+        adopt: impl Fn(Moving),
+    ) {
         let _ = self.successor.set(Arc::clone(successor));
         // Before anybody is sent on: whoever comes to an untouched set goes to the successor at once, and there owes what it
         // would have owed here. (A floor that grows from now on is that of a set with tenants, and told again.)
@@ -61,19 +67,37 @@ impl PackedTable {
         to: &impl Fn(Moving),
     ) {
         for slot in 0..SLOTS {
-            self.hand_over_word(set.arrival(slot), Whose::Bucket { tag: set.tag(slot) }, now, to);
+            self.hand_over_word(
+                set.arrival(slot),
+                Whose::Bucket { tag: set.tag(slot) },
+                now,
+                to,
+            );
         }
         if !congruent {
-            self.hand_over_floor(self.floor(index).or_else(|| Some(set.smallest())), index, now, to);
+            self.hand_over_floor(
+                self.floor(index).or_else(|| Some(set.smallest())),
+                index,
+                now,
+                to,
+            );
         }
     }
 
     /// What keys that were forgotten may owe, where it is kept in so many words.
     fn floor(&self, index: usize) -> Option<u64> {
-        self.floors.as_ref().map(|floors| floors[index].load(Ordering::Relaxed))
+        self.floors
+            .as_ref()
+            .map(|floors| floors[index].load(Ordering::Relaxed))
     }
 
-    fn hand_over_floor(&self, floor: Option<u64>, index: usize, now: Timestamp, to: &impl Fn(Moving)) {
+    fn hand_over_floor(
+        &self,
+        floor: Option<u64>,
+        index: usize,
+        now: Timestamp,
+        to: &impl Fn(Moving),
+    ) {
         let line = index * LINES;
         let (first, _) = span(line, self.sets.lines());
         let (_, last) = span(line + LINES - 1, self.sets.lines());
@@ -86,14 +110,22 @@ impl PackedTable {
 
     fn hand_over_word(&self, word: u64, whose: Whose, now: Timestamp, to: &impl Fn(Moving)) {
         if let Some((level, beyond)) = self.packed.unpack(word, now, LATE) {
-            to(Moving { whose, state: State::Level(level), beyond, by: 0, own: None });
+            to(Moving {
+                whose,
+                state: State::Level(level),
+                beyond,
+                by: 0,
+                own: None,
+            });
         }
     }
 
     /// Takes over what a predecessor remembered.
     pub(crate) fn adopt(&self, moving: Moving, now: Timestamp) {
         // States of other algorithms are not handed to a token bucket.
-        let State::Level(level) = moving.state else { return };
+        let State::Level(level) = moving.state else {
+            return;
+        };
         let word = self.packed.pack(level, moving.beyond).min(LATEST);
         match moving.whose {
             Whose::Bucket { tag } => {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use crate::local::set::{Line, Seen};
+use crate::local::set::{Line, SlotView};
 use tollgate_limit::bucket::{Granted, Refused};
 use tollgate_limit::{Standing, Verdict};
 
@@ -20,7 +20,7 @@ pub(crate) struct Site<'t> {
 impl Site<'_> {
     /// The bucket as it stands, read without a lock, if it is known; whether it is. See [`Line::scan`].
     #[inline(always)]
-    pub(crate) fn scan(&mut self) -> (bool, Seen) {
+    pub(crate) fn scan(&mut self) -> (bool, SlotView) {
         let (found, seen) = self.line.scan(self.tag);
         if found {
             return (found, seen);
@@ -31,22 +31,25 @@ impl Site<'_> {
 
     /// What it would answer, and its arrival time then (the same, if nothing was taken).
     #[inline(always)]
-    pub(crate) fn judge(&self, seen: Seen, cost: u64) -> (Verdict, u64) {
+    pub(crate) fn judge(&self, seen: SlotView, cost: u64) -> (Verdict, u64) {
         match self.table.judge_plain(seen.arrival(), cost, self.ticks) {
-            Ok(Granted { wait, next }) => (Verdict::Allow { wait }, if cost > 0 { next } else { seen.arrival() }),
+            Ok(Granted { wait, next }) => (
+                Verdict::Allow { wait },
+                if cost > 0 { next } else { seen.arrival() },
+            ),
             Err(Refused { retry_after }) => (Verdict::Deny { retry_after }, seen.arrival()),
         }
     }
 
     /// Locks it if it is still as it was seen, see [`Line::hold`].
     #[inline(always)]
-    pub(crate) fn hold(&self, seen: Seen) -> bool {
+    pub(crate) fn hold(&self, seen: SlotView) -> bool {
         self.line.hold(self.tag, seen)
     }
 
     /// Writes its arrival time and unlocks it.
     #[inline(always)]
-    pub(crate) fn release(&self, seen: Seen, arrival: u64) {
+    pub(crate) fn release(&self, seen: SlotView, arrival: u64) {
         self.line.release(seen, arrival);
     }
 

@@ -28,7 +28,9 @@ impl PackedSlot<'_> {
     pub(crate) fn judge(&mut self, cost: u64) -> Verdict {
         let judged = self.table.judge(self.word, cost, self.ticks);
         if !self.known && judged.is_err() && self.word > self.ticks {
-            self.table.inherited_refusals.fetch_add(1, Ordering::Relaxed);
+            self.table
+                .inherited_refusals
+                .fetch_add(1, Ordering::Relaxed);
         }
         let verdict = Verdict::from(&judged);
         self.next = judged.ok().map(|granted| granted.next).filter(|_| cost > 0);
@@ -70,7 +72,9 @@ impl PackedSlot<'_> {
 
     /// Takes over a bucket of a predecessor: whichever owes more stays.
     pub(super) fn adopt(&mut self, word: u64) {
-        let Self { table, set, index, .. } = self;
+        let Self {
+            table, set, index, ..
+        } = self;
         let smallest = set.arrival(self.place);
         if !self.known && smallest > table.long_since(self.ticks) && smallest >= word {
             // The newcomer owes least: it is the one to be forgotten.
@@ -79,7 +83,11 @@ impl PackedSlot<'_> {
             }
             return;
         }
-        let word = if self.known { word.max(self.word) } else { word };
+        let word = if self.known {
+            word.max(self.word)
+        } else {
+            word
+        };
         self.write(word);
     }
 

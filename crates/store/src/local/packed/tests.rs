@@ -10,7 +10,12 @@ const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
 /// A table with floors, of one unit a day and a burst of one, in so much memory.
 fn table(memory: usize) -> Table {
-    let limit = limit(0, "a", &terms(Kind::TokenBucket, 1, Micros::from_secs(86_400), 1), memory);
+    let limit = limit(
+        0,
+        "a",
+        &terms(Kind::TokenBucket, 1, Micros::from_secs(86_400), 1),
+        memory,
+    );
     Table::new(&[&limit], true, START)
 }
 
@@ -20,21 +25,45 @@ fn packed(table: &Table) -> &PackedTable {
 
 /// An empty bucket.
 fn owing(table: &Table, whose: Whose) -> Moving {
-    let Algorithm::TokenBucket(bucket) = table.algorithm(0) else { unreachable!("a token bucket") };
-    let drained = |_: &TokenBucket| State::Level(Level { level: 0, at: START });
-    Moving { whose, state: drained(bucket), beyond: 0, by: 0, own: None }
+    let Algorithm::TokenBucket(bucket) = table.algorithm(0) else {
+        unreachable!("a token bucket")
+    };
+    let drained = |_: &TokenBucket| {
+        State::Level(Level {
+            level: 0,
+            at: START,
+        })
+    };
+    Moving {
+        whose,
+        state: drained(bucket),
+        beyond: 0,
+        by: 0,
+        own: None,
+    }
 }
 
 /// Whoever is sent on while a table moves owes at the successor what it owed here, though nobody has moved but one.
 #[test]
 fn a_newcomer_that_is_sent_on_in_the_middle_of_a_move_owes_what_the_rest_has_not_brought_yet() {
-    let last = Whose::Floor { first: u64::MAX - 1, last: u64::MAX };
+    let last = Whose::Floor {
+        first: u64::MAX - 1,
+        last: u64::MAX,
+    };
     for owed in [last, Whose::Birth] {
         let (old, new) = (table(1 << 12), Arc::new(table(1 << 13)));
         let known = 1;
-        assert!(old.draw(known, None, 1, START).is_some_and(|standing| standing.verdict.is_allow()));
+        assert!(
+            old.draw(known, None, 1, START)
+                .is_some_and(|standing| standing.verdict.is_allow())
+        );
         old.adopt(owing(&old, owed), START);
-        assert!(!old.draw(u64::MAX, None, 1, START).expect("not moved").verdict.is_allow());
+        assert!(
+            !old.draw(u64::MAX, None, 1, START)
+                .expect("not moved")
+                .verdict
+                .is_allow()
+        );
         let sent_on = Cell::new(0);
         packed(&old).move_to(&new, false, START, |moving| {
             if old.draw(u64::MAX, None, 1, START).is_none() {
@@ -45,8 +74,18 @@ fn a_newcomer_that_is_sent_on_in_the_middle_of_a_move_owes_what_the_rest_has_not
             new.adopt(moving, START);
         });
         assert!(sent_on.get() > 0, "{owed:?}");
-        assert!(!new.draw(u64::MAX, None, 1, START).expect("not moved").verdict.is_allow());
-        assert!(!new.draw(known, None, 1, START).expect("not moved").verdict.is_allow());
+        assert!(
+            !new.draw(u64::MAX, None, 1, START)
+                .expect("not moved")
+                .verdict
+                .is_allow()
+        );
+        assert!(
+            !new.draw(known, None, 1, START)
+                .expect("not moved")
+                .verdict
+                .is_allow()
+        );
     }
 }
 
@@ -56,10 +95,28 @@ fn a_key_that_moves_while_it_is_looked_for_is_not_taken_for_a_newcomer() {
     let (old, new) = (table(1 << 12), Arc::new(table(1 << 13)));
     let table = packed(&old);
     assert!(old.draw(1, None, 1, START).is_some());
-    old.adopt(owing(&old, Whose::Floor { first: 0, last: u64::MAX }), START);
+    old.adopt(
+        owing(
+            &old,
+            Whose::Floor {
+                first: 0,
+                last: u64::MAX,
+            },
+        ),
+        START,
+    );
     let now = START.after(Micros::from_secs(43_200));
     let start = table.start(table.line(1)).expect("not moved");
-    assert!(table.view_from(start, 1, 1, table.packed.ticks(now)).is_some());
+    assert!(
+        table
+            .view_from(start, 1, 1, table.packed.ticks(now))
+            .is_some()
+    );
     table.move_to(&new, false, now, |moving| new.adopt(moving, now));
-    assert!(table.view_from(start, 1, 1, table.packed.ticks(now)).is_none(), "it has moved");
+    assert!(
+        table
+            .view_from(start, 1, 1, table.packed.ticks(now))
+            .is_none(),
+        "it has moved"
+    );
 }

@@ -17,7 +17,9 @@ fn set(words: &Words, tag: u64) -> Set<'_, Modelled> {
 }
 
 fn empty() -> Arc<Words> {
-    Arc::new(std::array::from_fn(|_| std::array::from_fn(|_| Modelled::new(0))))
+    Arc::new(std::array::from_fn(|_| {
+        std::array::from_fn(|_| Modelled::new(0))
+    }))
 }
 
 /// Takes one unit for `tag` under the lock, inheriting when it is new; the arrival time it left.
@@ -32,7 +34,7 @@ fn take(words: &Words, tag: u64) -> Option<u64> {
 }
 
 /// Where `tag` is, found without a lock.
-fn look(words: &Words, tag: u64) -> Option<(Line<'_, Modelled>, Seen)> {
+fn look(words: &Words, tag: u64) -> Option<(Line<'_, Modelled>, SlotView)> {
     let home = usize::from(tag >= 100);
     [home, 1 - home].into_iter().find_map(|line| {
         let line = Line::new(&words[line]);
@@ -44,7 +46,8 @@ fn look(words: &Words, tag: u64) -> Option<(Line<'_, Modelled>, Seen)> {
 /// Takes one unit for `tag` in one step; the arrival time it left.
 fn step(words: &Words, tag: u64) -> Option<u64> {
     let (line, seen) = look(words, tag)?;
-    line.advance(seen, seen.arrival() + 1).then(|| seen.arrival() + 1)
+    line.advance(seen, seen.arrival() + 1)
+        .then(|| seen.arrival() + 1)
 }
 
 /// Takes one unit for `tag` where arrival times may shrink; the arrival time it left.
@@ -73,7 +76,10 @@ fn refund(words: &Words, tag: u64, units: u64) {
 /// A full set of keys of the first line in which 1 owes least, the keys coming in this order.
 fn filled(order: [u64; SLOTS]) -> Arc<Words> {
     let words = empty();
-    for tag in order.into_iter().chain(order.into_iter().filter(|tag| *tag != 1)) {
+    for tag in order
+        .into_iter()
+        .chain(order.into_iter().filter(|tag| *tag != 1))
+    {
         assert!(take(&words, tag).is_some());
     }
     words
@@ -290,7 +296,11 @@ fn several_held_slots_keep_grants_and_newcomers_away() {
         let shared = Arc::clone(&words);
         let other = loom::thread::spawn(move || (step(&shared, 1), take(&shared, 9)));
         if let Some((line, mine)) = look(&words, 1).filter(|(line, mine)| line.hold(1, *mine)) {
-            assert_eq!(seen(&words, 1), Some(mine.arrival()), "nobody changes it meanwhile");
+            assert_eq!(
+                seen(&words, 1),
+                Some(mine.arrival()),
+                "nobody changes it meanwhile"
+            );
             line.release(mine, mine.arrival() + 1);
         }
         let (_, newcomer) = other.join().expect("no panic");
@@ -363,7 +373,10 @@ fn a_charge_during_a_move_is_made_before_it_or_at_the_successor() {
             mover.join().expect("no panic");
             assert_eq!(seen(&old, 7), None);
             assert_eq!(seen(&new, 7), Some(2));
-            assert!(set(&old, 7).lock().is_none(), "nobody draws where nothing is any more");
+            assert!(
+                set(&old, 7).lock().is_none(),
+                "nobody draws where nothing is any more"
+            );
         });
     }
 }
@@ -373,25 +386,38 @@ fn a_newcomer_to_an_untouched_set_is_seen_by_the_mover_or_sees_it() {
     explore(|| {
         let (old, new) = (empty(), empty());
         let closing = Arc::new(AtomicBool::new(false));
-        let (old_too, new_too, closing_too) = (Arc::clone(&old), Arc::clone(&new), Arc::clone(&closing));
+        let (old_too, new_too, closing_too) =
+            (Arc::clone(&old), Arc::clone(&new), Arc::clone(&closing));
         let mover = loom::thread::spawn(move || {
             closing_too.store(true, Ordering::SeqCst);
-            if !set(&old_too, 7).is_untouched() && set(&old_too, 7).lock().is_some_and(|set| set.find(7).is_some()) {
+            if !set(&old_too, 7).is_untouched()
+                && set(&old_too, 7)
+                    .lock()
+                    .is_some_and(|set| set.find(7).is_some())
+            {
                 move_seven(&old_too, &new_too);
             }
         });
-        let entered = set(&old, 7).enter(|| closing.load(Ordering::SeqCst)).map(|mut set| {
-            let (slot, arrival) = set.hold_for_newcomer(0);
-            set.write(slot, 7, arrival + 1);
-        });
+        let entered = set(&old, 7)
+            .enter(|| closing.load(Ordering::SeqCst))
+            .map(|mut set| {
+                let (slot, arrival) = set.hold_for_newcomer(0);
+                set.write(slot, 7, arrival + 1);
+            });
         if entered.is_none() {
             assert!(take(&new, 7).is_some());
         }
         mover.join().expect("no panic");
         // Afterwards every draw goes on where the charge is.
-        let later = set(&old, 7).enter(|| closing.load(Ordering::SeqCst)).is_none();
+        let later = set(&old, 7)
+            .enter(|| closing.load(Ordering::SeqCst))
+            .is_none();
         assert!(later, "the old table gives out nothing any more");
-        assert_eq!(seen(&new, 7), Some(1), "the charge is neither lost nor made twice");
+        assert_eq!(
+            seen(&new, 7),
+            Some(1),
+            "the charge is neither lost nor made twice"
+        );
     });
 }
 
@@ -456,10 +482,20 @@ fn a_newcomer_takes_a_free_slot_at_home_before_one_beyond_and_a_smaller_one() {
             set.write(slot, tag, arrival);
             (slot, inherited)
         };
-        assert_eq!([put(1, 0, 5), put(2, 0, 7), put(3, 0, 9), put(4, 0, 9)], [(0, 0), (1, 0), (2, 0), (3, 0)]);
+        assert_eq!(
+            [put(1, 0, 5), put(2, 0, 7), put(3, 0, 9), put(4, 0, 9)],
+            [(0, 0), (1, 0), (2, 0), (3, 0)]
+        );
         assert_eq!(put(5, 4, 9), (4, 0), "all are taken at home");
         assert_eq!(put(6, 6, 9), (0, 5), "free again at home");
-        assert_eq!([put(101, 6, 9), put(102, 6, 9), put(103, 6, 8)], [(5, 0), (6, 0), (7, 0)]);
-        assert_eq!(put(104, 6, 9), (1, 7), "of the eight the one that owes least");
+        assert_eq!(
+            [put(101, 6, 9), put(102, 6, 9), put(103, 6, 8)],
+            [(5, 0), (6, 0), (7, 0)]
+        );
+        assert_eq!(
+            put(104, 6, 9),
+            (1, 7),
+            "of the eight the one that owes least"
+        );
     });
 }

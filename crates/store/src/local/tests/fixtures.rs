@@ -10,21 +10,39 @@ pub(super) const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000
 
 pub(in crate::local) fn terms(kind: Kind, amount: u64, period: Micros, burst: u64) -> Terms {
     let burst = (kind != Kind::InFlight).then_some(burst);
-    Terms { burst, ..fixtures::terms(kind, amount, period) }
+    Terms {
+        burst,
+        ..fixtures::terms(kind, amount, period)
+    }
 }
 
 /// `amount` per `period` with `burst`, in a table of `memory` bytes.
 pub(in crate::local) fn limit(index: usize, name: &str, terms: &Terms, memory: usize) -> Limit {
-    Limit { index, memory, ..fixtures::limit(name, terms) }
+    Limit {
+        index,
+        memory,
+        ..fixtures::limit(name, terms)
+    }
 }
 
-pub(super) fn bucket(index: usize, name: &str, amount: u64, seconds: u64, burst: u64) -> Arc<Limit> {
+pub(super) fn bucket(
+    index: usize,
+    name: &str,
+    amount: u64,
+    seconds: u64,
+    burst: u64,
+) -> Arc<Limit> {
     let terms = terms(Kind::TokenBucket, amount, Micros::from_secs(seconds), burst);
     Arc::new(limit(index, name, &terms, 1 << 20))
 }
 
 pub(super) fn claim<'a>(limit: &'a Limit, key: &'a [u8]) -> Claim<'a> {
-    Claim { limit, key, cost: 1, enforced: true }
+    Claim {
+        limit,
+        key,
+        cost: 1,
+        enforced: true,
+    }
 }
 
 pub(super) fn store(limits: &[Arc<Limit>]) -> LocalStore {

@@ -16,11 +16,24 @@ fn a_flood_of_keys_into_a_small_table_grants_nobody_a_second_burst() {
     let store = store(&limits);
     let key = |number: u32| number.to_be_bytes();
     let granted = |range: std::ops::Range<u32>| {
-        range.filter(|number| store.draw_at(&[claim(&limits[0], &key(*number))], START).granted).count()
+        range
+            .filter(|number| {
+                store
+                    .draw_at(&[claim(&limits[0], &key(*number))], START)
+                    .granted
+            })
+            .count()
     };
     let first = granted(0..20_000);
-    assert!(first > 100, "new keys are admitted while there is room: {first}");
-    assert_eq!(granted(0..20_000) + first, first, "every key that came back owes at least what it left with");
+    assert!(
+        first > 100,
+        "new keys are admitted while there is room: {first}"
+    );
+    assert_eq!(
+        granted(0..20_000) + first,
+        first,
+        "every key that came back owes at least what it left with"
+    );
     assert!(store.tally(0).evictions == 0 || store.tally(0).inherited_refusals > 0);
 }
 
@@ -36,7 +49,12 @@ fn a_flood_of_keys_refuses_few_of_those_who_behave_and_grants_none_too_much() {
     let mut random = fastrand::Rng::with_seed(7);
     let mut arrivals = vec![0; CALLERS];
     let (mut asked, mut wrong) = (0, 0);
-    let draw = |key: u64, now| store.draw_at(&[claim(&limits[0], &key.to_le_bytes())], Timestamp::from_micros(now));
+    let draw = |key: u64, now| {
+        store.draw_at(
+            &[claim(&limits[0], &key.to_le_bytes())],
+            Timestamp::from_micros(now),
+        )
+    };
     for number in 0..650_000 {
         let now = START.as_micros() + number * 16;
         draw(random.u64(..) | 1 << 63, now);
@@ -54,21 +72,42 @@ fn a_flood_of_keys_refuses_few_of_those_who_behave_and_grants_none_too_much() {
         }
     }
     assert!(store.tally(0).evictions > 100_000);
-    assert!(wrong * 1000 < asked * 3, "{wrong} of {asked} refused that should not have been");
+    assert!(
+        wrong * 1000 < asked * 3,
+        "{wrong} of {asked} refused that should not have been"
+    );
 }
 
 #[test]
 fn places_in_flight_are_never_forgotten() {
-    let limits = [Arc::new(limit(0, "jobs", &terms(Kind::InFlight, 1, Micros::ZERO, 1), 1))];
+    let limits = [Arc::new(limit(
+        0,
+        "jobs",
+        &terms(Kind::InFlight, 1, Micros::ZERO, 1),
+        1,
+    ))];
     let store = store(&limits);
     let key = |number: u32| number.to_be_bytes();
     for number in 0..5_000 {
-        assert!(store.draw_at(&[claim(&limits[0], &key(number))], START).granted);
+        assert!(
+            store
+                .draw_at(&[claim(&limits[0], &key(number))], START)
+                .granted
+        );
     }
     for number in 0..5_000 {
-        assert!(!store.draw_at(&[claim(&limits[0], &key(number))], START).granted, "{number} is still in flight");
+        assert!(
+            !store
+                .draw_at(&[claim(&limits[0], &key(number))], START)
+                .granted,
+            "{number} is still in flight"
+        );
     }
-    let release = Settlement { limit: &limits[0], key: &key(7), change: Change::Release { units: 1 } };
+    let release = Settlement {
+        limit: &limits[0],
+        key: &key(7),
+        change: Change::Release { units: 1 },
+    };
     store.settle_at(&[release], START);
     assert!(store.draw_at(&[claim(&limits[0], &key(7))], START).granted);
 }
@@ -87,14 +126,20 @@ fn nineteen_keys_in_twenty_live_in_the_line_they_belong_to() {
     }
     let found = store.occupancy(0);
     assert!(found.keys * 100 > u64::from(keys) * 97, "{found:?}");
-    assert!(found.beside * 20 < found.keys && found.beside * 30 > found.keys, "{found:?}");
+    assert!(
+        found.beside * 20 < found.keys && found.beside * 30 > found.keys,
+        "{found:?}"
+    );
 }
 
 #[test]
 fn a_refund_never_lets_a_forgotten_key_gain() {
     // A flood with refunds: of each key that was charged twice and refunded once, one unit stays taken.
     let terms = terms(Kind::TokenBucket, 1, Micros::from_secs(86_400), 2);
-    let limits = [Arc::new(Limit { refundable: true, ..limit(0, "a", &terms, 1 << 12) })];
+    let limits = [Arc::new(Limit {
+        refundable: true,
+        ..limit(0, "a", &terms, 1 << 12)
+    })];
     let store = store(&limits);
     let mut taken = std::collections::HashMap::<u32, u32>::new();
     for round in 0..3u32 {
@@ -106,7 +151,11 @@ fn a_refund_never_lets_a_forgotten_key_gain() {
                 }
             }
             if round == 0 && taken.get(&number) == Some(&2) {
-                let refund = Settlement { limit: &limits[0], key: &key, change: Change::Refund { units: 1 } };
+                let refund = Settlement {
+                    limit: &limits[0],
+                    key: &key,
+                    change: Change::Refund { units: 1 },
+                };
                 store.settle_at(&[refund], START);
                 *taken.entry(number).or_default() -= 1;
             }
@@ -123,10 +172,20 @@ fn a_request_that_was_held_up_finds_no_bucket_forgotten_that_was_not_full_when_i
     let terms = terms(Kind::TokenBucket, 1, Micros(10_000), 1);
     let algorithm = Algorithm::new(&terms).expect("representable");
     for floors in [false, true] {
-        let numbers = Numbers { tier: None, algorithm: algorithm.clone() };
-        let Algorithm::TokenBucket(bucket) = &algorithm else { panic!("{algorithm:?}") };
+        let numbers = Numbers {
+            tier: None,
+            algorithm: algorithm.clone(),
+        };
+        let Algorithm::TokenBucket(bucket) = &algorithm else {
+            panic!("{algorithm:?}")
+        };
         let packed = Packed::new(bucket, START).expect("fits");
-        let table = PackedTable::new(numbers.clone(), packed, 8 * 16 + if floors { 8 } else { 0 }, floors);
+        let table = PackedTable::new(
+            numbers.clone(),
+            packed,
+            8 * 16 + if floors { 8 } else { 0 },
+            floors,
+        );
         let at = |millis: u64| START.after(Micros(10_000_000 + millis * 1000));
         let is_granted = |tag, millis| {
             let standing = table.draw(tag, 1, at(millis)).expect("it has not moved");
@@ -141,8 +200,14 @@ fn a_request_that_was_held_up_finds_no_bucket_forgotten_that_was_not_full_when_i
                 assert!(is_granted(tag(1, number), number));
             }
         }
-        assert!(is_granted(tag(0, 5), 10), "a newcomer, when the first is full");
-        assert!(!is_granted(tag(0, 1), 9), "who came before that has nothing, whoever was drawn for in between");
+        assert!(
+            is_granted(tag(0, 5), 10),
+            "a newcomer, when the first is full"
+        );
+        assert!(
+            !is_granted(tag(0, 1), 9),
+            "who came before that has nothing, whoever was drawn for in between"
+        );
         assert!(is_granted(tag(0, 1), 21));
     }
 }

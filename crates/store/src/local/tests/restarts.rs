@@ -9,13 +9,29 @@ use tollgate_limit::{Change, Kind, Limit, Micros, Settlement, Verdict};
 
 #[test]
 fn after_a_crash_an_empty_start_gives_nobody_anything() {
-    let limits = [bucket(0, "a", 100, 60, 20), bucket(1, "wide", 999_983, 60, 20)];
+    let limits = [
+        bucket(0, "a", 100, 60, 20),
+        bucket(1, "wide", 999_983, 60, 20),
+    ];
     let store = LocalStore::new(&limits, Clock::manual(START), ColdStart::Empty);
     for limit in &limits {
         let refused = store.draw_at(&[claim(limit, b"k")], START);
-        let Verdict::Deny { retry_after: Some(wait) } = refused.standings[0].verdict else { panic!("{refused:?}") };
-        assert!(store.draw_at(&[claim(limit, b"k")], START.after(wait)).granted);
-        assert!(!store.draw_at(&[claim(limit, b"k")], START.after(wait)).granted);
+        let Verdict::Deny {
+            retry_after: Some(wait),
+        } = refused.standings[0].verdict
+        else {
+            panic!("{refused:?}")
+        };
+        assert!(
+            store
+                .draw_at(&[claim(limit, b"k")], START.after(wait))
+                .granted
+        );
+        assert!(
+            !store
+                .draw_at(&[claim(limit, b"k")], START.after(wait))
+                .granted
+        );
         let later = START.after(Micros::from_secs(60));
         assert_eq!(
             store.peek_at(&[claim(limit, b"new")], later)[0].remaining,
@@ -53,7 +69,12 @@ fn a_clean_restart_refills_nobody_whatever_the_algorithm() {
     let clock = Clock::manual(START);
     let before = LocalStore::new(&limits, clock.clone(), ColdStart::Full);
     let keys: Vec<_> = (0..200u32).map(u32::to_be_bytes).collect();
-    let claims = |key| limits.iter().map(|limit| claim(limit, key)).collect::<Vec<_>>();
+    let claims = |key| {
+        limits
+            .iter()
+            .map(|limit| claim(limit, key))
+            .collect::<Vec<_>>()
+    };
     for (number, key) in keys.iter().enumerate() {
         for _ in 0..number % 8 {
             assert!(before.draw_at(&claims(key), START).granted);
@@ -63,10 +84,20 @@ fn a_clean_restart_refills_nobody_whatever_the_algorithm() {
     before.save(&mut snapshot).expect("memory takes everything");
     clock.advance(Micros::from_secs(60));
     let later = clock.now();
-    let (after, report) = LocalStore::restored(&limits, clock.clone(), std::io::Cursor::new(&snapshot)).expect("sound");
-    assert!(report.limits.iter().all(|carried| carried.carry == Carry::Kept));
+    let (after, report) =
+        LocalStore::restored(&limits, clock.clone(), std::io::Cursor::new(&snapshot))
+            .expect("sound");
+    assert!(
+        report
+            .limits
+            .iter()
+            .all(|carried| carried.carry == Carry::Kept)
+    );
     for key in &keys {
-        assert_eq!(after.peek_at(&claims(key), later), before.peek_at(&claims(key), later));
+        assert_eq!(
+            after.peek_at(&claims(key), later),
+            before.peek_at(&claims(key), later)
+        );
     }
 
     // Changed numbers: nobody has more units than before. (The last one's kind changes and starts afresh.)
@@ -77,16 +108,35 @@ fn a_clean_restart_refills_nobody_whatever_the_algorithm() {
             Arc::new(limit(old.index, &old.name, &terms, 1 << 15))
         })
         .collect();
-    changed[5] = Arc::new(limit(5, &limits[5].name, &terms(Kind::Interval, 20, Micros::from_secs(60), 20), 1 << 15));
-    let (after, report) = LocalStore::restored(&changed, clock, std::io::Cursor::new(&snapshot)).expect("sound");
-    assert!(report.limits[..5].iter().all(|carried| carried.carry == Carry::Rescaled), "{report:?}");
+    changed[5] = Arc::new(limit(
+        5,
+        &limits[5].name,
+        &terms(Kind::Interval, 20, Micros::from_secs(60), 20),
+        1 << 15,
+    ));
+    let (after, report) =
+        LocalStore::restored(&changed, clock, std::io::Cursor::new(&snapshot)).expect("sound");
+    assert!(
+        report.limits[..5]
+            .iter()
+            .all(|carried| carried.carry == Carry::Rescaled),
+        "{report:?}"
+    );
     assert_eq!(report.limits[5].carry, Carry::Afresh);
     for key in &keys {
-        for (old, new) in before.peek_at(&claims(key), later)[..5]
-            .iter()
-            .zip(after.peek_at(&changed.iter().map(|limit| claim(limit, key)).collect::<Vec<_>>(), later))
-        {
-            assert!(new.remaining <= old.remaining || old.remaining == 10, "{old:?} {new:?}");
+        for (old, new) in before.peek_at(&claims(key), later)[..5].iter().zip(
+            after.peek_at(
+                &changed
+                    .iter()
+                    .map(|limit| claim(limit, key))
+                    .collect::<Vec<_>>(),
+                later,
+            ),
+        ) {
+            assert!(
+                new.remaining <= old.remaining || old.remaining == 10,
+                "{old:?} {new:?}"
+            );
         }
     }
 }
@@ -97,12 +147,19 @@ fn a_damaged_snapshot_is_an_error_and_never_a_panic() {
     let store = LocalStore::new(&limits, Clock::manual(START), ColdStart::Full);
     for number in 0..20u32 {
         let key = number.to_be_bytes();
-        store.draw_at(&limits.iter().map(|limit| claim(limit, &key)).collect::<Vec<_>>(), START);
+        store.draw_at(
+            &limits
+                .iter()
+                .map(|limit| claim(limit, &key))
+                .collect::<Vec<_>>(),
+            START,
+        );
     }
     let mut snapshot = Vec::new();
     store.save(&mut snapshot).expect("memory takes everything");
-    let restore =
-        |bytes: &[u8]| LocalStore::restored(&limits, Clock::manual(START), std::io::Cursor::new(bytes)).map(|_| ());
+    let restore = |bytes: &[u8]| {
+        LocalStore::restored(&limits, Clock::manual(START), std::io::Cursor::new(bytes)).map(|_| ())
+    };
     restore(&snapshot).expect("sound");
     for at in 0..snapshot.len() {
         let mut damaged = snapshot.clone();
@@ -124,7 +181,13 @@ fn a_forged_snapshot_is_an_error_or_a_store_that_answers() {
     clock.advance(Micros::from_secs(20));
     for number in 0..3u32 {
         let key = number.to_be_bytes();
-        store.draw_at(&limits.iter().map(|limit| claim(limit, &key)).collect::<Vec<_>>(), clock.now());
+        store.draw_at(
+            &limits
+                .iter()
+                .map(|limit| claim(limit, &key))
+                .collect::<Vec<_>>(),
+            clock.now(),
+        );
     }
     let mut snapshot = Vec::new();
     store.save(&mut snapshot).expect("memory takes everything");
@@ -136,7 +199,9 @@ fn a_forged_snapshot_is_an_error_or_a_store_that_answers() {
             let mut sum = siphasher::sip::SipHasher13::new();
             sum.write(&forged[..body]);
             forged[body..].copy_from_slice(&sum.finish().to_le_bytes());
-            let Ok((restored, _)) = LocalStore::restored(&limits, clock.clone(), std::io::Cursor::new(&forged)) else {
+            let Ok((restored, _)) =
+                LocalStore::restored(&limits, clock.clone(), std::io::Cursor::new(&forged))
+            else {
                 continue;
             };
             let (next, _) = restored.next(&one_of_each());
@@ -146,7 +211,14 @@ fn a_forged_snapshot_is_an_error_or_a_store_that_answers() {
                     for limit in &limits {
                         store.draw_at(&[claim(limit, &key)], clock.now());
                         for change in [Change::Charge { more: 3 }, Change::Refund { units: 1 }] {
-                            store.settle_at(&[Settlement { limit, key: &key, change }], clock.now());
+                            store.settle_at(
+                                &[Settlement {
+                                    limit,
+                                    key: &key,
+                                    change,
+                                }],
+                                clock.now(),
+                            );
                         }
                         store.peek_at(&[claim(limit, &key)], clock.now());
                     }

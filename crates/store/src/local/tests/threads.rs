@@ -36,15 +36,23 @@ fn no_window_of_any_length_sees_more_than_the_limit_on_any_number_of_threads() {
                 let mut granted = Vec::new();
                 for _ in 0..draws {
                     let now = clock.fetch_add(step, std::sync::atomic::Ordering::Relaxed);
-                    if store.draw_at(&[claim(&limits[0], b"k")], Timestamp::from_micros(now)).granted {
+                    if store
+                        .draw_at(&[claim(&limits[0], b"k")], Timestamp::from_micros(now))
+                        .granted
+                    {
                         granted.push(now);
                     }
                 }
                 granted
             };
             let mut grants = std::thread::scope(|scope| {
-                let workers: Vec<_> = (0..threads).map(|index| scope.spawn(move || worker(index))).collect();
-                workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect::<Vec<_>>()
+                let workers: Vec<_> = (0..threads)
+                    .map(|index| scope.spawn(move || worker(index)))
+                    .collect();
+                workers
+                    .into_iter()
+                    .flat_map(|worker| worker.join().expect("no panic"))
+                    .collect::<Vec<_>>()
             });
             grants.sort_unstable();
             // Of the grants i..=j, (j - i + 1) p <= burst p + (t_j - t_i) n; one pass with the least left end so far.
@@ -53,12 +61,19 @@ fn no_window_of_any_length_sees_more_than_the_limit_on_any_number_of_threads() {
             for (index, at) in grants.iter().enumerate() {
                 let here = index as i128 * p - i128::from(*at) * n;
                 least = least.min(here);
-                assert!(here - least + p <= i128::from(burst) * p, "{amount} per {period}, {threads} threads: {index}");
+                assert!(
+                    here - least + p <= i128::from(burst) * p,
+                    "{amount} per {period}, {threads} threads: {index}"
+                );
             }
             let elapsed = i128::from(step) * i128::from(draws) * threads;
             let due = (i128::from(burst) + elapsed * n / p).min(i128::from(draws) * threads);
             if threads == 1 {
-                assert!(grants.len() as i128 + 1 >= due, "{amount} per {period}: {} of {due}", grants.len());
+                assert!(
+                    grants.len() as i128 + 1 >= due,
+                    "{amount} per {period}: {} of {due}",
+                    grants.len()
+                );
             }
         }
     }
@@ -68,8 +83,11 @@ fn no_window_of_any_length_sees_more_than_the_limit_on_any_number_of_threads() {
 fn under_contention_three_limits_are_charged_together_or_not_at_all() {
     // One word each, which are seldom locked before they are judged; and one (999,983) that is always.
     for (amount, a_key_before) in [(1, false), (1, true), (999_983, false)] {
-        let limits =
-            [bucket(0, "a", 1, 86_400, 6000), bucket(1, "b", 1, 86_400, 2000), bucket(2, "c", amount, 86_400, 4000)];
+        let limits = [
+            bucket(0, "a", 1, 86_400, 6000),
+            bucket(1, "b", 1, 86_400, 2000),
+            bucket(2, "c", amount, 86_400, 4000),
+        ];
         let store = store(&limits);
         let claims: Vec<_> = limits.iter().map(|limit| claim(limit, b"k")).collect();
         let before = usize::from(a_key_before && store.draw_at(&claims, START).granted);
@@ -78,14 +96,26 @@ fn under_contention_three_limits_are_charged_together_or_not_at_all() {
                 .map(|index| {
                     let (mut claims, store) = (claims.clone(), &store);
                     claims.rotate_left(index % 3);
-                    scope.spawn(move || (0..1500).filter(|_| store.draw_at(&claims, START).granted).count())
+                    scope.spawn(move || {
+                        (0..1500)
+                            .filter(|_| store.draw_at(&claims, START).granted)
+                            .count()
+                    })
                 })
                 .collect();
-            workers.into_iter().map(|worker| worker.join().expect("no panic")).sum::<usize>()
+            workers
+                .into_iter()
+                .map(|worker| worker.join().expect("no panic"))
+                .sum::<usize>()
         });
         assert_eq!(granted + before, 2000);
         for (limit, burst) in limits.iter().zip([6000, 2000, 4000]) {
-            assert_eq!(store.peek_at(&[claim(limit, b"k")], START)[0].remaining, burst - 2000, "{}", limit.name);
+            assert_eq!(
+                store.peek_at(&[claim(limit, b"k")], START)[0].remaining,
+                burst - 2000,
+                "{}",
+                limit.name
+            );
         }
     }
 }
@@ -95,10 +125,13 @@ fn several_buckets_answer_as_locked_ones_do() {
     // Known ones, and in a table of one set keys that come and go.
     for (keys, memory) in [(6, 1 << 20), (24, 128)] {
         let limits = [(1, 7, 9), (3, 60, 5), (1, 86_400, 30)];
-        let limits = limits.into_iter().enumerate().map(|(index, (amount, seconds, burst))| {
-            let terms = terms(Kind::TokenBucket, amount, Micros::from_secs(seconds), burst);
-            Arc::new(limit(index, &format!("limit {index}"), &terms, memory))
-        });
+        let limits = limits
+            .into_iter()
+            .enumerate()
+            .map(|(index, (amount, seconds, burst))| {
+                let terms = terms(Kind::TokenBucket, amount, Micros::from_secs(seconds), burst);
+                Arc::new(limit(index, &format!("limit {index}"), &terms, memory))
+            });
         let (mut random, limits) = (fastrand::Rng::with_seed(11), limits.collect::<Vec<_>>());
         let (short, mut long) = (store(&limits), store(&limits));
         long.seed = short.seed.clone();
@@ -107,16 +140,28 @@ fn several_buckets_answer_as_locked_ones_do() {
             now = now.after(Micros(random.u64(0..3_000_000)));
             // Limits that are split the same way share their key's bytes, others do not.
             let (key, other) = ([random.u8(0..keys)], [random.u8(0..keys)]);
-            let of = |limit, cost, enforced| Claim { cost, enforced, ..claim(limit, &key) };
-            let mut claims: Vec<_> =
-                limits.iter().map(|limit| of(limit, random.u64(0..4), random.u8(0..5) > 0)).collect();
+            let of = |limit, cost, enforced| Claim {
+                cost,
+                enforced,
+                ..claim(limit, &key)
+            };
+            let mut claims: Vec<_> = limits
+                .iter()
+                .map(|limit| of(limit, random.u64(0..4), random.u8(0..5) > 0))
+                .collect();
             claims[random.usize(0..3)].key = &other;
             random.shuffle(&mut claims);
             claims.truncate(random.usize(2..4));
             let mut bound = long.bind(claims.iter().map(|claim| (claim.limit, claim.key)));
-            assert_eq!(short.draw_at(&claims, now), draw_locked(&mut bound, &claims, now));
+            assert_eq!(
+                short.draw_at(&claims, now),
+                draw_locked(&mut bound, &claims, now)
+            );
         }
-        assert_eq!(keys > 6, (0..3).any(|index| short.tally(index).evictions > 0));
+        assert_eq!(
+            keys > 6,
+            (0..3).any(|index| short.tally(index).evictions > 0)
+        );
     }
 }
 
@@ -125,7 +170,9 @@ fn without_waiting<T: Send>(call: impl FnOnce() -> T + Send, release: impl FnOnc
     std::thread::scope(|scope| {
         let (sender, receiver) = std::sync::mpsc::channel();
         scope.spawn(move || sender.send(call()));
-        let answer = receiver.recv_timeout(std::time::Duration::from_secs(10)).ok();
+        let answer = receiver
+            .recv_timeout(std::time::Duration::from_secs(10))
+            .ok();
         release();
         answer
     })
@@ -138,10 +185,20 @@ fn a_refusal_waits_for_no_lock() {
         // Five limits are more than the short ways take.
         for count in [1, 2, 3, 4, 5] {
             let make = |index: usize| {
-                let terms = terms(Kind::TokenBucket, 1, Micros::from_secs(86_400), if index == 0 { 1 } else { 9 });
+                let terms = terms(
+                    Kind::TokenBucket,
+                    1,
+                    Micros::from_secs(86_400),
+                    if index == 0 { 1 } else { 9 },
+                );
                 Arc::new(Limit {
                     refundable,
-                    ..limit(index, &format!("limit {index}"), &terms, 128 + 8 * usize::from(refundable))
+                    ..limit(
+                        index,
+                        &format!("limit {index}"),
+                        &terms,
+                        128 + 8 * usize::from(refundable),
+                    )
                 })
             };
             let limits: Vec<_> = (0..count).map(make).collect();
@@ -162,9 +219,17 @@ fn a_refusal_waits_for_no_lock() {
                 .collect();
             let known = without_waiting(
                 || store.draw_at(&claims, START),
-                || sites.iter().for_each(|(site, seen)| site.release(*seen, seen.arrival())),
+                || {
+                    sites
+                        .iter()
+                        .for_each(|(site, seen)| site.release(*seen, seen.arrival()))
+                },
             );
-            assert_eq!(known.as_ref(), Some(&expected), "{count} limits, refundable: {refundable}");
+            assert_eq!(
+                known.as_ref(),
+                Some(&expected),
+                "{count} limits, refundable: {refundable}"
+            );
 
             // The one set there is gets full of keys that have nothing left, so that every newcomer inherits that.
             for number in 0..9u8 {
@@ -174,9 +239,15 @@ fn a_refusal_waits_for_no_lock() {
             }
             let others: Vec<_> = limits.iter().map(|limit| claim(limit, b"other")).collect();
             let before = store.tally(0).inherited_refusals;
-            let sets: Vec<_> = (0..count).map(|index| plain(index).lock(store.seed.tag(b"k"), START)).collect();
-            let newcomer = without_waiting(|| store.draw_at(&others, START), || drop(sets)).expect("refused at once");
-            assert!(!newcomer.granted, "{count} limits, refundable: {refundable}");
+            let sets: Vec<_> = (0..count)
+                .map(|index| plain(index).lock(store.seed.tag(b"k"), START))
+                .collect();
+            let newcomer = without_waiting(|| store.draw_at(&others, START), || drop(sets))
+                .expect("refused at once");
+            assert!(
+                !newcomer.granted,
+                "{count} limits, refundable: {refundable}"
+            );
             assert_eq!(store.tally(0).inherited_refusals, before + 1);
         }
     }
@@ -187,12 +258,27 @@ fn a_refusal_waits_for_no_lock() {
 fn a_cost_beyond_the_burst_is_refused_without_a_lock_and_forgets_nobody() {
     let limits = [bucket(0, "a", 1, 60, 5), bucket(1, "b", 1, 60, 9)];
     let store = store(&limits);
-    let claims = |cost| limits.iter().map(|limit| Claim { cost, ..claim(limit, b"k") }).collect::<Vec<_>>();
+    let claims = |cost| {
+        limits
+            .iter()
+            .map(|limit| Claim {
+                cost,
+                ..claim(limit, b"k")
+            })
+            .collect::<Vec<_>>()
+    };
     for known in [false, true] {
-        let set = store.tables[0].plain().expect("one word each").lock(store.seed.tag(b"k"), START);
-        let refused = without_waiting(|| store.draw_at(&claims(6), START), || drop(set)).expect("refused at once");
+        let set = store.tables[0]
+            .plain()
+            .expect("one word each")
+            .lock(store.seed.tag(b"k"), START);
+        let refused = without_waiting(|| store.draw_at(&claims(6), START), || drop(set))
+            .expect("refused at once");
         assert!(!refused.granted);
-        assert_eq!(refused.standings[0].verdict, Verdict::Deny { retry_after: None });
+        assert_eq!(
+            refused.standings[0].verdict,
+            Verdict::Deny { retry_after: None }
+        );
         assert_eq!(refused.standings[1].remaining, if known { 8 } else { 9 });
         assert!(known || store.draw_at(&claims(1), START).granted);
     }
@@ -201,10 +287,21 @@ fn a_cost_beyond_the_burst_is_refused_without_a_lock_and_forgets_nobody() {
 #[test]
 fn reloads_under_load_neither_lose_a_charge_nor_mint_a_token() {
     // Packed to packed, to another size, to wide (the odd rate) and back.
-    let versions = [(60, 1 << 16), (120, 1 << 16), (120, 1 << 14), (999_983, 1 << 16), (60, 1 << 15)];
+    let versions = [
+        (60, 1 << 16),
+        (120, 1 << 16),
+        (120, 1 << 14),
+        (999_983, 1 << 16),
+        (60, 1 << 15),
+    ];
     let version = |number: usize| {
         let (amount, memory) = versions[number % versions.len()];
-        [Arc::new(limit(0, "a", &terms(Kind::TokenBucket, amount, Micros::from_secs(3600), 500), memory))]
+        [Arc::new(limit(
+            0,
+            "a",
+            &terms(Kind::TokenBucket, amount, Micros::from_secs(3600), 500),
+            memory,
+        ))]
     };
     let keys: Vec<_> = (0..8u32).map(u32::to_be_bytes).collect();
     let current = parking_lot::RwLock::new(Arc::new((version(0), store(&version(0)))));
@@ -219,7 +316,9 @@ fn reloads_under_load_neither_lose_a_charge_nor_mint_a_token() {
                             std::thread::yield_now();
                         }
                         let (limits, store) = &*generation;
-                        store.draw_at(&[claim(&limits[0], &keys[number % keys.len()])], START).granted
+                        store
+                            .draw_at(&[claim(&limits[0], &keys[number % keys.len()])], START)
+                            .granted
                     };
                     (0..2000).filter(|number| draw(*number)).count()
                 })
@@ -230,7 +329,10 @@ fn reloads_under_load_neither_lose_a_charge_nor_mint_a_token() {
             let (next, _) = current.read().1.next(&limits);
             *current.write() = Arc::new((limits, next));
         }
-        workers.into_iter().map(|worker| worker.join().expect("no panic")).sum::<usize>()
+        workers
+            .into_iter()
+            .map(|worker| worker.join().expect("no panic"))
+            .sum::<usize>()
     });
     assert_eq!(granted, 8 * 500, "each key its burst, once");
 }

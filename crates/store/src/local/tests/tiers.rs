@@ -8,20 +8,32 @@ use crate::local::{Carry, ColdStart, LocalStore};
 use tollgate_limit::{Change, Claim, Kind, Limit, Micros, Mode, Settlement};
 
 const HOUR: Micros = Micros::from_secs(3600);
-const KINDS: [Kind; 5] = [Kind::TokenBucket, Kind::Interval, Kind::FixedWindow, Kind::SlidingWindow, Kind::SlidingLog];
+const KINDS: [Kind; 5] = [
+    Kind::TokenBucket,
+    Kind::Interval,
+    Kind::FixedWindow,
+    Kind::SlidingWindow,
+    Kind::SlidingLog,
+];
 
 /// `own` an hour, and `pro` for the tier of that name.
 fn tiers(kind: Kind, own: u64, pro: u64, memory: usize) -> [Arc<Limit>; 2] {
     let variant = |index, amount, tier: Option<&str>| {
         let limit = limit(index, "it", &terms(kind, amount, HOUR, amount), memory);
-        Arc::new(Limit { tier: tier.map(Into::into), refundable: true, ..limit })
+        Arc::new(Limit {
+            tier: tier.map(Into::into),
+            refundable: true,
+            ..limit
+        })
     };
     [variant(0, own, None), variant(1, pro, Some("pro"))]
 }
 
 /// How many of a hundred and fifty requests are granted at once.
 fn granted(store: &LocalStore, limit: &Limit, key: &[u8]) -> u64 {
-    (0..150).map(|_| u64::from(store.draw_at(&[claim(limit, key)], START).granted)).sum()
+    (0..150)
+        .map(|_| u64::from(store.draw_at(&[claim(limit, key)], START).granted))
+        .sum()
 }
 
 #[test]
@@ -40,7 +52,11 @@ fn tier_of_a_caller_changed_carries_units_over_and_adds_none() {
             sum += u64::from(store.draw_at(&[claim(limit, b"c")], START).granted);
         }
         assert!(sum <= 100, "{kind:?}: {sum}");
-        assert_eq!(granted(&store, &own, b"c") + granted(&store, &pro, b"c"), 0, "{kind:?}");
+        assert_eq!(
+            granted(&store, &own, b"c") + granted(&store, &pro, b"c"),
+            0,
+            "{kind:?}"
+        );
     }
 }
 
@@ -50,7 +66,14 @@ fn tier_changed_keeps_places_held_and_what_is_given_back() {
     let places = store(&[Arc::clone(&own), Arc::clone(&pro)]);
     assert_eq!(granted(&places, &pro, b"k"), 3);
     let release = |limit: &Arc<Limit>| {
-        places.settle_at(&[Settlement { limit, key: b"k", change: Change::Release { units: 1 } }], START);
+        places.settle_at(
+            &[Settlement {
+                limit,
+                key: b"k",
+                change: Change::Release { units: 1 },
+            }],
+            START,
+        );
     };
     for _ in 0..2 {
         release(&pro);
@@ -63,9 +86,17 @@ fn tier_changed_keeps_places_held_and_what_is_given_back() {
     let store = store(&[Arc::clone(&own), Arc::clone(&pro)]);
     assert_eq!(granted(&store, &pro, b"k"), 100);
     assert_eq!(granted(&store, &own, b"k"), 0);
-    let refund = Settlement { limit: &pro, key: b"k", change: Change::Refund { units: 7 } };
+    let refund = Settlement {
+        limit: &pro,
+        key: b"k",
+        change: Change::Refund { units: 7 },
+    };
     store.settle_at(&[refund], START);
-    assert_eq!(granted(&store, &own, b"k"), 7, "of a grant that was made in the tier before");
+    assert_eq!(
+        granted(&store, &own, b"k"),
+        7,
+        "of a grant that was made in the tier before"
+    );
 }
 
 #[test]
@@ -78,7 +109,11 @@ fn tier_changed_in_a_full_table_refills_nobody() {
         for n in 0..2_000_u32 {
             store.draw_at(&[claim(&own, &n.to_be_bytes())], START);
         }
-        assert_eq!(granted(&store, &own, b"known") + granted(&store, &pro, b"known"), 0, "{kind:?}: forgotten");
+        assert_eq!(
+            granted(&store, &own, b"known") + granted(&store, &pro, b"known"),
+            0,
+            "{kind:?}: forgotten"
+        );
     }
 }
 
@@ -89,13 +124,28 @@ fn tiers_live_through_reloads_and_restarts_with_one_bucket() {
         let both = [Arc::clone(&own), Arc::clone(&pro)];
         let first = store(&both);
         let draw = |store: &LocalStore, limit: &Limit, cost| {
-            store.draw_at(&[Claim { cost, ..claim(limit, b"k") }], START).granted
+            store
+                .draw_at(
+                    &[Claim {
+                        cost,
+                        ..claim(limit, b"k")
+                    }],
+                    START,
+                )
+                .granted
         };
         assert!(draw(&first, &pro, 95));
         // Other numbers, for one of the two.
-        let changed = [Arc::clone(&own), Arc::new(Limit::clone(&tiers(kind, 10, 200, 1 << 20)[1]))];
+        let changed = [
+            Arc::clone(&own),
+            Arc::new(Limit::clone(&tiers(kind, 10, 200, 1 << 20)[1])),
+        ];
         let (next, report) = first.next(&changed);
-        assert_eq!([report.limits[0].carry, report.limits[1].carry], [Carry::Kept, Carry::Rescaled], "{kind:?}");
+        assert_eq!(
+            [report.limits[0].carry, report.limits[1].carry],
+            [Carry::Kept, Carry::Rescaled],
+            "{kind:?}"
+        );
         let left = next.peek_at(&[claim(&changed[1], b"k")], START)[0].remaining;
         assert!(left <= 105, "{kind:?}: {left}");
         let (back, _) = next.next(&both);
@@ -104,9 +154,15 @@ fn tiers_live_through_reloads_and_restarts_with_one_bucket() {
         let (alone, report) = back.next(&[Arc::clone(&own)]);
         assert_eq!(report.limits[1].carry, Carry::Gone);
         assert!(!draw(&alone, &own, 6), "{kind:?}");
-        let unlimited = Limit { mode: Mode::Off, ..Limit::clone(&tiers(Kind::TokenBucket, 10, 1, 1 << 20)[1]) };
+        let unlimited = Limit {
+            mode: Mode::Off,
+            ..Limit::clone(&tiers(Kind::TokenBucket, 10, 1, 1 << 20)[1])
+        };
         let (free, _) = alone.next(&[Arc::clone(&own), Arc::new(unlimited)]);
-        assert!(!draw(&free, &own, 6), "{kind:?}: a tier that is not limited takes no bucket along");
+        assert!(
+            !draw(&free, &own, 6),
+            "{kind:?}: a tier that is not limited takes no bucket along"
+        );
         let (again, _) = free.next(&both);
         assert!(!draw(&again, &pro, 6), "{kind:?}");
 
@@ -114,8 +170,13 @@ fn tiers_live_through_reloads_and_restarts_with_one_bucket() {
             let mut file = std::io::Cursor::new(Vec::new());
             again.save(&mut file).expect("written");
             file.set_position(0);
-            let (restored, _) = LocalStore::restored(limits, Clock::manual(START), file).expect("read");
-            assert!(!draw(&restored, limit, 6), "{kind:?} {:?}: restarted", limit.tier);
+            let (restored, _) =
+                LocalStore::restored(limits, Clock::manual(START), file).expect("read");
+            assert!(
+                !draw(&restored, limit, 6),
+                "{kind:?} {:?}: restarted",
+                limit.tier
+            );
         }
     }
 }
@@ -123,6 +184,10 @@ fn tiers_live_through_reloads_and_restarts_with_one_bucket() {
 #[test]
 fn tiers_start_empty_where_that_is_asked() {
     let [own, pro] = tiers(Kind::TokenBucket, 10, 100, 1 << 20);
-    let store = LocalStore::new(&[Arc::clone(&own), Arc::clone(&pro)], Clock::manual(START), ColdStart::Empty);
+    let store = LocalStore::new(
+        &[Arc::clone(&own), Arc::clone(&pro)],
+        Clock::manual(START),
+        ColdStart::Empty,
+    );
     assert_eq!(granted(&store, &pro, b"k") + granted(&store, &own, b"k"), 0);
 }

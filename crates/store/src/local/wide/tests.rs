@@ -10,13 +10,23 @@ const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 /// Whoever is sent on while a table moves is as new at the successor as it was here; who is known owes no more than it did.
 #[test]
 fn a_newcomer_that_is_sent_on_in_the_middle_of_a_move_begins_as_empty_as_before() {
-    let limit = limit(0, "a", &terms(Kind::Interval, 2, Micros::from_secs(86_400), 2), 1 << 16);
-    let (old, new) =
-        (WideTable::new([Numbers::of(&limit)].into(), 1 << 16), Arc::new(Table::new(&[&limit], false, START)));
+    let limit = limit(
+        0,
+        "a",
+        &terms(Kind::Interval, 2, Micros::from_secs(86_400), 2),
+        1 << 16,
+    );
+    let (old, new) = (
+        WideTable::new([Numbers::of(&limit)].into(), 1 << 16),
+        Arc::new(Table::new(&[&limit], false, START)),
+    );
     assert!(old.shards() > 1);
     let standing = |whose, units| Moving {
         whose,
-        state: State::Steps(Steps { units, since: START }),
+        state: State::Steps(Steps {
+            units,
+            since: START,
+        }),
         beyond: 0,
         by: 0,
         own: None,
@@ -28,13 +38,32 @@ fn a_newcomer_that_is_sent_on_in_the_middle_of_a_move_begins_as_empty_as_before(
     let sent_on = Cell::new(0);
     old.move_to(&new, |moving| {
         if moving.whose == last {
-            assert!(old.draw(0, 0, 1, START).is_none(), "the first shard has moved");
+            assert!(
+                old.draw(0, 0, 1, START).is_none(),
+                "the first shard has moved"
+            );
             sent_on.set(sent_on.get() + 1);
-            assert!(!new.draw(0, None, 1, START).expect("not moved").verdict.is_allow());
+            assert!(
+                !new.draw(0, None, 1, START)
+                    .expect("not moved")
+                    .verdict
+                    .is_allow()
+            );
         }
         new.adopt(moving, START);
     });
     assert_eq!(sent_on.get(), 1);
-    assert!(new.draw(u64::MAX, None, 1, START).expect("not moved").verdict.is_allow(), "its own unit");
-    assert!(!new.draw(u64::MAX, None, 1, START).expect("not moved").verdict.is_allow());
+    assert!(
+        new.draw(u64::MAX, None, 1, START)
+            .expect("not moved")
+            .verdict
+            .is_allow(),
+        "its own unit"
+    );
+    assert!(
+        !new.draw(u64::MAX, None, 1, START)
+            .expect("not moved")
+            .verdict
+            .is_allow()
+    );
 }

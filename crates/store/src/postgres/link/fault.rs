@@ -41,7 +41,9 @@ impl Fault {
         match self {
             Self::Corrupt(what) => Trouble::Corrupt(what.into()),
             Self::Conflict(error) => Trouble::Refused(error),
-            Self::Replaced => Trouble::Unfit("the functions were replaced by those of another version".into()),
+            Self::Replaced => {
+                Trouble::Unfit("the functions were replaced by those of another version".into())
+            }
             Self::Failed(error) => {
                 let elsewhere = [
                     SqlState::READ_ONLY_SQL_TRANSACTION,
@@ -53,9 +55,14 @@ impl Fault {
                     SqlState::UNDEFINED_TABLE,
                     SqlState::UNDEFINED_FUNCTION,
                 ];
-                let lost =
-                    client.is_closed() || error.is_closed() || error.code().is_none_or(|code| elsewhere.contains(code));
-                if lost { Trouble::Lost(words(&error)) } else { Trouble::Refused(words(&error)) }
+                let lost = client.is_closed()
+                    || error.is_closed()
+                    || error.code().is_none_or(|code| elsewhere.contains(code));
+                if lost {
+                    Trouble::Lost(words(&error))
+                } else {
+                    Trouble::Refused(words(&error))
+                }
             }
         }
     }
@@ -65,9 +72,14 @@ impl Fault {
 pub(super) fn obstacle(error: &tokio_postgres::Error) -> Obstacle {
     let lasting = error.code().is_some_and(|code| {
         // (Of classes 28, 3D and 42.)
-        ["28", "3D", "42"].iter().any(|class| code.code().starts_with(class))
+        ["28", "3D", "42"]
+            .iter()
+            .any(|class| code.code().starts_with(class))
     });
-    Obstacle { words: words(error), lasting }
+    Obstacle {
+        words: words(error),
+        lasting,
+    }
 }
 
 /// An error with its cause; tokio-postgres's own words stop at "db error".

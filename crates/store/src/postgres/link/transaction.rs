@@ -14,18 +14,29 @@ use crate::batch::{Adjust, Answer, Batch, decide};
 use crate::postgres::fields::{self, Opened};
 use crate::postgres::leased::Parts;
 use crate::postgres::mark::{self, Mark};
-use crate::shape::{HOLD, HOLD_PINNED, Name, Shape, signed};
+use crate::wire_form::{HOLD, HOLD_PINNED, Name, WireForm, signed};
 use tollgate_limit::bucket::State;
 use tollgate_limit::{Change, Kept, Micros, Timestamp};
 
 impl PostgresLink {
     /// Everything else: locks in key order, clock after the locks, decision by the pure core, one write.
-    pub(super) async fn transaction(&self, session: &Session, batch: &Batch) -> Result<Answer, Fault> {
+    pub(super) async fn transaction(
+        &self,
+        session: &Session,
+        batch: &Batch,
+    ) -> Result<Answer, Fault> {
         let client = &session.client;
         let mut order: Vec<usize> = (0..batch.buckets.len()).collect();
-        let keys: Vec<[u8; 16]> = batch.buckets.iter().map(|(name, _)| name.hash.to_be_bytes()).collect();
+        let keys: Vec<[u8; 16]> = batch
+            .buckets
+            .iter()
+            .map(|(name, _)| name.hash.to_be_bytes())
+            .collect();
         order.sort_unstable_by_key(|&bucket| keys[bucket]);
-        let sorted: Vec<&[u8]> = order.iter().map(|&bucket| keys[bucket].as_slice()).collect();
+        let sorted: Vec<&[u8]> = order
+            .iter()
+            .map(|&bucket| keys[bucket].as_slice())
+            .collect();
         let (begin, pinned) = (self.begin(), self.pinned());
         let mut open = OpenTransaction::new(session);
         let insert = "INSERT INTO tollgate_buckets (key, expires) SELECT key, 0 FROM unnest($1::bytea[]) AS want (key)
@@ -35,14 +46,21 @@ impl PostgresLink {
                         WHEN kind <= 3 THEN ARRAY[1, kind, epoch, a, b, c, d, level, at] || more
                         WHEN kind > 3 THEN ARRAY[1, kind, epoch] || more
                     END FROM tollgate_buckets WHERE key = ANY ($1::bytea[]) ORDER BY key FOR UPDATE";
-        let clock = "SELECT coalesce($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)";
+        let clock =
+            "SELECT coalesce($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)";
         let keys_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&sorted, Type::BYTEA_ARRAY)];
         let clock_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&pinned, Type::INT8)];
         // One trip: the server takes them in this order.
         let ((begun, inserted), ((rows, now), marked)) = join(
-            join(client.batch_execute(&begin), client.execute_typed(insert, &keys_parameter)),
             join(
-                join(client.query_typed(lock, &keys_parameter), client.query_typed_one(clock, &clock_parameter)),
+                client.batch_execute(&begin),
+                client.execute_typed(insert, &keys_parameter),
+            ),
+            join(
+                join(
+                    client.query_typed(lock, &keys_parameter),
+                    client.query_typed_one(clock, &clock_parameter),
+                ),
                 self.marked(session, batch),
             ),
         )
@@ -53,7 +71,9 @@ impl PostgresLink {
         let now = moment(clock.try_get(0)?)?;
         let mark = self.mark_at(session, marked?, now).await?;
         if rows.len() != order.len() {
-            return Err(Fault::Conflict("a bucket's row was swept before it was locked".into()));
+            return Err(Fault::Conflict(
+                "a bucket's row was swept before it was locked".into(),
+            ));
         }
         let mut stored: Vec<Result<Option<Vec<i64>>, &str>> = vec![Ok(None); order.len()];
         for (row, &bucket) in rows.iter().zip(&order) {
@@ -66,7 +86,10 @@ impl PostgresLink {
         for (place, (stored, (_, shape))) in (0..).zip(stored.into_iter().zip(&batch.buckets)) {
             let read = stored.and_then(|stored| {
                 let (plain, held) = Parts::open(stored, batch, place, now)?;
-                Ok((fields::open(shape, plain.as_deref(), now, self.hold(), mark)?, held))
+                Ok((
+                    fields::open(shape, plain.as_deref(), now, self.hold(), mark)?,
+                    held,
+                ))
             });
             let (bucket, held) = read.unwrap_or_else(|_| {
                 // Whatever needs it fails, and it is left as it is; the rest of the batch has nothing to do with it.
@@ -77,9 +100,16 @@ impl PostgresLink {
             parts.push(held);
         }
         let (answered, written) = self.decide(batch, &unreadable, &mut opened, &mut parts, now);
-        let Answered { before, granted, leased } = answered;
+        let Answered {
+            before,
+            granted,
+            leased,
+        } = answered;
         for (place, (name, _)) in (0..).zip(&batch.buckets) {
-            self.remember(name, parts[place as usize].are_out() || unreadable.contains(&place));
+            self.remember(
+                name,
+                parts[place as usize].are_out() || unreadable.contains(&place),
+            );
         }
         let mut columns: (Vec<&[u8]>, Vec<Option<String>>, Vec<i64>) = Default::default();
         for &bucket in order.iter().filter(|&&bucket| written[bucket]) {
@@ -88,7 +118,9 @@ impl PostgresLink {
             columns.0.push(&keys[bucket]);
             // Rows differ in length, which SQL's nested arrays do not allow: each is sent as the text of an array.
             columns.1.push(row.as_ref().map(|(row, _)| array_text(row)));
-            columns.2.push(row.map_or(0, |(_, gone)| gone.saturating_add(ROW_MARGIN)));
+            columns
+                .2
+                .push(row.map_or(0, |(_, gone)| gone.saturating_add(ROW_MARGIN)));
         }
         let write = "UPDATE tollgate_buckets AS bucket SET
                          kind = want.state[2], epoch = want.state[3], price = 0, taken = 0,
@@ -108,33 +140,67 @@ impl PostgresLink {
                      FROM (SELECT key, state::bigint[] AS state, expires
                            FROM unnest($1::bytea[], $2::text[], $3::bigint[]) AS row (key, state, expires)) AS want
                      WHERE bucket.key = want.key";
-        let write_parameters: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&columns.0, Type::BYTEA_ARRAY), (&columns.1, Type::TEXT_ARRAY), (&columns.2, Type::INT8_ARRAY)];
+        let write_parameters: [(&(dyn ToSql + Sync), Type); 3] = [
+            (&columns.0, Type::BYTEA_ARRAY),
+            (&columns.1, Type::TEXT_ARRAY),
+            (&columns.2, Type::INT8_ARRAY),
+        ];
         if !columns.0.is_empty() {
             client.execute_typed(write, &write_parameters).await?;
         }
-        client.batch_execute("COMMIT").await.map_err(Fault::from_commit)?;
+        client
+            .batch_execute("COMMIT")
+            .await
+            .map_err(Fault::from_commit)?;
         open.closed = true;
-        Ok(Answer { now, before, granted, leased, unreadable })
+        Ok(Answer {
+            now,
+            before,
+            granted,
+            leased,
+            unreadable,
+        })
     }
 
     /// How long a place in flight stands. Heartbeats keep the real time; a test's clock may run ahead of them.
     fn hold(&self) -> Micros {
-        if self.options.pinned.is_some() { HOLD_PINNED } else { HOLD }
+        if self.options.pinned.is_some() {
+            HOLD_PINNED
+        } else {
+            HOLD
+        }
     }
 
     /// The mark of the data that a transaction sees; `None`: no limit of the batch asks for it. It is read after the
     /// buckets are locked, in the same table: nobody empties that meanwhile.
-    async fn marked(&self, session: &Session, batch: &Batch) -> Result<Option<Vec<Row>>, tokio_postgres::Error> {
+    async fn marked(
+        &self,
+        session: &Session,
+        batch: &Batch,
+    ) -> Result<Option<Vec<Row>>, tokio_postgres::Error> {
         if !batch.buckets.iter().any(|(_, shape)| shape.drains()) {
             return Ok(None);
         }
-        session.client.query_typed(mark::READ, &[(&mark::KEY, Type::BYTEA)]).await.map(Some)
+        session
+            .client
+            .query_typed(mark::READ, &[(&mark::KEY, Type::BYTEA)])
+            .await
+            .map(Some)
     }
 
     /// That mark, made where there is none that is good.
-    async fn mark_at(&self, session: &Session, read: Option<Vec<Row>>, now: Timestamp) -> Result<Mark, Fault> {
-        let Some(read) = read else { return Ok(Mark { print: session.print.get(), since: 0 }) };
+    async fn mark_at(
+        &self,
+        session: &Session,
+        read: Option<Vec<Row>>,
+        now: Timestamp,
+    ) -> Result<Mark, Fault> {
+        let Some(read) = read else {
+            return Ok(Mark {
+                print: session.print.get(),
+                since: 0,
+            });
+        };
         if let Some(row) = read.first() {
             let mark = Mark::of(row)?;
             if !mark.is_ahead(now) {
@@ -142,7 +208,10 @@ impl PostgresLink {
             }
         }
         let (print, now) = (Mark::new_print(), Some(signed(now.as_micros())));
-        let row = session.client.query_typed_one(mark::MAKE, &Mark::parameters(&print, &now)).await?;
+        let row = session
+            .client
+            .query_typed_one(mark::MAKE, &Mark::parameters(&print, &now))
+            .await?;
         Ok(Mark::of(&row)?)
     }
 
@@ -155,8 +224,11 @@ impl PostgresLink {
         parts: &mut [Parts],
         now: Timestamp,
     ) -> (Answered, Vec<bool>) {
-        let mut written: Vec<bool> =
-            parts.iter().zip(&*opened).map(|(parts, opened)| parts.changed || opened.pulled).collect();
+        let mut written: Vec<bool> = parts
+            .iter()
+            .zip(&*opened)
+            .map(|(parts, opened)| parts.changed || opened.pulled)
+            .collect();
         let until = signed(now.after(self.hold()).as_micros());
         for (place, adjust) in &batch.corrections {
             let place = *place as usize;
@@ -181,12 +253,19 @@ impl PostgresLink {
         for part in batch.groups.iter().flat_map(|group| &group.parts) {
             costs[part.bucket as usize] |= part.cost > 0;
         }
-        let seen = |((_, shape), bucket): (&(Name, Arc<Shape>), &Opened)| bucket.kept.under(shape.algorithm(), now);
+        let seen = |((_, shape), bucket): (&(Name, Arc<WireForm>), &Opened)| {
+            bucket.kept.under(shape.algorithm(), now)
+        };
         let found: Vec<Kept> = batch.buckets.iter().zip(&*opened).map(seen).collect();
-        let beside = |((found, parts), (_, shape)): ((&Kept, &Parts), &(Name, Arc<Shape>))| {
+        let beside = |((found, parts), (_, shape)): ((&Kept, &Parts), &(Name, Arc<WireForm>))| {
             parts.beside(shape, found.state().cloned(), now)
         };
-        let before: Vec<Option<State>> = found.iter().zip(&*parts).zip(&batch.buckets).map(beside).collect();
+        let before: Vec<Option<State>> = found
+            .iter()
+            .zip(&*parts)
+            .zip(&batch.buckets)
+            .map(beside)
+            .collect();
         let mut states = before.clone();
         let granted = decide(batch, unreadable, &mut states, now);
         let mut leased = Vec::with_capacity(batch.wishes.len());
@@ -214,10 +293,18 @@ impl PostgresLink {
                 let more = units(&state) - units(&before[place]);
                 fields::hold(shape, &mut opened[place], self.id, more, until);
             } else {
-                opened[place].kept = Kept::from_parts(found.algorithm().clone(), state, found.beyond());
+                opened[place].kept =
+                    Kept::from_parts(found.algorithm().clone(), state, found.beyond());
             }
         }
-        (Answered { before, granted, leased }, written)
+        (
+            Answered {
+                before,
+                granted,
+                leased,
+            },
+            written,
+        )
     }
 }
 
@@ -236,7 +323,10 @@ pub(super) struct OpenTransaction {
 
 impl OpenTransaction {
     pub(super) fn new(session: &Session) -> Self {
-        Self { client: session.client.clone(), closed: false }
+        Self {
+            client: session.client.clone(),
+            closed: false,
+        }
     }
 }
 
@@ -250,7 +340,11 @@ impl Drop for OpenTransaction {
             });
             // It is sent by the first poll, which must not wait for its turn as a task: whatever the session is asked
             // next would run, be answered, and be taken back with the transaction.
-            if rollback.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            if rollback
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+            {
                 tokio::task::spawn_local(rollback);
             }
         }
@@ -258,7 +352,9 @@ impl Drop for OpenTransaction {
 }
 
 fn moment(micros: i64) -> Result<Timestamp, Fault> {
-    u64::try_from(micros).map(Timestamp::from_micros).map_err(|_| Fault::Corrupt("a moment before the epoch"))
+    u64::try_from(micros)
+        .map(Timestamp::from_micros)
+        .map_err(|_| Fault::Corrupt("a moment before the epoch"))
 }
 
 fn array_text(row: &[i64]) -> String {

@@ -34,21 +34,44 @@ pub(crate) struct Nodes {
 type Said = ((bool, u64, usize), Layout);
 
 impl Nodes {
-    pub(crate) fn new(seeds: Vec<ConnectionInfo>, certificates: Option<Box<TlsCertificates>>) -> Self {
-        Self { seeds, certificates, connections: Mutex::default() }
+    pub(crate) fn new(
+        seeds: Vec<ConnectionInfo>,
+        certificates: Option<Box<TlsCertificates>>,
+    ) -> Self {
+        Self {
+            seeds,
+            certificates,
+            connections: Mutex::default(),
+        }
     }
 
     /// How a node is reached.
     pub(crate) fn address(&self, node: &str) -> Result<ConnectionInfo, RedisError> {
-        let malformed = || RedisError::from((redis::ErrorKind::Client, "not the address of a node", node.to_owned()));
+        let malformed = || {
+            RedisError::from((
+                redis::ErrorKind::Client,
+                "not the address of a node",
+                node.to_owned(),
+            ))
+        };
         let (host, port) = node.rsplit_once(':').ok_or_else(malformed)?;
         let port = port.parse().map_err(|_| malformed())?;
         let like = self.seeds.first().ok_or_else(malformed)?;
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let host = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned();
         let addr = match like.addr() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
-            }
+            ConnectionAddr::TcpTls {
+                insecure,
+                tls_params,
+                ..
+            } => ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: *insecure,
+                tls_params: tls_params.clone(),
+            },
             _ => ConnectionAddr::Tcp(host, port),
         };
         let info = like.clone().set_addr(addr);
@@ -88,27 +111,46 @@ impl Nodes {
     ///
     /// # Errors
     /// When none of them says.
-    pub(super) async fn who_has_what(cluster: &Arc<Cluster>, known: &[String]) -> Result<Layout, String> {
-        let seeds = cluster.nodes.seeds.iter().filter_map(|seed| match seed.addr() {
-            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                Some(format!("{host}:{port}"))
-            }
-            _ => None,
-        });
+    pub(super) async fn who_has_what(
+        cluster: &Arc<Cluster>,
+        known: &[String],
+    ) -> Result<Layout, String> {
+        let seeds = cluster
+            .nodes
+            .seeds
+            .iter()
+            .filter_map(|seed| match seed.addr() {
+                ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                    Some(format!("{host}:{port}"))
+                }
+                _ => None,
+            });
         let mut asked: Vec<String> = seeds.collect();
         fastrand::shuffle(&mut asked);
         let mut others: Vec<&String> = known.iter().filter(|node| !asked.contains(node)).collect();
         fastrand::shuffle(&mut others);
         // Half of the places for those that the file names, where there are so many.
         asked.truncate(ASKED_MAX - others.len().min(ASKED_MAX / 2));
-        asked.extend(others.into_iter().take(ASKED_MAX - asked.len()).cloned().collect::<Vec<_>>());
+        asked.extend(
+            others
+                .into_iter()
+                .take(ASKED_MAX - asked.len())
+                .cloned()
+                .collect::<Vec<_>>(),
+        );
         let mut answers = JoinSet::new();
         for node in asked {
             let cluster = cluster.clone();
-            answers
-                .spawn_local(async move { cluster.nodes.ask(&node).await.map_err(|error| format!("{node}: {error}")) });
+            answers.spawn_local(async move {
+                cluster
+                    .nodes
+                    .ask(&node)
+                    .await
+                    .map_err(|error| format!("{node}: {error}"))
+            });
         }
-        let (mut best, mut last): (Option<Said>, _) = (None, String::from("no node of the cluster is known"));
+        let (mut best, mut last): (Option<Said>, _) =
+            (None, String::from("no node of the cluster is known"));
         let mut enough = std::pin::pin!(tokio::time::sleep(Duration::MAX));
         loop {
             tokio::select! {
@@ -135,17 +177,35 @@ impl Nodes {
         let mut connection = self.connection(node).await?;
         // Kept again once it has answered: one that hangs is given up with this question.
         self.forget(node);
-        let slots: Value = redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
+        let slots: Value = redis::cmd("CLUSTER")
+            .arg("SLOTS")
+            .query_async(&mut connection)
+            .await?;
         let host = node.rsplit_once(':').map_or(node, |(host, _)| host);
         let Some(layout) = layout(&slots, host).filter(|layout| !layout.masters.is_empty()) else {
             return Err((redis::ErrorKind::Client, "it knows of no master with slots").into());
         };
         // One that may not say how it does is believed to do well.
-        let info: String = redis::cmd("CLUSTER").arg("INFO").query_async(&mut connection).await.unwrap_or_default();
+        let info: String = redis::cmd("CLUSTER")
+            .arg("INFO")
+            .query_async(&mut connection)
+            .await
+            .unwrap_or_default();
         let info = fields(&info);
         self.keep(node, connection);
-        let epoch = info.get("cluster_current_epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
-        let slots = layout.masters.values().flatten().map(|range| range.len()).sum();
-        Ok(((info.get("cluster_state") != Some(&"fail"), epoch, slots), layout))
+        let epoch = info
+            .get("cluster_current_epoch")
+            .and_then(|epoch| epoch.parse().ok())
+            .unwrap_or(0);
+        let slots = layout
+            .masters
+            .values()
+            .flatten()
+            .map(|range| range.len())
+            .sum();
+        Ok((
+            (info.get("cluster_state") != Some(&"fail"), epoch, slots),
+            layout,
+        ))
     }
 }

@@ -8,7 +8,7 @@ use redis::{Cmd, RedisError, Script};
 use super::Connection;
 use super::redirection::{follow, is_redirection};
 use crate::batch::{Batch, Trouble};
-use crate::shape::Name;
+use crate::wire_form::Name;
 
 /// A script with its arguments for a batch.
 #[derive(Clone, Copy)]
@@ -29,7 +29,14 @@ impl Call<'_> {
             Err(error) => match &connection.node {
                 // (Boxed, as is what is rare below: every request that is alone carries this future along.)
                 Some(node) if is_redirection(&error) => {
-                    Box::pin(follow(&node.cluster, &node.name, connection.wire.clone(), self, error)).await
+                    Box::pin(follow(
+                        &node.cluster,
+                        &node.name,
+                        connection.wire.clone(),
+                        self,
+                        error,
+                    ))
+                    .await
                 }
                 _ => Err(trouble(error)),
             },
@@ -37,8 +44,15 @@ impl Call<'_> {
     }
 
     /// Sends it to a server; `asking`: one that has the slot for this call only.
-    pub(super) async fn send(self, wire: &mut MultiplexedConnection, asking: bool) -> Result<Vec<u8>, RedisError> {
-        match self.query(wire, "EVALSHA", self.script.get_hash(), asking).await {
+    pub(super) async fn send(
+        self,
+        wire: &mut MultiplexedConnection,
+        asking: bool,
+    ) -> Result<Vec<u8>, RedisError> {
+        match self
+            .query(wire, "EVALSHA", self.script.get_hash(), asking)
+            .await
+        {
             // Nothing ran: sending it once more, with its source, is safe. Restarts and promotions empty the cache.
             Err(error) if error.code() == Some("NOSCRIPT") => {
                 Box::pin(self.query(wire, "EVAL", self.source, asking)).await
@@ -65,9 +79,17 @@ impl Call<'_> {
     }
 
     fn command(self, verb: &str, script: &str) -> Cmd {
-        let Self { batch, mark, arguments, .. } = self;
-        let bytes =
-            verb.len() + script.len() + 8 + batch.buckets.len() * KEY + arguments.iter().map(Vec::len).sum::<usize>();
+        let Self {
+            batch,
+            mark,
+            arguments,
+            ..
+        } = self;
+        let bytes = verb.len()
+            + script.len()
+            + 8
+            + batch.buckets.len() * KEY
+            + arguments.iter().map(Vec::len).sum::<usize>();
         let keys = batch.buckets.len() + usize::from(mark.is_some());
         let mut command = Cmd::with_capacity(3 + keys + arguments.len(), bytes);
         command.arg(verb).arg(script).arg(keys);
@@ -106,11 +128,15 @@ pub(crate) fn tag_of(name: &Name) -> [u8; 6] {
 
 /// What an error means for the connection.
 pub(super) fn trouble(error: RedisError) -> Trouble {
-    let other_server = matches!(error.code(), Some("READONLY" | "LOADING" | "MASTERDOWN" | "NOAUTH" | "WRONGPASS"));
+    let other_server = matches!(
+        error.code(),
+        Some("READONLY" | "LOADING" | "MASTERDOWN" | "NOAUTH" | "WRONGPASS")
+    );
     let text = error.to_string();
     if other_server {
         Trouble::Unfit(text)
-    } else if error.is_unrecoverable_error() || error.is_connection_dropped() || error.is_io_error() {
+    } else if error.is_unrecoverable_error() || error.is_connection_dropped() || error.is_io_error()
+    {
         Trouble::Lost(text)
     } else {
         Trouble::Refused(text)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Connection, RedisLink};
 use crate::batch::{Answer, Batch};
 use crate::redis::pack;
-use crate::shape::{HOLD_PINNED, NUMBERS, signed};
+use crate::wire_form::{HOLD_PINNED, NUMBERS, signed};
 use tollgate_limit::Timestamp;
 use tollgate_limit::stepped::CALENDAR_STEPS_MAX;
 
@@ -20,34 +20,49 @@ const UNITS_MAX: i64 = 1 << 52;
 impl RedisLink {
     /// The arguments of the general script; see its head. `far`: the server's time, when it has asked for more boundaries
     /// of calendars than are told at first.
-    pub(super) fn arguments(&self, connection: &Connection, batch: &Batch, far: Option<Timestamp>) -> Vec<u8> {
-        let mut shapes: Vec<*const crate::shape::Shape> = Vec::new();
+    pub(super) fn arguments(
+        &self,
+        connection: &Connection,
+        batch: &Batch,
+        far: Option<Timestamp>,
+    ) -> Vec<u8> {
+        let mut shapes: Vec<*const crate::wire_form::WireForm> = Vec::new();
         let mut numbers: Vec<i64> = Vec::with_capacity(64);
         let mut boundaries = Vec::new();
         let pinned = self.pinned_now();
         let about = far.unwrap_or_else(|| self.pinned.as_ref().unwrap_or(&self.clock).now());
-        numbers.extend([VERSION, pinned, self.id, connection.fingerprint, i64::from(self.marked(batch)), 0]);
+        numbers.extend([
+            VERSION,
+            pinned,
+            self.id,
+            connection.fingerprint,
+            i64::from(self.marked(batch)),
+            0,
+        ]);
         let mut places = Vec::with_capacity(batch.buckets.len());
         for (_, shape) in &batch.buckets {
             let this = Arc::as_ptr(shape);
-            let place = shapes.iter().position(|known| *known == this).unwrap_or_else(|| {
-                shapes.push(this);
-                let mut own = shape.numbers(about);
-                if pinned != 0 && shape.holds() {
-                    // Heartbeats keep the real time; a test's clock may run ahead of them.
-                    own[3] = signed(HOLD_PINNED.0);
-                }
-                if let Some(floor) = shape.floor_of_steps() {
-                    // (Where the numbers have a boundary: this script is told them apart.)
-                    (own[8], own[9]) = (0, floor);
-                }
-                if let Some(listed) = shape.boundaries(about, far.map(|_| FAR)) {
-                    own[8] = count(listed.len());
-                    boundaries.extend(listed);
-                }
-                numbers.extend_from_slice(&own);
-                shapes.len() - 1
-            });
+            let place = shapes
+                .iter()
+                .position(|known| *known == this)
+                .unwrap_or_else(|| {
+                    shapes.push(this);
+                    let mut own = shape.numbers(about);
+                    if pinned != 0 && shape.holds() {
+                        // Heartbeats keep the real time; a test's clock may run ahead of them.
+                        own[3] = signed(HOLD_PINNED.0);
+                    }
+                    if let Some(floor) = shape.floor_of_steps() {
+                        // (Where the numbers have a boundary: this script is told them apart.)
+                        (own[8], own[9]) = (0, floor);
+                    }
+                    if let Some(listed) = shape.boundaries(about, far.map(|_| FAR)) {
+                        own[8] = count(listed.len());
+                        boundaries.extend(listed);
+                    }
+                    numbers.extend_from_slice(&own);
+                    shapes.len() - 1
+                });
             places.push(count(place));
         }
         numbers[5] = count(shapes.len());
@@ -56,7 +71,11 @@ impl RedisLink {
         numbers.extend(places);
         numbers.push(count(batch.returns.len()));
         for (bucket, id, left) in &batch.returns {
-            numbers.extend([i64::from(*bucket), signed(*id), signed(*left).min(UNITS_MAX)]);
+            numbers.extend([
+                i64::from(*bucket),
+                signed(*id),
+                signed(*left).min(UNITS_MAX),
+            ]);
         }
         numbers.push(count(batch.corrections.len()));
         for (bucket, adjust) in &batch.corrections {
@@ -77,7 +96,10 @@ impl RedisLink {
             numbers.extend([i64::from(*bucket), signed(wish.id), units[0], units[1]]);
         }
         let mut out = Vec::with_capacity(numbers.len() * 3 + 8);
-        pack::array(&mut out, u32::try_from(numbers.len()).expect("a batch is bounded"));
+        pack::array(
+            &mut out,
+            u32::try_from(numbers.len()).expect("a batch is bounded"),
+        );
         for number in numbers {
             pack::integer(&mut out, number);
         }
@@ -93,12 +115,28 @@ pub(super) fn read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
     for (_, shape) in &batch.buckets {
         let count = usize::try_from(*numbers.split_off_first()?).ok()?;
         let state = numbers.split_off(..count)?;
-        before.push(if count == 0 { None } else { Some(shape.seen(state)?) });
+        before.push(if count == 0 {
+            None
+        } else {
+            Some(shape.seen(state)?)
+        });
     }
     let (granted, leased) = numbers.split_at_checked(batch.groups.len())?;
-    let granted = granted.iter().map(|granted| u32::try_from(*granted).ok()).collect::<Option<Vec<_>>>()?;
-    let leased = leased.iter().map(|units| u64::try_from(*units).ok()).collect::<Option<Vec<_>>>()?;
-    Some(Answer { now, before, granted, leased, unreadable: Vec::new() })
+    let granted = granted
+        .iter()
+        .map(|granted| u32::try_from(*granted).ok())
+        .collect::<Option<Vec<_>>>()?;
+    let leased = leased
+        .iter()
+        .map(|units| u64::try_from(*units).ok())
+        .collect::<Option<Vec<_>>>()?;
+    Some(Answer {
+        now,
+        before,
+        granted,
+        leased,
+        unreadable: Vec::new(),
+    })
 }
 
 /// The server's time, when the general script needs more boundaries of a calendar than it was told: minus one, then that.

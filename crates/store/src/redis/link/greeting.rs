@@ -6,12 +6,16 @@ use redis::aio::MultiplexedConnection;
 use super::RedisLink;
 use crate::audit::Finding;
 use crate::redis::audit::{audit, blind, fields};
-use crate::shape::signed;
+use crate::wire_form::signed;
 
 impl RedisLink {
     /// Audits the server; its INFO, if it is one that tells.
-    pub(super) async fn look(&self, wire: &mut MultiplexedConnection) -> Result<Option<String>, RedisError> {
-        let Some(info) = seen_or_blind(redis::cmd("INFO").query_async::<String>(wire).await)? else {
+    pub(super) async fn look(
+        &self,
+        wire: &mut MultiplexedConnection,
+    ) -> Result<Option<String>, RedisError> {
+        let Some(info) = seen_or_blind(redis::cmd("INFO").query_async::<String>(wire).await)?
+        else {
             self.shared.audited(self.named(vec![blind()]));
             return Ok(None);
         };
@@ -22,18 +26,33 @@ impl RedisLink {
 
     /// Findings on one of several servers say which.
     fn named(&self, findings: Vec<Finding>) -> Vec<Finding> {
-        let Some(server) = self.shared.server() else { return findings };
-        findings.into_iter().map(|one| Finding { message: format!("{server}: {}", one.message), ..one }).collect()
+        let Some(server) = self.shared.server() else {
+            return findings;
+        };
+        findings
+            .into_iter()
+            .map(|one| Finding {
+                message: format!("{server}: {}", one.message),
+                ..one
+            })
+            .collect()
     }
 
     /// What a server's INFO and clock say.
     fn audit(&self, info: &str, server: u64) -> Vec<Finding> {
-        audit(&fields(info), server, self.clock.now().as_micros(), self.shared.has_long_quotas())
+        audit(
+            &fields(info),
+            server,
+            self.clock.now().as_micros(),
+            self.shared.has_long_quotas(),
+        )
     }
 
     /// Who answers (its fingerprint), whether it may be written to, and what the audit says of it.
     pub(super) async fn greet(&self, wire: &mut MultiplexedConnection) -> Result<i64, String> {
-        let Some(info) = self.look(wire).await.map_err(|error| error.to_string())? else { return Ok(0) };
+        let Some(info) = self.look(wire).await.map_err(|error| error.to_string())? else {
+            return Ok(0);
+        };
         let fields = fields(&info);
         if fields.get("role").is_some_and(|role| *role != "master") {
             return Err("it is a replica, not the primary".into());
@@ -45,7 +64,10 @@ impl RedisLink {
         if self.node.is_some() {
             return Ok(0);
         }
-        Ok(fingerprint(fields.get("run_id"), fields.get("master_replid")))
+        Ok(fingerprint(
+            fields.get("run_id"),
+            fields.get("master_replid"),
+        ))
     }
 }
 

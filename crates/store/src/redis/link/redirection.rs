@@ -32,12 +32,25 @@ fn way(error: &RedisError, here: &str) -> Option<Way> {
             let (node, _) = error.redirect_node()?;
             // (A node that does not say its host is on that of the one that sends us.)
             let host = here.rsplit_once(':').map_or("", |(host, _)| host);
-            let node = if node.starts_with(':') { format!("{host}{node}") } else { node.to_owned() };
-            Some(Way::To { node, asking: code == "ASK" })
+            let node = if node.starts_with(':') {
+                format!("{host}{node}")
+            } else {
+                node.to_owned()
+            };
+            Some(Way::To {
+                node,
+                asking: code == "ASK",
+            })
         }
         "TRYAGAIN" => Some(Way::Again),
         // (The cluster may be down as a whole: then the server refuses all there is.)
-        "CLUSTERDOWN" if error.detail().is_some_and(|detail| detail.contains("slot not served")) => Some(Way::Nobody),
+        "CLUSTERDOWN"
+            if error
+                .detail()
+                .is_some_and(|detail| detail.contains("slot not served")) =>
+        {
+            Some(Way::Nobody)
+        }
         _ => None,
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, TlsCertificates, Value};
+use redis::{
+    Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, TlsCertificates, Value,
+};
 use tokio::task::JoinSet;
 
 use super::wire::open;
@@ -56,7 +58,9 @@ impl Masters {
             Err(error) => return Err(error),
         }
         if !certain {
-            tracing::warn!("no sentinel answers: going on with the master they named last, which still is one");
+            tracing::warn!(
+                "no sentinel answers: going on with the master they named last, which still is one"
+            );
         }
         *self.last.lock() = Some(place);
         Ok(wire)
@@ -64,7 +68,9 @@ impl Masters {
 }
 
 fn is_master(role: &Value) -> bool {
-    let Value::Array(parts) = role else { return false };
+    let Value::Array(parts) = role else {
+        return false;
+    };
     match parts.first() {
         Some(Value::BulkString(role)) => role == b"master",
         Some(Value::SimpleString(role)) => role == "master",
@@ -72,16 +78,26 @@ fn is_master(role: &Value) -> bool {
     }
 }
 
-fn address((host, port): &Place, (master, tls, certificates): Like<'_>) -> Result<ConnectionInfo, RedisError> {
+fn address(
+    (host, port): &Place,
+    (master, tls, certificates): Like<'_>,
+) -> Result<ConnectionInfo, RedisError> {
     let (host, port) = (host.clone(), *port);
     let addr = if tls {
-        ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+        ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure: false,
+            tls_params: None,
+        }
     } else {
         ConnectionAddr::Tcp(host, port)
     };
     let info = master.clone().set_addr(addr);
     match certificates {
-        Some(certificates) => Ok(Client::build_with_tls(info, certificates.clone())?.get_connection_info().clone()),
+        Some(certificates) => Ok(Client::build_with_tls(info, certificates.clone())?
+            .get_connection_info()
+            .clone()),
         None => Ok(info),
     }
 }
@@ -97,11 +113,18 @@ async fn named(sentinels: &[ConnectionInfo], name: &str) -> Result<Place, RedisE
             question.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
             let place: Option<Place> = question.query_async(&mut wire).await?;
             place.ok_or_else(|| {
-                (ErrorKind::MasterNameNotFoundBySentinel, "a sentinel knows no master of this name").into()
+                (
+                    ErrorKind::MasterNameNotFoundBySentinel,
+                    "a sentinel knows no master of this name",
+                )
+                    .into()
             })
         });
     }
-    let mut last = RedisError::from((ErrorKind::MasterNameNotFoundBySentinel, "no sentinel answers"));
+    let mut last = RedisError::from((
+        ErrorKind::MasterNameNotFoundBySentinel,
+        "no sentinel answers",
+    ));
     while let Some(answer) = answers.join_next().await {
         match answer {
             Ok(Ok(place)) => return Ok(place),

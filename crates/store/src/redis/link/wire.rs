@@ -17,7 +17,9 @@ pub(crate) async fn open(info: ConnectionInfo) -> Result<MultiplexedConnection, 
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECT_WITHIN))
         .set_response_timeout(Some(CONNECT_WITHIN));
-    Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await
+    Client::open(info)?
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
 }
 
 impl RedisLink {
@@ -27,11 +29,19 @@ impl RedisLink {
         }
         match &self.address {
             Address::Single(info) => open((**info).clone()).await,
-            Address::Sentinel { sentinels, name, master, tls, certificates } => {
+            Address::Sentinel {
+                sentinels,
+                name,
+                master,
+                tls,
+                certificates,
+            } => {
                 let like = (&**master, *tls, certificates.as_deref());
                 self.masters.open(sentinels, name, like).await
             }
-            Address::Cluster { .. } => Err((ErrorKind::Client, "a cluster is reached by its nodes").into()),
+            Address::Cluster { .. } => {
+                Err((ErrorKind::Client, "a cluster is reached by its nodes").into())
+            }
         }
     }
 }

@@ -12,28 +12,52 @@ use crate::server::io::Plain;
 use crate::server::upgrade::Caller;
 
 fn place() -> Place {
-    Place::take(&Arc::new(Shared::new(crate::server::Settings::default())), 1).expect("free")
+    Place::take(
+        &Arc::new(Shared::new(crate::server::Settings::default())),
+        1,
+    )
+    .expect("free")
 }
 
 #[tokio::test]
 async fn a_socket_is_no_tunnel_before_the_body_has_been_read() {
     let (near, mut far) = UnixStream::pair().expect("sockets");
-    let mut core = Core::new(Transport::Plain(Plain::Unix(near)), place(), ReadBuffer::new());
+    let mut core = Core::new(
+        Transport::Plain(Plain::Unix(near)),
+        place(),
+        ReadBuffer::new(),
+    );
     let number = core.begin(tollgate_http1::BodyLength::Exactly(3), false, true);
     assert!(core.upgrade(number).is_none());
     far.write_all(b"two").await.expect("sent");
     let frame = std::future::poll_fn(|cx| core.poll_frame(number, cx));
-    assert!(tokio::time::timeout(Duration::from_secs(20), frame).await.expect("in time").is_some());
+    assert!(
+        tokio::time::timeout(Duration::from_secs(20), frame)
+            .await
+            .expect("in time")
+            .is_some()
+    );
     assert!(core.upgrade(number).is_some());
-    assert!(core.upgrade(number.wrapping_sub(1)).is_none(), "nor for another request");
+    assert!(
+        core.upgrade(number.wrapping_sub(1)).is_none(),
+        "nor for another request"
+    );
 }
 
 #[tokio::test]
 async fn what_was_read_behind_a_request_is_the_first_of_its_tunnel() {
     let (near, mut far) = UnixStream::pair().expect("sockets");
-    let mut core = Core::new(Transport::Plain(Plain::Unix(near)), place(), ReadBuffer::new());
+    let mut core = Core::new(
+        Transport::Plain(Plain::Unix(near)),
+        place(),
+        ReadBuffer::new(),
+    );
     far.write_all(b"ahead").await.expect("sent");
-    let filled = tokio::time::timeout(Duration::from_secs(20), std::future::poll_fn(|cx| core.poll_fill(cx, 0))).await;
+    let filled = tokio::time::timeout(
+        Duration::from_secs(20),
+        std::future::poll_fn(|cx| core.poll_fill(cx, 0)),
+    )
+    .await;
     assert_eq!(filled.expect("in time").expect("read"), 5);
     let number = core.begin(tollgate_http1::BodyLength::None, false, true);
     let upgraded = core.upgrade(number).expect("nothing is in its way");
@@ -42,7 +66,8 @@ async fn what_was_read_behind_a_request_is_the_first_of_its_tunnel() {
     far.shutdown().await.expect("ended");
     let mut tunnel = Caller::Http1(upgraded.await.expect("handed over"));
     let mut said = String::new();
-    let read = tokio::time::timeout(Duration::from_secs(20), tunnel.read_to_string(&mut said)).await;
+    let read =
+        tokio::time::timeout(Duration::from_secs(20), tunnel.read_to_string(&mut said)).await;
     read.expect("in time").expect("read");
     assert_eq!(said, "ahead and behind");
 }
@@ -55,7 +80,11 @@ async fn a_100_continue_that_the_socket_did_not_take_goes_out_before_the_body_is
     while let Ok(written) = near.try_write(&[b'x'; 4096]) {
         full += written;
     }
-    let mut core = Core::new(Transport::Plain(Plain::Unix(near)), place(), ReadBuffer::new());
+    let mut core = Core::new(
+        Transport::Plain(Plain::Unix(near)),
+        place(),
+        ReadBuffer::new(),
+    );
     let number = core.begin(tollgate_http1::BodyLength::Exactly(5), true, true);
     let frame = std::future::poll_fn(|cx| core.poll_frame(number, cx));
     let caller = async {
@@ -66,6 +95,15 @@ async fn a_100_continue_that_the_socket_did_not_take_goes_out_before_the_body_is
         far.write_all(b"hello").await.expect("sent");
     };
     let both = async { tokio::join!(biased; frame, caller).0 };
-    let frame = tokio::time::timeout(Duration::from_secs(20), both).await.expect("in time");
-    assert_eq!(frame.expect("a body").expect("whole").into_data().expect("data"), "hello");
+    let frame = tokio::time::timeout(Duration::from_secs(20), both)
+        .await
+        .expect("in time");
+    assert_eq!(
+        frame
+            .expect("a body")
+            .expect("whole")
+            .into_data()
+            .expect("data"),
+        "hello"
+    );
 }

@@ -18,7 +18,7 @@ use tollgate_telemetry::metrics::Samples;
 
 /// The servers of all upstreams, as all workers of a gateway see them. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Fleet {
+pub struct UpstreamHealth {
     known: Arc<Mutex<Known>>,
     resolver: Resolver,
     /// What it said last, for upstreams that a reload makes anew.
@@ -27,7 +27,7 @@ pub struct Fleet {
 
 #[derive(Debug, Default)]
 struct Known {
-    servers: HashMap<Name, Weak<Fitness>>,
+    servers: HashMap<Name, Weak<HealthRecord>>,
     /// The servers that each upstream has by its newest configuration, and whether one came to others and is yet to
     /// begin: such a server starts slowly.
     configured: HashMap<Arc<str>, HashMap<String, bool>>,
@@ -38,36 +38,55 @@ struct Known {
 /// An upstream's name, and its server's.
 type Name = (Arc<str>, String);
 
-impl Fleet {
+impl UpstreamHealth {
     /// Takes note of the servers of `upstream`. Those of the first configuration take their shares at once; one that a
     /// reload adds starts slowly.
     pub(super) fn meet(&self, upstream: &Upstream) {
-        let Known { servers, configured, resolved } = &mut *self.known.lock();
-        servers.retain(|_, fitness| fitness.strong_count() > 0);
+        let Known {
+            servers,
+            configured,
+            resolved,
+        } = &mut *self.known.lock();
+        servers.retain(|_, record| record.strong_count() > 0);
         configured.retain(|name, _| servers.keys().any(|(upstream, _)| upstream == name));
         let before = configured.remove(&upstream.name);
         let now = upstream.servers.iter().map(|server| {
             let name = name(server);
-            let comes = before.as_ref().is_some_and(|before| before.get(&name).copied().unwrap_or(true));
+            let comes = before
+                .as_ref()
+                .is_some_and(|before| before.get(&name).copied().unwrap_or(true));
             (name, comes)
         });
         configured.insert(Arc::clone(&upstream.name), now.collect());
-        let is_configured =
-            |(upstream, server): &Name| configured.get(upstream).is_some_and(|servers| servers.contains_key(server));
+        let is_configured = |(upstream, server): &Name| {
+            configured
+                .get(upstream)
+                .is_some_and(|servers| servers.contains_key(server))
+        };
         resolved.retain(|name, _| is_configured(name));
     }
 
     /// Whether a reload added `server` to others, and nobody has asked this before.
     pub(super) fn comes(&self, upstream: &Upstream, server: &Server) -> bool {
         let configured = &mut self.known.lock().configured;
-        let comes = configured.get_mut(&upstream.name).and_then(|servers| servers.get_mut(&name(server)));
+        let comes = configured
+            .get_mut(&upstream.name)
+            .and_then(|servers| servers.get_mut(&name(server)));
         comes.is_some_and(std::mem::take)
     }
 
     /// Takes note that `server` was found to be `found`; what it was before.
-    pub(super) fn resolved(&self, upstream: &Upstream, server: &Server, found: &[Server]) -> Option<Vec<String>> {
+    pub(super) fn resolved(
+        &self,
+        upstream: &Upstream,
+        server: &Server,
+        found: &[Server],
+    ) -> Option<Vec<String>> {
         let names = found.iter().map(name).collect();
-        self.known.lock().resolved.insert((Arc::clone(&upstream.name), name(server)), names)
+        self.known
+            .lock()
+            .resolved
+            .insert((Arc::clone(&upstream.name), name(server)), names)
     }
 
     /// Who is asked for names.
@@ -78,24 +97,36 @@ impl Fleet {
     /// One that finds names in `table`.
     #[cfg(test)]
     pub(super) fn with_names(table: &super::resolver::Table) -> Self {
-        Self { resolver: Resolver::Table(Arc::clone(table)), ..Self::default() }
+        Self {
+            resolver: Resolver::Table(Arc::clone(table)),
+            ..Self::default()
+        }
     }
 
-    /// The fitness of `server` of `upstream`: the one the other workers have, unless a reload changed how it is judged. A
+    /// The record of `server` of `upstream`: the one the other workers have, unless a reload changed how it is judged. A
     /// server that is new and `comes` to others starts slowly.
-    pub(super) fn fitness(&self, upstream: &Upstream, server: &Server, comes: bool) -> Arc<Fitness> {
+    pub(super) fn record(
+        &self,
+        upstream: &Upstream,
+        server: &Server,
+        comes: bool,
+    ) -> Arc<HealthRecord> {
         let name = (Arc::clone(&upstream.name), name(server));
         let servers = &mut self.known.lock().servers;
-        if let Some(fitness) = servers.get(&name).and_then(Weak::upgrade).filter(|known| known.judges_as(upstream)) {
-            return fitness;
+        if let Some(record) = servers
+            .get(&name)
+            .and_then(Weak::upgrade)
+            .filter(|known| known.judges_as(upstream))
+        {
+            return record;
         }
-        servers.retain(|_, fitness| fitness.strong_count() > 0);
-        let fitness = Arc::new(Fitness::new(upstream, name.1.clone()));
+        servers.retain(|_, record| record.strong_count() > 0);
+        let record = Arc::new(HealthRecord::new(upstream, name.1.clone()));
         if comes {
-            fitness.came_back();
+            record.came_back();
         }
-        servers.insert(name, Arc::downgrade(&fitness));
-        fitness
+        servers.insert(name, Arc::downgrade(&record));
+        record
     }
 
     /// How the servers of `upstream` do, in the order of the file; of one that is given by a name, all of its addresses.
@@ -104,10 +135,19 @@ impl Fleet {
         let mut all = Vec::new();
         for server in &upstream.servers {
             let own = (Arc::clone(&upstream.name), name(server));
-            let names = known.resolved.get(&own).cloned().unwrap_or_else(|| vec![own.1]);
+            let names = known
+                .resolved
+                .get(&own)
+                .cloned()
+                .unwrap_or_else(|| vec![own.1]);
             for name in names {
-                let fitness = known.servers.get(&(Arc::clone(&upstream.name), name.clone())).and_then(Weak::upgrade);
-                all.push(fitness.map_or_else(|| ServerStatus::unused(name), |fitness| fitness.status()));
+                let record = known
+                    .servers
+                    .get(&(Arc::clone(&upstream.name), name.clone()))
+                    .and_then(Weak::upgrade);
+                all.push(
+                    record.map_or_else(|| ServerStatus::unused(name), |record| record.status()),
+                );
             }
         }
         all
@@ -117,13 +157,17 @@ impl Fleet {
     pub fn samples(&self, samples: &mut Samples) {
         let mut known: Vec<_> = {
             let known = self.known.lock();
-            known.servers.iter().filter_map(|(name, fitness)| Some((name.clone(), fitness.upgrade()?))).collect()
+            known
+                .servers
+                .iter()
+                .filter_map(|(name, record)| Some((name.clone(), record.upgrade()?)))
+                .collect()
         };
         known.sort_by(|(a, _), (b, _)| a.cmp(b));
-        for ((upstream, server), fitness) in known {
+        for ((upstream, server), record) in known {
             let labels = [("upstream", &*upstream), ("server", server.as_str())];
             let one = |holds: bool| f64::from(u8::from(holds));
-            let (healthy, ejected) = (fitness.healthy.load(Ordering::Relaxed), fitness.is_ejected());
+            let (healthy, ejected) = (record.healthy.load(Ordering::Relaxed), record.is_ejected());
             samples.gauge(
                 "upstream_server_up",
                 "Whether a server of an upstream gets requests: healthy and not ejected",
@@ -138,11 +182,21 @@ impl Fleet {
             );
             let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
             let help = "Times a server was left out because it failed requests";
-            samples.counter("upstream_server_ejections", help, &labels, count(&fitness.ejections));
-            if fitness.health.is_some() {
-                for (result, cell) in [("good", &fitness.checks_good), ("bad", &fitness.checks_bad)] {
+            samples.counter(
+                "upstream_server_ejections",
+                help,
+                &labels,
+                count(&record.ejections),
+            );
+            if record.health.is_some() {
+                for (result, cell) in [("good", &record.checks_good), ("bad", &record.checks_bad)] {
                     let labels = [labels[0], labels[1], ("result", result)];
-                    samples.counter("upstream_health_checks", "Health checks made, by result", &labels, count(cell));
+                    samples.counter(
+                        "upstream_health_checks",
+                        "Health checks made, by result",
+                        &labels,
+                        count(cell),
+                    );
                 }
             }
         }
@@ -159,9 +213,9 @@ pub(super) fn name(server: &Server) -> String {
     }
 }
 
-/// One server's fitness.
+/// One server's record.
 #[derive(Debug)]
-pub(super) struct Fitness {
+pub(super) struct HealthRecord {
     eject: Eject,
     slow_start: Duration,
     health: Option<Health>,
@@ -182,7 +236,7 @@ pub(super) struct Fitness {
     pub(super) incidents: Incidents,
 }
 
-impl Fitness {
+impl HealthRecord {
     /// A server of `upstream`, thought well of until it fails.
     fn new(upstream: &Upstream, server: String) -> Self {
         Self {
@@ -229,8 +283,12 @@ impl Fitness {
                 self.failures.store(failures - 1, Ordering::Relaxed);
                 return;
             }
-            let pause = Duration::from(self.eject.wait).saturating_mul(1 << over.min(PAUSE_DOUBLINGS));
-            self.ejected_until.store(self.moment().saturating_add(micros(pause)), Ordering::Relaxed);
+            let pause =
+                Duration::from(self.eject.wait).saturating_mul(1 << over.min(PAUSE_DOUBLINGS));
+            self.ejected_until.store(
+                self.moment().saturating_add(micros(pause)),
+                Ordering::Relaxed,
+            );
             self.ejections.fetch_add(1, Ordering::Relaxed);
             if self.healthy.load(Ordering::Relaxed) {
                 self.incidents.entered(ServerHealth::Ejected);
@@ -240,7 +298,12 @@ impl Fitness {
 
     /// A health check's verdict; the opinion changes after `unhealthy_after` or `healthy_after` of them in a row.
     pub(super) fn checked(&self, good: bool, healthy_after: u32, unhealthy_after: u32) {
-        if good { &self.checks_good } else { &self.checks_bad }.fetch_add(1, Ordering::Relaxed);
+        if good {
+            &self.checks_good
+        } else {
+            &self.checks_bad
+        }
+        .fetch_add(1, Ordering::Relaxed);
         if good == self.healthy.load(Ordering::Relaxed) {
             self.contrary.store(0, Ordering::Relaxed);
             return;
@@ -249,7 +312,11 @@ impl Fitness {
         if contrary >= if good { healthy_after } else { unhealthy_after } {
             self.contrary.store(0, Ordering::Relaxed);
             self.healthy.store(good, Ordering::Relaxed);
-            self.incidents.entered(if good { ServerHealth::Up } else { ServerHealth::Unhealthy });
+            self.incidents.entered(if good {
+                ServerHealth::Up
+            } else {
+                ServerHealth::Unhealthy
+            });
             if good {
                 self.failures.store(0, Ordering::Relaxed);
                 self.ejected_until.store(0, Ordering::Relaxed);
@@ -280,7 +347,9 @@ impl Fitness {
 
     /// One worker tells that the server came back.
     fn pause_is_over(&self, until: u64) {
-        let first = self.ejected_until.compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
+        let first =
+            self.ejected_until
+                .compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
         if first.is_ok() {
             self.came_back();
             if self.healthy.load(Ordering::Relaxed) {
@@ -319,7 +388,10 @@ impl Fitness {
         if back == 0 {
             return true;
         }
-        let (since, whole) = (self.moment().saturating_sub(back), micros(self.slow_start).max(1));
+        let (since, whole) = (
+            self.moment().saturating_sub(back),
+            micros(self.slow_start).max(1),
+        );
         if since >= whole {
             self.back_since.store(0, Ordering::Relaxed);
             return true;
@@ -335,7 +407,7 @@ impl Fitness {
 
 /// The health checks of a server, which one worker makes for all; given up when dropped.
 #[derive(Debug)]
-pub(super) struct Watch(Arc<Fitness>);
+pub(super) struct Watch(Arc<HealthRecord>);
 
 impl Drop for Watch {
     fn drop(&mut self) {
@@ -358,18 +430,21 @@ mod tests {
 
     fn judged(slow_start: Duration) -> Upstream {
         let mut upstream = upstream(([127, 0, 0, 1], 9).into());
-        upstream.eject = Eject { failures: 2, wait: Micros::from_secs(10) };
+        upstream.eject = Eject {
+            failures: 2,
+            wait: Micros::from_secs(10),
+        };
         upstream.slow_start = Micros(micros(slow_start));
         upstream
     }
 
-    fn fitness(slow_start: Duration) -> Fitness {
-        Fitness::new(&judged(slow_start), "127.0.0.1:9".to_owned())
+    fn record(slow_start: Duration) -> HealthRecord {
+        HealthRecord::new(&judged(slow_start), "127.0.0.1:9".to_owned())
     }
 
     #[tokio::test(start_paused = true)]
     async fn failures_in_a_row_leave_a_server_out_longer_each_time() {
-        let server = fitness(Duration::ZERO);
+        let server = record(Duration::ZERO);
         server.failed();
         server.succeeded();
         server.failed();
@@ -387,10 +462,16 @@ mod tests {
 
     #[test]
     fn health_checks_change_the_opinion_after_enough_of_them() {
-        let server = fitness(Duration::ZERO);
-        for (good, fit) in
-            [(false, true), (true, true), (false, true), (false, true), (false, false), (true, false), (true, true)]
-        {
+        let server = record(Duration::ZERO);
+        for (good, fit) in [
+            (false, true),
+            (true, true),
+            (false, true),
+            (false, true),
+            (false, false),
+            (true, false),
+            (true, true),
+        ] {
             server.checked(good, 2, 3);
             assert_eq!(server.is_fit(), fit);
         }
@@ -398,7 +479,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_came_back_starts_slowly() {
-        let server = fitness(Duration::from_secs(10));
+        let server = record(Duration::from_secs(10));
         for good in [false, true] {
             server.checked(good, 1, 1);
         }
@@ -410,7 +491,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_was_left_out_gets_its_share_back_slowly() {
-        let server = fitness(Duration::from_secs(10));
+        let server = record(Duration::from_secs(10));
         server.failed();
         server.failed();
         assert!(!server.is_fit());
@@ -422,7 +503,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn failures_of_what_was_under_way_do_not_lengthen_the_pause() {
-        let server = fitness(Duration::ZERO);
+        let server = record(Duration::ZERO);
         for _ in 0..50 {
             server.failed();
         }
@@ -433,9 +514,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn workers_share_what_they_know_until_it_is_judged_differently() {
-        let (fleet, upstream) = (Fleet::default(), judged(Duration::ZERO));
-        let one = fleet.fitness(&upstream, &upstream.servers[0], false);
-        let two = fleet.fitness(&upstream, &upstream.servers[0], false);
+        let (fleet, upstream) = (UpstreamHealth::default(), judged(Duration::ZERO));
+        let one = fleet.record(&upstream, &upstream.servers[0], false);
+        let two = fleet.record(&upstream, &upstream.servers[0], false);
         assert!(Arc::ptr_eq(&one, &two));
         one.failed();
         two.failed();
@@ -446,21 +527,36 @@ mod tests {
         assert!(two.watch().is_some(), "when it goes another takes over");
 
         let other = server(([127, 0, 0, 1], 10).into());
-        assert!(fleet.fitness(&upstream, &other, false).is_fit(), "another server");
+        assert!(
+            fleet.record(&upstream, &other, false).is_fit(),
+            "another server"
+        );
         for beside in [
-            Server { base_path: "/b".into(), ..upstream.servers[0].clone() },
-            Server { tls: Some("localhost".into()), ..upstream.servers[0].clone() },
+            Server {
+                base_path: "/b".into(),
+                ..upstream.servers[0].clone()
+            },
+            Server {
+                tls: Some("localhost".into()),
+                ..upstream.servers[0].clone()
+            },
         ] {
-            let beside = fleet.fitness(&upstream, &beside, false);
+            let beside = fleet.record(&upstream, &beside, false);
             assert!(beside.is_fit(), "another server at the same address");
             assert!(beside.watch().is_some(), "and its health is asked for");
         }
         let mut samples = Samples::default();
         fleet.samples(&mut samples);
         let told = format!("{samples:?}");
-        assert!(told.contains("upstream_server_up") && told.contains("127.0.0.1:9"), "{told}");
+        assert!(
+            told.contains("upstream_server_up") && told.contains("127.0.0.1:9"),
+            "{told}"
+        );
         let mut stricter = upstream.clone();
         stricter.eject.failures = 1;
-        assert!(!Arc::ptr_eq(&one, &fleet.fitness(&stricter, &stricter.servers[0], false)));
+        assert!(!Arc::ptr_eq(
+            &one,
+            &fleet.record(&stricter, &stricter.servers[0], false)
+        ));
     }
 }

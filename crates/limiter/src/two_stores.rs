@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use tollgate_limit::{Change, Claim, Micros, Placement, Settlement, Standing, Timestamp, Verdict, WhenDown};
+use tollgate_limit::{
+    Change, Claim, Micros, Placement, Settlement, Standing, Timestamp, Verdict, WhenDown,
+};
 use tollgate_store::{Store, StoreError};
 
 use super::decision::{Standings, Unavailable};
@@ -23,12 +25,18 @@ pub(super) async fn check<S>(
 where
     S: Store + Send + Sync,
 {
-    let (shared, local): (Claims<'_>, Claims<'_>) =
-        claims.iter().copied().partition(|claim| claim.limit.placement == Placement::Shared);
+    let (shared, local): (Claims<'_>, Claims<'_>) = claims
+        .iter()
+        .copied()
+        .partition(|claim| claim.limit.placement == Placement::Shared);
     let drawn = generation.draw_local(&local, now).await;
     if !drawn.granted {
         // A shared limit is never spent on a request that a local one refuses: it is not even asked.
-        let standings = merge(claims, drawn.standings, shared.iter().map(|_| NOT_ASKED).collect());
+        let standings = merge(
+            claims,
+            drawn.standings,
+            shared.iter().map(|_| NOT_ASKED).collect(),
+        );
         let unasked = places(claims, Placement::Shared);
         generation.counters.count(claims, &standings, 0, unasked);
         return Decision::Deny(Denied::new(claims, standings, unasked));
@@ -37,7 +45,13 @@ where
         // Here only because the buckets are elsewhere.
         return generation.decide(claims, true, drawn.standings, 0, now);
     }
-    let mut undo = Undo { generation, claims: &local, standings: &drawn.standings, now, armed: true };
+    let mut undo = Undo {
+        generation,
+        claims: &local,
+        standings: &drawn.standings,
+        now,
+        armed: true,
+    };
     let told = match without {
         Some(error) => Err(error),
         None => generation.shared.draw(&shared).await,
@@ -62,14 +76,25 @@ fn without_store<S: Store + Send + Sync>(
     claims: &[Claim<'_>],
     error: &StoreError,
 ) -> Result<(bool, Standings), Unavailable> {
-    if let Some(strict) = claims.iter().find(|claim| claim.enforced && claim.limit.when_down == WhenDown::Refuse) {
-        return Err(Unavailable { limit: Arc::clone(&strict.limit.name), error: error.clone() });
+    if let Some(strict) = claims
+        .iter()
+        .find(|claim| claim.enforced && claim.limit.when_down == WhenDown::Refuse)
+    {
+        return Err(Unavailable {
+            limit: Arc::clone(&strict.limit.name),
+            error: error.clone(),
+        });
     }
-    let (granted, mut standings) = generation.shares.draw(claims, &*generation.shared, error.may_have_charged());
+    let (granted, mut standings) =
+        generation
+            .shares
+            .draw(claims, &*generation.shared, error.may_have_charged());
     let mut answer = Standings::new();
     let mut shared = standings.drain(..);
     for claim in claims {
-        let own = (claim.limit.when_down == WhenDown::LocalShare).then(|| shared.next()).flatten();
+        let own = (claim.limit.when_down == WhenDown::LocalShare)
+            .then(|| shared.next())
+            .flatten();
         answer.push(own.unwrap_or(NOT_ASKED));
     }
     Ok((granted, answer))
@@ -112,7 +137,14 @@ pub(super) fn give_back<S: Store + Send + Sync>(
         } else {
             Change::Refund { units: claim.cost }
         };
-        generation.settle_local(Settlement { limit: claim.limit, key: claim.key, change }, now);
+        generation.settle_local(
+            Settlement {
+                limit: claim.limit,
+                key: claim.key,
+                change,
+            },
+            now,
+        );
     }
 }
 
@@ -123,11 +155,19 @@ pub(super) fn merge(claims: &[Claim<'_>], local: Standings, shared: Standings) -
         Placement::Local => local.next(),
         Placement::Shared => shared.next(),
     };
-    claims.iter().map(next).map(|standing| standing.unwrap_or(NOT_ASKED)).collect()
+    claims
+        .iter()
+        .map(next)
+        .map(|standing| standing.unwrap_or(NOT_ASKED))
+        .collect()
 }
 
 pub(super) fn places(claims: &[Claim<'_>], placement: Placement) -> u16 {
-    super::bits(claims.iter().map(|claim| claim.limit.placement == placement))
+    super::bits(
+        claims
+            .iter()
+            .map(|claim| claim.limit.placement == placement),
+    )
 }
 
 /// The standing of a bucket that nobody asked: it vetoes nothing and says nothing.

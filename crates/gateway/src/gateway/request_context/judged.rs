@@ -36,7 +36,11 @@ impl Judged {
     }
 
     pub(super) fn retry_after(&self) -> Option<Micros> {
-        if let Self::Denied(denied) = self { denied.retry_after() } else { None }
+        if let Self::Denied(denied) = self {
+            denied.retry_after()
+        } else {
+            None
+        }
     }
 
     /// What the log says of the claim at `place`.
@@ -45,7 +49,8 @@ impl Judged {
             return "unasked";
         }
         let standing = self.standings().get(place);
-        let allowed = standing.is_some_and(|standing| matches!(standing.verdict, Verdict::Allow { .. }));
+        let allowed =
+            standing.is_some_and(|standing| matches!(standing.verdict, Verdict::Allow { .. }));
         match (allowed, charge.enforced) {
             (true, _) if self.is_ungoverned(place) => "ungoverned",
             (true, _) => "allow",

@@ -4,7 +4,12 @@ use tollgate_limit::fixtures::{limit, terms};
 
 #[test]
 fn the_same_numbers_stay_the_same_shape_while_requests_of_the_last_generation_are_settled() {
-    let of = |amount| limit("total", &terms(Kind::TokenBucket, amount, Micros::from_secs(1)));
+    let of = |amount| {
+        limit(
+            "total",
+            &terms(Kind::TokenBucket, amount, Micros::from_secs(1)),
+        )
+    };
     let (names, old, new) = (Names::new(b"secret"), of(10), of(20));
     let (before, after) = (names.shape(&old), names.shape(&new));
     assert!(!Arc::ptr_eq(&before, &after));

@@ -29,12 +29,17 @@ impl Packed {
         let widest = widest.max(self.widest);
         // Cut short, it would be a bucket that is full later than need be.
         let beyond = self.ticks_beyond(widest).min(BEYOND_MAX);
-        Self { widest, beyond, ..self }
+        Self {
+            widest,
+            beyond,
+            ..self
+        }
     }
 
     /// Ticks in which a full bucket would gain what a burst of `wide` has more.
     fn ticks_beyond(&self, wide: u64) -> u64 {
-        wide.saturating_sub(self.bucket.quota().burst).saturating_mul(self.p)
+        wide.saturating_sub(self.bucket.quota().burst)
+            .saturating_mul(self.p)
     }
 
     /// The ticks for which a bucket has to be full before it is forgotten, if nobody is late.
@@ -49,7 +54,11 @@ impl Packed {
         let at = i128::from(state.at.as_micros()) - i128::from(self.epoch.as_micros());
         let missing = i128::from(self.full) - i128::from(state.level);
         let word = at * i128::from(self.n)
-            + if missing != 0 { missing } else { i128::from(self.ticks_beyond(wide)) - i128::from(self.beyond) };
+            + if missing != 0 {
+                missing
+            } else {
+                i128::from(self.ticks_beyond(wide)) - i128::from(self.beyond)
+            };
         u64::try_from(word.max(1)).unwrap_or(u64::MAX >> 1)
     }
 
@@ -59,8 +68,12 @@ impl Packed {
         let ticks = self.ticks(now);
         let full = i64::try_from(self.full).unwrap_or(i64::MAX);
         if let Some(backlog) = word.checked_sub(ticks).filter(|backlog| *backlog > 0) {
-            let level = i64::try_from(i128::from(self.full) - i128::from(backlog)).unwrap_or(i64::MIN);
-            return Some((Level { level, at: now }, if self.beyond > 0 { self.widest } else { 0 }));
+            let level =
+                i64::try_from(i128::from(self.full) - i128::from(backlog)).unwrap_or(i64::MIN);
+            return Some((
+                Level { level, at: now },
+                if self.beyond > 0 { self.widest } else { 0 },
+            ));
         }
         let wide_at = word.saturating_add(self.beyond);
         match wide_at.checked_sub(ticks).filter(|left| *left > 0) {
@@ -68,11 +81,25 @@ impl Packed {
             // With what a larger burst would hold.
             Some(_) => {
                 let over = i64::try_from(ticks - word).unwrap_or(i64::MAX);
-                Some((Level { level: full.saturating_add(over), at: now }, self.widest))
+                Some((
+                    Level {
+                        level: full.saturating_add(over),
+                        at: now,
+                    },
+                    self.widest,
+                ))
             }
             None => {
                 let remembered = ticks < wide_at.saturating_add(self.ticks_after(late));
-                remembered.then(|| (Level { level: full, at: self.expiry(wide_at) }, 0))
+                remembered.then(|| {
+                    (
+                        Level {
+                            level: full,
+                            at: self.expiry(wide_at),
+                        },
+                        0,
+                    )
+                })
             }
         }
     }

@@ -18,7 +18,8 @@ use crate::timers::within;
 
 /// A connection, run by a task of its own and asked for the server's bound on streams; `None`: it has ended. It is
 /// dropped then, since only that tells the senders that nobody takes requests any more.
-type Connection = Rc<RefCell<Option<Pin<Box<http2::Connection<TokioIo<Heard>, RequestBody, LocalExecutor>>>>>>;
+type Connection =
+    Rc<RefCell<Option<Pin<Box<http2::Connection<TokioIo<Heard>, RequestBody, LocalExecutor>>>>>>;
 
 /// The HTTP/2 connections to one server, on one worker.
 ///
@@ -26,8 +27,8 @@ type Connection = Rc<RefCell<Option<Pin<Box<http2::Connection<TokioIo<Heard>, Re
 /// who comes next waits for them. What were put on it beyond the server's bound would wait inside the library, and not be
 /// moved.
 #[derive(Debug)]
-pub(super) struct Lanes {
-    open: RefCell<Vec<Rc<Lane>>>,
+pub(super) struct Http2Pool {
+    open: RefCell<Vec<Rc<Http2Connection>>>,
     /// Connections that take streams, at the most.
     most: usize,
     /// Held while a connection is opened: others wait for it rather than open one each.
@@ -50,7 +51,7 @@ pub(super) enum Placed {
 }
 
 /// One connection.
-struct Lane {
+struct Http2Connection {
     sender: http2::SendRequest<RequestBody>,
     connection: Connection,
     /// Streams of ours that are open.
@@ -62,20 +63,27 @@ struct Lane {
     since: Cell<u64>,
 }
 
-impl std::fmt::Debug for Lane {
+impl std::fmt::Debug for Http2Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lane").field("streams", &self.streams).field("retired", &self.retired).finish_non_exhaustive()
+        f.debug_struct("Http2Connection")
+            .field("streams", &self.streams)
+            .field("retired", &self.retired)
+            .finish_non_exhaustive()
     }
 }
 
-impl Lane {
+impl Http2Connection {
     fn is_open(&self) -> bool {
         !self.retired.get() && !self.sender.is_closed()
     }
 
     /// Whether the server takes one more stream (RFC 9113 5.1.2).
     fn has_room(&self) -> bool {
-        let most = self.connection.borrow().as_ref().map_or(0, |connection| connection.current_max_send_streams());
+        let most = self
+            .connection
+            .borrow()
+            .as_ref()
+            .map_or(0, |connection| connection.current_max_send_streams());
         self.streams.get() < most
     }
 
@@ -85,7 +93,7 @@ impl Lane {
     }
 }
 
-impl Lanes {
+impl Http2Pool {
     /// No connection yet; an idle one survives `age_max` sweeps, and `most` of them take streams at once.
     pub(super) fn new(age_max: u64, most: usize) -> Self {
         Self {
@@ -120,7 +128,9 @@ impl Lanes {
             return Ok(Placed::Stream(place));
         }
         if self.failures.get() != failures {
-            return Err(ForwardError::Connect(io::Error::other("the attempt this request waited for failed")));
+            return Err(ForwardError::Connect(io::Error::other(
+                "the attempt this request waited for failed",
+            )));
         }
         let failed = || self.failures.set(failures.wrapping_add(1));
         if let Some(place) = self.settled(connector).await.inspect_err(|_| failed())? {
@@ -132,11 +142,13 @@ impl Lanes {
     /// A place for the first stream of a connection that is opened for it.
     ///
     /// # Errors
-    /// As [`Lanes::place`].
+    /// As [`Http2Pool::place`].
     pub(super) async fn fresh(&self, connector: &Connector) -> Result<Placed, ForwardError> {
         let turn = within(connector.timeout(), self.opening.lock()).await;
         let _opening = turn.map_err(|_| ForwardError::Overloaded)?;
-        self.open.borrow_mut().retain(|lane| lane.is_open() && !lane.is_useless());
+        self.open
+            .borrow_mut()
+            .retain(|lane| lane.is_open() && !lane.is_useless());
         self.open(connector).await
     }
 
@@ -157,13 +169,15 @@ impl Lanes {
             // Every stream learns of the connection's failure itself.
             std::future::poll_fn(|cx| {
                 let connection = &mut *driven.borrow_mut();
-                connection.as_mut().map_or(Poll::Ready(()), |connection| connection.as_mut().poll(cx).map(|_| ()))
+                connection.as_mut().map_or(Poll::Ready(()), |connection| {
+                    connection.as_mut().poll(cx).map(|_| ())
+                })
             })
             .await;
             let ended = driven.take();
             drop(ended);
         });
-        let lane = Rc::new(Lane {
+        let lane = Rc::new(Http2Connection {
             sender,
             connection,
             streams: Cell::new(0),
@@ -180,9 +194,17 @@ impl Lanes {
     /// # Errors
     /// When they do not come in the time there is to connect: the connection takes no more streams then.
     async fn settled(&self, connector: &Connector) -> Result<Option<Place>, ForwardError> {
-        let fresh = self.open.borrow().iter().find(|lane| !lane.ear.is_settled()).map(Rc::clone);
+        let fresh = self
+            .open
+            .borrow()
+            .iter()
+            .find(|lane| !lane.ear.is_settled())
+            .map(Rc::clone);
         let Some(lane) = fresh else { return Ok(None) };
-        if within(connector.timeout(), lane.ear.settled()).await.is_err() {
+        if within(connector.timeout(), lane.ear.settled())
+            .await
+            .is_err()
+        {
             lane.retired.set(true);
             return Err(ForwardError::ConnectTimeout);
         }
@@ -193,7 +215,9 @@ impl Lanes {
     fn free(&self) -> Option<Place> {
         let mut open = self.open.borrow_mut();
         open.retain(|lane| lane.is_open() && !lane.is_useless());
-        open.iter().find(|lane| lane.has_room()).map(|lane| Place::on(Rc::clone(lane)))
+        open.iter()
+            .find(|lane| lane.has_room())
+            .map(|lane| Place::on(Rc::clone(lane)))
     }
 
     /// Whether the server agreed on HTTP/1.1 when it was last connected to.
@@ -217,12 +241,12 @@ impl Lanes {
 /// A place for one stream, given back when dropped.
 #[derive(Debug)]
 pub(super) struct Place {
-    lane: Rc<Lane>,
+    lane: Rc<Http2Connection>,
     heard: u64,
 }
 
 impl Place {
-    fn on(lane: Rc<Lane>) -> Self {
+    fn on(lane: Rc<Http2Connection>) -> Self {
         lane.streams.set(lane.streams.get() + 1);
         let heard = lane.ear.heard.get();
         Self { lane, heard }
@@ -291,7 +315,14 @@ impl Heard {
     /// `stream`, and what is told of it.
     pub(super) fn new(stream: Stream) -> (Self, Rc<Ear>) {
         let ear = Rc::<Ear>::default();
-        (Self { stream, ear: Rc::clone(&ear), deaf: false }, ear)
+        (
+            Self {
+                stream,
+                ear: Rc::clone(&ear),
+                deaf: false,
+            },
+            ear,
+        )
     }
 }
 
@@ -303,7 +334,11 @@ impl Drop for Heard {
 }
 
 impl AsyncRead for Heard {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let outcome = Pin::new(&mut self.stream).poll_read(cx, buf);
         if buf.filled().len() > before {
@@ -318,7 +353,11 @@ impl AsyncRead for Heard {
 }
 
 impl AsyncWrite for Heard {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         if !self.deaf {
             let outcome = Pin::new(&mut self.stream).poll_write(cx, bytes);
             if !matches!(outcome, Poll::Ready(Err(_))) {
@@ -380,12 +419,15 @@ mod tests {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::task::yield_now().await;
             // SETTINGS_MAX_CONCURRENT_STREAMS = 3
-            stream.write_all(&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 3]).await.expect("sent");
+            stream
+                .write_all(&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 3])
+                .await
+                .expect("sent");
             kept.push(stream);
         }
     }
 
-    async fn stream(lanes: &Lanes, connector: &Connector) -> Result<Place, ForwardError> {
+    async fn stream(lanes: &Http2Pool, connector: &Connector) -> Result<Place, ForwardError> {
         match lanes.place(connector).await? {
             Placed::Stream(place) => Ok(place),
             Placed::Http1(_) => panic!("nothing is negotiated in clear text"),
@@ -394,25 +436,51 @@ mod tests {
 
     #[test]
     fn a_burst_on_no_connection_keeps_to_the_servers_bound_and_opens_no_more_than_it_may() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
         let test = async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
             let upstream = upstream(listener.local_addr().expect("bound"));
             tokio::task::spawn_local(narrow(listener));
             let connector = Connector::new(&upstream.servers[0], None, &upstream).expect("no TLS");
-            let lanes = Lanes::new(60, 2);
+            let lanes = Http2Pool::new(60, 2);
             let mut places = Vec::new();
             for _ in 0..6 {
                 places.push(stream(&lanes, &connector).await.expect("a place"));
             }
-            let streams: Vec<usize> = lanes.open.borrow().iter().map(|lane| lane.streams.get()).collect();
+            let streams: Vec<usize> = lanes
+                .open
+                .borrow()
+                .iter()
+                .map(|lane| lane.streams.get())
+                .collect();
             assert_eq!(streams, [3, 3]);
-            assert!(matches!(stream(&lanes, &connector).await, Err(ForwardError::Overloaded)), "that is the third");
+            assert!(
+                matches!(
+                    stream(&lanes, &connector).await,
+                    Err(ForwardError::Overloaded)
+                ),
+                "that is the third"
+            );
             places.pop();
-            places.push(stream(&lanes, &connector).await.expect("there is room again"));
-            assert_eq!(lanes.open.borrow().len(), 2, "on a connection that was there");
+            places.push(
+                stream(&lanes, &connector)
+                    .await
+                    .expect("there is room again"),
+            );
+            assert_eq!(
+                lanes.open.borrow().len(),
+                2,
+                "on a connection that was there"
+            );
         };
-        let in_time = async { tokio::time::timeout(Duration::from_secs(10), test).await.expect("in time") };
+        let in_time = async {
+            tokio::time::timeout(Duration::from_secs(10), test)
+                .await
+                .expect("in time")
+        };
         tokio::task::LocalSet::new().block_on(&runtime, in_time);
     }
 
@@ -420,9 +488,13 @@ mod tests {
     async fn nobody_waits_for_others_attempts_for_longer_than_one_may_take() {
         let upstream = upstream(([192, 0, 2, 1], 80).into());
         let connector = Connector::new(&upstream.servers[0], None, &upstream).expect("no TLS");
-        let lanes = Lanes::new(60, 8);
+        let lanes = Http2Pool::new(60, 8);
         let _opening = lanes.opening.lock().await;
-        let outcome = tokio::time::timeout(2 * connector.timeout(), stream(&lanes, &connector)).await;
-        assert!(matches!(outcome.expect("in time"), Err(ForwardError::Overloaded)));
+        let outcome =
+            tokio::time::timeout(2 * connector.timeout(), stream(&lanes, &connector)).await;
+        assert!(matches!(
+            outcome.expect("in time"),
+            Err(ForwardError::Overloaded)
+        ));
     }
 }

@@ -11,12 +11,21 @@ impl Kept {
     /// As [`Kept::under`] for a table of the process: the state, and what it remembers. A bucket that is full is so for
     /// everybody only `late` after it is (a thread may decide by an older reading of the clock): until then it is one
     /// that is full since. `None`: full for longer.
-    pub fn handed_on(&self, limit: &Algorithm, now: Timestamp, late: Micros) -> Option<(State, u64)> {
+    pub fn handed_on(
+        &self,
+        limit: &Algorithm,
+        now: Timestamp,
+        late: Micros,
+    ) -> Option<(State, u64)> {
         let Some(full_at) = self.expiry().filter(|expiry| *expiry <= now) else {
             return match (&self.algorithm, limit, &self.state) {
-                (Algorithm::TokenBucket(old), Algorithm::TokenBucket(new), Some(State::Level(level))) => {
-                    self.above_the_brim(old, new, *level, now).map(|(level, beyond)| (State::Level(level), beyond))
-                }
+                (
+                    Algorithm::TokenBucket(old),
+                    Algorithm::TokenBucket(new),
+                    Some(State::Level(level)),
+                ) => self
+                    .above_the_brim(old, new, *level, now)
+                    .map(|(level, beyond)| (State::Level(level), beyond)),
                 _ => {
                     let moved = self.renumbered(limit, now, u64::MAX);
                     Some((moved.state?, moved.beyond))
@@ -59,7 +68,10 @@ impl Kept {
         let (burst, full) = (new.quota().burst, i128::from(new.full()));
         let held = if wide > burst { held } else { held.min(full) }.max(i128::from(new.lowest()));
         let beyond = if wide > burst { wide } else { 0 };
-        let level = Level { level: i64::try_from(held).unwrap_or(i64::MAX), at: level.at.max(now) };
+        let level = Level {
+            level: i64::try_from(held).unwrap_or(i64::MAX),
+            at: level.at.max(now),
+        };
         (held < full || beyond > 0).then_some((level, beyond))
     }
 
@@ -73,8 +85,12 @@ impl Kept {
             (Algorithm::FixedWindow(a), Algorithm::FixedWindow(b)) => {
                 a.quota().period == b.quota().period && a.align() == b.align()
             }
-            (Algorithm::SlidingWindow(a), Algorithm::SlidingWindow(b)) => a.quota().period == b.quota().period,
-            (Algorithm::SlidingLog(a), Algorithm::SlidingLog(b)) => a.quota().period == b.quota().period,
+            (Algorithm::SlidingWindow(a), Algorithm::SlidingWindow(b)) => {
+                a.quota().period == b.quota().period
+            }
+            (Algorithm::SlidingLog(a), Algorithm::SlidingLog(b)) => {
+                a.quota().period == b.quota().period
+            }
             (Algorithm::WarmUp(a), Algorithm::WarmUp(b)) => {
                 let rate = |quota: &Quota| (quota.n, quota.p);
                 rate(a.bucket().quota()) == rate(b.bucket().quota()) && a.warm_up() == b.warm_up()

@@ -33,13 +33,20 @@ struct Row {
 
 impl Row {
     fn new() -> Self {
-        Self { kept: None, now: Timestamp::from_micros(START) }
+        Self {
+            kept: None,
+            now: Timestamp::from_micros(START),
+        }
     }
 
     fn pass(&mut self, micros: u64) {
         self.now = self.now.after(Micros(micros));
         // As stores do: what is full again is deleted.
-        if self.kept.as_ref().is_some_and(|kept| kept.is_forgotten(self.now)) {
+        if self
+            .kept
+            .as_ref()
+            .is_some_and(|kept| kept.is_forgotten(self.now))
+        {
             self.kept = None;
         }
     }
@@ -49,7 +56,9 @@ impl Row {
             Some(kept) => kept.under(limit, self.now),
             None => Kept::full(limit.clone()),
         };
-        let Ok(granted) = limit.judge(found.state(), cost, self.now) else { return false };
+        let Ok(granted) = limit.judge(found.state(), cost, self.now) else {
+            return false;
+        };
         found.grant(granted.next);
         if cost > 0 {
             self.kept = Some(found);
@@ -68,7 +77,13 @@ impl Row {
     }
 }
 
-const KINDS: [Kind; 5] = [Kind::TokenBucket, Kind::Interval, Kind::FixedWindow, Kind::SlidingWindow, Kind::SlidingLog];
+const KINDS: [Kind; 5] = [
+    Kind::TokenBucket,
+    Kind::Interval,
+    Kind::FixedWindow,
+    Kind::SlidingWindow,
+    Kind::SlidingLog,
+];
 
 #[test]
 fn a_refund_under_smaller_numbers_leaves_the_rest_of_the_bucket_alone() {
@@ -91,7 +106,11 @@ fn a_refund_under_smaller_numbers_leaves_the_rest_of_the_bucket_alone() {
 fn a_draw_under_smaller_numbers_fills_no_larger_bucket() {
     for kind in KINDS {
         let (large, small) = (made(kind, 1000, 1000), made(kind, 1000, 100));
-        let small = if matches!(kind, Kind::TokenBucket | Kind::Interval) { small } else { made(kind, 100, 100) };
+        let small = if matches!(kind, Kind::TokenBucket | Kind::Interval) {
+            small
+        } else {
+            made(kind, 100, 100)
+        };
         let mut row = Row::new();
         for _ in 0..500 {
             assert!(row.draw(&large, 1), "{kind:?}");
@@ -100,7 +119,10 @@ fn a_draw_under_smaller_numbers_fills_no_larger_bucket() {
         assert_eq!(row.draw(&small, 1), kind != Kind::SlidingLog, "{kind:?}");
         row.settle(&small, Change::Refund { units: 1 });
         let whole = if kind == Kind::SlidingLog { 501 } else { 100 };
-        assert!(row.drain(&large) <= whole, "{kind:?}: a full bucket of the smaller numbers");
+        assert!(
+            row.drain(&large) <= whole,
+            "{kind:?}: a full bucket of the smaller numbers"
+        );
         // And it is a full one of the larger numbers when all that was drawn has come back.
         row.pass(2 * SECOND);
         assert_eq!(row.drain(&large), 1000, "{kind:?}");
@@ -109,7 +131,10 @@ fn a_draw_under_smaller_numbers_fills_no_larger_bucket() {
 
 #[test]
 fn another_algorithm_knows_nothing_of_a_grant() {
-    let (bucket, window) = (made(Kind::TokenBucket, 10, 10), made(Kind::FixedWindow, 10, 10));
+    let (bucket, window) = (
+        made(Kind::TokenBucket, 10, 10),
+        made(Kind::FixedWindow, 10, 10),
+    );
     let mut row = Row::new();
     assert_eq!(row.drain(&window), 10);
     row.settle(&bucket, Change::Refund { units: 10 });
@@ -125,19 +150,36 @@ fn no_order_of_draws_and_corrections_under_changing_numbers_grants_more_than_the
     const UNIT: u64 = 2_000_000;
     for seed in 0..3_000 {
         let mut rng = Rng::with_seed(seed);
-        let kind = if seed % 3 == 0 { Kind::Interval } else { Kind::TokenBucket };
+        let kind = if seed % 3 == 0 {
+            Kind::Interval
+        } else {
+            Kind::TokenBucket
+        };
         let generations: Vec<Algorithm> = (0..rng.usize(2..4))
             .map(|_| {
-                let period = if kind == Kind::Interval { SECOND } else { [SECOND / 2, SECOND, UNIT][rng.usize(..3)] };
+                let period = if kind == Kind::Interval {
+                    SECOND
+                } else {
+                    [SECOND / 2, SECOND, UNIT][rng.usize(..3)]
+                };
                 let burst = [1, 7, 30, 100][rng.usize(..4)];
-                Algorithm::new(&terms(kind, rng.u64(1..=20), period, Some(burst))).expect("representable")
+                Algorithm::new(&terms(kind, rng.u64(1..=20), period, Some(burst)))
+                    .expect("representable")
             })
             .collect();
         let quotas: Vec<_> = generations.iter().filter_map(Algorithm::quota).collect();
         // Refilled at once at each step's end, an interval bucket is a step ahead at most.
-        let ahead = if kind == Kind::Interval { quotas.iter().map(|quota| quota.amount).max() } else { None };
+        let ahead = if kind == Kind::Interval {
+            quotas.iter().map(|quota| quota.amount).max()
+        } else {
+            None
+        };
         let most = quotas.iter().map(|quota| quota.burst).max().unwrap_or(0) + ahead.unwrap_or(0);
-        let rate = quotas.iter().map(|quota| quota.amount * UNIT / quota.period.0).max().unwrap_or(0);
+        let rate = quotas
+            .iter()
+            .map(|quota| quota.amount * UNIT / quota.period.0)
+            .max()
+            .unwrap_or(0);
         let mut row = Row::new();
         let (mut held, mut granted) = (most * UNIT, 0);
         for step in 0..400 {
@@ -150,7 +192,12 @@ fn no_order_of_draws_and_corrections_under_changing_numbers_grants_more_than_the
             held = (held + span * rate).min(most * UNIT);
             let limit = &generations[rng.usize(..generations.len())];
             match rng.u8(..10) {
-                0 => row.settle(limit, Change::Charge { more: rng.u64(..10) }),
+                0 => row.settle(
+                    limit,
+                    Change::Charge {
+                        more: rng.u64(..10),
+                    },
+                ),
                 1..3 if granted > 0 => {
                     let units = rng.u64(1..=granted.min(40));
                     granted -= units;
@@ -159,14 +206,22 @@ fn no_order_of_draws_and_corrections_under_changing_numbers_grants_more_than_the
                 }
                 3 => {
                     let all = row.drain(limit);
-                    assert!(all * UNIT <= held, "SEED={seed} step {step}: {all} of {held}: {:?}", row.kept);
+                    assert!(
+                        all * UNIT <= held,
+                        "SEED={seed} step {step}: {all} of {held}: {:?}",
+                        row.kept
+                    );
                     held -= all * UNIT;
                     granted += all;
                 }
                 _ => {
                     let cost = rng.u64(1..5);
                     if row.draw(limit, cost) {
-                        assert!(cost * UNIT <= held, "SEED={seed} step {step}: {cost} of {held}: {:?}", row.kept);
+                        assert!(
+                            cost * UNIT <= held,
+                            "SEED={seed} step {step}: {cost} of {held}: {:?}",
+                            row.kept
+                        );
                         held -= cost * UNIT;
                         granted += cost;
                     }
@@ -185,12 +240,23 @@ fn no_order_of_draws_under_changing_quotas_grants_a_window_more_than_the_largest
         let aligned = kind == Kind::FixedWindow && rng.bool();
         let generations: Vec<Algorithm> = (0..rng.usize(2..4))
             .map(|_| {
-                let align = if aligned { Align::Clock } else { Align::FirstHit };
-                let terms = Terms { align, ..terms(kind, [1, 5, 12, 40][rng.usize(..4)], SECOND, None) };
+                let align = if aligned {
+                    Align::Clock
+                } else {
+                    Align::FirstHit
+                };
+                let terms = Terms {
+                    align,
+                    ..terms(kind, [1, 5, 12, 40][rng.usize(..4)], SECOND, None)
+                };
                 Algorithm::new(&terms).expect("representable")
             })
             .collect();
-        let most = generations.iter().filter_map(|limit| Some(limit.quota()?.amount)).max().unwrap_or(0);
+        let most = generations
+            .iter()
+            .filter_map(|limit| Some(limit.quota()?.amount))
+            .max()
+            .unwrap_or(0);
         let mut row = Row::new();
         let mut gone: Vec<(u64, u64)> = Vec::new();
         for step in 0..300 {
@@ -219,13 +285,31 @@ fn no_order_of_draws_under_changing_quotas_grants_a_window_more_than_the_largest
             if limit.judge(None, cost, row.now).is_ok() && row.draw(limit, cost) {
                 gone.push((now, cost));
                 let sum = |which: &dyn Fn(u64) -> bool| -> u64 {
-                    gone.iter().filter(|(at, _)| which(*at)).map(|(_, cost)| cost).sum()
+                    gone.iter()
+                        .filter(|(at, _)| which(*at))
+                        .map(|(_, cost)| cost)
+                        .sum()
                 };
-                let (period, window) = (sum(&|at| now - at < SECOND), sum(&|at| at / SECOND == now / SECOND));
-                let allowed = if kind == Kind::SlidingLog { most } else { 2 * most };
-                assert!(period <= allowed, "SEED={seed} step {step}: {period} of {allowed} {:?}", row.kept);
+                let (period, window) = (
+                    sum(&|at| now - at < SECOND),
+                    sum(&|at| at / SECOND == now / SECOND),
+                );
+                let allowed = if kind == Kind::SlidingLog {
+                    most
+                } else {
+                    2 * most
+                };
+                assert!(
+                    period <= allowed,
+                    "SEED={seed} step {step}: {period} of {allowed} {:?}",
+                    row.kept
+                );
                 let by_clock = aligned || kind == Kind::SlidingWindow;
-                assert!(!by_clock || window <= most, "SEED={seed} step {step}: {window} of {most} {:?}", row.kept);
+                assert!(
+                    !by_clock || window <= most,
+                    "SEED={seed} step {step}: {window} of {most} {:?}",
+                    row.kept
+                );
             }
         }
     }
@@ -238,11 +322,17 @@ fn who_has_the_numbers_it_is_kept_in_sees_no_memory() {
         let (large, small) = (made(kind, 40, 40), made(kind, 10, 10));
         let mut row = Row::new();
         assert_eq!(row.drain(&large), 40);
-        row.pass(if kind == Kind::TokenBucket { SECOND / 2 } else { SECOND * 9 / 10 });
+        row.pass(if kind == Kind::TokenBucket {
+            SECOND / 2
+        } else {
+            SECOND * 9 / 10
+        });
         let mut granted = row.drain(&small);
         for _ in 0..20 {
             row.pass(2 * SECOND);
-            let standing = small.decide(row.kept.as_ref().and_then(Kept::state), 1, row.now).standing;
+            let standing = small
+                .decide(row.kept.as_ref().and_then(Kept::state), 1, row.now)
+                .standing;
             assert_eq!(standing.verdict, Verdict::Allow { wait: Micros::ZERO });
             granted += row.drain(&small);
         }
@@ -260,11 +350,18 @@ fn numbers_without_debt_find_a_debt_as_deep_as_it_is() {
             _ => terms(kind, amount, SECOND, Some(burst)),
         };
         let lends = Algorithm::new(&Terms { debt: 96, ..of(4) }).expect("representable");
-        let waits = Algorithm::new(&Terms { max_wait: Micros(10 * SECOND), ..of(5) }).expect("representable");
+        let waits = Algorithm::new(&Terms {
+            max_wait: Micros(10 * SECOND),
+            ..of(5)
+        })
+        .expect("representable");
         let mut row = Row::new();
         for round in 0..3 {
             assert!(row.draw(&lends, 100), "{kind:?}, round {round}");
-            assert!(!row.draw(&waits, 1), "{kind:?}: the debt of 96 is not paid back within ten seconds");
+            assert!(
+                !row.draw(&waits, 1),
+                "{kind:?}: the debt of 96 is not paid back within ten seconds"
+            );
             row.pass((100 / amount + 1) * SECOND);
         }
     }
@@ -277,32 +374,57 @@ fn no_order_of_draws_under_changing_debts_and_waits_grants_more_than_the_largest
     const UNIT: i128 = 2_000_000;
     for seed in 0..2_000 {
         let mut rng = Rng::with_seed(seed);
-        let kind = if seed % 2 == 0 { Kind::Interval } else { Kind::TokenBucket };
+        let kind = if seed % 2 == 0 {
+            Kind::Interval
+        } else {
+            Kind::TokenBucket
+        };
         let mut made: Vec<Terms> = Vec::new();
         while made.len() < 3 {
             made.push(Terms {
                 debt: [0, 0, 5, 60][rng.usize(..4)],
                 max_wait: Micros([0, 0, 2, 9][rng.usize(..4)] * SECOND),
-                ..terms(kind, rng.u64(1..=20), SECOND, Some([1, 7, 30][rng.usize(..3)]))
+                ..terms(
+                    kind,
+                    rng.u64(1..=20),
+                    SECOND,
+                    Some([1, 7, 30][rng.usize(..3)]),
+                )
             });
         }
-        let generations: Vec<_> = made.iter().map(|terms| Algorithm::new(terms).expect("representable")).collect();
+        let generations: Vec<_> = made
+            .iter()
+            .map(|terms| Algorithm::new(terms).expect("representable"))
+            .collect();
         let largest = |of: fn(&Terms) -> u64| i128::from(made.iter().map(of).max().unwrap_or(0));
         let rate = largest(|terms| terms.amount) * UNIT / i128::from(SECOND);
         // Refilled at once at each step's end, an interval bucket is a step ahead at most, and rounds a wait up to a step.
-        let ahead = if kind == Kind::Interval { 2 * largest(|terms| terms.amount) } else { 1 };
+        let ahead = if kind == Kind::Interval {
+            2 * largest(|terms| terms.amount)
+        } else {
+            1
+        };
         let most = (largest(|terms| terms.burst.unwrap_or(0)) + ahead) * UNIT;
-        let lowest = -(largest(|terms| terms.debt) + ahead) * UNIT - largest(|terms| terms.max_wait.0) * rate;
+        let lowest = -(largest(|terms| terms.debt) + ahead) * UNIT
+            - largest(|terms| terms.max_wait.0) * rate;
         let (mut row, mut held) = (Row::new(), most);
         for step in 0..300 {
             let span = [0, rng.u64(..SECOND / 2), rng.u64(..20 * SECOND)][rng.usize(..3)];
             row.pass(span);
             held = (held + i128::from(span) * rate).min(most);
             let limit = &generations[rng.usize(..3)];
-            let cost = if rng.bool() { limit.greatest_cost() } else { rng.u64(1..4) };
+            let cost = if rng.bool() {
+                limit.greatest_cost()
+            } else {
+                rng.u64(1..4)
+            };
             if row.draw(limit, cost) {
                 held -= i128::from(cost) * UNIT;
-                assert!(held >= lowest, "SEED={seed} step {step}: {held} below {lowest} of {made:?}: {:?}", row.kept);
+                assert!(
+                    held >= lowest,
+                    "SEED={seed} step {step}: {held} below {lowest} of {made:?}: {:?}",
+                    row.kept
+                );
             }
         }
     }
@@ -355,10 +477,15 @@ fn a_log_that_has_just_become_empty_is_handed_on_with_its_entries() {
     let kept = row.kept.expect("drawn from");
     let expiry = kept.expiry().expect("of rate");
     let late = Micros(1_000);
-    let (state, beyond) = kept.handed_on(&log, expiry.after(Micros(999)), late).expect("it may be read late");
+    let (state, beyond) = kept
+        .handed_on(&log, expiry.after(Micros(999)), late)
+        .expect("it may be read late");
     assert_eq!(beyond, 0);
     let before = Timestamp::from_micros(expiry.as_micros() - 1);
-    assert!(log.judge(Some(&state), 1, before).is_err(), "what was granted still counts");
+    assert!(
+        log.judge(Some(&state), 1, before).is_err(),
+        "what was granted still counts"
+    );
     assert!(log.judge(Some(&state), 1, expiry).is_ok());
     assert_eq!(kept.handed_on(&log, expiry.after(late), late), None);
 }

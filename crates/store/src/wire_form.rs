@@ -1,6 +1,6 @@
 //! How limits and buckets look to a shared store: names, numbers, states.
 //!
-//! The pure core stays the specification: a [`Shape`] carries the algorithm, to replay what a server decided, and the
+//! The pure core stays the specification: a [`WireForm`] carries the algorithm, to replay what a server decided, and the
 //! same algorithm as integers, for the scripts and statements that decide there.
 
 use std::hash::Hasher;
@@ -16,10 +16,12 @@ use tollgate_limit::key;
 use tollgate_limit::lease::Terms;
 use tollgate_limit::sliding_log::{Entry, Log};
 use tollgate_limit::stepped::Stepped;
-use tollgate_limit::{Algorithm, Align, Claim, Limit, Micros, OnFailover, Role, Standing, Timestamp, Verdict};
+use tollgate_limit::{
+    Algorithm, Align, Claim, Limit, Micros, OnFailover, Role, Standing, Timestamp, Verdict,
+};
 
 /// A bucket's state as a server returned it, in the numbers of its present limit.
-pub(crate) type Seen = State;
+pub(crate) type StoredState = State;
 
 /// The kinds as scripts and statements number them; stored with every bucket, so never renumbered.
 pub(crate) const TOKEN_BUCKET: i64 = 1;
@@ -49,21 +51,25 @@ pub(crate) struct Name {
 
 /// One limit as a shared store is told of it.
 #[derive(Debug)]
-pub(crate) struct Shape {
+pub(crate) struct WireForm {
     algorithm: Algorithm,
     drain: bool,
     refundable: bool,
     lease: Option<Terms>,
 }
 
-impl Shape {
+impl WireForm {
     fn new(limit: &Limit) -> Self {
         Self {
             algorithm: limit.algorithm.clone(),
             drain: limit.on_failover == OnFailover::Drain,
             // What others give back raises the bucket too.
             refundable: limit.refundable || limit.lease,
-            lease: if limit.lease { Terms::of(&limit.algorithm).ok() } else { None },
+            lease: if limit.lease {
+                Terms::of(&limit.algorithm).ok()
+            } else {
+                None
+            },
         }
     }
 
@@ -91,7 +97,9 @@ impl Shape {
     /// So many units of a token bucket as a part of its level.
     pub(crate) fn scaled(&self, units: u64) -> i64 {
         match &self.algorithm {
-            Algorithm::TokenBucket(bucket) => signed(units).saturating_mul(signed(bucket.quota().p)),
+            Algorithm::TokenBucket(bucket) => {
+                signed(units).saturating_mul(signed(bucket.quota().p))
+            }
             _ => 0,
         }
     }
@@ -112,17 +120,32 @@ impl Shape {
     /// What scripts and statements are told: kind, whether a fail-over drains, and the kind's own numbers. `now` is
     /// about the server's time: of a calendar only four boundaries around it are told. That is all there is to know of one
     /// without debt; where they do not suffice whoever was told must say so and do nothing: the function of PostgreSQL
-    /// leaves it to the transaction, Redis's script has [`Shape::boundaries`] and asks for more.
+    /// leaves it to the transaction, Redis's script has [`WireForm::boundaries`] and asks for more.
     pub(crate) fn numbers(&self, now: Timestamp) -> [i64; NUMBERS] {
         let own = match &self.algorithm {
             Algorithm::TokenBucket(bucket) => {
                 let (quota, debt) = (bucket.quota(), bucket.debt());
                 let p = signed(quota.p);
-                let (owed, most) = (signed(debt).saturating_mul(p), signed(quota.burst.saturating_add(debt)));
+                let (owed, most) = (
+                    signed(debt).saturating_mul(p),
+                    signed(quota.burst.saturating_add(debt)),
+                );
                 let (n, wait) = (signed(quota.n), signed(bucket.max_wait().0));
-                let (leasable, counted) =
-                    self.lease.map_or((0, 0), |terms| (signed(terms.most), signed(terms.counted().0)));
-                [n, p, bucket.full(), owed, wait, bucket.floor(), most, leasable, counted, 0]
+                let (leasable, counted) = self.lease.map_or((0, 0), |terms| {
+                    (signed(terms.most), signed(terms.counted().0))
+                });
+                [
+                    n,
+                    p,
+                    bucket.full(),
+                    owed,
+                    wait,
+                    bucket.floor(),
+                    most,
+                    leasable,
+                    counted,
+                    0,
+                ]
             }
             Algorithm::Interval(bucket) | Algorithm::FixedWindow(bucket) => stepped(bucket, now),
             Algorithm::SlidingWindow(window) => {
@@ -143,10 +166,23 @@ impl Shape {
             Algorithm::SlidingLog(log) => {
                 let quota = log.quota();
                 let (wait, reach) = (signed(log.max_wait().0), signed(log.reach().0));
-                [signed(quota.amount), signed(quota.period.0), wait, reach, 0, 0, 0, 0, 0, 0]
+                [
+                    signed(quota.amount),
+                    signed(quota.period.0),
+                    wait,
+                    reach,
+                    0,
+                    0,
+                    0,
+                    0,
+                    0,
+                    0,
+                ]
             }
             Algorithm::WarmUp(_) => [0; NUMBERS - 2],
-            Algorithm::InFlight(limit) => [signed(limit.most()), signed(HOLD.0), 0, 0, 0, 0, 0, 0, 0, 0],
+            Algorithm::InFlight(limit) => {
+                [signed(limit.most()), signed(HOLD.0), 0, 0, 0, 0, 0, 0, 0, 0]
+            }
         };
         let mut numbers = [0; NUMBERS];
         numbers[0] = self.kind();
@@ -158,11 +194,22 @@ impl Shape {
     /// Of a limit that a calendar rules, the boundaries around `now`: as many as buckets in its own numbers can need,
     /// `each_way` where others have left one deeper in debt. `None`: no calendar rules it.
     pub(crate) fn boundaries(&self, now: Timestamp, each_way: Option<u64>) -> Option<Vec<i64>> {
-        let Algorithm::FixedWindow(bucket) = &self.algorithm else { return None };
-        let Align::Calendar(calendar) = bucket.align() else { return None };
-        let (position, each_way) = (calendar.position(now), each_way.unwrap_or_else(|| bucket.steps_most()));
+        let Algorithm::FixedWindow(bucket) = &self.algorithm else {
+            return None;
+        };
+        let Align::Calendar(calendar) = bucket.align() else {
+            return None;
+        };
+        let (position, each_way) = (
+            calendar.position(now),
+            each_way.unwrap_or_else(|| bucket.steps_most()),
+        );
         let places = (position + 1).saturating_sub(each_way)..=position.saturating_add(each_way);
-        Some(places.map(|place| signed(calendar.boundary(place).as_micros())).collect())
+        Some(
+            places
+                .map(|place| signed(calendar.boundary(place).as_micros()))
+                .collect(),
+        )
     }
 
     /// The lowest that a settlement may bring a bucket refilled in steps to.
@@ -199,26 +246,49 @@ impl Shape {
     }
 
     /// How the bucket stands, and what it would say to `cost`, nothing taken.
-    pub(crate) fn standing(&self, state: Option<&Seen>, cost: u64, now: Timestamp) -> Standing {
+    pub(crate) fn standing(
+        &self,
+        state: Option<&StoredState>,
+        cost: u64,
+        now: Timestamp,
+    ) -> Standing {
         let verdict = Verdict::from(&self.algorithm.judge(state, cost, now));
         Standing::new(verdict, self.algorithm.report(state, now))
     }
 
     /// The state behind the integers a server sent; `None` when they cannot be one.
-    pub(crate) fn seen(&self, numbers: &[i64]) -> Option<Seen> {
+    pub(crate) fn seen(&self, numbers: &[i64]) -> Option<StoredState> {
         Some(match (self.kind(), numbers) {
-            (TOKEN_BUCKET, &[level, at]) => State::Level(Level { level, at: moment(at)? }),
-            (INTERVAL | FIXED_WINDOW, &[units, since]) => State::Steps(Steps { units, since: moment(since)? }),
+            (TOKEN_BUCKET, &[level, at]) => State::Level(Level {
+                level,
+                at: moment(at)?,
+            }),
+            (INTERVAL | FIXED_WINDOW, &[units, since]) => State::Steps(Steps {
+                units,
+                since: moment(since)?,
+            }),
             (SLIDING_WINDOW, &[start, previous, current]) => State::Pair(Pair {
                 start: moment(start)?,
                 previous: u64::try_from(previous).ok()?,
                 current: u64::try_from(current).ok()?,
             }),
             (SLIDING_LOG, entries) if entries.len() % 2 == 0 => {
-                let entry = |pair: &[i64]| Some(Entry { at: moment(pair[0])?, units: u64::try_from(pair[1]).ok()? });
-                State::Log(Log::from_entries(entries.chunks_exact(2).map(entry).collect::<Option<Vec<_>>>()?))
+                let entry = |pair: &[i64]| {
+                    Some(Entry {
+                        at: moment(pair[0])?,
+                        units: u64::try_from(pair[1]).ok()?,
+                    })
+                };
+                State::Log(Log::from_entries(
+                    entries
+                        .chunks_exact(2)
+                        .map(entry)
+                        .collect::<Option<Vec<_>>>()?,
+                ))
             }
-            (IN_FLIGHT, &[units]) => State::Held(Held { units: u64::try_from(units).ok()? }),
+            (IN_FLIGHT, &[units]) => State::Held(Held {
+                units: u64::try_from(units).ok()?,
+            }),
             _ => return None,
         })
     }
@@ -232,13 +302,27 @@ fn stepped(bucket: &Stepped, now: Timestamp) -> [i64; NUMBERS - 2] {
         Align::Calendar(calendar) => {
             let position = calendar.position(now);
             let edge = |place: u64| signed(calendar.boundary(place).as_micros());
-            (2, [edge(position.saturating_sub(1)), edge(position), edge(position + 1), edge(position + 2)])
+            (
+                2,
+                [
+                    edge(position.saturating_sub(1)),
+                    edge(position),
+                    edge(position + 1),
+                    edge(position + 2),
+                ],
+            )
         }
     };
     let [before, start, end, after] = edges;
-    let (amount, burst, period) = (signed(quota.amount), signed(quota.burst), signed(quota.period.0));
+    let (amount, burst, period) = (
+        signed(quota.amount),
+        signed(quota.burst),
+        signed(quota.period.0),
+    );
     let (debt, max_wait) = (signed(bucket.debt()), signed(bucket.max_wait().0));
-    [amount, burst, period, align, debt, max_wait, before, start, end, after]
+    [
+        amount, burst, period, align, debt, max_wait, before, start, end, after,
+    ]
 }
 
 fn moment(micros: i64) -> Option<Timestamp> {
@@ -270,7 +354,7 @@ struct Known {
     refundable: bool,
     lease: bool,
     on_failover: OnFailover,
-    shape: Arc<Shape>,
+    shape: Arc<WireForm>,
 }
 
 impl Known {
@@ -293,33 +377,57 @@ impl Names {
             hasher.write(secret);
             hasher.finish()
         };
-        Self { secret: (word(0x746f_6c6c_6761_7465), word(0x6b65_7920_7365_6372)), shapes: RwLock::default() }
+        Self {
+            secret: (word(0x746f_6c6c_6761_7465), word(0x6b65_7920_7365_6372)),
+            shapes: RwLock::default(),
+        }
     }
 
     /// The name of the bucket of `limit` that `identity` selects.
     pub(crate) fn name(&self, limit: &Limit, identity: &[u8]) -> Name {
         let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
         hasher.write(identity);
-        #[expect(clippy::cast_possible_truncation, reason = "a tag is 32 bits of a hash")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a tag is 32 bits of a hash"
+        )]
         let tag = hasher.finish128().h1 as u32;
         let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
         hasher.write(&key::canonical(limit, identity));
-        Name { tag, hash: hasher.finish128().as_u128() }
+        Name {
+            tag,
+            hash: hasher.finish128().as_u128(),
+        }
     }
 
     /// The claims of a request in a shared store's terms.
     pub(crate) fn wants(&self, claims: &[Claim<'_>]) -> Wants {
         let wanted = |claim: &Claim<'_>| {
             let name = self.name(claim.limit, claim.key);
-            Wanted { name, shape: self.shape(claim.limit), cost: claim.cost, enforced: claim.enforced }
+            Wanted {
+                name,
+                shape: self.shape(claim.limit),
+                cost: claim.cost,
+                enforced: claim.enforced,
+            }
         };
         claims.iter().map(wanted).collect()
     }
 
     /// The shape of `limit`, made once per set of numbers.
-    pub(crate) fn shape(&self, limit: &Limit) -> Arc<Shape> {
-        let of = |known: &[Known]| known.iter().find(|known| known.is(limit)).map(|known| known.shape.clone());
-        if let Some(shape) = self.shapes.read().get(limit.index).and_then(|known| of(known)) {
+    pub(crate) fn shape(&self, limit: &Limit) -> Arc<WireForm> {
+        let of = |known: &[Known]| {
+            known
+                .iter()
+                .find(|known| known.is(limit))
+                .map(|known| known.shape.clone())
+        };
+        if let Some(shape) = self
+            .shapes
+            .read()
+            .get(limit.index)
+            .and_then(|known| of(known))
+        {
             return shape;
         }
         let mut shapes = self.shapes.write();
@@ -331,7 +439,7 @@ impl Names {
         if let Some(shape) = of(known) {
             return shape;
         }
-        let shape = Arc::new(Shape::new(limit));
+        let shape = Arc::new(WireForm::new(limit));
         known.truncate(KNOWN_MAX - 1);
         let new = Known {
             name: limit.name.clone(),

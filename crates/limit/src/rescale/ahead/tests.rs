@@ -22,7 +22,9 @@ fn made(kind: Kind, amount: u64, burst: u64) -> Algorithm {
 fn draw(kept: &mut Kept, limit: &Algorithm, cost: u64, now: Timestamp) -> bool {
     kept.pull(None, now);
     let mut found = kept.under(limit, now);
-    let Ok(granted) = limit.judge(found.state(), cost, now) else { return false };
+    let Ok(granted) = limit.judge(found.state(), cost, now) else {
+        return false;
+    };
     found.grant(granted.next);
     *kept = found;
     true
@@ -50,7 +52,9 @@ fn a_clock_that_steps_about_brings_what_it_has_moved_forward_and_no_more() {
             }
             let cost = rng.u64(1..=burst);
             while draw(&mut kept, &limit, cost, Timestamp::from_micros(now)) {
-                held = held.checked_sub(cost * 1_000_000).unwrap_or_else(|| panic!("seed {seed}"));
+                held = held
+                    .checked_sub(cost * 1_000_000)
+                    .unwrap_or_else(|| panic!("seed {seed}"));
             }
         }
     }
@@ -59,10 +63,28 @@ fn a_clock_that_steps_about_brings_what_it_has_moved_forward_and_no_more() {
 #[test]
 fn a_bucket_a_second_ahead_stands_still_and_one_further_ahead_is_pulled_with_what_it_has() {
     let now = Timestamp::from_micros(1_760_000_000_000_000);
-    for kind in [Kind::TokenBucket, Kind::Interval, Kind::FixedWindow, Kind::SlidingWindow, Kind::SlidingLog] {
+    for kind in [
+        Kind::TokenBucket,
+        Kind::Interval,
+        Kind::FixedWindow,
+        Kind::SlidingWindow,
+        Kind::SlidingLog,
+    ] {
         let amount = if kind == Kind::TokenBucket { 1 } else { 20 };
-        let limit = made(kind, amount, if kind == Kind::Interval || amount == 1 { 20 } else { amount });
-        for (ahead, pulled) in [(1_000_000, false), (1_000_001, true), (86_400_000_000, true)] {
+        let limit = made(
+            kind,
+            amount,
+            if kind == Kind::Interval || amount == 1 {
+                20
+            } else {
+                amount
+            },
+        );
+        for (ahead, pulled) in [
+            (1_000_000, false),
+            (1_000_001, true),
+            (86_400_000_000, true),
+        ] {
             let mut kept = Kept::full(limit.clone());
             // A window begins before its grants: these are of its first moment.
             let then = now.after(Micros(ahead));
@@ -72,10 +94,22 @@ fn a_bucket_a_second_ahead_stands_still_and_one_further_ahead_is_pulled_with_wha
                 Some(State::Pair(pair)) => pair.start,
                 _ => then,
             };
-            assert_eq!(kept.pull(None, now), pulled && begins.since(now) > AHEAD_MAX, "{kind:?} {ahead}");
-            assert_eq!(limit.report(kept.state(), now).remaining, before, "{kind:?} {ahead}: nothing is added");
+            assert_eq!(
+                kept.pull(None, now),
+                pulled && begins.since(now) > AHEAD_MAX,
+                "{kind:?} {ahead}"
+            );
+            assert_eq!(
+                limit.report(kept.state(), now).remaining,
+                before,
+                "{kind:?} {ahead}: nothing is added"
+            );
             assert!(!kept.pull(None, now), "once is enough");
-            assert!(kept.expiry().is_some_and(|expiry| expiry <= now.after(Micros::from_secs(21))), "{kind:?} {ahead}");
+            assert!(
+                kept.expiry()
+                    .is_some_and(|expiry| expiry <= now.after(Micros::from_secs(21))),
+                "{kind:?} {ahead}"
+            );
         }
     }
 }
@@ -84,7 +118,9 @@ fn a_bucket_a_second_ahead_stands_still_and_one_further_ahead_is_pulled_with_wha
 fn debts_lie_as_far_ahead_of_a_clock_that_was_put_back_as_they_did() {
     let now = Timestamp::from_micros(1_760_000_000_000_000);
     for kind in [Kind::SlidingWindow, Kind::SlidingLog] {
-        let limit = made(kind, 10, 10).settling(1_000, true).expect("representable");
+        let limit = made(kind, 10, 10)
+            .settling(1_000, true)
+            .expect("representable");
         let mut kept = Kept::full(limit.clone());
         assert!(draw(&mut kept, &limit, 10, now));
         kept.settle(&limit, Change::Charge { more: 500 }, now);
@@ -96,7 +132,10 @@ fn debts_lie_as_far_ahead_of_a_clock_that_was_put_back_as_they_did() {
         let back = Timestamp::from_micros(now.as_micros() - 3_600_400_000);
         assert!(kept.pull(written, back), "{kind:?}");
         let later = kept.expiry().expect("a time").since(back);
-        assert!((waits.0..waits.0 + 1_000_000).contains(&later.0), "{kind:?}: {waits:?} and {later:?}");
+        assert!(
+            (waits.0..waits.0 + 1_000_000).contains(&later.0),
+            "{kind:?}: {waits:?} and {later:?}"
+        );
     }
 }
 
@@ -104,17 +143,36 @@ fn debts_lie_as_far_ahead_of_a_clock_that_was_put_back_as_they_did() {
 fn pull_of_a_row_whose_numbers_contradict_each_other_does_not_panic_and_adds_nothing() {
     let now = Timestamp::from_micros(1_760_000_000_000_000);
     let limit = made(Kind::SlidingWindow, 10, 10);
-    let moments = [0, 1, now.as_micros(), now.after(AHEAD_MAX).as_micros() + 1, u64::MAX - 1, u64::MAX];
-    for (start, written) in moments.iter().flat_map(|start| moments.map(|written| (*start, written))) {
+    let moments = [
+        0,
+        1,
+        now.as_micros(),
+        now.after(AHEAD_MAX).as_micros() + 1,
+        u64::MAX - 1,
+        u64::MAX,
+    ];
+    for (start, written) in moments
+        .iter()
+        .flat_map(|start| moments.map(|written| (*start, written)))
+    {
         for (previous, current) in [(0, 10), (u64::MAX, u64::MAX)] {
             for written in [None, Some(Timestamp::from_micros(written))] {
                 let mut kept = Kept::full(limit.clone());
-                let pair = Pair { start: Timestamp::from_micros(start), previous, current };
+                let pair = Pair {
+                    start: Timestamp::from_micros(start),
+                    previous,
+                    current,
+                };
                 kept.state = Some(State::Pair(pair));
                 kept.pull(written, now);
-                let Some(State::Pair(pulled)) = kept.state else { panic!("still a window") };
+                let Some(State::Pair(pulled)) = kept.state else {
+                    panic!("still a window")
+                };
                 assert!(pulled.current >= 10, "{pulled:?}");
-                assert!(pulled.start >= pair.start.min(now), "{start} {written:?}: {pulled:?}");
+                assert!(
+                    pulled.start >= pair.start.min(now),
+                    "{start} {written:?}: {pulled:?}"
+                );
             }
         }
     }

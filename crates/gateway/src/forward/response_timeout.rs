@@ -12,7 +12,7 @@ use crate::timers::{Deadline, Expiry};
 
 /// The bounds on the head of an answer: its own, counted from the end of the request on, that on an upload which the
 /// upstream does not take, and the total.
-pub(super) struct Patience<'o> {
+pub(super) struct ResponseTimeout<'o> {
     response: Expiry,
     total: Option<&'o mut Deadline>,
     total_is_callers: bool,
@@ -22,7 +22,7 @@ pub(super) struct Patience<'o> {
     held: Option<Deadline>,
 }
 
-impl<'o> Patience<'o> {
+impl<'o> ResponseTimeout<'o> {
     pub(super) fn new(outgoing: &'o mut Outgoing) -> Self {
         Self {
             stall: outgoing.stall(),
@@ -50,7 +50,9 @@ impl<'o> Patience<'o> {
             });
         }
         if let Some(gate) = self.gate {
-            let held = self.held.get_or_insert_with(|| Deadline::after(CONTINUE_WITHIN));
+            let held = self
+                .held
+                .get_or_insert_with(|| Deadline::after(CONTINUE_WITHIN));
             if held.poll_passed(cx).is_ready() {
                 gate.open();
             }
@@ -64,7 +66,9 @@ impl<'o> Patience<'o> {
                 return Poll::Pending;
             }
         }
-        self.response.poll(cx).map(|()| ForwardError::ResponseTimeout)
+        self.response
+            .poll(cx)
+            .map(|()| ForwardError::ResponseTimeout)
     }
 }
 

@@ -4,7 +4,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Version};
 use smallvec::SmallVec;
 
-use super::{DecisionId, Journal};
+use super::{DecisionId, RequestContext};
 use crate::server::Unread;
 use tollgate_limit::{Role, Timestamp};
 use tollgate_telemetry::access;
@@ -19,7 +19,7 @@ pub(super) struct Head {
     pub(super) referer: Option<HeaderValue>,
 }
 
-impl Journal {
+impl RequestContext {
     pub(super) fn log(
         &self,
         writer: &access::AccessWriter,
@@ -36,7 +36,9 @@ impl Journal {
                 candidate: limits[charge.limit].role == Role::Candidate,
                 key: self.claims.key(charge),
                 cost: charge.cost,
-                remaining: standings.get(place).map_or(0, |standing| standing.remaining),
+                remaining: standings
+                    .get(place)
+                    .map_or(0, |standing| standing.remaining),
                 outcome: self.judged.outcome(place, charge),
             });
         }
@@ -54,7 +56,10 @@ impl Journal {
                 .unwrap_or_default(),
             host: sent(&head.host),
             protocol: protocol(head.version),
-            route: self.route.map(|route| &names.routes[route]).unwrap_or_default(),
+            route: self
+                .route
+                .map(|route| &names.routes[route])
+                .unwrap_or_default(),
             status: self.status,
             refused: self.turned_away,
             reason: self.reason,
@@ -65,10 +70,17 @@ impl Journal {
             store_micros: self.store_micros,
             client: self.client,
             caller: self.caller.as_ref().map_or("", |caller| &caller.name),
-            tier: self.caller.as_ref().and_then(|caller| caller.tier.as_deref()).unwrap_or_default(),
+            tier: self
+                .caller
+                .as_ref()
+                .and_then(|caller| caller.tier.as_deref())
+                .unwrap_or_default(),
             charges: &charges,
             retry_after_micros: self.judged.retry_after().map(|wait| wait.0),
-            upstream: self.upstream.map(|upstream| &names.upstreams[upstream]).unwrap_or_default(),
+            upstream: self
+                .upstream
+                .map(|upstream| &names.upstreams[upstream])
+                .unwrap_or_default(),
             user_agent: sent(&head.user_agent),
             referer: sent(&head.referer),
         });
@@ -76,18 +88,29 @@ impl Journal {
 }
 
 /// Writes the line of what was refused before it became a request, as far as its first line can be read.
-pub(in crate::gateway) fn log_unread(writer: &access::AccessWriter, unread: Unread<'_>, at: Timestamp, id: u64) {
+pub(in crate::gateway) fn log_unread(
+    writer: &access::AccessWriter,
+    unread: Unread<'_>,
+    at: Timestamp,
+    id: u64,
+) {
     let Some(status) = unread.status else { return };
     let id = DecisionId::of(id);
     let line = first_line(unread.head);
     let mut parts = line.splitn(3, ' ');
     let (method, target, protocol) = (parts.next(), parts.next(), parts.next());
-    let method = method.filter(|method| target.is_some() && method.len() <= NAME_MAX && is_token(method));
+    let method =
+        method.filter(|method| target.is_some() && method.len() <= NAME_MAX && is_token(method));
     // Of a target in absolute form nothing is told: it may name a user.
-    let target = target.filter(|target| target.starts_with('/')).unwrap_or_default();
+    let target = target
+        .filter(|target| target.starts_with('/'))
+        .unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let plain = |text: &&str| {
-        text.len() <= NAME_MAX && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/.".contains(&byte))
+        text.len() <= NAME_MAX
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"/.".contains(&byte))
     };
     writer.record(&access::Record {
         at_micros: at.as_micros(),
@@ -106,12 +129,16 @@ pub(in crate::gateway) fn log_unread(writer: &access::AccessWriter, unread: Unre
 
 /// The first line of a head, without its end; only as much of it as is text.
 fn first_line(head: &[u8]) -> &str {
-    let end = head.iter().position(|byte| !(b' '..=b'~').contains(byte)).unwrap_or(head.len());
+    let end = head
+        .iter()
+        .position(|byte| !(b' '..=b'~').contains(byte))
+        .unwrap_or(head.len());
     std::str::from_utf8(&head[..end]).unwrap_or_default()
 }
 
 fn is_token(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+    text.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
 /// Bytes of a method or a protocol that are told.

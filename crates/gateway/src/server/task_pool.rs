@@ -8,9 +8,9 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-/// Attendants without a connection.
+/// TaskPool without a connection.
 #[derive(Debug)]
-pub(super) struct Attendants<C>(RefCell<Vec<Rc<RefCell<Post<C>>>>>);
+pub(super) struct TaskPool<C>(RefCell<Vec<Rc<RefCell<Post<C>>>>>);
 
 /// Where an attendant waits.
 #[derive(Debug)]
@@ -19,16 +19,18 @@ struct Post<C> {
     waker: Option<Waker>,
 }
 
-impl<C> Default for Attendants<C> {
+impl<C> Default for TaskPool<C> {
     fn default() -> Self {
         Self(RefCell::default())
     }
 }
 
-impl<C> Attendants<C> {
+impl<C> TaskPool<C> {
     /// Has one of them serve `caller`, or gives it back: there is none.
     pub(super) fn hand_over(&self, caller: C) -> Option<C> {
-        let Some(post) = self.0.borrow_mut().pop() else { return Some(caller) };
+        let Some(post) = self.0.borrow_mut().pop() else {
+            return Some(caller);
+        };
         let mut post = post.borrow_mut();
         post.given = Some(caller);
         if let Some(waker) = post.waker.take() {
@@ -42,7 +44,10 @@ impl<C> Attendants<C> {
         if self.0.borrow().len() >= MOST {
             return None;
         }
-        let post = Rc::new(RefCell::new(Post { given: None, waker: None }));
+        let post = Rc::new(RefCell::new(Post {
+            given: None,
+            waker: None,
+        }));
         self.0.borrow_mut().push(Rc::clone(&post));
         poll_fn(|context| {
             let mut post = post.borrow_mut();
@@ -58,5 +63,5 @@ impl<C> Attendants<C> {
     }
 }
 
-/// Attendants that are kept, a few kibibytes each.
+/// TaskPool that are kept, a few kibibytes each.
 const MOST: usize = 32;

@@ -30,7 +30,11 @@ fn read_frame(conn: &mut Conn) -> io::Result<(u8, u8, u32)> {
     conn.stream.read_exact(&mut head)?;
     let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
     io::copy(&mut (&mut conn.stream).take(length.into()), &mut io::sink())?;
-    Ok((head[3], head[4], u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]])))
+    Ok((
+        head[3],
+        head[4],
+        u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]]),
+    ))
 }
 
 /// Takes the preface and says what is to be said first.
@@ -93,7 +97,10 @@ fn a_stuck_connection_gets_no_more_requests() {
     let gateway = gateway(upstream);
     // The server's settings are something that is heard: they come with the first request, or before the second.
     let statuses: Vec<u16> = (0..3).map(|_| gateway.ask(GET).status).collect();
-    assert!(matches!(statuses[..], [504, 200 | 504, 200]), "{statuses:?}");
+    assert!(
+        matches!(statuses[..], [504, 200 | 504, 200]),
+        "{statuses:?}"
+    );
 }
 
 #[test]
@@ -174,7 +181,12 @@ fn a_request_that_finds_its_connection_gone_and_no_other_goes_to_another_server(
                 scope.spawn(|| {
                     for _ in 0..2 {
                         assert_eq!(gateway.ask(POST).status, 200);
-                        assert_eq!(gateway.ask(&POST.replace("0\r\n\r\n", "2\r\n\r\nhi")).status, 200);
+                        assert_eq!(
+                            gateway
+                                .ask(&POST.replace("0\r\n\r\n", "2\r\n\r\nhi"))
+                                .status,
+                            200
+                        );
                     }
                 });
             }
@@ -198,12 +210,20 @@ fn more_requests_than_a_connection_takes_open_another() {
         }
     });
     let gateway = gateway(http2(&origin));
-    assert_eq!(gateway.ask(GET).status, 200, "the server's bound is known from here on");
+    assert_eq!(
+        gateway.ask(GET).status,
+        200,
+        "the server's bound is known from here on"
+    );
     let gateway: &Gateway = &gateway;
     std::thread::scope(|scope| {
         // Neither is answered before both have come.
-        let both = [scope.spawn(|| gateway.ask(GET).status), scope.spawn(|| gateway.ask(GET).status)];
-        both.into_iter().for_each(|one| assert_eq!(one.join().expect("no panic"), 200));
+        let both = [
+            scope.spawn(|| gateway.ask(GET).status),
+            scope.spawn(|| gateway.ask(GET).status),
+        ];
+        both.into_iter()
+            .for_each(|one| assert_eq!(one.join().expect("no panic"), 200));
     });
     assert_eq!(origin.records().len(), 2);
 }
@@ -222,7 +242,10 @@ fn connections_on_which_the_server_takes_nothing_are_not_kept() {
                 break error.kind();
             }
         };
-        let _ = tell.send(!matches!(end, io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut));
+        let _ = tell.send(!matches!(
+            end,
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+        ));
         Ok(())
     });
     let mut upstream = http2(&origin);
@@ -232,7 +255,11 @@ fn connections_on_which_the_server_takes_nothing_are_not_kept() {
         assert_eq!(gateway.ask(GET).status, 200);
     }
     for _ in 0..3 {
-        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(true), "closed by us");
+        assert_eq!(
+            told.recv_timeout(Duration::from_secs(20)),
+            Ok(true),
+            "closed by us"
+        );
     }
 }
 
@@ -291,13 +318,21 @@ fn a_grpc_callers_deadline_is_kept_and_told_in_its_words() {
     let call = "POST /pkg.Service/Method HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/grpc\r\n\
                 grpc-timeout: 200m\r\nContent-Length: 0\r\n\r\n";
     let answer = gateway(upstream).ask(call);
-    assert_eq!((answer.status, answer.field("grpc-status")), (200, Some("4")), "DEADLINE_EXCEEDED: {answer:?}");
-    told.recv_timeout(Duration::from_secs(10)).expect("the call is cancelled upstream");
+    assert_eq!(
+        (answer.status, answer.field("grpc-status")),
+        (200, Some("4")),
+        "DEADLINE_EXCEEDED: {answer:?}"
+    );
+    told.recv_timeout(Duration::from_secs(10))
+        .expect("the call is cancelled upstream");
 }
 
 /// The bodies of the requests on a connection, stream by stream; `act` is told of each frame of DATA: its stream, what
 /// came on it so far, and whether that is all.
-fn bodies(conn: &mut Conn, mut act: impl FnMut(&mut Conn, u32, &[u8], bool) -> io::Result<()>) -> io::Result<()> {
+fn bodies(
+    conn: &mut Conn,
+    mut act: impl FnMut(&mut Conn, u32, &[u8], bool) -> io::Result<()>,
+) -> io::Result<()> {
     let mut came = std::collections::HashMap::<u32, Vec<u8>>::new();
     loop {
         let mut head = [0; 9];
@@ -323,7 +358,9 @@ const WINDOW_UPDATE: u8 = 8;
 const REFUSED: [u8; 4] = [0, 0, 0, 7];
 
 fn post(length: usize, body: &str) -> String {
-    format!("POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")
+    format!(
+        "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
 }
 
 #[test]
@@ -348,9 +385,15 @@ fn http2_post_on_a_refused_stream_is_sent_again_with_its_body() {
     assert_eq!(told.recv_timeout(DEADLINE).expect("it comes"), b"hello");
     let refusing = Origin::start(move |conn| {
         greet(conn, b"")?;
-        bodies(conn, |conn, stream, _, _| write(conn, &frame(RST_STREAM, 0, stream, &REFUSED)))
+        bodies(conn, |conn, stream, _, _| {
+            write(conn, &frame(RST_STREAM, 0, stream, &REFUSED))
+        })
     });
-    assert_eq!(gateway(http2(&refusing)).ask(&post(5, "hello")).status, 502, "one attempt is one");
+    assert_eq!(
+        gateway(http2(&refusing)).ask(&post(5, "hello")).status,
+        502,
+        "one attempt is one"
+    );
 }
 
 #[test]
@@ -378,7 +421,10 @@ fn http2_post_half_sent_to_a_leaving_server_goes_whole_to_a_new_connection() {
     assert_eq!(told.recv_timeout(DEADLINE).expect("it comes"), b"hello");
     io::Write::write_all(&mut client, b" world").expect("sent");
     assert_eq!(read_answer(&mut client).status, 200);
-    assert_eq!(told.recv_timeout(DEADLINE).expect("it comes"), b"hello world");
+    assert_eq!(
+        told.recv_timeout(DEADLINE).expect("it comes"),
+        b"hello world"
+    );
 }
 
 #[test]
@@ -390,7 +436,10 @@ fn http2_post_that_a_leaving_server_may_have_processed_is_not_sent_again() {
                 return Ok(());
             }
             // It has taken up this stream, and goes without an answer.
-            write(conn, &frame(GOAWAY, 0, 0, &[&stream.to_be_bytes()[..], &[0; 4]].concat()))?;
+            write(
+                conn,
+                &frame(GOAWAY, 0, 0, &[&stream.to_be_bytes()[..], &[0; 4]].concat()),
+            )?;
             Err(io::ErrorKind::Other.into())
         })
     });
@@ -409,12 +458,13 @@ fn http2_post_of_which_more_was_sent_than_is_kept_is_not_sent_again() {
         write(conn, &frame(8, 0, 0, &[0, 0x10, 0, 0]))?;
         let stream = request(conn)?;
         write(conn, &frame(8, 0, stream, &[0, 0x10, 0, 0]))?;
-        bodies(
-            conn,
-            |conn, _, body, _| {
-                if body.len() > 100_000 { write(conn, &frame(GOAWAY, 0, 0, &[0; 8])) } else { Ok(()) }
-            },
-        )
+        bodies(conn, |conn, _, body, _| {
+            if body.len() > 100_000 {
+                write(conn, &frame(GOAWAY, 0, 0, &[0; 8]))
+            } else {
+                Ok(())
+            }
+        })
     });
     let mut three = http2(&origin);
     three.attempts = 3;
@@ -422,7 +472,9 @@ fn http2_post_of_which_more_was_sent_than_is_kept_is_not_sent_again() {
     let mut client = gateway.connect();
     let answer = std::thread::scope(|scope| {
         let mut writes = client.try_clone().expect("cloned");
-        scope.spawn(move || io::Write::write_all(&mut writes, post(length, &"x".repeat(length)).as_bytes()));
+        scope.spawn(move || {
+            io::Write::write_all(&mut writes, post(length, &"x".repeat(length)).as_bytes())
+        });
         read_answer(&mut client)
     });
     assert_eq!(answer.status, 502);
@@ -445,7 +497,11 @@ fn http2_body_sent_again_after_the_answer_has_begun_is_whole() {
             write(conn, &frame(RST_STREAM, 0, refused, &REFUSED))?;
             let stream = request(conn)?;
             write(conn, &frame(HEADERS, 0x4, stream, &[0x88]))?;
-            opened.lock().expect("not poisoned").recv_timeout(DEADLINE).expect("the head has arrived");
+            opened
+                .lock()
+                .expect("not poisoned")
+                .recv_timeout(DEADLINE)
+                .expect("the head has arrived");
             write(conn, &frame(WINDOW_UPDATE, 0, stream, &[0, 0, 0x10, 0]))?;
             bodies(conn, |conn, stream, body, whole| {
                 if whole {
@@ -483,7 +539,11 @@ fn http2_trailers_sent_again_after_the_answer_has_begun_arrive() {
         write(conn, &frame(RST_STREAM, 0, refused, &REFUSED))?;
         let stream = request(conn)?;
         write(conn, &frame(HEADERS, 0x4, stream, &[0x88]))?;
-        opened.lock().expect("not poisoned").recv_timeout(DEADLINE).expect("the head has arrived");
+        opened
+            .lock()
+            .expect("not poisoned")
+            .recv_timeout(DEADLINE)
+            .expect("the head has arrived");
         write(conn, &frame(WINDOW_UPDATE, 0, stream, &[0, 0, 0x10, 0]))?;
         loop {
             let (kind, flags, of) = read_frame(conn)?;
@@ -503,5 +563,9 @@ fn http2_trailers_sent_again_after_the_answer_has_begun_arrive() {
     let head = read_head(&mut client).expect("a head");
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     open.send(()).expect("the server waits");
-    assert_eq!(told.recv_timeout(DEADLINE).expect("it comes"), HEADERS, "the stream ends with its trailers");
+    assert_eq!(
+        told.recv_timeout(DEADLINE).expect("it comes"),
+        HEADERS,
+        "the stream ends with its trailers"
+    );
 }

@@ -24,8 +24,8 @@ use std::mem::discriminant;
 
 use super::bucket::{Level, Next, State, Steps, Warming};
 use super::claim::Change;
+use super::limit_spec::Align;
 use super::sliding_log::Log;
-use super::terms::Align;
 use super::time::{Micros, Timestamp};
 use super::{Algorithm, TokenBucket};
 
@@ -43,12 +43,20 @@ const SCALED_MAX: u64 = 1 << 52;
 impl Kept {
     /// A full bucket of `algorithm`.
     pub fn full(algorithm: Algorithm) -> Self {
-        Self { algorithm, state: None, beyond: 0 }
+        Self {
+            algorithm,
+            state: None,
+            beyond: 0,
+        }
     }
 
     /// What a store has kept of a bucket of `algorithm`.
     pub fn from_parts(algorithm: Algorithm, state: Option<State>, beyond: u64) -> Self {
-        Self { algorithm, state, beyond }
+        Self {
+            algorithm,
+            state,
+            beyond,
+        }
     }
 
     /// The numbers it is kept in.
@@ -88,32 +96,52 @@ impl Kept {
         let mut own = self.clone();
         own.move_on(now);
         if same_numbers(&own.algorithm, limit) {
-            return Self { algorithm: limit.clone(), ..own };
+            return Self {
+                algorithm: limit.clone(),
+                ..own
+            };
         }
         let state = own.state.clone().or_else(|| own.algorithm.full_state(now));
-        let Some(state) = state else { return Self::full(limit.clone()) };
+        let Some(state) = state else {
+            return Self::full(limit.clone());
+        };
         let moved = own.algorithm.renumber(&state, limit, now);
         let beyond = match (&own.algorithm, limit) {
             (Algorithm::TokenBucket(_) | Algorithm::WarmUp(_), _) => {
                 let (burst, p) = limit.quota().map_or((0, 1), |quota| (quota.burst, quota.p));
                 let before = whole_units(&own.algorithm, Some(&state), now);
                 let cut = before.saturating_sub(whole_units(limit, moved.as_ref(), now));
-                let wide = own.beyond.max(own.algorithm.burst()).saturating_sub(unsigned(cut)).min(scaled_max / p);
+                let wide = own
+                    .beyond
+                    .max(own.algorithm.burst())
+                    .saturating_sub(unsigned(cut))
+                    .min(scaled_max / p);
                 if wide > burst { wide } else { 0 }
             }
             (Algorithm::Interval(old), Algorithm::Interval(new)) => {
                 let before = old.current(State::steps(Some(&state)), now).units;
-                let cut = before.saturating_sub(new.current(State::steps(moved.as_ref()), now).units);
-                let wide = own.beyond.max(old.quota().burst).saturating_sub(unsigned(cut));
+                let cut =
+                    before.saturating_sub(new.current(State::steps(moved.as_ref()), now).units);
+                let wide = own
+                    .beyond
+                    .max(old.quota().burst)
+                    .saturating_sub(unsigned(cut));
                 if wide > new.quota().burst { wide } else { 0 }
             }
-            (Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_), _) => {
+            (
+                Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_),
+                _,
+            ) => {
                 let until = own.expiry().unwrap_or_default();
                 if until > now { until.as_micros() } else { 0 }
             }
             _ => 0,
         };
-        let mut kept = Self { algorithm: limit.clone(), state: moved, beyond };
+        let mut kept = Self {
+            algorithm: limit.clone(),
+            state: moved,
+            beyond,
+        };
         kept.stay_full(now);
         kept
     }
@@ -133,7 +161,11 @@ impl Kept {
             *self = Self::full(by.clone());
         }
         self.move_on(now);
-        let own = if same_numbers(&self.algorithm, by) { by.clone() } else { self.algorithm.bare(by.max_wait()) };
+        let own = if same_numbers(&self.algorithm, by) {
+            by.clone()
+        } else {
+            self.algorithm.bare(by.max_wait())
+        };
         own.settle(&mut self.state, change, now);
         self.stay_full(now);
     }
@@ -164,7 +196,11 @@ impl Kept {
         if self.beyond == 0 {
             return;
         }
-        if let Some((bucket, level)) = self.state.as_ref().and_then(|state| token_bucket(&self.algorithm, state)) {
+        if let Some((bucket, level)) = self
+            .state
+            .as_ref()
+            .and_then(|state| token_bucket(&self.algorithm, state))
+        {
             let quota = bucket.quota();
             let wide = i128::from(self.beyond) * i128::from(quota.p);
             let gained = i128::from(now.since(level.at).0) * i128::from(quota.n);
@@ -176,10 +212,16 @@ impl Kept {
             if self.beyond <= quota.burst {
                 self.beyond = 0;
             }
-            let level = Level { level: bucket.level(Some(level), now), at: level.at.max(now) };
+            let level = Level {
+                level: bucket.level(Some(level), now),
+                at: level.at.max(now),
+            };
             self.state = Some(match (&self.algorithm, &self.state) {
                 (Algorithm::WarmUp(warm_up), Some(State::Warming(warming))) => {
-                    State::Warming(Warming { level, cold: warm_up.coldness(Some(*warming), now) })
+                    State::Warming(Warming {
+                        level,
+                        cold: warm_up.coldness(Some(*warming), now),
+                    })
                 }
                 _ => State::Level(level),
             });
@@ -187,7 +229,8 @@ impl Kept {
         }
         match (&self.algorithm, &self.state) {
             (Algorithm::Interval(bucket), Some(State::Steps(steps))) => {
-                let passed = i128::from(bucket.steps_between(steps.since, now)) * i128::from(bucket.quota().amount);
+                let passed = i128::from(bucket.steps_between(steps.since, now))
+                    * i128::from(bucket.quota().amount);
                 let wide = (i128::from(steps.units) + passed).min(i128::from(self.beyond));
                 let over = wide - i128::from(bucket.quota().burst);
                 self.beyond -= u64::try_from(over).unwrap_or(0).min(self.beyond);
@@ -207,10 +250,12 @@ fn same_numbers(a: &Algorithm, b: &Algorithm) -> bool {
     let same_align = |a: &Align, b: &Align| discriminant(a) == discriminant(b);
     match (a, b) {
         (Algorithm::TokenBucket(a), Algorithm::TokenBucket(b)) => {
-            let numbers = |bucket: &TokenBucket| (bucket.quota().n, bucket.quota().p, bucket.full());
+            let numbers =
+                |bucket: &TokenBucket| (bucket.quota().n, bucket.quota().p, bucket.full());
             numbers(a) == numbers(b)
         }
-        (Algorithm::Interval(a), Algorithm::Interval(b)) | (Algorithm::FixedWindow(a), Algorithm::FixedWindow(b)) => {
+        (Algorithm::Interval(a), Algorithm::Interval(b))
+        | (Algorithm::FixedWindow(a), Algorithm::FixedWindow(b)) => {
             let (one, other) = (a.quota(), b.quota());
             (one.amount, one.burst, one.period) == (other.amount, other.burst, other.period)
                 && same_align(a.align(), b.align())
@@ -234,7 +279,9 @@ fn unsigned(value: i64) -> u64 {
 fn token_bucket<'a>(algorithm: &'a Algorithm, state: &State) -> Option<(&'a TokenBucket, Level)> {
     match (algorithm, state) {
         (Algorithm::TokenBucket(bucket), State::Level(level)) => Some((bucket, *level)),
-        (Algorithm::WarmUp(warm_up), State::Warming(warming)) => Some((warm_up.bucket(), warming.level)),
+        (Algorithm::WarmUp(warm_up), State::Warming(warming)) => {
+            Some((warm_up.bucket(), warming.level))
+        }
         _ => None,
     }
 }
@@ -268,7 +315,8 @@ impl Algorithm {
             return Some(own);
         }
         if let Some((bucket, level)) = token_bucket(self, state) {
-            let missing = i128::from(beyond) * i128::from(bucket.quota().p) - i128::from(level.level);
+            let missing =
+                i128::from(beyond) * i128::from(bucket.quota().p) - i128::from(level.level);
             return Some(own.max(level.at.after(micros(missing, bucket.quota().n))));
         }
         Some(match (self, state) {
@@ -295,10 +343,16 @@ impl Algorithm {
     /// A full bucket in so many words; of those that have any when they are full.
     fn full_state(&self, now: Timestamp) -> Option<State> {
         match self {
-            Self::TokenBucket(bucket) => Some(State::Level(Level { level: bucket.full(), at: now })),
+            Self::TokenBucket(bucket) => Some(State::Level(Level {
+                level: bucket.full(),
+                at: now,
+            })),
             Self::Interval(bucket) | Self::FixedWindow(bucket) => {
                 let units = i64::try_from(bucket.quota().burst).unwrap_or(i64::MAX);
-                Some(State::Steps(Steps { units, since: bucket.start_of(now) }))
+                Some(State::Steps(Steps {
+                    units,
+                    since: bucket.start_of(now),
+                }))
             }
             Self::SlidingWindow(window) => Some(State::Pair(window.current(None, now))),
             Self::SlidingLog(_) => Some(State::Log(Log::default())),

@@ -8,7 +8,7 @@ use tollgate_limit::Micros;
 
 /// How requests are treated, whatever their route.
 #[derive(Clone, Debug)]
-pub struct Conduct {
+pub struct ProxyDefaults {
     /// The largest request body where a route does not say, bytes; `None`: unlimited.
     pub body_max: Option<u64>,
     /// How long a client may send nothing of its body.
@@ -32,7 +32,7 @@ pub struct Conduct {
 /// How long a body may come as slowly as it likes.
 pub const BODY_GRACE: Micros = Micros::from_secs(10);
 
-impl Default for Conduct {
+impl Default for ProxyDefaults {
     fn default() -> Self {
         Self {
             body_max: None,
@@ -48,12 +48,14 @@ impl Default for Conduct {
     }
 }
 
-impl Conduct {
+impl ProxyDefaults {
     /// Whether a connection may be upgraded to what `Upgrade` names.
     pub fn upgrades_to(&self, named: &HeaderValue) -> bool {
         let name = protocol_name(named);
         self.upgrades.iter().any(|known| {
-            known.as_bytes().eq_ignore_ascii_case(named.as_bytes().trim_ascii())
+            known
+                .as_bytes()
+                .eq_ignore_ascii_case(named.as_bytes().trim_ascii())
                 || known.as_bytes().eq_ignore_ascii_case(name)
         })
     }
@@ -61,7 +63,12 @@ impl Conduct {
 
 /// The name in `name["/"version]`, which is all that tells protocols apart here.
 pub fn protocol_name(named: &HeaderValue) -> &[u8] {
-    named.as_bytes().split(|byte| *byte == b'/').next().unwrap_or_default().trim_ascii()
+    named
+        .as_bytes()
+        .split(|byte| *byte == b'/')
+        .next()
+        .unwrap_or_default()
+        .trim_ascii()
 }
 
 /// The gateway's entries in `Via` (RFC 9110 section 7.6.3), made once.
@@ -88,7 +95,11 @@ impl Via {
                     .expect("a token and digits are visible ASCII")
             })
         };
-        Self { requests: entry(&own), answers: entry(name), own }
+        Self {
+            requests: entry(&own),
+            answers: entry(name),
+            own,
+        }
     }
 
     /// Adds the entry of a request that was received as `version`.
@@ -113,7 +124,10 @@ impl Via {
 
     /// Whether a request has been here before.
     pub fn has_passed(&self, headers: &HeaderMap) -> bool {
-        let mut entries = headers.get_all(VIA).iter().flat_map(|line| tokens(line.as_bytes()));
+        let mut entries = headers
+            .get_all(VIA)
+            .iter()
+            .flat_map(|line| tokens(line.as_bytes()));
         entries.any(|entry| entry.ends_with(self.own.as_bytes()))
     }
 }
@@ -138,11 +152,21 @@ mod tests {
         assert!(!via.has_passed(&headers), "another gateway of that name");
         via.add_to_request(&mut headers, Version::HTTP_2);
         assert!(via.has_passed(&headers));
-        let joined =
-            headers.get_all(VIA).iter().map(|line| line.to_str().expect("text")).collect::<Vec<_>>().join(", ");
-        assert!(joined.starts_with("1.1 edge, 1.0 edge (00), 2.0 edge ("), "{joined}");
+        let joined = headers
+            .get_all(VIA)
+            .iter()
+            .map(|line| line.to_str().expect("text"))
+            .collect::<Vec<_>>()
+            .join(", ");
+        assert!(
+            joined.starts_with("1.1 edge, 1.0 edge (00), 2.0 edge ("),
+            "{joined}"
+        );
         let mut through_another = HeaderMap::new();
-        through_another.insert(VIA, HeaderValue::from_str(&format!("{joined} , 1.1 other")).expect("text"));
+        through_another.insert(
+            VIA,
+            HeaderValue::from_str(&format!("{joined} , 1.1 other")).expect("text"),
+        );
         assert!(via.has_passed(&through_another));
         let mut answer = HeaderMap::new();
         via.add_to_answer(&mut answer, Version::HTTP_11);
@@ -151,11 +175,22 @@ mod tests {
 
     #[test]
     fn an_upgrade_is_allowed_by_its_name() {
-        let conduct = Conduct { upgrades: vec!["websocket".to_owned(), "tls/1.0".to_owned()], ..Conduct::default() };
-        for (named, allowed) in
-            [("WebSocket", true), ("websocket/13", true), ("TLS/1.0", true), ("tls", false), ("h2c", false)]
-        {
-            assert_eq!(conduct.upgrades_to(&HeaderValue::from_static(named)), allowed, "{named}");
+        let conduct = ProxyDefaults {
+            upgrades: vec!["websocket".to_owned(), "tls/1.0".to_owned()],
+            ..ProxyDefaults::default()
+        };
+        for (named, allowed) in [
+            ("WebSocket", true),
+            ("websocket/13", true),
+            ("TLS/1.0", true),
+            ("tls", false),
+            ("h2c", false),
+        ] {
+            assert_eq!(
+                conduct.upgrades_to(&HeaderValue::from_static(named)),
+                allowed,
+                "{named}"
+            );
         }
     }
 }

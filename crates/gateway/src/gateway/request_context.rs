@@ -20,22 +20,22 @@ use self::fields::Lines;
 pub(super) use self::id::DecisionId;
 use self::judged::Judged;
 use self::record::Head;
-pub(super) use self::record::log_unread;
-use super::told::{self, Left};
+use super::upstream_quota::{self, Left};
 use super::{HeldSnapshot, Side};
 use crate::body::{Ended, Guard, Outcome, Received};
 use crate::forward::ForwardError;
-use crate::headers::Seen;
+use crate::headers::RequestHeaders;
 use crate::rejection::{Refused, Rejection};
 use crate::settle::{self, Owed};
+pub(super) use record::log_unread;
 use tollgate_limit::{Algorithm, Micros, Timestamp, Verdict};
 use tollgate_limiter::{Cause, Denied, Permit};
 use tollgate_policy::identity::Caller;
 use tollgate_policy::{Claims, Identified};
 
-/// One request from its head to the end of its answer. Dropped before [`Journal::close`], it tells that the caller
+/// One request from its head to the end of its answer. Dropped before [`RequestContext::close`], it tells that the caller
 /// left.
-pub(super) struct Journal {
+pub(super) struct RequestContext {
     side: Rc<Side>,
     snapshot: HeldSnapshot,
     at: Timestamp,
@@ -62,17 +62,17 @@ pub(super) struct Journal {
     closed: bool,
 }
 
-impl Journal {
+impl RequestContext {
     /// `seen`: what is in the request's head; what only the log wants is taken out.
     pub(super) fn open<B>(
         side: &Rc<Side>,
         snapshot: &HeldSnapshot,
         request: &Request<B>,
-        seen: &mut Seen,
+        seen: &mut RequestHeaders,
         at: Timestamp,
     ) -> Box<Self> {
         let id = side.next_id();
-        let mut journal = Box::new(Self {
+        let mut context = Box::new(Self {
             side: Rc::clone(side),
             snapshot: Rc::clone(snapshot),
             at,
@@ -97,7 +97,7 @@ impl Journal {
         });
         if side.access.is_some() {
             // In its place: it is large, and nothing without a log.
-            journal.head = Some(Head {
+            context.head = Some(Head {
                 method: request.method().clone(),
                 path: request.uri().path_and_query().cloned(),
                 version: request.version(),
@@ -106,7 +106,7 @@ impl Journal {
                 referer: seen.referer.take(),
             });
         }
-        journal
+        context
     }
 
     /// When the request's head had arrived.
@@ -172,14 +172,22 @@ impl Journal {
     /// A limit refuses: what the answer says of it.
     pub(super) fn denied(&mut self, denied: Denied) -> Refused {
         let limits = &self.snapshot.policy.limits;
-        let refusing = || denied.refused().map(|place| (place, &limits[self.claims.charges()[place].limit]));
+        let refusing = || {
+            denied
+                .refused()
+                .map(|place| (place, &limits[self.claims.charges()[place].limit]))
+        };
         let refused = Refused {
-            violated: refusing().map(|(_, limit)| Arc::clone(&limit.name)).collect(),
+            violated: refusing()
+                .map(|(_, limit)| Arc::clone(&limit.name))
+                .collect(),
             retry_after: denied.retry_after(),
             never_fits: refusing().any(|(place, limit)| {
                 // A concurrency limit knows no time either; but a place comes free some day.
-                matches!(denied.standings()[place].verdict, Verdict::Deny { retry_after: None })
-                    && !matches!(limit.algorithm, Algorithm::InFlight(_))
+                matches!(
+                    denied.standings()[place].verdict,
+                    Verdict::Deny { retry_after: None }
+                ) && !matches!(limit.algorithm, Algorithm::InFlight(_))
             }),
         };
         self.judged = Judged::Denied(denied);
@@ -189,7 +197,11 @@ impl Journal {
     /// Whether a refusal is load shed for an upstream that takes no more, and no caller's doing.
     pub(super) fn is_overload(&self, denied: &Denied) -> bool {
         let limits = &self.snapshot.policy.limits;
-        denied.refused().all(|place| limits[self.claims.charges()[place].limit].algorithm.sheds_load())
+        denied.refused().all(|place| {
+            limits[self.claims.charges()[place].limit]
+                .algorithm
+                .sheds_load()
+        })
     }
 
     /// The limits admit the request. What it drew is given back if it does not go on after all.
@@ -249,13 +261,24 @@ impl Journal {
         if !self.snapshot.follows {
             return;
         }
-        let asks_for_less =
-            matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        let asks_for_less = matches!(
+            response.status(),
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+        );
         let now = self.side.clock.now();
         let limits = &self.snapshot.policy.limits;
         let mut left = None;
-        for health in self.claims.charges().iter().filter_map(|charge| limits[charge.limit].algorithm.health()) {
-            let pause = if asks_for_less { told::retry_after(response.headers(), now) } else { None };
+        for health in self
+            .claims
+            .charges()
+            .iter()
+            .filter_map(|charge| limits[charge.limit].algorithm.health())
+        {
+            let pause = if asks_for_less {
+                upstream_quota::retry_after(response.headers(), now)
+            } else {
+                None
+            };
             if asks_for_less {
                 health.troubled(now, pause);
             }
@@ -265,7 +288,7 @@ impl Journal {
             if let Some(pause) = pause {
                 health.held(now, pause);
             }
-            match *left.get_or_insert_with(|| told::left(response.headers(), now)) {
+            match *left.get_or_insert_with(|| upstream_quota::left(response.headers(), now)) {
                 Some(Left { units: 0, span }) => health.held(now, span),
                 Some(Left { units, span }) => health.bounded(now, units, span),
                 None => {}
@@ -285,7 +308,11 @@ impl Journal {
     }
 
     fn refused(&self) -> Option<&Denied> {
-        if let Judged::Denied(denied) = &self.judged { Some(denied) } else { None }
+        if let Judged::Denied(denied) = &self.judged {
+            Some(denied)
+        } else {
+            None
+        }
     }
 
     /// The head of the answer is known: what it decides of the cost is settled. `meant` is what the gateway's own answer
@@ -301,7 +328,15 @@ impl Journal {
         self.status = response.status().as_u16();
         if let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) {
             let status = meant.unwrap_or(response.status());
-            self.owed.on_head(permit, settle::Head { cause, status, headers: response.headers(), unreadable });
+            self.owed.on_head(
+                permit,
+                settle::Head {
+                    cause,
+                    status,
+                    headers: response.headers(),
+                    unreadable,
+                },
+            );
         }
     }
 
@@ -323,7 +358,9 @@ impl Journal {
             std::mem::take(&mut self.owed).on_end(permit, sent, whole);
         }
         let took = self.side.clock.now().since(self.at).0;
-        self.side.metrics.finished(self.snapshot.labels.route(self.route), self.status, took);
+        self.side
+            .metrics
+            .finished(self.snapshot.labels.route(self.route), self.status, took);
         let received = self.received.bytes();
         self.side.metrics.bytes(received, sent);
         if let (Some(writer), Some(head)) = (&self.side.access, &self.head)
@@ -334,12 +371,16 @@ impl Journal {
     }
 }
 
-impl Drop for Journal {
+impl Drop for RequestContext {
     fn drop(&mut self) {
         if !self.closed {
             // The handler was dropped before it answered: the caller left. A panic ends here too, and is counted
             // where it is caught.
-            self.reason = if std::thread::panicking() { "panic" } else { "caller_left" };
+            self.reason = if std::thread::panicking() {
+                "panic"
+            } else {
+                "caller_left"
+            };
             if std::thread::panicking() {
                 self.status = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
                 // The gateway's doing: what is charged stays.
@@ -350,8 +391,8 @@ impl Drop for Journal {
     }
 }
 
-/// Tells a journal how its answer ended.
-pub struct Closing(pub(super) Box<Journal>);
+/// Tells a context how its answer ended.
+pub struct Closing(pub(super) Box<RequestContext>);
 
 impl Guard for Closing {
     fn write_fields(&self, out: &mut Vec<u8>) {
@@ -378,4 +419,4 @@ impl Guard for Closing {
 const CALLER_LEFT: u16 = 499;
 
 // The allocator keeps freed pieces of up to 1032 bytes at hand; a larger one costs several times as much, twice a request.
-const _: () = assert!(size_of::<Journal>() <= 1032);
+const _: () = assert!(size_of::<RequestContext>() <= 1032);

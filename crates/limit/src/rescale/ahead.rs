@@ -43,7 +43,9 @@ impl Kept {
             {
                 steps.since = own.start_of(now);
             }
-            (Algorithm::SlidingWindow(own), Some(State::Pair(pair))) if is_far(written.unwrap_or(pair.start), now) => {
+            (Algorithm::SlidingWindow(own), Some(State::Pair(pair)))
+                if is_far(written.unwrap_or(pair.start), now) =>
+            {
                 *pair = match written {
                     Some(written) => {
                         // A stored row may hold any numbers. A window that is not ahead of `now` is not pulled
@@ -51,18 +53,32 @@ impl Kept {
                         let moved = pair.start.as_micros().saturating_sub(written.since(now).0);
                         let start = moved.max(pair.start.min(now).as_micros());
                         let period = own.quota().period.0;
-                        let start = start.checked_next_multiple_of(period).unwrap_or(start - start % period);
-                        Pair { start: Timestamp::from_micros(start), ..*pair }
+                        let start = start
+                            .checked_next_multiple_of(period)
+                            .unwrap_or(start - start % period);
+                        Pair {
+                            start: Timestamp::from_micros(start),
+                            ..*pair
+                        }
                     }
                     None => {
                         // All of it counts, as it does while it stands still.
-                        let current = pair.previous.saturating_add(pair.current).min(own.most().max(pair.current));
-                        Pair { current, ..own.current(None, now) }
+                        let current = pair
+                            .previous
+                            .saturating_add(pair.current)
+                            .min(own.most().max(pair.current));
+                        Pair {
+                            current,
+                            ..own.current(None, now)
+                        }
                     }
                 };
             }
             (Algorithm::SlidingLog(_), Some(State::Log(log))) => {
-                let Some(latest) = written.or_else(|| log.last()).filter(|at| is_far(*at, now)) else { return false };
+                let Some(latest) = written.or_else(|| log.last()).filter(|at| is_far(*at, now))
+                else {
+                    return false;
+                };
                 log.move_back(latest.since(now));
             }
             _ => return false,
@@ -78,8 +94,14 @@ impl lease::Leased {
         if pulled {
             self.level.at = now;
         }
-        let Some(until) = terms.map(|terms| now.after(terms.counted())) else { return pulled };
-        for lease in self.leases.iter_mut().filter(|lease| is_far(lease.until, until)) {
+        let Some(until) = terms.map(|terms| now.after(terms.counted())) else {
+            return pulled;
+        };
+        for lease in self
+            .leases
+            .iter_mut()
+            .filter(|lease| is_far(lease.until, until))
+        {
             (lease.until, pulled) = (until, true);
         }
         pulled

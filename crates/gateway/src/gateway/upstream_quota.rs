@@ -19,7 +19,9 @@ pub(super) struct Left {
 /// What is left by the quota that leaves the least for its time; `None`: the answer says nothing that can be understood.
 pub(super) fn left(headers: &HeaderMap, now: Timestamp) -> Option<Left> {
     let lines = headers.get_all("ratelimit").iter().filter_map(text);
-    let by_field = lines.flat_map(|line| members(line, ',')).collect::<Vec<_>>();
+    let by_field = lines
+        .flat_map(|line| members(line, ','))
+        .collect::<Vec<_>>();
     if !by_field.is_empty() {
         return revision_7(&by_field).or_else(|| by_name(&by_field, headers));
     }
@@ -35,7 +37,9 @@ fn revision_7(members: &[&str]) -> Option<Left> {
     let value = |name: &str| {
         members.iter().find_map(|member| {
             let (key, value) = member.split(';').next()?.split_once('=')?;
-            key.trim().eq_ignore_ascii_case(name).then(|| whole(value))?
+            key.trim()
+                .eq_ignore_ascii_case(name)
+                .then(|| whole(value))?
         })
     };
     some_time(value("remaining")?, seconds(value("reset")?))
@@ -43,17 +47,35 @@ fn revision_7(members: &[&str]) -> Option<Left> {
 
 /// `"burst";r=5;t=1, "daily";r=900;t=3600`; where `t` is missing the policy of that name says how long its window is.
 fn by_name(members: &[&str], headers: &HeaderMap) -> Option<Left> {
-    let policies: Vec<&str> =
-        headers.get_all("ratelimit-policy").iter().filter_map(text).flat_map(|line| self::members(line, ',')).collect();
-    let policy = |name: &str| policies.iter().copied().find(|policy| self::members(policy, ';').first() == Some(&name));
+    let policies: Vec<&str> = headers
+        .get_all("ratelimit-policy")
+        .iter()
+        .filter_map(text)
+        .flat_map(|line| self::members(line, ','))
+        .collect();
+    let policy = |name: &str| {
+        policies
+            .iter()
+            .copied()
+            .find(|policy| self::members(policy, ';').first() == Some(&name))
+    };
     let mut least: Option<Left> = None;
     for member in members {
-        let name = self::members(member, ';').first().copied().unwrap_or_default();
+        let name = self::members(member, ';')
+            .first()
+            .copied()
+            .unwrap_or_default();
         let policy = policy(name);
         // Bytes, or requests at once, are not what is counted here.
-        let other_unit = policy.and_then(|policy| parameter(policy, "qu")).is_some_and(|unit| unit != "\"requests\"");
-        let Some(units) = parameter(member, "r").and_then(whole) else { continue };
-        let span = parameter(member, "t").or_else(|| policy.and_then(|policy| parameter(policy, "w"))).and_then(whole);
+        let other_unit = policy
+            .and_then(|policy| parameter(policy, "qu"))
+            .is_some_and(|unit| unit != "\"requests\"");
+        let Some(units) = parameter(member, "r").and_then(whole) else {
+            continue;
+        };
+        let span = parameter(member, "t")
+            .or_else(|| policy.and_then(|policy| parameter(policy, "w")))
+            .and_then(whole);
         let told = span.and_then(|span| some_time(units, seconds(span)));
         if let (Some(told), false) = (told, other_unit) {
             least = Some(least.map_or(told, |least| least.scarcer(told)));
@@ -90,12 +112,18 @@ pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Micros>
 /// wait longer than [`BELIEVED_MAX`] makes it no longer than ours does.
 fn until(moment: Timestamp, headers: &HeaderMap, now: Timestamp) -> Micros {
     let by_ours = moment.since(now);
-    let Some(theirs) = their_now(headers) else { return by_ours };
+    let Some(theirs) = their_now(headers) else {
+        return by_ours;
+    };
     if theirs.since(now).max(now.since(theirs)) > CLOCK_OFF_MAX {
         return by_ours;
     }
     let by_theirs = moment.since(theirs);
-    if by_theirs > BELIEVED_MAX { by_theirs.min(by_ours) } else { by_theirs }
+    if by_theirs > BELIEVED_MAX {
+        by_theirs.min(by_ours)
+    } else {
+        by_theirs
+    }
 }
 
 /// The upstream's clock; `None`: the answer tells none, or several.
@@ -107,7 +135,10 @@ fn their_now(headers: &HeaderMap) -> Option<Timestamp> {
 }
 
 fn date(text: &str) -> Option<Timestamp> {
-    let since = httpdate::parse_http_date(text).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    let since = httpdate::parse_http_date(text)
+        .ok()?
+        .duration_since(std::time::UNIX_EPOCH)
+        .ok()?;
     Some(Timestamp::from_micros(0).after(seconds(since.as_secs())))
 }
 
@@ -116,8 +147,12 @@ fn until_reset(written: &str, headers: &HeaderMap, now: Timestamp) -> Option<Mic
     let number = whole(written)?;
     let moment = match number {
         0..EPOCH_SECONDS => {
-            let fraction =
-                u64::from(written.trim().split_once('.').is_some_and(|(_, rest)| rest.contains(|c: char| c > '0')));
+            let fraction = u64::from(
+                written
+                    .trim()
+                    .split_once('.')
+                    .is_some_and(|(_, rest)| rest.contains(|c: char| c > '0')),
+            );
             return Some(seconds(number + fraction)).filter(|span| span.0 > 0);
         }
         EPOCH_SECONDS..EPOCH_MILLIS => number.checked_mul(1_000_000)?,
@@ -150,7 +185,10 @@ fn members(text: &str, separator: char) -> Vec<&str> {
         }
         splits
     });
-    parts.map(str::trim).filter(|part| !part.is_empty()).collect()
+    parts
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .collect()
 }
 
 fn text(value: &HeaderValue) -> Option<&str> {
@@ -229,12 +267,36 @@ mod tests {
             }
             retry_after(&headers, NOW).map(|wait| wait.0 / 1_000_000)
         };
-        assert_eq!(wait("7", &[("date", &on("09:00:00"))]), Some(7), "seconds are seconds");
-        assert_eq!(wait(&on("08:00:10"), &[]), Some(10), "no Date: by our clock");
-        assert_eq!(wait(&on("09:00:10"), &[("date", &on("09:00:00"))]), Some(10), "an hour ahead");
-        assert_eq!(wait(&on("07:00:10"), &[("date", &on("07:00:00"))]), Some(10), "an hour behind");
-        assert_eq!(wait(&on("09:00:00"), &[("date", &on("09:00:00"))]), Some(0), "now");
-        assert_eq!(wait(&on("09:00:30"), &[("date", &on("09:00:00")), ("age", "20")]), Some(10), "kept by a cache");
+        assert_eq!(
+            wait("7", &[("date", &on("09:00:00"))]),
+            Some(7),
+            "seconds are seconds"
+        );
+        assert_eq!(
+            wait(&on("08:00:10"), &[]),
+            Some(10),
+            "no Date: by our clock"
+        );
+        assert_eq!(
+            wait(&on("09:00:10"), &[("date", &on("09:00:00"))]),
+            Some(10),
+            "an hour ahead"
+        );
+        assert_eq!(
+            wait(&on("07:00:10"), &[("date", &on("07:00:00"))]),
+            Some(10),
+            "an hour behind"
+        );
+        assert_eq!(
+            wait(&on("09:00:00"), &[("date", &on("09:00:00"))]),
+            Some(0),
+            "now"
+        );
+        assert_eq!(
+            wait(&on("09:00:30"), &[("date", &on("09:00:00")), ("age", "20")]),
+            Some(10),
+            "kept by a cache"
+        );
         for (date, why) in [
             ("Thu, 01 Jan 1970 00:00:00 GMT", "fifty years behind"),
             ("Tue, 15 Jan 2137 08:00:00 GMT", "a century ahead"),
@@ -247,8 +309,16 @@ mod tests {
         assert_eq!(wait(&on("08:00:10"), &two), Some(10), "two clocks are none");
         assert_eq!(wait("tomorrow", &[]), None);
         // The same clock rules a reset that is a moment.
-        for (date, left) in [(on("09:00:00"), 3_600), (on("08:00:10"), 7_190), (on("01:00:00"), 7_200)] {
-            let fields = [("x-ratelimit-remaining", "3"), ("x-ratelimit-reset", "1800007200"), ("date", &*date)];
+        for (date, left) in [
+            (on("09:00:00"), 3_600),
+            (on("08:00:10"), 7_190),
+            (on("01:00:00"), 7_200),
+        ] {
+            let fields = [
+                ("x-ratelimit-remaining", "3"),
+                ("x-ratelimit-reset", "1800007200"),
+                ("date", &*date),
+            ];
             assert_eq!(told(&fields), Some((3, left)), "{date}");
         }
     }
@@ -256,24 +326,78 @@ mod tests {
     #[test]
     fn every_dialect_is_understood() {
         for (fields, expected) in [
-            (&[("ratelimit", "\"default\";r=50;t=30")][..], Some((50, 30))),
-            (&[("ratelimit", "\"a,b;c\";r=5;t=1, \"daily\";r=900;t=3600")], Some((900, 3600))),
-            (&[("ratelimit", "\"burst\";r=0;t=1"), ("ratelimit", "\"daily\";r=0;t=3600")], Some((0, 3600))),
-            (&[("ratelimit", "default;r=7"), ("ratelimit-policy", "default;q=10;w=60")], Some((7, 60))),
-            (&[("ratelimit", "\"b\";r=7"), ("ratelimit-policy", "\"a\";q=10;w=60")], None),
+            (
+                &[("ratelimit", "\"default\";r=50;t=30")][..],
+                Some((50, 30)),
+            ),
+            (
+                &[("ratelimit", "\"a,b;c\";r=5;t=1, \"daily\";r=900;t=3600")],
+                Some((900, 3600)),
+            ),
+            (
+                &[
+                    ("ratelimit", "\"burst\";r=0;t=1"),
+                    ("ratelimit", "\"daily\";r=0;t=3600"),
+                ],
+                Some((0, 3600)),
+            ),
+            (
+                &[
+                    ("ratelimit", "default;r=7"),
+                    ("ratelimit-policy", "default;q=10;w=60"),
+                ],
+                Some((7, 60)),
+            ),
+            (
+                &[
+                    ("ratelimit", "\"b\";r=7"),
+                    ("ratelimit-policy", "\"a\";q=10;w=60"),
+                ],
+                None,
+            ),
             (
                 &[
                     ("ratelimit", "\"bytes\";r=1;t=60, \"d\";r=9;t=60"),
-                    ("ratelimit-policy", "\"bytes\";q=10;qu=\"content-bytes\";w=60"),
+                    (
+                        "ratelimit-policy",
+                        "\"bytes\";q=10;qu=\"content-bytes\";w=60",
+                    ),
                 ],
                 Some((9, 60)),
             ),
-            (&[("ratelimit", "limit=100, remaining=50, reset=30")], Some((50, 30))),
-            (&[("ratelimit-remaining", "3"), ("ratelimit-reset", "9")], Some((3, 9))),
-            (&[("x-ratelimit-remaining", "3"), ("x-ratelimit-reset", "9")], Some((3, 9))),
-            (&[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset-after", "1.25")], Some((0, 2))),
-            (&[("x-ratelimit-remaining", "3"), ("x-ratelimit-reset", "1800000060")], Some((3, 60))),
-            (&[("x-ratelimit-remaining", "3"), ("x-ratelimit-reset", "1800000060000")], Some((3, 60))),
+            (
+                &[("ratelimit", "limit=100, remaining=50, reset=30")],
+                Some((50, 30)),
+            ),
+            (
+                &[("ratelimit-remaining", "3"), ("ratelimit-reset", "9")],
+                Some((3, 9)),
+            ),
+            (
+                &[("x-ratelimit-remaining", "3"), ("x-ratelimit-reset", "9")],
+                Some((3, 9)),
+            ),
+            (
+                &[
+                    ("x-ratelimit-remaining", "0"),
+                    ("x-ratelimit-reset-after", "1.25"),
+                ],
+                Some((0, 2)),
+            ),
+            (
+                &[
+                    ("x-ratelimit-remaining", "3"),
+                    ("x-ratelimit-reset", "1800000060"),
+                ],
+                Some((3, 60)),
+            ),
+            (
+                &[
+                    ("x-ratelimit-remaining", "3"),
+                    ("x-ratelimit-reset", "1800000060000"),
+                ],
+                Some((3, 60)),
+            ),
             (
                 &[
                     ("x-ratelimit-remaining", "3"),
@@ -282,12 +406,21 @@ mod tests {
                 ],
                 Some((3, 10)),
             ),
-            (&[("x-ratelimit-remaining", "3"), ("x-ratelimit-reset", "1700000000")], None),
+            (
+                &[
+                    ("x-ratelimit-remaining", "3"),
+                    ("x-ratelimit-reset", "1700000000"),
+                ],
+                None,
+            ),
             (&[("x-ratelimit-remaining", "3")], None),
             (&[("ratelimit", "\"d\";r=-1;t=5")], None),
             (&[("ratelimit", "\"d\";r=1;t=0")], None),
             (&[("ratelimit", "\";r=;t=,,;=")], None),
-            (&[("ratelimit", "remaining=99999999999999999999999, reset=1")], None),
+            (
+                &[("ratelimit", "remaining=99999999999999999999999, reset=1")],
+                None,
+            ),
             (&[], None),
         ] {
             assert_eq!(told(fields), expected, "{fields:?}");

@@ -13,7 +13,7 @@ use tollgate_limit::Micros;
 /// The bounds on one body. They cost nothing until it is waited for; time in which the upstream takes nothing does not
 /// count, nor does time in which other bodies, held back by us, leave this one's caller no room to send.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct MinimumRate {
     idle: Expiry,
     /// Bytes a second; 0: no such bound.
     rate: u64,
@@ -36,10 +36,15 @@ struct Wait {
     added: [Duration; 2],
 }
 
-impl Pace {
+impl MinimumRate {
     /// A silence may last `idle`; over all the time that the body is waited for, beyond `grace`, it must come at `rate`
     /// bytes a second. `window`: what its caller may send at all.
-    pub(super) const fn new(idle: Micros, rate: u64, grace: Micros, window: Option<Window>) -> Self {
+    pub(super) const fn new(
+        idle: Micros,
+        rate: u64,
+        grace: Micros,
+        window: Option<Window>,
+    ) -> Self {
         Self {
             idle: Expiry::after_micros(idle),
             rate,
@@ -56,7 +61,11 @@ impl Pace {
     /// waits for the end of the body.
     pub(super) fn poll(&mut self, cx: &Context<'_>, streams: bool) -> Poll<BodyError> {
         if self.wait.is_none() {
-            self.wait = Some(Wait { since: Instant::now(), shut: self.shut(), added: [Duration::ZERO; 2] });
+            self.wait = Some(Wait {
+                since: Instant::now(),
+                shut: self.shut(),
+                added: [Duration::ZERO; 2],
+            });
             if let Some(earned) = self.bytes.saturating_mul(1_000).checked_div(self.rate) {
                 let left = (self.grace + Duration::from_millis(earned)).saturating_sub(self.waited);
                 // At least a moment, since none means no bound.
@@ -64,14 +73,18 @@ impl Pace {
             }
         }
         while self.idle.poll(cx).is_ready() {
-            let Some(more) = self.more(0) else { return Poll::Ready(BodyError::ClientIdle) };
+            let Some(more) = self.more(0) else {
+                return Poll::Ready(BodyError::ClientIdle);
+            };
             self.idle.put_off(more);
         }
         if self.rate == 0 || streams {
             return Poll::Pending;
         }
         while self.slow.poll(cx).is_ready() {
-            let Some(more) = self.more(1) else { return Poll::Ready(BodyError::ClientSlow) };
+            let Some(more) = self.more(1) else {
+                return Poll::Ready(BodyError::ClientSlow);
+            };
             self.slow.put_off(more);
         }
         Poll::Pending
@@ -82,7 +95,9 @@ impl Pace {
     fn more(&mut self, bound: usize) -> Option<Duration> {
         let shut = self.shut();
         let wait = self.wait.as_mut()?;
-        let more = shut.saturating_sub(wait.shut).saturating_sub(wait.added[bound]);
+        let more = shut
+            .saturating_sub(wait.shut)
+            .saturating_sub(wait.added[bound]);
         wait.added[bound] += more;
         (!more.is_zero()).then_some(more)
     }
@@ -108,17 +123,20 @@ mod tests {
     use super::*;
 
     /// Waits until it fails or `span` has passed.
-    async fn wait(pace: &mut Pace, span: Duration) -> Option<&'static str> {
+    async fn wait(pace: &mut MinimumRate, span: Duration) -> Option<&'static str> {
         let failed = std::future::poll_fn(|cx| pace.poll(cx, false));
-        tokio::time::timeout(span, failed).await.ok().map(|error| error.label())
+        tokio::time::timeout(span, failed)
+            .await
+            .ok()
+            .map(|error| error.label())
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_trickle_is_given_up_and_a_slow_but_steady_body_is_not() {
         let second = Duration::from_secs(1);
         let (idle, grace) = (Micros::from_secs(30), Micros::from_secs(5));
-        let mut steady = Pace::new(idle, 100, grace, None);
-        let mut trickle = Pace::new(idle, 100, grace, None);
+        let mut steady = MinimumRate::new(idle, 100, grace, None);
+        let mut trickle = MinimumRate::new(idle, 100, grace, None);
         for passed in 0..60 {
             assert_eq!(wait(&mut steady, second).await, None);
             steady.came(101);
@@ -132,13 +150,13 @@ mod tests {
             trickle.came(1);
         }
         assert!(trickle.waited >= 5 * second);
-        let mut silent = Pace::new(Micros::from_secs(2), 0, grace, None);
+        let mut silent = MinimumRate::new(Micros::from_secs(2), 0, grace, None);
         assert_eq!(wait(&mut silent, 60 * second).await, Some("client_idle"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn time_in_which_nobody_waits_does_not_count() {
-        let mut pace = Pace::new(Micros::from_secs(30), 100, Micros::from_secs(2), None);
+        let mut pace = MinimumRate::new(Micros::from_secs(30), 100, Micros::from_secs(2), None);
         for _ in 0..20 {
             assert_eq!(wait(&mut pace, Duration::from_millis(50)).await, None);
             pace.came(1);
@@ -152,7 +170,7 @@ mod tests {
         for (idle, rate, label) in [(8, 0, "client_idle"), (60, 100, "client_slow")] {
             let window = Window::new();
             let (idle, grace) = (Micros::from_secs(idle), Micros::from_secs(8));
-            let mut pace = Pace::new(idle, rate, grace, Some(window.clone()));
+            let mut pace = MinimumRate::new(idle, rate, grace, Some(window.clone()));
             assert_eq!(wait(&mut pace, 4 * second).await, None);
             for _ in 0..3 {
                 window.took(65_000);
@@ -161,7 +179,11 @@ mod tests {
                 assert_eq!(wait(&mut pace, second).await, None);
             }
             assert_eq!(wait(&mut pace, second / 2).await, None);
-            assert_eq!(wait(&mut pace, 2 * second).await, Some(label), "eight seconds are over");
+            assert_eq!(
+                wait(&mut pace, 2 * second).await,
+                Some(label),
+                "eight seconds are over"
+            );
         }
     }
 }

@@ -3,7 +3,7 @@
 use http::{HeaderMap, Response};
 use smallvec::SmallVec;
 
-use super::Journal;
+use super::RequestContext;
 use crate::body::ResponseBody;
 use crate::quota_headers::{Fact, QuotaFields, make_room};
 use crate::rejection::{self, Asked, Rejection};
@@ -20,7 +20,7 @@ pub(super) enum Lines {
     Refusal(Option<Micros>),
 }
 
-impl Journal {
+impl RequestContext {
     /// The answer of the gateway itself. Where that can be, and the route edits none of them (`edited`), it has no table of
     /// fields: they are written with it.
     pub(in crate::gateway) fn refusal(
@@ -36,7 +36,11 @@ impl Journal {
             let only = refusing.next().filter(|_| refusing.next().is_none())?;
             Some(&snapshot.denials[self.claims.charges()[only].limit])
         });
-        let bare = if edited { None } else { rejection.respond_bare(asked, own, prepared, id.as_str()) };
+        let bare = if edited {
+            None
+        } else {
+            rejection.respond_bare(asked, own, prepared, id.as_str())
+        };
         match bare {
             Some(response) => {
                 self.lines = Lines::Refusal(rejection.retry_after());
@@ -51,10 +55,20 @@ impl Journal {
         if !behind {
             return self.with_facts(|quota, facts, refuses| {
                 let writer = &mut self.side.quota.borrow_mut();
-                quota.annotate(headers, facts, refuses, self.judged.retry_after(), self.at, writer);
+                quota.annotate(
+                    headers,
+                    facts,
+                    refuses,
+                    self.judged.retry_after(),
+                    self.at,
+                    writer,
+                );
             });
         }
-        if matches!(self.lines, Lines::Nothing) && !self.snapshot.quota.is_silent() && self.charges().next().is_some() {
+        if matches!(self.lines, Lines::Nothing)
+            && !self.snapshot.quota.is_silent()
+            && self.charges().next().is_some()
+        {
             make_room(headers);
             self.lines = Lines::Quota;
         }
@@ -63,9 +77,16 @@ impl Journal {
     /// The charges that are told of, with their places: on live limits that are enforced and were asked, in the order of the route.
     fn charges(&self) -> impl Iterator<Item = (usize, &Charge, &Standing)> {
         let limits = &self.snapshot.policy.limits;
-        let all = self.claims.charges().iter().zip(self.judged.standings()).enumerate();
+        let all = self
+            .claims
+            .charges()
+            .iter()
+            .zip(self.judged.standings())
+            .enumerate();
         let told = |place, charge: &Charge| {
-            charge.enforced && limits[charge.limit].role == Role::Live && !self.judged.is_unasked(place)
+            charge.enforced
+                && limits[charge.limit].role == Role::Live
+                && !self.judged.is_unasked(place)
         };
         all.filter(move |(place, (charge, _))| told(*place, charge))
             .map(|(place, (charge, standing))| (place, charge, standing))
@@ -78,7 +99,12 @@ impl Journal {
         let refused = self.refused();
         self.charges().for_each(|(place, charge, standing)| {
             let violated = refused.is_some_and(|denied| denied.is_refused_by(place));
-            facts.push(Fact { limit: charge.limit, standing, cost: charge.cost, violated });
+            facts.push(Fact {
+                limit: charge.limit,
+                standing,
+                cost: charge.cost,
+                violated,
+            });
         });
         let refuses = refused.is_some_and(|denied| denied.refused().next().is_some());
         tell(&self.snapshot.quota, &facts, refuses);

@@ -67,7 +67,10 @@ impl Terms {
                 errors.push(QuotaError::new(field, why));
             }
         };
-        let windows = matches!(self.kind, Kind::FixedWindow | Kind::SlidingWindow | Kind::SlidingLog);
+        let windows = matches!(
+            self.kind,
+            Kind::FixedWindow | Kind::SlidingWindow | Kind::SlidingLog
+        );
         let in_flight = self.kind == Kind::InFlight;
         forbid(
             windows && self.burst.is_some_and(|burst| burst != self.amount),
@@ -85,7 +88,11 @@ impl Terms {
             "only fixed_window can be aligned",
         );
         forbid(
-            self.debt > 0 && matches!(self.kind, Kind::SlidingWindow | Kind::SlidingLog | Kind::InFlight),
+            self.debt > 0
+                && matches!(
+                    self.kind,
+                    Kind::SlidingWindow | Kind::SlidingLog | Kind::InFlight
+                ),
             "debt",
             "only token_bucket, interval and fixed_window can go into debt",
         );
@@ -99,7 +106,11 @@ impl Terms {
             "max_wait",
             "nobody knows when a place in flight falls free; max_wait is for rates",
         );
-        forbid(self.max_wait > WAIT_MAX, "max_wait", "the longest wait is one hour");
+        forbid(
+            self.max_wait > WAIT_MAX,
+            "max_wait",
+            "the longest wait is one hour",
+        );
         forbid(
             self.warm_up > Micros::ZERO && self.kind != Kind::TokenBucket,
             "warm_up",
