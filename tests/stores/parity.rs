@@ -201,7 +201,10 @@ async fn same_words(store: &impl Store, clock: &Clock, seed: u64, steps: usize) 
 fn seeds() -> Vec<u64> {
     match std::env::var("SEED") {
         Ok(seed) => vec![seed.parse().expect("SEED is a number")],
-        Err(_) => (1..=6).chain([fastrand::u64(..)]).collect(),
+        // The last of the fixed ones: a refund that fills a window while it remembers a larger burst.
+        Err(_) => (1..=6)
+            .chain([9_886_076_285_386_716_492, fastrand::u64(..)])
+            .collect(),
     }
 }
 

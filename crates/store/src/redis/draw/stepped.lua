@@ -158,6 +158,8 @@ local stepped = {
       bucket.units = min(max(bucket.units - units, own.floor), bucket.units)
     elseif what == 2 and (bucket.units >= 0 or own.max_wait == 0) then
       bucket.units = min(bucket.units + units, own.burst)
+      -- A full bucket has no step that runs: the next one starts when units are taken, or when the numbers change.
+      if bucket.units >= own.burst then bucket.since = start_of(own, now) end
     end
   end,
   store = function(bucket)
