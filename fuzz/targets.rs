@@ -9,14 +9,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tollgate_gateway::framing::{admit, is_host};
 use tollgate_gateway::headers::{RequestHeaders, clean_trailers, set_forwarding, strip_hop_by_hop};
-use tollgate_gateway::http1::Client;
-use tollgate_gateway::server::proxy_protocol::read;
 use tollgate_gateway::settle::field::{Carrier, FieldScanner};
 use tollgate_http1::request::{BadHead, Head, Limits, Reader};
 use tollgate_limit::{
     Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, Timestamp,
     WhenDown,
 };
+use tollgate_net::client::Client;
+use tollgate_net::server::proxy_protocol::read;
 use tollgate_policy::address::{AddressPolicy, parse_forwarded, parse_hop};
 use tollgate_policy::callers::{Callers, parse_digest};
 use tollgate_policy::descriptor::normal_host;

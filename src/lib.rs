@@ -12,7 +12,8 @@
 //! | [`tollgate_limiter`] | decides: deadlines, store failure, shadow limits; the only maker of a permit |
 //! | [`tollgate_telemetry`] | metrics and logs; uses no other crate of the workspace |
 //! | `tollgate_http1` | HTTP/1 messages without I/O; the one decision of where a body ends |
-//! | [`tollgate_gateway`] | the request path: listens, limits, forwards, refuses |
+//! | [`tollgate_net`] | connections: listeners, workers, timers, TLS; drives HTTP/1 and hyper's HTTP/2 |
+//! | [`tollgate_gateway`] | the request path: limits, forwards, refuses |
 //!
 //! This crate is the program, and only what puts the parts together:
 //!

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use crate::admin;
 use tollgate_config::Config;
 use tollgate_config::settings::{self, ClientCertificates, Listener, LogFormat, LogKeys};
-use tollgate_gateway::listener::{Address, Listen};
 use tollgate_gateway::proxy_defaults::{BODY_GRACE, ProxyDefaults, Via};
-use tollgate_gateway::server;
-use tollgate_gateway::tls::{CertificateFiles, ServerTls, TlsSettings};
+use tollgate_net::listener::{Address, Listen};
+use tollgate_net::server;
+use tollgate_net::tls::{CertificateFiles, ServerTls, TlsSettings};
 use tollgate_store::local::ColdStart;
 use tollgate_telemetry::access;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Core, Source, shared_store, upstreams};
 use crate::admin::{self, Standing};
-use tollgate_gateway::server;
+use tollgate_net::server;
 use tollgate_store::Store as _;
 
 impl Core {
@@ -38,7 +38,7 @@ impl Core {
             self.gateway.metrics.source("certificates", move |samples| {
                 for (file, expires) in &*tls.expiries() {
                     let help = "When a certificate, or one of its chain, expires: seconds since the Unix epoch";
-                    let seconds = std::time::Duration::from_micros(expires.as_micros()).as_secs_f64();
+                    let seconds = expires.as_secs_f64();
                     let file = file.display().to_string();
                     samples.gauge("certificate_expiry_timestamp_seconds", help, &[("certificate", &file)], seconds);
                 }

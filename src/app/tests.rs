@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Options, RunningGateway, Source, StartError, start};
-use tollgate_gateway::listener::Address;
 use tollgate_limit::{Micros, Timestamp};
+use tollgate_net::listener::Address;
 use tollgate_store::clock::Clock;
 
 fn two_per_minute(extra: &str) -> String {

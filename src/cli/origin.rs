@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use listenfd::ListenFd;
 
 use crate::app::{Anew, Origin};
-use tollgate_gateway::listener::Inherited;
+use tollgate_net::listener::Inherited;
 
 /// `take_over`: a running gateway is at the other end of standard input.
 pub(super) fn find(take_over: bool) -> io::Result<Origin> {

@@ -133,7 +133,7 @@ fn who_leaves_while_held_gives_the_place_back_if_nobody_waits_behind() {
     let (b, mut c) = (held(&gateway, "/b"), held(&gateway, "/c"));
     drop(b);
     // That a caller who waits has gone may be seen two ticks of the worker's wheel later.
-    let seen = std::time::Instant::now() + 5 * tollgate_gateway::timers::TICK;
+    let seen = std::time::Instant::now() + 5 * tollgate_net::timers::TICK;
     while std::time::Instant::now() < seen {
         assert_eq!(
             gateway.get("/d").status,

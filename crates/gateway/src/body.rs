@@ -16,9 +16,9 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::echo::EchoBody;
 use super::forward::{UpstreamHttp1, UpstreamHttp2};
-use super::http1::Failure;
-use super::server::{InboundError, Payload};
 use tollgate_http1::{Malformed, Verbatim};
+use tollgate_net::client::Failure;
+use tollgate_net::server::{InboundError, Payload};
 
 /// The body of every response. What streams is boxed: an answer is handed through many calls, and most come whole.
 #[derive(Debug, Default)]

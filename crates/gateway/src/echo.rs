@@ -11,9 +11,9 @@ use http::{HeaderMap, Method, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 
 use super::body::{BodyError, Received, ResponseBody};
-use super::server::Inbound;
-use super::timers::Expiry;
 use tollgate_limit::Micros;
+use tollgate_net::server::Inbound;
+use tollgate_net::timers::Expiry;
 
 /// Answers `request` with itself: at most `most` bytes of its body, counted in `received`. More than that breaks the
 /// answer off, since its head has gone out by then; so does a caller that sends nothing for `idle`.
@@ -32,7 +32,7 @@ pub fn answer(
         let body = EchoBody {
             incoming: body,
             left,
-            idle: Expiry::after_micros(idle),
+            idle: Expiry::after(idle.into()),
             received,
         };
         Response::new(ResponseBody::Echo(Box::new(body)))

@@ -12,7 +12,8 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri, Version};
 use hyper::ext::Protocol;
 
-use super::headers::{HeaderSet, RequestHeaders, announce_upgrade, tokens};
+use super::headers::{HeaderSet, RequestHeaders, announce_upgrade};
+use tollgate_http1::tokens;
 use tollgate_policy::descriptor::plain_host;
 use tollgate_policy::method::is_in_capitals;
 

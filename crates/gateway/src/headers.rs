@@ -12,6 +12,7 @@ use http::header::{
     UPGRADE,
 };
 
+use tollgate_http1::tokens;
 use tollgate_policy::has_underscore;
 
 pub use self::forwarding::{Origin, drop_forwarding, set_forwarding};
@@ -264,13 +265,6 @@ fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut lines = headers.get_all(UPGRADE).iter();
     let only = lines.next().filter(|_| lines.next().is_none())?;
     (!only.is_empty() && !only.as_bytes().contains(&b',')).then(|| only.clone())
-}
-
-/// The elements of a comma-separated list, trimmed, empty ones left out.
-pub fn tokens(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(|&byte| byte == b',')
-        .map(<[u8]>::trim_ascii)
-        .filter(|token| !token.is_empty())
 }
 
 /// Puts the fields of an upgrade back, on either side of the gateway.

@@ -1,4 +1,4 @@
-//! Listens, forwards, refuses.
+//! The request path: limits, forwards, refuses. Connections are [`tollgate_net`]'s.
 
 #![forbid(unsafe_code)]
 
@@ -9,17 +9,10 @@ pub mod forward;
 pub mod framing;
 pub mod gateway;
 pub mod headers;
-pub mod http1;
 pub mod settle;
-pub mod listener;
 pub mod pool;
 pub mod quota_headers;
 pub mod rejection;
-pub mod server;
-
-pub mod timers;
-pub mod tls;
-pub mod worker;
 
 /// The example of the README is a test.
 #[cfg(doctest)]

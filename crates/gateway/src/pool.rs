@@ -12,8 +12,8 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use super::forward::{ForwardError, RequestBody, Stream};
-use super::http1::Client;
-use super::timers;
+use tollgate_net::client::Client;
+use tollgate_net::timers;
 
 /// An HTTP/1 connection to a server.
 pub type Connection = Client<Stream, RequestBody>;

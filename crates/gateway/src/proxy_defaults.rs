@@ -3,7 +3,7 @@
 use http::header::VIA;
 use http::{HeaderMap, HeaderValue, Version};
 
-use super::headers::tokens;
+use tollgate_http1::tokens;
 use tollgate_limit::Micros;
 
 /// How requests are treated, whatever their route.

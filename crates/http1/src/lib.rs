@@ -24,6 +24,13 @@ pub use chunked::{Decoder, Piece};
 pub use head::{Bounds, Lines};
 pub use verbatim::Verbatim;
 
+/// The elements of a comma-separated list (RFC 9110 5.6.1), trimmed, empty ones left out.
+pub fn tokens(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|&byte| byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .filter(|token| !token.is_empty())
+}
+
 /// What is wrong with a message, or with the connection it came on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {

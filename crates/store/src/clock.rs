@@ -94,12 +94,3 @@ impl Clock {
         }
     }
 }
-
-/// Seconds since 1970, for the Date of an answer, which knows nothing finer.
-#[expect(clippy::disallowed_methods, reason = "the one place that reads time")]
-pub fn unix_seconds() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs()
-}

@@ -16,8 +16,8 @@ use crate::app::StartError;
 use crate::app::state_file::{self, Mark};
 use tollgate_config::Config;
 use tollgate_gateway::gateway::Snapshot;
-use tollgate_gateway::listener::Inherited;
 use tollgate_limiter::Limiter;
+use tollgate_net::listener::Inherited;
 use tollgate_store::Backend;
 use tollgate_store::clock::Clock;
 

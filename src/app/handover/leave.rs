@@ -53,7 +53,7 @@ impl RunningGateway {
     fn converse(
         &self,
         mut wire: Wire,
-        kept: &[tollgate_gateway::listener::Kept],
+        kept: &[tollgate_net::listener::Kept],
         pid: u32,
         announce: &dyn Fn(u32),
     ) -> io::Result<()> {

@@ -26,7 +26,7 @@ use std::ffi::OsString;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-use tollgate_gateway::listener::Inherited;
+use tollgate_net::listener::Inherited;
 
 pub(super) use arrive::Predecessor;
 pub(super) use relay::Relay;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tollgate::admin::Listen;
 use tollgate::app::{self, Options, RunningGateway, Source};
-use tollgate_gateway::listener::Address;
 use tollgate_limit::{Micros, Timestamp};
+use tollgate_net::listener::Address;
 use tollgate_store::clock::Clock;
 
 use super::client::{Answer, Connection};

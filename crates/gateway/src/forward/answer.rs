@@ -21,8 +21,8 @@ use crate::body::{BodyError, ResponseBody};
 use crate::headers;
 use crate::pool::{Connection, Slot};
 use crate::proxy_defaults::protocol_name;
-use crate::timers::{Deadline, Expiry};
 use tollgate_limiter::Cause;
+use tollgate_net::timers::{Deadline, Expiry};
 
 /// A body from an HTTP/1 upstream. It drives the connection it comes from, which goes back to its pool when the
 /// exchange has ended cleanly and is closed otherwise.
@@ -58,7 +58,7 @@ impl Bounds {
     pub(super) fn take(outgoing: &mut Outgoing) -> Self {
         let stall = outgoing.stall().filter(Stall::is_uploading);
         Self {
-            idle: Expiry::after_micros(outgoing.timeouts.idle),
+            idle: Expiry::after(outgoing.timeouts.idle.into()),
             stall,
             total: outgoing.total.take(),
         }

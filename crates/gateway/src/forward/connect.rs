@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use super::http2_pool::{Ear, Heard};
 use super::{ForwardError, LocalExecutor, RequestBody, Stream, proxy_header, tls};
 use crate::pool::Connection;
-use crate::timers;
+use tollgate_net::timers;
 use tollgate_policy::upstream::{ProxyProtocol, Server, ServerAddress, Upstream};
 
 /// Opens connections to one server.

@@ -19,9 +19,10 @@ use super::response_timeout::ResponseTimeout;
 use super::server::ServerState;
 use super::{ForwardError, Forwarded, SWITCHING, outgoing};
 use crate::body::{BodyError, ResponseBody};
-use crate::http1::Failure;
+use crate::headers::strip_hop_by_hop;
 use crate::pool::{Connection, Slot};
 use tollgate_limiter::Cause;
+use tollgate_net::client::Failure;
 use tollgate_policy::upstream::HostPolicy;
 
 /// Why an exchange over HTTP/2 failed, and whether the request may go out again.
@@ -254,6 +255,8 @@ async fn converse(connection: &mut Connection, outgoing: &mut Outgoing) -> Resul
                     gate.open();
                 }
             } else if let Some(interim) = &interim {
+                let mut headers = headers.clone();
+                strip_hop_by_hop(&mut headers);
                 interim.send(status, headers);
             }
         });

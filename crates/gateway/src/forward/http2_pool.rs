@@ -13,8 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connect::{Connector, Opened};
 use super::{ForwardError, LocalExecutor, RequestBody, Stream};
-use crate::http1;
-use crate::timers::within;
+use tollgate_net::client::Client;
+use tollgate_net::timers::within;
 
 /// A connection, run by a task of its own and asked for the server's bound on streams; `None`: it has ended. It is
 /// dropped then, since only that tells the senders that nobody takes requests any more.
@@ -47,7 +47,7 @@ pub(super) enum Placed {
     /// On a stream of its own.
     Stream(Place),
     /// On a fresh connection of HTTP/1.1, since the server speaks no HTTP/2.
-    Http1(Box<http1::Client<Stream, RequestBody>>),
+    Http1(Box<Client<Stream, RequestBody>>),
 }
 
 /// One connection.

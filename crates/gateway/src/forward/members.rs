@@ -16,7 +16,7 @@ use super::incidents::Incidents;
 use super::server::ServerState;
 use super::upstream_health::{self, UpstreamHealth};
 use super::{ForwardError, balance, probe, tls};
-use crate::timers;
+use tollgate_net::timers;
 use tollgate_policy::upstream::{Server, ServerAddress, Upstream};
 
 /// An upstream's servers on this worker. A roster is replaced when a name's addresses change.

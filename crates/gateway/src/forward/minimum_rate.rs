@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::body::BodyError;
-use crate::server::Window;
-use crate::timers::Expiry;
 use tollgate_limit::Micros;
+use tollgate_net::server::Window;
+use tollgate_net::timers::Expiry;
 
 /// The bounds on one body. They cost nothing until it is waited for; time in which the upstream takes nothing does not
 /// count, nor does time in which other bodies, held back by us, leave this one's caller no room to send.
@@ -39,17 +39,12 @@ struct Wait {
 impl MinimumRate {
     /// A silence may last `idle`; over all the time that the body is waited for, beyond `grace`, it must come at `rate`
     /// bytes a second. `window`: what its caller may send at all.
-    pub(super) const fn new(
-        idle: Micros,
-        rate: u64,
-        grace: Micros,
-        window: Option<Window>,
-    ) -> Self {
+    pub(super) fn new(idle: Micros, rate: u64, grace: Micros, window: Option<Window>) -> Self {
         Self {
-            idle: Expiry::after_micros(idle),
+            idle: Expiry::after(idle.into()),
             rate,
             grace: Duration::from_micros(grace.0),
-            slow: Expiry::after_micros(Micros::ZERO),
+            slow: Expiry::after(Duration::ZERO),
             window,
             wait: None,
             waited: Duration::ZERO,
@@ -168,7 +163,7 @@ mod tests {
     async fn time_in_which_the_caller_has_no_room_to_send_does_not_count() {
         let second = Duration::from_secs(1);
         for (idle, rate, label) in [(8, 0, "client_idle"), (60, 100, "client_slow")] {
-            let window = Window::new();
+            let window = Window::default();
             let (idle, grace) = (Micros::from_secs(idle), Micros::from_secs(8));
             let mut pace = MinimumRate::new(idle, rate, grace, Some(window.clone()));
             assert_eq!(wait(&mut pace, 4 * second).await, None);

@@ -49,15 +49,15 @@ pub use upstream_health::UpstreamHealth;
 
 use super::body::{BodyError, Received, ResponseBody};
 use super::headers::HeaderSet;
-use super::http1::Failure;
 use super::pool::Slot;
 use super::proxy_defaults::ProxyDefaults;
-use super::server::{Hold, Inbound, Interim, OnUpgrade, Window};
 use members::bit;
 use request::Outgoing;
 use tollgate_http1::{Malformed, Verbatim};
 use tollgate_limit::Micros;
 use tollgate_limiter::{Cause, Permit};
+use tollgate_net::client::Failure;
+use tollgate_net::server::{Hold, Inbound, Interim, OnUpgrade, Window};
 use tollgate_policy::route::Route;
 use tollgate_policy::upstream::Upstream;
 use tollgate_policy::{FilledEdits, Guarded, Peer};

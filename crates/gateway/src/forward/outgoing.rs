@@ -20,7 +20,7 @@ use crate::body::BodyError;
 use crate::framing::Bridged;
 use crate::headers::{self, HeaderSet, Origin};
 use crate::proxy_defaults::protocol_name;
-use crate::server::{Hold, Inbound};
+use tollgate_net::server::{Hold, Inbound};
 use tollgate_policy::path::normalise_with_slashes;
 use tollgate_policy::route::Route;
 use tollgate_policy::upstream::{HostPolicy, Server, Upstream};

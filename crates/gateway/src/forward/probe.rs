@@ -12,7 +12,7 @@ use super::connect::Opened;
 use super::incidents::causes;
 use super::server::ServerState;
 use super::{ForwardError, RequestBody, outgoing};
-use crate::timers;
+use tollgate_net::timers;
 use tollgate_policy::upstream::{Health, HostPolicy};
 
 /// Checks `server` until nobody holds it any more.

@@ -13,8 +13,8 @@ use super::request_body::{Gate, Progress, RequestBody};
 use super::stall::Stall;
 use super::{Upgrade, grpc};
 use crate::headers::{HeaderSet, Origin};
-use crate::server::Interim;
-use crate::timers::Deadline;
+use tollgate_net::server::Interim;
+use tollgate_net::timers::Deadline;
 use tollgate_policy::UpstreamTimeouts;
 use tollgate_policy::upstream::{Retry, Upstream};
 

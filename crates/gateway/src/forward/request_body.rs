@@ -13,7 +13,7 @@ use super::kept_body::{KeptBody, Turn};
 use super::minimum_rate::MinimumRate;
 use crate::body::{BodyError, Received};
 use crate::headers;
-use crate::server::Inbound;
+use tollgate_net::server::Inbound;
 use tollgate_policy::Guarded;
 
 /// The body of a forwarded request.

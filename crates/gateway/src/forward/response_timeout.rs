@@ -8,7 +8,7 @@ use super::ForwardError;
 use super::request::Outgoing;
 use super::request_body::{Gate, Progress};
 use super::stall::Stall;
-use crate::timers::{Deadline, Expiry};
+use tollgate_net::timers::{Deadline, Expiry};
 
 /// The bounds on the head of an answer: its own, counted from the end of the request on, that on an upload which the
 /// upstream does not take, and the total.
@@ -26,7 +26,7 @@ impl<'o> ResponseTimeout<'o> {
     pub(super) fn new(outgoing: &'o mut Outgoing) -> Self {
         Self {
             stall: outgoing.stall(),
-            response: Expiry::after_micros(outgoing.timeouts.response),
+            response: Expiry::after(outgoing.timeouts.response.into()),
             total: outgoing.total.as_mut(),
             total_is_callers: outgoing.total_is_callers,
             progress: outgoing.progress.as_deref(),

@@ -4,8 +4,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use super::request_body::Progress;
-use crate::timers::Expiry;
 use tollgate_limit::Micros;
+use tollgate_net::timers::Expiry;
 
 /// The bound on an upload that the upstream does not take. Time in which the client is waited for does not count: it
 /// has a bound of its own.
@@ -18,10 +18,10 @@ pub(super) struct Stall {
 
 impl Stall {
     /// Between two pieces of the body that reports to `progress` the upstream may take nothing for `idle`.
-    pub(super) const fn new(progress: Rc<Progress>, idle: Micros) -> Self {
+    pub(super) fn new(progress: Rc<Progress>, idle: Micros) -> Self {
         Self {
             progress,
-            idle: Expiry::after_micros(idle),
+            idle: Expiry::after(idle.into()),
             pieces: 0,
         }
     }

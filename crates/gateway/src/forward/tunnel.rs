@@ -8,11 +8,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::{Slot, Stream};
-use crate::server::{Hold, OnUpgrade};
-use crate::timers::Deadline;
-use crate::worker::Task;
 use frames::{Frames, Role};
 use tollgate_limit::Micros;
+use tollgate_net::server::{Hold, OnUpgrade};
+use tollgate_net::timers::Deadline;
+use tollgate_net::worker::Task;
 use way::Way;
 
 /// An upgraded connection that is to be carried on, by [`Tunnel::run`].

@@ -10,8 +10,8 @@ use http_body::Frame;
 use tokio::task::AbortHandle;
 
 use crate::body::BodyError;
-use crate::http1::Failure;
 use crate::pool::Connection;
+use tollgate_net::client::Failure;
 
 /// A connection whose request is still on its way while its answer is read.
 #[derive(Debug)]

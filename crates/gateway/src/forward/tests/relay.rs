@@ -12,13 +12,13 @@ use crate::body::{Ended, Guard, Guarded, Received, ResponseBody};
 use crate::forward::{ForwardContext, Forwarder, UpstreamHealth};
 use crate::framing;
 use crate::headers::{HeaderSet, RequestHeaders};
-use crate::listener::{Address, Listen, bind};
 use crate::proxy_defaults::ProxyDefaults;
 use crate::rejection::{Asked, Rejection};
-use crate::server::{ConnInfo, Handler, Inbound, Settings, Shared, serve};
-use crate::worker::Workers;
 use tollgate_limit::Micros;
 use tollgate_limiter::{Decision, Limiter};
+use tollgate_net::listener::{Address, Listen, bind};
+use tollgate_net::server::{ConnInfo, Handler, Inbound, Settings, Shared, serve};
+use tollgate_net::worker::Workers;
 use tollgate_policy::route::{HeaderEdits, HostPattern, Pattern, Route, Target};
 use tollgate_policy::upstream::{
     Balance, Eject, HostPolicy, ProxyProtocol, Retry, Server, ServerAddress, TlsFiles, Upstream,
@@ -73,7 +73,7 @@ impl Relay {
             .await?;
         if let Some(tunnel) = forwarded.tunnel {
             tokio::task::spawn_local(async move {
-                let task = crate::worker::Worker::current().map(|worker| worker.task());
+                let task = tollgate_net::worker::Worker::current().map(|worker| worker.task());
                 tunnel.run(task.as_ref()).await
             });
         }
@@ -242,7 +242,7 @@ impl Gateway {
     /// Tells it to go away, and returns when its worker has heard: then it listens no more.
     pub(super) fn drain(&self) {
         let grace = std::time::Duration::ZERO;
-        self.workers.drain(crate::worker::Drain {
+        self.workers.drain(tollgate_net::worker::Drain {
             span: DEADLINE,
             grace,
             handed_over: false,

@@ -5,8 +5,8 @@ use http::{HeaderValue, Method, Version};
 use smallvec::SmallVec;
 
 use super::{DecisionId, RequestContext};
-use crate::server::Unread;
 use tollgate_limit::{Role, Timestamp};
+use tollgate_net::server::Unread;
 use tollgate_telemetry::access;
 
 /// What only the access log wants.

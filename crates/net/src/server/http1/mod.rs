@@ -4,7 +4,7 @@
 //! the request under way reads from the same socket when the handler polls it, through [`Core`]; nothing is handed from
 //! task to task. Between two requests nothing is kept that could not be made anew: see [`Connection::rest`].
 
-mod answer;
+mod response;
 mod core;
 
 use std::cell::RefCell;
@@ -23,10 +23,10 @@ use super::interim::Queue;
 use super::io::Transport;
 use super::respond::{self, Refusal, Served, TOO_SLOW};
 use super::{Event, Handler, Payload, Unread};
-use crate::http1::ReadBuffer;
+use crate::buffer::ReadBuffer;
 use crate::timers::{Deadline, pause, within};
 use crate::worker::{Awake, Task};
-use answer::{Asked, Plan};
+use response::{Asked, Plan};
 use tollgate_http1::request::{BadHead, Head, Limits, Reader};
 
 pub(super) use core::Core;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio_rustls::TlsAcceptor;
@@ -17,7 +18,6 @@ use x509_cert::der::Decode;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
-use tollgate_limit::Timestamp;
 use tollgate_policy::expiry::first_expiry;
 
 /// TLS as configured: PEM files, read when it is loaded.
@@ -67,7 +67,7 @@ pub struct TlsError {
 #[derive(Debug)]
 pub struct ServerTls {
     config: ArcSwap<ServerConfig>,
-    expiries: ArcSwap<Vec<(PathBuf, Timestamp)>>,
+    expiries: ArcSwap<Vec<(PathBuf, Duration)>>,
 }
 
 impl ServerTls {
@@ -94,7 +94,7 @@ impl ServerTls {
     }
 
     /// The certificates in use, each with the time when the first of its chain expires.
-    pub fn expiries(&self) -> Arc<Vec<(PathBuf, Timestamp)>> {
+    pub fn expiries(&self) -> Arc<Vec<(PathBuf, Duration)>> {
         self.expiries.load_full()
     }
 
@@ -103,10 +103,15 @@ impl ServerTls {
     }
 }
 
-fn expiries(settings: &TlsSettings) -> Vec<(PathBuf, Timestamp)> {
+fn expiries(settings: &TlsSettings) -> Vec<(PathBuf, Duration)> {
     let certificates = settings.certificates.iter();
     certificates
-        .filter_map(|one| Some((one.chain.clone(), first_expiry(&one.chain)?)))
+        .filter_map(|one| {
+            Some((
+                one.chain.clone(),
+                Duration::from_micros(first_expiry(&one.chain)?.as_micros()),
+            ))
+        })
         .collect()
 }
 

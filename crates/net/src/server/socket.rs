@@ -16,7 +16,7 @@ use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::http1::ReadBuffer;
+use crate::buffer::ReadBuffer;
 use crate::timers::Deadline;
 
 /// A connected socket in non-blocking mode.

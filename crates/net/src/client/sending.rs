@@ -5,7 +5,7 @@ use http_body::{Body, Frame};
 
 use tollgate_http1::chunked;
 
-use super::super::WriteBuffer;
+use crate::buffer::WriteBuffer;
 
 /// A request's body on its way.
 #[derive(Debug)]

@@ -32,7 +32,7 @@ use super::state::{Hold, State, Tracked, UnderWay, Wait};
 use super::streams::Streams;
 use super::window::Window;
 use super::{ConnInfo, Event, Handler, Settings, Shared, TlsInfo, Unread};
-use crate::http1::ReadBuffer;
+use crate::buffer::ReadBuffer;
 use crate::timers::{Deadline, within};
 use crate::worker::Task;
 
@@ -371,7 +371,7 @@ async fn speak2<H: Handler>(
     task: Task,
 ) {
     let state = Arc::new(State::default());
-    let window = Window::new();
+    let window = Window::default();
     connection.window = Some(window.clone());
     let io = Gathered::new(Io::new(transport, ahead, Arc::clone(&state), place, window));
     let served = Rc::new(Served {

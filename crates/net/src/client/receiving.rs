@@ -7,7 +7,7 @@ use http_body::Frame;
 use tollgate_http1::head::Framing;
 use tollgate_http1::{BodyLength, Decoder, Malformed, Message, Piece};
 
-use super::super::ReadBuffer;
+use crate::buffer::ReadBuffer;
 
 /// What is awaited from the server.
 #[derive(Debug)]

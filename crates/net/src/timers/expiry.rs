@@ -4,7 +4,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::Deadline;
-use tollgate_limit::Micros;
 
 /// A bound on a wait. It costs nothing until something has to wait, and nothing to put off.
 #[derive(Debug)]
@@ -22,11 +21,6 @@ impl Expiry {
             deadline: None,
             armed: false,
         }
-    }
-
-    /// The same in the file's unit.
-    pub const fn after_micros(span: Micros) -> Self {
-        Self::after(Duration::from_micros(span.0))
     }
 
     /// The wait is over: the next one starts anew.

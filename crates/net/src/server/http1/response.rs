@@ -1,18 +1,18 @@
 //! How an answer stands on the wire: its head, and where its body ends (RFC 9112 4, 6).
 
 use std::cell::{Cell, RefCell};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 use http::{HeaderMap, StatusCode, Version, response};
 
-use crate::headers::tokens;
-use crate::http1::WriteBuffer;
-use crate::http1::buffer::COPIED;
+use crate::buffer::COPIED;
+use crate::buffer::WriteBuffer;
 use tollgate_http1::chunked::{CHUNK_END, write_end, write_size};
 use tollgate_http1::head::{Framing, number};
+use tollgate_http1::tokens;
 use tollgate_http1::{BodyLength, Message, Verbatim};
-use tollgate_store::clock::unix_seconds;
 
 /// The request that is answered, as far as that decides how.
 #[derive(Clone, Copy, Debug)]
@@ -237,7 +237,7 @@ pub(super) fn write_date(out: &mut Vec<u8>) {
     let now = unix_seconds();
     DATE_LINE.with_borrow_mut(|line| {
         if DATED.replace(now) != now {
-            let moment = std::time::UNIX_EPOCH + std::time::Duration::from_secs(now);
+            let moment = UNIX_EPOCH + Duration::from_secs(now);
             line.clear();
             line.extend_from_slice(b"date: ");
             line.extend_from_slice(httpdate::fmt_http_date(moment).as_bytes());
@@ -250,6 +250,18 @@ pub(super) fn write_date(out: &mut Vec<u8>) {
 thread_local! {
     static DATED: Cell<u64> = const { Cell::new(0) };
     static DATE_LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Seconds since 1970: a Date knows nothing finer.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "Date tells the time of day; nothing is decided by it"
+)]
+fn unix_seconds() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
 }
 
 /// Enough for most heads.

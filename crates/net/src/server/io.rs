@@ -17,7 +17,7 @@ use super::socket::{Socket, look_ahead, peek};
 use super::state::State;
 use super::trailers::Trailers;
 use super::window::Window;
-use crate::http1::ReadBuffer;
+use crate::buffer::ReadBuffer;
 use crate::timers::within;
 
 /// A plain socket.

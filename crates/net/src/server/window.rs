@@ -23,23 +23,25 @@ struct Inner {
     shut: Duration,
 }
 
-impl Window {
+impl Default for Window {
     /// As a connection begins.
-    pub(crate) fn new() -> Self {
+    fn default() -> Self {
         Self(Arc::new(Mutex::new(Inner {
             left: INITIAL,
             since: None,
             shut: Duration::ZERO,
         })))
     }
+}
 
+impl Window {
     /// The caller may send so many bytes more.
-    pub(crate) fn granted(&self, bytes: u32) {
+    pub fn granted(&self, bytes: u32) {
         self.0.lock().change(i64::from(bytes));
     }
 
     /// The caller has sent so many bytes.
-    pub(crate) fn took(&self, bytes: u32) {
+    pub fn took(&self, bytes: u32) {
         self.0.lock().change(-i64::from(bytes));
     }
 
@@ -72,7 +74,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_time_counts_in_which_next_to_nothing_is_left() {
-        let (window, second) = (Window::new(), Duration::from_secs(1));
+        let (window, second) = (Window::default(), Duration::from_secs(1));
         for (granted, took, shut) in [
             (100, 0, 0),
             (0, 65_635 - 16_384, 0),

@@ -9,7 +9,7 @@ use http_body::{Frame, SizeHint};
 use tokio::io::AsyncWrite;
 use tokio::sync::oneshot;
 
-use crate::http1::{ReadBuffer, WriteBuffer};
+use crate::buffer::{ReadBuffer, WriteBuffer};
 use crate::server::bounds::Place;
 use crate::server::inbound::InboundError;
 use crate::server::io::Transport;

@@ -9,8 +9,6 @@ use http::header::{CONTENT_LENGTH, TRAILER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, StatusCode};
 use parking_lot::Mutex;
 
-use crate::headers::strip_hop_by_hop;
-
 /// Takes interim answers for the caller of one HTTP/1.1 connection. `Send`, because hooks of the upstream's side must be;
 /// one thread uses it.
 #[derive(Clone, Debug)]
@@ -82,7 +80,7 @@ impl Interim {
 
     /// Sends an interim answer to the request that is awaited. It is dropped (as RFC 9110 15.2 has it for whoever is
     /// not there to take it) when that request is over, or when more than [`PENDING_MAX`] bytes wait.
-    pub fn send(&self, status: StatusCode, headers: &HeaderMap) {
+    pub fn send(&self, status: StatusCode, mut headers: HeaderMap) {
         if !status.is_informational()
             || matches!(
                 status,
@@ -94,8 +92,6 @@ impl Interim {
         if self.request != self.queue.request.load(Ordering::Relaxed) {
             return;
         }
-        let mut headers = headers.clone();
-        strip_hop_by_hop(&mut headers);
         for framing in [CONTENT_LENGTH, TRANSFER_ENCODING, TRAILER] {
             headers.remove(framing);
         }

@@ -24,7 +24,7 @@ use tollgate_http1::body_length::has_no_body;
 use tollgate_http1::head::{Framing, status_line, write_fields};
 use tollgate_http1::{Bounds, Lines, Malformed, Message, Verbatim};
 
-use super::{ReadBuffer, WriteBuffer};
+use crate::buffer::{ReadBuffer, WriteBuffer};
 use receiving::{Next, Receiving};
 use sending::Sending;
 
