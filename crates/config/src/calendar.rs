@@ -23,7 +23,8 @@ pub(crate) fn windows(
     now: Timestamp,
     context: &mut Context<'_>,
 ) -> Option<Arc<Calendar>> {
-    let name = window.zone.get().map_or("UTC", |zone| zone.as_str());
+    let zone = window.zone().at();
+    let name = zone.as_str();
     let zone = match TimeZone::get(name) {
         Ok(zone) => zone,
         Err(_) => {
@@ -66,7 +67,7 @@ pub(crate) fn windows(
             context.push(problem);
             return None;
         }
-        Some(day) => context.within("anchor_day", &window.anchor_day, day.value.min(1), 1, most),
+        Some(_) => context.within(window.anchor_day(), 1, most),
     };
     let anchor = i8::try_from(anchor).unwrap_or(1).max(1);
     let boundaries = boundaries(&zone, unit, anchor, now);

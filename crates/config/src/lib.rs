@@ -374,7 +374,7 @@ fn assemble(raw: &raw::RawFile, now: Timestamp, context: &mut Context<'_>) -> Op
         keeps_slashes: raw
             .server
             .get()
-            .is_none_or(|server| server.encoded_slash.or(EncodedSlash::Keep) == EncodedSlash::Keep),
+            .is_none_or(|server| server.encoded_slash().value == EncodedSlash::Keep),
     };
     match Policy::build(parts) {
         Ok(policy) => {

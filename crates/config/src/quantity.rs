@@ -369,10 +369,13 @@ impl Read for Count {
     }
 }
 
-schema_of!(Time, "Time", _generator => json_schema!({ "type": "string", "pattern": r"^([0-9]+[a-z]+)+$|\$\{", "examples": ["10s", "1h30m", "500ms"] }));
-schema_of!(Size, "Size", _generator => json_schema!({ "type": "string", "examples": ["64KiB", "10MB", "unlimited"] }));
-schema_of!(Share, "Share", _generator => json_schema!({ "type": "string", "examples": ["25% of keys"] }));
-schema_of!(Count, "Count", _generator => json_schema!({ "anyOf": [{ "const": "auto" }, { "type": "integer", "minimum": 1 }, { "type": "string", "pattern": r"\$\{" }] }));
+schema_of!(Time, "Time", _generator => json_schema!({ "type": "string", "pattern": TIME, "examples": ["10s", "1h30m", "500ms"] }));
+schema_of!(Size, "Size", _generator => json_schema!({ "type": "string", "pattern": "^([0-9]+ *(B|kB|KB|KiB|MB|MiB|GB|GiB)|unlimited)$", "examples": ["64KiB", "10MB", "unlimited"] }));
+schema_of!(Share, "Share", _generator => json_schema!({ "type": "string", "pattern": r"^ *[0-9]+(\.[0-9]{1,2})? *% *of keys *$", "examples": ["25% of keys"] }));
+schema_of!(Count, "Count", _generator => json_schema!({ "anyOf": [{ "type": "string", "enum": ["auto"] }, { "type": "integer", "minimum": 1 }] }));
+
+/// Durations in the schema: numbers with units, the largest unit first.
+const TIME: &str = "^(?=[0-9])([0-9]+(w|weeks?))?([0-9]+(d|days?))?([0-9]+(h|hours?))?([0-9]+(m|min|minutes?))?([0-9]+(s|sec|seconds?))?([0-9]+ms)?([0-9]+us)?$";
 
 #[cfg(test)]
 mod tests {

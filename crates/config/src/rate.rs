@@ -158,7 +158,10 @@ fn period(text: &str) -> Result<(Micros, Unit), Flaw> {
         .map_err(|flaw| flaw.shifted(indent))
 }
 
-schema_of!(Rate, "Rate", _generator => json_schema!({ "type": "string", "pattern": r"^[0-9_]+ */ *[0-9a-z]+$|^unlimited$|\$\{", "examples": ["100/minute", "10/10s", "5000/day"] }));
+schema_of!(Rate, "Rate", _generator => json_schema!({ "type": "string", "pattern": PATTERN, "examples": ["100/minute", "10/10s", "5000/day"] }));
+
+/// Rates in the schema: a number above zero, and a unit or a duration with units.
+const PATTERN: &str = "^([0-9_]*[1-9][0-9_]* */ *((s|sec|seconds?|m|min|minutes?|h|hours?|d|days?|w|weeks?|months?|us|ms)|([0-9]+[a-z]+)+)|unlimited)$";
 
 #[cfg(test)]
 mod tests {

@@ -3,9 +3,6 @@
 //! serde stops at its first error and loses places behind `flatten` and `untagged`; this walk loses neither. A key
 //! that cannot be read becomes [`Field::Broken`], so that what comes after knows it was written and says nothing more.
 
-use std::borrow::Cow;
-
-use schemars::{JsonSchema, Schema, SchemaGenerator};
 use toml::de::{DeTable, DeValue};
 
 use super::env::Env;
@@ -166,22 +163,64 @@ fn sorted<'k>(known: &[&'k str]) -> Vec<&'k str> {
     known
 }
 
-// What a key's type says of itself in the schema is what its value says.
-impl<T: JsonSchema> JsonSchema for Field<T> {
-    fn inline_schema() -> bool {
-        T::inline_schema()
-    }
+/// The value of a key that has a default: what is written, or the default.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting<T> {
+    /// The key.
+    pub(crate) key: &'static str,
+    /// What it says.
+    pub(crate) value: T,
+    /// Where the file says it; `None`: it is the default.
+    pub(crate) place: Option<Place>,
+}
 
-    fn schema_name() -> Cow<'static, str> {
-        T::schema_name()
+impl<T: Read + Clone> Setting<T> {
+    /// What `field` says, else the value that `default` writes in TOML.
+    pub(crate) fn of(key: &'static str, field: &Field<T>, default: &str) -> Self {
+        let value = match field.get() {
+            Some(at) => at.value.clone(),
+            None => literal(key, default)
+                .expect("a default is a value of its key: the tests of `schema` read each"),
+        };
+        let place = field.place();
+        Self { key, value, place }
     }
+}
 
-    fn schema_id() -> Cow<'static, str> {
-        T::schema_id()
+impl<T> Setting<T> {
+    /// The value at its place; a default stands nowhere.
+    pub(crate) fn at(self) -> At<T> {
+        At {
+            value: self.value,
+            place: self.place.unwrap_or_default(),
+        }
     }
+}
 
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        T::json_schema(generator)
+impl<T: Clone> Field<T> {
+    /// The value under its key, if it is written.
+    pub(crate) fn setting(&self, key: &'static str) -> Option<Setting<T>> {
+        let at = self.get()?;
+        let (value, place) = (at.value.clone(), Some(at.place));
+        Some(Setting { key, value, place })
+    }
+}
+
+/// Reads a value that stands in this program, a default or an example, as a file would write it.
+pub(crate) fn literal<T: Read>(key: &str, toml: &str) -> Option<T> {
+    let text = format!("{key} = {toml}");
+    let (table, errors) = DeTable::parse_recoverable(&text);
+    let mut problems = Problems::default();
+    let mut reader = Reader {
+        file: 0,
+        text: &text,
+        env: &|_| Some("1".to_owned()),
+        problems: &mut problems,
+        path: Vec::new(),
+    };
+    match reader.field(table.get_ref(), key) {
+        Field::Here(at) if errors.is_empty() && !problems.any_error() => Some(at.value),
+        _ => None,
     }
 }
 
@@ -190,15 +229,24 @@ pub(crate) fn key_of(field: &'static str) -> &'static str {
     field.strip_prefix("r#").unwrap_or(field)
 }
 
-/// Declares a table of the file: the struct that mirrors it, how it is read, and (through its doc comments) what the
-/// JSON Schema says of it. One declaration, so that the three cannot disagree.
+/// Declares a table of the file: the struct that mirrors it, how it is read, its defaults, and what the JSON Schema (and
+/// with it the reference) says of it. One declaration, so that they cannot disagree.
+///
+/// ```text
+/// /// What the key means.
+/// @required key: Type = "default" => "example",
+/// ```
+///
+/// Default and example are written as in the file. A key with a default has a method of its name that returns the
+/// [`Setting`]; where there is no example, the default serves as one.
 macro_rules! table {
-    ($(#[$meta:meta])* $name:ident { $($(#[$about:meta])* $field:ident : $type:ty,)* }) => {
-        $(#[$meta])*
-        #[derive(Clone, Debug, Default, schemars::JsonSchema)]
-        #[schemars(deny_unknown_fields, default)]
+    ($(#[doc = $doc:literal])* $name:ident {
+        $($(#[doc = $about:literal])* $(@$required:ident)? $field:ident : $type:ty $(= $default:tt)? $(=> $example:tt)?,)*
+    }) => {
+        $(#[doc = $doc])*
+        #[derive(Clone, Debug, Default)]
         pub(crate) struct $name {
-            $($(#[$about])* pub(crate) $field: $crate::reader::Field<$type>,)*
+            $($(#[doc = $about])* pub(crate) $field: $crate::reader::Field<$type>,)*
         }
 
         impl $name {
@@ -208,6 +256,13 @@ macro_rules! table {
                 reader.known_keys(table, &[$(key_of(stringify!($field))),*]);
                 Self { $($field: reader.field(table, key_of(stringify!($field))),)* }
             }
+
+            $($(
+                /// The key's value, or its default.
+                pub(crate) fn $field(&self) -> $crate::reader::Setting<$type> {
+                    $crate::reader::Setting::of(stringify!($field), &self.$field, stringify!($default))
+                }
+            )?)*
         }
 
         impl $crate::reader::Read for $name {
@@ -215,15 +270,33 @@ macro_rules! table {
                 reader.table(node).map(|table| Self::read_table(table, reader))
             }
         }
+
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                let mut table = $crate::schema::TableSchema::new(generator);
+                $(table.key::<$type>($crate::schema::Key {
+                    name: $crate::reader::key_of(stringify!($field)),
+                    about: &[$($about),*],
+                    required: !<[&str]>::is_empty(&[$(stringify!($required))?]),
+                    default: [$(stringify!($default))?].first().copied(),
+                    example: [$(stringify!($example))?].first().copied(),
+                });)*
+                table.finish(&[$($doc),*])
+            }
+        }
     };
 }
 
 /// Declares a choice between words: the enum, how it is read, and its JSON Schema.
 macro_rules! words {
-    ($(#[$meta:meta])* $visible:vis enum $name:ident { $($(#[$about:meta])* $variant:ident = $word:literal,)* }) => {
-        $(#[$meta])*
+    ($(#[doc = $doc:literal])* $visible:vis enum $name:ident { $($(#[doc = $about:literal])* $variant:ident = $word:literal,)* }) => {
+        $(#[doc = $doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        $visible enum $name { $($(#[$about])* $variant,)* }
+        $visible enum $name { $($(#[doc = $about])* $variant,)* }
 
         impl $crate::reader::Read for $name {
             fn read(node: $crate::reader::Node<'_>, reader: &mut $crate::reader::Reader<'_>) -> Option<Self> {
@@ -249,7 +322,8 @@ macro_rules! words {
             }
 
             fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                schemars::json_schema!({ "type": "string", "enum": [$($word),*] })
+                let about = [$($crate::schema::sentence(&[$($about),*])),*];
+                schemars::json_schema!({ "type": "string", "enum": [$($word),*], "enumDescriptions": about })
             }
         }
     };

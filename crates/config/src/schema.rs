@@ -1,16 +1,195 @@
 //! The JSON Schema of the file, from the very types that read it: `tollgate schema` prints it for editors.
 
-use serde_json::Value;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::{Map, Value, json};
 
 use super::raw::RawFile;
+use super::reader::{Read, literal};
 
-/// The JSON Schema (draft 2020-12) of `gateway.toml`. Every string may hold `${VAR}`.
+/// The JSON Schema (draft 2020-12) of `gateway.toml`.
 pub fn schema() -> Value {
     let mut schema = schemars::schema_for!(RawFile).to_value();
+    accept_variables(&mut schema);
+    for (table, rule) in alternatives() {
+        if let Some(Value::Object(table)) = schema.pointer_mut(&format!("/$defs/{table}")) {
+            table.extend(rule);
+        }
+    }
     if let Value::Object(map) = &mut schema {
+        map.insert("$id".to_owned(), Value::from(ID));
         map.insert("title".to_owned(), Value::from("Tollgate configuration"));
     }
     schema
+}
+
+/// What names this schema; it is no address.
+const ID: &str = "urn:tollgate:gateway.schema.json";
+/// What a string with a variable of the environment looks like.
+const VARIABLE: &str = r"\$\{";
+
+/// Which keys of a table exclude, or ask for, each other.
+fn alternatives() -> Vec<(&'static str, Map<String, Value>)> {
+    let rules = [
+        (
+            "RawLimit",
+            json!({ "oneOf": [one("rate"), one("in_flight")] }),
+        ),
+        (
+            "RawRoute",
+            json!({ "oneOf": [one("upstream"), one("respond"), one("redirect")] }),
+        ),
+        (
+            "RawStore",
+            json!({ "allOf": [
+            { "oneOf": [one("url"), one("url_file")] },
+            { "oneOf": [one("key_secret"), one("key_secret_file")] },
+        ] }),
+        ),
+        (
+            "RawIdentity",
+            json!({ "dependentRequired": { "callers": ["when_unknown"] } }),
+        ),
+        (
+            "RawJwt",
+            json!({ "oneOf": [one("keys"), one("secret"), one("secret_file")] }),
+        ),
+    ];
+    let objects = rules.into_iter().filter_map(|(table, rule)| match rule {
+        Value::Object(map) => Some((table, map)),
+        _ => None,
+    });
+    objects.collect()
+}
+
+fn one(key: &str) -> Value {
+    json!({ "required": [key] })
+}
+
+/// Every string, number and boolean of the file may be read from the environment: `"${VAR}"`.
+fn accept_variables(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            match map.get("type").and_then(Value::as_str) {
+                Some(kind @ ("integer" | "boolean")) => {
+                    let kinds = json!([kind, "string"]);
+                    map.remove("format");
+                    map.insert("type".to_owned(), kinds);
+                    map.insert("pattern".to_owned(), Value::from(VARIABLE));
+                }
+                Some("string") => {
+                    if let Some(Value::String(pattern)) = map.get_mut("pattern") {
+                        *pattern = format!("{pattern}|{VARIABLE}");
+                    }
+                    if let Some(words) = map.remove("enum") {
+                        let mut choice = Map::new();
+                        choice.insert("enum".to_owned(), words);
+                        if let Some(about) = map.remove("enumDescriptions") {
+                            choice.insert("enumDescriptions".to_owned(), about);
+                        }
+                        let any = json!([choice, { "pattern": VARIABLE }]);
+                        map.insert("anyOf".to_owned(), any);
+                    }
+                }
+                _ => {}
+            }
+            for (key, value) in map.iter_mut() {
+                // Values are no schemas.
+                if !matches!(key.as_str(), "default" | "examples" | "const") {
+                    accept_variables(value);
+                }
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(accept_variables),
+        _ => {}
+    }
+}
+
+/// One key of a table, as [`super::reader::table`] declares it.
+pub(crate) struct Key<'k> {
+    /// Its name.
+    pub(crate) name: &'k str,
+    /// Its doc comment, a line each.
+    pub(crate) about: &'k [&'k str],
+    /// Whether it must be written.
+    pub(crate) required: bool,
+    /// Its default, as the file would write it.
+    pub(crate) default: Option<&'k str>,
+    /// An example, as the file would write it.
+    pub(crate) example: Option<&'k str>,
+}
+
+/// The schema of a table while it is put together.
+pub(crate) struct TableSchema<'g> {
+    generator: &'g mut SchemaGenerator,
+    properties: Map<String, Value>,
+    required: Vec<Value>,
+}
+
+impl<'g> TableSchema<'g> {
+    /// A table without keys.
+    pub(crate) fn new(generator: &'g mut SchemaGenerator) -> Self {
+        let (properties, required) = (Map::new(), Vec::new());
+        Self {
+            generator,
+            properties,
+            required,
+        }
+    }
+
+    /// Adds a key whose value is a `T`.
+    pub(crate) fn key<T: JsonSchema + Read>(&mut self, key: Key<'_>) {
+        let mut schema = self.generator.subschema_for::<T>();
+        schema.insert("description".to_owned(), sentence(key.about).into());
+        for written in [key.default, key.example].into_iter().flatten() {
+            debug_assert!(
+                literal::<T>(key.name, written).is_some(),
+                "`{written}` is no value of `{}`",
+                key.name
+            );
+        }
+        if let Some(default) = key.default {
+            schema.insert("default".to_owned(), json_of(default));
+        }
+        if let Some(example) = key.example.or(key.default) {
+            schema.insert("examples".to_owned(), json!([json_of(example)]));
+        }
+        if key.required {
+            self.required.push(Value::from(key.name));
+        }
+        self.properties
+            .insert(key.name.to_owned(), schema.to_value());
+    }
+
+    /// The table's schema.
+    pub(crate) fn finish(self, about: &[&str]) -> Schema {
+        let mut schema = json_schema!({
+            "type": "object",
+            "description": sentence(about),
+            "properties": self.properties,
+            "additionalProperties": false,
+        });
+        if !self.required.is_empty() {
+            schema.insert("required".to_owned(), self.required.into());
+        }
+        schema
+    }
+}
+
+/// The lines of a doc comment as one text.
+pub(crate) fn sentence(lines: &[&str]) -> String {
+    let words = lines
+        .iter()
+        .map(|line| line.trim())
+        .filter(|line| !line.is_empty());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// A value of the file as JSON.
+fn json_of(toml: &str) -> Value {
+    let table: Option<toml::Table> = toml::from_str(&format!("value = {toml}")).ok();
+    table
+        .and_then(|table| serde_json::to_value(table.get("value")?).ok())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -154,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_described() {
+    fn every_key_has_a_description_and_an_example() {
         fn walk(value: &Value, path: &str) {
             for (key, schema) in value
                 .get("properties")
@@ -162,15 +341,44 @@ mod tests {
                 .into_iter()
                 .flatten()
             {
-                assert!(
-                    schema.get("description").is_some() || schema.get("$ref").is_some(),
-                    "{path}.{key} has no description"
-                );
+                let told = |what: &str| schema.get(what).is_some();
+                assert!(told("description"), "{path}.{key} has no description");
+                assert!(told("examples"), "{path}.{key} has no example");
             }
             for (key, inner) in value.as_object().into_iter().flatten() {
                 walk(inner, &format!("{path}/{key}"));
             }
         }
         walk(&schema(), "");
+    }
+
+    /// The file that editors read, which `gateway.toml` names in its first line. `BLESS=1` writes it anew.
+    #[test]
+    fn the_committed_schema_is_the_schema_of_this_version() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../gateway.schema.json");
+        let current = format!("{:#}\n", schema());
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(file, &current).expect("a writable directory");
+        }
+        let committed =
+            std::fs::read_to_string(file).expect("the schema is part of the repository");
+        assert!(
+            committed == current,
+            "gateway.schema.json is not current: BLESS=1 cargo test -p tollgate-config schema"
+        );
+        let shipped = include_str!("../../../gateway.toml");
+        assert!(shipped.starts_with("#:schema ./gateway.schema.json\n"));
+    }
+
+    #[test]
+    fn variables_are_values_of_every_number_word_and_switch() {
+        let schema = schema();
+        let key = |path: &str| schema.pointer(path).cloned().unwrap_or_default();
+        let workers = key("/$defs/Bounds/properties/connections");
+        assert_eq!(workers["type"], serde_json::json!(["integer", "string"]));
+        assert_eq!(workers["default"], serde_json::json!(10_000));
+        let mode = key("/$defs/RawLimit/properties/mode/anyOf/0/enum");
+        assert_eq!(mode, serde_json::json!(["enforce", "shadow", "off"]));
+        assert_eq!(key("/$defs/RawLimit/required"), serde_json::json!(["per"]));
     }
 }

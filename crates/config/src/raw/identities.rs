@@ -8,31 +8,32 @@ use crate::source::At;
 table! {
     /// A way to tell who is asking.
     RawIdentity {
-        /// Where the key stands: `header:NAME`, `bearer`, `basic`, `jwt:CLAIM`, `cookie:NAME`, `query:NAME`, `path:NAME`,
-        /// `client_certificate` (its subject, or its first alternative name as `dns:NAME`, `uri:URI` or `email:ADDRESS` where the
-        /// subject is empty) or `address`; a list takes all of them together.
-        key: OneOrMany<Text>,
-        /// What happens when the key is absent: `refuse` (401), `skip` (no limit by this identity), `use:address` or
-        /// `use:IDENTITY`. Must be written.
-        when_missing: Text,
-        /// What happens when callers are listed and the key is none of them: `refuse` (401), `use:address`, or `accept`.
-        /// Must be written where callers are listed.
-        when_unknown: WhenUnknown,
-        /// Known callers, by the SHA-256 of their key; or the name of a file with such a table, which is read again when it changes.
-        callers: ShortOr<Text, Named<RawCaller>>,
-        /// How tokens are verified, for `jwt:` keys.
-        jwt: RawJwt,
+        /// Where the key stands in a request: `header:NAME`, `bearer`, `basic` (the user), `jwt:CLAIM`, `cookie:NAME`, `query:NAME`,
+        /// `path:NAME`, `client_certificate` (its subject, or where that is empty its first alternative name as `dns:NAME`, `uri:URI` or
+        /// `email:ADDRESS`) or `address`. A list takes all of them together.
+        @required key: OneOrMany<Text> => "header:x-api-key",
+        /// What happens to a request without the key: `refuse` (401), `skip` (limits by this identity are left out), `use:address`
+        /// (the address counts instead) or `use:IDENTITY` (another identity counts instead).
+        @required when_missing: Text => "use:address",
+        /// What happens to a key that is not on the list of callers. Required where `callers` is written, and only there: a made-up
+        /// key must not be a fresh bucket.
+        when_unknown: WhenUnknown => "refuse",
+        /// Known callers, each by `sha256:` and the SHA-256 of its key in hex digits (`tollgate hash`); or the name of a file with
+        /// such a table, which is read again when it changes.
+        callers: ShortOr<Text, Named<RawCaller>> => { "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" = { name = "acme", tier = "pro" } },
+        /// How tokens are verified. Required for `jwt:` keys.
+        jwt: RawJwt => { keys = "jwks.json", issuer = "https://id.example.com", audience = "api", algorithms = ["ES256"] },
     }
 }
 
 words! {
-    /// What happens to keys that are on no list.
+    /// What happens to keys that are not on the list.
     pub(crate) enum WhenUnknown {
-        /// 401.
+        /// The request is refused with 401.
         Refuse = "refuse",
-        /// The caller's address counts instead.
+        /// The client's address counts instead.
         UseAddress = "use:address",
-        /// A caller like any other.
+        /// The key is a caller like any other. A client that makes up keys then has a fresh bucket for each.
         Accept = "accept",
     }
 }
@@ -40,29 +41,29 @@ words! {
 table! {
     /// A known caller.
     RawCaller {
-        /// Its name, in logs and in `{caller}`.
-        name: Text,
-        /// Its tier.
-        tier: Text,
+        /// Its name in logs, in `{caller}`, and as its bucket's key: two keys with one name share their buckets.
+        @required name: Text => "acme",
+        /// Its tier, one of `[tiers]`. Default: none, so that each limit's own numbers apply.
+        tier: Text => "pro",
     }
 }
 
 table! {
-    /// How tokens are verified.
+    /// How tokens (JWT) are verified.
     RawJwt {
-        /// The public keys: a JWKS file or a PEM file; it is read again when it changes.
-        keys: Text,
-        /// The shared secret of HS256, HS384 and HS512: from the environment.
-        secret: Text,
+        /// The public keys: a JWKS file or a PEM file, which is read again when it changes.
+        keys: Text => "jwks.json",
+        /// The shared secret of HS256, HS384 and HS512, in place of `keys`. It must come from the environment.
+        secret: Text => "${JWT_SECRET}",
         /// A file that holds the shared secret.
-        secret_file: Text,
-        /// Issuers (`iss`) that are believed. Default: any.
-        issuer: OneOrMany<Text>,
-        /// Audiences (`aud`) that are meant. Default: any.
-        audience: OneOrMany<Text>,
-        /// Algorithms that are taken. Must be written: a token must not choose its own.
-        algorithms: Vec<At<Text>>,
-        /// How far clocks may differ, for `exp` and `nbf`. Default `30s`.
-        leeway: Time,
+        secret_file: Text => "/run/secrets/jwt",
+        /// Accepted issuers (`iss`). Default: any.
+        issuer: OneOrMany<Text> => "https://id.example.com",
+        /// Accepted audiences (`aud`). Default: any.
+        audience: OneOrMany<Text> => "api",
+        /// Accepted algorithms: a token must not choose its own.
+        @required algorithms: Vec<At<Text>> => ["ES256"],
+        /// How far clocks may differ when `exp` and `nbf` are checked.
+        leeway: Time = "30s",
     }
 }

@@ -12,53 +12,57 @@ use crate::scalar::{OneOrMany, ShortOr, Text, schema_of};
 use crate::source::At;
 
 table! {
-    /// A limit: how much, for whom, and what happens beyond it.
+    /// A limit: how much, for whom, and what happens beyond it. Exactly one of `rate` and `in_flight` says how much.
     RawLimit {
-        /// Units per period: `100/minute`, `10/10s`, `5000/day`; `unlimited` where that is meant. Either this or `in_flight`.
-        rate: Rate,
-        /// The most at once (buckets only). Default: the rate's number, which admits up to twice as much in one period.
-        burst: u64,
-        /// A concurrency limit: the most requests at once.
-        in_flight: InFlight,
-        /// How it counts. Default `token_bucket`.
-        algorithm: RawAlgorithm,
-        /// Where fixed windows begin.
-        window: RawWindow,
-        /// What splits it into buckets: an identity, `address`, `everyone`, or a list of them. Must be written. Buckets are
-        /// shared by all routes that name the limit.
-        per: OneOrMany<Text>,
-        /// What a request costs. Default 1; a route may say otherwise.
-        cost: ShortOr<u64, RawCost>,
-        /// Charge an estimate, correct it from the response.
-        settle: RawSettle,
-        /// Which requests count: `all`, `failures` (401, 403), or a list of response statuses like `["401", "5xx"]`. The others are given back. Default `all`.
-        count: OneOrMany<Text>,
-        /// Response statuses after which the charge is given back: `["502", "503"]`, `["5xx"]`.
-        refund_on: Vec<At<Text>>,
-        /// Units a bucket may go below zero by, the next caller paying. Default 0.
-        debt: u64,
-        /// The time a cold bucket takes to reach its full rate (local store only). Default `0s`.
-        warm_up: Time,
-        /// The rate granted falls while the upstream answers 429 or 503, and recovers with it (`token_bucket`, local store only).
-        follow_upstream: RawFollow,
-        /// Above zero, a request is held until its token is due, if that is soon enough. Default `0s`.
-        max_wait: Time,
-        /// Whether a hot total may be leased from the shared store. Default `false`.
-        lease: bool,
-        /// What a fail-over of the shared store does to the buckets. Default `keep`.
-        on_failover: OnFailover,
-        /// Bytes its local table may take. Default `64MiB`.
-        memory: Size,
-        /// Whether refusals count. Default `enforce`.
-        mode: RawMode,
-        /// The share of keys it is enforced for; the others are only counted. Default `100% of keys`.
-        enforce_for: Share,
+        /// Units per period, such as `100/minute`, `10/10s` or `5000/day`; `unlimited` sets no bound. The periods are `second`, `minute`,
+        /// `hour`, `day`, `week`, `month` (calendar windows only) and durations.
+        rate: Rate => "100/minute",
+        /// The most at once (`token_bucket` and `interval` only). Default: the number of the rate, which admits up to twice as much
+        /// in one period.
+        burst: u64 => 20,
+        /// A concurrency limit: the most requests in progress at the same time. `adaptive` finds the number by itself.
+        in_flight: InFlight => 10,
+        /// How it counts.
+        algorithm: RawAlgorithm = "token_bucket" => "fixed_window",
+        /// Where fixed windows begin (`fixed_window` only).
+        window: RawWindow => { align = "calendar", zone = "Europe/Berlin", anchor_day = 1 },
+        /// What has a bucket of its own: an identity, `address`, `everyone` (one bucket for all), or a list of them. All routes that
+        /// name the limit share its buckets.
+        @required per: OneOrMany<Text> => "address",
+        /// What a request costs. A route may set its own cost.
+        cost: ShortOr<u64, RawCost> = 1 => { header = "x-cost", default = 1, max = 50 },
+        /// Charges an estimate and corrects it by what the response says.
+        settle: RawSettle => { from = "json:usage.total_tokens", estimate = 500 },
+        /// Which requests count: `all`, `failures` (401 and 403), or a list of response statuses like `["401", "5xx"]`. All others are
+        /// given back.
+        count: OneOrMany<Text> = "all" => "failures",
+        /// Response statuses after which the charge is given back.
+        refund_on: Vec<At<Text>> = [] => ["502", "503"],
+        /// Units that a bucket may go below zero by; the next request waits until they are paid.
+        debt: u64 = 0 => 100,
+        /// The time that a cold bucket takes to reach its full rate (`token_bucket` in the process only).
+        warm_up: Time = "0s" => "30s",
+        /// Lowers the rate while the upstream answers 429 or 503, and raises it again afterwards (`token_bucket` in the process only).
+        follow_upstream: RawFollow => { least = "10/minute" },
+        /// How long a request may be held until its units are due, instead of being refused; `0s` never holds one.
+        max_wait: Time = "0s" => "2s",
+        /// Whether gateways lease units of a shared limit for a moment, which saves round trips to the store where many requests
+        /// share one bucket.
+        lease: bool = false => true,
+        /// What a fail-over of the shared store does to the buckets.
+        on_failover: OnFailover = "keep" => "drain",
+        /// Bytes that its table in the process may take, 64KiB or more. `tollgate check` says how many callers that is room for.
+        memory: Size = "64MiB" => "16MiB",
+        /// Whether the limit refuses.
+        mode: RawMode = "enforce" => "shadow",
+        /// The share of keys that the limit is enforced for. For the others it is only counted.
+        enforce_for: Share = "100% of keys" => "25% of keys",
         /// Other numbers, judged beside the live ones on the same traffic and only counted.
-        candidate: RawTier,
-        /// Where its buckets live. Default `shared` where a store is configured, otherwise `local`.
-        store: RawPlacement,
-        /// What happens when the store does not answer. Default: what the store says.
-        when_down: WhenDown,
+        candidate: RawTier => { rate = "60/minute" },
+        /// Where its buckets are kept. Default: `shared` where there is a `[store]`, otherwise `local`.
+        store: RawPlacement => "local",
+        /// What happens while the store does not answer. Default: `store.when_down`.
+        when_down: WhenDown => "refuse",
     }
 }
 
@@ -66,47 +70,47 @@ table! {
     /// Other numbers for a limit. What is not written is as in the limit itself.
     RawTier {
         /// Units per period.
-        rate: Rate,
-        /// The most at once. Default: the limit's own burst, or the rate's number where that writes none.
-        burst: u64,
-        /// The most requests at once, where the limit is a concurrency limit.
-        in_flight: InFlight,
+        rate: Rate => "1000/minute",
+        /// The most at once. Default: the limit's own burst, or the number of the rate where the limit has none.
+        burst: u64 => 100,
+        /// The most requests in progress at the same time, where the limit is a concurrency limit.
+        in_flight: InFlight => 50,
     }
 }
 
 table! {
-    /// How far the rate may fall while the upstream asks for less, and whether the upstream's own quota is obeyed.
+    /// How a limit follows its upstream.
     RawFollow {
-        /// The least rate: `10/minute`. Must be written.
-        least: Rate,
-        /// Whether what the upstream says of its own quota is obeyed: Retry-After on 429 and 503, and RateLimit fields (or
-        /// X-RateLimit-Remaining and -Reset) that leave less than the rate, or nothing. Default `false`; `true` where `server.egress` is.
-        obey_quota: bool,
+        /// The rate that it never falls below.
+        @required least: Rate => "10/minute",
+        /// Whether the upstream's own quota is obeyed: `Retry-After` on 429 and 503, and `RateLimit` or `X-RateLimit` headers that leave
+        /// less than the rate. Default: `false`, and `true` where `server.egress` is set.
+        obey_quota: bool => true,
     }
 }
 
 table! {
-    /// A concurrency limit that finds by itself how much the upstream can take.
+    /// A concurrency limit that finds by itself how many requests the upstream can take.
     RawAdaptive {
-        /// `true`. Must be written.
-        adaptive: bool,
-        /// The fewest requests at once, however ill the upstream is. Default 1.
-        least: u64,
-        /// The most requests at once, however well it is. Default 1000.
-        most: u64,
+        /// `true`.
+        @required adaptive: bool => true,
+        /// The fewest requests in progress at the same time, whatever the upstream does.
+        least: u64 = 1 => 5,
+        /// The most requests in progress at the same time, whatever the upstream does.
+        most: u64 = 1000 => 200,
     }
 }
 
 words! {
     /// How a limit counts.
     pub(crate) enum RawAlgorithm {
-        /// Continuous refill.
+        /// A bucket of `burst` units that refills continuously.
         TokenBucket = "token_bucket",
-        /// The rate's number at once each whole period since first use, up to the burst.
+        /// A bucket to which the number of the rate is added once each whole period since its first use, up to the burst.
         Interval = "interval",
-        /// A count per window.
+        /// A count that starts again with each window.
         FixedWindow = "fixed_window",
-        /// An estimate from two windows.
+        /// An estimate from this window and the one before.
         SlidingWindow = "sliding_window",
         /// A log of grants: exact, for small numbers.
         SlidingLog = "sliding_log",
@@ -114,21 +118,21 @@ words! {
 }
 
 words! {
-    /// What refusals do.
+    /// Whether a limit refuses.
     pub(crate) enum RawMode {
-        /// They refuse.
+        /// It refuses.
         Enforce = "enforce",
-        /// They are counted.
+        /// It never refuses; what it would have refused is counted in the metrics.
         Shadow = "shadow",
-        /// The limit is not looked at.
+        /// It is not evaluated.
         Off = "off",
     }
 }
 
 words! {
-    /// Where buckets live.
+    /// Where buckets are kept.
     pub(crate) enum RawPlacement {
-        /// In the configured store.
+        /// In the `[store]`.
         Shared = "shared",
         /// In this process.
         Local = "local",
@@ -138,7 +142,7 @@ words! {
 words! {
     /// What a fail-over does to buckets.
     pub(crate) enum OnFailover {
-        /// What the promoted store knows is kept.
+        /// Buckets continue as the promoted store knows them.
         Keep = "keep",
         /// Every bucket starts empty.
         Drain = "drain",
@@ -148,75 +152,71 @@ words! {
 table! {
     /// Where fixed windows begin.
     RawWindow {
-        /// `first_hit`: at the first request after the last window. `clock`: at multiples of the period since 1970 (UTC).
-        /// `calendar`: at days, weeks or months of a time zone. Default `first_hit`.
-        align: RawAlign,
-        /// The time zone of calendar windows: `Europe/Berlin`. Default `UTC`.
-        zone: Text,
-        /// The day a calendar month begins on, 1 to 31 (the last day where a month is shorter); or the day a week begins on,
-        /// 1 (Monday) to 7. Default 1.
-        anchor_day: u64,
+        /// What windows are aligned to.
+        align: RawAlign = "first_hit" => "calendar",
+        /// The time zone of calendar windows.
+        zone: Text = "UTC" => "Europe/Berlin",
+        /// The day on which a calendar month begins, 1 to 31 (the last day where a month is shorter), or a calendar week, 1 (Monday) to 7.
+        anchor_day: u64 = 1 => 15,
     }
 }
 
 words! {
-    /// Where fixed windows begin.
+    /// What windows are aligned to.
     pub(crate) enum RawAlign {
-        /// At the first request.
+        /// A window begins with the first granted request after the last window.
         FirstHit = "first_hit",
-        /// At multiples of the period.
+        /// Windows begin at multiples of the period since 1970 (UTC).
         Clock = "clock",
-        /// At days, weeks or months.
+        /// Windows are days, weeks or months of a time zone.
         Calendar = "calendar",
     }
 }
 
 table! {
-    /// A cost that comes with the request.
+    /// A cost that depends on the request. Either `header` or `content_length` says it.
     RawCost {
-        /// The request header that says it.
-        header: Text,
-        /// `true`: the request's Content-Length says it, in steps of `per` bytes.
-        content_length: bool,
-        /// Bytes per unit, for `content_length`. Default `1KiB`.
-        per: Size,
-        /// What a request without the header costs. One whose header is not digits alone costs `max`. Default 1.
-        default: u64,
-        /// The least a request costs. Default 1.
-        min: u64,
-        /// The most a request costs. Must be written: callers must not choose their own price.
-        max: u64,
+        /// The request header that says the cost.
+        header: Text => "x-cost",
+        /// `true`: the cost is the request's Content-Length, in steps of `per` bytes.
+        content_length: bool = false => true,
+        /// Bytes per unit, for `content_length`.
+        per: Size = "1KiB",
+        /// The cost of a request without the header, 1 where it is not written. A header that is not digits alone costs `max`.
+        default: u64 => 1,
+        /// The least that a request costs.
+        min: u64 = 1,
+        /// The most that a request costs: clients must not choose their own price.
+        @required max: u64 => 50,
     }
 }
 
 table! {
-    /// Charge an estimate, correct it from the response.
+    /// Charges an estimate and corrects it by what the response says.
     RawSettle {
-        /// Where the real cost stands: `header:NAME`, `bytes`, or `json:PATH`, names of members joined by dots like
-        /// `json:usage.total_tokens`.
-        from: Text,
-        /// Units charged at first. Must be written.
-        estimate: u64,
-        /// The most a response may make a request cost: what it says above that is not charged. Default: 100 times the estimate,
-        /// and no less than the burst.
-        max: u64,
-        /// Bytes per unit, for `bytes`. Default `1KiB`.
-        per: Size,
-        /// Bytes of response per unit, for one that the caller breaks off before it has said its cost. Default: such a
-        /// response costs `max`. Never less than the estimate.
-        broken_off_per: Size,
-        /// What a whole response (2xx) costs that does not say its cost: `estimate`, or `max` where callers can ask for such
-        /// a response. Default `estimate`.
-        untold: RawUntold,
+        /// Where the response says the cost: `header:NAME`, `bytes` (the size of its body), or `json:PATH`, the names of members joined by
+        /// dots, in a JSON body or in the data of server-sent events.
+        @required from: Text => "json:usage.total_tokens",
+        /// Units charged when the request is admitted.
+        @required estimate: u64 => 500,
+        /// The most that a response may cost; anything above is not charged. Default: 100 times the estimate, and no less than the burst.
+        max: u64 => 30000,
+        /// Bytes per unit, for `bytes`.
+        per: Size = "1KiB",
+        /// Bytes of response per unit, where the client breaks it off before it has said its cost. Default: such a response costs `max`.
+        /// Never less than the estimate.
+        broken_off_per: Size => "4B",
+        /// What a complete response (2xx) costs that does not say its cost.
+        untold: RawUntold = "estimate" => "max",
     }
 }
 
 words! {
-    /// What a response costs that does not say it.
+    /// What a response costs that does not say its cost.
     pub(crate) enum RawUntold {
-        /// What was charged at first.
+        /// The estimate.
         Estimate = "estimate",
-        /// The most a response may cost.
+        /// The most that a response may cost. Choose this where clients can ask for a response without its cost.
         Max = "max",
     }
 }
@@ -244,10 +244,9 @@ impl Read for InFlight {
             _ => {
                 let text = Text::read_as(node, reader, WANTED)?;
                 if text.value == "adaptive" {
-                    return Some(Self::Adaptive {
-                        least: 1,
-                        most: ADAPTIVE_MOST,
-                    });
+                    let bounds = RawAdaptive::default();
+                    let (least, most) = (bounds.least().value, bounds.most().value);
+                    return Some(Self::Adaptive { least, most });
                 }
                 reader.mismatch(node, WANTED, node.value);
                 None
@@ -258,7 +257,7 @@ impl Read for InFlight {
 
 impl InFlight {
     fn between(raw: &RawAdaptive, node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        if !raw.adaptive.or(false) {
+        if !raw.adaptive.get().is_some_and(|adaptive| adaptive.value) {
             let problem =
                 Problem::error("a table for `in_flight` says the bounds of an adaptive limit");
             let label = "`adaptive = true` is missing";
@@ -269,7 +268,7 @@ impl InFlight {
             );
             return None;
         }
-        let (least, most) = (raw.least.or(1), raw.most.or(ADAPTIVE_MOST));
+        let (least, most) = (raw.least().value, raw.most().value);
         if least == 0 || least > most {
             let label = if least == 0 {
                 "at least 1".to_owned()
@@ -286,7 +285,4 @@ impl InFlight {
     }
 }
 
-schema_of!(InFlight, "InFlight", generator => json_schema!({ "anyOf": [{ "type": "integer", "minimum": 1 }, { "const": "adaptive" }, generator.subschema_for::<RawAdaptive>()] }));
-
-/// The most an adaptive concurrency limit ever admits at once, when the file does not say.
-const ADAPTIVE_MOST: u64 = 1_000;
+schema_of!(InFlight, "InFlight", generator => json_schema!({ "anyOf": [{ "type": "integer", "minimum": 1 }, { "type": "string", "enum": ["adaptive"] }, generator.subschema_for::<RawAdaptive>()] }));

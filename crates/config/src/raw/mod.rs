@@ -22,34 +22,34 @@ use super::scalar::{Named, OneOrMany, ShortOr, Text};
 use super::source::At;
 
 table! {
-    /// gateway.toml: a rate-limiting reverse-proxy gateway.
+    /// The configuration of Tollgate, a rate-limiting reverse-proxy gateway.
     RawFile {
-        /// More files to read, relative to this one; `*` in the last part matches many. Their tables join this file's;
-        /// a name defined twice is an error.
-        include: OneOrMany<Text>,
-        /// Where it listens, and what it takes from callers.
-        server: Server,
-        /// The admin listener: health, metrics, inspection.
-        admin: Admin,
+        /// More files to read, relative to this one; `*` in the last part matches many. Their tables join this file's, and
+        /// a name that is defined twice is an error.
+        include: OneOrMany<Text> => ["limits.toml", "routes/*.toml"],
+        /// Where the gateway listens, and what it accepts from clients.
+        server: Server => { listen = "http://0.0.0.0:8080" },
+        /// The admin listener: health, metrics, status.
+        admin: Admin => { listen = "127.0.0.1:9180" },
         /// The access log and the operations log.
-        log: Log,
-        /// How a caller's address is known: the one place for trust.
-        address: Address,
-        /// Ways to tell who is asking, by name.
-        identities: Named<RawIdentity>,
+        log: Log => { access = "stdout", format = "json" },
+        /// How the address of a client is found: the one place that says which proxies are trusted.
+        address: Address => { trusted_proxies = ["10.0.0.0/8"] },
+        /// Ways to tell who is asking, by name. Limits refer to them in `per`.
+        identities: Named<RawIdentity> => { tenant = { key = "header:x-api-key", when_missing = "refuse" } },
         /// Numbers of limits by tier: `tiers.pro.search` replaces the numbers of `limits.search` for callers of tier `pro`.
-        tiers: Named<Named<ShortOr<super::rate::Rate, RawTier>>>,
-        /// Limits, by name.
-        limits: Named<RawLimit>,
-        /// The store that gateways share; absent, everything is local.
-        store: RawStore,
+        tiers: Named<Named<ShortOr<super::rate::Rate, RawTier>>> => { pro = { search = "1000/minute" } },
+        /// Limits, by name. Routes refer to them in `limits`.
+        limits: Named<RawLimit> => { per_caller = { rate = "100/minute", burst = 20, per = "address" } },
+        /// The store that several gateways share. Without it every gateway counts for itself.
+        store: RawStore => { kind = "redis", url = "redis://127.0.0.1:6379/0", when_down = "local_share", key_secret = "${TOLLGATE_KEY_SECRET}" },
         /// Where requests go, by name.
-        upstreams: Named<RawUpstream>,
-        /// What is matched, where it goes, which limits it is charged on. The most specific route wins.
-        routes: Vec<At<RawRoute>>,
-        /// How refusals and quota fields are written.
-        responses: RawResponses,
-        /// Requests with the verdicts they must get; `tollgate check` runs them in virtual time.
-        tests: Vec<At<RawTest>>,
+        upstreams: Named<RawUpstream> => { app = { servers = ["http://10.0.0.1:3000"] } },
+        /// Routes: which requests match, where they go, which limits they are charged on. The most specific route wins.
+        routes: Vec<At<RawRoute>> => [{ match = "/**", upstream = "http://127.0.0.1:3000", limits = ["per_caller"] }],
+        /// How refusals and quota headers are written.
+        responses: RawResponses => { headers = ["ratelimit", "x-ratelimit"] },
+        /// Requests with the verdicts they must get. `tollgate check` runs them in virtual time.
+        tests: Vec<At<RawTest>> => [{ send = "6 x GET /hello from 192.0.2.1", expect = { allowed = 5, refused = 1 } }],
     }
 }

@@ -6,47 +6,49 @@ use crate::scalar::{Named, OneOrMany, ShortOr, Text};
 use crate::source::At;
 
 table! {
-    /// A route: what is matched, where it goes, which limits it is charged on.
+    /// A route: which requests it matches, where they go, and which limits they are charged on. Exactly one of `upstream`,
+    /// `respond` and `redirect` says where they go.
     RawRoute {
-        /// What is matched: `[METHOD[|METHOD]] [HOST]/PATH`; `{name}` is one segment, `**` the rest. Or a table. Must be written.
-        r#match: ShortOr<Text, RawMatch>,
-        /// Its name in logs and metrics. Default: what is matched.
-        name: Text,
-        /// Where it goes: an upstream's name, a URL, or `builtin:echo`. Either this, `respond` or `redirect`.
-        upstream: Text,
-        /// A fixed answer.
-        respond: RawRespond,
+        /// Which requests match: `[METHOD[|METHOD]] [HOST]/PATH`, where `{name}` is one segment and `**` the rest; or a table, which can
+        /// also name headers. The most specific route takes the request, whatever the order.
+        @required r#match: ShortOr<Text, RawMatch> => "POST /v1/search/{index}",
+        /// The route's name in logs and metrics. Default: what it matches.
+        name: Text => "search",
+        /// Where requests are forwarded to: the name of an upstream, a URL, or `builtin:echo`, which answers by itself.
+        upstream: Text => "http://127.0.0.1:3000",
+        /// A fixed response.
+        respond: RawRespond => { status = 200, body = "ok\n" },
         /// A redirect: where to, or a table with a status.
-        redirect: ShortOr<Text, RawRedirect>,
-        /// The limits it is charged on, all together or none: names, or tables with a cost. Default: none.
-        limits: Vec<At<ShortOr<Text, RawRouteLimit>>>,
-        /// A path prefix removed before forwarding.
-        strip_prefix: Text,
-        /// A path prefix added before forwarding, after stripping.
-        add_prefix: Text,
-        /// Changes to the headers that are forwarded.
-        request_headers: RawHeaders,
-        /// Changes to the headers of the answer, redirects and other answers of the gateway's own included. To a refusal it adds what
-        /// the refusal does not say itself.
-        response_headers: RawHeaders,
-        /// A refusal body of its own.
-        refusal: RawRefusal,
-        /// Bytes of a request's body. Default: what the server says.
-        body: Size,
+        redirect: ShortOr<Text, RawRedirect> => "https://{host}{path}{query}",
+        /// The limits that a request is charged on, all together or none: names, or tables with a cost. Default: no limit.
+        limits: Vec<At<ShortOr<Text, RawRouteLimit>>> => ["search", { limit = "total", cost = 2 }],
+        /// A path prefix that is removed before the request is forwarded.
+        strip_prefix: Text => "/v1",
+        /// A path prefix that is added before the request is forwarded, after `strip_prefix`.
+        add_prefix: Text => "/internal",
+        /// Changes to the headers of the forwarded request.
+        request_headers: RawHeaders => { set = { "x-tier" = "{tier}" }, remove = ["x-internal"] },
+        /// Changes to the headers of the response, also of redirects and other responses of the gateway itself. To a refusal they add
+        /// only headers that it does not have.
+        response_headers: RawHeaders => { set = { "x-served-by" = "{route}" } },
+        /// The body of refusals on this route.
+        refusal: RawRefusal => { body = "slow down\n", content_type = "text/plain" },
+        /// The most bytes of a request's body. Default: `server.bounds.body`.
+        body: Size => "1MiB",
     }
 }
 
 table! {
-    /// What a route matches.
+    /// What a route matches, as a table.
     RawMatch {
         /// Methods. Default: all.
-        methods: OneOrMany<Text>,
-        /// The host: a name, or `*.example.com`. Default: every host.
-        host: Text,
-        /// The path: `{name}` is one segment, `**` the rest. Must be written.
-        path: Text,
-        /// Headers that must have this value; `*` for any value.
-        headers: Named<Text>,
+        methods: OneOrMany<Text> => ["GET", "POST"],
+        /// The host: a name, or `*.example.com` for every name below it. Default: every host.
+        host: Text => "api.example.com",
+        /// The path: `{name}` is one segment, `**` the rest.
+        @required path: Text => "/v1/{name}/**",
+        /// Headers that must be there with this value; `*` stands for any value.
+        headers: Named<Text> => { "x-version" = "2" },
     }
 }
 
@@ -54,98 +56,98 @@ table! {
     /// A limit as one route uses it.
     RawRouteLimit {
         /// The limit's name.
-        limit: Text,
-        /// What a request costs here.
-        cost: ShortOr<u64, super::RawCost>,
+        @required limit: Text => "search",
+        /// What a request costs on this route. Default: the limit's own cost.
+        cost: ShortOr<u64, super::RawCost> => 2,
     }
 }
 
 table! {
-    /// A fixed answer.
+    /// A fixed response.
     RawRespond {
-        /// Its status. Default 200.
-        status: u64,
+        /// Its status, 200 to 599.
+        status: u64 = 200 => 503,
         /// Its body. Default: none.
-        body: Text,
-        /// Its content type. Default `text/plain; charset=utf-8`.
-        content_type: Text,
+        body: Text => "ok\n",
+        /// Its content type.
+        content_type: Text = "text/plain; charset=utf-8" => "application/json",
     }
 }
 
 table! {
     /// A redirect.
     RawRedirect {
-        /// Where to: a URL or a path, with `{…}` of the request: `{path}` and `{query}` as they were asked for, `{host}`,
-        /// `{path:NAME}`, and the others of header edits. `https://{host}{path}{query}` is the same place over TLS.
-        to: Text,
-        /// 301, 302, 303, 307 or 308. Default 308.
-        status: u64,
+        /// Where to: a URL or a path with placeholders of the request, such as `{host}`, `{path}`, `{query}` and `{path:NAME}`.
+        /// `https://{host}{path}{query}` is the same place over TLS.
+        @required to: Text => "https://{host}{path}{query}",
+        /// 301, 302, 303, 307 or 308.
+        status: u64 = 308 => 302,
     }
 }
 
 table! {
-    /// Changes to headers: removals first, then settings.
+    /// Changes to headers: `remove` first, then `set`.
     RawHeaders {
-        /// Headers that are set, replacing what is there; `{tier}`, `{caller}`, `{route}`, `{address}`, `{host}`, `{path:NAME}`
-        /// and `{identity:NAME}` are filled in.
-        set: Named<Text>,
+        /// Headers that are set, replacing what is there. `{tier}`, `{caller}`, `{route}`, `{address}`, `{host}`, `{path:NAME}` and
+        /// `{identity:NAME}` are filled in.
+        set: Named<Text> => { "x-tier" = "{tier}" },
         /// Headers that are removed.
-        remove: OneOrMany<Text>,
+        remove: OneOrMany<Text> => ["x-internal"],
     }
 }
 
 table! {
     /// A refusal body in place of problem+json.
     RawRefusal {
-        /// The body; `{…}` placeholders are filled in from the refusal.
-        body: Text,
-        /// A file that holds the body.
-        body_file: Text,
-        /// Its content type. Must be written.
-        content_type: Text,
+        /// The body; placeholders of the refusal such as `{limit}` and `{retry_after}` are filled in.
+        body: Text => "{\"error\": \"slow down\", \"retry_after\": {retry_after}}",
+        /// A file that holds the body, in place of `body`.
+        body_file: Text => "refusal.html",
+        /// Its content type.
+        @required content_type: Text => "application/json",
     }
 }
 
 table! {
-    /// How refusals and quota fields are written.
+    /// How refusals and quota headers are written.
     RawResponses {
-        /// Which dialects of quota fields are sent. Default `["ratelimit"]`.
-        headers: OneOrMany<RawDialect>,
-        /// What the legacy reset fields count in. Default `seconds`.
-        reset: RawReset,
-        /// A refusal body in place of problem+json.
-        refusal: RawRefusal,
+        /// The dialects of quota headers that are sent.
+        headers: OneOrMany<RawDialect> = ["ratelimit"] => ["ratelimit", "x-ratelimit"],
+        /// What the reset values of `draft-06`, `draft-07` and `x-ratelimit` count.
+        reset: RawReset = "seconds" => "epoch",
+        /// A refusal body in place of problem+json, for all routes that have none of their own.
+        refusal: RawRefusal => { body_file = "refusal.json", content_type = "application/json" },
     }
 }
 
 words! {
-    /// A dialect of quota fields.
+    /// A dialect of quota headers.
     pub(crate) enum RawDialect {
         /// `RateLimit` and `RateLimit-Policy`, the IETF draft (revision 11).
         Draft11 = "ratelimit",
-        /// The same under its revision's name.
+        /// The same, under the name of its revision.
         Draft11Named = "draft-11",
         /// The names of the draft's next revision.
         DraftNext = "draft-next",
-        /// One `RateLimit` field as `limit=, remaining=, reset=`.
+        /// One `RateLimit` header as `limit=, remaining=, reset=`.
         Draft07 = "draft-07",
-        /// `RateLimit-Limit`, `-Remaining`, `-Reset`.
+        /// `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset`.
         Draft06 = "draft-06",
-        /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
+        /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset`.
         XRateLimit = "x-ratelimit",
-        /// None at all.
+        /// None.
         Off = "off",
     }
 }
 
 words! {
-    /// What the legacy reset fields count in.
+    /// What the reset values count.
     pub(crate) enum RawReset {
         /// Seconds left.
         Seconds = "seconds",
-        /// Seconds since 1970.
+        /// Seconds since 1970: a moment.
         Epoch = "epoch",
-        /// Milliseconds since 1970.
+        /// Milliseconds since 1970: a moment.
         EpochMillis = "epoch_ms",
     }
 }

@@ -6,75 +6,75 @@ use crate::scalar::{OneOrMany, Text};
 use crate::source::At;
 
 table! {
-    /// Where the gateway listens, and what it takes from callers.
+    /// Where the gateway listens, and what it accepts from clients.
     Server {
-        /// Where it listens: `http://ADDRESS:PORT`, `https://ADDRESS:PORT`, `unix:/PATH`; a bare address is http. HTTP/1.1 and
-        /// HTTP/2 on the same port. Default `0.0.0.0:8080`.
-        listen: OneOrMany<Text>,
-        /// Certificates of the https listeners; they are read again when the files change.
-        certificates: Vec<At<Certificate>>,
-        /// Mutual TLS: certificates of callers are verified against these authorities (a PEM file).
-        client_ca: Text,
-        /// Whether a caller must show a certificate. Default `required` where `client_ca` is set.
-        client_certificates: ClientCertificates,
-        /// What local buckets hold after a crash, which is a start without the buckets that a clean stop saves in `state_file`; without a
-        /// `state_file`, every start. Default `full`.
-        cold_start: ColdStart,
-        /// Where a clean stop saves the local buckets, for the next start. Default `gateway.state` in `$STATE_DIRECTORY`, which
-        /// systemd sets; nowhere without it.
-        state_file: Text,
-        /// Whether connections begin with a PROXY protocol header (v1 or v2). Where that names nobody (`UNKNOWN`, `LOCAL`), the
-        /// forwarding headers behind it are not believed either. Default `false`.
-        proxy_protocol: bool,
-        /// Threads that serve; `auto` is one per core. Default `auto`.
-        workers: Count,
-        /// Protocols a connection may be upgraded to. Default `["websocket"]`.
-        upgrades: Vec<At<Text>>,
-        /// Whether the gateway stands in front of services one depends on, and not of one's own: it forwards only to hosts
-        /// that routes name (absolute-form requests, 421 otherwise), asks upstreams by their own name, and tells them of no
-        /// caller. Default `false`.
-        egress: bool,
-        /// The name of this gateway in Via, in requests and answers it forwards; `off`: it adds none, and
-        /// does not know a request that comes back to it. Default `tollgate`.
-        via: Text,
-        /// What happens to a path with an encoded slash (`%2f`): `keep` takes it for a character of its segment, `refuse` answers
-        /// 400, which upstreams need that take it for a slash. Default `keep`.
-        encoded_slash: EncodedSlash,
-        /// How long callers may take.
-        timeouts: ServerTimeouts,
-        /// How much callers may send.
-        bounds: Bounds,
+        /// Addresses the gateway listens on: `http://ADDRESS:PORT`, `https://ADDRESS:PORT` (needs `certificates`) or
+        /// `unix:/PATH`; an address without a scheme is http. HTTP/1.1 and HTTP/2 are served on the same port.
+        listen: OneOrMany<Text> = "0.0.0.0:8080" => ["http://0.0.0.0:8080", "https://0.0.0.0:8443"],
+        /// Certificates of the https listeners, chosen by the host name that the client asks for (SNI). A changed file is
+        /// read again without a restart. Required where a listener is https.
+        certificates: Vec<At<Certificate>> => [{ certificate = "site.pem", key = "site.key" }],
+        /// Turns on mutual TLS: a PEM file with the authorities that client certificates are verified against. Needs an
+        /// https listener.
+        client_ca: Text => "clients.pem",
+        /// Whether a client must show a certificate. Only where `client_ca` is set.
+        client_certificates: ClientCertificates = "required",
+        /// What local buckets hold after a crash, that is, after a start that finds no buckets saved in `state_file`.
+        /// Without a `state_file` every start counts as one after a crash.
+        cold_start: ColdStart = "full" => "empty",
+        /// The file in which a clean stop saves the local buckets for the next start. Default: `gateway.state` in
+        /// `$STATE_DIRECTORY` (systemd sets it), and no file where that variable is not set.
+        state_file: Text => "/var/lib/tollgate/gateway.state",
+        /// Whether every connection begins with a PROXY protocol header (version 1 or 2), as HAProxy and AWS load balancers
+        /// send it. Where the header names no client (`UNKNOWN`, `LOCAL`), forwarding headers are not believed either.
+        proxy_protocol: bool = false => true,
+        /// Number of worker threads; `auto` is one per core.
+        workers: Count = "auto" => 4,
+        /// Protocols that a connection may be upgraded to.
+        upgrades: Vec<At<Text>> = ["websocket"],
+        /// Set to `true` where the gateway stands in front of services that you depend on, on the way out. It then forwards only to
+        /// hosts that routes name (421 otherwise), sends each upstream its own name as Host, and adds no forwarding headers.
+        egress: bool = false => true,
+        /// The name of this gateway in the `Via` header of requests and responses it forwards, by which it also recognises a
+        /// request that has come back to it (508). `off` adds no header and recognises no loop.
+        via: Text = "tollgate" => "edge-1",
+        /// What happens to a path with an encoded slash (`%2f`).
+        encoded_slash: EncodedSlash = "keep" => "refuse",
+        /// How long clients may take.
+        timeouts: ServerTimeouts => { header_read = "10s", drain = "30s" },
+        /// How much clients may send.
+        bounds: Bounds => { connections = 10000, body = "10MiB" },
     }
 }
 
 table! {
-    /// A certificate with its key.
+    /// A certificate with its private key.
     Certificate {
         /// The certificate chain, a PEM file.
-        certificate: Text,
-        /// Its private key, a PEM file.
-        key: Text,
-        /// Names it is shown for, with `*.` for one label; default: the names in it.
-        hosts: Vec<At<Text>>,
+        @required certificate: Text => "site.pem",
+        /// The private key, a PEM file.
+        @required key: Text => "site.key",
+        /// Host names the certificate is shown for; `*.` stands for one label. Default: the names in the certificate.
+        hosts: Vec<At<Text>> => ["*.example.com"],
     }
 }
 
 words! {
     /// What happens to a path with an encoded slash.
     pub(crate) enum EncodedSlash {
-        /// It is a character of its segment: routes never match it as a slash, and the upstream gets it as it came.
+        /// The encoded slash is a character of its segment: routes never match it as a slash, and the upstream receives it as it came.
         Keep = "keep",
-        /// 400: for upstreams that take it for a slash.
+        /// The response is 400: for upstreams that treat it as a slash.
         Refuse = "refuse",
     }
 }
 
 words! {
-    /// Whether callers show certificates.
+    /// Whether clients show certificates.
     pub enum ClientCertificates {
-        /// They must.
+        /// A client without a valid certificate cannot connect.
         Required = "required",
-        /// They may.
+        /// A client may connect without one; one that it shows must be valid.
         Optional = "optional",
     }
 }
@@ -82,90 +82,90 @@ words! {
 words! {
     /// What local buckets hold after a crash.
     pub enum ColdStart {
-        /// Everybody may burst at once.
+        /// Every bucket starts full: each caller may burst at once.
         Full = "full",
-        /// Everybody starts with nothing.
+        /// Every bucket starts empty: each caller waits for what the limit grants from then on.
         Empty = "empty",
     }
 }
 
 table! {
-    /// How long callers may take; every one has a safe default.
+    /// How long clients may take.
     ServerTimeouts {
-        /// To send the head of a request. Default `10s`.
-        header_read: Time,
-        /// Between two pieces of a body, either way. Default `30s`.
-        body_idle: Time,
-        /// Between two requests of a connection. Default `75s`.
-        keep_alive: Time,
-        /// For requests in flight when the gateway stops. Default `30s`.
-        drain: Time,
-        /// Before that, from SIGTERM on: `/readyz` says 503, and requests are still accepted and served, until those who send
-        /// them have noticed. `0s`: no such time. Default `5s`.
-        drain_delay: Time,
-        /// To finish the TLS handshake. Default `10s`.
-        tls_handshake: Time,
-        /// Without a byte either way on an upgraded connection (WebSocket). Default `5m`.
-        upgrade_idle: Time,
+        /// To send the head of a request.
+        header_read: Time = "10s",
+        /// Between two pieces of a body, in either direction.
+        body_idle: Time = "30s",
+        /// Between two requests of a connection.
+        keep_alive: Time = "75s",
+        /// For requests in progress to finish when the gateway stops.
+        drain: Time = "30s",
+        /// From SIGTERM on, before `drain` begins: `/readyz` answers 503 while requests are still accepted, so that load balancers
+        /// stop sending them. `0s` leaves this phase out.
+        drain_delay: Time = "5s",
+        /// To finish the TLS handshake.
+        tls_handshake: Time = "10s",
+        /// Without a byte in either direction on an upgraded connection (WebSocket).
+        upgrade_idle: Time = "5m",
     }
 }
 
 table! {
-    /// How much callers may send.
+    /// How much clients may send.
     Bounds {
-        /// Connections at once. Default 10000.
-        connections: u64,
-        /// Connections at once from one address (or IPv6 network). Default: as many as it leaves free for others.
-        connections_per_address: u64,
-        /// Requests at once; more are refused with 503. Default: no bound of its own.
-        requests: u64,
-        /// Bytes of a request's head. Default `64KiB`.
-        header_bytes: Size,
-        /// Fields of a request's head. Default 100.
-        headers: u64,
-        /// Bytes of a request's body. Default `unlimited`; a route may say less.
-        body: Size,
-        /// Bytes a second that the body of a request must come at, over the time it is waited for, once that is 10 seconds;
-        /// below: 408. Not asked of gRPC, nor once the answer has begun. 0: no such bound. Default 100.
-        body_rate: u64,
-        /// Streams at once on an HTTP/2 connection. Default 100.
-        http2_streams: u64,
+        /// Connections at the same time.
+        connections: u64 = 10000,
+        /// Connections at the same time from one address (or IPv6 network). Default: as many as leave room for others.
+        connections_per_address: u64 => 100,
+        /// Requests at the same time; further ones are refused with 503. Default: no bound of its own.
+        requests: u64 => 5000,
+        /// Bytes of a request's head, 8KiB to 1MiB; a larger one is refused with 431.
+        header_bytes: Size = "64KiB",
+        /// Header lines of a request, 10 to 1000.
+        headers: u64 = 100,
+        /// Bytes of a request's body, or `unlimited`; a larger one is refused with 413. A route may set its own bound.
+        body: Size = "unlimited" => "10MiB",
+        /// Bytes per second at which a request's body must arrive on average, measured once it has taken 10 seconds; a slower one
+        /// is refused with 408. It does not apply to gRPC, nor once the response has begun. 0 is no bound.
+        body_rate: u64 = 100,
+        /// Streams at the same time on one HTTP/2 connection.
+        http2_streams: u64 = 100,
     }
 }
 
 table! {
-    /// The admin listener.
+    /// The admin listener: health, metrics, status.
     Admin {
-        /// Where it listens, or `off`. Never the public port. Default `127.0.0.1:9180`.
-        listen: Text,
-        /// Names it may be asked by, besides `localhost` and addresses: a page in a browser whose name was pointed here has
-        /// none of them.
-        hosts: Vec<At<Text>>,
+        /// Where it listens, or `off`. It must not be the public port.
+        listen: Text = "127.0.0.1:9180",
+        /// Host names that requests to it may ask for, besides `localhost` and IP addresses. All others are refused, so that a web
+        /// page cannot reach it through a name of its own.
+        hosts: Vec<At<Text>> = [] => ["gateway.internal"],
     }
 }
 
 table! {
-    /// Logs.
+    /// The access log and the operations log.
     Log {
-        /// Where the access log goes: `stdout`, `stderr`, `off`, or a path. Default `stdout`.
-        access: Text,
-        /// How its lines are written. Default `json`.
-        format: LogFormat,
-        /// The share of admitted requests that is logged; refused requests always are. Default `100% of requests`.
-        sample: Text,
-        /// Whether identities stand in the log as they are or hashed. Default `hashed`.
-        keys: LogKeys,
-        /// Whether the query of a request stands in it. Queries carry secrets: keys, tokens, names. Default `false`.
-        query: bool,
-        /// The least serious message of the operations log (stderr). Default `info`.
-        level: LogLevel,
-        /// How the operations log is written. Default `text`.
-        operations: OperationsFormat,
+        /// Where the access log goes: `stdout`, `stderr`, `off`, or a path. SIGUSR1 reopens the file.
+        access: Text = "stdout" => "/var/log/tollgate/access.log",
+        /// The format of the access log.
+        format: LogFormat = "json" => "combined",
+        /// The share of admitted requests that is logged; refused requests are always logged.
+        sample: Text = "100% of requests" => "1% of requests",
+        /// How the access log shows callers.
+        keys: LogKeys = "hashed" => "plain",
+        /// Whether the access log shows the query of a request. Queries can hold secrets: keys, tokens, names.
+        query: bool = false => true,
+        /// The least serious message of the operations log, which goes to standard error.
+        level: LogLevel = "info" => "warn",
+        /// The format of the operations log.
+        operations: OperationsFormat = "text" => "json",
     }
 }
 
 words! {
-    /// How the access log is written.
+    /// The format of the access log.
     pub enum LogFormat {
         /// One JSON object a line.
         Json = "json",
@@ -175,9 +175,9 @@ words! {
 }
 
 words! {
-    /// How identities stand in the log.
+    /// How the log shows callers.
     pub enum LogKeys {
-        /// As a keyed hash.
+        /// As a keyed hash: the same caller has the same hash, and the key cannot be read from it.
         Hashed = "hashed",
         /// As they are.
         Plain = "plain",
@@ -189,11 +189,11 @@ words! {
     pub enum LogLevel {
         /// Something failed.
         Error = "error",
-        /// Something is not as it should be.
+        /// Something needs attention.
         Warn = "warn",
-        /// What happens now and then.
+        /// Starts, reloads and other events.
         Info = "info",
-        /// What helps to find a mistake.
+        /// Details that help to find a mistake.
         Debug = "debug",
         /// Everything.
         Trace = "trace",
@@ -201,9 +201,9 @@ words! {
 }
 
 words! {
-    /// How the operations log is written.
+    /// The format of the operations log.
     pub enum OperationsFormat {
-        /// For people.
+        /// Text for people.
         Text = "text",
         /// One JSON object a line.
         Json = "json",
@@ -211,25 +211,25 @@ words! {
 }
 
 table! {
-    /// How a caller's address is known.
+    /// How the address of a client is found: the one place that says which proxies are trusted.
     Address {
-        /// X-Forwarded-For and Forwarded are believed only from these networks. Default: none.
-        trusted_proxies: Vec<At<Text>>,
-        /// Whether they are believed from a Unix socket, too: only local processes can connect to one. Default `false`.
-        trust_unix: bool,
-        /// Which of the two is believed. Default `either`.
-        header: RawForwarding,
-        /// IPv6 callers are told apart by so many leading bits. Default 64.
-        ipv6_prefix: u64,
-        /// These networks are never limited.
-        exempt: Vec<At<Text>>,
+        /// Networks of your own proxies. `X-Forwarded-For` and `Forwarded` are believed only from these.
+        trusted_proxies: Vec<At<Text>> = [] => ["10.0.0.0/8", "2001:db8::/32"],
+        /// Whether forwarding headers are believed on Unix sockets, which only local processes can connect to.
+        trust_unix: bool = false => true,
+        /// Which forwarding header is believed.
+        header: RawForwarding = "either" => "x-forwarded-for",
+        /// Number of leading bits that tell IPv6 clients apart, 16 to 128: one customer usually has a whole /64.
+        ipv6_prefix: u64 = 64 => 56,
+        /// Networks whose clients are never limited.
+        exempt: Vec<At<Text>> = [] => ["192.0.2.0/24"],
     }
 }
 
 words! {
     /// Which forwarding header is believed.
     pub(crate) enum RawForwarding {
-        /// Whichever is there; where both are and disagree, neither.
+        /// The one that is present; where both are and disagree, neither.
         Either = "either",
         /// X-Forwarded-For only.
         XForwardedFor = "x-forwarded-for",

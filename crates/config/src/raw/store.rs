@@ -5,46 +5,45 @@ use crate::reader::{table, words};
 use crate::scalar::Text;
 
 table! {
-    /// The store that gateways share.
+    /// The store that several gateways share.
     RawStore {
-        /// What it is.
-        kind: StoreKind,
-        /// Where it is: `redis://`, `rediss://`, `unix:`, `redis+sentinel://a,b,c/name`, `redis+cluster://a,b,c`, or
-        /// `postgres://`. A password in it must come from the environment: `${REDIS_URL}`.
-        url: Text,
-        /// A file that holds the URL.
-        url_file: Text,
+        /// The kind of store.
+        @required kind: StoreKind => "redis",
+        /// Where the store is: `redis://`, `rediss://` (TLS), `unix:`, `redis+sentinel://a,b,c/NAME`, `redis+cluster://a,b,c`, or
+        /// `postgres://`. A password in it must come from the environment.
+        url: Text => "${REDIS_URL}",
+        /// A file that holds the URL, in place of `url`.
+        url_file: Text => "/run/secrets/store_url",
         /// The user, where the URL names none.
-        username: Text,
-        /// The password, where the URL holds none: from the environment.
-        password: Text,
+        username: Text => "tollgate",
+        /// The password, where the URL holds none. It must come from the environment.
+        password: Text => "${STORE_PASSWORD}",
         /// A file that holds the password.
-        password_file: Text,
-        /// How long a request waits for it; after that `when_down` applies. Default `20ms`.
-        answer_within: Time,
-        /// What happens to requests when it does not answer: `local_share` (this gateway's part of the limit, counted in the
-        /// process), `allow`, or `refuse` (503). Must be written; a limit may say otherwise.
-        when_down: WhenDown,
-        /// What one gateway's local share is a part of: counted in the store, or a number. Default `auto`.
-        replicas: Count,
-        /// Keys in the store are hashes keyed by this, never raw: from the environment. Every gateway needs the same.
-        key_secret: Text,
-        /// A file that holds it.
-        key_secret_file: Text,
-        /// Whether a charge is on disk before it is answered (PostgreSQL). Default `false`: a crash of the server may forget the
-        /// last moments.
-        synchronous_commit: bool,
-        /// Whether the gateway creates the table and function it needs (PostgreSQL). Default `true`.
-        create: bool,
-        /// What the audit of the server's settings at the start does about what would lose buckets: `warn`, or `refuse` to start
-        /// (a store that does not answer then is not waited for). Default `warn`.
-        audit: Audit,
-        /// The authorities that sign the server's certificate, as a file. Default: the system's. Naming one makes TLS a must.
-        ca_file: Text,
-        /// A certificate of our own, where the server asks for one.
-        client_certificate: Text,
-        /// Its private key.
-        client_key: Text,
+        password_file: Text => "/run/secrets/store_password",
+        /// How long a request waits for the store; after that `when_down` applies.
+        answer_within: Time = "20ms" => "50ms",
+        /// What happens to requests while the store does not answer. A limit may choose differently.
+        @required when_down: WhenDown => "local_share",
+        /// The number of gateways that share the limits: the local share is one part of so many. `auto` counts them in the store.
+        replicas: Count = "auto" => 3,
+        /// The secret by which keys are hashed before they are stored, at least 16 characters. It must come from the environment,
+        /// and every gateway needs the same one.
+        key_secret: Text => "${TOLLGATE_KEY_SECRET}",
+        /// A file that holds the secret, in place of `key_secret`.
+        key_secret_file: Text => "/run/secrets/key_secret",
+        /// Whether a charge is on disk before a request is admitted (PostgreSQL only). With `false`, a crash of the server may
+        /// forget the last moments.
+        synchronous_commit: bool = false => true,
+        /// Whether the gateway creates the tables and functions it needs (PostgreSQL only).
+        create: bool = true => false,
+        /// What the gateway does at the start when the server's settings could lose buckets.
+        audit: Audit = "warn" => "refuse",
+        /// The authorities that sign the server's certificate, a PEM file. Default: the system's. With this file TLS is mandatory.
+        ca_file: Text => "store-ca.pem",
+        /// The certificate that the gateway shows to the server, a PEM file.
+        client_certificate: Text => "gateway.pem",
+        /// The private key of that certificate, a PEM file.
+        client_key: Text => "gateway.key",
     }
 }
 
@@ -53,29 +52,29 @@ words! {
     pub enum StoreKind {
         /// Redis or Valkey.
         Redis = "redis",
-        /// PostgreSQL, or what speaks it.
+        /// PostgreSQL, or a database that speaks its protocol.
         Postgres = "postgres",
     }
 }
 
 words! {
-    /// What happens when the store does not answer.
+    /// What happens while the store does not answer.
     pub(crate) enum WhenDown {
-        /// This gateway's part of the limit, counted in the process.
+        /// Each gateway enforces its part of the limit, counted in the process.
         LocalShare = "local_share",
-        /// Admitted, and counted.
+        /// Requests are admitted, and counted in the metrics.
         Allow = "allow",
-        /// 503.
+        /// Requests are refused with 503.
         Refuse = "refuse",
     }
 }
 
 words! {
-    /// What the audit of the store does.
+    /// What the gateway does when the server's settings could lose buckets.
     pub enum Audit {
-        /// It warns.
+        /// It logs a warning.
         Warn = "warn",
-        /// The gateway does not start.
+        /// It does not start.
         Refuse = "refuse",
     }
 }

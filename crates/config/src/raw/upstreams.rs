@@ -5,76 +5,75 @@ use crate::reader::{table, words};
 use crate::scalar::{OneOrMany, ShortOr, Text};
 
 table! {
-    /// Where requests go.
+    /// An upstream: the servers that requests are forwarded to. A route may also name one server by its URL, without this table.
     RawUpstream {
-        /// Its servers: `http://HOST:PORT`, `https://HOST:PORT`, `unix:/PATH`, or a table with a weight. Every address of a name is
-        /// a server of its own, with that weight; `localhost` is one.
-        servers: OneOrMany<ShortOr<Text, RawServer>>,
-        /// How a server is chosen. Default `least_requests`.
-        balance: RawBalance,
+        /// Its servers: `http://HOST:PORT`, `https://HOST:PORT`, `unix:/PATH`, or a table with a weight. Every address that a host
+        /// name resolves to is a server of its own with that weight.
+        @required servers: OneOrMany<ShortOr<Text, RawServer>> => ["http://10.0.0.1:3000", { url = "http://10.0.0.2:3000", weight = 2 }],
+        /// How a server is chosen.
+        balance: RawBalance = "least_requests" => "round_robin",
         /// Active health checks. Default: none.
-        health: RawHealth,
-        /// Passive ejection of servers that fail.
-        eject: RawEject,
-        /// How long it may take.
-        timeouts: RawUpstreamTimeouts,
-        /// What may be sent again.
-        retries: RawRetries,
-        /// What is sent as Host: `keep` (the caller's), `upstream` (the server's), or a name. Default `keep`;
-        /// `upstream` where `server.egress` is.
-        host: Text,
-        /// Whether HTTP/2 is spoken to it (in clear text without negotiation; over TLS by ALPN, and HTTP/1.1 where the server does
-        /// not agree on HTTP/2). gRPC needs it. Default `false`.
-        http2: bool,
-        /// Whether its interim answers (`103 Early Hints` and other 1xx) are passed on: from HTTP/1.1 upstreams to callers of
-        /// HTTP/1.1, since the protocol library sends none over HTTP/2. Default `false`.
-        early_hints: bool,
-        /// Connections at once, per worker and server. Default 1024.
-        connections: u64,
-        /// Idle connections kept, per worker and server. Default 256.
-        idle_connections: u64,
-        /// Requests that may wait for a connection, per worker. Default 1024.
-        pending: u64,
+        health: RawHealth => { path = "/healthz", every = "5s" },
+        /// Passive ejection: servers that fail requests are left out for a while.
+        eject: RawEject => { failures = 5, wait = "10s" },
+        /// How long the upstream may take.
+        timeouts: RawUpstreamTimeouts => { connect = "1s", response = "30s", idle = "60s" },
+        /// Which requests are sent again.
+        retries: RawRetries => { attempts = 2, on = ["connect_failure", "503"] },
+        /// The Host header that the upstream receives: `keep` (the client's), `upstream` (the server's), or a name. Default: `keep`, and
+        /// `upstream` where `server.egress` is set.
+        host: Text => "upstream",
+        /// Whether HTTP/2 is spoken to the servers: without TLS by prior knowledge, over TLS where the server agrees to it
+        /// (ALPN). gRPC needs it.
+        http2: bool = false => true,
+        /// Whether interim responses (`103 Early Hints` and other 1xx) are passed on, from HTTP/1.1 upstreams to HTTP/1.1 clients.
+        early_hints: bool = false => true,
+        /// Connections at the same time, per worker and server.
+        connections: u64 = 1024,
+        /// Idle connections that are kept, per worker and server.
+        idle_connections: u64 = 256,
+        /// Requests that may wait for a connection, per worker; further ones are refused with 503.
+        pending: u64 = 1024,
         /// How long a request may wait for a connection. Default: the connect timeout.
-        pending_timeout: Time,
-        /// Certificate authorities its certificates are verified against (a PEM file). Default: the system's.
-        ca_file: Text,
-        /// The name its certificates are verified for, and asked for by (SNI), in place of the host of each server's URL.
-        server_name: Text,
-        /// SHA-256 of each certificate that its servers may show, in hex digits (`openssl x509 -noout -fingerprint -sha256`).
-        /// With `ca_file` they are verified besides; without, name, authority and age of a pinned certificate are not asked.
-        pinned_sha256: OneOrMany<Text>,
-        /// The certificate shown to it (a PEM file).
-        client_certificate: Text,
-        /// The key of that certificate (a PEM file).
-        client_key: Text,
-        /// How often names are looked up again. Default `5s`.
-        resolve_every: Time,
-        /// How long a new or recovered server takes to get its full share. Default `0s`.
-        slow_start: Time,
-        /// The PROXY protocol header sent on new connections. Default `off`.
-        proxy_protocol: SendProxyProtocol,
+        pending_timeout: Time => "1s",
+        /// The authorities that the servers' certificates are verified against, a PEM file. Default: the system's.
+        ca_file: Text => "upstream-ca.pem",
+        /// The name that certificates are verified for and that is asked for (SNI). Default: the host of each server's URL.
+        server_name: Text => "api.internal",
+        /// SHA-256 of each certificate that the servers may show, in hex digits (`openssl x509 -noout -fingerprint -sha256`).
+        /// With `ca_file` certificates are verified as well; without, a pinned certificate is accepted whatever its name, authority and age.
+        pinned_sha256: OneOrMany<Text> => "9F86D081884C7D659A2FEAA0C55AD015A3BF4F1B2B0B822CD15D6C15B0F00A08",
+        /// The certificate that the gateway shows to the servers, a PEM file.
+        client_certificate: Text => "gateway.pem",
+        /// The private key of that certificate, a PEM file.
+        client_key: Text => "gateway.key",
+        /// How often host names are looked up again.
+        resolve_every: Time = "5s",
+        /// How long a new or recovered server takes to reach its full share; `0s` is at once.
+        slow_start: Time = "0s" => "30s",
+        /// The PROXY protocol header sent on new connections. Each connection then carries one request.
+        proxy_protocol: SendProxyProtocol = "off" => "v2",
     }
 }
 
 table! {
-    /// One server.
+    /// One server of an upstream.
     RawServer {
-        /// Where it is.
-        url: Text,
-        /// Its share among the servers. Default 1.
-        weight: u64,
+        /// Where it is: `http://HOST:PORT`, `https://HOST:PORT` or `unix:/PATH`.
+        @required url: Text => "http://10.0.0.2:3000",
+        /// Its share among the servers, 1 to 1000.
+        weight: u64 = 1 => 2,
     }
 }
 
 words! {
     /// How a server is chosen.
     pub(crate) enum RawBalance {
-        /// In turn by weight, passing over those that have more than their weight's share of the requests under way.
+        /// In turn by weight, leaving out servers that have more than their share of the requests in progress.
         LeastRequests = "least_requests",
-        /// In turn, by weight.
+        /// In turn by weight.
         RoundRobin = "round_robin",
-        /// By a consistent hash of the caller's identity and the server's name, by weight.
+        /// By a consistent hash of the caller's identity, by weight: the same caller reaches the same server.
         IdentityHash = "identity_hash",
     }
 }
@@ -84,9 +83,9 @@ words! {
     pub(crate) enum SendProxyProtocol {
         /// None.
         Off = "off",
-        /// The text form.
+        /// Version 1, text.
         V1 = "v1",
-        /// The binary form.
+        /// Version 2, binary.
         V2 = "v2",
     }
 }
@@ -94,52 +93,51 @@ words! {
 table! {
     /// Active health checks.
     RawHealth {
-        /// The path asked for; any 2xx or 3xx is good. Must be written.
-        path: Text,
-        /// How often. Default `5s`.
-        every: Time,
-        /// How long an answer may take. Default `2s`.
-        timeout: Time,
-        /// Good answers in a row that bring a server back. Default 2.
-        healthy_after: u64,
-        /// Bad answers in a row that take a server out. Default 3.
-        unhealthy_after: u64,
+        /// The path that is asked for. A 2xx or 3xx response is good.
+        @required path: Text => "/healthz",
+        /// The time between two checks of a server.
+        every: Time = "5s",
+        /// How long a check may take.
+        timeout: Time = "2s",
+        /// Good checks in a row after which a server is used again.
+        healthy_after: u64 = 2,
+        /// Bad checks in a row after which a server is left out.
+        unhealthy_after: u64 = 3,
     }
 }
 
 table! {
     /// Passive ejection.
     RawEject {
-        /// Failures in a row (no connection, no answer, 502, 503, 504) that take a server out. Default 5.
-        failures: u64,
-        /// For how long at first; longer each time. Default `10s`.
-        wait: Time,
+        /// Failures in a row (no connection, no response, 502, 503, 504) after which a server is left out.
+        failures: u64 = 5,
+        /// How long it is left out the first time; the time doubles with every repetition, to 32 times this.
+        wait: Time = "10s",
     }
 }
 
 table! {
     /// How long an upstream may take.
     RawUpstreamTimeouts {
-        /// To connect. Default `1s`.
-        connect: Time,
-        /// From the end of the request to the head of the answer. Default `30s`.
-        response: Time,
-        /// Between two pieces of a body, either way: an answer that stands still, an upload that the upstream does not take;
-        /// and how long an idle connection is kept. Default `60s`.
-        idle: Time,
-        /// From the first byte to the last. Default: no bound of its own.
-        total: Time,
+        /// To connect.
+        connect: Time = "1s",
+        /// From the end of the request to the head of the response; after that 504.
+        response: Time = "30s",
+        /// Between two pieces of a body, in either direction; also how long an idle connection is kept.
+        idle: Time = "60s",
+        /// From the head of the request to the end of the response. Default: no bound of its own.
+        total: Time => "2m",
     }
 }
 
 table! {
-    /// What may be sent again.
+    /// Which requests are sent again.
     RawRetries {
-        /// Attempts in all; 1 is no retry. What no server can have read is no attempt: a kept connection whose socket took no
-        /// byte any more, an HTTP/2 stream that a server which closes its connection (GOAWAY) has not processed. Default 2.
-        attempts: u64,
-        /// After what. Default `["connect_failure", "refused_stream", "connection_closed"]`.
-        on: OneOrMany<RetryOn>,
+        /// Attempts in all, 1 to 10; 1 is no retry. A request that no server can have read is sent again without counting as an attempt:
+        /// when a kept connection accepts no byte any more, or an HTTP/2 server closes (GOAWAY) without having processed the stream.
+        attempts: u64 = 2 => 3,
+        /// After what a request is sent again.
+        on: OneOrMany<RetryOn> = ["connect_failure", "refused_stream", "connection_closed"] => ["connect_failure", "503"],
     }
 }
 
@@ -148,15 +146,15 @@ words! {
     pub(crate) enum RetryOn {
         /// No connection could be made.
         ConnectFailure = "connect_failure",
-        /// HTTP/2: the stream was refused before it was looked at.
+        /// HTTP/2: the server refused the stream before it processed it.
         RefusedStream = "refused_stream",
-        /// A kept connection closed without a byte of answer (idempotent methods without a body only: it may have been read).
+        /// A kept connection was closed without a byte of response (idempotent methods without a body only).
         ConnectionClosed = "connection_closed",
-        /// 503 (idempotent methods only).
+        /// Status 503 (idempotent methods only).
         Unavailable = "503",
-        /// 502 (idempotent methods only).
+        /// Status 502 (idempotent methods only).
         BadGateway = "502",
-        /// 504 (idempotent methods only).
+        /// Status 504 (idempotent methods only).
         GatewayTimeout = "504",
     }
 }

@@ -4,9 +4,7 @@ use http::HeaderName;
 
 use super::Context;
 use crate::problem::Problem;
-use crate::quantity::Size;
 use crate::raw::{RawCost, RawSettle, RawUntold};
-use crate::reader::Field;
 use crate::scalar::{OneOrMany, ShortOr, Text};
 use crate::source::{At, Place};
 use tollgate_policy::{Cost, Count, Settle, SettleFrom, StatusMatch};
@@ -25,10 +23,7 @@ pub(crate) struct Amounts {
 }
 
 /// `cost`, of a limit or of a route.
-pub(crate) fn cost(field: &Field<ShortOr<u64, RawCost>>, context: &mut Context<'_>) -> Cost {
-    let Some(at) = field.get() else {
-        return Cost::Fixed(1);
-    };
+pub(crate) fn cost(at: &At<ShortOr<u64, RawCost>>, context: &mut Context<'_>) -> Cost {
     match &at.value {
         ShortOr::Short(units) => Cost::Fixed(*units),
         ShortOr::Table(table) => {
@@ -39,7 +34,7 @@ pub(crate) fn cost(field: &Field<ShortOr<u64, RawCost>>, context: &mut Context<'
 }
 
 fn from_request(raw: &RawCost, place: Place, context: &mut Context<'_>) -> Option<Cost> {
-    let least = raw.min.or(1);
+    let least = raw.min().value;
     if raw.max.is_absent() {
         let problem = Problem::error("a cost that comes with the request needs a `max`")
             .at(place, "`max` is missing");
@@ -60,7 +55,7 @@ fn from_request(raw: &RawCost, place: Place, context: &mut Context<'_>) -> Optio
         );
         return None;
     }
-    let by_length = raw.content_length.or(false);
+    let by_length = raw.content_length().value;
     match (raw.header.get(), by_length) {
         (Some(header), true) => {
             let problem =
@@ -102,7 +97,7 @@ fn from_request(raw: &RawCost, place: Place, context: &mut Context<'_>) -> Optio
                 );
             }
             Some(Cost::ContentLength {
-                per: bytes_per_unit(&raw.per, context),
+                per: context.bounded(raw.per(), 1, 1 << 40),
                 least,
                 most,
             })
@@ -116,10 +111,6 @@ fn from_request(raw: &RawCost, place: Place, context: &mut Context<'_>) -> Optio
             None
         }
     }
-}
-
-fn bytes_per_unit(field: &Field<Size>, context: &mut Context<'_>) -> u64 {
-    context.bounded("per", field, 1 << 10, 1, 1 << 40)
 }
 
 /// A header's name.
@@ -176,17 +167,17 @@ pub(crate) fn settle(
         );
     }
     let source = source?;
-    let broken_off_per = raw.broken_off_per.place().map(|place| {
+    let broken_off_per = raw.broken_off_per.setting("broken_off_per").map(|per| {
         if let SettleFrom::Bytes { .. } = source {
             let problem = Problem::error("`broken_off_per` is for a cost that the response says");
             context.push(problem.at(
-                place,
+                per.place.unwrap_or_default(),
                 "by `bytes` a response costs what was sent of it, broken off or not",
             ));
         }
-        context.bounded("broken_off_per", &raw.broken_off_per, 1, 1, 1 << 40)
+        context.bounded(per, 1, 1 << 40)
     });
-    let untold_costs_most = raw.untold.or(RawUntold::Estimate) == RawUntold::Max;
+    let untold_costs_most = raw.untold().value == RawUntold::Max;
     Some(Settle {
         from: source,
         estimate: estimate.value,
@@ -207,7 +198,7 @@ fn settle_from(raw: &At<RawSettle>, context: &mut Context<'_>) -> Option<SettleF
         )?)
     } else if written == "bytes" {
         SettleFrom::Bytes {
-            per: bytes_per_unit(&raw.per, context),
+            per: context.bounded(raw.per(), 1, 1 << 40),
         }
     } else if let Some(path) = written.strip_prefix("json:") {
         // A name may have any character but the dot; what is meant as an index or a query would never be found.
@@ -244,11 +235,8 @@ fn settle_from(raw: &At<RawSettle>, context: &mut Context<'_>) -> Option<SettleF
 }
 
 /// `count`.
-pub(crate) fn count(field: &Field<OneOrMany<Text>>, context: &mut Context<'_>) -> Count {
-    let Some(at) = field.get() else {
-        return Count::All;
-    };
-    match at.list.as_slice() {
+pub(crate) fn count(list: &OneOrMany<Text>, context: &mut Context<'_>) -> Count {
+    match list.list.as_slice() {
         [one] if one.as_str() == "all" => Count::All,
         [one] if one.as_str() == "failures" => Count::Statuses(vec![
             StatusMatch { from: 401, to: 401 },

@@ -9,7 +9,6 @@ use super::{Context, callers, entries_of, list_of};
 use crate::problem::{Problem, listed, nearest};
 use crate::raw::{self, RawIdentity, RawJwt};
 use crate::source::At;
-use tollgate_limit::Micros;
 use tollgate_policy::identity::{
     Identity, JwtSettings, Source, WhenMissing, WhenUnknown, parse_algorithm,
 };
@@ -318,10 +317,7 @@ fn jwt(raw: &At<RawJwt>, context: &mut Context<'_>) -> Option<JwtPolicy> {
         algorithms: algorithms?,
         issuers: texts(&raw.issuer),
         audiences: texts(&raw.audience),
-        leeway: raw
-            .leeway
-            .get()
-            .map_or(30, |at| Micros::ceil_secs(at.value.0)),
+        leeway: raw.leeway().value.0.ceil_secs(),
     };
     match JwtPolicy::new(settings, &bytes) {
         Ok(policy) => {

@@ -53,15 +53,12 @@ pub(crate) fn limits(
 ) -> Limits {
     let mut made = Limits::default();
     check_tiers(raw, context);
-    let egress = raw
-        .server
-        .get()
-        .is_some_and(|server| server.egress.or(false));
+    let egress = raw.server.get().is_some_and(|server| server.egress().value);
     for (name, limit) in entries_of(&raw.limits) {
         check_name(name, "limit", context);
         let scope = scope::scope(name, limit, identities, context);
         let tiers = tiers_of(&name.value, raw);
-        let memory = context.bounded("memory", &limit.memory, MEMORY, 64 << 10, 1 << 40);
+        let memory = context.bounded(limit.memory(), 64 << 10, 1 << 40);
         let memory = usize::try_from(memory).unwrap_or(usize::MAX);
         let builder = Builder {
             name,
@@ -171,7 +168,7 @@ impl Builder<'_> {
                 .raw
                 .burst
                 .or(amount)
-                .saturating_add(self.raw.debt.or(0)),
+                .saturating_add(self.raw.debt().value),
             Some(Rate::Unlimited) | None => 1,
         };
         let settle = self
@@ -221,12 +218,9 @@ impl Builder<'_> {
                 &mut Vec::new(),
             )
         });
-        let cost = costs::cost(&self.raw.cost, context);
-        let count = costs::count(&self.raw.count, context);
-        let refund_on = costs::statuses(
-            self.raw.refund_on.get().map_or(&[], |list| list.as_slice()),
-            context,
-        );
+        let cost = costs::cost(&self.raw.cost().at(), context);
+        let count = costs::count(&self.raw.count().value, context);
+        let refund_on = costs::statuses(&self.raw.refund_on().value, context);
         let refundable = settle.is_some() || count != Count::All || !refund_on.is_empty();
         costs::check_payable(
             &self.name.value,
@@ -244,12 +238,8 @@ impl Builder<'_> {
             );
         }
         // Whoever leaves while held in the process gives the place back.
-        let held = self.placement() == Placement::Local
-            && self
-                .raw
-                .max_wait
-                .get()
-                .is_some_and(|wait| wait.value.0 > Micros::ZERO);
+        let held =
+            self.placement() == Placement::Local && self.raw.max_wait().value.0 > Micros::ZERO;
         let keep = |limit: Limit| {
             Arc::new(Limit {
                 refundable: refundable || held,
@@ -325,28 +315,25 @@ impl Builder<'_> {
             tier: tier.map(|tier| Arc::from(tier.value.as_str())),
             role,
             algorithm,
-            mode: match raw.mode.or(RawMode::Enforce) {
+            mode: match raw.mode().value {
                 _ if unlimited => Mode::Off,
                 RawMode::Enforce => Mode::Enforce,
                 RawMode::Shadow => Mode::Shadow,
                 RawMode::Off => Mode::Off,
             },
-            enforce_for: raw.enforce_for.get().map_or(10_000, |share| share.value.0),
+            enforce_for: raw.enforce_for().value.0,
             placement: self.placement(),
             when_down: raw
                 .when_down
                 .get()
                 .map_or(default_down, |at| super::store::when_down(at.value)),
-            on_failover: match raw.on_failover.or(raw::OnFailover::Keep) {
+            on_failover: match raw.on_failover().value {
                 raw::OnFailover::Keep => OnFailover::Keep,
                 raw::OnFailover::Drain => OnFailover::Drain,
             },
-            lease: raw.lease.or(false),
+            lease: raw.lease().value,
             memory: self.memory,
             refundable: false,
         }
     }
 }
-
-/// What a local table takes at most when the file does not say.
-const MEMORY: u64 = 64 << 20;

@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use super::env::Env;
 use super::include::plain;
 use super::problem::{Problem, Problems, suggestion};
-use super::quantity::{Flaw, Size, Time};
-use super::reader::Field;
+use super::quantity::{Count, Flaw, Size, Time};
+use super::reader::{Field, Setting};
 use super::scalar::{Named, Text};
 use super::settings::Secret;
 use super::source::{At, Place, Sources};
@@ -134,67 +134,57 @@ impl Context<'_> {
     }
 
     /// A number that must lie in `least..=most`.
-    pub(crate) fn within(
-        &mut self,
-        name: &str,
-        field: &Field<u64>,
-        default: u64,
-        least: u64,
-        most: u64,
-    ) -> u64 {
-        let Some(value) = field.get() else {
-            return default;
-        };
-        if (least..=most).contains(&value.value) {
-            return value.value;
+    pub(crate) fn within(&mut self, setting: Setting<u64>, least: u64, most: u64) -> u64 {
+        let Setting { key, value, place } = setting;
+        if let (Some(place), false) = (place, (least..=most).contains(&value)) {
+            let label = if value < least {
+                format!("the least is {least}")
+            } else {
+                format!("the most is {most}")
+            };
+            self.push(Problem::error(format!("`{key}` is out of bounds")).at(place, label));
         }
-        let label = if value.value < least {
-            format!("the least is {least}")
-        } else {
-            format!("the most is {most}")
-        };
-        self.push(Problem::error(format!("`{name}` is out of bounds")).at(value.place, label));
-        default
+        value.clamp(least, most)
     }
 
     /// A duration that must not be zero.
-    pub(crate) fn time(&mut self, name: &str, field: &Field<Time>, default: Micros) -> Micros {
-        let Some(value) = field.get() else {
-            return default;
-        };
-        let label = match value.value.0 {
-            Micros::ZERO => "zero is not \"off\": nothing would ever be in time",
-            time if time > LONGEST => "more than a year",
-            time => return time,
-        };
-        self.push(Problem::error(format!("`{name}` is out of bounds")).at(value.place, label));
-        default
+    pub(crate) fn time(&mut self, setting: Setting<Time>) -> Micros {
+        if setting.value.0 == Micros::ZERO
+            && let Some(place) = setting.place
+        {
+            let label = "zero is not \"off\": nothing would ever be in time";
+            let title = format!("`{}` is out of bounds", setting.key);
+            self.push(Problem::error(title).at(place, label));
+        }
+        self.span(setting)
     }
 
-    /// A span that may be zero, and no longer than a year.
-    pub(crate) fn span(&mut self, name: &str, field: &Field<Time>, default: Micros) -> Micros {
-        if field
-            .get()
-            .is_some_and(|value| value.value.0 == Micros::ZERO)
-        {
-            return Micros::ZERO;
+    /// A duration that may be zero, and no longer than a year.
+    pub(crate) fn span(&mut self, setting: Setting<Time>) -> Micros {
+        let Setting { key, value, place } = setting;
+        if let (Some(place), true) = (place, value.0 > LONGEST) {
+            let title = format!("`{key}` is out of bounds");
+            self.push(Problem::error(title).at(place, "more than a year"));
         }
-        self.time(name, field, default)
+        value.0
+    }
+
+    /// A number of at most `most`; `None`: it is worked out.
+    pub(crate) fn count(&mut self, setting: &Setting<Count>, most: u64) -> Option<u64> {
+        match setting.value {
+            Count::Auto => None,
+            Count::Exactly(number) => {
+                let Setting { key, place, .. } = *setting;
+                let value = number;
+                Some(self.within(Setting { key, value, place }, 1, most))
+            }
+        }
     }
 
     /// A size in bytes that must have a bound.
-    pub(crate) fn bounded(
-        &mut self,
-        name: &str,
-        field: &Field<Size>,
-        default: u64,
-        least: u64,
-        most: u64,
-    ) -> u64 {
-        let Some(value) = field.get() else {
-            return default;
-        };
-        let (title, label) = match value.value {
+    pub(crate) fn bounded(&mut self, setting: Setting<Size>, least: u64, most: u64) -> u64 {
+        let Setting { key, value, place } = setting;
+        let (title, label) = match value {
             Size::Bytes(bytes) if (least..=most).contains(&bytes) => return bytes,
             Size::Bytes(bytes) if bytes < least => (
                 "is out of bounds",
@@ -209,8 +199,10 @@ impl Context<'_> {
                 "whatever a caller can fill is bounded".to_owned(),
             ),
         };
-        self.push(Problem::error(format!("`{name}` {title}")).at(value.place, label));
-        default
+        if let Some(place) = place {
+            self.push(Problem::error(format!("`{key}` {title}")).at(place, label));
+        }
+        most
     }
 }
 
@@ -255,11 +247,6 @@ pub(crate) fn entries_of<T>(field: &Field<Named<T>>) -> &[(At<String>, At<T>)] {
 /// The entries of a list.
 pub(crate) fn list_of<T>(field: &Field<Vec<At<T>>>) -> &[At<T>] {
     field.get().map_or(&[], |list| list.value.as_slice())
-}
-
-/// Seconds, for defaults.
-pub(crate) const fn seconds(count: u64) -> Micros {
-    Micros::from_secs(count)
 }
 
 /// The longest timeout anybody means.

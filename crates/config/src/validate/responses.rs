@@ -14,30 +14,24 @@ use tollgate_policy::{Dialect, REFUSAL_PLACEHOLDERS, RefusalBody, Reset, Respons
 pub(crate) fn responses(field: &Field<RawResponses>, context: &mut Context<'_>) -> Responses {
     let raw = field.or(RawResponses::default());
     let mut headers: Vec<Dialect> = Vec::new();
-    match raw.headers.get() {
-        None => headers.push(Dialect::Draft11),
-        Some(list) => {
-            for at in &list.list {
-                let dialect = match at.value {
-                    RawDialect::Draft11 | RawDialect::Draft11Named => Dialect::Draft11,
-                    RawDialect::DraftNext => Dialect::DraftNext,
-                    RawDialect::Draft07 => Dialect::Draft07,
-                    RawDialect::Draft06 => Dialect::Draft06,
-                    RawDialect::XRateLimit => Dialect::XRateLimit,
-                    RawDialect::Off if list.list.len() == 1 => break,
-                    RawDialect::Off => {
-                        context.push(
-                            Problem::error("\"off\" beside other dialects")
-                                .at(at.place, "either, or"),
-                        );
-                        continue;
-                    }
-                };
-                headers.push(dialect);
+    let dialects = raw.headers().at();
+    for at in &dialects.list {
+        let dialect = match at.value {
+            RawDialect::Draft11 | RawDialect::Draft11Named => Dialect::Draft11,
+            RawDialect::DraftNext => Dialect::DraftNext,
+            RawDialect::Draft07 => Dialect::Draft07,
+            RawDialect::Draft06 => Dialect::Draft06,
+            RawDialect::XRateLimit => Dialect::XRateLimit,
+            RawDialect::Off if dialects.list.len() == 1 => break,
+            RawDialect::Off => {
+                let problem = Problem::error("\"off\" beside other dialects");
+                context.push(problem.at(at.place, "either, or"));
+                continue;
             }
-            check_names(list, &headers, context);
-        }
+        };
+        headers.push(dialect);
     }
+    check_names(&dialects, &headers, context);
     let legacy = headers
         .iter()
         .any(|dialect| matches!(dialect, Dialect::XRateLimit | Dialect::Draft06));
@@ -48,7 +42,7 @@ pub(crate) fn responses(field: &Field<RawResponses>, context: &mut Context<'_>) 
     }
     Responses {
         headers,
-        reset: match raw.reset.or(RawReset::Seconds) {
+        reset: match raw.reset().value {
             RawReset::Seconds => Reset::Seconds,
             RawReset::Epoch => Reset::Epoch,
             RawReset::EpochMillis => Reset::EpochMillis,

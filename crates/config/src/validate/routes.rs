@@ -212,7 +212,7 @@ fn limits(
             continue;
         };
         let cost = table.cost.get().map(|field| {
-            let cost = costs::cost(&table.cost, context);
+            let cost = costs::cost(field, context);
             costs::check_payable(
                 name,
                 &cost,

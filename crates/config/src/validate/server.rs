@@ -1,14 +1,14 @@
 //! `[server]`, `[admin]`, `[log]`, `[address]`.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{Context, list_of, seconds};
+use super::{Context, list_of};
 use crate::problem::Problem;
 use crate::quantity::{Count, Size, share};
 use crate::raw;
-use crate::reader::Field;
+use crate::reader::{Field, Setting};
 use crate::scalar::Text;
 use crate::settings::{
     AccessLog, Admin, Bounds, Certificate, Listener, Log, Server, ServerTimeouts,
@@ -29,30 +29,22 @@ pub(crate) fn server(field: &Field<raw::Server>, context: &mut Context<'_>) -> S
             .client_ca
             .get()
             .and_then(|file| context.readable(file, "authorities are read from here")),
-        client_certificates: raw
-            .client_certificates
-            .or(raw::ClientCertificates::Required),
-        cold_start: raw.cold_start.or(raw::ColdStart::Full),
+        client_certificates: raw.client_certificates().value,
+        cold_start: raw.cold_start().value,
         state_file: raw.state_file.get().map(|file| context.path(file)),
-        proxy_protocol: raw.proxy_protocol.or(false),
-        workers: workers(&raw.workers, context),
-        upgrades: raw.upgrades.get().map_or_else(
-            || vec!["websocket".to_owned()],
-            |list| upgrades(list, context),
-        ),
-        egress: raw.egress.or(false),
-        via: raw
-            .via
-            .get()
-            .map_or_else(|| Some("tollgate".to_owned()), |name| via(name, context)),
+        proxy_protocol: raw.proxy_protocol().value,
+        workers: workers(&raw.workers(), context),
+        upgrades: upgrades(&raw.upgrades().value, context),
+        egress: raw.egress().value,
+        via: via(&raw.via().at(), context),
         timeouts: ServerTimeouts {
-            header_read: context.time("header_read", &timeouts.header_read, seconds(10)),
-            body_idle: context.time("body_idle", &timeouts.body_idle, seconds(30)),
-            keep_alive: context.time("keep_alive", &timeouts.keep_alive, seconds(75)),
-            drain: context.time("drain", &timeouts.drain, seconds(30)),
-            drain_delay: context.span("drain_delay", &timeouts.drain_delay, seconds(5)),
-            tls_handshake: context.time("tls_handshake", &timeouts.tls_handshake, seconds(10)),
-            upgrade_idle: context.time("upgrade_idle", &timeouts.upgrade_idle, seconds(300)),
+            header_read: context.time(timeouts.header_read()),
+            body_idle: context.time(timeouts.body_idle()),
+            keep_alive: context.time(timeouts.keep_alive()),
+            drain: context.time(timeouts.drain()),
+            drain_delay: context.span(timeouts.drain_delay()),
+            tls_handshake: context.time(timeouts.tls_handshake()),
+            upgrade_idle: context.time(timeouts.upgrade_idle()),
         },
         bounds: bounds(&raw.bounds.or(raw::Bounds::default()), context),
     };
@@ -63,33 +55,24 @@ pub(crate) fn server(field: &Field<raw::Server>, context: &mut Context<'_>) -> S
 fn bounds(raw: &raw::Bounds, context: &mut Context<'_>) -> Bounds {
     const MANY: u64 = 10_000_000;
     let narrow = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
-    let connections = context.within("connections", &raw.connections, 10_000, 1, MANY);
-    let per_address = context.within(
-        "connections_per_address",
-        &raw.connections_per_address,
-        0,
-        1,
-        MANY,
-    );
-    let requests = context.within("requests", &raw.requests, 0, 1, MANY);
-    let streams = context.within("http2_streams", &raw.http2_streams, 100, 1, 10_000);
+    let streams = context.within(raw.http2_streams(), 1, 10_000);
     Bounds {
-        connections: narrow(connections),
-        connections_per_address: (per_address > 0).then_some(narrow(per_address)),
-        requests: (requests > 0).then_some(narrow(requests)),
-        header_bytes: narrow(context.bounded(
-            "header_bytes",
-            &raw.header_bytes,
-            64 << 10,
-            8 << 10,
-            1 << 20,
-        )),
-        headers: narrow(context.within("headers", &raw.headers, 100, 10, 1_000)),
-        body: match raw.body.or(Size::Unlimited) {
+        connections: narrow(context.within(raw.connections(), 1, MANY)),
+        connections_per_address: raw
+            .connections_per_address
+            .setting("connections_per_address")
+            .map(|most| narrow(context.within(most, 1, MANY))),
+        requests: raw
+            .requests
+            .setting("requests")
+            .map(|most| narrow(context.within(most, 1, MANY))),
+        header_bytes: narrow(context.bounded(raw.header_bytes(), 8 << 10, 1 << 20)),
+        headers: narrow(context.within(raw.headers(), 10, 1_000)),
+        body: match raw.body().value {
             Size::Bytes(bytes) => Some(bytes),
             Size::Unlimited => None,
         },
-        body_rate: context.within("body_rate", &raw.body_rate, 100, 0, 1 << 30),
+        body_rate: context.within(raw.body_rate(), 0, 1 << 30),
         http2_streams: u32::try_from(streams).unwrap_or(u32::MAX),
     }
 }
@@ -130,18 +113,10 @@ fn check_tls(raw: &raw::Server, server: &Server, context: &mut Context<'_>) {
     }
 }
 
-fn workers(field: &Field<Count>, context: &mut Context<'_>) -> Option<usize> {
-    let count = field.get()?;
-    match count.value {
-        Count::Auto => None,
-        Count::Exactly(number) if number <= 1_024 => usize::try_from(number).ok(),
-        Count::Exactly(_) => {
-            context.push(
-                Problem::error("`workers` is out of bounds").at(count.place, "the most is 1024"),
-            );
-            None
-        }
-    }
+fn workers(count: &Setting<Count>, context: &mut Context<'_>) -> Option<usize> {
+    context
+        .count(count, 1_024)
+        .and_then(|number| usize::try_from(number).ok())
 }
 
 fn upgrades(list: &[At<Text>], context: &mut Context<'_>) -> Vec<String> {
@@ -187,12 +162,7 @@ fn is_token(text: &str) -> bool {
 }
 
 fn listeners(raw: &raw::Server, context: &mut Context<'_>) -> Vec<Listener> {
-    let Some(listen) = raw.listen.get() else {
-        return vec![Listener::Tcp {
-            address: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8080)),
-            tls: false,
-        }];
-    };
+    let listen = raw.listen().at();
     let mut list: Vec<(Listener, Place)> = Vec::new();
     for text in &listen.list {
         let Some(listener) = listener(text, context) else {
@@ -366,20 +336,9 @@ pub(crate) fn admin(
     public: &Server,
     context: &mut Context<'_>,
 ) -> Admin {
-    let default = Listener::Tcp {
-        address: SocketAddr::from((Ipv4Addr::LOCALHOST, 9180)),
-        tls: false,
-    };
-    let hosts = field
-        .get()
-        .map(|admin| names(&admin.hosts, context))
-        .unwrap_or_default();
-    let Some(text) = field.get().and_then(|admin| admin.listen.get()) else {
-        return Admin {
-            listen: Some(default),
-            hosts,
-        };
-    };
+    let raw = field.or(raw::Admin::default());
+    let hosts = names(&raw.hosts().value, context);
+    let text = &raw.listen().at();
     if text.as_str() == "off" {
         return Admin {
             listen: None,
@@ -418,9 +377,9 @@ pub(crate) fn admin(
 }
 
 /// Host names as a Host field has them, without the port.
-fn names(field: &Field<Vec<At<Text>>>, context: &mut Context<'_>) -> Vec<String> {
+fn names(list: &[At<Text>], context: &mut Context<'_>) -> Vec<String> {
     let mut names = Vec::new();
-    for text in list_of(field) {
+    for text in list {
         let name = text.as_str().trim_end_matches('.').to_ascii_lowercase();
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         if !name.is_empty() && name.bytes().all(plain) && !name.starts_with('.') {
@@ -440,24 +399,22 @@ fn names(field: &Field<Vec<At<Text>>>, context: &mut Context<'_>) -> Vec<String>
 /// `[log]`.
 pub(crate) fn log(field: &Field<raw::Log>, context: &mut Context<'_>) -> Log {
     let raw = field.or(raw::Log::default());
-    let mut sample = 10_000;
-    if let Some(text) = raw.sample.get() {
-        match share(text.as_str(), "of requests") {
-            Ok(share) => sample = share,
-            Err(flaw) => context.flaw(flaw, text),
+    let sample = raw.sample().at();
+    let sample = match share(sample.as_str(), "of requests") {
+        Ok(share) => share,
+        Err(flaw) => {
+            context.flaw(flaw, &sample);
+            0
         }
-    }
+    };
     Log {
-        access: raw
-            .access
-            .get()
-            .map_or(AccessLog::Stdout, |text| access_log(text, context)),
-        format: raw.format.or(raw::LogFormat::Json),
+        access: access_log(&raw.access().at(), context),
+        format: raw.format().value,
         sample,
-        keys: raw.keys.or(raw::LogKeys::Hashed),
-        query: raw.query.or(false),
-        level: raw.level.or(raw::LogLevel::Info),
-        operations: raw.operations.or(raw::OperationsFormat::Text),
+        keys: raw.keys().value,
+        query: raw.query().value,
+        level: raw.level().value,
+        operations: raw.operations().value,
     }
 }
 
@@ -497,19 +454,23 @@ pub(crate) fn address(field: &Field<raw::Address>, context: &mut Context<'_>) ->
             );
         }
     }
-    let prefix = context.within("ipv6_prefix", &raw.ipv6_prefix, 64, 16, 128);
+    let prefix = context.within(raw.ipv6_prefix(), 16, 128);
     AddressPolicy {
-        trusted_proxies: list_of(&raw.trusted_proxies)
+        trusted_proxies: raw
+            .trusted_proxies()
+            .value
             .iter()
             .filter_map(|text| network(text, context))
             .collect(),
         ipv6_prefix: u8::try_from(prefix).unwrap_or(64),
-        exempt: list_of(&raw.exempt)
+        exempt: raw
+            .exempt()
+            .value
             .iter()
             .filter_map(|text| network(text, context))
             .collect(),
-        trust_unix: raw.trust_unix.or(false),
-        header: match raw.header.or(raw::RawForwarding::Either) {
+        trust_unix: raw.trust_unix().value,
+        header: match raw.header().value {
             raw::RawForwarding::Either => ForwardingHeader::Either,
             raw::RawForwarding::XForwardedFor => ForwardingHeader::XForwardedFor,
             raw::RawForwarding::Forwarded => ForwardingHeader::Forwarded,

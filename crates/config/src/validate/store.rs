@@ -2,11 +2,10 @@
 
 use super::Context;
 use crate::problem::{Problem, nearest};
-use crate::quantity::Count;
 use crate::raw::{self, RawStore};
 use crate::reader::Field;
 use crate::scalar::Text;
-use crate::settings::{Audit, Secret, Store, StoreKind, StoreTls, Topology};
+use crate::settings::{Secret, Store, StoreKind, StoreTls, Topology};
 use crate::source::At;
 use tollgate_limit::{Micros, WhenDown};
 
@@ -51,8 +50,10 @@ pub(crate) fn store(field: &Field<RawStore>, context: &mut Context<'_>) -> Optio
         .secret("password", &raw.password, &raw.password_file)
         .map(|at| at.value);
     let key_secret = key_secret(raw, context);
-    let replicas = replicas(&raw.replicas, context);
-    let answer_within = context.time("answer_within", &raw.answer_within, Micros(20_000));
+    let replicas = context
+        .count(&raw.replicas(), 10_000)
+        .and_then(|number| u32::try_from(number).ok());
+    let answer_within = context.time(raw.answer_within());
     if let Some(place) = raw.answer_within.place()
         && answer_within > Micros::from_secs(1)
     {
@@ -70,9 +71,9 @@ pub(crate) fn store(field: &Field<RawStore>, context: &mut Context<'_>) -> Optio
         when_down: when_down(raw.when_down.get()?.value),
         replicas,
         key_secret: key_secret?,
-        synchronous_commit: raw.synchronous_commit.or(false),
-        create: raw.create.or(true),
-        audit: raw.audit.or(Audit::Warn),
+        synchronous_commit: raw.synchronous_commit().value,
+        create: raw.create().value,
+        audit: raw.audit().value,
         tls,
     })
 }
@@ -270,20 +271,6 @@ fn topology(
         return None;
     }
     Some(topology)
-}
-
-fn replicas(field: &Field<Count>, context: &mut Context<'_>) -> Option<u32> {
-    let count = field.get()?;
-    match count.value {
-        Count::Auto => None,
-        Count::Exactly(number) if number <= 10_000 => u32::try_from(number).ok(),
-        Count::Exactly(_) => {
-            context.push(
-                Problem::error("`replicas` is out of bounds").at(count.place, "the most is 10000"),
-            );
-            None
-        }
-    }
 }
 
 /// A certificate and its key: both or neither.

@@ -101,9 +101,7 @@ fn case(
 
 /// When a test begins.
 fn start(raw: &RawTest, context: &mut Context<'_>) -> Timestamp {
-    let Some(text) = raw.at.get() else {
-        return START;
-    };
+    let text = raw.at().at();
     let read = text.as_str().parse::<jiff::Timestamp>().ok();
     let micros = read.and_then(|moment| u64::try_from(moment.as_microsecond()).ok());
     match micros.map(Timestamp::from_micros) {
@@ -123,11 +121,9 @@ fn start(raw: &RawTest, context: &mut Context<'_>) -> Timestamp {
             ));
         }
     }
-    START
+    EARLIEST
 }
 
-/// 2026-01-01T00:00:00Z, a Thursday: when a test begins that does not say.
-const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 /// 2025-01-01T00:00:00Z.
 const EARLIEST: Timestamp = Timestamp::from_micros(1_735_689_600_000_000);
 /// 2051-01-01T00:00:00Z.

@@ -9,13 +9,12 @@ use http::Uri;
 use http::uri::Authority;
 
 use super::store::pair;
-use super::{Context, entries_of, seconds};
+use super::{Context, entries_of};
 use crate::problem::Problem;
 use crate::raw::{self, RawBalance, RawServer, RawUpstream, RetryOn, SendProxyProtocol};
 use crate::reader::Field;
 use crate::scalar::{OneOrMany, ShortOr, Text};
 use crate::source::At;
-use tollgate_limit::Micros;
 use tollgate_policy::UpstreamTimeouts;
 use tollgate_policy::upstream::{
     Balance, Eject, Health, HostPolicy, ProxyProtocol, Retry, Server, ServerAddress, TlsFiles,
@@ -65,10 +64,7 @@ impl Upstreams {
 
 /// Compiles `[upstreams]`.
 pub(crate) fn upstreams(raw: &raw::RawFile, context: &mut Context<'_>) -> Upstreams {
-    let egress = raw
-        .server
-        .get()
-        .is_some_and(|server| server.egress.or(false));
+    let egress = raw.server.get().is_some_and(|server| server.egress().value);
     let mut made = Upstreams {
         egress,
         ..Upstreams::default()
@@ -108,7 +104,7 @@ fn servers(name: &At<String>, raw: &At<RawUpstream>, context: &mut Context<'_>) 
             ShortOr::Short(url) => server(&at.with(url.clone()), 1, context),
             ShortOr::Table(table) => match table.url.get() {
                 Some(url) => {
-                    let weight = context.within("weight", &table.weight, 1, 1, 1_000);
+                    let weight = context.within(table.weight(), 1, 1_000);
                     server(url, u32::try_from(weight).unwrap_or(1), context)
                 }
                 None => {
@@ -245,37 +241,34 @@ fn build(
     let timeouts = raw.timeouts.or(raw::RawUpstreamTimeouts::default());
     let retries = raw.retries.or(raw::RawRetries::default());
     let eject = raw.eject.or(raw::RawEject::default());
-    let connect = context.time("connect", &timeouts.connect, seconds(1));
+    let connect = context.time(timeouts.connect());
     let (certificate, key) = pair(&raw.client_certificate, &raw.client_key, context).unzip();
     let upstream = Upstream {
         name: Arc::from(name.value.as_str()),
-        balance: match raw.balance.or(RawBalance::LeastRequests) {
+        balance: match raw.balance().value {
             RawBalance::LeastRequests => Balance::LeastRequests,
             RawBalance::RoundRobin => Balance::RoundRobin,
             RawBalance::IdentityHash => Balance::IdentityHash,
         },
         timeouts: UpstreamTimeouts {
             connect,
-            response: context.time("response", &timeouts.response, seconds(30)),
-            idle: context.time("idle", &timeouts.idle, seconds(60)),
+            response: context.time(timeouts.response()),
+            idle: context.time(timeouts.idle()),
         },
-        idle_connections: narrow(context.within(
-            "idle_connections",
-            &raw.idle_connections,
-            256,
-            0,
-            MANY,
-        )),
-        connections: narrow(context.within("connections", &raw.connections, 1_024, 1, MANY)),
+        idle_connections: narrow(context.within(raw.idle_connections(), 0, MANY)),
+        connections: narrow(context.within(raw.connections(), 1, MANY)),
         host: raw
             .host
             .get()
             .map_or(asked, |host| host_policy(host, context)),
-        http2: raw.http2.or(false),
-        early_hints: raw.early_hints.or(false),
-        attempts: small(context.within("attempts", &retries.attempts, 2, 1, 10)),
-        pending: narrow(context.within("pending", &raw.pending, 1_024, 0, MANY)),
-        queue_timeout: context.time("pending_timeout", &raw.pending_timeout, connect),
+        http2: raw.http2().value,
+        early_hints: raw.early_hints().value,
+        attempts: small(context.within(retries.attempts(), 1, 10)),
+        pending: narrow(context.within(raw.pending(), 0, MANY)),
+        queue_timeout: raw
+            .pending_timeout
+            .setting("pending_timeout")
+            .map_or(connect, |timeout| context.time(timeout)),
         tls: TlsFiles {
             ca: raw
                 .ca_file
@@ -291,15 +284,17 @@ fn build(
             .get()
             .and_then(|health| self::health(health, context)),
         eject: Eject {
-            failures: small(context.within("failures", &eject.failures, 5, 1, 1_000)),
-            wait: context.time("wait", &eject.wait, seconds(10)),
+            failures: small(context.within(eject.failures(), 1, 1_000)),
+            wait: context.time(eject.wait()),
         },
-        retry: retry(retries.on.get()),
-        total: Some(context.time("total", &timeouts.total, Micros::ZERO))
-            .filter(|total| *total > Micros::ZERO),
-        resolve_every: context.time("resolve_every", &raw.resolve_every, seconds(5)),
-        slow_start: raw.slow_start.get().map_or(Micros::ZERO, |at| at.value.0),
-        proxy_protocol: match raw.proxy_protocol.or(SendProxyProtocol::Off) {
+        retry: retry(&retries.on().value),
+        total: timeouts
+            .total
+            .setting("total")
+            .map(|total| context.time(total)),
+        resolve_every: context.time(raw.resolve_every()),
+        slow_start: raw.slow_start().value.0,
+        proxy_protocol: match raw.proxy_protocol().value {
             SendProxyProtocol::Off => ProxyProtocol::Off,
             SendProxyProtocol::V1 => ProxyProtocol::V1,
             SendProxyProtocol::V2 => ProxyProtocol::V2,
@@ -348,10 +343,7 @@ fn build(
     Arc::new(upstream)
 }
 
-fn retry(on: Option<&At<OneOrMany<RetryOn>>>) -> Retry {
-    let Some(on) = on else {
-        return Retry::default();
-    };
+fn retry(on: &OneOrMany<RetryOn>) -> Retry {
     let mut retry = Retry {
         connect_failure: false,
         refused_stream: false,
@@ -384,15 +376,15 @@ fn health(raw: &At<raw::RawHealth>, context: &mut Context<'_>) -> Option<Health>
                 .at(path.place, "this one does not"),
         );
     }
-    let every = context.time("every", &raw.every, seconds(5));
-    let timeout = context.time("timeout", &raw.timeout, seconds(2));
+    let every = context.time(raw.every());
+    let timeout = context.time(raw.timeout());
     let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
     Some(Health {
         path: path.as_str().to_owned(),
         every,
         timeout,
-        healthy_after: small(context.within("healthy_after", &raw.healthy_after, 2, 1, 100)),
-        unhealthy_after: small(context.within("unhealthy_after", &raw.unhealthy_after, 3, 1, 100)),
+        healthy_after: small(context.within(raw.healthy_after(), 1, 100)),
+        unhealthy_after: small(context.within(raw.unhealthy_after(), 1, 100)),
     })
 }
 

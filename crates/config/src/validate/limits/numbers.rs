@@ -3,10 +3,9 @@
 use super::Builder;
 use crate::calendar;
 use crate::problem::Problem;
-use crate::quantity::Time;
+
 use crate::rate::{Rate, Unit};
 use crate::raw::{self, InFlight, RawAlgorithm, RawAlign, RawTier};
-use crate::reader::Field;
 use crate::source::{At, Place};
 use crate::validate::Context;
 use crate::validate::costs::Amounts;
@@ -89,7 +88,6 @@ impl Builder<'_> {
         } else {
             self.align(numbers, period, unit, context)?
         };
-        let time = |field: &Field<Time>| field.get().map_or(Micros::ZERO, |at| at.value.0);
         let plain = unlimited || kind == Kind::InFlight;
         let terms = Terms {
             kind,
@@ -101,16 +99,16 @@ impl Builder<'_> {
                 numbers.burst.get().map(|burst| burst.value)
             },
             align,
-            debt: if unlimited { 0 } else { self.raw.debt.or(0) },
+            debt: if unlimited { 0 } else { self.raw.debt().value },
             max_wait: if unlimited {
                 Micros::ZERO
             } else {
-                time(&self.raw.max_wait)
+                self.raw.max_wait().value.0
             },
             warm_up: if plain {
                 Micros::ZERO
             } else {
-                time(&self.raw.warm_up)
+                self.raw.warm_up().value.0
             },
             shared: self.placement() == Placement::Shared,
         };
@@ -247,7 +245,7 @@ impl Builder<'_> {
     }
 
     fn kind(&self) -> Kind {
-        match self.raw.algorithm.or(RawAlgorithm::TokenBucket) {
+        match self.raw.algorithm().value {
             RawAlgorithm::TokenBucket => Kind::TokenBucket,
             RawAlgorithm::Interval => Kind::Interval,
             RawAlgorithm::FixedWindow => Kind::FixedWindow,
@@ -265,7 +263,7 @@ impl Builder<'_> {
         context: &mut Context<'_>,
     ) -> Option<Align> {
         let window = self.raw.window.or(raw::RawWindow::default());
-        let align = window.align.or(RawAlign::FirstHit);
+        let align = window.align().value;
         let rate = numbers.rate.place().unwrap_or(numbers.place);
         if unit == Unit::Month && align != RawAlign::Calendar {
             let problem = Problem::error("months are not all of one length")

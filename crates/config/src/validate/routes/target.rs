@@ -1,7 +1,5 @@
 //! Where a route's requests go: to an upstream, or no further than the gateway's own answer.
 
-use http::HeaderValue;
-
 use super::Known;
 use super::edits::template;
 use crate::problem::Problem;
@@ -97,11 +95,8 @@ fn upstream(
 }
 
 fn fixed(raw: &At<RawRespond>, context: &mut Context<'_>) -> Option<Target> {
-    let status = context.within("status", &raw.status, 200, 200, 599);
-    let content_type = match raw.content_type.get() {
-        Some(text) => header_value(text, context)?,
-        None => HeaderValue::from_static("text/plain; charset=utf-8"),
-    };
+    let status = context.within(raw.status(), 200, 599);
+    let content_type = header_value(&raw.content_type().at(), context)?;
     let body = raw.body.get().map_or("", At::as_str).to_owned();
     Some(Target::Fixed {
         status: u16::try_from(status).unwrap_or(200),
@@ -116,27 +111,25 @@ fn redirect(
     context: &mut Context<'_>,
 ) -> Option<Target> {
     let (to, status) = match &raw.value {
-        ShortOr::Short(text) => (raw.with(text.clone()), 308),
+        ShortOr::Short(text) => (
+            Some(raw.with(text.clone())),
+            RawRedirect::default().status(),
+        ),
         ShortOr::Table(table) => {
             if table.to.is_absent() {
                 context.push(
                     Problem::error("a redirect without a target").at(raw.place, "`to` is missing"),
                 );
             }
-            let status = match table.status.get() {
-                None => 308,
-                Some(status) if matches!(status.value, 301 | 302 | 303 | 307 | 308) => {
-                    u16::try_from(status.value).unwrap_or(308)
-                }
-                Some(status) => {
-                    let problem = Problem::error(format!("{} is no redirect", status.value));
-                    context
-                        .push(problem.at(status.place, "301, 302, 303, 307 or 308 was expected"));
-                    308
-                }
-            };
-            (table.to.get()?.clone(), status)
+            (table.to.get().cloned(), table.status())
         }
+    };
+    let redirects = |status: &u16| matches!(status, 301 | 302 | 303 | 307 | 308);
+    let Some(status) = u16::try_from(status.value).ok().filter(redirects) else {
+        let problem = Problem::error(format!("{} is no redirect", status.value));
+        let place = status.place.unwrap_or_default();
+        context.push(problem.at(place, "301, 302, 303, 307 or 308 was expected"));
+        return None;
     };
     let identity = |name: &str| {
         known
@@ -146,6 +139,6 @@ fn redirect(
     };
     Some(Target::Redirect {
         status,
-        location: template(&to, &identity, context)?,
+        location: template(&to?, &identity, context)?,
     })
 }

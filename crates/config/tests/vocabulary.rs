@@ -414,7 +414,7 @@ fn a_missing_file_is_told_and_secrets_come_from_files() {
 /// Documents show files, or parts of files: a part is right when nothing but its surroundings is missing.
 #[test]
 fn every_toml_fence_of_the_readme_is_right() {
-    let readme = include_str!("../README.md");
+    let readme = include_str!("../../../README.md");
     let mut fences = 0;
     for fence in readme.split("```toml\n").skip(1) {
         let text = fence.split("```").next().unwrap_or_default();
