@@ -7,11 +7,11 @@ mod algorithms;
 mod invariants;
 #[path = "model/oracle.rs"]
 mod oracle;
-#[path = "model/random.rs"]
-mod random;
 #[path = "model/reloads.rs"]
 mod reloads;
 #[path = "model/store.rs"]
 mod store;
 #[path = "model/without_store.rs"]
 mod without_store;
+
+use tollgate_testkit::random;

@@ -3,24 +3,13 @@
 //! A store takes part by giving a [`Subject`]: how to make it, and how to move its clock. Each line of `suite!` runs all of
 //! [`suite`] on one. A store that is not there (no URL in the environment) is skipped with a printed notice.
 
-#[path = "../model/random.rs"]
-#[expect(
-    dead_code,
-    reason = "shared with the model, which takes its seeds from there"
-)]
-mod random;
 mod subject;
 mod suite;
 
 mod local;
-#[path = "../stores/servers.rs"]
-#[allow(dead_code, reason = "shared with the tests of faults")]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "servers are waited for by a real clock"
-)]
-mod servers;
 mod shared;
+
+use tollgate_testkit::{random, servers};
 
 /// Every test of the suite for one subject.
 macro_rules! suite {

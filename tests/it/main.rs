@@ -16,7 +16,6 @@ mod exchange;
 mod failures;
 mod forwarding;
 mod grpc;
-mod harness;
 mod hostile;
 mod identities;
 mod idle;
@@ -30,15 +29,6 @@ mod refusals;
 mod reload;
 mod restart;
 mod scrape;
-#[path = "../stores/servers.rs"]
-#[allow(dead_code, reason = "shared with the suites of the stores")]
-#[allow(
-    unreachable_pub,
-    clippy::disallowed_methods,
-    clippy::unwrap_used,
-    reason = "as there"
-)]
-mod servers;
 mod settling;
 mod shaping;
 mod shutdown;
@@ -56,3 +46,5 @@ mod upstream_tls;
 mod upstreams;
 mod websocket;
 mod wire;
+
+use tollgate_testkit::{self as harness, servers};

@@ -35,6 +35,6 @@ mod redis_cluster;
 mod redis_encrypted;
 mod redis_faults;
 mod redis_sentinel;
-#[allow(dead_code, reason = "shared with the conformance suite")]
-mod servers;
 mod unreachable;
+
+use tollgate_testkit::servers;

@@ -6,9 +6,7 @@
 //! DECISIONS [URL]` makes so many decisions one after the other and prints bytes and calls: run it under callgrind or strace
 //! at two numbers, whose difference no noise touches.
 
-#[path = "../../../tests/stores/servers.rs"]
-#[allow(dead_code, reason = "shared with the tests of faults")]
-mod servers;
+use tollgate_testkit::servers;
 
 mod bench;
 mod redis_ways;

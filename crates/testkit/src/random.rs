@@ -6,14 +6,10 @@ use fastrand::Rng;
 use tollgate_limit::{Align, Calendar, Kind, Micros, Terms, Timestamp};
 
 /// Where traces begin: some moment of 2023, no multiple of anything.
-pub(crate) const START: u64 = 1_700_000_000_123_457;
+pub const START: u64 = 1_700_000_000_123_457;
 
 /// Runs `check` for each of `runs` seeds, or for the one in `SEED`; names the seed of a failure.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the seed of a test comes from the environment"
-)]
-pub(crate) fn seeds(runs: u64, check: impl Fn(&mut Rng) + std::panic::RefUnwindSafe) {
+pub fn seeds(runs: u64, check: impl Fn(&mut Rng) + std::panic::RefUnwindSafe) {
     let replay = std::env::var("SEED")
         .ok()
         .map(|seed| seed.parse::<u64>().expect("SEED is a number"));
@@ -28,12 +24,12 @@ pub(crate) fn seeds(runs: u64, check: impl Fn(&mut Rng) + std::panic::RefUnwindS
 }
 
 /// One of `choices`.
-pub(crate) fn pick<T: Copy>(rng: &mut Rng, choices: &[T]) -> T {
+pub fn pick<T: Copy>(rng: &mut Rng, choices: &[T]) -> T {
     choices[rng.usize(..choices.len())]
 }
 
 /// Terms of `kind`, from one a day to ten million a second, bursts from one to what fits.
-pub(crate) fn terms(rng: &mut Rng, kind: Kind) -> Terms {
+pub fn terms(rng: &mut Rng, kind: Kind) -> Terms {
     let second = 1_000_000;
     let (amount, period) = match rng.u8(..8) {
         0 => (1, 86_400 * second),
@@ -107,7 +103,7 @@ fn uneven(rng: &mut Rng, period: u64) -> Calendar {
 }
 
 /// The next pause of a trace: none, short, about a unit, exactly what a refusal said (or a microsecond less), long.
-pub(crate) fn pause(rng: &mut Rng, terms: &Terms, told: Option<Micros>) -> u64 {
+pub fn pause(rng: &mut Rng, terms: &Terms, told: Option<Micros>) -> u64 {
     let unit = (terms.period.0 / terms.amount).max(1);
     match (rng.u8(..9), told) {
         (0 | 1, Some(told)) => told.0,
@@ -121,7 +117,7 @@ pub(crate) fn pause(rng: &mut Rng, terms: &Terms, told: Option<Micros>) -> u64 {
 }
 
 /// A cost: mostly small, sometimes all there is or more.
-pub(crate) fn cost(rng: &mut Rng, burst: u64) -> u64 {
+pub fn cost(rng: &mut Rng, burst: u64) -> u64 {
     match rng.u8(..8) {
         0 => 0,
         1 => rng.u64(0..=burst.saturating_add(2)),

@@ -7,23 +7,23 @@ use super::{PATIENCE, read};
 
 /// One answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub struct Answer {
     /// Its status.
-    pub(crate) status: u16,
+    pub status: u16,
     /// Its fields in order, names in lower case.
-    pub(crate) headers: Vec<(String, String)>,
+    pub headers: Vec<(String, String)>,
     /// Its body, framing removed.
-    pub(crate) body: Vec<u8>,
+    pub body: Vec<u8>,
     /// Trailer fields of a chunked body.
-    pub(crate) trailers: Vec<(String, String)>,
+    pub trailers: Vec<(String, String)>,
     /// Whether the body broke off before its end.
-    pub(crate) truncated: bool,
+    pub truncated: bool,
 }
 
 impl Answer {
     /// The only field of this name.
     #[track_caller]
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    pub fn header(&self, name: &str) -> Option<&str> {
         let mut all = self
             .headers
             .iter()
@@ -35,20 +35,20 @@ impl Answer {
     }
 
     /// The body as text.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
     /// The body as JSON.
     #[track_caller]
-    pub(crate) fn json(&self) -> serde_json::Value {
+    pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|error| panic!("no JSON ({error}): {}", self.text()))
     }
 }
 
 /// A connection.
-pub(crate) struct Connection {
+pub struct Connection {
     stream: TcpStream,
     read: Vec<u8>,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Connection {
 impl Connection {
     /// Connects.
     #[track_caller]
-    pub(crate) fn open(to: SocketAddr) -> Self {
+    pub fn open(to: SocketAddr) -> Self {
         let stream = TcpStream::connect_timeout(&to, PATIENCE).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
@@ -68,31 +68,31 @@ impl Connection {
     }
 
     /// Connects, if somebody listens.
-    pub(crate) fn try_open(to: SocketAddr) -> Option<Self> {
+    pub fn try_open(to: SocketAddr) -> Option<Self> {
         TcpStream::connect(to).is_ok().then(|| Self::open(to))
     }
 
     /// Sends these very bytes.
     #[track_caller]
-    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).expect("sent");
     }
 
     /// Sends these very bytes, if the other side still takes them.
-    pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.write_all(bytes.as_ref())
     }
 
     /// Sends a request without a body and reads the answer.
     #[track_caller]
-    pub(crate) fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+    pub fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
         self.send(head(method, path, headers));
         self.answer(method)
     }
 
     /// Reads until `mark` has come; what was read stays to be read again.
     #[track_caller]
-    pub(crate) fn until(&mut self, mark: &str) {
+    pub fn until(&mut self, mark: &str) {
         while !mark.is_empty()
             && !self
                 .read
@@ -110,18 +110,18 @@ impl Connection {
 
     /// Reads the answer to a request with this method; interim answers are passed over.
     #[track_caller]
-    pub(crate) fn answer(&mut self, method: &str) -> Answer {
+    pub fn answer(&mut self, method: &str) -> Answer {
         self.try_answer(method).expect("an answer")
     }
 
     /// Reads the head that comes next, of an interim answer or another; its status.
     #[track_caller]
-    pub(crate) fn interim(&mut self) -> u16 {
+    pub fn interim(&mut self) -> u16 {
         self.head().expect("a head").0
     }
 
     /// Reads the answer to a request with this method, if one comes.
-    pub(crate) fn try_answer(&mut self, method: &str) -> io::Result<Answer> {
+    pub fn try_answer(&mut self, method: &str) -> io::Result<Answer> {
         loop {
             let (status, headers) = self.head()?;
             if (100..200).contains(&status) && status != 101 {
@@ -148,7 +148,7 @@ impl Connection {
     }
 
     /// The answer, if one comes within `span`.
-    pub(crate) fn try_answer_within(&mut self, span: std::time::Duration) -> Option<Answer> {
+    pub fn try_answer_within(&mut self, span: std::time::Duration) -> Option<Answer> {
         self.stream.set_read_timeout(Some(span)).expect("a timeout");
         let answer = self.try_answer("GET").ok();
         self.stream
@@ -158,12 +158,12 @@ impl Connection {
     }
 
     /// Whether the other side has closed; waits for it.
-    pub(crate) fn is_closed(&mut self) -> bool {
+    pub fn is_closed(&mut self) -> bool {
         self.read.is_empty() && matches!(read(&mut self.stream, &mut [0; 1]), Ok(0) | Err(_))
     }
 
     /// Everything that comes until the other side closes.
-    pub(crate) fn rest(&mut self) -> String {
+    pub fn rest(&mut self) -> String {
         let mut rest = std::mem::take(&mut self.read);
         // A reset after the answer is an end too.
         let _ = self.stream.read_to_end(&mut rest);
@@ -257,7 +257,7 @@ impl Connection {
 }
 
 /// A request's head. `Host: localhost` is added where the test names none.
-pub(crate) fn head(method: &str, path: &str, headers: &[(&str, &str)]) -> String {
+pub fn head(method: &str, path: &str, headers: &[(&str, &str)]) -> String {
     let mut head = format!("{method} {path} HTTP/1.1\r\n");
     if !headers
         .iter()

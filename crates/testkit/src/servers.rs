@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// A port nobody listens on at this moment, nor 10 000 above it, where a node of a Redis Cluster wants its bus. The
 /// kernel gives none of these to a connection meanwhile: its own begin at 32 768.
-pub(crate) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let mut ports = std::iter::repeat_with(|| fastrand::u16(10_000..20_000)).take(1_000);
     ports
@@ -16,7 +16,7 @@ pub(crate) fn free_port() -> u16 {
 }
 
 /// Whether a test that needs `program` can run. A laptop without it skips loudly; CI fails.
-pub(crate) fn available(program: &str) -> bool {
+pub fn available(program: &str) -> bool {
     let found = Command::new(program)
         .arg("--version")
         .stdout(Stdio::null())
@@ -67,7 +67,7 @@ fn available_quietly(program: &str) -> bool {
 }
 
 /// Waits for an event, at most a minute: servers start slowly on a busy machine.
-pub(crate) fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !happened() {
         assert!(Instant::now() < deadline, "no {what} within a minute");
@@ -76,7 +76,7 @@ pub(crate) fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
 }
 
 /// Waits for an event without holding up the runtime, at most `bound`; how long it took.
-pub(crate) async fn eventually(
+pub async fn eventually(
     what: &str,
     bound: Duration,
     mut happened: impl AsyncFnMut() -> bool,
@@ -91,11 +91,11 @@ pub(crate) async fn eventually(
 
 /// A child process that is killed when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Process(Child);
+pub struct Process(Child);
 
 impl Process {
     /// Starts it. Should this process be killed, it is killed with it (Linux).
-    pub(crate) fn spawn(command: &mut Command) -> Self {
+    pub fn spawn(command: &mut Command) -> Self {
         let mut bound = Command::new("setpriv");
         if command.get_program() == "setpriv" {
             // A change of user clears the signal: it must be asked for in the same step.
@@ -121,11 +121,11 @@ impl Process {
         )
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.0.id()
     }
 
-    pub(crate) fn signal(&self, signal: &str) {
+    pub fn signal(&self, signal: &str) {
         let sent = Command::new("kill")
             .args([signal, &self.0.id().to_string()])
             .status()
@@ -134,11 +134,11 @@ impl Process {
     }
 
     /// Waits until it has ended by itself.
-    pub(crate) fn wait(&mut self) {
+    pub fn wait(&mut self) {
         self.0.wait().expect("it ends");
     }
 
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -152,7 +152,7 @@ impl Drop for Process {
 
 /// A server for all tests of this process, which goes with it: its children are told when the thread that started them
 /// ends, and that thread ends with the process.
-pub(crate) fn for_the_process<S: Send + 'static>(
+pub fn for_the_process<S: Send + 'static>(
     start: impl FnOnce() -> S + Send + 'static,
     url: fn(&S) -> String,
 ) -> String {
@@ -169,7 +169,7 @@ pub(crate) fn for_the_process<S: Send + 'static>(
 
 /// A redis-server.
 #[derive(Debug)]
-pub(crate) struct Redis {
+pub struct Redis {
     pub port: u16,
     directory: tempfile::TempDir,
     arguments: Vec<String>,
@@ -177,11 +177,11 @@ pub(crate) struct Redis {
 }
 
 impl Redis {
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self::start_with(&[])
     }
 
-    pub(crate) fn start_with(arguments: &[&str]) -> Self {
+    pub fn start_with(arguments: &[&str]) -> Self {
         let directory = directory();
         let arguments = arguments
             .iter()
@@ -197,7 +197,7 @@ impl Redis {
         redis
     }
 
-    pub(crate) fn run(&mut self) {
+    pub fn run(&mut self) {
         let mut command = Command::new("redis-server");
         command.args([
             "--port",
@@ -219,34 +219,34 @@ impl Redis {
         });
     }
 
-    pub(crate) fn process(&self) -> &Process {
+    pub fn process(&self) -> &Process {
         self.process.as_ref().expect("the server runs")
     }
 
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.process = None;
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/0", self.port)
     }
 
-    pub(crate) fn ask(&self, command: &str) -> String {
+    pub fn ask(&self, command: &str) -> String {
         ask(self.port, command).expect("the server answers")
     }
 
-    pub(crate) fn directory(&self) -> &Path {
+    pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 }
 
 /// One inline command behind a password; what comes at once of both answers.
-pub(crate) fn ask_as(port: u16, password: &str, command: &str) -> String {
+pub fn ask_as(port: u16, password: &str, command: &str) -> String {
     ask(port, &format!("AUTH {password}\r\n{command}\r\nPING")).expect("the server answers")
 }
 
 /// Sends one inline command and reads what comes at once.
-pub(crate) fn ask(port: u16, command: &str) -> Option<String> {
+pub fn ask(port: u16, command: &str) -> Option<String> {
     use std::io::{Read, Write};
     let mut stream =
         TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), Duration::from_secs(1)).ok()?;
@@ -274,7 +274,7 @@ pub(crate) fn ask(port: u16, command: &str) -> Option<String> {
 
 /// A PostgreSQL cluster of its own.
 #[derive(Debug)]
-pub(crate) struct Postgres {
+pub struct Postgres {
     pub port: u16,
     directory: tempfile::TempDir,
     arguments: Vec<String>,
@@ -283,7 +283,7 @@ pub(crate) struct Postgres {
 
 impl Postgres {
     /// Whether a test that needs PostgreSQL can run; see [`available`].
-    pub(crate) fn available() -> bool {
+    pub fn available() -> bool {
         if binary("initdb").is_some() {
             return true;
         }
@@ -295,12 +295,12 @@ impl Postgres {
         false
     }
 
-    pub(crate) fn start_with(arguments: &[&str]) -> Self {
+    pub fn start_with(arguments: &[&str]) -> Self {
         Self::start_prepared(arguments, |_| ())
     }
 
     /// Starts it once `prepare` has changed its directory.
-    pub(crate) fn start_prepared(arguments: &[&str], prepare: impl FnOnce(&Path)) -> Self {
+    pub fn start_prepared(arguments: &[&str], prepare: impl FnOnce(&Path)) -> Self {
         Self::start_made(arguments, |data| {
             let made = as_postgres(&binary("initdb").expect("initdb is installed"))
                 .args([
@@ -321,7 +321,7 @@ impl Postgres {
     }
 
     /// A hot standby of this server, which follows it from now on.
-    pub(crate) fn standby(&self) -> Self {
+    pub fn standby(&self) -> Self {
         Self::start_made(&["fsync=off"], |data| {
             let made = as_postgres(&binary("pg_basebackup").expect("pg_basebackup is installed"))
                 .args([
@@ -347,7 +347,7 @@ impl Postgres {
     }
 
     /// Writes what pg_dump says to a file.
-    pub(crate) fn dump(&self, arguments: &[&str]) -> std::path::PathBuf {
+    pub fn dump(&self, arguments: &[&str]) -> std::path::PathBuf {
         let output = Command::new(binary("pg_dump").expect("pg_dump is installed"))
             .args([
                 "-h",
@@ -409,7 +409,7 @@ impl Postgres {
         postgres
     }
 
-    pub(crate) fn run(&mut self) {
+    pub fn run(&mut self) {
         let mut command = as_postgres(&binary("postgres").expect("postgres is installed"));
         command.arg("-D").arg(self.directory.path().join("data"));
         command.args([
@@ -428,7 +428,7 @@ impl Postgres {
     }
 
     /// Whether it answers.
-    pub(crate) fn is_ready(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         let mut ready = Command::new(binary("pg_isready").expect("pg_isready is installed"));
         let asked = ready
             .args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()])
@@ -437,7 +437,7 @@ impl Postgres {
     }
 
     /// The postmaster's process id: what was started may be a wrapper that changed users.
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         let file = std::fs::read_to_string(self.directory.path().join("data/postmaster.pid"))
             .expect("it runs");
         file.lines()
@@ -447,7 +447,7 @@ impl Postgres {
     }
 
     /// The postmaster and the processes it has started.
-    pub(crate) fn pids(&self) -> Vec<u32> {
+    pub fn pids(&self) -> Vec<u32> {
         let postmaster = self.pid();
         let children =
             std::fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"));
@@ -462,7 +462,7 @@ impl Postgres {
             .collect()
     }
 
-    pub(crate) fn signal(&self, signal: &str) {
+    pub fn signal(&self, signal: &str) {
         for pid in self.pids() {
             let _ = Command::new("kill")
                 .args([signal, &pid.to_string()])
@@ -472,7 +472,7 @@ impl Postgres {
     }
 
     /// Has it end as an operator does, with everything written.
-    pub(crate) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         let told = Command::new("kill")
             .args(["-INT", &self.pid().to_string()])
             .status()
@@ -484,20 +484,20 @@ impl Postgres {
     }
 
     /// Stops it at once, as a crash does.
-    pub(crate) fn crash(&mut self) {
+    pub fn crash(&mut self) {
         self.signal("-KILL");
         self.process = None;
         let _ = std::fs::remove_file(self.directory.path().join("data/postmaster.pid"));
     }
 
     /// Runs statements as `user` with psql; what it printed, unaligned.
-    pub(crate) fn psql(&self, user: &str, statements: &str) -> String {
+    pub fn psql(&self, user: &str, statements: &str) -> String {
         self.try_psql(user, statements)
             .unwrap_or_else(|error| panic!("{statements}: {error}"))
     }
 
     /// The same of a server that may not answer.
-    pub(crate) fn try_psql(&self, user: &str, statements: &str) -> Result<String, String> {
+    pub fn try_psql(&self, user: &str, statements: &str) -> Result<String, String> {
         let output = self
             .psql_command(user)
             .args(["-c", statements])
@@ -512,7 +512,7 @@ impl Postgres {
     }
 
     /// Runs the statements of a file in one transaction; whether all of them succeeded.
-    pub(crate) fn try_psql_file(&self, file: &Path) -> bool {
+    pub fn try_psql_file(&self, file: &Path) -> bool {
         let mut command = self.psql_command("postgres");
         let output = command
             .arg("-1")
@@ -544,14 +544,14 @@ impl Postgres {
     }
 
     /// The address for another user.
-    pub(crate) fn url_of(&self, user: &str) -> String {
+    pub fn url_of(&self, user: &str) -> String {
         format!(
             "postgres://{user}@127.0.0.1:{}/postgres?sslmode=disable",
             self.port
         )
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!(
             "postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable",
             self.port
@@ -569,7 +569,7 @@ impl Drop for Postgres {
 
 /// A pgbouncer in transaction mode before a PostgreSQL: two connections to it, whoever asks.
 #[derive(Debug)]
-pub(crate) struct Pooler {
+pub struct Pooler {
     pub port: u16,
     _directory: tempfile::TempDir,
     _process: Process,
@@ -577,11 +577,11 @@ pub(crate) struct Pooler {
 
 impl Pooler {
     /// Whether a test that needs it can run; see [`available`].
-    pub(crate) fn available() -> bool {
+    pub fn available() -> bool {
         available("pgbouncer")
     }
 
-    pub(crate) fn start(server: &Postgres) -> Self {
+    pub fn start(server: &Postgres) -> Self {
         let (directory, port) = (directory(), free_port());
         let file = directory.path().join("pgbouncer.ini");
         let users = directory.path().join("users.txt");
@@ -619,7 +619,7 @@ impl Pooler {
         }
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!(
             "postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable",
             self.port

@@ -5,30 +5,30 @@ use std::net::{SocketAddr, TcpStream};
 
 use super::PATIENCE;
 
-pub(crate) const DATA: u8 = 0;
-pub(crate) const HEADERS: u8 = 1;
-pub(crate) const PRIORITY: u8 = 2;
-pub(crate) const RST_STREAM: u8 = 3;
-pub(crate) const SETTINGS: u8 = 4;
-pub(crate) const PUSH_PROMISE: u8 = 5;
-pub(crate) const PING: u8 = 6;
-pub(crate) const GOAWAY: u8 = 7;
-pub(crate) const WINDOW_UPDATE: u8 = 8;
-pub(crate) const CONTINUATION: u8 = 9;
+pub const DATA: u8 = 0;
+pub const HEADERS: u8 = 1;
+pub const PRIORITY: u8 = 2;
+pub const RST_STREAM: u8 = 3;
+pub const SETTINGS: u8 = 4;
+pub const PUSH_PROMISE: u8 = 5;
+pub const PING: u8 = 6;
+pub const GOAWAY: u8 = 7;
+pub const WINDOW_UPDATE: u8 = 8;
+pub const CONTINUATION: u8 = 9;
 
-pub(crate) const END_STREAM: u8 = 1;
-pub(crate) const END_HEADERS: u8 = 4;
+pub const END_STREAM: u8 = 1;
+pub const END_HEADERS: u8 = 4;
 const ACK: u8 = 1;
 
 /// One frame.
-pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: impl AsRef<[u8]>) -> Vec<u8> {
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: impl AsRef<[u8]>) -> Vec<u8> {
     let payload = payload.as_ref();
     let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
 /// A header block of literals: neither Huffman nor the table hides anything.
-pub(crate) fn block(fields: &[(&str, &str)]) -> Vec<u8> {
+pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
         block.push(0);
@@ -56,7 +56,7 @@ fn integer(into: &mut Vec<u8>, value: usize) {
 }
 
 /// The pseudo-fields of a request, and `more`.
-pub(crate) fn request(method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
+pub fn request(method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     let pseudo = [
         (":method", method),
         (":scheme", "http"),
@@ -68,31 +68,31 @@ pub(crate) fn request(method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8
 
 /// What became of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Fate {
+pub struct Fate {
     /// The status of the answer.
-    pub(crate) status: Option<u16>,
+    pub status: Option<u16>,
     /// Its body.
-    pub(crate) body: Vec<u8>,
+    pub body: Vec<u8>,
     /// Header blocks after the first.
-    pub(crate) trailers: usize,
+    pub trailers: usize,
     /// It ended in order.
-    pub(crate) ended: bool,
+    pub ended: bool,
     /// The code it was reset with.
-    pub(crate) reset: Option<u32>,
+    pub reset: Option<u32>,
     /// The code the whole connection was ended with.
-    pub(crate) goaway: Option<u32>,
+    pub goaway: Option<u32>,
 }
 
 impl Fate {
     /// The body as JSON.
     #[track_caller]
-    pub(crate) fn json(&self) -> serde_json::Value {
+    pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|error| panic!("no JSON ({error}): {self:?}"))
     }
 
     /// Whether the request was turned away: by a status, or by HTTP/2's own means.
-    pub(crate) fn is_refused(&self) -> bool {
+    pub fn is_refused(&self) -> bool {
         self.reset.is_some_and(|code| code != 0)
             || self.goaway.is_some_and(|code| code != 0)
             || self.status.is_some_and(|status| status >= 400)
@@ -100,15 +100,15 @@ impl Fate {
 }
 
 /// A connection.
-pub(crate) struct Frames {
-    pub(crate) stream: TcpStream,
+pub struct Frames {
+    pub stream: TcpStream,
     read: Vec<u8>,
 }
 
 impl Frames {
     /// Connects, with these settings (`identifier, value`) of ours.
     #[track_caller]
-    pub(crate) fn open(to: SocketAddr, settings: &[(u16, u32)]) -> Self {
+    pub fn open(to: SocketAddr, settings: &[(u16, u32)]) -> Self {
         let stream = TcpStream::connect_timeout(&to, PATIENCE).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
@@ -130,7 +130,7 @@ impl Frames {
 
     /// The upstream's side of a connection just accepted, with this setting (`identifier, value`) of its own.
     #[track_caller]
-    pub(crate) fn accepted(mut stream: TcpStream, (identifier, value): (u16, u32)) -> Self {
+    pub fn accepted(mut stream: TcpStream, (identifier, value): (u16, u32)) -> Self {
         stream.read_exact(&mut [0; 24]).expect("the preface");
         let mut open = Self {
             stream,
@@ -147,18 +147,18 @@ impl Frames {
 
     /// Sends these very bytes.
     #[track_caller]
-    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.try_send(bytes).expect("sent");
     }
 
     /// Sends these very bytes, if the other side still takes them.
-    pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.write_all(bytes.as_ref())
     }
 
     /// Sends a request without a body.
     #[track_caller]
-    pub(crate) fn ask(&mut self, stream: u32, method: &str, path: &str, more: &[(&str, &str)]) {
+    pub fn ask(&mut self, stream: u32, method: &str, path: &str, more: &[(&str, &str)]) {
         self.send(frame(
             HEADERS,
             END_STREAM | END_HEADERS,
@@ -168,7 +168,7 @@ impl Frames {
     }
 
     /// Reads one frame: its type, flags, stream and payload; `None`: the connection has ended.
-    pub(crate) fn frame(&mut self) -> io::Result<Option<(u8, u8, u32, Vec<u8>)>> {
+    pub fn frame(&mut self) -> io::Result<Option<(u8, u8, u32, Vec<u8>)>> {
         loop {
             if let Some(head) = self.read.first_chunk::<9>() {
                 let [a, b, c, kind, flags, stream @ ..] = *head;
@@ -197,7 +197,7 @@ impl Frames {
 
     /// Reads until this stream or the connection has ended.
     #[track_caller]
-    pub(crate) fn fate(&mut self, stream: u32) -> Fate {
+    pub fn fate(&mut self, stream: u32) -> Fate {
         let mut fate = Fate::default();
         while !fate.ended && fate.reset.is_none() {
             let Some((kind, flags, of, payload)) = self.frame().expect("in time") else {
@@ -220,7 +220,7 @@ impl Frames {
     }
 
     /// Whether the other side ends the connection; reads until then.
-    pub(crate) fn is_ended(&mut self) -> bool {
+    pub fn is_ended(&mut self) -> bool {
         while let Ok(frame) = self.frame() {
             if frame.is_none() {
                 return true;

@@ -9,23 +9,23 @@ use super::PATIENCE;
 
 /// A request as the upstream saw it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub struct Seen {
     /// Its head, as sent.
-    pub(crate) head: String,
+    pub head: String,
     /// Its body, framing removed.
-    pub(crate) body: Vec<u8>,
+    pub body: Vec<u8>,
     /// Its trailers, a line each.
-    pub(crate) trailers: Vec<String>,
+    pub trailers: Vec<String>,
 }
 
 impl Seen {
     /// The request line.
-    pub(crate) fn line(&self) -> &str {
+    pub fn line(&self) -> &str {
         self.head.lines().next().unwrap_or_default()
     }
 
     /// The values of a field, in order.
-    pub(crate) fn all(&self, name: &str) -> Vec<&str> {
+    pub fn all(&self, name: &str) -> Vec<&str> {
         let fields = self
             .head
             .lines()
@@ -39,7 +39,7 @@ impl Seen {
 
     /// The only value of a field.
     #[track_caller]
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    pub fn header(&self, name: &str) -> Option<&str> {
         let all = self.all(name);
         assert!(
             all.len() < 2,
@@ -53,7 +53,7 @@ impl Seen {
 
 /// What the upstream does with a request.
 #[derive(Clone, Debug)]
-pub(crate) enum Reply {
+pub enum Reply {
     /// Sends these very bytes and keeps the connection.
     Bytes(Vec<u8>),
     /// Sends these very bytes and closes.
@@ -64,7 +64,7 @@ pub(crate) enum Reply {
 
 impl Reply {
     /// An answer with a length.
-    pub(crate) fn new(status: u16, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> Self {
+    pub fn new(status: u16, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> Self {
         let body = body.as_ref();
         let mut bytes = format!("HTTP/1.1 {status} Said\r\n").into_bytes();
         for (name, value) in headers {
@@ -76,13 +76,13 @@ impl Reply {
     }
 
     /// 200 with this text.
-    pub(crate) fn ok(text: &str) -> Self {
+    pub fn ok(text: &str) -> Self {
         Self::new(200, &[], text)
     }
 }
 
 /// The upstream; it ends when dropped.
-pub(crate) struct Upstream {
+pub struct Upstream {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
@@ -97,7 +97,7 @@ struct Shared {
 
 impl Upstream {
     /// Starts one that answers by `reply`.
-    pub(crate) fn start(reply: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+    pub fn start(reply: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let address = listener.local_addr().expect("its address");
         let shared = Arc::new(Shared {
@@ -130,28 +130,28 @@ impl Upstream {
     }
 
     /// Starts one that answers every request with 200.
-    pub(crate) fn hello() -> Self {
+    pub fn hello() -> Self {
         Self::start(|_| Reply::ok("hello"))
     }
 
     /// Its URL.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// Every request so far.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<Seen> {
         self.shared.seen.lock().expect("no panic").clone()
     }
 
     /// The last request.
     #[track_caller]
-    pub(crate) fn last(&self) -> Seen {
+    pub fn last(&self) -> Seen {
         self.seen().pop().expect("a request")
     }
 
     /// Connections so far.
-    pub(crate) fn connections(&self) -> usize {
+    pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
 }

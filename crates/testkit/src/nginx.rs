@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use super::eventually;
 
 /// A running NGINX; it ends when dropped.
-pub(crate) struct Nginx {
+pub struct Nginx {
     child: Child,
     port: u16,
     _folder: tempfile::TempDir,
@@ -16,7 +16,7 @@ pub(crate) struct Nginx {
 impl Nginx {
     /// Starts one on a free port: `http` writes the content of its `http` block, for that port. `None`: it is not
     /// installed here; in CI that is a failure.
-    pub(crate) fn start(http: impl FnOnce(u16) -> String) -> Option<Self> {
+    pub fn start(http: impl FnOnce(u16) -> String) -> Option<Self> {
         let program = program()?;
         let folder = tempfile::tempdir().expect("a folder");
         let port = TcpListener::bind(("127.0.0.1", 0))
@@ -58,7 +58,7 @@ impl Nginx {
     }
 
     /// Where it listens.
-    pub(crate) const fn port(&self) -> u16 {
+    pub const fn port(&self) -> u16 {
         self.port
     }
 }

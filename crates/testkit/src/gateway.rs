@@ -13,7 +13,7 @@ use tollgate_store::clock::Clock;
 use super::client::{Answer, Connection};
 
 /// A running gateway; it stops when dropped.
-pub(crate) struct Gateway {
+pub struct Gateway {
     running: RunningGateway,
     clock: Clock,
 }
@@ -24,12 +24,12 @@ impl Gateway {
     /// # Panics
     /// With every mistake of the configuration.
     #[track_caller]
-    pub(crate) fn start(config: &str) -> Self {
+    pub fn start(config: &str) -> Self {
         Self::try_start(config).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// As [`Gateway::start`]; what keeps it from starting otherwise.
-    pub(crate) fn try_start(config: &str) -> Result<Self, String> {
+    pub fn try_start(config: &str) -> Result<Self, String> {
         let clock = Clock::manual(Timestamp::from_micros(START));
         let source = Source::Text {
             text: with_ports(config),
@@ -45,7 +45,7 @@ impl Gateway {
     }
 
     /// Moves its clock on.
-    pub(crate) fn advance(&self, span: Duration) {
+    pub fn advance(&self, span: Duration) {
         self.clock.advance(Micros(
             u64::try_from(span.as_micros()).expect("a span of a test"),
         ));
@@ -53,7 +53,7 @@ impl Gateway {
 
     /// Where it listens.
     #[track_caller]
-    pub(crate) fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         match &self.running.addresses()[0] {
             Address::Tcp(address) => *address,
             other => panic!("it listens on {other}"),
@@ -62,7 +62,7 @@ impl Gateway {
 
     /// Where its admin listener is.
     #[track_caller]
-    pub(crate) fn admin(&self) -> SocketAddr {
+    pub fn admin(&self) -> SocketAddr {
         match self.running.admin() {
             Some(Listen::Tcp(address)) => *address,
             other => panic!("the admin listener is at {other:?}"),
@@ -71,46 +71,46 @@ impl Gateway {
 
     /// A connection to it.
     #[track_caller]
-    pub(crate) fn connect(&self) -> Connection {
+    pub fn connect(&self) -> Connection {
         Connection::open(self.address())
     }
 
     /// A GET on a connection of its own.
     #[track_caller]
-    pub(crate) fn get(&self, path: &str) -> Answer {
+    pub fn get(&self, path: &str) -> Answer {
         self.request("GET", path, &[])
     }
 
     /// A request without a body on a connection of its own.
     #[track_caller]
-    pub(crate) fn request(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+    pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
         self.connect().request(method, path, headers)
     }
 
     /// A GET of the admin listener.
     #[track_caller]
-    pub(crate) fn admin_get(&self, path: &str) -> Answer {
+    pub fn admin_get(&self, path: &str) -> Answer {
         Connection::open(self.admin()).request("GET", path, &[])
     }
 
     /// Puts another configuration in force, or says what is wrong with it.
-    pub(crate) fn reload(&self, config: &str) -> Result<String, String> {
+    pub fn reload(&self, config: &str) -> Result<String, String> {
         self.running.replace_text(&with_ports(config));
         self.running.reload()
     }
 
     /// Tells it to take nothing new.
-    pub(crate) fn drain(&self) {
+    pub fn drain(&self) {
         self.running.drain();
     }
 
     /// Whether every worker has ended.
-    pub(crate) fn ended(&self) -> bool {
+    pub fn ended(&self) -> bool {
         self.running.ended()
     }
 
     /// Drains and waits for its end.
-    pub(crate) fn shutdown(self) {
+    pub fn shutdown(self) {
         self.running.shutdown();
     }
 }

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use serde_json::Value;
 
 /// A running script; it ends when dropped.
-pub(crate) struct Peers {
+pub struct Peers {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
@@ -17,7 +17,7 @@ pub(crate) struct Peers {
 impl Peers {
     /// Starts `script` (a path within the repository). `None`: there is no Python with `module` here; in CI that is a
     /// failure.
-    pub(crate) fn start(module: &str, script: &str, words: &[&Path]) -> Option<Self> {
+    pub fn start(module: &str, script: &str, words: &[&Path]) -> Option<Self> {
         // The system's own Python is the one that has the distribution's package.
         let python = ["python3", "/usr/bin/python3"].into_iter().find(|python| {
             let tried = Command::new(python)
@@ -32,7 +32,7 @@ impl Peers {
             return None;
         };
         let mut child = Command::new(python)
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script))
+            .arg(super::repository().join(script))
             .args(words)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -53,12 +53,12 @@ impl Peers {
     ///
     /// # Panics
     /// When it has ended.
-    pub(crate) fn hear(&mut self) -> Value {
+    pub fn hear(&mut self) -> Value {
         self.hear_if_alive().expect("it has ended")
     }
 
     /// The next line; `None`: it has ended.
-    pub(crate) fn hear_if_alive(&mut self) -> Option<Value> {
+    pub fn hear_if_alive(&mut self) -> Option<Value> {
         let mut line = String::new();
         let read = self.from.read_line(&mut line).expect("text");
         (read > 0).then(|| {
@@ -67,12 +67,12 @@ impl Peers {
     }
 
     /// Tells it something.
-    pub(crate) fn say(&mut self, what: &Value) {
+    pub fn say(&mut self, what: &Value) {
         writeln!(self.to, "{what}").expect("it listens");
     }
 
     /// Tells it something, and hears what it says to that.
-    pub(crate) fn tell(&mut self, what: &Value) -> Value {
+    pub fn tell(&mut self, what: &Value) -> Value {
         self.say(what);
         self.hear()
     }
