@@ -2,36 +2,35 @@
 #
 #   docker build -t tollgate .                       trained on the proxy's own load (takes three times as long)
 #   docker build -t tollgate --build-arg PGO=0 .     the same without the training
+#   docker buildx build --platform linux/amd64,linux/arm64 -t tollgate .     for both: the other one is cross-compiled, untrained
+#   buildah build --format docker -t tollgate .      the format of Docker: OCI images have no HEALTHCHECK
 #   docker run --stop-timeout 45 -p 8080:8080 -v ./gateway.toml:/etc/tollgate/gateway.toml:ro -v tollgate:/var/lib/tollgate tollgate
 #
 # BUILD_IMAGE may be any image with a Rust toolchain on Debian.
 ARG BUILD_IMAGE=rust:1.95-bookworm
 
-FROM ${BUILD_IMAGE} AS build
+FROM --platform=$BUILDPLATFORM ${BUILD_IMAGE} AS build
 ARG PGO=1
+# The architecture of the image and of the machine that builds it: amd64 or arm64.
+ARG TARGETARCH
+ARG BUILDARCH
 WORKDIR /src
 RUN apt-get update -q \
- && apt-get install -qy --no-install-recommends gcc libc6-dev make ca-certificates tzdata \
- && if [ "$PGO" = 1 ]; then \
+ && apt-get install -qy --no-install-recommends gcc libc6-dev make binutils ca-certificates tzdata \
+ && if [ "$TARGETARCH" != "$BUILDARCH" ]; then \
+      case "$TARGETARCH" in arm64) machine=aarch64 ;; *) machine=x86-64 ;; esac; \
+      apt-get install -qy --no-install-recommends "gcc-$machine-linux-gnu" "libc6-dev-$TARGETARCH-cross"; \
+    elif [ "$PGO" = 1 ]; then \
       apt-get install -qy --no-install-recommends python3 nginx-light wrk nghttp2-client bolt-22 && rustup component add llvm-tools; \
     fi \
  && rm -rf /var/lib/apt/lists/*
 COPY . .
-RUN if [ "$PGO" = 1 ]; then \
+RUN if [ "$PGO" = 1 ] && [ "$TARGETARCH" = "$BUILDARCH" ]; then \
       benches/proxy/build-pgo && cp target/pgo/tollgate /tollgate; \
     else \
-      cargo build --profile dist --locked && cp target/dist/tollgate /tollgate; \
-    fi
-# The image's whole tree. What the program is linked with is what `ldd` says, the loader included.
-RUN set -eu; root=/image; \
-    install -D -m 755 /tollgate "$root/usr/bin/tollgate"; \
-    for library in $(ldd /tollgate | grep -o '/[^ ]*'); do install -D -m 755 "$library" "$root$library"; done; \
-    install -D -m 644 /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"; \
-    mkdir -p "$root/usr/share"; cp -r /usr/share/zoneinfo "$root/usr/share/zoneinfo"; \
-    install -D -m 644 gateway.toml "$root/etc/tollgate/gateway.toml"; \
-    echo 'tollgate:x:65532:65532::/var/lib/tollgate:/sbin/nologin' > "$root/etc/passwd"; \
-    echo 'tollgate:x:65532:' > "$root/etc/group"; \
-    install -d -m 750 -o 65532 -g 65532 "$root/var/lib/tollgate"
+      binary=$(packaging/build "$TARGETARCH") && cp "$binary" /tollgate; \
+    fi \
+ && packaging/image-tree /tollgate /image
 
 FROM scratch
 COPY --from=build /image/ /

@@ -121,26 +121,28 @@ fn the_metrics_and_admin_pages_of_the_readme_exist() {
 
 #[test]
 fn the_configurations_of_the_packaging_are_good() {
-    for manifest in [
+    for file in [
+        "packaging/compose/gateway.toml",
+        "packaging/helm/tollgate/ci/redis-values.yaml",
+        "packaging/helm/tollgate/values.yaml",
         "packaging/kubernetes/sidecar.yaml",
-        "packaging/kubernetes/standalone.yaml",
     ] {
-        let text = read(manifest);
-        let after = text
-            .split("gateway.toml: |\n")
-            .nth(1)
-            .expect("a configuration in the manifest");
-        let block: Vec<&str> = after
-            .lines()
-            .take_while(|line| line.is_empty() || line.starts_with("    "))
-            .collect();
+        let text = read(file);
+        // In a manifest it is a block of text: what is indented further than the key before it.
+        let block = match text.split_once(": |\n") {
+            Some((_, after)) => after
+                .lines()
+                .take_while(|line| line.is_empty() || line.starts_with("  "))
+                .collect::<Vec<_>>()
+                .join("\n"),
+            None => text,
+        };
         let env = |name: &str| match name {
             "REDIS_URL" => Some("redis://redis:6379/0".to_owned()),
             _ => Some("a secret that is long enough to be one".to_owned()),
         };
-        let block = block.join("\n");
-        if let Err(error) = tollgate_config::parse(&block, manifest, &env, Clock::system().now()) {
-            panic!("{manifest}:\n{error}");
+        if let Err(error) = tollgate_config::parse(&block, file, &env, Clock::system().now()) {
+            panic!("{file}:\n{error}");
         }
     }
 }

@@ -1,10 +1,12 @@
 //! The metrics as Prometheus reads them: both of its text formats, and a real scrape.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use crate::encrypted;
 use crate::harness::{Connection, Gateway, Upstream, eventually};
-use crate::servers::{self, available, free_port};
+use crate::servers::{self, Redis, available, free_port};
 
 /// A gateway that has counted something of everything, under names that want escaping.
 fn busy() -> (Gateway, Upstream) {
@@ -131,49 +133,181 @@ fn metrics_format_is_the_one_that_the_scraper_prefers() {
     );
 }
 
+/// A Prometheus that scrapes one gateway every second, under the job `tollgate`.
+struct Prometheus {
+    port: u16,
+    _process: servers::Process,
+    _folder: tempfile::TempDir,
+}
+
+impl Prometheus {
+    fn scraping(gateway: &Gateway) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = format!(
+            "global: {{ scrape_interval: 1s, scrape_timeout: 1s }}\n\
+             scrape_configs: [{{ job_name: tollgate, static_configs: [{{ targets: ['{}'] }}] }}]\n",
+            gateway.admin()
+        );
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        std::fs::write(at("prometheus.yml"), config).expect("written");
+        let port = free_port();
+        let process = servers::Process::spawn(Command::new("prometheus").args([
+            format!("--config.file={}", at("prometheus.yml")),
+            format!("--storage.tsdb.path={}", at("data")),
+            format!("--web.listen-address=127.0.0.1:{port}"),
+        ]));
+        let prometheus = Self {
+            port,
+            _process: process,
+            _folder: folder,
+        };
+        servers::wait_until("scrape that succeeds", || {
+            prometheus.value("up").as_deref() == Some("1")
+        });
+        prometheus
+    }
+
+    /// The series that a query finds.
+    fn query(&self, query: &str) -> Option<Vec<serde_json::Value>> {
+        let mut stream = Connection::try_open(([127, 0, 0, 1], self.port).into())?;
+        let query =
+            percent_encoding::utf8_percent_encode(query, percent_encoding::NON_ALPHANUMERIC);
+        stream.send(format!(
+            "GET /api/v1/query?query={query} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        ));
+        let answer = stream.try_answer("GET").ok()?;
+        match answer.status {
+            200 => answer.json()["data"]["result"].as_array().cloned(),
+            400 => panic!("{query}: {}", answer.text()),
+            // It is not ready yet.
+            _ => None,
+        }
+    }
+
+    fn value(&self, query: &str) -> Option<String> {
+        let series = self.query(query)?;
+        series.first()?["value"][1].as_str().map(str::to_owned)
+    }
+
+    fn finds(&self, query: &str) -> bool {
+        self.query(query).is_some_and(|series| !series.is_empty())
+    }
+}
+
 #[test]
 fn metrics_are_scraped_by_a_real_prometheus() {
     if !available("prometheus") {
         return;
     }
     let (gateway, _upstream) = busy();
-    let folder = tempfile::tempdir().expect("a folder");
-    let config = format!(
-        "global: {{ scrape_interval: 1s, scrape_timeout: 1s }}\n\
-         scrape_configs: [{{ job_name: gateway, static_configs: [{{ targets: ['{}'] }}] }}]\n",
-        gateway.admin()
-    );
-    std::fs::write(folder.path().join("prometheus.yml"), config).expect("written");
-    let port = free_port();
-    let _prometheus = servers::Process::spawn(Command::new("prometheus").args([
-        format!(
-            "--config.file={}",
-            folder.path().join("prometheus.yml").display()
-        ),
-        format!(
-            "--storage.tsdb.path={}",
-            folder.path().join("data").display()
-        ),
-        format!("--web.listen-address=127.0.0.1:{port}"),
-    ]));
-    let query = |query: &str| {
-        let mut stream = Connection::try_open(([127, 0, 0, 1], port).into())?;
-        let path = format!("/api/v1/query?query={query}");
-        stream.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-        let answer = stream
-            .try_answer("GET")
-            .ok()
-            .filter(|answer| answer.status == 200)?;
-        answer.json()["data"]["result"][0]["value"][1]
-            .as_str()
-            .map(str::to_owned)
-    };
-    servers::wait_until("scrape that succeeds", || {
-        query("up").as_deref() == Some("1")
-    });
-    let limit = "tollgate_limit_decisions_total%7Blimit=%22per_caller%22,outcome=%22allow%22%7D";
+    let prometheus = Prometheus::scraping(&gateway);
+    let limit = "tollgate_limit_decisions_total{limit=\"per_caller\",outcome=\"allow\"}";
     eventually("the limit's counter is there", || {
-        query(limit).as_deref() == Some("2")
+        prometheus.value(limit).as_deref() == Some("2")
     });
-    assert_eq!(query("tollgate_build_info").as_deref(), Some("1"));
+    assert_eq!(
+        prometheus.value("tollgate_build_info").as_deref(),
+        Some("1")
+    );
+}
+
+/// A gateway of which every metric that the dashboard or an alert speaks of has a series.
+fn with_every_metric(folder: &std::path::Path, redis: &Redis, upstream: &Upstream) -> Gateway {
+    std::fs::write(folder.join("secret"), "a secret of this test alone").expect("written");
+    encrypted::issue(folder, "site", &encrypted::authority(folder, "root"));
+    let gateway = Gateway::start(&format!(
+        "[server]\nlisten = [\"http://127.0.0.1:0\", \"https://127.0.0.1:0\"]\nworkers = 1\n\
+         certificates = [{{ certificate = '{folder}/site.pem', key = '{folder}/site.key' }}]\n\
+         bounds = {{ connections_per_address = 4 }}\n\
+         [log]\naccess = '{folder}/access.log'\n\
+         [store]\nkind = \"redis\"\nurl = \"{}\"\nwhen_down = \"allow\"\n\
+         key_secret_file = '{folder}/secret'\n\
+         [limits.per_caller]\nrate = \"100/minute\"\nper = \"address\"\n\
+         [limits.once]\nrate = \"1/day\"\nper = \"address\"\nstore = \"local\"\ncandidate = {{ rate = \"2/day\" }}\n\
+         [limits.careful]\nrate = \"100/minute\"\nper = \"address\"\nstore = \"local\"\nfollow_upstream = {{ least = \"1/hour\" }}\n\
+         [limits.jobs]\nin_flight = \"adaptive\"\nper = \"everyone\"\nstore = \"local\"\n\
+         [upstreams.app]\nservers = [\"{}\"]\n\
+         [upstreams.dead]\nservers = [\"http://127.0.0.1:{}\"]\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"app\"\nlimits = [\"per_caller\", \"careful\", \"jobs\"]\n\
+         [[routes]]\nmatch = \"/once\"\nupstream = \"app\"\nlimits = [\"once\"]\n\
+         [[routes]]\nmatch = \"/dead\"\nupstream = \"dead\"\n",
+        redis.url(),
+        upstream.url(),
+        free_port(),
+        folder = folder.display(),
+    ));
+    for (path, status) in [("/", 200), ("/once", 200), ("/once", 429), ("/dead", 502)] {
+        assert_eq!(gateway.get(path).status, status, "{path}");
+    }
+    gateway
+}
+
+/// What Grafana puts in the place of its variables.
+fn filled_in(query: &str) -> String {
+    query
+        .replace("$__rate_interval", "1m")
+        .replace("$job", "tollgate")
+        .replace("$instance", ".+")
+}
+
+#[test]
+fn packaging_queries_of_dashboard_and_alerts_find_their_metrics() {
+    if !available("prometheus") || !available("redis-server") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (redis, upstream) = (Redis::start(), Upstream::hello());
+    let gateway = with_every_metric(folder.path(), &redis, &upstream);
+    // One more than an address may have.
+    let _connections: Vec<_> = (0..5).map(|_| gateway.connect()).collect();
+    let prometheus = Prometheus::scraping(&gateway);
+
+    let read = |name: &str| {
+        let path = format!(
+            "{}/packaging/helm/tollgate/files/{name}",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        std::fs::read_to_string(path).expect("it is there")
+    };
+    let (dashboard, alerts) = (read("dashboard.json"), read("alerts.yaml"));
+    let dashboard: serde_json::Value = serde_json::from_str(&dashboard).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let mut queries = 0;
+    for panel in panels.iter().filter(|panel| panel["type"] != "row") {
+        for target in panel["targets"].as_array().expect("queries") {
+            let query = filled_in(target["expr"].as_str().expect("a query"));
+            queries += 1;
+            eventually(
+                &format!("{}: {query} finds a series", panel["title"]),
+                || prometheus.finds(&query),
+            );
+        }
+    }
+    assert!(queries > 20, "the dashboard has {queries} queries");
+
+    // The alerts themselves must find nothing here: it is their metrics that must be there.
+    let names: BTreeSet<&str> = alerts
+        .split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
+        .filter(|word| word.starts_with("tollgate_"))
+        .collect();
+    assert!(names.len() > 10, "{names:?}");
+    for name in names {
+        eventually(&format!("{name} is there"), || prometheus.finds(name));
+    }
+}
+
+#[test]
+fn packaging_alerts_pass_promtool_rule_tests() {
+    if !available("promtool") {
+        return;
+    }
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/prometheus");
+    let output = Command::new("promtool")
+        .args(["test", "rules", "alerts_test.yaml"])
+        .current_dir(folder)
+        .output()
+        .expect("it runs");
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(output.status.success(), "{said}");
 }

@@ -1,0 +1,86 @@
+"""Renders the Helm chart with Helm's own engine and validates it, and the manifests beside it, against the schemas of Kubernetes."""
+
+import pathlib
+import sys
+
+import helm_python
+import kubernetes_validate
+import yaml
+
+PACKAGING = pathlib.Path(__file__).parent
+CHART = PACKAGING / "helm" / "tollgate"
+# The oldest version that the chart admits and the newest that the tool knows.
+VERSIONS = ["1.30", "1.37"]
+# Resources of operators: they have no schema in Kubernetes.
+OPERATORS = "monitoring.coreos.com/"
+# Values that the chart must refuse.
+MISTAKES = [
+    {"replicaCount": "three"},
+    {"replicas": 3},
+    {"image": {"repository": "tollgate", "version": "1"}},
+    {"ports": {"http": 80800, "admin": 9180}},
+    {"config": ""},
+]
+problems = []
+
+
+def validate(source, text):
+    """Validates every document of `text`; what they are."""
+    kinds = []
+    for document in filter(None, yaml.safe_load_all(text)):
+        kind = document["kind"]
+        kinds.append(kind)
+        if document["apiVersion"].startswith(OPERATORS):
+            continue
+        for version in VERSIONS:
+            try:
+                kubernetes_validate.validate(document, version, strict=True)
+            except kubernetes_validate.ValidationError as error:
+                place = ".".join(map(str, error.path))
+                problems.append(f"{source}: {kind} for Kubernetes {version}: {place}: {error.message}")
+    return kinds
+
+
+def render(values):
+    """All manifests of the chart with these values, as one text."""
+    rendered = helm_python.Chart.load(CHART).render(values, name="edge", namespace="web")
+    return "\n---\n".join(text for path, text in rendered.items() if not path.endswith(".txt"))
+
+
+def expect(source, kinds, expected):
+    if sorted(kinds) != sorted(expected):
+        problems.append(f"{source}: made {sorted(kinds)} where {sorted(expected)} were expected")
+
+
+def main():
+    for manifest in sorted((PACKAGING / "kubernetes").glob("*.yaml")):
+        if not validate(manifest.name, manifest.read_text(encoding="utf-8")):
+            problems.append(f"{manifest.name}: there is nothing in it")
+
+    always = ["ConfigMap", "Deployment", "NetworkPolicy", "Service", "Service"]
+    expect("the chart", validate("the chart", render({})), always)
+    for file in sorted((CHART / "ci").glob("*-values.yaml")):
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+        monitored = ["ConfigMap", "PodDisruptionBudget", "PrometheusRule", "ServiceMonitor"]
+        expect(file.name, validate(file.name, render(values)), always + monitored)
+        report = helm_python.lint(CHART, values, strict=True, kube_version="v1.30.0")
+        # 1 is information: the chart has no icon.
+        problems.extend(f"{file.name}: {m['error']}" for m in report["messages"] if m["severity"] > 1)
+        rules = [d["spec"] for d in yaml.safe_load_all(render(values)) if d and d["kind"] == "PrometheusRule"]
+        written = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text(encoding="utf-8"))
+        if rules != [written]:
+            problems.append(f"{file.name}: the rules in the cluster are not those of files/alerts.yaml")
+    for values in MISTAKES:
+        try:
+            render(values)
+        except helm_python.HelmError:
+            continue
+        problems.append(f"the chart takes {values}")
+
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
