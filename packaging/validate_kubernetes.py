@@ -1,6 +1,7 @@
 """Renders the Helm chart with Helm's own engine and validates it, and the manifests beside it, against the schemas of Kubernetes."""
 
 import pathlib
+import re
 import sys
 
 import helm_python
@@ -52,7 +53,22 @@ def expect(source, kinds, expected):
         problems.append(f"{source}: made {sorted(kinds)} where {sorted(expected)} were expected")
 
 
+def check_versions():
+    """What is installed here is of the version that is built here."""
+    cargo = (PACKAGING.parent / "Cargo.toml").read_text(encoding="utf-8")
+    version = re.search(r'^version = "(.*)"', cargo, re.M).group(1)
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    for where, found in [("version", chart["version"]), ("appVersion", chart["appVersion"])]:
+        if found != version:
+            problems.append(f"Chart.yaml: {where} is {found}, Cargo.toml has {version}")
+    for manifest in (PACKAGING / "kubernetes").glob("*.yaml"):
+        for found in re.findall(r"image: tollgate:(.*)", manifest.read_text(encoding="utf-8")):
+            if found != version:
+                problems.append(f"{manifest.name}: the image is {found}, Cargo.toml has {version}")
+
+
 def main():
+    check_versions()
     for manifest in sorted((PACKAGING / "kubernetes").glob("*.yaml")):
         if not validate(manifest.name, manifest.read_text(encoding="utf-8")):
             problems.append(f"{manifest.name}: there is nothing in it")
