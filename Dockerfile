@@ -11,13 +11,12 @@ ARG BUILD_IMAGE=rust:1.95-bookworm
 
 FROM --platform=$BUILDPLATFORM ${BUILD_IMAGE} AS build
 ARG PGO=1
-# The architecture of the image and of the machine that builds it: amd64 or arm64.
+# The architecture of the image: amd64 or arm64. Default: that of the machine that builds it.
 ARG TARGETARCH
-ARG BUILDARCH
 WORKDIR /src
 RUN apt-get update -q \
  && apt-get install -qy --no-install-recommends gcc libc6-dev make binutils ca-certificates tzdata \
- && if [ "$TARGETARCH" != "$BUILDARCH" ]; then \
+ && if [ "${TARGETARCH:-$(dpkg --print-architecture)}" != "$(dpkg --print-architecture)" ]; then \
       case "$TARGETARCH" in arm64) machine=aarch64 ;; *) machine=x86-64 ;; esac; \
       apt-get install -qy --no-install-recommends "gcc-$machine-linux-gnu" "libc6-dev-$TARGETARCH-cross"; \
     elif [ "$PGO" = 1 ]; then \
@@ -25,7 +24,7 @@ RUN apt-get update -q \
     fi \
  && rm -rf /var/lib/apt/lists/*
 COPY . .
-RUN if [ "$PGO" = 1 ] && [ "$TARGETARCH" = "$BUILDARCH" ]; then \
+RUN if [ "$PGO" = 1 ] && [ "${TARGETARCH:-$(dpkg --print-architecture)}" = "$(dpkg --print-architecture)" ]; then \
       benches/proxy/build-pgo && cp target/pgo/tollgate /tollgate; \
     else \
       binary=$(packaging/build "$TARGETARCH") && cp "$binary" /tollgate; \
