@@ -51,7 +51,7 @@ def scale(args, work, up):
         series.setdefault(kind.__name__, []).append((count, statistics.median(costs)))
     for name, measured in series.items():
         print(f"| {name} | " + " | ".join(f"{n:,}: {cpu:.1f}" for n, cpu in measured) + " |")
-    plot(series, ROOT / "docs" / "cost-that-does-not-grow.svg")
+    plot(series, ROOT / "docs/src/pictures" / "cost-that-does-not-grow.svg")
 
 
 # A unit is back after five minutes: every key that was used stays in the table, which has room for 10 million.

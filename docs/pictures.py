@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Draws the pictures of the book: docs/pictures.py [FOLDER]. The same input gives the same bytes."""
+
+import sys
+from pathlib import Path
+
+MINUTE = 60.0
+ARRIVALS = [t * 3.0 for t in range(40)]  # a request every 3 s, for two minutes
+STYLE = """<style>
+.page { fill: #ffffff; stroke: #d0d7de } text { fill: #24292f; font: 12px sans-serif } .line { stroke: #8c959f }
+.yes { fill: #1a7f37 } .no { fill: none; stroke: #cf222e; stroke-width: 1.5 } .a { stroke: #0969da } .b { stroke: #bc4c00 }
+.a, .b { fill: none; stroke-width: 2 }
+@media (prefers-color-scheme: dark) {
+.page { fill: #161b22; stroke: #30363d } text { fill: #c9d1d9 } .line { stroke: #6e7681 }
+.yes { fill: #3fb950 } .no { stroke: #f85149 } .a { stroke: #58a6ff } .b { stroke: #f0883e } }
+</style>"""
+
+
+def bucket(rate, burst):
+    level, last = burst, 0.0
+
+    def admit(now):
+        nonlocal level, last
+        level, last = min(burst, level + (now - last) * rate / MINUTE), now
+        if level < 1 - 1e-9:
+            return False
+        level -= 1
+        return True
+
+    return admit
+
+
+def fixed(rate):
+    start, count = None, 0
+
+    def admit(now):
+        nonlocal start, count
+        if start is None or now >= start + MINUTE:
+            start, count = now, 0
+        if count >= rate:
+            return False
+        count += 1
+        return True
+
+    return admit
+
+
+def sliding(rate):
+    window, previous, current = 0, 0, 0
+
+    def admit(now):
+        nonlocal window, previous, current
+        index = int(now // MINUTE)
+        if index != window:
+            previous, current = (current if index == window + 1 else 0), 0
+            window = index
+        if previous * (1 - now % MINUTE / MINUTE) + current + 1 > rate + 1e-9:
+            return False
+        current += 1
+        return True
+
+    return admit
+
+
+def log(rate):
+    grants = []
+
+    def admit(now):
+        if sum(1 for grant in grants if grant > now - MINUTE) >= rate:
+            return False
+        grants.append(now)
+        return True
+
+    return admit
+
+
+ROWS = [
+    ("token_bucket, burst 5", "bucket", bucket(10, 5)),
+    ("fixed_window", "fixed", fixed(10)),
+    ("sliding_window", "sliding", sliding(10)),
+    ("sliding_log", "log", log(10)),
+]
+
+
+def svg(width, height, parts):
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">'
+    page = f'<rect class="page" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="6"/>'
+    return "\n".join([head, STYLE, page, *parts, "</svg>"]) + "\n"
+
+
+def algorithms():
+    parts, tests = ['<text x="16" y="24">A request every 3 seconds; 10 per minute. Filled: admitted.</text>'], []
+    for row, (name, path, admit) in enumerate(ROWS):
+        y = 56 + 40 * row
+        verdicts = [admit(now) for now in ARRIVALS]
+        allowed = sum(verdicts)
+        parts.append(f'<text x="16" y="{y + 4}">{name}</text>')
+        parts.append(f'<line class="line" x1="170" x2="690" y1="{y}" y2="{y}"/>')
+        for now, yes in zip(ARRIVALS, verdicts):
+            parts.append(f'<circle class="{"yes" if yes else "no"}" cx="{174 + now * 4.3:.1f}" cy="{y}" r="4"/>')
+        parts.append(f'<text x="704" y="{y + 4}">{allowed} of {len(verdicts)}</text>')
+        tests.append((path, allowed, len(verdicts) - allowed))
+    for minute in range(3):
+        parts.append(f'<text x="{174 + minute * 60 * 4.3:.1f}" y="216" text-anchor="middle">{minute * 60} s</text>')
+    return svg(780, 230, parts), tests
+
+
+def burst():
+    parts = ['<text x="16" y="24">The most that is admitted from a full bucket: 100/minute</text>']
+    for kind, size, y in (("a", 20, 60), ("b", 100, 82)):
+        points = [(60, 250), (60, 250 - size * 0.9), (560, 250 - (size + 100) * 0.9)]
+        parts.append(f'<polyline class="{kind}" points="{" ".join(f"{px},{py:.1f}" for px, py in points)}"/>')
+        parts.append(f'<text x="572" y="{points[2][1] + 4:.1f}">burst {size}: {size + 100}</text>')
+        parts.append(f'<text x="54" y="{points[1][1] + 4:.1f}" text-anchor="end">{size}</text>')
+    parts += [
+        '<line class="line" x1="60" x2="560" y1="250" y2="250"/>',
+        '<line class="line" x1="60" x2="60" y1="50" y2="250"/>',
+        '<text x="60" y="268" text-anchor="middle">0 s</text>',
+        '<text x="560" y="268" text-anchor="middle">60 s</text>',
+    ]
+    return svg(690, 284, parts)
+
+
+def main():
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "src/pictures")
+    picture, tests = algorithms()
+    (folder / "algorithms.svg").write_text(picture)
+    (folder / "burst.svg").write_text(burst())
+    # What the picture shows, as tests for `tollgate check`: the page includes them.
+    blocks = [
+        f'\n[[tests]]\nsend = "{len(ARRIVALS)} x GET /{path} from 192.0.2.1 at 0s every 3s"\n'
+        f"expect = {{ allowed = {allowed}, refused = {refused} }}\n"
+        for path, allowed, refused in tests
+    ]
+    (folder / "algorithms.toml").write_text("".join(blocks))
+
+
+main()
