@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tollgate_gateway::framing::{admit, is_host};
+use tollgate_gateway::framing::{is_host, normalise};
 use tollgate_gateway::headers::{RequestHeaders, clean_trailers, set_forwarding, strip_hop_by_hop};
 use tollgate_gateway::settle::field::{Carrier, FieldScanner};
 use tollgate_http1::request::{BadHead, Head, Limits, Reader};
@@ -321,7 +321,7 @@ fn admitted(mut request: Request<()>) {
         );
     }
     let seen = RequestHeaders::of(request.headers());
-    if admit(&mut request, &seen).is_err() {
+    if normalise(&mut request, &seen).is_err() {
         return;
     }
     let hosts: Vec<&HeaderValue> = request.headers().get_all("host").iter().collect();
@@ -334,7 +334,7 @@ fn admitted(mut request: Request<()>) {
     (*again.uri_mut(), *again.headers_mut()) = (request.uri().clone(), request.headers().clone());
     let seen = RequestHeaders::of(again.headers());
     assert!(
-        admit(&mut again, &seen).is_ok(),
+        normalise(&mut again, &seen).is_ok(),
         "what is admitted is admitted again"
     );
     assert_eq!(again.headers(), request.headers());

@@ -17,7 +17,7 @@ use tollgate_net::timers::Expiry;
 
 /// Answers `request` with itself: at most `most` bytes of its body, counted in `received`. More than that breaks the
 /// answer off, since its head has gone out by then; so does a caller that sends nothing for `idle`.
-pub fn answer(
+pub fn reflect(
     request: Request<Inbound>,
     most: Option<u64>,
     idle: Micros,

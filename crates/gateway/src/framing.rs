@@ -1,7 +1,7 @@
 //! Refuses requests whose framing, host or target two parties could read differently, and gives the others one shape.
 //!
 //! The syntax has been checked by whoever read the request; what it means is checked here, alike for HTTP/1 and HTTP/2.
-//! After [`admit`] a request has exactly one Host and a target in origin form, whatever it came as.
+//! After [`normalise`] a request has exactly one Host and a target in origin form, whatever it came as.
 
 use std::cell::RefCell;
 
@@ -100,11 +100,11 @@ pub struct Absolute {
     pub https: bool,
 }
 
-/// Checks `request`, in which `seen` is, and gives it one shape: one Host, the target in origin form.
+/// Checks `request`, whose headers are `seen`, and gives it one shape: one Host, the target in origin form.
 ///
 /// # Errors
 /// What is wrong with it; the connection should then be closed, since its framing may be read differently elsewhere.
-pub fn admit<B>(
+pub fn normalise<B>(
     request: &mut Request<B>,
     seen: &RequestHeaders,
 ) -> Result<RequestTarget, Malformed> {

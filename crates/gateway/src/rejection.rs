@@ -92,6 +92,7 @@ pub struct Refused {
 pub struct Asked {
     head: bool,
     http1: bool,
+    takes_lines: bool,
     /// Boxed, as most requests have nothing of it.
     rare: Option<Box<Rare>>,
 }
@@ -105,12 +106,14 @@ struct Rare {
 }
 
 impl Asked {
-    /// What of `request`, whose fields are `present`, decides how it is refused.
-    pub fn of<B>(request: &Request<B>, present: HeaderSet) -> Self {
+    /// From `request`, whose headers are `present`. `takes_lines`: the server that read it adds lines to a response's head
+    /// when it writes it.
+    pub fn of<B>(request: &Request<B>, present: HeaderSet, takes_lines: bool) -> Self {
         let rare = present.has(HeaderSet::CONTENT_TYPE) || present.has(HeaderSet::ORIGIN);
         Self {
             head: *request.method() == Method::HEAD,
             http1: request.version() < Version::HTTP_2,
+            takes_lines,
             rare: if rare {
                 Rare::of(request.method(), request.headers())
             } else {
@@ -151,9 +154,9 @@ impl Asked {
         self.head
     }
 
-    /// Whether it came over HTTP/1.
-    pub const fn is_http1(&self) -> bool {
-        self.http1
+    /// Whether headers may be written as lines behind the response's table of headers.
+    pub const fn takes_lines(&self) -> bool {
+        self.takes_lines
     }
 }
 
@@ -179,7 +182,7 @@ impl Rejection {
         prepared: Option<&Denial>,
         id: &str,
     ) -> Option<Response<ResponseBody>> {
-        let plain = asked.http1 && !asked.head && asked.rare.is_none() && own.is_none();
+        let plain = asked.takes_lines && !asked.head && asked.rare.is_none() && own.is_none();
         if !plain {
             return None;
         }

@@ -89,8 +89,6 @@ pub struct ForwardContext<'p> {
     pub host: Option<HeaderValue>,
     /// The route: its prefixes, header edits and body bound.
     pub route: &'p Route,
-    /// The proof that the limiter admitted the request.
-    pub permit: &'p Permit,
     /// The route's edits of the request's headers, filled.
     pub request_edits: FilledEdits<'p>,
     /// The caller's identity, hashed: what `balance = "identity_hash"` goes by.
@@ -299,14 +297,15 @@ impl Forwarder {
         }
     }
 
-    /// Sends `request` to `upstream`: the future gives its answer, as soon as its head is there. Dropping the future, or
-    /// the answer's body, cancels the request upstream. What needs no waiting is done before there is a future, which
-    /// would have to carry the request as it came through to its end.
+    /// Sends `request` to `upstream`: the future gives its response, as soon as its head is there. Dropping the future, or
+    /// the response's body, cancels the request upstream. What needs no waiting is done before there is a future, so that
+    /// the future does not carry the request as it came. The permit is the proof that the limiter admitted the request.
     ///
     /// # Errors
     /// Why it cannot be sent; the future says why there is no answer.
     pub fn forward<'f>(
         &'f self,
+        _permit: &Permit,
         passage: ForwardContext<'f>,
         upstream: &Arc<Upstream>,
         request: Request<Inbound>,

@@ -7,7 +7,7 @@ fn admit<B>(request: &mut Request<B>) -> Result<(), Malformed> {
 
 fn admitted<B>(request: &mut Request<B>) -> Result<RequestTarget, Malformed> {
     let seen = RequestHeaders::of(request.headers());
-    super::admit(request, &seen)
+    super::normalise(request, &seen)
 }
 
 fn request(version: Version, target: &str, fields: &[(&str, &str)]) -> Request<()> {

@@ -1,5 +1,5 @@
-//! What is remembered of a request until its answer has ended, and told then: its permit settled, the request counted
-//! and logged.
+//! What is known of a request until its response has ended. Then its permit is settled, and the request counted and
+//! logged.
 
 mod fields;
 mod id;
@@ -33,8 +33,8 @@ use tollgate_limiter::{Cause, Denied, Permit};
 use tollgate_policy::identity::Caller;
 use tollgate_policy::{Claims, Identified};
 
-/// One request from its head to the end of its answer. Dropped before [`RequestContext::close`], it tells that the caller
-/// left.
+/// One request from its head to the end of its response. Dropped before [`RequestContext::close`], it records that the
+/// client left.
 pub(super) struct RequestContext {
     side: Rc<Side>,
     snapshot: HeldSnapshot,
@@ -55,7 +55,7 @@ pub(super) struct RequestContext {
     /// Bytes of its body that were read.
     received: Received,
     owed: Owed,
-    /// What of the answer's head is written with it.
+    /// Which lines are added when the response's head is written.
     lines: Lines,
     /// Whether it is counted among the requests under way.
     placed: bool,
@@ -63,12 +63,12 @@ pub(super) struct RequestContext {
 }
 
 impl RequestContext {
-    /// `seen`: what is in the request's head; what only the log wants is taken out.
+    /// What only the log wants is taken out of `headers`.
     pub(super) fn open<B>(
         side: &Rc<Side>,
         snapshot: &HeldSnapshot,
         request: &Request<B>,
-        seen: &mut RequestHeaders,
+        headers: &mut RequestHeaders,
         at: Timestamp,
     ) -> Box<Self> {
         let id = side.next_id();
@@ -88,7 +88,7 @@ impl RequestContext {
             upstream_micros: None,
             reason: "",
             turned_away: false,
-            status: CALLER_LEFT,
+            status: CLIENT_LEFT,
             received: Received::default(),
             owed: Owed::default(),
             lines: Lines::Nothing,
@@ -96,14 +96,14 @@ impl RequestContext {
             closed: false,
         });
         if side.access.is_some() {
-            // In its place: it is large, and nothing without a log.
+            // Assigned in place: it is large, and most gateways without a log do not pay for it.
             context.head = Some(Head {
                 method: request.method().clone(),
                 path: request.uri().path_and_query().cloned(),
                 version: request.version(),
-                host: seen.host.clone(),
-                user_agent: seen.user_agent.take(),
-                referer: seen.referer.take(),
+                host: headers.host.clone(),
+                user_agent: headers.user_agent.take(),
+                referer: headers.referer.take(),
             });
         }
         context
@@ -130,15 +130,19 @@ impl RequestContext {
         DecisionId::of(self.id)
     }
 
-    pub(super) fn described(&mut self, client: Option<IpAddr>) {
+    pub(super) fn set_client(&mut self, client: Option<IpAddr>) {
         self.client = client;
     }
 
-    pub(super) fn matched(&mut self, route: usize) {
+    pub(super) fn set_route(&mut self, route: usize) {
         self.route = Some(route);
     }
 
-    /// Whoever reads the request's body adds to this count.
+    pub(super) fn set_caller(&mut self, who: &Identified) {
+        self.caller.clone_from(&who.caller);
+    }
+
+    /// The count that the reader of the request's body adds to.
     pub(super) fn receiving<B: Body>(&mut self, body: &B) -> Received {
         if !body.is_end_stream() {
             self.received = Received::from(0);
@@ -146,16 +150,12 @@ impl RequestContext {
         self.received.clone()
     }
 
-    /// A tunnel carried `up` bytes from the caller.
+    /// A tunnel carried `up` bytes from the client.
     pub(super) fn tunnelled(&mut self, up: u64) {
         self.received = Received::from(up);
     }
 
-    pub(super) fn identified(&mut self, who: &Identified) {
-        self.caller.clone_from(&who.caller);
-    }
-
-    /// Takes down what the request draws from. It stays here, since the log tells of it at the end.
+    /// What the request draws from; the log names it at the end.
     pub(super) fn claims_mut(&mut self) -> &mut Claims {
         &mut self.claims
     }
@@ -164,12 +164,12 @@ impl RequestContext {
         &self.claims
     }
 
-    /// The store was asked for this long.
+    /// Asking the store took this long.
     pub(super) fn store_took(&mut self, span: Micros) {
         self.store_micros = Some(span.0);
     }
 
-    /// A limit refuses: what the answer says of it.
+    /// A limit refuses: what the response says of it.
     pub(super) fn denied(&mut self, denied: Denied) -> Refused {
         let limits = &self.snapshot.policy.limits;
         let refusing = || {
@@ -183,7 +183,7 @@ impl RequestContext {
                 .collect(),
             retry_after: denied.retry_after(),
             never_fits: refusing().any(|(place, limit)| {
-                // A concurrency limit knows no time either; but a place comes free some day.
+                // A concurrency limit knows no time either, but its places come free.
                 matches!(
                     denied.standings()[place].verdict,
                     Verdict::Deny { retry_after: None }
@@ -194,7 +194,7 @@ impl RequestContext {
         refused
     }
 
-    /// Whether a refusal is load shed for an upstream that takes no more, and no caller's doing.
+    /// Whether a refusal sheds load for an upstream that takes no more: no caller's doing.
     pub(super) fn is_overload(&self, denied: &Denied) -> bool {
         let limits = &self.snapshot.policy.limits;
         denied.refused().all(|place| {
@@ -204,25 +204,45 @@ impl RequestContext {
         })
     }
 
-    /// The limits admit the request. What it drew is given back if it does not go on after all.
+    /// The limits admit the request. Until [`Self::keep_charges`] a client that leaves gets back what was drawn.
     pub(super) fn permitted(&mut self, permit: Permit) {
         self.judged = Judged::Permitted(permit);
     }
 
-    /// The request goes on; from now on the permit is settled with the answer.
-    pub(super) fn goes_on(&mut self, owed: Owed) -> Result<&Permit, Rejection> {
-        self.owed = owed;
-        match &mut self.judged {
-            Judged::Permitted(permit) => {
-                permit.forwarded();
-                Ok(permit)
-            }
-            // Nobody gets here without.
-            Judged::Not | Judged::Denied(_) => Err(Rejection::Internal),
+    /// The request goes on: what it drew stays drawn, but for what its response corrects.
+    pub(super) fn keep_charges(&mut self) {
+        if let Judged::Permitted(permit) = &mut self.judged {
+            permit.forwarded();
         }
     }
 
-    /// The upstream was asked at `since`: its answer has begun, or will not come.
+    /// What the response can still change of the charges.
+    pub(super) fn owes(&mut self, owed: Owed) {
+        self.owed = owed;
+    }
+
+    /// The proof that every limit admits the request.
+    pub(super) fn permit(&self) -> Option<&Permit> {
+        match &self.judged {
+            Judged::Permitted(permit) => Some(permit),
+            Judged::Not | Judged::Denied(_) => None,
+        }
+    }
+
+    /// Whether nothing here depends on what an upstream's response says.
+    pub(super) fn reads_nothing(&self) -> bool {
+        self.owed.is_empty() && !self.snapshot.follows
+    }
+
+    /// Asks the upstream for a response whose cost can be read, where that is wanted.
+    pub(super) fn keep_readable<B>(&self, request: &mut Request<B>) {
+        if self.owed.reads_body() {
+            let method = request.method().clone();
+            settle::want_readable(&method, request.headers_mut());
+        }
+    }
+
+    /// The upstream was asked at `since`: its response has begun, or will not come.
     pub(super) fn forwarded<B>(
         &mut self,
         upstream: usize,
@@ -240,7 +260,7 @@ impl RequestContext {
             match outcome {
                 Ok(status) => permit.answered(took, status == StatusCode::SERVICE_UNAVAILABLE),
                 Err(error) if error.tells_of_load() => permit.answered(took, true),
-                // The caller's doing, of which nothing can be learnt.
+                // The client's doing: it says nothing of the upstream.
                 Err(_) => {}
             }
         }
@@ -248,15 +268,14 @@ impl RequestContext {
             Ok(status) => {
                 self.upstream_micros = Some(took.0);
                 self.side.metrics.upstream(slot, status.as_u16(), took.0);
-                // What of the way so far was ours and not the upstream's.
+                // The part of the time so far that the gateway took, not the upstream.
                 self.side.metrics.overhead(since.since(self.at).0);
             }
             Err(error) => self.side.metrics.upstream_failed(slot, error.label()),
         }
     }
 
-    /// An upstream that asks for less is given less by the limits that follow its health, and where they obey its quota
-    /// no more than it leaves.
+    /// Tells the limits that follow the upstream's health what its response says: to slow down, or how much quota is left.
     fn follow<B>(&self, response: &Response<B>) {
         if !self.snapshot.follows {
             return;
@@ -296,7 +315,7 @@ impl RequestContext {
         }
     }
 
-    /// The gateway itself answers; with this status, or to a gRPC call with one that means it.
+    /// The gateway refuses the request, with this status (a gRPC call is told one of its own that means the same).
     pub(super) fn turned_away(&mut self, rejection: &Rejection) -> StatusCode {
         let (label, status) = (rejection.label(), rejection.status());
         (self.reason, self.turned_away) = (label, true);
@@ -315,9 +334,9 @@ impl RequestContext {
         }
     }
 
-    /// The head of the answer is known: what it decides of the cost is settled. `meant` is what the gateway's own answer
-    /// says by its status, or would say: to a gRPC call a dead upstream is a 200 with a status of its own. `cause`: who
-    /// brought it about; `unreadable`: the caller asked for no body that could be read.
+    /// The head of the response is known: settles the charges that it decides. `meant` is the status of the gateway's own
+    /// response; for a gRPC call, whose HTTP status is 200, what it would be without gRPC. `cause`: who brought it about;
+    /// `unreadable`: the client asked for no body that could be read.
     pub(super) fn answered<B>(
         &mut self,
         response: &Response<B>,
@@ -340,16 +359,16 @@ impl RequestContext {
         }
     }
 
-    /// The answer has ended after `bytes` bytes of body: everything is settled, counted and told.
+    /// The response has ended after `bytes` bytes of body: settles, counts and logs the request.
     pub(super) fn close(mut self: Box<Self>, bytes: u64, reason: Option<&'static str>) {
         if let Some(reason) = reason {
             self.reason = reason;
         }
-        self.tell(bytes, reason.is_none());
+        self.record(bytes, reason.is_none());
     }
 
-    /// `whole`: nothing is missing of the answer.
-    fn tell(&mut self, sent: u64, whole: bool) {
+    /// `whole`: nothing is missing of the response.
+    fn record(&mut self, sent: u64, whole: bool) {
         self.closed = true;
         if self.placed {
             self.side.requests.fetch_sub(1, Ordering::Relaxed);
@@ -374,8 +393,8 @@ impl RequestContext {
 impl Drop for RequestContext {
     fn drop(&mut self) {
         if !self.closed {
-            // The handler was dropped before it answered: the caller left. A panic ends here too, and is counted
-            // where it is caught.
+            // The handler was dropped before there was a response: the client left. A panic ends here too; it is
+            // counted where it is caught.
             self.reason = if std::thread::panicking() {
                 "panic"
             } else {
@@ -383,15 +402,15 @@ impl Drop for RequestContext {
             };
             if std::thread::panicking() {
                 self.status = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
-                // The gateway's doing: what is charged stays.
+                // The gateway failed: what is charged stays.
                 self.owed = Owed::default();
             }
-            self.tell(0, false);
+            self.record(0, false);
         }
     }
 }
 
-/// Tells a context how its answer ended.
+/// Tells a context how its response ended.
 pub struct Closing(pub(super) Box<RequestContext>);
 
 impl Guard for Closing {
@@ -415,8 +434,8 @@ impl Guard for Closing {
     }
 }
 
-/// What the log says of a caller that left before there was an answer (as NGINX does).
-const CALLER_LEFT: u16 = 499;
+/// The status in the log where the client left before there was a response (NGINX uses the same).
+const CLIENT_LEFT: u16 = 499;
 
 // The allocator keeps freed pieces of up to 1032 bytes at hand; a larger one costs several times as much, twice a request.
 const _: () = assert!(size_of::<RequestContext>() <= 1032);

@@ -6,6 +6,7 @@ use crate::proxy_defaults::ProxyDefaults;
 use crate::quota_headers::QuotaFields;
 use crate::rejection::{self, Denial, Rejection};
 use tollgate_limiter::Limiter;
+use tollgate_policy::route::Route;
 use tollgate_policy::{IdentityRefusal, Policy, RefusalBody};
 use tollgate_telemetry::access::Escaped;
 use tollgate_telemetry::metrics::{Labels, Metrics};
@@ -91,6 +92,11 @@ impl Snapshot {
             names,
             denials,
         }
+    }
+
+    /// The largest request body that `route` takes, bytes.
+    pub(super) fn body_max(&self, route: &Route) -> Option<u64> {
+        route.body_max.or(self.conduct.body_max)
     }
 
     /// The refusal body of the route, else of the file.

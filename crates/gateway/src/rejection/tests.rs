@@ -14,7 +14,8 @@ fn denied() -> Rejection {
 }
 
 fn asked_of(request: &Request<()>) -> Asked {
-    Asked::of(request, HeaderSet::of(request.headers()))
+    let takes_lines = request.version() < http::Version::HTTP_2;
+    Asked::of(request, HeaderSet::of(request.headers()), takes_lines)
 }
 
 fn asked(fields: &[(&str, &str)]) -> Asked {

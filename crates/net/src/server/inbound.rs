@@ -25,7 +25,8 @@ pub struct Inbound(Kind);
 enum Kind {
     /// Read from the connection by whoever polls it: the request with this number.
     Http1(Rc<RefCell<Core>>, u32),
-    Http2(Incoming, Option<Arrived>),
+    /// Read by hyper, over HTTP/2 as a rule.
+    Hyper(Incoming, Option<Arrived>),
 }
 
 /// Why a request's body broke off.
@@ -53,7 +54,7 @@ impl Inbound {
     /// To be made in its stream's first turn.
     pub(super) fn http2(incoming: Incoming, state: &Arc<State>) -> Self {
         let arrived = (!incoming.is_end_stream()).then(|| Arrived::of_stream(state));
-        Self(Kind::Http2(incoming, arrived))
+        Self(Kind::Hyper(incoming, arrived))
     }
 
     /// Says that it will be read, for an answer that begins before it is: a caller of HTTP/1.1 that waits for a `100
@@ -64,15 +65,30 @@ impl Inbound {
         }
     }
 
+    /// Whether the server that reads it takes headers of the response from the response's body ([`Payload`]): our own for
+    /// HTTP/1 does.
+    ///
+    /// [`Payload`]: super::Payload
+    pub const fn takes_lines(&self) -> bool {
+        matches!(self.0, Kind::Http1(..))
+    }
+
     /// The caller's side of a tunnel, should the request be answered by a 101 (over HTTP/2: an extended CONNECT by a
     /// 200); `None` where there can be none. `extensions` are the request's.
     pub fn upgrade(&self, extensions: &mut Extensions) -> Option<OnUpgrade> {
         match &self.0 {
             Kind::Http1(core, request) => core.borrow_mut().upgrade(*request).map(OnUpgrade::http1),
-            Kind::Http2(..) => extensions
+            Kind::Hyper(..) => extensions
                 .remove::<hyper::upgrade::OnUpgrade>()
                 .map(OnUpgrade::http2),
         }
+    }
+}
+
+/// The body of a request that hyper's server reads.
+impl From<Incoming> for Inbound {
+    fn from(incoming: Incoming) -> Self {
+        Self(Kind::Hyper(incoming, None))
     }
 }
 
@@ -96,7 +112,7 @@ impl Body for Inbound {
     ) -> Poll<Option<Result<Frame<Bytes>, InboundError>>> {
         match &mut self.get_mut().0 {
             Kind::Http1(core, request) => core.borrow_mut().poll_frame(*request, cx),
-            Kind::Http2(incoming, arrived) => {
+            Kind::Hyper(incoming, arrived) => {
                 let frame = std::task::ready!(Pin::new(incoming).poll_frame(cx));
                 if let (Some(Ok(frame)), Some(arrived)) = (&frame, arrived) {
                     arrived.add(frame.data_ref().map_or(0, Bytes::len));
@@ -109,14 +125,14 @@ impl Body for Inbound {
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Kind::Http1(core, request) => core.borrow().is_end(*request),
-            Kind::Http2(incoming, _) => incoming.is_end_stream(),
+            Kind::Hyper(incoming, _) => incoming.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Kind::Http1(core, request) => core.borrow().size_hint(*request),
-            Kind::Http2(incoming, _) => incoming.size_hint(),
+            Kind::Hyper(incoming, _) => incoming.size_hint(),
         }
     }
 }

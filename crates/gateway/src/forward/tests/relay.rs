@@ -45,7 +45,7 @@ impl Relay {
         mut request: Request<Inbound>,
     ) -> Result<Response<Guarded<ResponseBody, Nobody>>, Rejection> {
         let seen = RequestHeaders::of(request.headers());
-        let form = framing::admit(&mut request, &seen)?;
+        let form = framing::normalise(&mut request, &seen)?;
         // No limit claims anything: the limiter admits.
         let Some(Decision::Allow(permit)) = self.limiter.try_check(&[], self.clock.now()) else {
             return Err(Rejection::Internal);
@@ -56,7 +56,6 @@ impl Relay {
             present: form.present,
             host: form.host,
             route: &self.route,
-            permit: &permit,
             request_edits: FilledEdits::default(),
             caller: 0,
             body_max: self.route.body_max,
@@ -69,7 +68,7 @@ impl Relay {
         };
         let forwarded = self
             .forwarder
-            .forward(passage, &self.upstream, request)?
+            .forward(&permit, passage, &self.upstream, request)?
             .await?;
         if let Some(tunnel) = forwarded.tunnel {
             tokio::task::spawn_local(async move {
@@ -98,7 +97,7 @@ impl Handler for Relay {
         connection: &Rc<ConnInfo>,
         request: Request<Inbound>,
     ) -> Response<Self::Body> {
-        let asked = Asked::of(&request, HeaderSet::of(request.headers()));
+        let asked = Asked::of(&request, HeaderSet::of(request.headers()), false);
         match self.answer(connection, request).await {
             Ok(response) => response,
             Err(rejection) => rejection.respond(&asked, None, "").map(Guarded::bare),

@@ -1,0 +1,101 @@
+//! Judges a request by its limits, and holds it until its token is due (shaping).
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::Gateway;
+use super::request_context::RequestContext;
+use super::snapshot::Snapshot;
+use crate::rejection::Rejection;
+use tollgate_limit::{Placement, Timestamp};
+use tollgate_limiter::{Decision, Denied};
+use tollgate_store::StoreError;
+use tollgate_store::clock::Clock;
+
+impl Gateway {
+    /// Draws what the request claims, all or nothing, and waits until the token is due. `store_error`: why the shared
+    /// store need not be asked.
+    pub(super) async fn judge(
+        &self,
+        snapshot: &Snapshot,
+        context: &mut RequestContext,
+        store_error: Option<StoreError>,
+    ) -> Result<(), Rejection> {
+        let now = context.at();
+        let claims = context.claims().list(&snapshot.policy);
+        let (decision, decided) = match snapshot.limiter.try_check(&claims, now) {
+            Some(decision) => (decision, now),
+            None => {
+                let limiter = &snapshot.limiter;
+                let decision = match store_error {
+                    None => Box::pin(limiter.check(&claims, now)).await,
+                    Some(error) => Box::pin(limiter.check_without(&claims, now, error)).await,
+                };
+                (decision, self.side.clock.now())
+            }
+        };
+        let shared = claims
+            .iter()
+            .any(|claim| claim.limit.placement == Placement::Shared);
+        drop(claims);
+        if shared {
+            context.store_took(decided.since(now));
+        }
+        match decision {
+            Decision::Allow(permit) => {
+                let hold = permit.hold();
+                context.permitted(permit);
+                if hold.0 > 0 {
+                    let due = decided.after(hold);
+                    Box::pin(wait_until(&self.side.clock, due, &self.side.held)).await;
+                }
+                context.keep_charges();
+                Ok(())
+            }
+            Decision::Deny(denied) => Err(denial(context, denied)),
+            Decision::Unavailable(unavailable) => Err(Rejection::StoreDown {
+                limit: unavailable.limit,
+            }),
+        }
+    }
+}
+
+/// What a request is refused with that the limits deny.
+pub(super) fn denial(context: &mut RequestContext, denied: Denied) -> Rejection {
+    let overload = context.is_overload(&denied);
+    let refused = context.denied(denied);
+    if overload {
+        Rejection::Overloaded
+    } else {
+        Rejection::Denied(refused)
+    }
+}
+
+/// Counts a request among those that wait, however the wait ends.
+struct Waiting<'c>(&'c AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits until `clock` has reached `due`; never returns before. Dropping the future ends the wait. `held` counts the
+/// requests that wait.
+async fn wait_until(clock: &Clock, due: Timestamp, held: &AtomicUsize) {
+    held.fetch_add(1, Ordering::Relaxed);
+    let _waiting = Waiting(held);
+    loop {
+        let left = due.since(clock.now());
+        if left.0 == 0 {
+            return;
+        }
+        // A test moves its clock by hand: look again soon. A held request is rare enough for a timer of the runtime,
+        // whose millisecond is finer than the worker's wheel.
+        let wait = match clock {
+            Clock::System(_) => Duration::from(left),
+            Clock::Manual(_) => Duration::from_millis(1),
+        };
+        tokio::time::sleep(wait).await;
+    }
+}

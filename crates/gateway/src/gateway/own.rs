@@ -1,0 +1,80 @@
+//! Responses of the gateway that are no refusals: what a route is configured to say, and OPTIONS and TRACE for the last
+//! recipient.
+
+use http::header::{ALLOW, CONTENT_TYPE, HOST, LOCATION, MAX_FORWARDS, USER_AGENT, VIA};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+
+use crate::body::ResponseBody;
+use crate::rejection::ALLOWED;
+use tollgate_policy::route::Route;
+
+/// The redirect that a route is.
+pub(super) fn redirect(status: u16, location: HeaderValue) -> Response<ResponseBody> {
+    with_header(status, LOCATION, location, ResponseBody::Empty)
+}
+
+/// The response that a route holds.
+pub(super) fn fixed(
+    status: u16,
+    content_type: HeaderValue,
+    body: impl Into<ResponseBody>,
+) -> Response<ResponseBody> {
+    with_header(status, CONTENT_TYPE, content_type, body.into())
+}
+
+fn with_header(
+    status: u16,
+    name: HeaderName,
+    value: HeaderValue,
+    body: ResponseBody,
+) -> Response<ResponseBody> {
+    let mut response = Response::new(body);
+    // The configuration accepts only statuses that exist.
+    *response.status_mut() =
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(name, value);
+    response
+}
+
+/// The response of the last recipient of OPTIONS or TRACE (RFC 9110 7.6.2).
+#[cold]
+pub(super) fn last_recipient<B>(request: &Request<B>, route: &Route) -> Response<ResponseBody> {
+    const OK: u16 = 200;
+    if *request.method() == Method::TRACE {
+        return fixed(
+            OK,
+            HeaderValue::from_static("message/http"),
+            reflection(request),
+        );
+    }
+    let methods = allow(&route.pattern.methods).unwrap_or(ALLOWED);
+    with_header(OK, ALLOW, methods, ResponseBody::Empty)
+}
+
+/// Methods as `Allow` lists them; `None`: there are none.
+pub(super) fn allow(methods: &[Method]) -> Option<HeaderValue> {
+    let words: Vec<&str> = methods.iter().map(Method::as_str).collect();
+    HeaderValue::from_str(&words.join(", "))
+        .ok()
+        .filter(|_| !methods.is_empty())
+}
+
+/// The request as it came, without the headers that may hold a secret.
+fn reflection<B>(request: &Request<B>) -> String {
+    let target = request
+        .uri()
+        .path_and_query()
+        .map_or("/", |target| target.as_str());
+    let mut text = format!("TRACE {target} {:?}\r\n", request.version());
+    for name in [HOST, MAX_FORWARDS, USER_AGENT, VIA] {
+        for value in request
+            .headers()
+            .get_all(&name)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+        {
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+    }
+    text + "\r\n"
+}
