@@ -4,6 +4,7 @@
 //! service manager. A reload compiles everything anew beside what is in force, and swaps it in one step or not at all:
 //! connections stay, requests under way end under the snapshot they began with, buckets are carried over.
 
+mod changes;
 mod handover;
 mod mapped;
 pub(crate) mod memory;

@@ -10,7 +10,7 @@ use http::{HeaderMap, Method, StatusCode, header};
 /// # Errors
 /// The status and the words it is refused with: a host name that nobody allowed (a page whose name was rebound to
 /// this address), or a change asked for by a web page.
-pub(super) fn admit(
+pub(super) fn check_origin(
     method: &Method,
     headers: &HeaderMap,
     hosts: &[String],

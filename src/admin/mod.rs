@@ -9,6 +9,7 @@ mod limits;
 mod listener;
 mod readiness;
 mod serve;
+pub mod status;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ use tollgate_telemetry::Metrics;
 
 pub use limits::samples as limit_samples;
 pub use readiness::{Phase, Readiness, Report, Standing};
+pub use status::Status;
 
 /// What the admin listener shows and does.
 #[derive(Clone)]
@@ -37,7 +39,7 @@ pub struct Options {
     /// What `/readyz` tells.
     pub readiness: Readiness,
     /// What `/api/v1/status` shows.
-    pub status: Arc<dyn Fn() -> serde_json::Value + Send + Sync>,
+    pub status: Arc<dyn Fn() -> Status + Send + Sync>,
     /// Loads the configuration again; says what came of it.
     pub reload: Arc<dyn Fn() -> Result<String, String> + Send + Sync>,
 }

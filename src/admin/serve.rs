@@ -54,9 +54,9 @@ pub(super) async fn serve(
         connections.push_back(tokio::spawn(async move {
             let service = service_fn(move |request| {
                 let options = Arc::clone(&options);
-                async move { Ok::<_, Infallible>(answer(request, &options).await) }
+                async move { Ok::<_, Infallible>(respond(request, &options).await) }
             });
-            // A caller that breaks off is no news.
+            // A client that breaks off is no news.
             let _ = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_READ)
@@ -67,8 +67,9 @@ pub(super) async fn serve(
     }
 }
 
-async fn answer(request: Request<Incoming>, options: &Arc<Options>) -> Response<Full<Bytes>> {
-    if let Err((status, words)) = guard::admit(request.method(), request.headers(), &options.hosts)
+async fn respond(request: Request<Incoming>, options: &Arc<Options>) -> Response<Full<Bytes>> {
+    if let Err((status, words)) =
+        guard::check_origin(request.method(), request.headers(), &options.hosts)
     {
         return text(status, words);
     }
@@ -101,11 +102,7 @@ async fn answer(request: Request<Incoming>, options: &Arc<Options>) -> Response<
         "/livez" => text(StatusCode::OK, "ok\n".to_owned()),
         "/readyz" => readyz(options, verbose),
         "/metrics" => metrics(&request, options),
-        "/api/v1/status" => typed(
-            StatusCode::OK,
-            "application/json",
-            format!("{:#}\n", (options.status)()),
-        ),
+        "/api/v1/status" => status(options),
         "/-/reload" => reload(options).await,
         _ => text(StatusCode::OK, INDEX.to_owned()),
     }
@@ -138,6 +135,13 @@ fn metrics(request: &Request<Incoming>, options: &Options) -> Response<Full<Byte
         format.content_type(),
         options.metrics.render(format),
     )
+}
+
+fn status(options: &Options) -> Response<Full<Bytes>> {
+    match serde_json::to_string_pretty(&(options.status)()) {
+        Ok(document) => typed(StatusCode::OK, "application/json", document + "\n"),
+        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+    }
 }
 
 /// A reload reads files and may take a while: not on the thread that answers probes.

@@ -112,7 +112,9 @@ fn a_reload_says_what_came_of_it() {
 fn unknown_paths_show_what_there_is() {
     let (admin, ..) = start();
     assert!(get(&admin, "/nothing").starts_with("HTTP/1.1 404"));
-    assert!(get(&admin, "/api/v1/status").contains("\"version\": \"1\""));
+    let status = get(&admin, "/api/v1/status");
+    assert!(status.contains("\"format\": 1"), "{status}");
+    assert!(status.contains("\"phase\": \"starting\""), "{status}");
     assert!(send(&admin, "BOGUS\r\n").starts_with("HTTP/1.1 400"));
 }
 
@@ -139,7 +141,7 @@ fn start() -> (Admin, Readiness, Arc<AtomicUsize>) {
         hosts: vec!["gate.internal".to_owned()],
         metrics: Metrics::new(0),
         readiness: readiness.clone(),
-        status: Arc::new(|| serde_json::json!({ "version": "1" })),
+        status: Arc::new(Status::default),
         reload: Arc::new(move || match counted.fetch_add(1, Ordering::Relaxed) {
             0 => Ok("reloaded".to_owned()),
             _ => Err("unknown key".to_owned()),

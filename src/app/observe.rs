@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Core, Source, shared_store, upstreams};
-use crate::admin::{self, Standing};
+use crate::admin::{self, Standing, Status, status};
 use tollgate_net::server;
 use tollgate_store::Store as _;
 
@@ -101,28 +101,29 @@ impl Core {
         });
     }
 
-    pub(super) fn status(&self) -> serde_json::Value {
+    pub(super) fn status(&self) -> Status {
         let state = self.state.lock();
+        let policy = &state.in_force.policy;
         let source = match &self.options.source {
             Source::File(path) | Source::FileAt { path, .. } => path.display().to_string(),
             Source::Text { name, .. } => name.clone(),
         };
-        serde_json::json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "phase": self.readiness.phase().label(),
-            "configuration": {
-                "source": source,
-                "generation": state.generation,
-                "last_error": state.last_error,
-                "needs_restart": state.needs_restart,
+        let store = state.in_force.store.as_ref().zip(state.backend.remote());
+        Status {
+            phase: self.readiness.phase().label(),
+            configuration: status::Configuration {
+                source,
+                generation: state.generation,
+                last_error: state.last_error.clone(),
+                needs_restart: state.needs_restart.clone(),
             },
-            "connections": self.server.bounds.open(),
-            "routes": state.in_force.policy.routes.len(),
-            "limits": state.in_force.policy.limits.len(),
-            "upstreams": upstreams::status(&self.gateway.fleet, &state.in_force.policy, self.gateway.clock.now()),
-            "store": state.in_force.store.as_ref().zip(state.backend.remote()).map(|(settings, store)| {
-                shared_store::status(settings, store, &state.in_force.policy.limits)
-            }),
-        })
+            connections: self.server.bounds.open(),
+            routes: policy.routes.len(),
+            limits: policy.limits.len(),
+            upstreams: upstreams::status(&self.gateway.fleet, policy, self.gateway.clock.now()),
+            store: store
+                .map(|(settings, store)| shared_store::status(settings, store, &policy.limits)),
+            ..Status::default()
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::changes;
 use super::state_file::{self, Mark};
 use super::watch::Watch;
 use super::{Core, Source, mapped, shared_store, snapshot, upstreams};
@@ -66,7 +67,13 @@ impl Core {
                 self.gateway
                     .metrics
                     .reload_done(self.gateway.clock.now().as_micros());
-                tracing::info!(generation = state.generation, "{words}");
+                let mut lines = words.lines();
+                if let Some(outcome) = lines.next() {
+                    tracing::info!(generation = state.generation, "{outcome}");
+                }
+                for change in lines {
+                    tracing::info!("changed: {change}");
+                }
             }
             Err(words) => {
                 state.last_error = Some(words.clone());
@@ -170,21 +177,22 @@ impl Core {
             state.in_force.server.workers,
         );
         let (admin, log) = (state.in_force.admin.clone(), state.in_force.log.clone());
+        let changes = changes::between(&state.in_force.policy, &config.policy);
         state.in_force = config;
         (state.in_force.server.listen, state.in_force.server.workers) = kept;
         (state.in_force.admin, state.in_force.log) = (admin, log);
 
-        let afresh = report
+        let reset = report
             .limits
             .iter()
             .filter(|one| matches!(one.carry, Carry::Afresh))
             .map(|one| &*one.name);
-        let afresh: Vec<&str> = afresh.collect();
+        let reset: Vec<&str> = reset.collect();
         let mut words = "the new configuration is in force".to_owned();
-        if !afresh.is_empty() {
+        if !reset.is_empty() {
             words += &format!(
                 "; another algorithm, so buckets start afresh: {}",
-                afresh.join(", ")
+                reset.join(", ")
             );
         }
         if !state.needs_restart.is_empty() {
@@ -192,6 +200,10 @@ impl Core {
                 "; these wait for a restart: {}",
                 state.needs_restart.join(", ")
             );
+        }
+        for change in changes {
+            words.push('\n');
+            words.push_str(&change);
         }
         for warning in &state.in_force.warnings {
             tracing::warn!("{}", warning.strip_prefix("warning: ").unwrap_or(warning));

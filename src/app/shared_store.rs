@@ -1,14 +1,12 @@
 //! The store that gateways share, as configured.
 
+use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::{Value, json};
-
-use crate::admin::Standing;
+use crate::admin::{Standing, status};
 use tollgate_config::settings::{Audit, Secret, Store, StoreKind};
 use tollgate_limit::key::WHOLE;
 use tollgate_limit::lease::Terms;
@@ -205,21 +203,27 @@ fn needs_store(route: &Route, policy: &Policy) -> bool {
 }
 
 /// How the store does, for people and programs.
-pub(super) fn status(settings: &Store, store: &RemoteStore, limits: &[Arc<Limit>]) -> Value {
+pub(super) fn status(
+    settings: &Store,
+    store: &RemoteStore,
+    limits: &[Arc<Limit>],
+) -> status::Store {
     let why_not = why_not(store);
-    let finding =
-        |finding: Finding| json!({ "weight": finding.weight.label(), "message": finding.message });
-    json!({
-        "kind": match settings.kind {
+    let finding = |finding: Finding| status::Finding {
+        weight: finding.weight.label(),
+        message: finding.message,
+    };
+    status::Store {
+        kind: match settings.kind {
             StoreKind::Redis => "redis",
             StoreKind::Postgres => "postgres",
         },
-        "answers": why_not.is_none(),
-        "when_down": why_not.is_some().then(|| without_store(limits)),
-        "why_not": why_not.or_else(|| why_not_all(store)),
-        "replicas": store.replicas(),
-        "audit": store.findings().into_iter().map(finding).collect::<Vec<_>>(),
-    })
+        answers: why_not.is_none(),
+        when_down: why_not.is_some().then(|| without_store(limits)),
+        why_not: why_not.or_else(|| why_not_all(store)),
+        replicas: store.replicas(),
+        audit: store.findings().into_iter().map(finding).collect(),
+    }
 }
 
 /// Why the store does not answer; `None`: it does.
@@ -420,6 +424,16 @@ fn with_parameters(store: &Store, url: &str) -> String {
     format!("{path}?{}", parts.join("&"))
 }
 
+/// `text` with everything but ASCII letters and digits percent-encoded.
 fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() {
+            encoded.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
 }

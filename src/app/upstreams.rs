@@ -1,11 +1,10 @@
 //! How the servers of the upstreams do: for the status, and for `/readyz?verbose`. And whether they can be used at all.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
-use crate::admin::Standing;
+use crate::admin::{Standing, status};
 use tollgate_gateway::forward::{ServerHealth, ServerStatus, UpstreamHealth, tls};
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_policy::Policy;
@@ -23,20 +22,25 @@ pub(super) fn check(policy: &Policy) -> Result<(), String> {
 }
 
 /// Every server of every upstream, by the upstream's name.
-pub(super) fn status(fleet: &UpstreamHealth, policy: &Policy, now: Timestamp) -> Value {
-    let server = |status: ServerStatus| {
-        json!({
-            "server": status.server,
-            "state": status.state.map_or("unused", ServerHealth::label),
-            "since": status.state.map(|_| moment(now, status.held_for)),
-            "last_error": status.last_error.map(|(ago, error)| json!({ "at": moment(now, ago), "error": error })),
-        })
+pub(super) fn status(
+    fleet: &UpstreamHealth,
+    policy: &Policy,
+    now: Timestamp,
+) -> BTreeMap<String, Vec<status::Server>> {
+    let server = |one: ServerStatus| status::Server {
+        server: one.server,
+        state: one.state.map_or("unused", ServerHealth::label),
+        since: one.state.map(|_| moment(now, one.held_for)),
+        last_error: one.last_error.map(|(ago, error)| status::ServerError {
+            at: moment(now, ago),
+            error,
+        }),
     };
     let upstreams = policy.upstreams.iter().map(|upstream| {
-        let servers: Vec<Value> = fleet.status(upstream).into_iter().map(server).collect();
-        (upstream.name.to_string(), Value::from(servers))
+        let servers = fleet.status(upstream).into_iter().map(server).collect();
+        (upstream.name.to_string(), servers)
     });
-    Value::Object(upstreams.collect())
+    upstreams.collect()
 }
 
 /// A condition for each server. None of them makes the gateway unready: it could not mend an upstream by going away.

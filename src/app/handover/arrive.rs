@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use serde_json::Value;
 
-use super::leave::VERSION;
+use super::message::{Hello, Message, VERSION};
 use super::relay::{self, Relay};
 use super::wire::Wire;
 use crate::app::StartError;
@@ -65,8 +64,12 @@ impl Predecessor {
     fn buckets(&mut self) -> io::Result<Option<File>> {
         // As long as it takes: the other process has its own patience, and ends this one when it is over.
         self.wire.patience(None)?;
-        self.wire.send("ready", &Value::Null)?;
-        if self.wire.expect("state")?.is_none() {
+        self.wire.send(&Message::Ready)?;
+        let state = |message| match message {
+            Message::State => Ok(()),
+            other => Err(other),
+        };
+        if self.wire.expect(state)?.is_none() {
             return Ok(None);
         }
         Ok(self.wire.receive_descriptors(1)?.pop().map(File::from))
@@ -81,13 +84,18 @@ impl Predecessor {
             return Ok(None);
         }
         let names = relay::names(current.load().limiter.limits());
-        self.wire.send("serving", &names).map_err(failed)?;
-        if self.wire.expect("go").map_err(failed)?.is_none() {
+        let serving = Message::Serving(names.clone());
+        self.wire.send(&serving).map_err(failed)?;
+        let go = |message| match message {
+            Message::Go => Ok(()),
+            other => Err(other),
+        };
+        if self.wire.expect(go).map_err(failed)?.is_none() {
             // It would have ended this process if it went on serving.
             tracing::warn!("the gateway before this one has died: this one serves");
             return Ok(None);
         }
-        Relay::start(self.wire, current, &names)
+        Relay::start(self.wire, current, names)
             .map(Some)
             .map_err(failed)
     }
@@ -96,18 +104,24 @@ impl Predecessor {
 fn greet(wire: &mut Wire) -> io::Result<Vec<Inherited>> {
     let invalid = |words: &str| io::Error::new(io::ErrorKind::InvalidData, words.to_owned());
     wire.patience(Some(HELLO_WITHIN))?;
-    let hello = wire.expect("hello")?.ok_or_else(|| invalid("it is gone"))?;
-    if hello["version"] != VERSION {
-        return Err(invalid(
-            "it is of a version that hands over otherwise: restart instead",
-        ));
-    }
+    // Another version may say something else first.
+    let hello = |message| match message {
+        Message::Hello(hello) if hello.version == VERSION => Ok(hello),
+        other => Err(other),
+    };
+    let hello = match wire.expect(hello) {
+        Ok(hello) => hello.ok_or_else(|| invalid("it is gone"))?,
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            return Err(invalid(
+                "it is of a version that hands over otherwise: restart instead",
+            ));
+        }
+        Err(error) => return Err(error),
+    };
+    let Hello { listeners, .. } = hello;
     let mut sockets = Vec::new();
-    for one in hello["listeners"].as_array().into_iter().flatten() {
-        let (Some(wanted), Some(count)) = (one[0].as_str(), one[1].as_u64()) else {
-            return Err(invalid("a listener of no known form"));
-        };
-        sockets.extend((0..count).map(|_| wanted.to_owned()));
+    for one in listeners {
+        sockets.extend(std::iter::repeat_n(one.wanted, one.sockets));
     }
     let descriptors = wire.receive_descriptors(sockets.len())?;
     let inherited = |(wanted, socket): (String, std::os::fd::OwnedFd)| Inherited {

@@ -9,15 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
 use super::Anew;
+use super::message::{Hello, Listener, Message, VERSION};
 use super::relay::Remote;
 use super::wire::Wire;
 use crate::app::RunningGateway;
 
 impl RunningGateway {
-    /// Starts the program anew and leaves everything to it: listening sockets, local buckets, callers that wait. What is
+    /// Starts the program anew and leaves everything to it: listening sockets, local buckets, clients that wait. What is
     /// under way here goes on; [`RunningGateway::drain`] ends it. `announce` is told the new process's number when nothing
     /// but its death can go wrong any more, and this one's if that happens after all. Blocks the thread.
     ///
@@ -58,21 +57,28 @@ impl RunningGateway {
         announce: &dyn Fn(u32),
     ) -> io::Result<()> {
         let gone = || io::Error::new(io::ErrorKind::UnexpectedEof, "it ended before it served");
-        let listeners: Value = kept
+        let listeners = kept
             .iter()
-            .map(|one| json!([one.wanted, one.sockets.len()]))
+            .map(|one| Listener {
+                wanted: one.wanted.clone(),
+                sockets: one.sockets.len(),
+            })
             .collect();
         let descriptors: Vec<_> = kept
             .iter()
             .flat_map(|one| one.sockets.iter().map(AsFd::as_fd))
             .collect();
         wire.patience(Some(READY_WITHIN))?;
-        wire.send(
-            "hello",
-            &json!({ "version": VERSION, "listeners": listeners }),
-        )?;
+        wire.send(&Message::Hello(Hello {
+            version: VERSION,
+            listeners,
+        }))?;
         wire.send_descriptors(&descriptors)?;
-        wire.expect("ready")?.ok_or_else(gone)?;
+        let ready = |message| match message {
+            Message::Ready => Ok(()),
+            other => Err(other),
+        };
+        wire.expect(ready)?.ok_or_else(gone)?;
 
         // No reload in between: it would change the limits whose buckets go.
         let _state = self.core.state.lock();
@@ -99,14 +105,18 @@ impl RunningGateway {
         out.into_inner().map_err(|error| error.into_error())?;
         buckets.rewind()?;
         wire.patience(Some(SERVING_WITHIN))?;
-        wire.send("state", &Value::Null)?;
+        wire.send(&Message::State)?;
         wire.send_descriptors(&[buckets.as_fd()])?;
         drop(buckets);
-        let limits = wire.expect("serving")?.ok_or_else(gone)?;
+        let serving = |message| match message {
+            Message::Serving(limits) => Ok(limits),
+            other => Err(other),
+        };
+        let limits = wire.expect(serving)?.ok_or_else(gone)?;
         // Before it speaks for itself: the service manager listens only to the one it knows.
         announce(pid);
-        wire.send("go", &Value::Null)?;
-        match Remote::start(wire, &limits) {
+        wire.send(&Message::Go)?;
+        match Remote::start(wire, limits) {
             Ok(remote) => snapshot.limiter.hand_to(Arc::new(remote)),
             // What still comes here is decided by what was last known here.
             Err(error) => {
@@ -147,10 +157,8 @@ fn start(anew: &Anew, there: UnixStream) -> io::Result<Child> {
         .spawn()
 }
 
-/// Changes when two versions could misunderstand each other.
-pub(super) const VERSION: u64 = 1;
 /// To read the configuration, and whatever else may take time: this process serves meanwhile.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const HELD_WITHIN: Duration = Duration::from_secs(5);
-/// To install the buckets: callers wait meanwhile.
+/// To install the buckets: clients wait meanwhile.
 const SERVING_WITHIN: Duration = Duration::from_secs(20);

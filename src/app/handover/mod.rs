@@ -1,4 +1,4 @@
-//! A running gateway leaves its place to a new process: listening sockets, buckets, callers that wait.
+//! A running gateway leaves its place to a new process: listening sockets, buckets, clients that wait.
 //!
 //! The old process starts the new one with a socket for its standard input, and they talk over that:
 //!
@@ -19,6 +19,7 @@
 
 mod arrive;
 mod leave;
+mod message;
 mod relay;
 mod wire;
 

@@ -10,7 +10,8 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
-use serde_json::Value;
+
+use super::message::Message;
 
 /// One end of the conversation.
 #[derive(Debug)]
@@ -21,24 +22,24 @@ impl Wire {
         Self(stream)
     }
 
-    /// How long one answer may take; `None`: as long as it likes.
+    /// How long one reply may take; `None`: as long as it likes.
     pub(super) fn patience(&self, patience: Option<Duration>) -> io::Result<()> {
         self.0.set_read_timeout(patience)?;
         self.0.set_write_timeout(patience)
     }
 
-    /// Sends a message: what it is, and what it says.
-    pub(super) fn send(&mut self, kind: &str, value: &Value) -> io::Result<()> {
-        let text = serde_json::to_vec(&serde_json::json!([kind, value]))?;
+    /// Sends a message.
+    pub(super) fn send(&mut self, message: &Message) -> io::Result<()> {
+        let text = serde_json::to_vec(message)?;
         let length =
             u32::try_from(text.len()).map_err(|_| invalid("a message of no sensible length"))?;
-        let mut message = length.to_le_bytes().to_vec();
-        message.extend(text);
-        self.0.write_all(&message)
+        let mut bytes = length.to_le_bytes().to_vec();
+        bytes.extend(text);
+        self.0.write_all(&bytes)
     }
 
     /// The next message; `None`: the other process is gone.
-    pub(super) fn receive(&mut self) -> io::Result<Option<(String, Value)>> {
+    pub(super) fn receive(&mut self) -> io::Result<Option<Message>> {
         let mut length = [0; 4];
         match self.0.read_exact(&mut length) {
             Err(error) if is_gone(&error) => return Ok(None),
@@ -53,20 +54,20 @@ impl Wire {
             Err(error) if is_gone(&error) => return Ok(None),
             read => read?,
         }
-        let mut message: Value = serde_json::from_slice(&text)?;
-        match message.as_array_mut().map(Vec::as_mut_slice) {
-            Some([Value::String(kind), value]) => Ok(Some((std::mem::take(kind), value.take()))),
-            _ => Err(invalid("a message of no known form")),
-        }
+        Ok(Some(serde_json::from_slice(&text)?))
     }
 
-    /// The next message, which must be of this kind; `None`: the other process is gone.
-    pub(super) fn expect(&mut self, wanted: &str) -> io::Result<Option<Value>> {
-        match self.receive()? {
-            Some((kind, value)) if kind == wanted => Ok(Some(value)),
-            Some((kind, _)) => Err(invalid(&format!("`{kind}` came where `{wanted}` was due"))),
-            None => Ok(None),
-        }
+    /// What `wanted` takes from the next message; `None`: the other process is gone.
+    pub(super) fn expect<T>(
+        &mut self,
+        wanted: impl FnOnce(Message) -> Result<T, Message>,
+    ) -> io::Result<Option<T>> {
+        let Some(message) = self.receive()? else {
+            return Ok(None);
+        };
+        wanted(message)
+            .map(Some)
+            .map_err(|other| invalid(&format!("`{}` was not due", other.label())))
     }
 
     /// Sends descriptors; the other side knows how many.
@@ -138,23 +139,26 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::Wire;
+    use crate::app::handover::message::{Hello, Message, VERSION};
 
     #[test]
-    fn messages_and_descriptors_arrive_and_an_end_is_told() {
+    fn handover_messages_and_descriptors_arrive_in_order() {
         let (here, there) = UnixStream::pair().expect("a pair");
         let (mut here, mut there) = (Wire::new(here), Wire::new(there));
         let pairs: Vec<_> = (0..300)
             .map(|_| UnixStream::pair().expect("a pair"))
             .collect();
         let descriptors: Vec<_> = pairs.iter().map(|(one, _)| one.as_fd()).collect();
-        here.send("hello", &serde_json::json!({ "count": 300 }))
-            .expect("sent");
+        let hello = || {
+            Message::Hello(Hello {
+                version: VERSION,
+                listeners: Vec::new(),
+            })
+        };
+        here.send(&hello()).expect("sent");
         here.send_descriptors(&descriptors).expect("sent");
-        here.send("next", &serde_json::json!(null)).expect("sent");
-        assert_eq!(
-            there.expect("hello").expect("good").expect("there")["count"],
-            300
-        );
+        here.send(&Message::Ready).expect("sent");
+        assert_eq!(there.receive().expect("good"), Some(hello()));
         let taken = there.receive_descriptors(300).expect("taken");
         // They are the same sockets, in the same order.
         let mut last = UnixStream::from(taken.into_iter().next_back().expect("300"));
@@ -162,7 +166,11 @@ mod tests {
         let mut byte = [0];
         (&pairs[299].1).read_exact(&mut byte).expect("read");
         assert_eq!(byte, *b"x");
-        assert!(there.expect("other").is_err(), "another kind than was due");
+        let go = |message| match message {
+            Message::Go => Ok(()),
+            other => Err(other),
+        };
+        assert!(there.expect(go).is_err(), "another message than was due");
         drop(here);
         assert!(there.receive().expect("an end is no error").is_none());
     }

@@ -1,0 +1,238 @@
+//! What a reload changes: a line for each limit, route and upstream that came, went or differs.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use tollgate_limit::{Limit, Mode, OnFailover, Placement, Role, WhenDown};
+use tollgate_policy::Policy;
+use tollgate_policy::route::{Route, Target};
+use tollgate_policy::upstream::{Server, ServerAddress, Upstream};
+
+/// Says what differs between two policies, in at most [`LINES_MAX`] lines and one that counts the rest.
+pub(super) fn between(old: &Policy, new: &Policy) -> Vec<String> {
+    let mut lines = compare("limit", limits(old), limits(new));
+    lines.extend(compare("route", routes(old), routes(new)));
+    lines.extend(compare("upstream", upstreams(old), upstreams(new)));
+    if lines.len() > LINES_MAX {
+        let rest = lines.len() - LINES_MAX;
+        lines.truncate(LINES_MAX);
+        lines.push(format!("and {rest} more changes"));
+    }
+    lines
+}
+
+/// One limit, route or upstream as it is compared.
+struct Item {
+    name: String,
+    parts: Vec<Part>,
+}
+
+/// One setting of an item.
+struct Part {
+    name: &'static str,
+    value: String,
+    /// Whether a person can read the value; otherwise only that it differs is said.
+    readable: bool,
+}
+
+fn readable(name: &'static str, value: impl Into<String>) -> Part {
+    Part {
+        name,
+        value: value.into(),
+        readable: true,
+    }
+}
+
+fn opaque(name: &'static str, value: impl Debug) -> Part {
+    Part {
+        name,
+        value: format!("{value:?}"),
+        readable: false,
+    }
+}
+
+fn compare(kind: &str, old: Vec<Item>, new: Vec<Item>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for item in &new {
+        let Some(before) = old.iter().find(|before| before.name == item.name) else {
+            let first = item.parts.first().map_or("", |part| &part.value);
+            lines.push(format!("{kind} {}: added: {first}", item.name));
+            continue;
+        };
+        let pairs = before.parts.iter().zip(&item.parts);
+        let changes: Vec<String> = pairs
+            .filter(|(before, after)| before.value != after.value)
+            .map(|(before, after)| match after.readable {
+                true => format!("{}: {} -> {}", after.name, before.value, after.value),
+                false => format!("{}: changed", after.name),
+            })
+            .collect();
+        if !changes.is_empty() {
+            lines.push(format!("{kind} {}: {}", item.name, changes.join("; ")));
+        }
+    }
+    let gone = |item: &&Item| new.iter().all(|after| after.name != item.name);
+    let removed = old.iter().filter(gone);
+    lines.extend(removed.map(|item| format!("{kind} {}: removed", item.name)));
+    lines
+}
+
+fn limits(policy: &Policy) -> Vec<Item> {
+    let item = |limit: &Arc<Limit>| {
+        let mut name = limit.name.to_string();
+        if let Some(tier) = &limit.tier {
+            name += &format!(" (tier {tier})");
+        }
+        if limit.role == Role::Candidate {
+            name += " (candidate)";
+        }
+        let mut parts = vec![
+            readable("numbers", limit.algorithm.words()),
+            readable(
+                "mode",
+                match limit.mode {
+                    Mode::Enforce => "enforce",
+                    Mode::Shadow => "shadow",
+                    Mode::Off => "off",
+                },
+            ),
+            readable(
+                "enforce_for",
+                format!(
+                    "{}.{:02}% of keys",
+                    limit.enforce_for / 100,
+                    limit.enforce_for % 100
+                ),
+            ),
+            readable(
+                "store",
+                match limit.placement {
+                    Placement::Local => "local",
+                    Placement::Shared => "shared",
+                },
+            ),
+            readable(
+                "when_down",
+                match limit.when_down {
+                    WhenDown::Allow => "allow",
+                    WhenDown::Refuse => "refuse",
+                    WhenDown::LocalShare => "local_share",
+                },
+            ),
+            readable(
+                "on_failover",
+                match limit.on_failover {
+                    OnFailover::Keep => "keep",
+                    OnFailover::Drain => "drain",
+                },
+            ),
+            readable("lease", limit.lease.to_string()),
+            readable("memory", format!("{} bytes", limit.memory)),
+        ];
+        if let Some(rule) = policy.rules.iter().find(|rule| rule.name == limit.name) {
+            parts.push(opaque("per", &rule.scope));
+            parts.push(opaque("cost", &rule.cost));
+            parts.push(opaque("settle", &rule.settle));
+            parts.push(opaque("count", &rule.count));
+            parts.push(opaque("refund_on", &rule.refund_on));
+        }
+        Item { name, parts }
+    };
+    policy.limits.iter().map(item).collect()
+}
+
+fn routes(policy: &Policy) -> Vec<Item> {
+    let item = |route: &Route| {
+        let limits: Vec<String> = route
+            .limits
+            .iter()
+            .map(|limit| policy.rules[limit.rule].name.to_string())
+            .collect();
+        let costs: Vec<_> = route.limits.iter().map(|limit| &limit.cost).collect();
+        let target = match &route.target {
+            Target::Upstream(upstream) => policy.upstreams[*upstream].name.to_string(),
+            Target::Echo => "builtin:echo".to_owned(),
+            Target::Fixed { status, .. } => format!("a fixed response {status}"),
+            Target::Redirect { status, .. } => format!("a redirect {status}"),
+        };
+        let own = match &route.target {
+            Target::Upstream(_) => String::new(),
+            own => format!("{own:?}"),
+        };
+        let parts = vec![
+            readable("target", target),
+            readable("limits", format!("[{}]", limits.join(", "))),
+            opaque("response", own),
+            opaque("cost", costs),
+            opaque("headers to match", &route.pattern.headers),
+            opaque("strip_prefix", &route.strip_prefix),
+            opaque("add_prefix", &route.add_prefix),
+            opaque("request_headers", &route.request_headers),
+            opaque("response_headers", &route.response_headers),
+            opaque("refusal", &route.refusal),
+            opaque("body", route.body_max),
+        ];
+        Item {
+            name: route.name.to_string(),
+            parts,
+        }
+    };
+    policy.routes.iter().map(item).collect()
+}
+
+fn upstreams(policy: &Policy) -> Vec<Item> {
+    let server = |server: &Server| {
+        let scheme = if server.tls.is_some() {
+            "https://"
+        } else {
+            "http://"
+        };
+        let place = match &server.address {
+            ServerAddress::Tcp(host, port) => format!("{scheme}{host}:{port}{}", server.base_path),
+            ServerAddress::Unix(path) => format!("unix:{}", path.display()),
+        };
+        match server.weight {
+            1 => place,
+            weight => format!("{place} (weight {weight})"),
+        }
+    };
+    let item = |upstream: &Arc<Upstream>| {
+        let servers: Vec<String> = upstream.servers.iter().map(server).collect();
+        let parts = vec![
+            readable("servers", format!("[{}]", servers.join(", "))),
+            readable("connections", upstream.connections.to_string()),
+            opaque("balance", upstream.balance),
+            opaque("timeouts", (upstream.timeouts, upstream.total)),
+            opaque("health", &upstream.health),
+            opaque("eject", upstream.eject),
+            opaque("retries", (&upstream.retry, upstream.attempts)),
+            opaque("tls", &upstream.tls),
+            opaque("host", &upstream.host),
+            opaque(
+                "protocol",
+                (
+                    upstream.http2,
+                    upstream.early_hints,
+                    upstream.proxy_protocol,
+                ),
+            ),
+            opaque(
+                "queue",
+                (
+                    upstream.idle_connections,
+                    upstream.pending,
+                    upstream.queue_timeout,
+                ),
+            ),
+            opaque("resolving", (upstream.resolve_every, upstream.slow_start)),
+        ];
+        Item {
+            name: upstream.name.to_string(),
+            parts,
+        }
+    };
+    policy.upstreams.iter().map(item).collect()
+}
+
+/// Lines that one reload says at most.
+const LINES_MAX: usize = 50;

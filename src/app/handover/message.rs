@@ -1,0 +1,229 @@
+//! What the two processes of a handover say to each other.
+
+use serde::{Deserialize, Serialize};
+use tollgate_limit::{Change, Limit, Micros, Placement, Role, Standing, Timestamp, Verdict};
+
+/// One message, as JSON.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Message {
+    /// The old process opens the conversation; the descriptors of its listening sockets follow.
+    Hello(Hello),
+    /// The new process has done everything that can fail.
+    Ready,
+    /// A descriptor of the buckets follows.
+    State,
+    /// The new process has the buckets of these limits.
+    Serving(Vec<LimitName>),
+    /// The new process may accept.
+    Go,
+    /// A request on one of the old process's connections draws.
+    Draw(Vec<AskedClaim>),
+    /// What the buckets say to that.
+    Drawn(Drawn),
+    /// A response on one of the old process's connections corrects a charge.
+    Settle(AskedSettlement),
+}
+
+impl Message {
+    /// Its name, for errors.
+    pub(super) const fn label(&self) -> &'static str {
+        match self {
+            Self::Hello(_) => "hello",
+            Self::Ready => "ready",
+            Self::State => "state",
+            Self::Serving(_) => "serving",
+            Self::Go => "go",
+            Self::Draw(_) => "draw",
+            Self::Drawn(_) => "drawn",
+            Self::Settle(_) => "settle",
+        }
+    }
+}
+
+/// The first message.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Hello {
+    /// [`VERSION`] of the old process.
+    pub(super) version: u64,
+    /// Its listening sockets, in the order of their descriptors.
+    pub(super) listeners: Vec<Listener>,
+}
+
+/// Where the old process listens.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Listener {
+    /// As the configuration names the place.
+    pub(super) wanted: String,
+    /// How many sockets it has there.
+    pub(super) sockets: usize,
+}
+
+/// A limit as both processes know it: by name, whatever its numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct LimitName {
+    name: String,
+    tier: Option<String>,
+    candidate: bool,
+}
+
+impl LimitName {
+    pub(super) fn of(limit: &Limit) -> Self {
+        Self {
+            name: limit.name.to_string(),
+            tier: limit.tier.as_deref().map(str::to_owned),
+            candidate: limit.role == Role::Candidate,
+        }
+    }
+
+    pub(super) fn names(&self, limit: &Limit) -> bool {
+        limit.placement == Placement::Local && *self == Self::of(limit)
+    }
+}
+
+/// A claim of the old process on a bucket of the new one.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct AskedClaim {
+    /// The limit, by its place in [`Message::Serving`].
+    pub(super) limit: usize,
+    /// The key, in base64.
+    pub(super) key: String,
+    pub(super) cost: u64,
+    pub(super) enforced: bool,
+}
+
+/// What the buckets say to a draw.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Drawn {
+    pub(super) granted: bool,
+    /// One for each claim.
+    pub(super) standings: Vec<SentStanding>,
+}
+
+/// [`Standing`] on the wire, times in microseconds.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SentStanding {
+    verdict: SentVerdict,
+    remaining: u64,
+    reset: u64,
+    effective: u64,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum SentVerdict {
+    Allow { wait: u64 },
+    Deny { retry_after: Option<u64> },
+}
+
+impl From<&Standing> for SentStanding {
+    fn from(standing: &Standing) -> Self {
+        Self {
+            verdict: match standing.verdict {
+                Verdict::Allow { wait } => SentVerdict::Allow { wait: wait.0 },
+                Verdict::Deny { retry_after } => SentVerdict::Deny {
+                    retry_after: retry_after.map(|after| after.0),
+                },
+            },
+            remaining: standing.remaining,
+            reset: standing.reset.0,
+            effective: standing.effective.0,
+        }
+    }
+}
+
+impl From<SentStanding> for Standing {
+    fn from(sent: SentStanding) -> Self {
+        Self {
+            verdict: match sent.verdict {
+                SentVerdict::Allow { wait } => Verdict::Allow { wait: Micros(wait) },
+                SentVerdict::Deny { retry_after } => Verdict::Deny {
+                    retry_after: retry_after.map(Micros),
+                },
+            },
+            remaining: sent.remaining,
+            reset: Micros(sent.reset),
+            effective: Micros(sent.effective),
+        }
+    }
+}
+
+/// A correction of a charge on a bucket of the new process.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct AskedSettlement {
+    /// The limit, by its place in [`Message::Serving`].
+    pub(super) limit: usize,
+    /// The key, in base64.
+    pub(super) key: String,
+    pub(super) change: SentChange,
+}
+
+/// [`Change`] on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum SentChange {
+    Charge { more: u64 },
+    Refund { units: u64 },
+    Withdraw { units: u64, full_at_micros: u64 },
+    Release { units: u64 },
+}
+
+impl From<Change> for SentChange {
+    fn from(change: Change) -> Self {
+        match change {
+            Change::Charge { more } => Self::Charge { more },
+            Change::Refund { units } => Self::Refund { units },
+            Change::Withdraw { units, full_at } => Self::Withdraw {
+                units,
+                full_at_micros: full_at.as_micros(),
+            },
+            Change::Release { units } => Self::Release { units },
+        }
+    }
+}
+
+impl From<SentChange> for Change {
+    fn from(sent: SentChange) -> Self {
+        match sent {
+            SentChange::Charge { more } => Self::Charge { more },
+            SentChange::Refund { units } => Self::Refund { units },
+            SentChange::Withdraw {
+                units,
+                full_at_micros,
+            } => Self::Withdraw {
+                units,
+                full_at: Timestamp::from_micros(full_at_micros),
+            },
+            SentChange::Release { units } => Self::Release { units },
+        }
+    }
+}
+
+/// Changes when two versions could misunderstand each other.
+pub(super) const VERSION: u64 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handover_standing_survives_the_wire() {
+        for verdict in [
+            Verdict::Allow { wait: Micros(7) },
+            Verdict::Deny {
+                retry_after: Some(Micros(u64::MAX)),
+            },
+            Verdict::Deny { retry_after: None },
+        ] {
+            let standing = Standing {
+                verdict,
+                remaining: u64::MAX,
+                reset: Micros(3),
+                effective: Micros(4),
+            };
+            let text = serde_json::to_string(&SentStanding::from(&standing)).expect("JSON");
+            let sent: SentStanding = serde_json::from_str(&text).expect("a standing");
+            assert_eq!(Standing::from(sent), standing);
+        }
+    }
+}
