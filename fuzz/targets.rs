@@ -543,6 +543,7 @@ pub(crate) fn log(data: &[u8]) {
         key: data,
         candidate: true,
         cost: 1,
+        settled: Some(5),
         remaining: 0,
         outcome: "deny",
     }];

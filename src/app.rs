@@ -22,12 +22,13 @@ mod watcher;
 mod tests;
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::admin::{self, Admin, Phase, Readiness};
 use handover::{Predecessor, Relay};
@@ -109,6 +110,8 @@ pub struct RunningGateway {
     relay: Option<Relay>,
     /// Another process has its place.
     handed_over: AtomicBool,
+    /// When the end of a drain must have come, once one has begun.
+    drained_by: OnceLock<Instant>,
 }
 
 /// What a reload and the admin listener need of a running gateway.
@@ -261,6 +264,7 @@ fn start_with(
         kept,
         relay,
         handed_over,
+        drained_by: OnceLock::new(),
     })
 }
 
@@ -327,6 +331,11 @@ impl RunningGateway {
         self.core.gateway.current.load_full()
     }
 
+    /// What its workers share: enough for a [`Gateway`] behind another server than ours.
+    pub fn shared(&self) -> &gateway::Shared {
+        &self.core.gateway
+    }
+
     /// What is counted.
     pub fn metrics(&self) -> &Metrics {
         &self.core.gateway.metrics
@@ -359,7 +368,10 @@ impl RunningGateway {
     /// Takes nothing new and finishes what is under way, within the time that the file gives a drain.
     pub fn drain(&self) {
         self.core.readiness.enter(Phase::Draining);
-        let span = self.core.state.lock().in_force.server.timeouts.drain.into();
+        let whole: Duration = self.core.state.lock().in_force.server.timeouts.drain.into();
+        self.drained_by.get_or_init(|| Instant::now() + whole);
+        // What is cut off at the end is still logged within the time that the file gives.
+        let span = whole - LAST_WORDS.min(whole / 8);
         let handed_over = self.has_handed_over();
         // The next process serves already: there is time. Otherwise somebody waits for the end.
         let grace = if handed_over {
@@ -390,8 +402,9 @@ impl RunningGateway {
         self.workers.as_ref().is_none_or(Workers::ended)
     }
 
-    /// Drains, waits, saves the local buckets, and is gone. Blocks the thread.
-    pub fn shutdown(mut self) {
+    /// Drains, waits, saves the local buckets, and is gone. Blocks the thread. What is left of the time that the file gives
+    /// a drain.
+    pub fn shutdown(mut self) -> Duration {
         self.drain();
         if let Some(workers) = self.workers.take() {
             workers.join();
@@ -412,7 +425,7 @@ impl RunningGateway {
             );
         }
         if let Some(access) = &self.core.gateway.access {
-            access.flush(LAST_WORDS);
+            access.flush(self.time_left());
         }
         for address in &self.addresses {
             if let (Address::Unix(path), false) = (address, handed_over) {
@@ -420,6 +433,15 @@ impl RunningGateway {
                 let _ = std::fs::remove_file(path);
             }
         }
+        self.time_left()
+    }
+
+    fn time_left(&self) -> Duration {
+        let end = self.drained_by.get();
+        end.map_or(LAST_WORDS, |end| {
+            end.saturating_duration_since(Instant::now())
+                .min(LAST_WORDS)
+        })
     }
 }
 
@@ -444,5 +466,5 @@ impl Core {
 
 /// How long an idle connection is kept in a drain, for a request that may be under way.
 const LAST_REQUEST: Duration = Duration::from_secs(1);
-/// How long the end waits for the access log to be written.
+/// The part of a drain that is kept for writing the logs, at most.
 const LAST_WORDS: Duration = Duration::from_secs(5);

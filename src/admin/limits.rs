@@ -68,7 +68,11 @@ pub fn samples(limits: &[Snapshot], to: &mut Samples) {
         }
         let help = "Decisions made without the shared store, which did not answer";
         to.counter("limit_ungoverned", help, &labels, count.ungoverned);
-        let help = "Answers (2xx) that did not say what `settle` asks of them, so that the estimate stayed charged";
+        let help = "Responses that said what `settle` asks of them";
+        to.counter("limit_settled", help, &labels, count.settled);
+        let help = "Units that responses said they cost, where `settle` asks them";
+        to.counter("limit_settled_units", help, &labels, count.settled_units);
+        let help = "Responses (2xx) that did not say what `settle` asks of them, so that the estimate stayed charged";
         to.counter("limit_unsettled", help, &labels, count.unsettled);
         let help = "Buckets forgotten while they remembered a debt; the debt was kept";
         to.counter(

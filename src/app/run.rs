@@ -24,7 +24,7 @@ pub fn run(options: Options, origin: Origin) -> Result<(), StartError> {
     let anew = origin.anew.clone();
     let config = options.load().map_err(StartError::Config)?;
     // Dropped last: what the others log at their end is written.
-    let _log = start_log(&config.log);
+    let mut log = start_log(&config.log);
     raise_descriptor_limit();
     for warning in &config.warnings {
         tracing::warn!("{}", warning.strip_prefix("warning: ").unwrap_or(warning));
@@ -58,7 +58,12 @@ pub fn run(options: Options, origin: Origin) -> Result<(), StartError> {
     let in_time = runtime.block_on(signals.serve(&gateway, anew.as_ref()));
     runtime.shutdown_background();
     match Arc::try_unwrap(gateway) {
-        Ok(gateway) if in_time => gateway.shutdown(),
+        Ok(gateway) if in_time => {
+            let left = gateway.shutdown();
+            if let Some(log) = &mut log {
+                log.set_patience(left);
+            }
+        }
         // Told twice, or a reload hangs: the process ends as it is.
         _ => tracing::warn!("stopped at once"),
     }

@@ -160,6 +160,16 @@ fn a_changed_file_is_put_in_force_by_itself() {
 }
 
 #[test]
+fn drain_that_ends_early_leaves_no_more_than_its_own_time_for_the_logs() {
+    let left = |drain: &str| {
+        let timeouts = format!("timeouts = {{ drain = \"{drain}\" }}");
+        from_text(&two_per_minute(&timeouts), &clock()).shutdown()
+    };
+    assert_eq!(left("1h"), super::LAST_WORDS);
+    assert!(left("1s") <= Duration::from_secs(1));
+}
+
+#[test]
 fn a_clean_stop_keeps_the_buckets_and_a_crash_does_not_bring_old_ones_back() {
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path().join("state");

@@ -156,6 +156,53 @@ fn a_tier_that_gets_or_loses_numbers_of_its_own_refills_nobody() {
 }
 
 #[test]
+fn reload_says_what_changed() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&limited("5/minute", 5, &upstream));
+    let same = gateway
+        .reload(&limited("5/minute", 5, &upstream))
+        .expect("a good file");
+    assert_eq!(same.lines().count(), 1, "nothing changed: {same}");
+    let more = limited("10/minute", 8, &upstream).replace("per_caller", "each")
+        + "[limits.more]\nrate = \"1/second\"\nper = \"everyone\"\n\
+           [[routes]]\nmatch = \"/more\"\nupstream = \"builtin:echo\"\nlimits = [\"more\"]\n";
+    let renamed = gateway.reload(&more).expect("a good file");
+    for line in [
+        "limit each: added: 8 at once, then one every 6 seconds; at most 18 in any minute",
+        "limit more: added: 1 at once, then one every 1 second; at most 2 in any second, because burst is the whole amount",
+        "limit per_caller: removed",
+        "route /**: limits: [per_caller] -> [each]",
+        "route /more: added: builtin:echo",
+    ] {
+        assert!(
+            renamed.lines().any(|said| said == line),
+            "{line}: {renamed}"
+        );
+    }
+    let changed = gateway
+        .reload(&more.replace("10/minute", "20/minute"))
+        .expect("a good file");
+    let line = "limit each: numbers: 8 at once, then one every 6 seconds; at most 18 in any minute -> \
+                8 at once, then one every 3 seconds; at most 28 in any minute";
+    assert!(changed.lines().any(|said| said == line), "{changed}");
+    assert_eq!(changed.lines().count(), 2, "{changed}");
+}
+
+#[test]
+fn reload_that_changes_very_much_says_a_bounded_part_of_it() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&limited("5/minute", 5, &upstream));
+    let routes: String = (0..100)
+        .map(|n| format!("[[routes]]\nmatch = \"/{n}\"\nupstream = \"builtin:echo\"\n"))
+        .collect();
+    let said = gateway
+        .reload(&(limited("5/minute", 5, &upstream) + &routes))
+        .expect("a good file");
+    assert_eq!(said.lines().count(), 52, "{said}");
+    assert!(said.ends_with("and 50 more changes"), "{said}");
+}
+
+#[test]
 fn reloads_under_load_lose_no_request_and_refill_nobody() {
     const BURST: u64 = 200;
     let upstream = Upstream::hello();

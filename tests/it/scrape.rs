@@ -170,8 +170,7 @@ impl Prometheus {
     /// The series that a query finds.
     fn query(&self, query: &str) -> Option<Vec<serde_json::Value>> {
         let mut stream = Connection::try_open(([127, 0, 0, 1], self.port).into())?;
-        let query =
-            percent_encoding::utf8_percent_encode(query, percent_encoding::NON_ALPHANUMERIC);
+        let query: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
         stream.send(format!(
             "GET /api/v1/query?query={query} HTTP/1.1\r\nHost: localhost\r\n\r\n"
         ));

@@ -173,6 +173,36 @@ fn an_estimate_of_nothing_is_corrected_like_any_other() {
 }
 
 #[test]
+fn settled_cost_is_logged_and_counted() {
+    let upstream = Upstream::start(|_| Reply::new(200, &[("x-units", "25")], "said"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("access.log");
+    let settle =
+        "rate = \"1000/hour\"\nsettle = { from = \"header:x-units\", estimate = 10, max = 500 }";
+    let config = format!("[log]\naccess = '{}'\n", log.display());
+    let gateway = Gateway::start(&(config + &limited(settle, &upstream.url())));
+    assert_eq!(gateway.get("/").status, 200);
+    assert_eq!(gateway.get("/").status, 200);
+    let lines = || std::fs::read_to_string(&log).unwrap_or_default();
+    eventually("the log is written", || lines().lines().count() == 2);
+    for line in lines().lines() {
+        let line: serde_json::Value = serde_json::from_str(line).expect("a line of JSON");
+        let limit = &line["limits"][0];
+        assert_eq!(
+            (&limit["cost"], &limit["settled"]),
+            (&10.into(), &25.into())
+        );
+    }
+    let metrics = gateway.admin_get("/metrics").text();
+    for line in [
+        "tollgate_limit_settled_total{limit=\"it\"} 2\n",
+        "tollgate_limit_settled_units_total{limit=\"it\"} 50\n",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+}
+
+#[test]
 fn an_answer_that_does_not_say_what_it_cost_is_counted() {
     let upstream = statuses();
     for from in ["header:x-units", "json:usage.total"] {

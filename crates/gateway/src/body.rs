@@ -20,7 +20,7 @@ use tollgate_http1::{Malformed, Verbatim};
 use tollgate_net::client::Failure;
 use tollgate_net::server::{InboundError, Payload};
 
-/// The body of every response. What streams is boxed: an answer is handed through many calls, and most come whole.
+/// The body of every response. What streams is boxed: a response is handed through many calls, and most come whole.
 #[derive(Debug, Default)]
 pub enum ResponseBody {
     /// Nothing.
@@ -39,22 +39,22 @@ pub enum ResponseBody {
 /// Why a body was cut short. The peer sees it: HTTP/1 closes the connection, HTTP/2 resets the stream.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    /// HTTP/2: the upstream's answer broke off or was malformed.
+    /// HTTP/2: the upstream's response broke off or was malformed.
     #[error("the upstream's answer broke off")]
     Upstream(#[source] hyper::Error),
-    /// The upstream's connection broke in the middle of its answer.
+    /// The upstream's connection broke in the middle of its response.
     #[error("the upstream's answer broke off")]
     UpstreamBroken(#[source] io::Error),
-    /// The upstream's answer is malformed behind its head.
+    /// The upstream's response is malformed behind its head.
     #[error("the upstream's answer is malformed")]
     UpstreamMalformed(#[source] Malformed),
-    /// The upstream closed its connection in the middle of its answer.
+    /// The upstream closed its connection in the middle of its response.
     #[error("the upstream closed its connection in the middle of its answer")]
     UpstreamClosed,
     /// The upstream sent nothing for longer than its idle timeout.
     #[error("the upstream sent nothing for too long")]
     UpstreamIdle,
-    /// The upstream's answer took longer in all than it may.
+    /// The upstream's response took longer in all than it may.
     #[error("the upstream's answer took too long in all")]
     UpstreamSlow,
     /// The upstream's trailers hold what trailers may not.

@@ -15,8 +15,8 @@ use tollgate_limit::Micros;
 use tollgate_net::server::Inbound;
 use tollgate_net::timers::Expiry;
 
-/// Answers `request` with itself: at most `most` bytes of its body, counted in `received`. More than that breaks the
-/// answer off, since its head has gone out by then; so does a caller that sends nothing for `idle`.
+/// Sends `request` back: at most `most` bytes of its body, counted in `received`. More than that breaks the
+/// response off, since its head has gone out by then; so does a client that sends nothing for `idle`.
 pub fn reflect(
     request: Request<Inbound>,
     most: Option<u64>,
@@ -26,7 +26,7 @@ pub fn reflect(
     let (head, body) = request.into_parts();
     let with_body = !body.is_end_stream() && head.method != Method::HEAD;
     let mut response = if with_body {
-        // The answer's head does not wait for the body, so its caller must not wait to be asked for it either.
+        // The response's head does not wait for the body, so the client must not wait to be asked for it either.
         body.want();
         let left = most.unwrap_or(u64::MAX);
         let body = EchoBody {

@@ -112,12 +112,12 @@ impl Via {
         &self.requests[place(version)]
     }
 
-    /// Adds the entry of an answer that was received as `version`.
+    /// Adds the entry of a response that was received as `version`.
     pub fn add_to_answer(&self, headers: &mut HeaderMap, version: Version) {
         headers.append(VIA, self.of_answer(version).clone());
     }
 
-    /// The entry of an answer that was received as `version`.
+    /// The entry of a response that was received as `version`.
     pub fn of_answer(&self, version: Version) -> &HeaderValue {
         &self.answers[place(version)]
     }

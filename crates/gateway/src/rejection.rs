@@ -1,10 +1,9 @@
-//! Why the gateway answers a request itself, and with what: the only place that chooses a status code (`class` has them all).
+//! Why the gateway refuses a request, and which [`Problem`] it says then.
 //!
-//! A [`Rejection`] becomes a problem document (RFC 9457) or, for a gRPC call, a trailers-only answer that a gRPC
-//! client understands. Every answer can be read by a browser's script and by no cache.
+//! A [`Rejection`] becomes a problem document (RFC 9457) or, for a gRPC call, a trailers-only response that a gRPC
+//! client understands. A browser's script can read every one, and no cache keeps it.
 
 mod challenge;
-mod class;
 mod render;
 
 use std::sync::Arc;
@@ -13,20 +12,20 @@ use http::header::{CONTENT_TYPE, ORIGIN};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use smallvec::SmallVec;
 
-use self::class::Class;
-use super::body::ResponseBody;
+use super::body::{BodyError, ResponseBody};
 use super::forward::ForwardError;
 use super::framing::Malformed;
 use super::headers::HeaderSet;
 use tollgate_limit::Micros;
 use tollgate_limiter::Cause;
+use tollgate_net::problem::Problem;
 use tollgate_policy::RefusalBody;
-use tollgate_policy::identity::IdentityRefusal;
+use tollgate_policy::identity::{IdentityReason, IdentityRefusal};
 
 pub use challenge::challenge;
-pub use render::{ALLOWED, Denial, escape_json_char, write_fields};
+pub use render::{ALLOWED, Denial, escape_json_char, write_headers};
 
-/// Why the gateway answers a request itself.
+/// Why the gateway refuses a request.
 #[derive(Debug)]
 pub enum Rejection {
     /// The request can be read in more than one way, or asks for what is not served.
@@ -50,17 +49,13 @@ pub enum Rejection {
     Unidentified {
         /// Which identity refused, and why.
         refusal: IdentityRefusal,
-        /// What would satisfy it (`WWW-Authenticate`), where the answer is 401.
+        /// What would satisfy it (`WWW-Authenticate`), where the response is 401.
         challenge: Option<HeaderValue>,
     },
     /// A limit refuses.
     Denied(Refused),
-    /// The caller left while its request was held for its token: nobody reads the answer.
-    CallerGone,
     /// The request's body is larger than the route admits.
     TooBig,
-    /// The request's head is larger than the server admits.
-    HeadersTooLarge,
     /// A store did not answer, and its limit says that this is a refusal.
     StoreDown {
         /// The limit.
@@ -68,9 +63,7 @@ pub enum Rejection {
     },
     /// The gateway has as much to do as it will take.
     Overloaded,
-    /// The gateway is going away.
-    Draining,
-    /// The upstream gave no answer.
+    /// The upstream gave no response.
     Upstream(ForwardError),
     /// The gateway failed on this request.
     Internal,
@@ -161,21 +154,21 @@ impl Asked {
 }
 
 impl Rejection {
-    /// The answer. `id` is the decision's, which the log carries too; `own` the refusal body of the route or the file,
-    /// used where a limit or its store refuses. Quota fields are added by the caller.
-    pub fn respond(
+    /// The response, without quota headers. `id` is the decision's, which the log carries too; `own` the refusal body of the
+    /// route or the file, used where a limit or its store refuses.
+    pub fn response(
         &self,
         asked: &Asked,
         own: Option<&RefusalBody>,
         id: &str,
     ) -> Response<ResponseBody> {
-        render::respond(self, &self.class(), asked, own, id)
+        render::response(self, &self.problem(), asked, own, id)
     }
 
-    /// As [`Rejection::respond`] for most refusals by limits over HTTP/1, and without a table of fields: the answer has none,
-    /// and [`write_fields`] writes them with its head. `None` where there is more to say than that. `prepared`: the opening of
-    /// the document, where only one limit refuses.
-    pub fn respond_bare(
+    /// As [`Rejection::response`] for most refusals by limits over HTTP/1, and without a table of headers, which
+    /// [`write_headers`] writes with the head. `None` where there is more to say than that. `prepared`: the opening of the
+    /// document, where only one limit refuses.
+    pub fn response_without_table(
         &self,
         asked: &Asked,
         own: Option<&RefusalBody>,
@@ -196,7 +189,7 @@ impl Rejection {
                 Some(prepared),
             ) => prepared.document(*wait, id),
             (Self::Denied(_) | Self::Overloaded, _) => {
-                render::problem(self, &self.class(), id).into()
+                render::problem_document(self, &self.problem(), id).into()
             }
             _ => return None,
         };
@@ -205,16 +198,15 @@ impl Rejection {
         Some(response)
     }
 
-    /// The status of the answer (of a gRPC call: what it would be without gRPC).
+    /// The status of the response (of a gRPC call: what it would be without gRPC).
     pub fn status(&self) -> StatusCode {
-        self.class().status
+        self.problem().status
     }
 
     /// Who brought it about. Without a wildcard: what is new has to say so.
     pub fn cause(&self) -> Cause {
         match self {
             Self::Upstream(error) => error.cause(),
-            Self::CallerGone => Cause::Client,
             Self::Malformed(_)
             | Self::BadPath
             | Self::NoRoute
@@ -225,10 +217,8 @@ impl Rejection {
             | Self::Unidentified { .. }
             | Self::Denied(_)
             | Self::TooBig
-            | Self::HeadersTooLarge
             | Self::StoreDown { .. }
             | Self::Overloaded
-            | Self::Draining
             | Self::Internal => Cause::Gateway,
         }
     }
@@ -245,12 +235,9 @@ impl Rejection {
             Self::Loop => "loop",
             Self::Unidentified { refusal, .. } => refusal.reason.label(),
             Self::Denied(_) => "denied",
-            Self::CallerGone => "caller_gone",
             Self::TooBig => "too_big",
-            Self::HeadersTooLarge => "headers_too_large",
             Self::StoreDown { .. } => "store_down",
             Self::Overloaded => "overloaded",
-            Self::Draining => "draining",
             Self::Upstream(error) => error.label(),
             Self::Internal => "internal",
         }
@@ -262,34 +249,85 @@ impl Rejection {
             Self::Denied(refused) if !refused.never_fits => refused.retry_after,
             Self::StoreDown { .. }
             | Self::Overloaded
-            | Self::Draining
             | Self::Upstream(ForwardError::Overloaded) => Some(Micros::from_secs(1)),
             _ => None,
         }
     }
 
-    fn class(&self) -> Class {
+    /// What the client is told.
+    fn problem(&self) -> Problem {
         match self {
-            Self::Malformed(why) => class::malformed(*why),
-            Self::BadPath => class::BAD_PATH,
-            Self::NoRoute => class::NO_ROUTE,
-            Self::Method { .. } => class::METHOD,
-            Self::Unlisted => class::UNLISTED,
-            Self::Trace => class::TRACE,
-            Self::Loop => class::LOOP,
-            Self::Unidentified { refusal, .. } => class::unidentified(refusal.reason),
-            Self::Denied(refused) if refused.never_fits => class::NEVER_FITS,
-            Self::Denied(refused) if refused.retry_after.is_none() => class::CONCURRENT,
-            Self::Denied(_) => class::DENIED,
-            Self::CallerGone => class::CALLER_GONE,
-            Self::TooBig => class::TOO_BIG,
-            Self::HeadersTooLarge => class::HEADERS_TOO_LARGE,
-            Self::StoreDown { .. } => class::STORE_DOWN,
-            Self::Overloaded => class::OVERLOADED,
-            Self::Draining => class::DRAINING,
-            Self::Upstream(error) => class::upstream(error),
-            Self::Internal => class::INTERNAL,
+            Self::Malformed(why) => malformed(*why),
+            Self::BadPath => Problem::PATH,
+            Self::NoRoute => Problem::NO_ROUTE,
+            Self::Method { .. } => Problem::METHOD,
+            Self::Unlisted => Problem::UNLISTED,
+            Self::Trace => Problem::TRACE,
+            Self::Loop => Problem::LOOP,
+            Self::Unidentified { refusal, .. } => unidentified(refusal.reason),
+            Self::Denied(refused) if refused.never_fits => Problem::NEVER_FITS,
+            Self::Denied(refused) if refused.retry_after.is_none() => Problem::CONCURRENCY_EXCEEDED,
+            Self::Denied(_) => Problem::QUOTA_EXCEEDED,
+            Self::TooBig => Problem::BODY_TOO_LARGE,
+            Self::StoreDown { .. } => Problem::STORE_DOWN,
+            Self::Overloaded => Problem::OVERLOADED,
+            Self::Upstream(error) => upstream(error),
+            Self::Internal => Problem::INTERNAL,
         }
+    }
+}
+
+const fn malformed(why: Malformed) -> Problem {
+    match why {
+        Malformed::TransferEncoding => Problem::TRANSFER_ENCODING,
+        Malformed::TransferCoding => Problem::TRANSFER_CODING,
+        Malformed::Host => Problem::HOST,
+        Malformed::HostSyntax => Problem::HOST_SYNTAX,
+        Malformed::Target => Problem::TARGET,
+        Malformed::Connect => Problem::CONNECT,
+        Malformed::Method => Problem::METHOD_UNKNOWN,
+        Malformed::MethodCase => Problem::METHOD_CASE,
+        Malformed::Expectation => Problem::EXPECTATION,
+        Malformed::Expectations => Problem::EXPECTATIONS,
+        Malformed::FieldValue => Problem::HEADER_VALUE,
+    }
+}
+
+const fn unidentified(reason: IdentityReason) -> Problem {
+    match reason {
+        IdentityReason::Ambiguous => Problem::AMBIGUOUS_KEY,
+        IdentityReason::Missing => Problem::KEY_MISSING,
+        IdentityReason::Unknown => Problem::KEY_UNKNOWN,
+        IdentityReason::Token(_) | IdentityReason::Unverified => Problem::TOKEN,
+    }
+}
+
+const fn upstream(error: &ForwardError) -> Problem {
+    match error {
+        ForwardError::Connect(_)
+        | ForwardError::ConnectTimeout
+        | ForwardError::Tls(_)
+        | ForwardError::NoServer => Problem::UPSTREAM_UNREACHABLE,
+        ForwardError::Overloaded => Problem::OVERLOADED,
+        ForwardError::ResponseTimeout
+        | ForwardError::UploadTimeout
+        | ForwardError::CallerDeadline
+        | ForwardError::SlowUpload => Problem::UPSTREAM_TIMEOUT,
+        ForwardError::Closed
+        | ForwardError::Answer(_)
+        | ForwardError::Broken(_)
+        | ForwardError::Malformed(_)
+        | ForwardError::AnswerCoding
+        | ForwardError::RefusedStream
+        | ForwardError::GoingAway
+        | ForwardError::Upgrade => Problem::UPSTREAM_RESPONSE,
+        ForwardError::Rewrite => Problem::PATH,
+        ForwardError::Bridge => Problem::UPGRADE,
+        ForwardError::Body(BodyError::TooBig) => Problem::BODY_TOO_LARGE,
+        ForwardError::Body(BodyError::ClientIdle) => Problem::BODY_STALLED,
+        ForwardError::Body(BodyError::ClientSlow) => Problem::BODY_SLOW,
+        ForwardError::Body(BodyError::ClientTrailers) => Problem::TRAILERS,
+        ForwardError::Body(_) => Problem::CLIENT_GONE,
     }
 }
 

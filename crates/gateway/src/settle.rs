@@ -66,13 +66,16 @@ enum Reading {
     Missing,
 }
 
+/// Whether a response can change what a request is charged under `rule`.
+pub fn is_open(rule: &Rule) -> bool {
+    rule.settle.is_some() || rule.count != Count::All || !rule.refund_on.is_empty()
+}
+
 impl Owed {
     /// What a request under `rules` owes. Rules whose charge is final at once cost nothing here.
     pub fn new<'r>(rules: impl Iterator<Item = &'r Rule>) -> Self {
         let charges = rules
-            .filter(|rule| {
-                rule.settle.is_some() || rule.count != Count::All || !rule.refund_on.is_empty()
-            })
+            .filter(|rule| is_open(rule))
             .map(|rule| Charge {
                 name: Arc::clone(&rule.name),
                 count: rule.count.clone(),
@@ -169,7 +172,7 @@ impl Charge {
             (Cause::Upstream, SettleFrom::Header(name)) => {
                 match headers.get_all(name).iter().filter_map(number).max() {
                     Some(told) => {
-                        self.correct(permit, told.min(settle.most));
+                        self.settle(permit, told.min(settle.most));
                         Reading::Settled
                     }
                     None => Reading::Missing,
@@ -206,7 +209,7 @@ impl Charge {
             Reading::Missing => (None, true),
         };
         match (told, whole) {
-            (Some(told), true) => self.correct(permit, told.min(settle.most)),
+            (Some(told), true) => self.settle(permit, told.min(settle.most)),
             (told, false) => {
                 self.credit = None;
                 let least = settle.broken_off(bytes);
@@ -229,6 +232,12 @@ impl Charge {
             }
             (None, true) => {}
         }
+    }
+
+    /// The response says that it cost `actual`.
+    fn settle(&self, permit: &mut Permit, actual: u64) {
+        permit.settled(&self.name, actual);
+        self.correct(permit, actual);
     }
 
     /// Brings what was charged to `actual`: more without further ado, less where there is leave to.

@@ -18,12 +18,16 @@ pub(super) struct Counters {
 /// One limit's counters, in as many copies as threads are likely to count at once: they would otherwise pass one cache
 /// line back and forth on every request.
 #[derive(Debug, Default)]
-struct Stripes([LimitCounters; STRIPES], Unsettled);
+struct Stripes([LimitCounters; STRIPES], Settling);
 
-/// Answers that did not say what their limit asked of them.
+/// What responses said of their cost, where a limit asks them.
 #[derive(Debug, Default)]
-struct Unsettled {
-    answers: AtomicU64,
+struct Settling {
+    /// Responses that said it, and the units that they said in all.
+    settled: AtomicU64,
+    units: AtomicU64,
+    /// Responses that did not say it.
+    unsettled: AtomicU64,
     /// No line of the log before then, in microseconds.
     quiet_until: AtomicU64,
 }
@@ -72,7 +76,11 @@ pub struct Count {
     pub shadow_refused: u64,
     /// Decided without the shared store, which did not answer.
     pub ungoverned: u64,
-    /// Answers that did not say what they cost, so that the estimate stayed charged.
+    /// Responses that said what they cost.
+    pub settled: u64,
+    /// Units that they cost in all.
+    pub settled_units: u64,
+    /// Responses that did not say what they cost, so that the estimate stayed charged.
     pub unsettled: u64,
 }
 
@@ -157,18 +165,26 @@ impl Counters {
         }
     }
 
-    /// Counts an answer that did not say what it cost; whether that is worth a line in the log.
+    /// Counts a response that said that it cost `units`.
+    pub(super) fn settled(&self, limit: &Limit, units: u64) {
+        if let Some(stripes) = self.limits.get(limit.index) {
+            stripes.1.settled.fetch_add(1, Ordering::Relaxed);
+            stripes.1.units.fetch_add(units, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a response that did not say what it cost; whether that is worth a line in the log.
     pub(super) fn unsettled(&self, limit: &Limit, now: Timestamp) -> bool {
-        let Some(Stripes(_, unsettled)) = self.limits.get(limit.index).map(|stripes| &**stripes)
+        let Some(Stripes(_, settling)) = self.limits.get(limit.index).map(|stripes| &**stripes)
         else {
             return false;
         };
-        unsettled.answers.fetch_add(1, Ordering::Relaxed);
-        let quiet_until = unsettled.quiet_until.load(Ordering::Relaxed);
+        settling.unsettled.fetch_add(1, Ordering::Relaxed);
+        let quiet_until = settling.quiet_until.load(Ordering::Relaxed);
         let next = now.after(QUIET).as_micros();
-        // Whoever comes second finds it said.
+        // Of two threads only the first logs.
         let first = || {
-            unsettled.quiet_until.compare_exchange(
+            settling.quiet_until.compare_exchange(
                 quiet_until,
                 next,
                 Ordering::Relaxed,
@@ -188,7 +204,7 @@ impl Counters {
             .iter()
             .zip(self.limits.iter().map(|stripes| &**stripes))
             .enumerate()
-            .map(|(index, (limit, Stripes(stripes, unsettled)))| {
+            .map(|(index, (limit, Stripes(stripes, settling)))| {
                 let sum = |of: fn(&LimitCounters) -> &AtomicU64| {
                     stripes
                         .iter()
@@ -202,7 +218,9 @@ impl Counters {
                         refused: sum(|c| &c.refused),
                         shadow_refused: sum(|c| &c.shadow_refused),
                         ungoverned: sum(|c| &c.ungoverned),
-                        unsettled: unsettled.answers.load(Ordering::Relaxed),
+                        settled: settling.settled.load(Ordering::Relaxed),
+                        settled_units: settling.units.load(Ordering::Relaxed),
+                        unsettled: settling.unsettled.load(Ordering::Relaxed),
                     },
                     agreement: Agreement {
                         both_allow: sum(|c| &c.both_allow),

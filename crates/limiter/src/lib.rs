@@ -239,6 +239,10 @@ impl<S: Store + Send + Sync> Settle for Generation<S> {
         }
     }
 
+    fn settled(&self, limit: &Limit, units: u64) {
+        self.counters.settled(limit, units);
+    }
+
     fn unsettled(&self, limit: &Limit) -> bool {
         self.counters.unsettled(limit, self.local.clock().now())
     }

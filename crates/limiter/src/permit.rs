@@ -52,6 +52,8 @@ struct Charge {
 pub(super) trait Settle: Send + Sync {
     /// Corrects one charge; `ungoverned`: it was made on the local share of a shared limit.
     fn settle(&self, settlement: Settlement<'_>, ungoverned: bool);
+    /// Counts a response that said that it cost `units`.
+    fn settled(&self, limit: &Limit, units: u64);
     /// Counts a charge that nothing corrected; whether that is worth a line in the log.
     fn unsettled(&self, limit: &Limit) -> bool;
     /// The present moment.
@@ -164,6 +166,29 @@ impl Permit {
             .iter()
             .find(|charge| &*charge.limit.name == rule)
             .map(|charge| charge.cost)
+    }
+
+    /// What the claim at `place` is charged by now, if that can be corrected; places of concurrency limits cannot.
+    pub fn charged_at(&self, place: usize) -> Option<u64> {
+        let held = self.held.as_ref()?;
+        held.charges
+            .iter()
+            .find(|charge| charge.place == place && charge.limit.refundable)
+            .map(|charge| charge.cost)
+    }
+
+    /// The response said what the limit named `rule` asks of it: `units`.
+    pub fn settled(&self, rule: &str, units: u64) {
+        let Some(held) = self.held.as_deref() else {
+            return;
+        };
+        for charge in held
+            .charges
+            .iter()
+            .filter(|charge| &*charge.limit.name == rule)
+        {
+            held.settler.settled(&charge.limit, units);
+        }
     }
 
     /// The answer did not say what the limit named `rule` asked of it, so its estimate stays charged. Whether that is worth a

@@ -10,18 +10,16 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::response::Parts;
-use http::uri::PathAndQuery;
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
-};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::{Body, Frame};
 use hyper::ext::ReasonPhrase;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use tollgate_http1::body_length::has_no_body;
 use tollgate_http1::head::{Framing, status_line, write_fields};
+use tollgate_http1::request::{Limits, Reader};
 use tollgate_http1::{Bounds, Lines, Malformed, Message, Verbatim};
 
 use crate::buffer::{ReadBuffer, WriteBuffer};
@@ -87,25 +85,17 @@ impl Unanswered {
         self.untouched
     }
 
-    /// The request as it was asked for, read back from what was written of it.
-    pub fn into_request(mut self) -> Option<Request<()>> {
-        let head = self.write.flat().strip_suffix(b"\r\n\r\n")?;
-        let mut lines = head
-            .split(|&byte| byte == b'\n')
-            .map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-        let mut words = lines.next()?.split(|&byte| byte == b' ');
-        let mut request = Request::new(());
-        *request.method_mut() = Method::from_bytes(words.next()?).ok()?;
-        *request.uri_mut() = PathAndQuery::try_from(words.next()?).ok()?.into();
-        for line in lines {
-            let (name, value) = line.split_at(line.iter().position(|&byte| byte == b':')?);
-            let value = HeaderValue::from_bytes(value.strip_prefix(b": ")?).ok()?;
-            request
-                .headers_mut()
-                .try_append(HeaderName::from_bytes(name).ok()?, value)
-                .ok()?;
-        }
-        Some(request)
+    /// The request as it was asked for, read back from what was written of it. A copy would cost every request; reading
+    /// back costs only the few that another server must take.
+    pub fn read_back(mut self) -> Option<Request<()>> {
+        let limits = Limits {
+            bytes: usize::MAX,
+            fields: usize::MAX,
+            target: usize::MAX,
+        };
+        let mut written = BytesMut::from(&self.write.flat()[..]);
+        let head = Reader::new().read(&mut written, limits).ok()??;
+        Some(Request::from_parts(head.parts, ()))
     }
 }
 

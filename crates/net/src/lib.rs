@@ -12,12 +12,14 @@
 //! | [`server`] | HTTP/1.1 and HTTP/2 on one port, the PROXY protocol, bounds on connections |
 //! | [`client`] | one HTTP/1.1 connection to a server |
 //! | [`buffer`] | what a connection reads into and writes from |
+//! | [`problem`] | every response that says what went wrong, with its status |
 
 #![forbid(unsafe_code)]
 
 pub mod buffer;
 pub mod client;
 pub mod listener;
+pub mod problem;
 pub mod server;
 pub mod timers;
 pub mod tls;

@@ -31,7 +31,10 @@ pub enum Style {
 /// The running operations log. Dropped, it waits until what was logged is written, if somebody reads it.
 #[derive(Debug)]
 #[must_use]
-pub struct OperationsLog(Queue);
+pub struct OperationsLog {
+    queue: Queue,
+    patience: Duration,
+}
 
 /// Starts the operations log. `filter` is a level (`info`) or a list of them by module (`info,tollgate::store=debug`).
 ///
@@ -66,17 +69,27 @@ pub fn start(style: Style, filter: &str) -> Result<OperationsLog, String> {
             .try_init(),
     };
     done.map_err(|error| error.to_string())?;
-    Ok(OperationsLog(queue))
+    Ok(OperationsLog {
+        queue,
+        patience: LAST_WORDS,
+    })
+}
+
+impl OperationsLog {
+    /// How long its end waits for the last lines.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
 }
 
 impl Drop for OperationsLog {
     fn drop(&mut self) {
-        let shared = &*self.0.shared;
+        let shared = &*self.queue.shared;
         let mut state = shared.state.lock();
         let idle = |state: &State| state.lines.is_empty() && !state.writing;
         shared
             .progress
-            .wait(&shared.written, &mut state, LAST_WORDS, idle);
+            .wait(&shared.written, &mut state, self.patience, idle);
     }
 }
 
@@ -153,7 +166,7 @@ impl Write for Queue {
 
 /// Bytes that wait to be written.
 const QUEUE_MAX: usize = 1 << 20;
-/// How long the end of the process waits for the last lines.
+/// How long the end of the process waits for the last lines, unless it is told otherwise.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Escapes what would have a line read otherwise than it was written: callers' words stand in some.

@@ -3,6 +3,7 @@
 //! | module | job |
 //! |---|---|
 //! | [`gateway`] | a gateway in this process: inline TOML, free ports, a clock that the test moves |
+//! | [`front`] | hyper's own server in front of that gateway |
 //! | [`upstream`] | an upstream that records what it gets |
 //! | [`client`], [`frames`] | clients of HTTP/1.1 and HTTP/2 that show the very bytes |
 //! | [`nginx`], [`peers`] | real neighbours: NGINX, clients and servers in Python |
@@ -23,6 +24,7 @@
 
 pub mod client;
 pub mod frames;
+pub mod front;
 pub mod gateway;
 pub mod nginx;
 pub mod peers;

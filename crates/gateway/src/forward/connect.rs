@@ -322,10 +322,10 @@ fn tls_error(error: io::Error) -> ForwardError {
     ForwardError::Tls(error.to_string())
 }
 
-/// Silent HTTP/2 connections are not asked more often than this whether they live; and how long the answer may take.
+/// Silent HTTP/2 connections are not asked more often than this whether they live; and how long the response may take.
 const PING_LEAST: Duration = Duration::from_secs(1);
 const PING_WITHIN: Duration = Duration::from_secs(10);
-/// Bytes an upstream may send ahead of a caller per stream, and ahead of all callers over a connection. The second is wide
+/// Bytes an upstream may send ahead of a client per stream, and ahead of all clients over a connection. The second is wide
 /// because the library gives up a connection on which small frames wait unread, by a budget of half of it: with windows
 /// that start small, one slow reader of many small messages ended the calls of all.
 const STREAM_WINDOW: u32 = 256 * 1024;

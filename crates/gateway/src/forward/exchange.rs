@@ -1,4 +1,4 @@
-//! One request and its answer on one connection, or two connections when the first proves stale.
+//! One request and its response on one connection, or two connections when the first proves stale.
 
 use std::future::Future;
 use std::pin::pin;
@@ -11,10 +11,10 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 
-use super::answer::{Bounds, Lease, UpstreamHttp2, answer, sanitise};
 use super::http2_pool::{Place, Placed};
 use super::request::Outgoing;
 use super::request_body::RequestBody;
+use super::response::{Bounds, Lease, UpstreamHttp2, pass_back, sanitise};
 use super::response_timeout::ResponseTimeout;
 use super::server::ServerState;
 use super::{ForwardError, Forwarded, SWITCHING, outgoing};
@@ -36,7 +36,7 @@ enum Http2Failure {
 /// Sends `outgoing` to `server`.
 ///
 /// # Errors
-/// Why there is no answer. After an error of connecting the request is still there, and may go to another server.
+/// Why there is no response. After an error of connecting the request is still there, and may go to another server.
 pub(super) async fn exchange(
     server: &Rc<ServerState>,
     outgoing: &mut Outgoing,
@@ -108,12 +108,12 @@ async fn http1(
         let failure = match converse(&mut connection, outgoing).await {
             Ok(head) => {
                 outgoing.answered();
-                return answer(head, Lease { connection, slot }, outgoing);
+                return pass_back(head, Lease { connection, slot }, outgoing);
             }
             Err(Stop::Failed(failure)) => failure,
             Err(Stop::Late(error)) => return Err(error),
         };
-        // Bytes of an answer that broke off are an answer: only silence is staleness.
+        // Bytes of a response that broke off are a response: only silence is staleness.
         let stale = connection.is_reused() && matches!(failure, Failure::Silent(_));
         let Some(request) = connection.unanswered().filter(|_| stale) else {
             return Err(failure.into());
@@ -127,11 +127,11 @@ async fn http1(
         connection = match Box::pin(server.connector.http1(outgoing.client)).await {
             Ok(fresh) => fresh,
             Err(error) => {
-                // Another server may have it: a copy would cost every request, reading back costs only this one. Where there
-                // is a copy all the same, it serves every attempt, and the fields behind it stay to be written.
+                // Another server may have it. Where there is a copy, it serves every attempt, and the headers behind it stay
+                // to be written.
                 if !outgoing.has_copy() {
                     let request = request
-                        .into_request()
+                        .read_back()
                         .map(|request| request.map(|()| RequestBody::empty()));
                     // Read back with the others.
                     outgoing.origin = None;
@@ -177,7 +177,7 @@ async fn http2(
             }
             Err(Http2Failure::Final(error)) => {
                 // No other request shall wait on a connection that says nothing, or is about to close. That it said
-                // nothing in the little time that a caller gives says nothing of it.
+                // nothing in the little time that a client gives says nothing of it.
                 let stuck = matches!(error, ForwardError::ResponseTimeout) && place.is_silent();
                 if stuck || matches!(error, ForwardError::GoingAway) {
                     place.retire();
@@ -237,14 +237,14 @@ async fn converse_http2(
     .await
 }
 
-/// Why a conversation over HTTP/1 ended without an answer.
+/// Why a conversation over HTTP/1 ended without a response.
 enum Stop {
     Failed(Failure<BodyError>),
     Late(ForwardError),
 }
 
-/// Waits for the head of the answer to what `connection` was asked. The body's gate opens when the upstream says `100
-/// Continue`; its other interim answers are passed on where that is wanted.
+/// Waits for the head of the response to what `connection` was asked. The body's gate opens when the upstream says `100
+/// Continue`; its other interim responses are passed on where that is wanted.
 async fn converse(connection: &mut Connection, outgoing: &mut Outgoing) -> Result<Parts, Stop> {
     let (gate, interim) = (outgoing.gate.clone(), outgoing.interim.clone());
     let mut patience = ResponseTimeout::new(outgoing);

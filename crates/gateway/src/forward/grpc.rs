@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, HeaderName};
 
-/// How long the caller of a gRPC call waits for the whole of its answer; `None`: it is no gRPC call, or says nothing
+/// How long the client of a gRPC call waits for the whole of its response; `None`: it is no gRPC call, or says nothing
 /// that can be understood (gRPC over HTTP/2: `grpc-timeout` is one to eight digits and a unit).
 pub(super) fn timeout(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(GRPC_TIMEOUT)?.as_bytes();

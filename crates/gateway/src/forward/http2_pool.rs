@@ -152,7 +152,7 @@ impl Http2Pool {
         self.open(connector).await
     }
 
-    /// Opens a connection, whose first stream is the caller's.
+    /// Opens a connection, whose first stream is the client's.
     async fn open(&self, connector: &Connector) -> Result<Placed, ForwardError> {
         if self.open.borrow().len() >= self.most {
             return Err(ForwardError::Overloaded);

@@ -69,7 +69,7 @@ impl KeptBody {
     }
 
     /// It is not sent again: nothing more is kept. What the present turn has still to send of what is kept stays until
-    /// then: an answer may begin before the server has room for the body.
+    /// then: a response may begin before the server has room for the body.
     pub(super) fn forget(&self) {
         self.sent.borrow_mut().forget();
     }

@@ -52,7 +52,7 @@ struct Name {
     incidents: Incidents,
     /// A reload added it to other servers.
     comes: Cell<bool>,
-    /// A request waits for an answer.
+    /// A request waits for a response.
     wanted: Rc<Notify>,
 }
 

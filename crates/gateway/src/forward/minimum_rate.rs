@@ -19,7 +19,7 @@ pub(super) struct MinimumRate {
     rate: u64,
     grace: Duration,
     slow: Expiry,
-    /// HTTP/2: what the caller may send over its connection.
+    /// HTTP/2: what the client may send over its connection.
     window: Option<Window>,
     wait: Option<Wait>,
     waited: Duration,
@@ -52,7 +52,7 @@ impl MinimumRate {
         }
     }
 
-    /// The body is waited for: how it fails when that has lasted too long. `streams`: the answer has begun, and nobody
+    /// The body is waited for: how it fails when that has lasted too long. `streams`: the response has begun, and nobody
     /// waits for the end of the body.
     pub(super) fn poll(&mut self, cx: &Context<'_>, streams: bool) -> Poll<BodyError> {
         if self.wait.is_none() {

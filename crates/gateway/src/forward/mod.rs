@@ -1,9 +1,8 @@
-//! Forwards an admitted request to its upstream, and the answer back.
+//! Forwards an admitted request to its upstream, and the response back.
 //!
 //! Bodies stream both ways and are never held. A request goes out a second time only if no server has seen any of it, or
 //! if the upstream's retries say so, which is never for what a server may have processed and must not process twice.
 
-mod answer;
 mod balance;
 mod connect;
 mod exchange;
@@ -15,6 +14,7 @@ mod http2_pool;
 mod members;
 mod outgoing;
 mod minimum_rate;
+mod response;
 mod response_timeout;
 mod probe;
 mod proxy_header;
@@ -40,9 +40,9 @@ use std::time::Duration;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use tokio::time::Instant;
 
-pub use answer::{UpstreamHttp1, UpstreamHttp2};
 pub use incidents::{ServerHealth, ServerStatus};
 pub use request_body::RequestBody;
+pub use response::{UpstreamHttp1, UpstreamHttp2};
 pub use stream::Stream;
 pub use tunnel::{Carried, Tunnel};
 pub use upstream_health::UpstreamHealth;
@@ -97,7 +97,7 @@ pub struct ForwardContext<'p> {
     pub body_max: Option<u64>,
     /// What the file says of every request alike.
     pub conduct: &'p ProxyDefaults,
-    /// Takes interim answers, where the client's connection does.
+    /// Takes interim responses, where the client's connection does.
     pub interim: Option<&'p Interim>,
     /// What the client may send over its connection, if that is HTTP/2.
     pub window: Option<&'p Window>,
@@ -105,24 +105,24 @@ pub struct ForwardContext<'p> {
     pub guarded: &'p Arc<Guarded>,
     /// Where the bytes of its body are counted.
     pub received: Received,
-    /// Whether the answer's fields go to the client as they are, whatever they are, beside those that are added.
+    /// Whether the response's fields go to the client as they are, whatever they are, beside those that are added.
     pub verbatim: bool,
 }
 
-/// An answer, and the tunnel to run when it was a 101.
+/// A response, and the tunnel to run when it was a 101.
 #[derive(Debug)]
 pub struct Forwarded {
-    /// The answer for the client.
+    /// The response for the client.
     pub response: Response<ResponseBody>,
     /// Fields of its head that were not taken apart, where that was allowed; they come before the others.
     pub verbatim: Option<Verbatim>,
-    /// Spawn [`Tunnel::run`] on the worker once the answer is on its way.
+    /// Spawn [`Tunnel::run`] on the worker once the response is on its way.
     pub tunnel: Option<Box<Tunnel>>,
-    /// Who brought the answer about.
+    /// Who brought the response about.
     pub cause: Cause,
 }
 
-/// Why a request got no answer from its upstream.
+/// Why a request got no response from its upstream.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
     /// No connection could be made.
@@ -140,31 +140,31 @@ pub enum ForwardError {
     /// There is no server.
     #[error("the upstream has no server")]
     NoServer,
-    /// The answer's head did not come in time.
+    /// The response's head did not come in time.
     #[error("no answer in time")]
     ResponseTimeout,
     /// The upstream took nothing of the request's body for too long.
     #[error("the upload was not taken in time")]
     UploadTimeout,
-    /// The answer's head did not come in the time that the caller itself gives.
+    /// The response's head did not come in the time that the client itself gives.
     #[error("no answer within the caller's deadline")]
     CallerDeadline,
-    /// The answer's head did not come in time, some of which the client took over its request's body.
+    /// The response's head did not come in time, some of which the client took over its request's body.
     #[error("no answer in time, after a body that was waited for")]
     SlowUpload,
-    /// HTTP/2: the connection broke, or the answer is none.
+    /// HTTP/2: the connection broke, or the response is none.
     #[error("no usable answer")]
     Answer(#[source] hyper::Error),
-    /// The connection broke in the middle of the answer's head.
+    /// The connection broke in the middle of the response's head.
     #[error("the answer broke off")]
     Broken(#[source] io::Error),
-    /// The answer is no HTTP/1.
+    /// The response is no HTTP/1.
     #[error("no usable answer")]
     Malformed(#[source] Malformed),
-    /// The upstream closed its connection without an answer.
+    /// The upstream closed its connection without a response.
     #[error("the connection closed without an answer")]
     Closed,
-    /// The answer's Transfer-Encoding is anything but `chunked`.
+    /// The response's Transfer-Encoding is anything but `chunked`.
     #[error("the answer's transfer coding is not understood")]
     AnswerCoding,
     /// HTTP/2: the stream was refused before it was looked at.
@@ -216,7 +216,7 @@ impl ForwardError {
 impl ForwardError {
     /// Whether it speaks against the server it came from.
     const fn is_the_upstreams(&self) -> bool {
-        // A server that goes away in order is replaced, not ill. And how little time a caller gives is the caller's choice.
+        // A server that goes away in order is replaced, not ill. And how little time a client gives is the client's choice.
         !matches!(
             self,
             Self::Overloaded
@@ -302,7 +302,7 @@ impl Forwarder {
     /// the future does not carry the request as it came. The permit is the proof that the limiter admitted the request.
     ///
     /// # Errors
-    /// Why it cannot be sent; the future says why there is no answer.
+    /// Why it cannot be sent; the future says why there is no response.
     pub fn forward<'f>(
         &'f self,
         _permit: &Permit,

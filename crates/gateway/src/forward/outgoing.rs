@@ -169,10 +169,10 @@ pub(super) fn prepare(
     ));
     outgoing.origin = origin;
     outgoing.verbatim = passage.verbatim;
-    // HTTP/1.0 knows no interim answers (RFC 9110 15.2).
+    // HTTP/1.0 knows no interim responses (RFC 9110 15.2).
     if upstream.early_hints && received_as == Version::HTTP_11 {
         let edits = &passage.route.response_headers;
-        // What the route takes from the answer, or says in its place, the upstream does not say before it either.
+        // What the route takes from the response, or says in its place, the upstream does not say before it either.
         let hidden = edits
             .remove
             .iter()

@@ -46,7 +46,7 @@ pub(super) async fn run(server: Weak<ServerState>, health: Health) {
     }
 }
 
-/// The status of the answer to `path`, on a connection of its own: an exhausted pool is no illness.
+/// The status of the response to `path`, on a connection of its own: an exhausted pool is no illness.
 async fn ask(server: &Rc<ServerState>, path: &str) -> Result<StatusCode, ForwardError> {
     let mut request = Request::new(RequestBody::empty());
     *request.uri_mut() = path.parse().map_err(|_| ForwardError::Rewrite)?;
@@ -65,7 +65,7 @@ async fn ask(server: &Rc<ServerState>, path: &str) -> Result<StatusCode, Forward
             Opened::Http2(opened) => {
                 let (mut sender, connection, _) = *opened;
                 tokio::task::spawn_local(async move {
-                    // What became of it the answer tells.
+                    // What became of it the response tells.
                     let _ = connection.await;
                 });
                 *request.version_mut() = Version::HTTP_2;

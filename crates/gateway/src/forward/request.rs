@@ -27,9 +27,9 @@ pub(super) struct Outgoing {
     pub(super) upgrade: Option<Upgrade>,
     /// The upstream's bounds.
     pub(super) timeouts: UpstreamTimeouts,
-    /// When the answer must have ended.
+    /// When the response must have ended.
     pub(super) total: Option<Deadline>,
-    /// Whether that is what the caller says, and not the file.
+    /// Whether that is what the client says, and not the file.
     pub(super) total_is_callers: bool,
     /// Whom the request comes from.
     pub(super) client: Option<SocketAddr>,
@@ -38,13 +38,13 @@ pub(super) struct Outgoing {
     pub(super) attempts: u32,
     /// Whether the end of a kept connection, without a byte of answer, may be followed by another attempt.
     pub(super) follows_closed: bool,
-    /// Takes interim answers, where they are passed on.
+    /// Takes interim responses, where they are passed on.
     pub(super) interim: Option<Interim>,
     /// Fields that are written behind the request's own.
     pub(super) origin: Option<Origin>,
     /// It has a Host.
     pub(super) hosted: bool,
-    /// The answer's fields need not be taken apart.
+    /// The response's fields need not be taken apart.
     pub(super) verbatim: bool,
     copy: Option<Replay>,
     /// The body of a request that is kept.
@@ -105,7 +105,7 @@ impl Outgoing {
         }
     }
 
-    /// The head of an answer is there.
+    /// The head of a response is there.
     pub(super) fn answered(&self) {
         if let Some(progress) = &self.progress {
             progress.answered();

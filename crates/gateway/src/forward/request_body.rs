@@ -74,7 +74,7 @@ impl Progress {
         self.waited.get()
     }
 
-    /// The answer has begun.
+    /// The response has begun.
     pub(super) fn answered(&self) {
         self.answered.set(true);
     }

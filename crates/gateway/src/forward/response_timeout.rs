@@ -1,4 +1,4 @@
-//! How long the head of an answer may take.
+//! How long the head of a response may take.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,7 +10,7 @@ use super::request_body::{Gate, Progress};
 use super::stall::Stall;
 use tollgate_net::timers::{Deadline, Expiry};
 
-/// The bounds on the head of an answer: its own, counted from the end of the request on, that on an upload which the
+/// The bounds on the head of a response: its own, counted from the end of the request on, that on an upload which the
 /// upstream does not take, and the total.
 pub(super) struct ResponseTimeout<'o> {
     response: Expiry,

@@ -1,4 +1,4 @@
-//! The rest of a request whose answer has begun: it goes on by a task of its own, since whoever takes the answer may take
+//! The rest of a request whose answer has begun: it goes on by a task of its own, since whoever takes the response may take
 //! nothing of it before the request is sent.
 
 use std::cell::RefCell;
@@ -13,7 +13,7 @@ use crate::body::BodyError;
 use crate::pool::Connection;
 use tollgate_net::client::Failure;
 
-/// A connection whose request is still on its way while its answer is read.
+/// A connection whose request is still on its way while its response is read.
 #[derive(Debug)]
 pub(super) struct Upload {
     shared: Rc<RefCell<Shared>>,
@@ -25,7 +25,7 @@ struct Shared {
     connection: Box<Connection>,
     /// The request's body broke off.
     failed: Option<BodyError>,
-    /// The task that waits for more of the answer, and has to learn of that.
+    /// The task that waits for more of the response, and has to learn of that.
     reader: Option<Waker>,
 }
 
@@ -67,7 +67,7 @@ impl Upload {
         Self { shared, task }
     }
 
-    /// The next piece of the answer's body.
+    /// The next piece of the response's body.
     pub(super) fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -83,7 +83,7 @@ impl Upload {
         frame
     }
 
-    /// Bytes of the answer's body that are to come, if that is known.
+    /// Bytes of the response's body that are to come, if that is known.
     pub(super) fn left(&self) -> Option<u64> {
         self.shared.borrow().connection.left()
     }

@@ -203,7 +203,7 @@ impl UpstreamHealth {
     }
 }
 
-/// What a server is called, in metrics and where callers are placed by their identity. No two of an upstream are called
+/// What a server is called, in metrics and where clients are placed by their identity. No two of an upstream are called
 /// alike: one address may serve several.
 pub(super) fn name(server: &Server) -> String {
     let scheme = if server.tls.is_some() { "https://" } else { "" };
@@ -263,7 +263,7 @@ impl HealthRecord {
             && self.slow_start == Duration::from(upstream.slow_start)
     }
 
-    /// A request got its answer.
+    /// A request got its response.
     pub(super) fn succeeded(&self) {
         // Looked at first: a store on every request would be a line that all cores write.
         if self.failures.load(Ordering::Relaxed) != 0 {

@@ -1,4 +1,4 @@
-//! What of a limit the quota fields say in every answer: written when the file is read.
+//! What of a limit the quota fields say in every response: written when the file is read.
 
 use super::number;
 use tollgate_limit::{Algorithm, Limit};

@@ -10,24 +10,24 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
-use super::class::{Class, DENIED};
 use super::{Asked, Refused, Rejection};
 use crate::body::{BodyError, ResponseBody};
 use crate::forward::ForwardError;
 use crate::quota_headers::{EXPOSED, retry_after_secs};
 use tollgate_limit::Micros;
+use tollgate_net::problem::{END, PROBLEM_JSON, Problem};
 use tollgate_policy::RefusalBody;
 
-pub(super) fn respond(
+pub(super) fn response(
     rejection: &Rejection,
-    class: &Class,
+    problem: &Problem,
     asked: &Asked,
     own: Option<&RefusalBody>,
     id: &str,
 ) -> Response<ResponseBody> {
     let mut response = match asked.grpc() {
-        Some(content_type) => grpc(rejection, class, content_type),
-        None => document(rejection, class, asked, own, id),
+        Some(content_type) => grpc(rejection, problem, content_type),
+        None => document(rejection, problem, asked, own, id),
     };
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -80,7 +80,7 @@ pub(super) fn respond(
 /// A problem document, or the file's own body where a limit or its store refuses.
 fn document(
     rejection: &Rejection,
-    class: &Class,
+    problem: &Problem,
     asked: &Asked,
     own: Option<&RefusalBody>,
     id: &str,
@@ -90,8 +90,8 @@ fn document(
         Rejection::Denied(_) | Rejection::StoreDown { .. }
     );
     let (content_type, body) = match own.filter(|_| refuses) {
-        Some(own) => (own.content_type.clone(), fill(own, rejection, class, id)),
-        None => (PROBLEM, problem(rejection, class, id)),
+        Some(own) => (own.content_type.clone(), fill(own, rejection, problem, id)),
+        None => (PROBLEM_JSON, problem_document(rejection, problem, id)),
     };
     // The encoder knows the length of a body; only of one that is kept back it must be told.
     let length = asked.head.then(|| HeaderValue::from(body.len()));
@@ -100,7 +100,7 @@ fn document(
     } else {
         body.into()
     });
-    *response.status_mut() = class.status;
+    *response.status_mut() = problem.status;
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     if let Some(length) = length {
         response.headers_mut().insert(CONTENT_LENGTH, length);
@@ -108,18 +108,18 @@ fn document(
     response
 }
 
-/// A trailers-only answer (gRPC over HTTP/2, "Responses"): HTTP 200, the status in the head.
+/// A trailers-only response (gRPC over HTTP/2, "Responses"): HTTP 200, the status in the head.
 fn grpc(
     rejection: &Rejection,
-    class: &Class,
+    problem: &Problem,
     content_type: &HeaderValue,
 ) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::Empty);
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, content_type.clone());
-    headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(class.grpc)));
-    let message = percent_encoded(class.detail);
+    headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(problem.grpc)));
+    let message = percent_encoded(problem.detail);
     headers.insert(
         GRPC_MESSAGE,
         HeaderValue::from_maybe_shared(bytes::Bytes::from(message)).expect("visible ASCII"),
@@ -143,9 +143,9 @@ fn pushback(rejection: &Rejection, headers: &mut HeaderMap) {
 }
 
 /// RFC 9457: what is constant first.
-pub(super) fn problem(rejection: &Rejection, class: &Class, id: &str) -> String {
+pub(super) fn problem_document(rejection: &Rejection, problem: &Problem, id: &str) -> String {
     let mut out = String::with_capacity(384);
-    describe(&mut out, class);
+    problem.write_members(&mut out);
     match rejection {
         Rejection::Denied(refused) => {
             violated(&mut out, refused.violated.iter().map(|name| &**name))
@@ -175,7 +175,7 @@ impl Denial {
     /// For the limit of this name.
     pub fn by(limit: &str) -> Self {
         let mut opening = String::new();
-        describe(&mut opening, &DENIED);
+        Problem::QUOTA_EXCEEDED.write_members(&mut opening);
         violated(&mut opening, std::iter::once(limit));
         opening.push_str(RETRY_AFTER_MS);
         Self(opening.into_bytes().into())
@@ -198,9 +198,9 @@ impl Denial {
     }
 }
 
-/// Writes the lines of the head of a refusal that [`Rejection::respond_bare`] made, but for the quota fields. `wait`: what
+/// Writes the lines of the head of a refusal that [`Rejection::response_without_table`] made, but for the quota headers. `wait`: what
 /// the rejection says of a retry.
-pub fn write_fields(out: &mut Vec<u8>, wait: Option<Micros>) {
+pub fn write_headers(out: &mut Vec<u8>, wait: Option<Micros>) {
     out.extend_from_slice(b"content-type: application/problem+json\r\ncache-control: no-store\r\n");
     if let Some(wait) = wait {
         out.extend_from_slice(b"retry-after: ");
@@ -215,25 +215,6 @@ pub fn write_fields(out: &mut Vec<u8>, wait: Option<Micros>) {
 
 const RETRY_AFTER_MS: &str = ",\"retry_after_ms\":";
 const DECISION_ID: &str = ",\"decision_id\":\"";
-const END: &str = "}\n";
-
-/// Type, title, status, detail.
-fn describe(out: &mut String, class: &Class) {
-    // Types, titles and details are ours and hold nothing to escape.
-    for piece in [
-        "{\"type\":\"",
-        class.kind,
-        "\",\"title\":\"",
-        class.title,
-        "\",\"status\":",
-        class.status.as_str(),
-        ",\"detail\":\"",
-        class.detail,
-        "\"",
-    ] {
-        out.push_str(piece);
-    }
-}
 
 fn violated<'n>(out: &mut String, names: impl Iterator<Item = &'n str>) {
     out.push_str(",\"violated-policies\":[");
@@ -246,7 +227,7 @@ fn violated<'n>(out: &mut String, names: impl Iterator<Item = &'n str>) {
 }
 
 /// A body of the file's own, its placeholders filled; a brace that opens no known placeholder stays as it is.
-fn fill(own: &RefusalBody, rejection: &Rejection, class: &Class, id: &str) -> String {
+fn fill(own: &RefusalBody, rejection: &Rejection, problem: &Problem, id: &str) -> String {
     let json = own
         .content_type
         .to_str()
@@ -257,7 +238,7 @@ fn fill(own: &RefusalBody, rejection: &Rejection, class: &Class, id: &str) -> St
         out.push_str(&rest[..open]);
         rest = &rest[open..];
         let filled = rest.find('}').and_then(|close| {
-            let value = value(&rest[1..close], rejection, class, id)?;
+            let value = value(&rest[1..close], rejection, problem, id)?;
             Some((value, close + 1))
         });
         match filled {
@@ -280,13 +261,13 @@ fn fill(own: &RefusalBody, rejection: &Rejection, class: &Class, id: &str) -> St
 }
 
 /// What a placeholder of a refusal body stands for.
-fn value(name: &str, rejection: &Rejection, class: &Class, id: &str) -> Option<String> {
+fn value(name: &str, rejection: &Rejection, problem: &Problem, id: &str) -> Option<String> {
     let wait = || rejection.retry_after();
     Some(match name {
-        "status" => class.status.as_u16().to_string(),
-        "title" => class.title.to_owned(),
-        "detail" => class.detail.to_owned(),
-        "type" => class.kind.to_owned(),
+        "status" => problem.status.as_u16().to_string(),
+        "title" => problem.title.to_owned(),
+        "detail" => problem.detail.to_owned(),
+        "type" => problem.kind.to_owned(),
         "code" => rejection.label().to_owned(),
         "retry_after" => wait()
             .map(|wait| retry_after_secs(wait).to_string())
@@ -356,7 +337,6 @@ fn number(number: u64) -> HeaderValue {
 /// What is served where a route lists no methods.
 pub const ALLOWED: HeaderValue =
     HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
-const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");

@@ -38,7 +38,7 @@ async fn text(response: Response<ResponseBody>) -> String {
 
 #[tokio::test]
 async fn a_denial_says_when_to_come_back_and_why() {
-    let response = denied().respond(&asked(&[]), None, "4f2a");
+    let response = denied().response(&asked(&[]), None, "4f2a");
     assert_eq!(response.status(), 429);
     assert_eq!(response.headers()["retry-after"], "2");
     assert_eq!(response.headers()["cache-control"], "no-store");
@@ -67,7 +67,7 @@ fn retry_after_is_never_zero_and_absent_where_no_time_is_known() {
         ..Refused::default()
     });
     assert_eq!(
-        soon.respond(&asked(&[]), None, "").headers()["retry-after"],
+        soon.response(&asked(&[]), None, "").headers()["retry-after"],
         "1"
     );
     let never = Rejection::Denied(Refused {
@@ -77,14 +77,14 @@ fn retry_after_is_never_zero_and_absent_where_no_time_is_known() {
     });
     assert!(
         !never
-            .respond(&asked(&[]), None, "")
+            .response(&asked(&[]), None, "")
             .headers()
             .contains_key("retry-after")
     );
     let busy = Rejection::Denied(Refused::default());
     assert!(
         !busy
-            .respond(&asked(&[]), None, "")
+            .response(&asked(&[]), None, "")
             .headers()
             .contains_key("retry-after")
     );
@@ -93,7 +93,7 @@ fn retry_after_is_never_zero_and_absent_where_no_time_is_known() {
 #[tokio::test]
 async fn a_grpc_call_gets_a_status_it_understands() {
     let grpc = asked(&[("content-type", "application/grpc+proto")]);
-    let response = denied().respond(&grpc, None, "");
+    let response = denied().response(&grpc, None, "");
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()["content-type"], "application/grpc+proto");
     assert_eq!(response.headers()["grpc-status"], "8");
@@ -104,11 +104,14 @@ async fn a_grpc_call_gets_a_status_it_understands() {
         ..Refused::default()
     });
     assert_eq!(
-        never.respond(&grpc, None, "").headers()["grpc-retry-pushback-ms"],
+        never.response(&grpc, None, "").headers()["grpc-retry-pushback-ms"],
         "-1"
     );
     let down = Rejection::Upstream(ForwardError::ConnectTimeout);
-    assert_eq!(down.respond(&grpc, None, "").headers()["grpc-status"], "14");
+    assert_eq!(
+        down.response(&grpc, None, "").headers()["grpc-status"],
+        "14"
+    );
 }
 
 #[test]
@@ -121,7 +124,7 @@ fn a_refused_connect_is_never_a_success() {
     };
     let answered = |method: Method| {
         denied()
-            .respond(&asked_of(&request(method).expect("a request")), None, "")
+            .response(&asked_of(&request(method).expect("a request")), None, "")
             .status()
     };
     assert_eq!(
@@ -134,7 +137,7 @@ fn a_refused_connect_is_never_a_success() {
 
 #[test]
 fn a_browser_may_read_a_refusal() {
-    let response = denied().respond(&asked(&[("origin", "https://a.example")]), None, "");
+    let response = denied().response(&asked(&[("origin", "https://a.example")]), None, "");
     assert_eq!(
         response.headers()["access-control-allow-origin"],
         "https://a.example"
@@ -156,7 +159,7 @@ fn a_browser_may_read_a_refusal() {
         refusal,
         challenge: None,
     };
-    let response = unknown.respond(&asked(&[("origin", "https://a.example")]), None, "");
+    let response = unknown.response(&asked(&[("origin", "https://a.example")]), None, "");
     assert_eq!(
         response.headers()["access-control-allow-origin"],
         "https://a.example"
@@ -169,7 +172,7 @@ fn a_browser_may_read_a_refusal() {
     );
     assert!(
         !denied()
-            .respond(&asked(&[]), None, "")
+            .response(&asked(&[]), None, "")
             .headers()
             .contains_key("access-control-allow-origin")
     );
@@ -181,7 +184,7 @@ async fn a_body_of_the_files_own_is_filled_and_escaped() {
         content_type: HeaderValue::from_static("application/json"),
         template: "{\"error\": \"{limits}\", \"wait\": {retry_after}, \"x\": \"{odd}\"}".to_owned(),
     };
-    let response = denied().respond(&asked(&[]), Some(&own), "");
+    let response = denied().response(&asked(&[]), Some(&own), "");
     assert_eq!(response.headers()["content-type"], "application/json");
     let json: serde_json::Value = serde_json::from_str(&text(response).await).expect("JSON");
     assert_eq!(
@@ -189,7 +192,7 @@ async fn a_body_of_the_files_own_is_filled_and_escaped() {
         serde_json::json!({"error": "per \"minute\", daily", "wait": 2, "x": "{odd}"})
     );
     // What no limit refuses keeps its problem document.
-    let missing = Rejection::NoRoute.respond(&asked(&[]), Some(&own), "");
+    let missing = Rejection::NoRoute.response(&asked(&[]), Some(&own), "");
     assert_eq!(
         missing.headers()["content-type"],
         "application/problem+json"
@@ -200,14 +203,14 @@ async fn a_body_of_the_files_own_is_filled_and_escaped() {
 async fn head_gets_no_body_and_malformed_requests_lose_their_connection() {
     let mut request = Request::new(());
     *request.method_mut() = Method::HEAD;
-    let response = Rejection::NoRoute.respond(&asked_of(&request), None, "");
+    let response = Rejection::NoRoute.response(&asked_of(&request), None, "");
     assert_eq!(response.status(), 404);
     assert_eq!(text(response).await, "");
-    let malformed = Rejection::from(Malformed::TransferEncoding).respond(&asked(&[]), None, "");
+    let malformed = Rejection::from(Malformed::TransferEncoding).response(&asked(&[]), None, "");
     assert_eq!(malformed.headers()["connection"], "close");
     let mut request = Request::new(());
     *request.version_mut() = Version::HTTP_2;
-    let over_http2 = Rejection::from(Malformed::Host).respond(&asked_of(&request), None, "");
+    let over_http2 = Rejection::from(Malformed::Host).response(&asked_of(&request), None, "");
     assert!(!over_http2.headers().contains_key("connection"));
 }
 
@@ -217,20 +220,17 @@ async fn every_problem_is_json() {
         Rejection::Malformed(Malformed::Host),
         Rejection::BadPath,
         Rejection::NoRoute,
-        Rejection::CallerGone,
         Rejection::TooBig,
-        Rejection::HeadersTooLarge,
         Rejection::StoreDown {
             limit: Arc::from("l"),
         },
         Rejection::Overloaded,
-        Rejection::Draining,
         Rejection::Upstream(ForwardError::Closed),
         Rejection::Upstream(ForwardError::ResponseTimeout),
         Rejection::Upstream(ForwardError::CallerDeadline),
         Rejection::Internal,
     ] {
-        let response = rejection.respond(&asked(&[]), None, "1");
+        let response = rejection.response(&asked(&[]), None, "1");
         let status = response.status().as_u16();
         let json: serde_json::Value = serde_json::from_str(&text(response).await).expect("JSON");
         assert_eq!(json["status"], status);
@@ -276,9 +276,9 @@ async fn without_a_table_a_refusal_is_byte_for_byte_the_same() {
     ] {
         let asked = asked(&[]);
         let prepared = limit.map(Denial::by);
-        let general = rejection.respond(&asked, None, "00c0ffee00c0ffee");
+        let general = rejection.response(&asked, None, "00c0ffee00c0ffee");
         let Some(response) =
-            rejection.respond_bare(&asked, None, prepared.as_ref(), "00c0ffee00c0ffee")
+            rejection.response_without_table(&asked, None, prepared.as_ref(), "00c0ffee00c0ffee")
         else {
             assert!(
                 matches!(rejection, Rejection::NoRoute | Rejection::StoreDown { .. }),
@@ -290,7 +290,7 @@ async fn without_a_table_a_refusal_is_byte_for_byte_the_same() {
         assert_eq!(response.status(), general.status());
         assert!(response.headers().is_empty());
         let mut out = Vec::new();
-        write_fields(&mut out, rejection.retry_after());
+        write_headers(&mut out, rejection.retry_after());
         let mut expected = Vec::new();
         tollgate_http1::head::write_fields(&mut expected, general.headers());
         assert_eq!(
@@ -317,7 +317,9 @@ async fn without_a_table_a_refusal_is_byte_for_byte_the_same() {
         (asked_of(&second), None),
     ] {
         assert!(
-            denied().respond_bare(&asked, own, None, "").is_none(),
+            denied()
+                .response_without_table(&asked, own, None, "")
+                .is_none(),
             "{asked:?}"
         );
     }

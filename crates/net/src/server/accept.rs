@@ -16,11 +16,11 @@ use tokio::net::TcpStream;
 use super::bounds::{Full, Place};
 use super::connection;
 use super::io::Plain;
-use super::respond::OVERLOADED;
 use super::socket::Socket;
 use super::task_pool::TaskPool;
 use super::{Event, Handler, Settings, Shared};
 use crate::listener::{Address, Listener};
+use crate::problem::Problem;
 use crate::timers;
 use crate::tls::ServerTls;
 use crate::worker::{Task, Worker};
@@ -190,7 +190,7 @@ fn admit<H: Handler>((stream, peer): Accepted, acceptor: &Rc<Acceptor<H>>, task:
             }
             acceptor.handler.observe(Event::Refused(full.label()));
             if acceptor.tls.is_none() {
-                stream.dismiss(OVERLOADED);
+                stream.dismiss(&Problem::TOO_MANY_CONNECTIONS.last_response());
             }
         }
     }

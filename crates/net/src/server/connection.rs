@@ -246,11 +246,11 @@ impl<H: Handler> Setup<H> {
             }
             Ok(Handshake::Clear(stream, head)) => {
                 stats.malformed.add();
-                acceptor
-                    .handler
-                    .observe(Event::BadHead(Refusal::PLAIN_HTTP.told(&connection, &head)));
+                let refusal = Refusal::PLAIN_HTTP;
+                let unread = refusal.unread(&connection, &head);
+                acceptor.handler.observe(Event::BadHead(unread));
                 let mut transport = Transport::Plain(stream);
-                transport.write_now(&Refusal::PLAIN_HTTP.response());
+                transport.write_now(&refusal.problem.last_response());
                 return http1::linger(transport, place).await;
             }
             Err(_) => {

@@ -48,7 +48,7 @@ pub struct Record<'r> {
     pub protocol: &'r str,
     /// The route's name; empty: none matched.
     pub route: &'r Escaped,
-    /// The status of the answer; 499 when the caller left before there was one.
+    /// The status of the response; 499 when the caller left before there was one.
     pub status: u16,
     /// Whether the gateway itself turned it away: such records survive sampling and crowding.
     pub refused: bool,
@@ -56,11 +56,11 @@ pub struct Record<'r> {
     pub reason: &'r str,
     /// Bytes of its body.
     pub received_bytes: u64,
-    /// Bytes of the answer's body.
+    /// Bytes of the response's body.
     pub sent_bytes: u64,
-    /// From its head to the end of its answer, microseconds.
+    /// From its head to the end of its response, microseconds.
     pub duration_micros: u64,
-    /// The part of it spent by the upstream until the head of its answer, microseconds; `None`: no upstream was asked.
+    /// The part of it spent by the upstream until the head of its response, microseconds; `None`: no upstream was asked.
     pub upstream_micros: Option<u64>,
     /// The part of it spent by the store, microseconds; `None`: every bucket was local.
     pub store_micros: Option<u64>,
@@ -93,6 +93,8 @@ pub struct Charge<'r> {
     pub candidate: bool,
     /// Units asked for.
     pub cost: u64,
+    /// Units charged in the end, where the response could change that.
+    pub settled: Option<u64>,
     /// Units left in the bucket.
     pub remaining: u64,
     /// What came of it: `allow`, `deny`, `shadow_deny`; `ungoverned`: granted without its store, which did not answer;
@@ -180,6 +182,9 @@ impl Record<'_> {
                 into.push(b'"');
             }
             field(into, b",\"cost\":", charge.cost);
+            if let Some(settled) = charge.settled {
+                field(into, b",\"settled\":", settled);
+            }
             field(into, b",\"remaining\":", charge.remaining);
             word(into, b",\"outcome\":\"", charge.outcome);
             into.push(b'}');

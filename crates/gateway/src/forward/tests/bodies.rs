@@ -1,8 +1,6 @@
 //! Bodies: streamed both ways, bounded, cut visibly, with trailers.
 
 use std::io::{Read, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::origin::{OK, Origin};
@@ -65,17 +63,29 @@ fn an_answer_ends_with_its_connection_where_nothing_else_ends_it() {
 #[test]
 fn a_large_answer_streams_in_bounded_memory() {
     const SIZE: u64 = 192 << 20;
-    let written = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&written);
+    let (blocked, stands_still) = std::sync::mpsc::channel();
     let origin = Origin::start(move |conn| {
         conn.request()?;
         conn.send(&format!(
             "HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n"
         ))?;
         let piece = vec![b'x'; 1 << 16];
-        for _ in 0..SIZE >> 16 {
-            conn.stream.write_all(&piece)?;
-            count.fetch_add(1 << 16, Ordering::Relaxed);
+        let mut written = 0;
+        // A write that nobody takes for so long tells how far it came, once; then it waits.
+        let tell_after = Duration::from_millis(200);
+        conn.stream.set_write_timeout(Some(tell_after))?;
+        while written < SIZE {
+            let most = piece
+                .len()
+                .min(usize::try_from(SIZE - written).unwrap_or(usize::MAX));
+            match conn.stream.write(&piece[..most]) {
+                Ok(taken) => written += taken as u64,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    let _ = blocked.send(written);
+                    conn.stream.set_write_timeout(None)?;
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     });
@@ -83,16 +93,9 @@ fn a_large_answer_streams_in_bounded_memory() {
     let mut client = gateway.connect();
     client.write_all(GET.as_bytes()).expect("sent");
     read_head(&mut client).expect("a head");
-    // Until the upstream stands still: its last write has blocked.
-    let mut before = u64::MAX;
-    loop {
-        let now = written.load(Ordering::Relaxed);
-        if now == before && now > 0 {
-            break;
-        }
-        before = now;
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
+    let before = stands_still
+        .recv_timeout(DEADLINE)
+        .expect("a write that blocks");
     assert!(
         before < 64 << 20,
         "{before} bytes are on the way to a client that reads none"

@@ -39,7 +39,7 @@ struct Relay {
 }
 
 impl Relay {
-    async fn answer(
+    async fn relay(
         &self,
         connection: &ConnInfo,
         mut request: Request<Inbound>,
@@ -98,9 +98,9 @@ impl Handler for Relay {
         request: Request<Inbound>,
     ) -> Response<Self::Body> {
         let asked = Asked::of(&request, HeaderSet::of(request.headers()), false);
-        match self.answer(connection, request).await {
+        match self.relay(connection, request).await {
             Ok(response) => response,
-            Err(rejection) => rejection.respond(&asked, None, "").map(Guarded::bare),
+            Err(rejection) => rejection.response(&asked, None, "").map(Guarded::bare),
         }
     }
 }

@@ -39,14 +39,14 @@ impl RequestContext {
         let bare = if edited {
             None
         } else {
-            rejection.respond_bare(asked, own, prepared, id.as_str())
+            rejection.response_without_table(asked, own, prepared, id.as_str())
         };
         match bare {
             Some(response) => {
                 self.lines = Lines::Refusal(rejection.retry_after());
                 response
             }
-            None => rejection.respond(asked, own, id.as_str()),
+            None => rejection.response(asked, own, id.as_str()),
         }
     }
 
@@ -114,7 +114,7 @@ impl RequestContext {
         match self.lines {
             Lines::Nothing => return,
             Lines::Quota => {}
-            Lines::Refusal(wait) => rejection::write_fields(out, wait),
+            Lines::Refusal(wait) => rejection::write_headers(out, wait),
         }
         self.with_facts(|quota, facts, refuses| {
             quota.write(out, facts, refuses, self.judged.retry_after(), self.at);

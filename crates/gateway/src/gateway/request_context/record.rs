@@ -5,8 +5,10 @@ use http::{HeaderValue, Method, Version};
 use smallvec::SmallVec;
 
 use super::{DecisionId, RequestContext};
+use crate::settle;
 use tollgate_limit::{Role, Timestamp};
 use tollgate_net::server::Unread;
+use tollgate_policy::Charge;
 use tollgate_telemetry::access;
 
 /// What only the access log wants.
@@ -36,6 +38,7 @@ impl RequestContext {
                 candidate: limits[charge.limit].role == Role::Candidate,
                 key: self.claims.key(charge),
                 cost: charge.cost,
+                settled: self.settled(place, charge),
                 remaining: standings
                     .get(place)
                     .map_or(0, |standing| standing.remaining),
@@ -84,6 +87,14 @@ impl RequestContext {
             user_agent: sent(&head.user_agent),
             referer: sent(&head.referer),
         });
+    }
+
+    /// What the claim at `place` cost in the end, where its response can say so.
+    fn settled(&self, place: usize, charge: &Charge) -> Option<u64> {
+        let open = settle::is_open(&self.snapshot.policy.rules[charge.rule]);
+        self.permit()
+            .filter(|_| open)
+            .and_then(|permit| permit.charged_at(place))
     }
 }
 

@@ -14,14 +14,14 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{Method, Request, Response, Version};
 use http_body::{Body, Frame};
 
 use super::bounds::Place;
 use super::inbound::Inbound;
 use super::interim::Queue;
 use super::io::Transport;
-use super::respond::{self, Refusal, Served, TOO_SLOW};
+use super::respond::{self, Refusal, Served};
 use super::{Event, Handler, Payload, Unread};
 use crate::buffer::ReadBuffer;
 use crate::timers::{Deadline, pause, within};
@@ -531,18 +531,14 @@ impl<H: Handler> Connection<H> {
             Stop::Broken => return transport.reset(),
             Stop::TooSlow => {
                 stats.slow_heads.add();
-                let status = heard.then_some(StatusCode::REQUEST_TIMEOUT);
-                let client = self.served.connection.peer.map(|peer| peer.ip());
-                let told = Unread {
-                    reason: "slow_head",
-                    status,
-                    client,
-                    head: &began,
-                };
-                self.served.handler.observe(Event::BadHead(told));
-                // Said only to a caller that began a request: to an idle one it would look like an answer.
+                let refusal = Refusal::HEAD_TIMEOUT;
+                let unread = refusal.unread(&self.served.connection, &began);
+                let status = unread.status.filter(|_| heard);
+                let unread = Unread { status, ..unread };
+                self.served.handler.observe(Event::BadHead(unread));
+                // Only a client that began a request is told: an idle one would take it for a response.
                 return if heard {
-                    transport.dismiss(TOO_SLOW)
+                    transport.dismiss(&refusal.problem.last_response())
                 } else {
                     transport.close().await
                 };
@@ -555,16 +551,17 @@ impl<H: Handler> Connection<H> {
             Stop::Bad(bad) => {
                 let (count, refusal) = match bad {
                     BadHead::Malformed if is_handshake(&began) => (&stats.malformed, Refusal::TLS),
-                    BadHead::Malformed | BadHead::Version => (&stats.malformed, Refusal::of(bad)),
+                    BadHead::Malformed | BadHead::Version => {
+                        (&stats.malformed, Refusal::for_head(bad))
+                    }
                     BadHead::TooLarge | BadHead::TargetTooLong => {
-                        (&stats.oversized_heads, Refusal::of(bad))
+                        (&stats.oversized_heads, Refusal::for_head(bad))
                     }
                 };
                 count.add();
-                self.served.handler.observe(Event::BadHead(
-                    refusal.told(&self.served.connection, &began),
-                ));
-                transport.write_now(&refusal.response());
+                let unread = refusal.unread(&self.served.connection, &began);
+                self.served.handler.observe(Event::BadHead(unread));
+                transport.write_now(&refusal.problem.last_response());
                 if !ended {
                     return linger(transport, place).await;
                 }

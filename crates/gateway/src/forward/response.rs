@@ -1,4 +1,4 @@
-//! The upstream's answer on its way to the client.
+//! The upstream's response on its way to the client.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -117,7 +117,7 @@ impl Lease {
 }
 
 impl UpstreamHttp1 {
-    /// The body of the answer whose head came on the leased connection.
+    /// The body of the response whose head came on the leased connection.
     pub(super) fn new(bounds: Bounds, lease: Lease) -> Self {
         let exchange = if lease.connection.is_sent() {
             Exchange::Answering(lease)
@@ -219,7 +219,7 @@ pub struct UpstreamHttp2 {
 }
 
 impl UpstreamHttp2 {
-    /// The body `incoming` of an answer.
+    /// The body `incoming` of a response.
     pub(super) const fn new(incoming: Incoming, bounds: Bounds, slot: Slot, place: Place) -> Self {
         Self {
             incoming,
@@ -270,12 +270,12 @@ impl Body for UpstreamHttp2 {
     }
 }
 
-/// Makes the client's answer out of the upstream's: its head checked and stripped, its body wrapped. A 101 becomes a
+/// Makes the client's response out of the upstream's: its head checked and stripped, its body wrapped. A 101 becomes a
 /// tunnel.
 ///
 /// # Errors
 /// When its framing is not understood, or it switches protocols unasked.
-pub(super) fn answer(
+pub(super) fn pass_back(
     head: Parts,
     mut lease: Lease,
     outgoing: &mut Outgoing,
@@ -347,7 +347,7 @@ pub(super) fn answer(
     })
 }
 
-/// Checks and strips the head of an answer.
+/// Checks and strips the head of a response.
 ///
 /// # Errors
 /// When its Transfer-Encoding is anything but one `chunked`.

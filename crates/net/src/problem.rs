@@ -1,0 +1,364 @@
+//! Every response by which the gateway itself says that a request went wrong: status, problem type and words, each once.
+//!
+//! It stands in this crate because a connection refuses what never becomes a request; the request path refuses with the
+//! same constants. Who refuses, and why, is decided elsewhere: a [`Problem`] is only what is said.
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+
+/// A problem (RFC 9457) as far as it is the same for every request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The status.
+    pub status: StatusCode,
+    /// The problem type.
+    pub kind: &'static str,
+    /// What went wrong, in a few words that belong to the type.
+    pub title: &'static str,
+    /// What went wrong here, in a sentence.
+    pub detail: &'static str,
+    /// The status that a gRPC call is told (google.rpc.Code).
+    pub grpc: u8,
+}
+
+// --- 400: the request can be read in more than one way, or not at all ---
+impl Problem {
+    /// The request is malformed.
+    pub const MALFORMED: Self = Self {
+        status: StatusCode::BAD_REQUEST,
+        kind: "urn:problem-type:tollgate:malformed-request",
+        title: "The request is malformed",
+        detail: "The request is malformed.",
+        grpc: INTERNAL,
+    };
+    /// What came is no HTTP/1.
+    pub const NOT_HTTP: Self = Self::MALFORMED.saying("The request is not well-formed HTTP/1.1.");
+    /// A request in clear on a port that speaks TLS.
+    pub const PLAIN_HTTP: Self =
+        Self::MALFORMED.saying("This is plain HTTP, and this port speaks TLS: use https://.");
+    /// A TLS handshake on a port that does not speak TLS.
+    pub const TLS_HANDSHAKE: Self = Self::MALFORMED
+        .saying("This is a TLS handshake, and this port speaks plain HTTP: use http://.");
+    /// Transfer-Encoding is anything but one `chunked`.
+    pub const TRANSFER_ENCODING: Self =
+        Self::MALFORMED.saying("Transfer-Encoding must be one single `chunked`.");
+    /// No Host, more than one, or one that does not agree with the target.
+    pub const HOST: Self = Self::MALFORMED
+        .saying("There must be exactly one Host, and it must agree with the target.");
+    /// Host is no `host[:port]`.
+    pub const HOST_SYNTAX: Self =
+        Self::MALFORMED.saying("Host must be a host name or address, with a port or without.");
+    /// The target is neither a path nor an http URL.
+    pub const TARGET: Self =
+        Self::MALFORMED.saying("The request target must be a path or an http URL.");
+    /// The method has a lower-case letter.
+    pub const METHOD_CASE: Self = Self::MALFORMED.saying("A method must be written in capitals.");
+    /// More than one Expect.
+    pub const EXPECTATIONS: Self = Self::MALFORMED.saying("There must be at most one Expect.");
+    /// HTTP/2: a header's value begins or ends with a blank.
+    pub const HEADER_VALUE: Self =
+        Self::MALFORMED.saying("A header's value must not begin or end with a blank.");
+    /// HTTP/2: the trailers hold a pseudo-header.
+    pub const TRAILERS: Self =
+        Self::MALFORMED.saying("The request's trailers hold a pseudo-field.");
+    /// The path cannot be decoded, or names what no path may.
+    pub const PATH: Self = Self::MALFORMED.saying("The path of the request cannot be read safely.");
+    /// The caller's key is given twice, or cannot be decoded.
+    pub const AMBIGUOUS_KEY: Self =
+        Self::MALFORMED.saying("The key that says who asks is given twice, or cannot be decoded.");
+    /// The request broke off. The client has gone: only the log knows it, as 499.
+    pub const CLIENT_GONE: Self = Self {
+        kind: "urn:problem-type:tollgate:caller-gone",
+        title: "The caller has gone",
+        detail: "The request broke off.",
+        grpc: CANCELLED,
+        ..Self::MALFORMED
+    };
+}
+
+// --- 401 to 431: the request is refused as it is ---
+impl Problem {
+    /// 401: the caller's key is missing.
+    pub const KEY_MISSING: Self = Self {
+        status: StatusCode::UNAUTHORIZED,
+        kind: "urn:problem-type:tollgate:unidentified",
+        title: "Who asks is not known",
+        detail: "The request does not say who asks: its key is missing.",
+        grpc: UNAUTHENTICATED,
+    };
+    /// 401: the caller's key is not known.
+    pub const KEY_UNKNOWN: Self =
+        Self::KEY_MISSING.saying("The key that says who asks is not known.");
+    /// 401: the caller's token is not valid.
+    pub const TOKEN: Self = Self::KEY_MISSING.saying("The token that says who asks is not valid.");
+    /// 404: no route matches.
+    pub const NO_ROUTE: Self = Self {
+        status: StatusCode::NOT_FOUND,
+        kind: "urn:problem-type:tollgate:no-route",
+        title: "No route matches",
+        detail: "No route of this gateway matches the request.",
+        grpc: UNIMPLEMENTED,
+    };
+    /// 405: routes match, for other methods.
+    pub const METHOD: Self = Self {
+        status: StatusCode::METHOD_NOT_ALLOWED,
+        kind: "urn:problem-type:tollgate:method-not-allowed",
+        title: "The method is not allowed",
+        detail: "The routes for this path are for other methods.",
+        grpc: UNIMPLEMENTED,
+    };
+    /// 405: TRACE, which no route asks for by name.
+    pub const TRACE: Self = Self::METHOD.saying(
+        "TRACE sends back what browsers keep from scripts: it is forwarded only where a route names it.",
+    );
+    /// 408: the head of a request does not end in time.
+    pub const HEAD_TIMEOUT: Self =
+        Self::BODY_STALLED.saying("The request head did not come in time.");
+    /// 408: the body of a request stalled.
+    pub const BODY_STALLED: Self = Self {
+        status: StatusCode::REQUEST_TIMEOUT,
+        kind: "urn:problem-type:tollgate:request-timeout",
+        title: "The request took too long",
+        detail: "The body of the request stalled.",
+        grpc: DEADLINE_EXCEEDED,
+    };
+    /// 408: the body of a request comes too slowly.
+    pub const BODY_SLOW: Self = Self::BODY_STALLED
+        .saying("The body of the request came more slowly than this gateway waits for.");
+    /// 413: the body is larger than the route admits.
+    pub const BODY_TOO_LARGE: Self = Self {
+        status: StatusCode::PAYLOAD_TOO_LARGE,
+        kind: "urn:problem-type:tollgate:body-too-large",
+        title: "The body is too large",
+        detail: "The body of the request is larger than this route admits.",
+        grpc: RESOURCE_EXHAUSTED,
+    };
+    /// 414: the target is longer than the server admits.
+    pub const TARGET_TOO_LONG: Self = Self {
+        status: StatusCode::URI_TOO_LONG,
+        kind: "urn:problem-type:tollgate:target-too-long",
+        title: "The request target is too long",
+        detail: "The request target is longer than this gateway accepts.",
+        grpc: RESOURCE_EXHAUSTED,
+    };
+    /// 417: Expect says something other than `100-continue`.
+    pub const EXPECTATION: Self = Self {
+        status: StatusCode::EXPECTATION_FAILED,
+        kind: "urn:problem-type:tollgate:expectation-failed",
+        title: "The expectation is not understood",
+        detail: "The only expectation understood is `100-continue`.",
+        grpc: INTERNAL,
+    };
+    /// 421: a host that is not forwarded to.
+    pub const UNLISTED: Self = Self {
+        status: StatusCode::MISDIRECTED_REQUEST,
+        kind: "urn:problem-type:tollgate:host-not-listed",
+        title: "This host is not forwarded to",
+        detail: "This gateway forwards only to the hosts that its routes name, by the scheme and port of their upstreams.",
+        grpc: UNIMPLEMENTED,
+    };
+    /// 429: a limit refuses, for a time that is known.
+    pub const QUOTA_EXCEEDED: Self = Self {
+        status: StatusCode::TOO_MANY_REQUESTS,
+        kind: "https://iana.org/assignments/http-problem-types#quota-exceeded",
+        title: "Request cannot be satisfied as assigned quota has been exceeded",
+        detail: "The quota is used up for now. A retry after the time given is admitted.",
+        grpc: RESOURCE_EXHAUSTED,
+    };
+    /// 429: as many requests as may be under way at once are.
+    pub const CONCURRENCY_EXCEEDED: Self = Self::QUOTA_EXCEEDED.saying(
+        "As many requests as may be under way at once are under way. Retry when one has ended.",
+    );
+    /// 429: the request costs more than the quota can ever grant.
+    pub const NEVER_FITS: Self = Self::QUOTA_EXCEEDED
+        .saying("This request costs more than the quota can ever grant. A retry will not help.");
+    /// 431: the head is larger than the server admits.
+    pub const HEAD_TOO_LARGE: Self = Self {
+        status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        kind: "urn:problem-type:tollgate:headers-too-large",
+        title: "The headers are too large",
+        detail: "The head of the request is larger than this gateway accepts.",
+        grpc: RESOURCE_EXHAUSTED,
+    };
+}
+
+// --- 500 to 508: the gateway, a store or an upstream cannot serve it ---
+impl Problem {
+    /// 500: the gateway failed.
+    pub const INTERNAL: Self = Self {
+        status: StatusCode::INTERNAL_SERVER_ERROR,
+        kind: "urn:problem-type:tollgate:internal",
+        title: "The gateway failed",
+        detail: "The gateway failed on this request.",
+        grpc: INTERNAL,
+    };
+    /// 501: a transfer coding that is not understood.
+    pub const TRANSFER_CODING: Self = Self {
+        status: StatusCode::NOT_IMPLEMENTED,
+        kind: "urn:problem-type:tollgate:not-implemented",
+        title: "This is not served here",
+        detail: "The only transfer coding understood is `chunked`.",
+        grpc: UNIMPLEMENTED,
+    };
+    /// 501: CONNECT.
+    pub const CONNECT: Self = Self::TRANSFER_CODING.saying(
+        "CONNECT is not served here: a tunnel would pass every limit by. Ask for http:// instead of https://; the gateway speaks TLS to the upstream.",
+    );
+    /// 501: a method that is longer than any there is.
+    pub const METHOD_UNKNOWN: Self = Self::TRANSFER_CODING.saying("The method is not understood.");
+    /// 501: an upgrade over HTTP/2 that the upstream cannot be asked for.
+    pub const UPGRADE: Self =
+        Self::TRANSFER_CODING.saying("This upgrade is not passed on to this upstream.");
+    /// 502: no connection to the upstream.
+    pub const UPSTREAM_UNREACHABLE: Self = Self {
+        status: StatusCode::BAD_GATEWAY,
+        kind: "urn:problem-type:tollgate:upstream-unreachable",
+        title: "The upstream cannot be reached",
+        detail: "No connection to the upstream could be made.",
+        grpc: UNAVAILABLE,
+    };
+    /// 502: no response that can be passed on.
+    pub const UPSTREAM_RESPONSE: Self = Self {
+        kind: "urn:problem-type:tollgate:upstream-answer",
+        title: "The upstream gave no usable answer",
+        detail: "The upstream closed the connection, or its answer cannot be passed on.",
+        ..Self::UPSTREAM_UNREACHABLE
+    };
+    /// 503: the gateway or the upstream has as much to do as it will take.
+    pub const OVERLOADED: Self = Self {
+        status: StatusCode::SERVICE_UNAVAILABLE,
+        kind: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+        title: "There is too much to do",
+        detail: "As many requests as can be taken are under way.",
+        grpc: UNAVAILABLE,
+    };
+    /// 503: too many connections are open.
+    pub const TOO_MANY_CONNECTIONS: Self =
+        Self::OVERLOADED.saying("Too many connections are open.");
+    /// 503: a store did not answer, and its limit says that this is a refusal.
+    pub const STORE_DOWN: Self = Self {
+        title: "The quota cannot be looked up",
+        detail: "The store of a limit does not answer, and the limit says that this is a refusal.",
+        ..Self::OVERLOADED
+    };
+    /// 504: the upstream is too slow.
+    pub const UPSTREAM_TIMEOUT: Self = Self {
+        status: StatusCode::GATEWAY_TIMEOUT,
+        kind: "urn:problem-type:tollgate:upstream-timeout",
+        title: "The upstream is too slow",
+        detail: "The upstream did not answer in time.",
+        grpc: DEADLINE_EXCEEDED,
+    };
+    /// 505: a version of HTTP that is not spoken.
+    pub const VERSION: Self = Self {
+        status: StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+        kind: "urn:problem-type:tollgate:version-not-supported",
+        title: "The version of HTTP is not supported",
+        detail: "This gateway does not speak that version of HTTP.",
+        grpc: UNIMPLEMENTED,
+    };
+    /// 508: the request has been here before.
+    pub const LOOP: Self = Self {
+        status: StatusCode::LOOP_DETECTED,
+        kind: "urn:problem-type:tollgate:loop",
+        title: "The request goes round in a circle",
+        detail: "The request has been forwarded by this gateway before, as its Via field says.",
+        grpc: INTERNAL,
+    };
+}
+
+impl Problem {
+    /// The same problem with another detail.
+    const fn saying(self, detail: &'static str) -> Self {
+        Self { detail, ..self }
+    }
+
+    /// Writes the members of the document that every request gets alike, without the brace that closes it. They hold
+    /// nothing to escape.
+    pub fn write_members(&self, out: &mut String) {
+        for piece in [
+            "{\"type\":\"",
+            self.kind,
+            "\",\"title\":\"",
+            self.title,
+            "\",\"status\":",
+            self.status.as_str(),
+            ",\"detail\":\"",
+            self.detail,
+            "\"",
+        ] {
+            out.push_str(piece);
+        }
+    }
+
+    /// The document without members of its own.
+    pub fn document(&self) -> String {
+        let mut document = String::with_capacity(256);
+        self.write_members(&mut document);
+        document.push_str(END);
+        document
+    }
+
+    /// A response with this document.
+    pub fn response<B: From<Bytes>>(&self) -> Response<B> {
+        let mut response = Response::new(B::from(self.document().into()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, PROBLEM_JSON);
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+
+    /// The bytes of such a response over HTTP/1, after which the connection ends.
+    pub fn last_response(&self) -> Vec<u8> {
+        let document = self.document();
+        let retry_after = match self.status {
+            StatusCode::SERVICE_UNAVAILABLE => "retry-after: 1\r\n",
+            _ => "",
+        };
+        format!(
+            "HTTP/1.1 {} {}\r\ncontent-type: application/problem+json\r\ncache-control: no-store\r\n{retry_after}\
+             connection: close\r\ncontent-length: {}\r\n\r\n{document}",
+            self.status.as_str(),
+            self.status.canonical_reason().unwrap_or_default(),
+            document.len()
+        )
+        .into_bytes()
+    }
+}
+
+/// What closes a problem document.
+pub const END: &str = "}\n";
+/// The media type of a problem document.
+pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+// google.rpc.Code
+const CANCELLED: u8 = 1;
+const DEADLINE_EXCEEDED: u8 = 4;
+const RESOURCE_EXHAUSTED: u8 = 8;
+const UNIMPLEMENTED: u8 = 12;
+const INTERNAL: u8 = 13;
+const UNAVAILABLE: u8 = 14;
+const UNAUTHENTICATED: u8 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::Problem;
+
+    #[test]
+    fn problem_last_response_has_the_length_it_claims() {
+        for problem in [
+            Problem::NOT_HTTP,
+            Problem::TOO_MANY_CONNECTIONS,
+            Problem::HEAD_TIMEOUT,
+        ] {
+            let response = String::from_utf8(problem.last_response()).expect("ASCII");
+            let (head, body) = response.split_once("\r\n\r\n").expect("a head and a body");
+            let length = format!("content-length: {}", body.len());
+            assert!(head.contains(&length), "{head}: {}", body.len());
+            let json: serde_json::Value = serde_json::from_str(body).expect("JSON");
+            assert_eq!(json["status"], problem.status.as_u16());
+            assert_eq!(json["detail"], problem.detail);
+        }
+    }
+}
