@@ -3,6 +3,7 @@
 
 mod blocks;
 mod book;
+mod lists;
 mod markdown;
 mod reference;
 mod session;

@@ -94,6 +94,10 @@ fn documents_reference_of_metrics_follows_a_scrape() {
 const SCRAPED: &str = r#"
 <!-- file gateway.toml -->
 ```toml
+[server]
+listen = ["127.0.0.1:8080", "https://127.0.0.1:8443"]
+certificates = [{ certificate = "site.pem", key = "site.key" }]
+
 [store]
 kind = "redis"
 url = "redis://127.0.0.1:6379/0"
@@ -123,13 +127,19 @@ rate = "100/minute"
 per = "everyone"
 settle = { from = "json:cost", estimate = 1, max = 2 }
 
+[upstreams.app]
+servers = "http://127.0.0.1:3000"
+health = { path = "/" }
+
 [[routes]]
 match = "/**"
-upstream = "http://127.0.0.1:3000"
+upstream = "app"
 limits = ["total", "partner", "jobs", "tokens"]
 ```
 
 ```console
+$ openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout site.key -out site.pem -subj /CN=localhost
+...
 $ export TOLLGATE_KEY_SECRET=sixteen-or-more-characters
 $ tollgate run
 $ curl -s http://127.0.0.1:8080/

@@ -1,0 +1,124 @@
+//! Lists of the book that are written by hand are those of the code: problem types, reasons, log fields, placeholders, names of metrics.
+
+use std::collections::BTreeSet;
+
+use crate::markdown::{documents, root};
+use crate::{BOOK, EXAMPLES, README};
+
+#[test]
+fn documents_problem_types_are_those_of_the_code() {
+    let page = read("docs/src/reference/problems.md");
+    let code = read("crates/net/src/problem.rs");
+    for start in [
+        "urn:problem-type:tollgate:",
+        "https://iana.org/assignments/http-problem-types#",
+    ] {
+        assert_eq!(words_after(&page, start), words_after(&code, start));
+    }
+}
+
+#[test]
+fn documents_reasons_are_those_of_the_code() {
+    let page = read("docs/src/reference/problems.md");
+    let code = read("crates/gateway/src/rejection.rs");
+    let labels = code
+        .split("pub fn label(&self)")
+        .nth(1)
+        .and_then(|rest| rest.split("\n    }").next())
+        .expect("the labels of rejections");
+    for word in labels.split('"').skip(1).step_by(2) {
+        assert!(page.contains(&format!("`{word}`")), "the page lacks {word}");
+    }
+}
+
+#[test]
+fn documents_log_fields_are_those_of_the_code() {
+    let page = read("docs/src/reference/logs.md");
+    let table = page.split("## The operations log").next().expect("a table");
+    let code = read("crates/telemetry/src/access/record.rs");
+    let code = code
+        .split("into.extend_from_slice(b\"{")
+        .nth(1)
+        .expect("a line of JSON");
+    // A field is written as \"name\": in a byte string.
+    let written: BTreeSet<&str> = code
+        .split("\\\":")
+        .filter_map(|before| before.rsplit_once("\\\"").map(|(_, name)| name))
+        .filter(|name| {
+            name.bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+        })
+        .filter(|name| !name.is_empty())
+        .collect();
+    assert!(written.len() > 20, "{written:?}");
+    for name in &written {
+        assert!(
+            table.contains(&format!("`{name}`")),
+            "the page lacks {name}"
+        );
+    }
+    for row in table.lines().filter_map(|line| line.strip_prefix("| `")) {
+        let cell = row.split('|').next().unwrap_or_default();
+        for name in format!("`{cell}").split('`').skip(1).step_by(2) {
+            assert!(
+                written.contains(name) || name == "time",
+                "the page has {name}, which no line has"
+            );
+        }
+    }
+}
+
+#[test]
+fn documents_placeholders_are_those_of_the_code() {
+    let page = read("docs/src/reference/placeholders.md");
+    for name in tollgate_policy::REFUSAL_PLACEHOLDERS {
+        assert!(
+            page.contains(&format!("`{{{name}}}`")),
+            "the page lacks {name}"
+        );
+    }
+    let code = read("crates/policy/src/template.rs");
+    let known = code
+        .split("let known = \"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next())
+        .expect("the list of an error message");
+    for name in known.split(", ") {
+        assert!(page.contains(&format!("`{name}`")), "the page lacks {name}");
+    }
+}
+
+#[test]
+fn documents_metrics_that_are_named_exist() {
+    let known = read("docs/src/reference/metrics.md");
+    let mut named = 0;
+    for document in documents(&[README, BOOK, EXAMPLES]) {
+        for name in words_after(&document.text, "tollgate_") {
+            // Tables and functions of PostgreSQL.
+            if ["buckets", "draw", "draw_several", "gateways"].contains(&name.as_str()) {
+                continue;
+            }
+            named += 1;
+            assert!(
+                known.contains(&format!("`tollgate_{name}`")),
+                "{}: there is no metric tollgate_{name}",
+                document.path.display()
+            );
+        }
+    }
+    assert!(named > 30, "the book names metrics: {named}");
+}
+
+/// The words that follow `start` wherever it stands.
+fn words_after(text: &str, start: &str) -> BTreeSet<String> {
+    let part = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '-' || *letter == '_';
+    text.split(start)
+        .skip(1)
+        .map(|rest| rest.chars().take_while(part).collect::<String>())
+        .filter(|word| !word.is_empty())
+        .collect()
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
