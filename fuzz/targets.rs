@@ -640,6 +640,8 @@ static POLICY: LazyLock<Policy> = LazyLock::new(|| {
             sources: vec![Source::parse(source).expect("a source")],
             when_missing: WhenMissing::UseAddress,
             when_unknown: WhenUnknown::Accept,
+            first_of: false,
+            address_tier: None,
             callers: (*source == "header:x-api-key")
                 .then(|| arc_swap::ArcSwap::from_pointee(Callers::default())),
             jwt: None,

@@ -24,17 +24,22 @@ pub(crate) fn of_tables(limits: &[Arc<Limit>]) -> u64 {
     tables.values().sum()
 }
 
-/// What is to be said where full tables leave less than a quarter of the memory that the process may have.
-pub(crate) fn note(limits: &[Arc<Limit>]) -> Option<String> {
-    note_of(of_tables(limits), allowed()?)
+/// Bytes that all connections take when as many are open as `server.bounds.connections` allows.
+pub(crate) fn of_connections(connections: usize) -> u64 {
+    (connections as u64).saturating_mul(CONNECTION)
 }
 
-fn note_of(tables: u64, allowed: u64) -> Option<String> {
-    (tables > allowed / 4 * 3).then(|| {
+/// What is to be said where full tables and all connections leave less than a quarter of the memory that the process may have.
+pub(crate) fn note(limits: &[Arc<Limit>], connections: usize) -> Option<String> {
+    note_of(of_tables(limits) + of_connections(connections), allowed()?)
+}
+
+fn note_of(full: u64, allowed: u64) -> Option<String> {
+    (full > allowed / 4 * 3).then(|| {
         format!(
-            "full tables take {} MiB and this process may have {} MiB: a flood of new callers could end it. Lower `memory` \
-             of limits, or allow the process more",
-            tables >> 20,
+            "full tables and all connections take {} MiB and this process may have {} MiB: a flood of new callers could end \
+             it. Lower `memory` of limits or `server.bounds.connections`, or allow the process more",
+            full >> 20,
             allowed >> 20
         )
     })
@@ -57,6 +62,9 @@ fn allowed() -> Option<u64> {
         .iter()
         .find_map(|file| bound(&fs::read_to_string(file).ok()?))
 }
+
+/// Bytes of an idle connection of the dearest kind, HTTP/2, as measured. What is under way comes on top.
+const CONNECTION: u64 = 24 << 10;
 
 /// `max`, or a number beyond any machine (version 1 of control groups), is no bound.
 fn bound(text: &str) -> Option<u64> {

@@ -79,7 +79,8 @@ pub fn preflight(
     config: &mut Config,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<String>, String> {
-    if let Some(store) = &config.store {
+    // A store whose URL or secret is not at hand cannot be checked.
+    if let (Some(store), true) = (&config.store, config.assumed.is_empty()) {
         shared_store::check(store).map_err(|error| StartError::Store(error).to_string())?;
     }
     upstreams::check(&config.policy)?;
@@ -100,7 +101,10 @@ pub fn preflight(
 
 /// What is no mistake and yet a surprise to somebody: a restart that refills.
 pub(super) fn notes(config: &Config) -> Vec<String> {
-    let mut notes: Vec<String> = memory::note(&config.policy.limits).into_iter().collect();
+    let mut notes: Vec<String> =
+        memory::note(&config.policy.limits, config.server.bounds.connections)
+            .into_iter()
+            .collect();
     if config.server.state_file.is_some() {
         return notes;
     }

@@ -2,21 +2,23 @@
 
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
-
 use super::args::{Check, Format};
+use super::document;
 use super::trial::{self, Verdict};
 use super::{BAD, GOOD, load, print_out};
 use crate::app;
-use tollgate_config::Config;
+use tollgate_config::{Config, Diagnostic, Unset};
 use tollgate_limit::{Mode, Placement};
 use tollgate_policy::{Policy, Rule, Scope};
-use tollgate_store::clock::Clock;
 use tollgate_store::local;
 
 pub(super) fn check(args: &Check) -> ExitCode {
-    let now = Clock::system().now();
-    match tollgate_config::load(&args.config.config, &load::environment, now) {
+    let unset = if args.without_env {
+        Unset::Assumed
+    } else {
+        Unset::Refused
+    };
+    match load::read(&args.config, unset) {
         Ok(mut config) => {
             let notes = match app::preflight(&mut config, &load::environment) {
                 Ok(notes) => notes,
@@ -33,10 +35,7 @@ pub(super) fn check(args: &Check) -> ExitCode {
             match args.format {
                 Format::Human => eprintln!("{}", error.render(super::colour())),
                 Format::Json => {
-                    print_out(&format!(
-                        "{:#}",
-                        json!({ "good": false, "errors": error.lines() })
-                    ));
+                    print_out(&document::wrong(error.diagnostics()));
                 }
             }
             BAD
@@ -49,10 +48,7 @@ fn bad(args: &Check, error: &str) -> ExitCode {
     match args.format {
         Format::Human => eprintln!("error: {error}"),
         Format::Json => {
-            print_out(&format!(
-                "{:#}",
-                json!({ "good": false, "errors": [error] })
-            ));
+            print_out(&document::wrong(vec![Diagnostic::error(error)]));
         }
     }
     BAD
@@ -69,11 +65,16 @@ fn good(args: &Check, config: &Config, notes: &[String], verdicts: &[Verdict]) -
             for warning in &config.warnings {
                 eprintln!("{warning}\n");
             }
+            for name in &config.assumed {
+                eprintln!(
+                    "note: the environment variable `{name}` is not set: a start would refuse\n"
+                );
+            }
             for note in notes {
                 eprintln!("note: {note}\n");
             }
             print_out(&tollgate_config::report(config));
-            print_out(&rooms(&config.policy));
+            print_out(&rooms(&config.policy, config.server.bounds.connections));
             print_out(&tests(verdicts));
             if strict {
                 eprintln!(
@@ -83,17 +84,15 @@ fn good(args: &Check, config: &Config, notes: &[String], verdicts: &[Verdict]) -
             }
         }
         Format::Json => {
-            print_out(&format!(
-                "{:#}",
-                document(config, notes, verdicts, failed == 0 && !strict)
-            ));
+            let good = failed == 0 && !strict;
+            print_out(&document::checked(config, notes, verdicts, good));
         }
     }
     if failed > 0 || strict { BAD } else { GOOD }
 }
 
 /// How many callers each limit of the process remembers at once.
-fn rooms(policy: &Policy) -> String {
+fn rooms(policy: &Policy, connections: usize) -> String {
     let mut text = String::new();
     for rule in policy
         .rules
@@ -115,10 +114,14 @@ fn rooms(policy: &Policy) -> String {
     text.push_str(&format!(
         "  all tables together, when they are full: {total} MiB; an empty table takes next to nothing\n"
     ));
+    let idle = app::memory::of_connections(connections) >> 20;
+    text.push_str(&format!(
+        "  {connections} connections, when as many are open: {idle} MiB\n"
+    ));
     format!("\nMemory, beyond which a newcomer takes the place and the debt of another\n{text}\n")
 }
 
-fn room(rule: &Rule, policy: &Policy) -> Option<u64> {
+pub(super) fn room(rule: &Rule, policy: &Policy) -> Option<u64> {
     (rule.live.placement == Placement::Local).then(|| local::room(&rule.live, &policy.limits))
 }
 
@@ -150,31 +153,4 @@ fn tests(verdicts: &[Verdict]) -> String {
         ));
     }
     text
-}
-
-/// The whole report for programs.
-fn document(config: &Config, notes: &[String], verdicts: &[Verdict], good: bool) -> Value {
-    let limit = |rule: &Rule| {
-        json!({
-            "limit": &*rule.name,
-            "words": rule.live.algorithm.words(),
-            "tiers": rule.tiers.iter().map(|(tier, limit)| json!({ "tier": &**tier, "words": limit.algorithm.words() })).collect::<Vec<_>>(),
-            "candidate": rule.candidate.as_ref().map(|limit| limit.algorithm.words()),
-            "room": room(rule, &config.policy),
-        })
-    };
-    let test = |verdict: &Verdict| json!({ "test": verdict.name, "line": verdict.line, "passed": verdict.wrong.is_empty(), "wrong": verdict.wrong });
-    let policy = &config.policy;
-    json!({
-        "good": good,
-        "warnings": config.warnings,
-        "notes": notes,
-        "memory_bytes": app::memory::of_tables(&config.policy.limits),
-        "limits": policy.rules.iter().map(limit).collect::<Vec<_>>(),
-        "routes": policy.routes.iter().map(|route| json!({
-            "route": &*route.name,
-            "limits": route.limits.iter().map(|limit| &*policy.rules[limit.rule].name).collect::<Vec<_>>(),
-        })).collect::<Vec<_>>(),
-        "tests": verdicts.iter().map(test).collect::<Vec<_>>(),
-    })
 }

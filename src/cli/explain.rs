@@ -3,11 +3,11 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
-
 use super::args::{Explain, Format};
+use super::document;
 use super::request::Request;
 use super::{BAD, load, print_out, wrong_use};
+use tollgate_config::Unset;
 use tollgate_policy::claims::body_length;
 use tollgate_policy::explain::{Explanation, IdentityStory, LimitStory, RouteFate};
 use tollgate_policy::{Peer, Policy};
@@ -21,9 +21,15 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
             return wrong_use();
         }
     };
-    let Some(config) = load::load(&args.config) else {
+    // What a request meets does not depend on secrets.
+    let Some(config) = load::load(&args.config, Unset::Assumed) else {
         return BAD;
     };
+    for name in &config.assumed {
+        eprintln!(
+            "note: the environment variable `{name}` is not set, and what it stands for is left open\n"
+        );
+    }
     let policy = &config.policy;
     let peer = Peer {
         address: Some(args.ip),
@@ -49,7 +55,7 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
     let told = policy.explain(&described, now, body_length(&request.headers));
     let text = match args.format {
         Format::Human => words(policy, &told),
-        Format::Json => format!("{:#}", document(policy, &told)),
+        Format::Json => document::explained(policy, &told),
     };
     let printed = print_out(&text);
     if told.taken.is_none() || told.refusal.is_some() {
@@ -213,7 +219,7 @@ fn key(words: &str) -> &str {
     if words.is_empty() { "(none)" } else { words }
 }
 
-fn fate_words(fate: &RouteFate) -> String {
+pub(super) fn fate_words(fate: &RouteFate) -> String {
     match fate {
         RouteFate::Taken => "taken".to_owned(),
         RouteFate::LessSpecific => "matches, but is less specific".to_owned(),
@@ -222,57 +228,6 @@ fn fate_words(fate: &RouteFate) -> String {
         RouteFate::Method => "another method".to_owned(),
         RouteFate::Header(name) => format!("header {name} is absent or has another value"),
     }
-}
-
-/// The story for programs.
-fn document(policy: &Policy, told: &Explanation) -> Value {
-    let route = |index: usize| policy.routes[index].name.to_string();
-    let name = |index: usize| policy.identities[index].name.to_string();
-    let sources = |story: &IdentityStory| -> Vec<Value> {
-        let of_step = story.steps.iter().flat_map(|step| {
-            step.sources
-                .iter()
-                .map(move |source| (step.identity, source))
-        });
-        of_step
-            .map(|(identity, (source, value))| match value {
-                Ok(value) => json!({ "identity": name(identity), "source": source, "value": value }),
-                Err(reason) => json!({ "identity": name(identity), "source": source, "error": reason.to_string() }),
-            })
-            .collect()
-    };
-    json!({
-        "host": told.host,
-        "path": told.path,
-        "caller": told.client,
-        "forwarded": told.forwarded,
-        "route": told.taken.as_ref().map(|(index, _)| route(*index)),
-        "captures": told.taken.iter().flat_map(|(_, captures)| captures).map(|(name, value)| json!({ "name": name, "value": value })).collect::<Vec<_>>(),
-        "routes": told.routes.iter().enumerate().map(|(index, fate)| json!({ "route": route(index), "fate": fate_words(fate) })).collect::<Vec<_>>(),
-        "identities": told.identities.iter().map(|story| json!({
-            "identity": name(story.identity),
-            "sources": sources(story),
-            "how": match &story.outcome { Ok(how) => how.words().to_owned(), Err(reason) => reason.to_string() },
-            "caller": story.caller.as_deref(),
-            "key": story.key,
-        })).collect::<Vec<_>>(),
-        "refusal": told.refusal.as_ref().map(ToString::to_string),
-        "exempt": told.exempt,
-        "tier": told.tier.as_deref(),
-        "limits": told.limits.iter().map(|story| {
-            let limit = &policy.limits[story.limit];
-            json!({
-                "limit": &*limit.name,
-                "tier": limit.tier.as_deref(),
-                "candidate": story.candidate,
-                "words": limit.algorithm.words(),
-                "cost": story.cost,
-                "enforced": story.enforced,
-                "skipped": story.skipped.map(|why| why.words()),
-                "key": story.key,
-            })
-        }).collect::<Vec<_>>(),
-    })
 }
 
 /// So many routes are listed whole.

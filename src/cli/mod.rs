@@ -5,9 +5,13 @@
 
 mod args;
 mod check;
+mod document;
 mod explain;
+mod hash;
 mod health;
+mod init;
 mod load;
+mod manual;
 mod origin;
 mod request;
 mod run;
@@ -16,7 +20,7 @@ mod trial;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use args::{Cli, Sql, Verb};
 
@@ -35,7 +39,10 @@ pub fn main() -> ExitCode {
         }
     };
     match cli.verb {
-        None => run::run(&cli.run),
+        None => match misspelt(&cli.run) {
+            Some(code) => code,
+            None => run::run(&cli.run),
+        },
         Some(Verb::Run(args)) => run::run(&args),
         Some(Verb::Schema(args)) => match args.sql {
             None => print_out(&format!("{:#}", tollgate_config::schema())),
@@ -44,7 +51,28 @@ pub fn main() -> ExitCode {
         Some(Verb::Check(args)) => check::check(&args),
         Some(Verb::Explain(args)) => explain::explain(&args),
         Some(Verb::Health(args)) => health::health(&args),
+        Some(Verb::Init(args)) => init::init(&args),
+        Some(Verb::Hash(args)) => hash::hash(&args),
+        Some(Verb::Completions(args)) => manual::completions(&args),
+        Some(Verb::Man(args)) => manual::man(&args),
     }
+}
+
+/// A first argument that is no file is a verb that was mistyped: `tollgate chekc`.
+fn misspelt(run: &args::Run) -> Option<ExitCode> {
+    let argument = run.config.argument()?;
+    let word = argument.to_str()?;
+    if word == "-" || word.contains(['/', '.']) || argument.exists() {
+        return None;
+    }
+    eprintln!("tollgate: `{word}` is neither a verb nor a file");
+    let command = Cli::command();
+    let verbs = command.get_subcommands().map(clap::Command::get_name);
+    if let Some(near) = tollgate_config::nearest(word, verbs) {
+        eprintln!("  did you mean `tollgate {near}`?");
+    }
+    eprintln!("  `tollgate --help` lists the verbs");
+    Some(wrong_use())
 }
 
 /// Prints what was asked for; good unless nobody takes it.

@@ -10,6 +10,12 @@ use tollgate_config::settings::Listener;
 use tollgate_store::clock::Clock;
 
 pub(super) fn run(args: &Run) -> ExitCode {
+    if args.upstream.is_none()
+        && let Some(what_to_do) = load::without_a_file(&args.config)
+    {
+        eprintln!("{what_to_do}");
+        return wrong_use();
+    }
     let source = match source(args) {
         Ok(source) => source,
         Err(error) => {
@@ -52,7 +58,7 @@ pub(super) fn run(args: &Run) -> ExitCode {
 fn option_of(key: &str) -> &'static str {
     match key {
         "rate" => "--limit",
-        "per" | "key" => "--per",
+        "per" | "when_missing" => "--per",
         "upstream" => "--upstream",
         "listen" => "--listen or --admin",
         _ => "the options",
@@ -62,7 +68,10 @@ fn option_of(key: &str) -> &'static str {
 /// The file, unless an upstream is named: then what the few words stand for.
 fn source(args: &Run) -> Result<Source, String> {
     let (Some(upstream), Some(limit)) = (&args.upstream, &args.limit) else {
-        let path = args.config.config.clone();
+        let path = args.config.path();
+        if path.as_os_str() == "-" {
+            return standard_input(args);
+        }
         if args.listen.is_none() && args.admin.is_none() {
             return Ok(Source::File(path));
         }
@@ -94,6 +103,22 @@ fn source(args: &Run) -> Result<Source, String> {
         text,
         name: "command line".to_owned(),
     })
+}
+
+/// The text on standard input. It is read once: a reload has nothing else to read.
+fn standard_input(args: &Run) -> Result<Source, String> {
+    if args.take_over {
+        return Err("a configuration from standard input cannot be handed over: start the gateway with a file".to_owned());
+    }
+    if args.listen.is_some() || args.admin.is_some() {
+        return Err(
+            "--listen and --admin go with a file: write the listeners in the text".to_owned(),
+        );
+    }
+    let text =
+        load::standard_input().map_err(|error| format!("cannot read standard input: {error}"))?;
+    let name = load::STANDARD_INPUT.to_owned();
+    Ok(Source::Text { text, name })
 }
 
 /// A listener in place of the file's, written as there; certificates are the file's own affair.

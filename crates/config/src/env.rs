@@ -5,9 +5,21 @@ use std::ops::Range;
 /// Looks a variable of the environment up.
 pub type Env<'e> = &'e dyn Fn(&str) -> Option<String>;
 
+/// What becomes of variables that are not set and have no default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unset {
+    /// Each is an error.
+    #[default]
+    Refused,
+    /// Something is assumed in its place, and [`super::Config::assumed`] names it: for places without secrets.
+    Assumed,
+}
+
 /// What went wrong with one `${…}`, and which bytes of the string it is.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct EnvError {
+    /// The variable that is not set, where that is what went wrong.
+    pub(crate) unset: Option<String>,
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) title: String,
@@ -42,6 +54,7 @@ pub(crate) fn interpolate(text: &str, env: Env<'_>) -> Result<Interpolated, Vec<
         out.push_str(&text[at..start]);
         let Some(length) = text[start..].find('}') else {
             errors.push(EnvError {
+                unset: None,
                 start,
                 end: text.len(),
                 title: "a `${` that is never closed".to_owned(),
@@ -59,6 +72,9 @@ pub(crate) fn interpolate(text: &str, env: Env<'_>) -> Result<Interpolated, Vec<
                 out.push_str(&value);
             }
             Err((title, label, help)) => errors.push(EnvError {
+                unset: title
+                    .starts_with("the environment variable")
+                    .then(|| inner_name(&text[start + 2..end - 1]).to_owned()),
                 start,
                 end,
                 title,
@@ -86,6 +102,11 @@ pub(crate) fn has_default(text: &str) -> bool {
         .skip(1)
         .filter_map(|rest| rest.split_once('}')?.0.split_once(":-"));
     defaults.into_iter().any(|(_, default)| !default.is_empty())
+}
+
+/// The name of the variable in `VAR:-default`.
+fn inner_name(inner: &str) -> &str {
+    inner.split(':').next().unwrap_or(inner)
 }
 
 /// The value of one `${…}`, and whether it is the default.

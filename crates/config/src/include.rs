@@ -286,6 +286,7 @@ fn merge(into: &mut RawFile, from: RawFile, problems: &mut Problems) {
     once("log", &mut into.log, from.log, problems);
     once("address", &mut into.address, from.address, problems);
     once("store", &mut into.store, from.store, problems);
+    once("defaults", &mut into.defaults, from.defaults, problems);
     once("responses", &mut into.responses, from.responses, problems);
     names(
         "identities",

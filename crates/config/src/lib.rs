@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod calendar;
+mod diagnostic;
 mod env;
 mod include;
 mod problem;
@@ -23,6 +24,7 @@ mod render;
 mod report;
 mod scalar;
 mod schema;
+mod slips;
 pub mod settings;
 mod source;
 mod validate;
@@ -31,9 +33,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use env::Env;
+pub use diagnostic::{Diagnostic, Span};
+pub use env::{Env, Unset};
 pub use include::matches;
 use include::{Tree, plain};
+pub use problem::nearest;
 use problem::{Problem, Problems, Severity};
 pub use quick::quick;
 use raw::EncodedSlash;
@@ -67,6 +71,10 @@ pub struct Config {
     pub caller_files: Vec<(usize, PathBuf)>,
     /// What is legal and hardly meant, drawn and ready to print.
     pub warnings: Vec<String>,
+    /// The same for programs.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Variables of the environment that are not set, and were assumed to be ([`Unset::Assumed`]).
+    pub assumed: Vec<String>,
     /// Every file that was read, and every pattern of an include: when what one of them names changes, so does the
     /// configuration.
     pub files_read: Vec<PathBuf>,
@@ -92,6 +100,24 @@ impl ConfigError {
             text.push_str(&format!("\n\n{errors} errors"));
         }
         text
+    }
+
+    /// Every problem, for programs.
+    pub fn diagnostics(&self) -> Vec<Diagnostic> {
+        let problems = self.problems.iter();
+        problems
+            .map(|problem| Diagnostic::of(problem, &self.sources))
+            .collect()
+    }
+
+    /// A configuration that cannot be read.
+    pub fn unreadable(path: &Path, error: &std::io::Error) -> Self {
+        let title = format!("cannot read `{}`: {}", path.display(), plain(error));
+        Self {
+            problems: vec![Problem::error(title)],
+            sources: Sources::default(),
+            files: vec![path.to_path_buf()],
+        }
     }
 
     /// Every file that was read or looked for: when one of them changes, it may be right.
@@ -166,21 +192,28 @@ impl std::error::Error for ConfigError {}
 /// # Errors
 /// Everything that is wrong, all of it at once.
 pub fn load(path: &Path, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        let title = format!("cannot read `{}`: {}", path.display(), plain(&error));
-        ConfigError {
-            problems: vec![Problem::error(title)],
-            sources: Sources::default(),
-            files: vec![path.to_path_buf()],
-        }
-    })?;
+    load_with(path, env, Unset::Refused, now)
+}
+
+/// As [`load`]; `unset` says what becomes of variables that are not set.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_with(
+    path: &Path,
+    env: Env<'_>,
+    unset: Unset,
+    now: Timestamp,
+) -> Result<Config, ConfigError> {
+    let text =
+        std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, &error))?;
     let base = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
     compile(
         &path.display().to_string(),
         text,
         &base,
         vec![path.to_path_buf()],
-        env,
+        (env, unset),
         now,
     )
 }
@@ -190,10 +223,24 @@ pub fn load(path: &Path, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigE
 /// # Errors
 /// Everything that is wrong, all of it at once.
 pub fn parse(text: &str, name: &str, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigError> {
+    parse_with(text, name, env, Unset::Refused, now)
+}
+
+/// As [`parse`]; `unset` says what becomes of variables that are not set.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_with(
+    text: &str,
+    name: &str,
+    env: Env<'_>,
+    unset: Unset,
+    now: Timestamp,
+) -> Result<Config, ConfigError> {
     let base = Path::new(name)
         .parent()
         .map_or_else(PathBuf::new, Path::to_path_buf);
-    compile(name, text.to_owned(), &base, Vec::new(), env, now)
+    compile(name, text.to_owned(), &base, Vec::new(), (env, unset), now)
 }
 
 /// Reads a file of callers again ([`Config::caller_files`]), for [`tollgate_policy::identity::Identity::replace_callers`].
@@ -238,13 +285,13 @@ fn compile(
     text: String,
     base: &Path,
     files: Vec<PathBuf>,
-    env: Env<'_>,
+    (env, unset): (Env<'_>, Unset),
     now: Timestamp,
 ) -> Result<Config, ConfigError> {
-    let mut problems = Problems::default();
+    let mut problems = Problems::new(unset);
     let mut files = files;
     let Tree {
-        raw,
+        mut raw,
         mut sources,
         broken_lines,
     } = include::read(name, text, base, env, &mut problems, &mut files);
@@ -254,9 +301,17 @@ fn compile(
         files: &mut files,
         env,
     };
+    validate::limits::scope::name_sources(&mut raw, &mut context);
     let made = assemble(&raw, now, &mut context);
     // What else is wrong on a line that is no TOML is a consequence of that, and so may be what seems to be missing.
     let is_toml = broken_lines.is_empty();
+    let assumed = problems.assumed();
+    let unset = if made.is_none() && !problems.any_error() {
+        // Nothing can be made without their values.
+        problems.unset()
+    } else {
+        Vec::new()
+    };
     let problems: Vec<Problem> = problems
         .into_sorted()
         .into_iter()
@@ -287,8 +342,14 @@ fn compile(
                 .iter()
                 .map(|problem| render::render(std::slice::from_ref(problem), &sources, false))
                 .collect();
+            let diagnostics = problems
+                .iter()
+                .map(|problem| Diagnostic::of(problem, &sources))
+                .collect();
             Ok(Config {
                 warnings,
+                diagnostics,
+                assumed,
                 files_read: files,
                 ..config
             })
@@ -298,6 +359,7 @@ fn compile(
             let problems = problems
                 .into_iter()
                 .filter(|problem| problem.severity == Severity::Error)
+                .chain(unset)
                 .collect();
             Err(ConfigError {
                 problems,
@@ -390,6 +452,8 @@ fn assemble(raw: &raw::RawFile, now: Timestamp, context: &mut Context<'_>) -> Op
                 tests,
                 caller_files,
                 warnings: Vec::new(),
+                diagnostics: Vec::new(),
+                assumed: Vec::new(),
                 files_read: Vec::new(),
             })
         }

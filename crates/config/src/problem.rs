@@ -1,5 +1,6 @@
 //! What is wrong with a configuration: problems, collected, never one at a time.
 
+use super::env::Unset;
 use super::source::Place;
 
 /// Whether a problem stops the start or is only told.
@@ -97,9 +98,45 @@ impl Problem {
 #[derive(Debug, Default)]
 pub(crate) struct Problems {
     list: Vec<Problem>,
+    unset: Unset,
+    /// Variables that are not set, with what is to be said where nothing can be assumed for them.
+    missing: Vec<(String, Problem)>,
 }
 
 impl Problems {
+    /// None yet.
+    pub(crate) fn new(unset: Unset) -> Self {
+        Self {
+            unset,
+            ..Self::default()
+        }
+    }
+
+    /// Takes in that a variable is not set; whether something is to be assumed in its place.
+    pub(crate) fn assume(&mut self, variable: &str, problem: Problem) -> bool {
+        match self.unset {
+            Unset::Refused => self.push(problem),
+            Unset::Assumed => self.missing.push((variable.to_owned(), problem)),
+        }
+        self.unset == Unset::Assumed
+    }
+
+    /// The variables that something was assumed for.
+    pub(crate) fn assumed(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.missing.iter().map(|(name, _)| name.clone()).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// What is to be said of those variables where nothing can be made without them.
+    pub(crate) fn unset(&self) -> Vec<Problem> {
+        self.missing
+            .iter()
+            .map(|(_, problem)| problem.clone())
+            .collect()
+    }
+
     /// Takes one in.
     pub(crate) fn push(&mut self, problem: Problem) {
         self.list.push(problem);
@@ -120,15 +157,17 @@ impl Problems {
                 .first()
                 .map(|mark| (mark.place.file, mark.place.start))
         });
+        // What is wrong in a list that many routes share is told once.
+        self.list.dedup_by(|one, other| {
+            let place = |problem: &Problem| problem.marks.first().map(|mark| mark.place);
+            one.title == other.title && place(one).is_some() && place(one) == place(other)
+        });
         self.list
     }
 }
 
 /// The candidate nearest to `word`, when it is near enough to be what was meant.
-pub(crate) fn nearest<'c>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'c str>,
-) -> Option<&'c str> {
+pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let folded = word.to_ascii_lowercase().replace('-', "_");
     candidates
         .into_iter()

@@ -68,7 +68,17 @@ pub(crate) fn parsed<T>(
         let name = reader.name();
         let problem = Problem::error(format!("`{name}` must be {wanted}"))
             .at(node.place, "a number without a unit")
-            .help(format!("units are mandatory: write {wanted}, not {number}"));
+            .help(format!(
+                "units are mandatory: write {wanted}, not {number}{}",
+                {
+                    // A number of requests is meant in what is most often a second.
+                    if reader.path.last().is_some_and(|key| key == "rate") {
+                        format!(": rate = \"{number}/second\", or rate = \"{number}/minute\"")
+                    } else {
+                        String::new()
+                    }
+                }
+            ));
         reader.problems.push(problem);
         return None;
     }

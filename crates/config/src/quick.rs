@@ -5,18 +5,14 @@
 /// `per` is `address`, `everyone`, or where a key stands: `header:x-api-key`, `bearer`, `cookie:sid`, `query:key`.
 pub fn quick(upstream: &str, limit: &str, per: &str) -> String {
     let (upstream, rate) = (quoted(upstream), quoted(limit));
-    let (identity, per) = match per {
-        "address" | "everyone" => (String::new(), quoted(per)),
-        source => (
-            format!(
-                "[identities.caller]\nkey = [{}]\nwhen_missing = \"use:address\"\n\n",
-                quoted(source)
-            ),
-            quoted("caller"),
-        ),
+    // What names no place of a key is a word of its own.
+    let missing = match per {
+        "address" | "everyone" | "route" | "method" | "host" => "",
+        _ => "when_missing = \"use:address\"\n",
     };
+    let per = quoted(per);
     format!(
-        "{identity}[limits.per_caller]\nrate = {rate}\nper = {per}\n\n\
+        "[limits.per_caller]\nrate = {rate}\nper = {per}\n{missing}\n\
          [[routes]]\nmatch = \"/**\"\nupstream = {upstream}\nlimits = [\"per_caller\"]\n"
     )
 }
@@ -47,7 +43,7 @@ mod tests {
         for (upstream, limit, per, key) in [
             ("http://127.0.0.1:3000", "100/fortnight", "address", "rate"),
             ("127.0.0.1", "100/minute", "address", "upstream"),
-            ("http://127.0.0.1:3000", "100/minute", "haeder:x", "key"),
+            ("http://127.0.0.1:3000", "100/minute", "haeder:x", "per"),
         ] {
             let error = parse(
                 &quick(upstream, limit, per),

@@ -6,6 +6,7 @@ use super::problem::nearest;
 use super::quantity::{Flaw, duration, parsed, unit};
 use super::reader::{Node, Read, Reader};
 use super::scalar::schema_of;
+use super::slips;
 use tollgate_limit::Micros;
 
 /// A rate as written.
@@ -45,6 +46,19 @@ impl Read for Rate {
 
 /// Parses a rate.
 pub(crate) fn rate(text: &str) -> Result<Rate, Flaw> {
+    read(text).map_err(|flaw| {
+        // What another product takes for a rate is told in our words, where they mean something.
+        match slips::of_rate(text).filter(|ours| read(ours).is_ok()) {
+            Some(ours) => Flaw {
+                help: Some(format!("write \"{ours}\"")),
+                ..flaw
+            },
+            None => flaw,
+        }
+    })
+}
+
+fn read(text: &str) -> Result<Rate, Flaw> {
     const HELP: &str =
         "a rate is a number, `/` and a period: \"100/minute\", \"10/10s\", \"5000/day\"";
     if text == "unlimited" {

@@ -7,6 +7,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::env::Env;
 use super::problem::{Problem, Problems, listed, nearest};
+use super::slips;
 use super::source::{At, Place};
 
 /// What reading one text needs.
@@ -122,14 +123,21 @@ impl<'r> Reader<'r> {
                 format!("in `{}`", self.path.join("."))
             };
             let problem = Problem::error(format!("unknown key `{name}` {inside}"));
+            let slip = slips::of_key(&self.path, name);
             let problem = match nearest(name, known.iter().copied()) {
-                Some(near) => problem.at(place, format!("did you mean `{near}`?")),
-                None => problem.at(place, "no such key"),
+                Some(near) if slip.is_none() => {
+                    problem.at(place, format!("did you mean `{near}`?"))
+                }
+                _ => problem.at(place, "no such key"),
             };
-            self.problems.push(problem.note(format!(
-                "keys known here: {}",
-                listed(sorted(known).iter().copied())
-            )));
+            let problem = match slip {
+                Some(help) => problem.help(help),
+                None => problem.note(format!(
+                    "keys known here: {}",
+                    listed(sorted(known).iter().copied())
+                )),
+            };
+            self.problems.push(problem);
         }
     }
 
@@ -147,7 +155,8 @@ impl<'r> Reader<'r> {
         let name = self.name();
         self.problems.push(
             Problem::error(format!("`{name}` must be {wanted}"))
-                .at(node.place, format!("this is {article} {found}")),
+                .at(node.place, format!("this is {article} {found}"))
+                .maybe_help(slips::of_value(&self.path, node.value)),
         );
     }
 

@@ -231,6 +231,9 @@ fn per(scope: &Scope, policy: &Policy) -> String {
                 .iter()
                 .map(|part| match part {
                     ScopePart::Address => "address",
+                    ScopePart::Route => "route",
+                    ScopePart::Method => "method",
+                    ScopePart::Host => "host",
                     ScopePart::Identity(index) => &policy.identities[*index].name,
                 })
                 .collect();
@@ -278,14 +281,17 @@ fn identity(index: usize, policy: &Policy, text: &mut String) {
     let missing = match identity.when_missing {
         WhenMissing::Refuse => "401".to_owned(),
         WhenMissing::Skip => "no limit by it".to_owned(),
-        WhenMissing::UseAddress => "the address counts".to_owned(),
+        WhenMissing::UseAddress => match &identity.address_tier {
+            Some(tier) => format!("the address counts, as tier {tier}"),
+            None => "the address counts".to_owned(),
+        },
         WhenMissing::Use(other) => format!("{} counts", policy.identities[other].name),
     };
     let _ = write!(
         text,
         "  {}: {}; missing: {missing}",
         identity.name,
-        sources.join(" and ")
+        sources.join(if identity.first_of { " or " } else { " and " })
     );
     if let Some(callers) = &identity.callers {
         let unknown = match identity.when_unknown {

@@ -8,9 +8,12 @@ use toml::de::DeValue;
 use super::env::{Interpolated, has_default, interpolate};
 use super::problem::{Problem, listed, nearest};
 use super::reader::{Node, Read, Reader};
+use super::slips;
 use super::source::{At, Place};
 
 const NO_DEFAULT: &str = "set it; a secret has no default in the file";
+/// What stands in place of a secret that is not at hand: as long as the shortest that is accepted.
+const ASSUMED: &str = "assumed:0123456789abcdef";
 /// Keys whose values are secrets: no default is proposed for them.
 const SECRETS: [&str; 3] = ["secret", "key_secret", "password"];
 
@@ -24,6 +27,8 @@ pub(crate) struct Text {
     verbatim: bool,
     /// The bytes of it that came from the environment.
     from_environment: Vec<Range<usize>>,
+    /// Whether nothing is known of it: it hangs on a variable that is not set.
+    pub(crate) assumed: bool,
     /// Whether the file gives a default for a variable (`${VAR:-default}`), which so stands in clear.
     pub(crate) has_default: bool,
 }
@@ -43,6 +48,7 @@ impl Text {
                 value: written.clone().into_owned(),
                 verbatim,
                 from_environment: Vec::new(),
+                assumed: false,
                 has_default: false,
             });
         }
@@ -61,27 +67,44 @@ impl Text {
                     value,
                     verbatim: false,
                     from_environment,
+                    assumed: false,
                     has_default,
                 })
             }
             Err(errors) => {
+                let mut assumed = !errors.is_empty();
                 for error in errors {
                     let place = if verbatim {
                         part(node.place, error.start, error.end)
                     } else {
                         node.place
                     };
-                    reader.problems.push(
-                        Problem::error(error.title)
-                            .at(place, error.label)
-                            .maybe_help(if secret {
-                                Some(NO_DEFAULT.to_owned())
-                            } else {
-                                error.help
-                            }),
-                    );
+                    let help = if secret {
+                        Some(NO_DEFAULT.to_owned())
+                    } else {
+                        error.help
+                    };
+                    let problem = Problem::error(error.title)
+                        .at(place, error.label)
+                        .maybe_help(help);
+                    match error.unset {
+                        Some(variable) => assumed &= reader.problems.assume(&variable, problem),
+                        None => {
+                            reader.problems.push(problem);
+                            assumed = false;
+                        }
+                    }
                 }
-                None
+                // Only what no other key hangs on can be assumed; the rest is as if it could not be read.
+                let key = reader.path.last().map_or("", String::as_str);
+                let free = SECRETS.contains(&key) || reader.path == ["store", "url"];
+                (assumed && free).then(|| Self {
+                    value: ASSUMED.to_owned(),
+                    verbatim: false,
+                    from_environment: vec![0..ASSUMED.len()],
+                    assumed: true,
+                    has_default: false,
+                })
             }
         }
     }
@@ -94,6 +117,7 @@ impl Text {
             value: value.to_owned(),
             verbatim: false,
             from_environment: Vec::new(),
+            assumed: false,
             has_default: false,
         }
     }
@@ -137,13 +161,10 @@ impl Read for Text {
 
 impl Read for bool {
     fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        match node.value {
-            DeValue::Boolean(value) => Some(*value),
-            other => {
-                reader.mismatch(node, "`true` or `false`", other);
-                None
-            }
+        if let DeValue::Boolean(value) = node.value {
+            return Some(*value);
         }
+        from_variable(node, reader, "`true` or `false`")
     }
 }
 
@@ -151,8 +172,7 @@ impl Read for bool {
 impl Read for u64 {
     fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
         let DeValue::Integer(number) = node.value else {
-            reader.mismatch(node, "a whole number", node.value);
-            return None;
+            return from_variable(node, reader, "a whole number");
         };
         let read = Self::from_str_radix(number.as_str(), number.radix()).ok();
         if read.is_none() {
@@ -170,6 +190,31 @@ impl Read for u64 {
         }
         read
     }
+}
+
+/// A number or a switch that comes from the environment, and so is written as a string with a variable.
+pub(crate) fn from_variable<T: std::str::FromStr>(
+    node: Node<'_>,
+    reader: &mut Reader<'_>,
+    wanted: &str,
+) -> Option<T> {
+    match node.value {
+        DeValue::String(written) if written.contains("${") => {}
+        other => {
+            reader.mismatch(node, wanted, other);
+            return None;
+        }
+    }
+    let text = Text::read_as(node, reader, wanted)?;
+    let read = text.value.trim().parse().ok();
+    if read.is_none() {
+        // Its value is not shown: it may be a secret that was meant for another variable.
+        let problem = Problem::error(format!("`{}` must be {wanted}", reader.name()));
+        reader
+            .problems
+            .push(problem.at(node.place, "the environment says something else"));
+    }
+    read
 }
 
 /// A value that may be a table or something shorter.
@@ -307,6 +352,7 @@ pub(crate) fn not_a_choice(word: &str, words: &[&str], node: Node<'_>, reader: &
         Some(near) => problem.at(node.place, format!("did you mean \"{near}\"?")),
         None => problem.at(node.place, "no such choice"),
     };
+    let problem = problem.maybe_help(slips::of_word(&reader.path, word).map(str::to_owned));
     reader
         .problems
         .push(problem.note(format!("the choices are {}", listed(words.iter().copied()))));

@@ -441,3 +441,63 @@ fn every_toml_fence_of_the_readme_is_right() {
     }
     assert!(fences > 0);
 }
+
+#[test]
+fn environment_gives_numbers_and_switches() {
+    let text = "[server]\nproxy_protocol = \"${PROXY:-false}\"\nworkers = \"${WORKERS}\"\n[server.bounds]\nconnections = \"${CONNECTIONS}\"\n\
+        [limits.a]\nrate = \"${AMOUNT}/minute\"\nburst = \"${AMOUNT}\"\nper = \"address\"\n\
+        [limits.b]\nin_flight = \"${AMOUNT}\"\nper = \"address\"\n\
+        [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"a\", \"b\"]\n";
+    let environment = |name: &str| match name {
+        "AMOUNT" => Some("7".to_owned()),
+        "WORKERS" => Some("2".to_owned()),
+        "CONNECTIONS" => Some(" 500 ".to_owned()),
+        _ => None,
+    };
+    let config = tollgate_config::parse(text, "gateway.toml", &environment, NOW).expect("right");
+    assert_eq!(config.server.workers, Some(2));
+    assert_eq!(config.server.bounds.connections, 500);
+    assert!(!config.server.proxy_protocol);
+    let words: Vec<String> = config
+        .policy
+        .limits
+        .iter()
+        .map(|limit| limit.algorithm.words())
+        .collect();
+    assert!(words[0].starts_with("7 at once"), "{words:?}");
+    assert!(words[1].contains('7'), "{words:?}");
+}
+
+#[test]
+fn sources_that_limits_name_are_shared_where_they_mean_the_same() {
+    let limit = |name: &str, when_missing: &str| {
+        format!(
+            "[limits.{name}]\nrate = \"1/s\"\nper = \"header:x-api-key\"\nwhen_missing = {when_missing}\n"
+        )
+    };
+    let text = [
+        "[tiers]\nanonymous = { a = \"1/minute\" }\n".to_owned(),
+        limit("a", "\"use:address\""),
+        limit("b", "\"use:address\""),
+        limit("c", "\"refuse\""),
+        limit("d", "{ use = \"address\", tier = \"anonymous\" }"),
+        "[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"a\", \"b\", \"c\", \"d\"]\n"
+            .to_owned(),
+    ];
+    let config = tollgate_config::parse(&text.concat(), "gateway.toml", &|_| None, NOW);
+    let config = config.expect("right");
+    let names: Vec<&str> = config
+        .policy
+        .identities
+        .iter()
+        .map(|identity| &*identity.name)
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "header:x-api-key",
+            "header:x-api-key@c",
+            "header:x-api-key@d"
+        ]
+    );
+}

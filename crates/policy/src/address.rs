@@ -3,7 +3,8 @@
 //! The walk goes from the connection outwards: while the hop we stand at is trusted, the entry it wrote (the
 //! rightmost not yet read, over all lines of the field) is the next hop; the first hop that is not trusted is the
 //! caller. An entry that is no address (`unknown`, `_hidden`, garbage) ends the walk at the last trusted hop, so
-//! that nothing a caller writes can choose its address. IPv4 addresses mapped into IPv6 are folded first.
+//! that nothing a caller writes can choose its address. Where the file counts the proxies instead, the entry that the
+//! outermost of them wrote is the caller. IPv4 addresses mapped into IPv6 are folded first.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -20,6 +21,8 @@ pub use super::netset::NetSet;
 pub struct AddressPolicy {
     /// Forwarding headers are believed only from these.
     pub trusted_proxies: NetSet,
+    /// How many proxies every request comes through, in place of their addresses; 0: it is not said.
+    pub trusted_hops: u8,
     /// Whether they are believed from a Unix socket, too: only local processes can connect to one.
     pub trust_unix: bool,
     /// Which forwarding header is believed.
@@ -34,6 +37,7 @@ impl Default for AddressPolicy {
     fn default() -> Self {
         Self {
             trusted_proxies: NetSet::default(),
+            trusted_hops: 0,
             trust_unix: false,
             header: ForwardingHeader::default(),
             ipv6_prefix: 64,
@@ -59,6 +63,7 @@ impl AddressPolicy {
     /// Whether a connection's other end may say who the caller is.
     pub fn trusts(&self, peer: Option<IpAddr>) -> bool {
         match peer {
+            _ if self.trusted_hops > 0 => true,
             Some(address) => self.trusted_proxies.contains(address),
             None => self.trust_unix,
         }
@@ -95,6 +100,10 @@ impl AddressPolicy {
         peer: Option<IpAddr>,
         hops: impl Iterator<Item = Option<IpAddr>>,
     ) -> Option<IpAddr> {
+        if let Some(last) = usize::from(self.trusted_hops).checked_sub(1) {
+            // Fewer entries than proxies: it did not come through all of them.
+            return hops.map(|hop| hop.map(fold)).nth(last).flatten().or(peer);
+        }
         let mut client = peer;
         for hop in hops {
             let Some(address) = hop.map(fold) else {

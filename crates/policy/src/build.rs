@@ -109,6 +109,14 @@ pub enum BuildError {
         /// The identity.
         identity: usize,
     },
+    /// The sources of an identity that takes the first of them cannot stand for one another.
+    #[error(
+        "identity {identity} takes the first of its sources, so all of them must be keys that clients send, or all claims of a token"
+    )]
+    FirstOfMixed {
+        /// The identity.
+        identity: usize,
+    },
     /// An identity has no source, or too many.
     #[error("identity {identity} needs at least one source and at most {SOURCES_MAX}")]
     Sources {
@@ -258,14 +266,20 @@ fn check_identity(index: usize, identities: &[Identity], errors: &mut Vec<BuildE
         errors.push(BuildError::Sources { identity: index });
     }
     if identity.callers.is_some()
-        && (identity.sources.len() != 1 || identity.sources[0] == Source::Address)
+        && (identity.sources.len() != 1 && !identity.first_of
+            || identity.sources.contains(&Source::Address))
     {
         errors.push(BuildError::CallersOfComposite { identity: index });
     }
-    let by_claim = identity
-        .sources
-        .iter()
-        .any(|source| matches!(source, Source::JwtClaim(_)));
+    // Otherwise a client could write what another one's token says, and be taken for it.
+    let claim = |source: &Source| matches!(source, Source::JwtClaim(_));
+    if identity.first_of
+        && !identity.sources.iter().all(Source::is_unverified)
+        && !identity.sources.iter().all(claim)
+    {
+        errors.push(BuildError::FirstOfMixed { identity: index });
+    }
+    let by_claim = identity.sources.iter().any(claim);
     if by_claim && identity.jwt.is_none() {
         errors.push(BuildError::UnverifiedToken { identity: index });
     }

@@ -24,6 +24,8 @@ pub struct Caller {
     pub name: Arc<str>,
     /// Its tier.
     pub tier: Option<Arc<str>>,
+    /// The name of its own numbers among the variants of limits, if it has some.
+    pub numbers: Option<Arc<str>>,
 }
 
 impl Callers {
@@ -82,13 +84,22 @@ impl Callers {
     }
 }
 
+/// A key as a list of callers names it: `sha256:` and 64 hex digits.
+pub fn digest_words(key: &[u8]) -> String {
+    let digits: String = Sha256::digest(key)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    format!("sha256:{digits}")
+}
+
 /// Reads `sha256:` and 64 hex digits.
 ///
 /// # Errors
 /// What is wrong, with the bytes it stands at.
 pub fn parse_digest(text: &str) -> Result<[u8; 32], ParseError> {
     let Some(digits) = text.strip_prefix("sha256:") else {
-        let what = "a caller is known by `sha256:` and the SHA-256 of its key (`printf %s KEY | sha256sum`)";
+        let what = "a caller is known by `sha256:` and the SHA-256 of its key (`tollgate hash`)";
         return Err(ParseError::new(0..text.len(), what));
     };
     let offset = text.len() - digits.len();
@@ -120,6 +131,7 @@ mod tests {
         Caller {
             name: name.into(),
             tier: None,
+            numbers: None,
         }
     }
 

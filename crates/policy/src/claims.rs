@@ -28,9 +28,24 @@ pub struct Identified {
 }
 
 impl Identified {
-    /// The caller's tier.
+    /// The tier: of the known caller, else of a client that counts by its address.
     pub fn tier(&self) -> Option<&Arc<str>> {
-        self.caller.as_ref()?.tier.as_ref()
+        match &self.caller {
+            Some(caller) => caller.tier.as_ref(),
+            None => self
+                .resolved
+                .iter()
+                .find_map(|one| one.address_tier.as_ref()),
+        }
+    }
+
+    /// Whose numbers apply: the caller's own where it has some, else its tier's.
+    pub fn numbers(&self) -> Option<&Arc<str>> {
+        let own = self
+            .caller
+            .as_ref()
+            .and_then(|caller| caller.numbers.as_ref());
+        own.or_else(|| self.tier())
     }
 }
 
@@ -160,7 +175,7 @@ impl Plan {
         }
         for charge in &self.charges {
             let rule = &policy.rules[charge.rule];
-            let limit = rule.variant(who.tier());
+            let limit = rule.variant(who.numbers());
             let Some(key) = &who.keys[charge.scope] else {
                 continue;
             };
@@ -204,10 +219,10 @@ pub(super) fn is_enforced(limit: &Limit, key: &[u8]) -> bool {
 }
 
 impl Rule {
-    /// The numbers for a caller of this tier.
-    pub fn variant(&self, tier: Option<&Arc<str>>) -> &Arc<Limit> {
+    /// The numbers of this name: a tier's, or a caller's own.
+    pub fn variant(&self, numbers: Option<&Arc<str>>) -> &Arc<Limit> {
         let place =
-            tier.and_then(|tier| self.tiers.binary_search_by(|(name, _)| name.cmp(tier)).ok());
+            numbers.and_then(|tier| self.tiers.binary_search_by(|(name, _)| name.cmp(tier)).ok());
         place.map_or(&self.live, |place| &self.tiers[place].1)
     }
 

@@ -201,7 +201,12 @@ impl Policy {
         loop {
             let identity = &self.identities[at];
             let sources = evidence.sources(at);
-            let missing = sources.iter().any(|(_, value)| matches!(value, Ok(None)));
+            let mut absent = sources.iter().map(|(_, value)| matches!(value, Ok(None)));
+            let missing = if identity.first_of {
+                absent.all(|absent| absent)
+            } else {
+                absent.any(|absent| absent)
+            };
             let failed = sources.iter().any(|(_, value)| value.is_err());
             steps.push(IdentityStep {
                 identity: at,
@@ -248,7 +253,7 @@ impl Policy {
             let rule = &self.rules[of_route.rule];
             let key = self.plans[matched.route].key_of(of_route.rule, who);
             let candidate = rule.candidate.as_ref().map(|limit| (limit, true));
-            let live = rule.variant(who.tier());
+            let live = rule.variant(who.numbers());
             for (limit, candidate) in [(live, false)].into_iter().chain(candidate) {
                 let skipped = if who.exempt {
                     Some(SkipReason::Exempt)

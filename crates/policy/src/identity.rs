@@ -10,7 +10,7 @@ use super::address::AddressPolicy;
 use super::descriptor::Descriptor;
 use super::jwt::{JwtError, JwtPolicy, VerifiedClaims};
 use super::keys;
-use super::pattern::Pattern;
+use super::route::Route;
 use super::source::{self, Ambiguous};
 use tollgate_limit::KeyBytes;
 
@@ -24,12 +24,16 @@ pub use super::source::Source;
 pub struct Identity {
     /// Its name in the file.
     pub name: Arc<str>,
-    /// The sources of its key, all of them together.
+    /// The sources of its key.
     pub sources: Vec<Source>,
+    /// Whether the first source that is present is the key; otherwise all of them together are.
+    pub first_of: bool,
     /// What happens when a source is absent.
     pub when_missing: WhenMissing,
     /// What happens when callers are listed and the key is none of them.
     pub when_unknown: WhenUnknown,
+    /// The tier of clients that count by their address here, because their key is missing or unknown.
+    pub address_tier: Option<Arc<str>>,
     /// Known callers, if they are listed. Replaced alone when their own file changes
     /// ([`Identity::replace_callers`]).
     pub callers: Option<ArcSwap<Callers>>,
@@ -140,6 +144,8 @@ pub struct Resolved {
     pub key: KeyBytes,
     /// The known caller.
     pub caller: Option<Arc<Caller>>,
+    /// The tier, where the address stands in.
+    pub address_tier: Option<Arc<str>>,
 }
 
 /// How an identity was resolved.
@@ -172,7 +178,7 @@ pub(super) struct Evidence<'e, 'r> {
     pub(super) address: &'e AddressPolicy,
     pub(super) identities: &'e [Identity],
     pub(super) request: &'e Descriptor<'r>,
-    pub(super) pattern: &'e Pattern,
+    pub(super) route: &'e Route,
     pub(super) captures: &'e [&'e str],
     /// Seconds since the Unix epoch.
     pub(super) now: u64,
@@ -198,6 +204,7 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
             how: How::Key,
             key: KeyBytes::new(),
             caller: None,
+            address_tier: None,
         };
         loop {
             let identity = &self.identities[at];
@@ -222,6 +229,7 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                     WhenMissing::Skip => resolved.how = How::Skipped,
                     WhenMissing::UseAddress => {
                         resolved.how = How::MissingAddress;
+                        resolved.address_tier.clone_from(&identity.address_tier);
                         self.push_address(&mut resolved.key);
                     }
                     WhenMissing::Use(other) => {
@@ -248,6 +256,7 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                 (Some(None), WhenUnknown::Refuse) => return refuse(IdentityReason::Unknown),
                 (Some(None), WhenUnknown::UseAddress) => {
                     resolved.how = How::UnknownAddress;
+                    resolved.address_tier.clone_from(&identity.address_tier);
                     self.push_address(&mut resolved.key);
                     return Ok(resolved);
                 }
@@ -270,8 +279,11 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
         );
     }
 
-    /// The values of an identity's sources; `None` when one is absent.
+    /// The values of an identity's sources; `None` when one is absent, or of the first of several all are.
     fn values(self, identity: &'e Identity) -> Result<Option<Values<'e>>, IdentityReason> {
+        if identity.first_of {
+            return self.first_value(identity);
+        }
         let mut values = Values::new();
         let mut token = None;
         for source in &identity.sources {
@@ -279,6 +291,24 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
             values.extend(self.value(identity, source, &mut token)?);
         }
         Ok((values.len() == identity.sources.len() && !values.is_empty()).then_some(values))
+    }
+
+    /// The value of the first source that is present. A second one that differs is ambiguous where clients write both: the
+    /// upstream may read the other, and each made-up first one would be a fresh bucket for it.
+    fn first_value(self, identity: &'e Identity) -> Result<Option<Values<'e>>, IdentityReason> {
+        let mut values = Values::new();
+        let mut token = None;
+        for source in &identity.sources {
+            let value = self.value(identity, source, &mut token)?;
+            match (values.first(), value) {
+                (None, value) => values.extend(value),
+                (Some(first), Some(value)) if source.is_unverified() && *first != value => {
+                    return Err(IdentityReason::Ambiguous);
+                }
+                (Some(_), _) => {}
+            }
+        }
+        Ok((!values.is_empty()).then_some(values))
     }
 
     fn value(
@@ -307,6 +337,7 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
             Source::Query(name) => source::query(request, name).map_err(ambiguous),
             Source::Path(name) => {
                 let capture = self
+                    .route
                     .pattern
                     .capture(name)
                     .and_then(|index| self.captures.get(index));

@@ -10,6 +10,7 @@ use std::fmt::Write;
 use sha2::{Digest, Sha256};
 
 use super::address::AddressKey;
+use super::pattern::HostPattern;
 use tollgate_limit::KeyBytes;
 use tollgate_limit::key::push_part;
 
@@ -32,6 +33,24 @@ pub(super) fn push_fallback(key: &mut KeyBytes, name: &str) {
 /// Appends one value of an identity.
 pub(super) fn push_value(key: &mut KeyBytes, value: &[u8]) {
     push_text(key, VALUE, value);
+}
+
+/// Appends the name of a route.
+pub(super) fn push_route(key: &mut KeyBytes, name: &str) {
+    push_text(key, ROUTE, name.as_bytes());
+}
+
+/// Appends a method.
+pub(super) fn push_method(key: &mut KeyBytes, method: &str) {
+    push_text(key, METHOD, method.as_bytes());
+}
+
+/// Appends a host.
+pub(super) fn push_host(key: &mut KeyBytes, host: &HostPattern) {
+    match host {
+        HostPattern::Exact(host) => push_text(key, HOST, host.as_bytes()),
+        other => push_text(key, HOST, other.to_string().as_bytes()),
+    }
 }
 
 fn push_text(key: &mut KeyBytes, tag: u8, text: &[u8]) {
@@ -78,6 +97,10 @@ fn piece_words<'k>(key: &'k [u8], text: &mut String) -> Option<(&'k [u8], &'stat
         },
         CALLER => write!(text, "caller {}", String::from_utf8_lossy(bytes)),
         FALLBACK => write!(text, "{}", String::from_utf8_lossy(bytes)),
+        ROUTE => write!(text, "route {}", String::from_utf8_lossy(bytes)),
+        METHOD => write!(text, "method {}", String::from_utf8_lossy(bytes)),
+        HOST if bytes.is_empty() => write!(text, "any host"),
+        HOST => write!(text, "host {}", String::from_utf8_lossy(bytes)),
         VALUE => write!(text, "{:?}", String::from_utf8_lossy(bytes)),
         _ if tag & HASHED != 0 => {
             text.push_str("sha256:");
@@ -110,6 +133,9 @@ const ADDRESS: u8 = 0;
 const VALUE: u8 = 1;
 const CALLER: u8 = 2;
 const FALLBACK: u8 = 3;
+const ROUTE: u8 = 4;
+const METHOD: u8 = 5;
+const HOST: u8 = 6;
 /// Added to a tag: the SHA-256 of the text stands in its place.
 const HASHED: u8 = 0x80;
 /// The longest value that stands in a key as it is; keys stay small, whatever callers send.
@@ -131,6 +157,16 @@ mod tests {
         assert_eq!(
             &key[..],
             b"\x00\x04\xc0\x00\x02\x07\x02\x04acme\x03\x04anon\x01\x03k\"1\x01\x00"
+        );
+        let mut other = KeyBytes::new();
+        push_route(&mut other, "/a");
+        push_method(&mut other, "GET");
+        push_host(&mut other, &HostPattern::Wildcard("a.b".into()));
+        push_host(&mut other, &HostPattern::Any);
+        assert_eq!(&other[..], b"\x04\x02/a\x05\x03GET\x06\x05*.a.b\x06\x00");
+        assert_eq!(
+            words(&other),
+            "route /a + method GET + host *.a.b + any host"
         );
         assert_eq!(
             words(&key),

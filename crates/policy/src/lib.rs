@@ -319,7 +319,7 @@ impl Policy {
             address: &self.address,
             identities: &self.identities,
             request,
-            pattern: &self.routes[matched.route].pattern,
+            route: &self.routes[matched.route],
             captures: &matched.captures,
             now,
             signatures: Signatures::Verify,

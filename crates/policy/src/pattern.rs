@@ -150,6 +150,16 @@ impl Pattern {
     }
 }
 
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => Ok(()),
+            Self::Exact(host) => f.write_str(host),
+            Self::Wildcard(suffix) => write!(f, "*.{suffix}"),
+        }
+    }
+}
+
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, method) in self.methods.iter().enumerate() {
@@ -158,11 +168,7 @@ impl fmt::Display for Pattern {
         if !self.methods.is_empty() {
             f.write_str(" ")?;
         }
-        match &self.host {
-            HostPattern::Any => {}
-            HostPattern::Exact(host) => f.write_str(host)?,
-            HostPattern::Wildcard(suffix) => write!(f, "*.{suffix}")?,
-        }
+        write!(f, "{}", self.host)?;
         if self.path.is_empty() {
             f.write_str("/")?;
         }

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::identity::{Evidence, How, Identity, Resolved, Source, WhenMissing};
 use super::route::{Route, Target};
 use super::template::{Placeholder, Template};
-use super::{BuildError, Cost, Rule, Scope, ScopePart};
+use super::{BuildError, Cost, Rule, Scope, ScopePart, keys};
 use tollgate_limit::{CLAIMS_MAX, KeyBytes, Mode};
 
 /// The compiled half of a route.
@@ -42,6 +42,12 @@ impl PlannedScope {
         for part in &self.0 {
             match part {
                 ScopePart::Address => evidence.push_address(&mut key),
+                ScopePart::Route => keys::push_route(&mut key, &evidence.route.name),
+                ScopePart::Method => {
+                    let method = evidence.route.method_class(evidence.request.method);
+                    keys::push_method(&mut key, method);
+                }
+                ScopePart::Host => keys::push_host(&mut key, &evidence.route.pattern.host),
                 ScopePart::Identity(index) => {
                     let one = resolved.iter().find(|one| one.identity == *index)?;
                     if one.how == How::Skipped {
@@ -144,7 +150,7 @@ impl Plan {
         self.identities
             .extend(parts.iter().filter_map(|part| match part {
                 ScopePart::Identity(identity) => Some(*identity),
-                ScopePart::Address => None,
+                ScopePart::Address | ScopePart::Route | ScopePart::Method | ScopePart::Host => None,
             }));
         self.scopes
             .iter()

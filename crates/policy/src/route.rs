@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, Method};
 
 pub use super::pattern::{HostPattern, ParseError, Pattern, Segment};
 pub use super::router::{Captures, Match, Router};
@@ -31,6 +31,29 @@ pub struct Route {
     pub refusal: Option<super::RefusalBody>,
     /// The largest request body, bytes; `None`: unlimited.
     pub body_max: Option<u64>,
+}
+
+impl Route {
+    /// The method of a request as a part of a bucket's key. There are as many as the route lists and the standard
+    /// names: every other method is `other`, and HEAD is GET, which a route for GET also takes.
+    pub fn method_class<'m>(&self, method: &'m Method) -> &'m str {
+        const STANDARD: [Method; 7] = [
+            Method::GET,
+            Method::POST,
+            Method::PUT,
+            Method::DELETE,
+            Method::PATCH,
+            Method::OPTIONS,
+            Method::CONNECT,
+        ];
+        if *method == Method::HEAD {
+            "GET"
+        } else if STANDARD.contains(method) || self.pattern.methods.contains(method) {
+            method.as_str()
+        } else {
+            "other"
+        }
+    }
 }
 
 /// A limit as one route uses it.

@@ -46,6 +46,12 @@ pub enum ScopePart {
     Address,
     /// A named identity, by index in [`Policy::identities`](super::Policy::identities).
     Identity(usize),
+    /// The route taken, by its name.
+    Route,
+    /// The method: see [`Route::method_class`](super::route::Route::method_class).
+    Method,
+    /// The host as the route names it, so that no client can make up another: all names below `*.example.com` are one.
+    Host,
 }
 
 /// What a request costs.

@@ -5,6 +5,7 @@ mod edits;
 mod explained;
 mod fixtures;
 mod preflights;
+mod scopes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! `[identities.*]` and caller lists.
 
 use crate::quantity::Time;
+use crate::rate::Rate;
 use crate::reader::{table, words};
 use crate::scalar::{Named, OneOrMany, ShortOr, Text};
 use crate::source::At;
@@ -10,11 +11,12 @@ table! {
     RawIdentity {
         /// Where the key stands in a request: `header:NAME`, `bearer`, `basic` (the user), `jwt:CLAIM`, `cookie:NAME`, `query:NAME`,
         /// `path:NAME`, `client_certificate` (its subject, or where that is empty its first alternative name as `dns:NAME`, `uri:URI` or
-        /// `email:ADDRESS`) or `address`. A list takes all of them together.
-        @required key: OneOrMany<Text> => "header:x-api-key",
+        /// `email:ADDRESS`) or `address`. A list takes all of them together; `{ first_of = [...] }` takes the first that is present.
+        @required key: ShortOr<OneOrMany<Text>, RawFirstOf> => "header:x-api-key",
         /// What happens to a request without the key: `refuse` (401), `skip` (limits by this identity are left out), `use:address`
-        /// (the address counts instead) or `use:IDENTITY` (another identity counts instead).
-        @required when_missing: Text => "use:address",
+        /// (the address counts instead) or `use:IDENTITY` (another identity counts instead). `{ use = "address", tier = "anonymous" }`
+        /// gives such clients a tier.
+        @required when_missing: ShortOr<Text, RawWhenMissing> => { use = "address", tier = "anonymous" },
         /// What happens to a key that is not on the list of callers. Required where `callers` is written, and only there: a made-up
         /// key must not be a fresh bucket.
         when_unknown: WhenUnknown => "refuse",
@@ -23,6 +25,26 @@ table! {
         callers: ShortOr<Text, Named<RawCaller>> => { "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" = { name = "acme", tier = "pro" } },
         /// How tokens are verified. Required for `jwt:` keys.
         jwt: RawJwt => { keys = "jwks.json", issuer = "https://id.example.com", audience = "api", algorithms = ["ES256"] },
+    }
+}
+
+table! {
+    /// Several places where the same key may stand.
+    RawFirstOf {
+        /// Sources of which the first that is present is the key. Two that are present with different values are refused with 400.
+        /// Either all are keys that clients send, or all are claims of a token.
+        @required first_of: Vec<At<Text>> => ["header:x-api-key", "query:api_key"],
+    }
+}
+
+table! {
+    /// What counts for clients without a key, and their tier.
+    RawWhenMissing {
+        /// What counts instead: `address`.
+        @required r#use: Text => "address",
+        /// The tier of clients that are counted by their address, because their key is missing, or because it is unknown and
+        /// `when_unknown` is `use:address`.
+        tier: Text => "anonymous",
     }
 }
 
@@ -45,6 +67,9 @@ table! {
         @required name: Text => "acme",
         /// Its tier, one of `[tiers]`. Default: none, so that each limit's own numbers apply.
         tier: Text => "pro",
+        /// Numbers of limits for this caller alone, in place of its tier's. Only in the main file and the files it includes, not in a
+        /// file of callers.
+        limits: Named<ShortOr<Rate, super::RawTier>> => { search = "500/minute" },
     }
 }
 

@@ -8,7 +8,7 @@ use crate::problem::Problem;
 use crate::quantity::{Share, Size, Time};
 use crate::rate::Rate;
 use crate::reader::{Node, Read, Reader, table, words};
-use crate::scalar::{OneOrMany, ShortOr, Text, schema_of};
+use crate::scalar::{OneOrMany, ShortOr, Text, from_variable, schema_of};
 use crate::source::At;
 
 table! {
@@ -26,9 +26,13 @@ table! {
         algorithm: RawAlgorithm = "token_bucket" => "fixed_window",
         /// Where fixed windows begin (`fixed_window` only).
         window: RawWindow => { align = "calendar", zone = "Europe/Berlin", anchor_day = 1 },
-        /// What has a bucket of its own: an identity, `address`, `everyone` (one bucket for all), or a list of them. All routes that
-        /// name the limit share its buckets.
+        /// What has a bucket of its own: `address`, an identity, a source of a key such as `header:x-api-key`, `everyone` (one bucket for
+        /// all), or a list of them. All routes that name the limit share its buckets. Three words split it further: `route` (by the route's
+        /// name, so a renamed route has new buckets), `method` (HEAD counts as GET, and methods that no route lists share one bucket) and
+        /// `host` (as the route names it, so all names below `*.example.com` share one bucket).
         @required per: OneOrMany<Text> => "address",
+        /// What happens to a request without the key, where `per` names a source of a key. As in `[identities]`.
+        when_missing: ShortOr<Text, super::RawWhenMissing> => "use:address",
         /// What a request costs. A route may set its own cost.
         cost: ShortOr<u64, RawCost> = 1 => { header = "x-cost", default = 1, max = 50 },
         /// Charges an estimate and corrects it by what the response says.
@@ -240,6 +244,9 @@ impl Read for InFlight {
         const WANTED: &str = "a number of requests, \"adaptive\", or a table { adaptive = true, least = 5, most = 200 }";
         match node.value {
             DeValue::Integer(_) => u64::read(node, reader).map(Self::Most),
+            DeValue::String(text) if text.contains("${") => {
+                from_variable(node, reader, WANTED).map(Self::Most)
+            }
             DeValue::Table(_) => Self::between(&RawAdaptive::read(node, reader)?, node, reader),
             _ => {
                 let text = Text::read_as(node, reader, WANTED)?;

@@ -45,6 +45,8 @@ table! {
         store: RawStore => { kind = "redis", url = "redis://127.0.0.1:6379/0", when_down = "local_share", key_secret = "${TOLLGATE_KEY_SECRET}" },
         /// Where requests go, by name.
         upstreams: Named<RawUpstream> => { app = { servers = ["http://10.0.0.1:3000"] } },
+        /// What routes have that do not say otherwise.
+        defaults: RawDefaults => { limits = ["per_caller"] },
         /// Routes: which requests match, where they go, which limits they are charged on. The most specific route wins.
         routes: Vec<At<RawRoute>> => [{ match = "/**", upstream = "http://127.0.0.1:3000", limits = ["per_caller"] }],
         /// How refusals and quota headers are written.

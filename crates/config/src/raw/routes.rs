@@ -20,7 +20,8 @@ table! {
         respond: RawRespond => { status = 200, body = "ok\n" },
         /// A redirect: where to, or a table with a status.
         redirect: ShortOr<Text, RawRedirect> => "https://{host}{path}{query}",
-        /// The limits that a request is charged on, all together or none: names, or tables with a cost. Default: no limit.
+        /// The limits that a request is charged on, all together or none: names, or tables with a cost. An empty list is no limit.
+        /// Default: `defaults.limits`.
         limits: Vec<At<ShortOr<Text, RawRouteLimit>>> => ["search", { limit = "total", cost = 2 }],
         /// A path prefix that is removed before the request is forwarded.
         strip_prefix: Text => "/v1",
@@ -35,6 +36,14 @@ table! {
         refusal: RawRefusal => { body = "slow down\n", content_type = "text/plain" },
         /// The most bytes of a request's body. Default: `server.bounds.body`.
         body: Size => "1MiB",
+    }
+}
+
+table! {
+    /// What routes have that do not say otherwise.
+    RawDefaults {
+        /// The limits of every route that has no `limits` of its own. A route with `limits = []` is charged on none.
+        limits: Vec<At<ShortOr<Text, RawRouteLimit>>> = [] => ["per_caller"],
     }
 }
 

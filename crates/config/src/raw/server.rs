@@ -215,6 +215,10 @@ table! {
     Address {
         /// Networks of your own proxies. `X-Forwarded-For` and `Forwarded` are believed only from these.
         trusted_proxies: Vec<At<Text>> = [] => ["10.0.0.0/8", "2001:db8::/32"],
+        /// Number of your own proxies that every request comes through, where their addresses are not known: the address that the
+        /// outermost of them wrote is the client's. Only where no client can reach the gateway past them: one that does chooses its
+        /// address. In place of `trusted_proxies`.
+        trusted_hops: u64 => 1,
         /// Whether forwarding headers are believed on Unix sockets, which only local processes can connect to.
         trust_unix: bool = false => true,
         /// Which forwarding header is believed.

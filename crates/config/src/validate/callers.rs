@@ -3,16 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
 use toml::de::{DeTable, DeValue};
 
-use super::{Context, names_of};
+use super::{Context, entries_of, names_of};
 use crate::env::Env;
 use crate::problem::{Problem, Problems, suggestion};
 use crate::raw::{RawCaller, RawFile};
 use crate::reader::{Node, Read, Reader};
 use crate::scalar::{Named, ShortOr, Text};
 use crate::source::{At, Place, Sources};
+use tollgate_policy::callers::digest_words;
 use tollgate_policy::identity::{Caller, Callers, parse_digest};
 
 /// `callers` of an identity: the callers, and the file they stand in if they have their own.
@@ -24,7 +24,10 @@ pub(crate) fn callers(
     let tiers = names_of(&raw.tiers);
     match &field.value {
         ShortOr::Table(named) => {
-            compile(named, &tiers, context.problems).map(|callers| (callers, None))
+            let own: Vec<&str> = with_own_numbers(raw)
+                .map(|(name, _)| name.as_str())
+                .collect();
+            compile(named, &tiers, &own, context.problems).map(|callers| (callers, None))
         }
         ShortOr::Short(text) => {
             let text = field.with(text.clone());
@@ -76,10 +79,44 @@ pub(crate) fn read(
         },
         &mut reader,
     )?;
-    compile(&named, tiers, problems)
+    for (_, caller) in &named.entries {
+        if let Some(place) = caller.limits.place() {
+            let problem = Problem::error("a file of callers gives tiers, not numbers")
+                .at(place, "this belongs into the main file");
+            problems.push(problem.help(
+                "give the caller a tier of its own: tier = \"acme\", with [tiers.acme] in the main file",
+            ));
+        }
+    }
+    compile(&named, tiers, &[], problems)
 }
 
-fn compile(named: &Named<RawCaller>, tiers: &[&str], problems: &mut Problems) -> Option<Callers> {
+/// The callers of the file that have limits of their own, by name.
+pub(crate) fn with_own_numbers(raw: &RawFile) -> impl Iterator<Item = (&At<Text>, &At<RawCaller>)> {
+    let listed = entries_of(&raw.identities)
+        .iter()
+        .filter_map(|(_, identity)| match &identity.callers.get()?.value {
+            ShortOr::Table(named) => Some(named.entries.iter()),
+            ShortOr::Short(_) => None,
+        });
+    listed
+        .flatten()
+        .filter(|(_, caller)| !caller.limits.is_absent())
+        .filter_map(|(_, caller)| Some((caller.name.get()?, caller)))
+}
+
+/// What a caller's own numbers are called among the variants of a limit. No tier has a space in its name.
+pub(crate) fn own_numbers(caller: &str) -> String {
+    format!("caller {caller}")
+}
+
+/// `own`: the names of callers with limits of their own.
+fn compile(
+    named: &Named<RawCaller>,
+    tiers: &[&str],
+    own: &[&str],
+    problems: &mut Problems,
+) -> Option<Callers> {
     let mut entries: Vec<(At<String>, [u8; 32], Caller)> = Vec::new();
     let mut whole = named.broken.is_empty();
     for (key, caller) in &named.entries {
@@ -100,7 +137,12 @@ fn compile(named: &Named<RawCaller>, tiers: &[&str], problems: &mut Problems) ->
             && !tiers.contains(&tier.as_str())
         {
             let problem = Problem::error(format!("unknown tier `{}`", tier.as_str()));
-            problems.push(problem.at(tier.place, suggestion("tier", tier.as_str(), tiers)));
+            let problem = problem.at(tier.place, suggestion("tier", tier.as_str(), tiers));
+            let help = format!(
+                "a tier without numbers of its own is one line: tiers.{} = {{}}, before the first table",
+                tier.as_str()
+            );
+            problems.push(problem.help(help));
             whole = false;
         }
         match (digest, caller.name.get()) {
@@ -119,6 +161,9 @@ fn compile(named: &Named<RawCaller>, tiers: &[&str], problems: &mut Problems) ->
                     Caller {
                         name: Arc::from(name.as_str()),
                         tier,
+                        numbers: own
+                            .contains(&name.as_str())
+                            .then(|| own_numbers(name.as_str()).into()),
                     },
                 ));
             }
@@ -141,14 +186,9 @@ fn not_a_digest(key: &At<String>, message: String) -> Problem {
     if key.value.starts_with("sha256:") {
         return Problem::error("this is no SHA-256").at(key.place, message);
     }
-    let digest: String = Sha256::digest(key.value.as_bytes())
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digest = digest_words(key.value.as_bytes());
     Problem::error("a caller's key stands in clear in the file")
         .secret()
         .at(key.place, "callers are listed by the SHA-256 of their key")
-        .help(format!(
-            "if this is the key itself, write \"sha256:{digest}\""
-        ))
+        .help(format!("if this is the key itself, write \"{digest}\""))
 }

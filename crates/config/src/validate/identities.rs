@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use super::{Context, callers, entries_of, list_of};
 use crate::problem::{Problem, listed, nearest};
 use crate::raw::{self, RawIdentity, RawJwt};
+use crate::scalar::{ShortOr, Text};
 use crate::source::At;
 use tollgate_policy::identity::{
     Identity, JwtSettings, Source, WhenMissing, WhenUnknown, parse_algorithm,
@@ -36,7 +37,10 @@ pub(crate) fn identities(
     let mut made = Identities::default();
     for (name, identity) in entries_of(&raw.identities) {
         super::limits::check_name(name, "identity", context);
-        if matches!(name.value.as_str(), "address" | "everyone") {
+        if matches!(
+            name.value.as_str(),
+            "address" | "everyone" | "route" | "method" | "host"
+        ) {
             let problem = Problem::error(format!("`{}` cannot name an identity", name.value));
             context.push(problem.at(name.place, "this word has its own meaning in `per`"));
         }
@@ -62,13 +66,13 @@ fn identity(
     context: &mut Context<'_>,
 ) -> Option<(Identity, Option<PathBuf>)> {
     let sources = sources(name, raw, context);
-    let when_missing = when_missing(name, raw, names, context);
+    let when_missing = when_missing(name, raw, file, names, context);
     let when_unknown = when_unknown(name, raw, context);
     let callers = raw
         .callers
         .get()
         .map(|field| callers::callers(field, file, context));
-    let has_claim = sources.as_ref().is_some_and(|sources| {
+    let has_claim = sources.as_ref().is_some_and(|(sources, _)| {
         sources
             .iter()
             .any(|source| matches!(source, Source::JwtClaim(_)))
@@ -107,84 +111,97 @@ fn identity(
         None => None,
         Some(made) => Some(made?),
     };
+    let (sources, first_of) = sources?;
+    let (when_missing, address_tier) = when_missing?;
     let identity = Identity {
         name: Arc::from(name.value.as_str()),
-        sources: sources?,
-        when_missing: when_missing?,
+        sources,
+        first_of,
+        when_missing,
         when_unknown,
+        address_tier,
         callers,
         jwt,
     };
     Some((identity, path))
 }
 
+/// The sources of a key, and whether it is the first of them that is present.
 fn sources(
     name: &At<String>,
     raw: &At<RawIdentity>,
     context: &mut Context<'_>,
-) -> Option<Vec<Source>> {
+) -> Option<(Vec<Source>, bool)> {
     if raw.key.is_absent() {
         let problem = Problem::error(format!("identity `{}` has no key", name.value))
             .at(raw.place, "`key` is missing");
         context.push(
-            problem.help("write where the key stands in a request: key = [\"header:x-api-key\"]"),
+            problem.help("write where the key stands in a request: key = \"header:x-api-key\""),
         );
     }
     let key = raw.key.get()?;
-    if key.list.is_empty() {
+    let (list, first_of) = match &key.value {
+        ShortOr::Short(list) => (list.list.as_slice(), false),
+        ShortOr::Table(table) => (list_of(&table.first_of), true),
+    };
+    if list.is_empty() {
         context.push(
             Problem::error(format!("identity `{}` has no key", name.value))
                 .at(key.place, "an empty list"),
         );
         return None;
     }
-    let mut sources = Vec::new();
-    let mut whole = true;
-    for text in &key.list {
-        match Source::parse(text.as_str()) {
-            Ok(source) => sources.push(source),
-            Err(error) => {
-                whole = false;
-                const KINDS: [&str; 9] = [
-                    "address",
-                    "header",
-                    "bearer",
-                    "basic",
-                    "cookie",
-                    "query",
-                    "path",
-                    "jwt",
-                    "client_certificate",
-                ];
-                let kind = text.as_str().split(':').next().unwrap_or_default();
-                if KINDS.contains(&kind) {
-                    context.parse_error(
-                        format!("`{}` is no source of a key", text.as_str()),
-                        error,
-                        text,
-                    );
-                    continue;
-                }
-                let problem = Problem::error(format!("`{}` is no source of a key", text.as_str()));
-                let label = nearest(kind, KINDS).map_or_else(
-                    || "no such source".to_owned(),
-                    |near| format!("did you mean `{near}`?"),
-                );
-                let problem = problem.at(text.part(0, kind.len()), label);
-                context.push(problem.note("sources are `address`, `header:NAME`, `bearer`, `basic`, `cookie:NAME`, `query:NAME`, `path:NAME`, `jwt:CLAIM` and `client_certificate`"));
-            }
-        }
-    }
-    whole.then_some(sources)
+    let sources: Vec<Source> = list
+        .iter()
+        .filter_map(|text| source(text, context))
+        .collect();
+    (sources.len() == list.len()).then_some((sources, first_of))
 }
 
+/// One source of a key.
+pub(super) fn source(text: &At<Text>, context: &mut Context<'_>) -> Option<Source> {
+    const KINDS: [&str; 9] = [
+        "address",
+        "header",
+        "bearer",
+        "basic",
+        "cookie",
+        "query",
+        "path",
+        "jwt",
+        "client_certificate",
+    ];
+    let error = match Source::parse(text.as_str()) {
+        Ok(source) => return Some(source),
+        Err(error) => error,
+    };
+    let title = format!("`{}` is no source of a key", text.as_str());
+    let kind = text.as_str().split(':').next().unwrap_or_default();
+    if KINDS.contains(&kind) {
+        context.parse_error(title, error, text);
+        return None;
+    }
+    let label = nearest(kind, KINDS).map_or_else(
+        || "no such source".to_owned(),
+        |near| format!("did you mean `{near}`?"),
+    );
+    let problem = Problem::error(title).at(text.part(0, kind.len()), label);
+    let header = kind
+        .contains('-')
+        .then(|| format!("write \"header:{kind}\" for a header"));
+    context.push(problem.maybe_help(header).note("sources are `address`, `header:NAME`, `bearer`, `basic`, `cookie:NAME`, `query:NAME`, `path:NAME`, `jwt:CLAIM` and `client_certificate`"));
+    None
+}
+
+/// What happens to a request without the key, and the tier of clients that are counted by their address.
 fn when_missing(
     name: &At<String>,
     raw: &At<RawIdentity>,
+    file: &raw::RawFile,
     names: &[&str],
     context: &mut Context<'_>,
-) -> Option<WhenMissing> {
-    const HELP: &str = "when_missing = \"refuse\" answers 401, \"skip\" leaves out the limits by this identity, \"use:address\" counts the caller's address instead";
+) -> Option<(WhenMissing, Option<Arc<str>>)> {
+    const HELP: &str = "when_missing = \"refuse\" answers 401, \"skip\" leaves out the limits by this identity, \"use:address\" counts the client's address instead";
     if raw.when_missing.is_absent() {
         let problem = Problem::error(format!(
             "identity `{}` does not say what happens when its key is missing",
@@ -196,14 +213,31 @@ fn when_missing(
                 .help(HELP),
         );
     }
-    let text = raw.when_missing.get()?;
+    let (text, tier) = match &raw.when_missing.get()?.value {
+        ShortOr::Short(text) => (raw.when_missing.get()?.with(text.clone()), None),
+        ShortOr::Table(table) => {
+            if table.r#use.is_absent() {
+                let place = raw.when_missing.place().unwrap_or(raw.place);
+                let problem = Problem::error("what counts instead of the key?");
+                context.push(
+                    problem
+                        .at(place, "`use` is missing")
+                        .help("{ use = \"address\", tier = \"anonymous\" }"),
+                );
+            }
+            (table.r#use.get()?.clone(), table.tier.get())
+        }
+    };
+    let in_table = matches!(raw.when_missing.get()?.value, ShortOr::Table(_));
     let word = text.as_str();
-    match word {
-        "refuse" => Some(WhenMissing::Refuse),
-        "skip" => Some(WhenMissing::Skip),
-        "use:address" => Some(WhenMissing::UseAddress),
+    let missing = match word {
+        "address" if in_table => WhenMissing::UseAddress,
+        "use:address" => WhenMissing::UseAddress,
+        "refuse" if !in_table => WhenMissing::Refuse,
+        "skip" if !in_table => WhenMissing::Skip,
         _ => {
-            let Some(other) = word.strip_prefix("use:") else {
+            let other = word.strip_prefix("use:").or(in_table.then_some(word));
+            let Some(other) = other else {
                 let problem = Problem::error(format!("`when_missing` cannot be \"{word}\""));
                 let near = nearest(word, ["refuse", "skip", "use:address"]);
                 let label = match near {
@@ -214,14 +248,32 @@ fn when_missing(
                 context.push(problem.at(text.place, label).help(HELP));
                 return None;
             };
-            let index = names.iter().position(|identity| *identity == other);
-            if index.is_none() {
+            let Some(index) = names.iter().position(|identity| *identity == other) else {
                 let known: Vec<&str> = names.iter().copied().chain(["address"]).collect();
-                context.unknown("identity", other, text.part(4, word.len()), &known);
-            }
-            index.map(WhenMissing::Use)
+                let place = text.part(word.len() - other.len(), word.len());
+                context.unknown("identity", other, place, &known);
+                return None;
+            };
+            WhenMissing::Use(index)
         }
-    }
+    };
+    let tier = tier.map(|tier| {
+        let tiers = super::names_of(&file.tiers);
+        if !tiers.contains(&tier.as_str()) {
+            context.unknown("tier", tier.as_str(), tier.place, &tiers);
+        }
+        if missing != WhenMissing::UseAddress {
+            let problem =
+                Problem::error("a tier here is for clients that are counted by their address");
+            context.push(
+                problem
+                    .at(tier.place, "another identity counts instead")
+                    .help("write the tier where that identity's own key is missing"),
+            );
+        }
+        Arc::from(tier.as_str())
+    });
+    Some((missing, tier))
 }
 
 fn when_unknown(

@@ -5,17 +5,17 @@
 
 mod keys;
 mod numbers;
-mod scope;
+pub(crate) mod scope;
 
 use std::sync::Arc;
 
 use super::costs::{self, Amounts};
-use super::{Context, entries_of, leases, names_of};
+use super::{Context, callers, entries_of, leases, names_of};
 use crate::problem::Problem;
 use crate::rate::Rate;
 use crate::raw::{self, RawLimit, RawMode, RawPlacement, RawTier};
 use crate::reader::Field;
-use crate::scalar::ShortOr;
+use crate::scalar::{ShortOr, Text};
 use crate::settings::Store;
 use crate::source::At;
 use tollgate_limit::{
@@ -105,42 +105,79 @@ pub(crate) fn check_name(name: &At<String>, what: &str, context: &mut Context<'_
 /// Every tier's limits must exist.
 fn check_tiers(raw: &raw::RawFile, context: &mut Context<'_>) {
     let names = names_of(&raw.limits);
-    for (tier, limits) in entries_of(&raw.tiers) {
+    for (tier, _) in entries_of(&raw.tiers) {
         check_name(tier, "tier", context);
-        for (limit, _) in limits
-            .entries
-            .iter()
-            .filter(|(limit, _)| !names.contains(&limit.value.as_str()))
-        {
+    }
+    let of_tiers = entries_of(&raw.tiers)
+        .iter()
+        .flat_map(|(_, limits)| &limits.entries);
+    let own = callers::with_own_numbers(raw).flat_map(|(_, caller)| entries_of(&caller.limits));
+    for (limit, _) in of_tiers.chain(own) {
+        if !names.contains(&limit.value.as_str()) {
             context.unknown("limit", &limit.value, limit.place, &names);
+        }
+    }
+    let mut seen: Vec<&At<Text>> = Vec::new();
+    for (name, _) in callers::with_own_numbers(raw) {
+        match seen.iter().find(|other| other.as_str() == name.as_str()) {
+            Some(first) => {
+                let title = format!("caller `{}` has limits of its own twice", name.as_str());
+                let problem = Problem::error(title)
+                    .at(name.place, "again here")
+                    .at(first.place, "first here");
+                context.push(
+                    problem.help("its keys share its buckets: write its limits beside one of them"),
+                );
+            }
+            None => seen.push(name),
         }
     }
 }
 
 /// A tier's name, and its numbers for one limit.
-type Tier<'r> = (&'r At<String>, At<RawTier>);
+type Tier = (At<String>, At<RawTier>);
 
-/// The tiers that say something of `limit`, sorted by name.
-fn tiers_of<'r>(limit: &str, raw: &'r raw::RawFile) -> Vec<Tier<'r>> {
-    let mut tiers: Vec<Tier<'r>> = Vec::new();
+/// The tiers, and the callers with numbers of their own, that say something of `limit`, sorted by name.
+fn tiers_of(limit: &str, raw: &raw::RawFile) -> Vec<Tier> {
+    let mut tiers: Vec<Tier> = Vec::new();
     for (tier, limits) in entries_of(&raw.tiers) {
         for (_, numbers) in limits
             .entries
             .iter()
             .filter(|(name, _)| name.value == limit)
         {
-            let table = match &numbers.value {
-                ShortOr::Short(rate) => RawTier {
-                    rate: Field::Here(numbers.with(*rate)),
-                    ..RawTier::default()
-                },
-                ShortOr::Table(table) => table.clone(),
-            };
-            tiers.push((tier, numbers.with(table)));
+            tiers.push((tier.clone(), table_of(numbers)));
         }
     }
+    let own: Vec<Tier> = callers::with_own_numbers(raw)
+        .filter_map(|(name, caller)| {
+            let own = entries_of(&caller.limits)
+                .iter()
+                .find(|(name, _)| name.value == limit);
+            let of_tier = || {
+                let tier = caller.tier.get()?;
+                let (_, numbers) = tiers.iter().find(|(name, _)| name.value == tier.as_str())?;
+                Some(numbers.clone())
+            };
+            let numbers = own.map(|(_, numbers)| table_of(numbers)).or_else(of_tier)?;
+            Some((name.with(callers::own_numbers(name.as_str())), numbers))
+        })
+        .collect();
+    tiers.extend(own);
     tiers.sort_by(|one, other| one.0.value.cmp(&other.0.value));
     tiers
+}
+
+/// Numbers in their long form.
+fn table_of(numbers: &At<ShortOr<Rate, RawTier>>) -> At<RawTier> {
+    let table = match &numbers.value {
+        ShortOr::Short(rate) => RawTier {
+            rate: Field::Here(numbers.with(*rate)),
+            ..RawTier::default()
+        },
+        ShortOr::Table(table) => table.clone(),
+    };
+    numbers.with(table)
 }
 
 /// What a rule is made from.
@@ -158,7 +195,7 @@ impl Builder<'_> {
     fn rule(
         &self,
         scope: Scope,
-        tiers: &[Tier<'_>],
+        tiers: &[Tier],
         context: &mut Context<'_>,
     ) -> Option<(Rule, Vec<Amounts>)> {
         self.check_keys(context);

@@ -167,10 +167,16 @@ fn limits(
     known: &Known<'_>,
     context: &mut Context<'_>,
 ) -> Option<Vec<RouteLimit>> {
+    let defaults = raw.defaults.or(raw::RawDefaults::default()).limits().value;
+    let list = if at.limits.is_absent() {
+        defaults.as_slice()
+    } else {
+        list_of(&at.limits)
+    };
     let mut made: Vec<RouteLimit> = Vec::new();
     let mut seen: Vec<(&str, Place)> = Vec::new();
     let mut whole = true;
-    for entry in list_of(&at.limits) {
+    for entry in list {
         let default = RawRouteLimit::default();
         let (name, place, table) = match &entry.value {
             ShortOr::Short(text) => (text.value.as_str(), entry.place, &default),

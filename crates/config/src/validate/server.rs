@@ -454,6 +454,14 @@ pub(crate) fn address(field: &Field<raw::Address>, context: &mut Context<'_>) ->
             );
         }
     }
+    let trusted_hops = raw.trusted_hops.setting("trusted_hops");
+    if let (Some(hops), Some(proxies)) = (raw.trusted_hops.place(), raw.trusted_proxies.place()) {
+        let problem = Problem::error("proxies are trusted by their addresses or by their number")
+            .at(hops, "one of them must go")
+            .at(proxies, "the other");
+        context.push(problem.help("addresses are safer: a client that reaches the gateway past the proxies is then not believed"));
+    }
+    let trusted_hops = trusted_hops.map_or(0, |hops| context.within(hops, 1, 32));
     let prefix = context.within(raw.ipv6_prefix(), 16, 128);
     AddressPolicy {
         trusted_proxies: raw
@@ -462,6 +470,7 @@ pub(crate) fn address(field: &Field<raw::Address>, context: &mut Context<'_>) ->
             .iter()
             .filter_map(|text| network(text, context))
             .collect(),
+        trusted_hops: u8::try_from(trusted_hops).unwrap_or(0),
         ipv6_prefix: u8::try_from(prefix).unwrap_or(64),
         exempt: raw
             .exempt()

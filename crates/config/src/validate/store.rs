@@ -209,6 +209,9 @@ fn topology(
     raw: &At<RawStore>,
     context: &mut Context<'_>,
 ) -> Option<Topology> {
+    if raw.url.get().is_some_and(|url| url.assumed) {
+        return Some(Topology::Single);
+    }
     let text = url.value.expose();
     let scheme = text.split_once(':').map_or(text, |(scheme, _)| scheme);
     let (known, topology) = match scheme {

@@ -16,6 +16,7 @@ use crate::settings::{Listener, Server};
 use crate::source::Place;
 use tollgate_limit::{Kind, Micros, Mode};
 use tollgate_policy::identity::{Source, WhenUnknown};
+use tollgate_policy::route::HostPattern;
 use tollgate_policy::upstream::ServerAddress;
 use tollgate_policy::{Policy, Scope, ScopePart};
 
@@ -31,6 +32,28 @@ pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mu
     unused::limits(raw, policy, context);
     to_itself(raw, policy, server, context);
     held_in_places(raw, policy, context);
+    unnamed_hosts(raw, policy, context);
+}
+
+/// Routes that name no one host, under limits that are split by host.
+fn unnamed_hosts(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
+    for (route, written) in policy.routes.iter().zip(list_of(&raw.routes)) {
+        let by_host = route.limits.iter().map(|limit| &policy.rules[limit.rule]).find(
+            |rule| matches!(&rule.scope, Scope::Identities(parts) if parts.contains(&ScopePart::Host)),
+        );
+        if let (Some(rule), false) = (by_host, matches!(route.pattern.host, HostPattern::Exact(_)))
+        {
+            let title = format!(
+                "all hosts of route `{}` share one bucket of `{}`",
+                route.name, rule.name
+            );
+            let place = written.r#match.place().unwrap_or(written.place);
+            let problem = Problem::warning(title)
+                .at(place, "names no one host, and clients can make hosts up");
+            context
+                .push(problem.help("write a route for each host: match = \"api.example.com/**\""));
+        }
+    }
 }
 
 /// Requests that wait for a rate while they hold places of a concurrency limit.
@@ -149,7 +172,11 @@ fn unverified(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
         let alone: Vec<&str> = policy
             .rules
             .iter()
-            .filter(|rule| matches!(&rule.scope, Scope::Identities(parts) if parts.iter().all(|part| matches!(part, ScopePart::Identity(at) if Some(*at) == index))))
+            .filter(|rule| matches!(&rule.scope, Scope::Identities(parts) if parts.iter().all(|part| match part {
+                ScopePart::Identity(at) => Some(*at) == index,
+                ScopePart::Address => false,
+                ScopePart::Route | ScopePart::Method | ScopePart::Host => true,
+            }) && parts.iter().any(|part| matches!(part, ScopePart::Identity(_)))))
             .map(|rule| &*rule.name)
             .collect();
         // A route that is also limited by address, or in all, bounds what made-up keys can get.

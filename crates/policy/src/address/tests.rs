@@ -188,3 +188,21 @@ proptest! {
         prop_assert_eq!(client(&policy(), "10.0.0.1", &[("x-forwarded-for", &line)]), "1.2.3.4");
     }
 }
+
+#[test]
+fn trusted_hops_count_proxies_from_the_connection_outwards() {
+    let policy = |trusted_hops| AddressPolicy {
+        trusted_hops,
+        ..AddressPolicy::default()
+    };
+    let list = [("x-forwarded-for", "203.0.113.9, 192.0.2.7, 10.0.0.1")];
+    for (hops, address) in [(1, "10.0.0.1"), (2, "192.0.2.7"), (3, "203.0.113.9")] {
+        assert_eq!(client(&policy(hops), "198.51.100.1", &list), address);
+    }
+    // It did not come through so many proxies: nothing of the list is believed.
+    assert_eq!(client(&policy(4), "198.51.100.1", &list), "198.51.100.1");
+    let hidden = [("x-forwarded-for", "192.0.2.7, unknown")];
+    assert_eq!(client(&policy(1), "198.51.100.1", &hidden), "198.51.100.1");
+    assert_eq!(client(&policy(2), "198.51.100.1", &hidden), "192.0.2.7");
+    assert_eq!(client(&policy(0), "198.51.100.1", &list), "198.51.100.1");
+}

@@ -58,6 +58,8 @@ pub(super) fn identity(name: &str, sources: &[&str], when_missing: WhenMissing) 
             .collect(),
         when_missing,
         when_unknown: WhenUnknown::Accept,
+        first_of: false,
+        address_tier: None,
         callers: None,
         jwt: None,
     }
@@ -73,6 +75,7 @@ fn acme() -> Callers {
     let acme = Caller {
         name: "acme".into(),
         tier: Some("pro".into()),
+        numbers: None,
     };
     Callers::new([(parse_digest(TEST).expect("a digest"), acme)]).expect("one caller")
 }

@@ -100,6 +100,12 @@ pub(crate) fn build_error(error: BuildError, places: &Places<'_>, context: &mut 
             ))
             .at(place, "exactly one source is needed, and not the address")
         }
+        BuildError::FirstOfMixed { identity: index } => {
+            let (name, place) = identity(index);
+            Problem::error(format!("the sources of identity `{name}` cannot stand for one another"))
+                .at(place, "either all are keys that clients send, or all are claims of a token")
+                .help("define an identity for each, and name the second in the first: when_missing = \"use:OTHER\"")
+        }
         BuildError::Sources { identity: index } => {
             let (name, place) = identity(index);
             Problem::error(format!("the key of identity `{name}` has too many parts"))

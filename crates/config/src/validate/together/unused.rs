@@ -8,7 +8,7 @@ use tollgate_limit::Mode;
 use tollgate_policy::identity::WhenMissing;
 use tollgate_policy::{Policy, Scope, ScopePart};
 
-/// Limits, identities, upstreams and tiers that nothing refers to, or that say nothing.
+/// Limits, identities and upstreams that nothing refers to.
 pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     for (name, _) in entries_of(&raw.limits) {
         let used = policy.routes.iter().any(|route| {
@@ -78,14 +78,6 @@ pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
             );
         }
     }
-    for (name, limits) in entries_of(&raw.tiers) {
-        if limits.entries.is_empty() && limits.broken.is_empty() {
-            context.push(
-                Problem::warning(format!("tier `{}` changes nothing", name.value))
-                    .at(name.place, "no limit has numbers here"),
-            );
-        }
-    }
 }
 
 /// Tiers that no caller has, and their limits on whose routes nobody's tier is known.
@@ -100,6 +92,9 @@ pub(super) fn tiers(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
             .is_some_and(|at| matches!(at.value, ShortOr::Short(_)))
     };
     let gives = |index: usize, tier: &str| {
+        if policy.identities[index].address_tier.as_deref() == Some(tier) {
+            return true;
+        }
         let listed = policy.identities[index].callers.as_ref();
         listed.is_some_and(|callers| {
             own_file(index)
@@ -112,7 +107,9 @@ pub(super) fn tiers(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     for (tier, limits) in entries_of(&raw.tiers) {
         if !(0..policy.identities.len()).any(|index| gives(index, &tier.value)) {
             let problem = Problem::warning(format!("no caller is of tier `{}`", tier.value));
-            context.push(problem.at(tier.place, "no list of callers names it"));
+            if !limits.entries.is_empty() {
+                context.push(problem.at(tier.place, "no list of callers names it"));
+            }
             continue;
         }
         for (limit, _) in &limits.entries {
@@ -171,7 +168,13 @@ pub(super) fn tiers(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
 /// Routes without a limit, and limits without a number.
 pub(super) fn limits(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     for (route, written) in policy.routes.iter().zip(list_of(&raw.routes)) {
+        let defaults = raw
+            .defaults
+            .get()
+            .is_some_and(|defaults| !defaults.limits.is_absent());
         if matches!(route.target, tollgate_policy::route::Target::Upstream(_))
+            // Beside defaults an empty list says that the route has none of them.
+            && !defaults
             && written.limits.get().is_some_and(|limits| limits.is_empty())
         {
             let problem =

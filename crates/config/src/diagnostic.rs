@@ -1,0 +1,78 @@
+//! Problems for programs: editors, CI annotations, `tollgate check --format json`.
+
+use serde::Serialize;
+
+use super::problem::{Problem, Severity};
+use super::source::Sources;
+
+/// One problem.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Diagnostic {
+    /// `error` or `warning`.
+    pub severity: &'static str,
+    /// What is wrong.
+    pub message: String,
+    /// Where; the first span is the mistake, the others explain it. Empty where it stands nowhere.
+    pub spans: Vec<Span>,
+    /// Facts beside it.
+    pub notes: Vec<String>,
+    /// What to do.
+    pub help: Vec<String>,
+}
+
+/// A place in a file. Lines and columns begin at 1, columns count characters, and the end is one past the last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Span {
+    /// The file, as it was named.
+    pub file: String,
+    /// First line.
+    pub line: usize,
+    /// First column.
+    pub column: usize,
+    /// Last line.
+    pub end_line: usize,
+    /// One past the last column.
+    pub end_column: usize,
+    /// What is said about this place.
+    pub label: String,
+}
+
+impl Diagnostic {
+    /// An error that stands nowhere in a file.
+    pub fn error(message: &str) -> Self {
+        Self {
+            severity: "error",
+            message: message.to_owned(),
+            spans: Vec::new(),
+            notes: Vec::new(),
+            help: Vec::new(),
+        }
+    }
+
+    pub(crate) fn of(problem: &Problem, sources: &Sources) -> Self {
+        let spans = problem.marks.iter().map(|mark| {
+            let (file, line, column) = sources.position(mark.place);
+            let mut end = mark.place;
+            end.start = end.end;
+            let (_, end_line, end_column) = sources.position(end);
+            Span {
+                file: file.to_owned(),
+                line,
+                column,
+                end_line,
+                end_column,
+                label: mark.label.clone(),
+            }
+        });
+        Self {
+            severity: match problem.severity {
+                Severity::Error => "error",
+                Severity::Warning => "warning",
+            },
+            message: problem.title.clone(),
+            spans: spans.collect(),
+            notes: problem.notes.clone(),
+            help: problem.helps.clone(),
+        }
+    }
+}

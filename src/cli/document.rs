@@ -1,0 +1,290 @@
+//! What `check` and `explain` say to programs: JSON documents with a version. Members are added within a version; none
+//! changes its meaning or goes.
+
+use serde::Serialize;
+use tollgate_config::{Config, Diagnostic};
+use tollgate_policy::explain::{Explanation, IdentityStory, LimitStory};
+use tollgate_policy::{Policy, Rule};
+
+use super::check::room;
+use super::explain::fate_words;
+use super::trial::Verdict;
+use crate::app;
+
+const VERSION: u32 = 1;
+
+/// `check --format json`.
+#[derive(Debug, Serialize)]
+pub(super) struct Checked<'c> {
+    version: u32,
+    /// Whether the file is good and its tests pass.
+    good: bool,
+    errors: Vec<Diagnostic>,
+    warnings: Vec<Diagnostic>,
+    /// What is no mistake and may surprise.
+    notes: &'c [String],
+    /// Variables of the environment that are not set and were assumed to be.
+    assumed: &'c [String],
+    /// Bytes that all tables take when they are full; not there where the file is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_bytes: Option<u64>,
+    /// Bytes that all connections take when as many are open as are allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connections_bytes: Option<u64>,
+    limits: Vec<LimitWords<'c>>,
+    routes: Vec<RouteLimits<'c>>,
+    tests: Vec<Tested<'c>>,
+}
+
+#[derive(Debug, Serialize)]
+struct LimitWords<'c> {
+    limit: &'c str,
+    words: String,
+    tiers: Vec<TierWords<'c>>,
+    candidate: Option<String>,
+    room: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct TierWords<'c> {
+    tier: &'c str,
+    words: String,
+}
+
+#[derive(Debug, Serialize)]
+struct RouteLimits<'c> {
+    route: &'c str,
+    limits: Vec<&'c str>,
+}
+
+#[derive(Debug, Serialize)]
+struct Tested<'c> {
+    test: &'c str,
+    line: usize,
+    passed: bool,
+    wrong: &'c [String],
+}
+
+/// A file that is wrong.
+pub(super) fn wrong(errors: Vec<Diagnostic>) -> String {
+    written(&Checked {
+        version: VERSION,
+        good: false,
+        errors,
+        warnings: Vec::new(),
+        notes: &[],
+        assumed: &[],
+        memory_bytes: None,
+        connections_bytes: None,
+        limits: Vec::new(),
+        routes: Vec::new(),
+        tests: Vec::new(),
+    })
+}
+
+/// A file that can be read.
+pub(super) fn checked(
+    config: &Config,
+    notes: &[String],
+    verdicts: &[Verdict],
+    good: bool,
+) -> String {
+    let policy = &config.policy;
+    written(&Checked {
+        version: VERSION,
+        good,
+        errors: Vec::new(),
+        warnings: config.diagnostics.clone(),
+        notes,
+        assumed: &config.assumed,
+        memory_bytes: Some(app::memory::of_tables(&policy.limits)),
+        connections_bytes: Some(app::memory::of_connections(
+            config.server.bounds.connections,
+        )),
+        limits: policy
+            .rules
+            .iter()
+            .map(|rule| limit_words(rule, policy))
+            .collect(),
+        routes: policy
+            .routes
+            .iter()
+            .map(|route| RouteLimits {
+                route: &route.name,
+                limits: route
+                    .limits
+                    .iter()
+                    .map(|limit| &*policy.rules[limit.rule].name)
+                    .collect(),
+            })
+            .collect(),
+        tests: verdicts
+            .iter()
+            .map(|verdict| Tested {
+                test: &verdict.name,
+                line: verdict.line,
+                passed: verdict.wrong.is_empty(),
+                wrong: &verdict.wrong,
+            })
+            .collect(),
+    })
+}
+
+fn limit_words<'c>(rule: &'c Rule, policy: &Policy) -> LimitWords<'c> {
+    LimitWords {
+        limit: &rule.name,
+        words: rule.live.algorithm.words(),
+        tiers: rule
+            .tiers
+            .iter()
+            .map(|(tier, limit)| TierWords {
+                tier,
+                words: limit.algorithm.words(),
+            })
+            .collect(),
+        candidate: rule.candidate.as_ref().map(|limit| limit.algorithm.words()),
+        room: room(rule, policy),
+    }
+}
+
+/// `explain --format json`.
+#[derive(Debug, Serialize)]
+struct Explained<'e> {
+    version: u32,
+    host: &'e str,
+    path: &'e str,
+    /// The client's address as buckets know it.
+    caller: Option<&'e str>,
+    forwarded: bool,
+    route: Option<&'e str>,
+    captures: Vec<Capture<'e>>,
+    routes: Vec<Fate<'e>>,
+    identities: Vec<Identified<'e>>,
+    refusal: Option<String>,
+    exempt: bool,
+    tier: Option<&'e str>,
+    limits: Vec<Limited<'e>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Capture<'e> {
+    name: &'e str,
+    value: &'e str,
+}
+
+#[derive(Debug, Serialize)]
+struct Fate<'e> {
+    route: &'e str,
+    fate: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Identified<'e> {
+    identity: &'e str,
+    sources: Vec<SourceValue<'e>>,
+    how: String,
+    caller: Option<&'e str>,
+    key: &'e str,
+}
+
+#[derive(Debug, Serialize)]
+struct SourceValue<'e> {
+    identity: &'e str,
+    source: &'e str,
+    value: Option<&'e str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Limited<'e> {
+    limit: &'e str,
+    tier: Option<&'e str>,
+    candidate: bool,
+    words: String,
+    cost: u64,
+    enforced: bool,
+    skipped: Option<&'static str>,
+    key: &'e str,
+}
+
+/// What a request would meet.
+pub(super) fn explained(policy: &Policy, told: &Explanation) -> String {
+    let route = |index: usize| &*policy.routes[index].name;
+    let captures = told.taken.iter().flat_map(|(_, captures)| captures);
+    let fates = told.routes.iter().enumerate();
+    written(&Explained {
+        version: VERSION,
+        host: &told.host,
+        path: &told.path,
+        caller: told.client.as_deref(),
+        forwarded: told.forwarded,
+        route: told.taken.as_ref().map(|(index, _)| route(*index)),
+        captures: captures
+            .map(|(name, value)| Capture { name, value })
+            .collect(),
+        routes: fates
+            .map(|(index, fate)| Fate {
+                route: route(index),
+                fate: fate_words(fate),
+            })
+            .collect(),
+        identities: told
+            .identities
+            .iter()
+            .map(|story| identified(policy, story))
+            .collect(),
+        refusal: told.refusal.as_ref().map(ToString::to_string),
+        exempt: told.exempt,
+        tier: told.tier.as_deref(),
+        limits: told
+            .limits
+            .iter()
+            .map(|story| limited(policy, story))
+            .collect(),
+    })
+}
+
+fn identified<'e>(policy: &'e Policy, story: &'e IdentityStory) -> Identified<'e> {
+    let name = |index: usize| &*policy.identities[index].name;
+    let of_steps = story.steps.iter().flat_map(|step| {
+        step.sources
+            .iter()
+            .map(move |source| (step.identity, source))
+    });
+    Identified {
+        identity: name(story.identity),
+        sources: of_steps
+            .map(|(identity, (source, value))| SourceValue {
+                identity: name(identity),
+                source,
+                value: value.as_ref().ok().and_then(Option::as_deref),
+                error: value.as_ref().err().map(ToString::to_string),
+            })
+            .collect(),
+        how: match &story.outcome {
+            Ok(how) => how.words().to_owned(),
+            Err(reason) => reason.to_string(),
+        },
+        caller: story.caller.as_deref(),
+        key: &story.key,
+    }
+}
+
+fn limited<'e>(policy: &'e Policy, story: &'e LimitStory) -> Limited<'e> {
+    let limit = &policy.limits[story.limit];
+    Limited {
+        limit: &limit.name,
+        tier: limit.tier.as_deref(),
+        candidate: story.candidate,
+        words: limit.algorithm.words(),
+        cost: story.cost,
+        enforced: story.enforced,
+        skipped: story.skipped.map(|why| why.words()),
+        key: &story.key,
+    }
+}
+
+fn written(document: &impl Serialize) -> String {
+    serde_json::to_string_pretty(document).expect("text, numbers and lists are JSON")
+}

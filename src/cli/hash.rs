@@ -1,0 +1,85 @@
+//! `tollgate hash`: an API key on standard input becomes what a list of callers names it by.
+//!
+//! The key is never an argument: those are seen by every process and kept by shells.
+
+use std::io::{self, IsTerminal, Read};
+use std::process::ExitCode;
+
+use super::args::Hash;
+use super::{BAD, print_out};
+
+pub(super) fn hash(args: &Hash) -> ExitCode {
+    if io::stdin().is_terminal() {
+        eprintln!("The API key, then Enter and Ctrl-D:");
+    }
+    let mut input = Vec::new();
+    // One byte more than is accepted, so that what is longer is noticed.
+    if let Err(error) = io::stdin().take(KEY_MAX + 1).read_to_end(&mut input) {
+        eprintln!("tollgate hash: cannot read standard input: {error}");
+        return BAD;
+    }
+    let key = match key_of(&input) {
+        Ok(key) => key,
+        Err(what) => {
+            eprintln!("tollgate hash: {what}");
+            return BAD;
+        }
+    };
+    let digest = tollgate_policy::callers::digest_words(key);
+    let Some(name) = &args.name else {
+        return print_out(&digest);
+    };
+    // A JSON string is a TOML string.
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let tier = args.tier.as_deref();
+    let tier = tier.map_or_else(String::new, |tier| format!(", tier = {}", quoted(tier)));
+    print_out(&format!(
+        "\"{digest}\" = {{ name = {}{tier} }}",
+        quoted(name)
+    ))
+}
+
+/// The key without the end of its line, which `echo` and editors add and no request has.
+fn key_of(input: &[u8]) -> Result<&[u8], &'static str> {
+    let key = input.strip_suffix(b"\n").unwrap_or(input);
+    let key = key.strip_suffix(b"\r").unwrap_or(key);
+    if key.is_empty() {
+        return Err("there is no key on standard input: printf %s \"$KEY\" | tollgate hash");
+    }
+    if input.len() as u64 > KEY_MAX {
+        return Err("the key is longer than 64 KiB");
+    }
+    if key.contains(&b'\n') || key.contains(&b'\r') {
+        return Err("more than one line on standard input: hash one key at a time");
+    }
+    if key.trim_ascii() != key {
+        return Err("the key begins or ends with a space, which the value of a header never does");
+    }
+    Ok(key)
+}
+
+/// More than any header holds.
+const KEY_MAX: u64 = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hash_end_of_line_is_no_part_of_the_key() {
+        for input in ["test", "test\n", "test\r\n"] {
+            let key = key_of(input.as_bytes()).expect("one key");
+            assert_eq!(
+                tollgate_policy::callers::digest_words(key),
+                "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+            );
+        }
+    }
+
+    #[test]
+    fn hash_what_no_request_can_send_is_refused() {
+        for input in ["", "\n", "a\nb\n", " a", "a \n"] {
+            assert!(key_of(input.as_bytes()).is_err(), "{input:?}");
+        }
+    }
+}

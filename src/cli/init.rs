@@ -1,0 +1,71 @@
+//! `tollgate init`: writes a commented file to start from. It never overwrites one.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+
+use super::args::{Init, Setup};
+use super::{BAD, GOOD, print_out};
+
+pub(super) fn init(args: &Init) -> ExitCode {
+    let text = template(args.setup);
+    if args.file.as_os_str() == "-" {
+        return print_out(text);
+    }
+    let name = args.file.display();
+    // One step, so that a file that appears in the meantime is not overwritten either.
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&args.file)
+        .and_then(|mut file| file.write_all(text.as_bytes()));
+    match written {
+        Ok(()) => {
+            eprintln!("tollgate init: wrote {name}");
+            eprintln!("next: tollgate check {name}, then: tollgate {name}");
+            GOOD
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            eprintln!("tollgate init: {name} is there already and is not overwritten");
+            BAD
+        }
+        Err(error) => {
+            eprintln!("tollgate init: cannot write {name}: {error}");
+            BAD
+        }
+    }
+}
+
+fn template(setup: Setup) -> &'static str {
+    match setup {
+        Setup::Sidecar => include_str!("init/sidecar.toml"),
+        Setup::Edge => include_str!("init/edge.toml"),
+        Setup::Egress => include_str!("init/egress.toml"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::ValueEnum;
+    use tollgate_limit::Timestamp;
+
+    #[test]
+    fn init_every_file_is_right_and_warns_of_nothing() {
+        for setup in Setup::value_variants() {
+            let read = tollgate_config::parse(
+                template(*setup),
+                "gateway.toml",
+                &|_| None,
+                Timestamp::default(),
+            );
+            let config = read.unwrap_or_else(|error| panic!("{setup:?}: {error}"));
+            assert!(
+                config.warnings.is_empty(),
+                "{setup:?}: {:?}",
+                config.warnings
+            );
+            assert!(!config.tests.is_empty(), "{setup:?} has a test");
+        }
+    }
+}
