@@ -54,7 +54,11 @@ fn documents_reference_of_the_command_line_follows_its_help() {
             help.trim_end()
         );
     }
-    current("docs/src/reference/cli.md", &text);
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    current(
+        "docs/src/reference/cli.md",
+        &format!("{}\n", lines.join("\n")),
+    );
 }
 
 #[test]
