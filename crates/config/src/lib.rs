@@ -48,7 +48,7 @@ use source::Sources;
 use validate::together::Places;
 use validate::{Context, entries_of, names_of};
 
-use tollgate_limit::Timestamp;
+use tollgate_limit::{Micros, Timestamp};
 use tollgate_policy::identity::Callers;
 use tollgate_policy::{Policy, PolicyParts};
 
@@ -186,6 +186,26 @@ impl fmt::Debug for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+/// A duration as the file writes it: `10s`, `1h30m`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn duration(text: &str) -> Result<Micros, String> {
+    quantity::duration(text).map_err(|flaw| flaw.title)
+}
+
+/// A rate as the file writes it: units and their period.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn rate(text: &str) -> Result<(u64, Micros), String> {
+    match rate::rate(text) {
+        Ok(rate::Rate::Per { amount, period, .. }) => Ok((amount, period)),
+        Ok(rate::Rate::Unlimited) => Err("`unlimited` is no rate to compare".to_owned()),
+        Err(flaw) => Err(flaw.title),
+    }
+}
 
 /// Reads a file and everything it includes. `now` says which years calendar windows are worked out for.
 ///

@@ -2,7 +2,7 @@
 //! else: otherwise callers would choose what they pay.
 
 /// Who brought about how a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// The upstream alone, or what a route has in its place: its response, or its failure to take the request, or to
     /// answer one that had come whole.

@@ -195,7 +195,7 @@ impl Plan {
 
 impl Rule {
     /// Whether no variant of it is looked at.
-    pub(super) fn is_off(&self) -> bool {
+    pub fn is_off(&self) -> bool {
         self.live.mode == Mode::Off && self.tiers.iter().all(|(_, limit)| limit.mode == Mode::Off)
     }
 }

@@ -1,0 +1,343 @@
+//! Changes to a configuration that leave its comments and its order as they are.
+
+use toml_edit::{Array, DocumentMut, Item, Table, TableLike, Value, value};
+
+use crate::suggest::Choice;
+
+/// The limit as a table of its own, in shadow mode, with `evidence` as comments.
+pub fn table(name: &str, per: &str, choice: &Choice, evidence: &[String]) -> String {
+    let mut document = DocumentMut::new();
+    let (per, identity) = scope(per);
+    if let Some(source) = identity {
+        let mut caller = Table::new();
+        let mut key = Array::new();
+        key.push(source);
+        caller["key"] = value(key);
+        caller["when_missing"] = value("use:address");
+        nested(&mut document, "identities")["caller"] = Item::Table(caller);
+    }
+    nested(&mut document, "limits")[name] = Item::Table(limit(per, choice, evidence));
+    document.to_string().trim_start().to_owned()
+}
+
+/// The file with the limit in it, in shadow mode. A limit that is in force stays as it is, and `NAME_suggested` beside
+/// it is only counted; one that is in shadow mode already gets the numbers.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn written(
+    text: &str,
+    name: &str,
+    per: &str,
+    choice: &Choice,
+    evidence: &[String],
+) -> Result<(String, String), String> {
+    let mut document: DocumentMut = text
+        .parse()
+        .map_err(|error: toml_edit::TomlError| error.to_string())?;
+    let mode = |name: &str| {
+        let limit = document.get("limits")?.get(name)?;
+        Some(
+            limit
+                .get("mode")
+                .and_then(Item::as_str)
+                .unwrap_or("enforce")
+                .to_owned(),
+        )
+    };
+    let suggested = format!("{name}_suggested");
+    let (target, beside) = match (mode(name), mode(&suggested)) {
+        (Some(mode), _) if mode == "shadow" => (name.to_owned(), None),
+        (Some(_), Some(mode)) if mode != "shadow" => {
+            return Err(format!(
+                "limit `{suggested}` is in force already: rename it"
+            ));
+        }
+        (Some(_), _) => (suggested, Some(name.to_owned())),
+        (None, _) => (name.to_owned(), None),
+    };
+    let existing = document
+        .get("limits")
+        .and_then(|limits| limits.get(target.as_str()));
+    if existing.is_some_and(|limit| limit.as_table_like().is_some()) {
+        let limit = document["limits"][target.as_str()]
+            .as_table_like_mut()
+            .ok_or("`limits` is no table")?;
+        numbers(limit, choice, evidence);
+        return Ok((document.to_string(), target));
+    }
+    let template = beside
+        .as_ref()
+        .and_then(|name| document.get("limits")?.get(name)?.as_table_like());
+    let (scope_name, identity) = scope(per);
+    let mut made = limit(scope_name, choice, evidence);
+    if let Some(template) = template {
+        // Whose bucket it is, and what a request costs, are the same.
+        for key in [
+            "per",
+            "cost",
+            "settle",
+            "count",
+            "refund_on",
+            "store",
+            "when_down",
+        ] {
+            if let Some(item) = template.get(key) {
+                made.insert(key, item.clone());
+            }
+        }
+    } else if let Some(source) = identity {
+        let identities = nested(&mut document, "identities");
+        if !identities.contains_key("caller") {
+            let mut caller = Table::new();
+            let mut key = Array::new();
+            key.push(source);
+            caller["key"] = value(key);
+            caller["when_missing"] = value("use:address");
+            identities["caller"] = Item::Table(caller);
+        }
+    }
+    nested(&mut document, "limits")[target.as_str()] = Item::Table(made);
+    add_to_routes(&mut document, beside.as_deref(), &target);
+    Ok((document.to_string(), target))
+}
+
+/// The file laid out evenly: one blank around `=`, one blank line between tables; comments stay.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn formatted(text: &str) -> Result<String, String> {
+    let document: DocumentMut = text
+        .parse()
+        .map_err(|error: toml_edit::TomlError| error.to_string())?;
+    let mut lines: Vec<String> = Vec::new();
+    // Only blanks at the ends of lines, blank lines and those around `=` change, so that the meaning cannot.
+    let spans = multi_line(text);
+    for (number, line) in text.lines().enumerate() {
+        if spans.iter().any(|span| span.contains(&number)) {
+            lines.push(line.to_owned());
+            continue;
+        }
+        let line = line.trim();
+        let is_header = line.starts_with('[');
+        let is_blank = line.is_empty();
+        if is_blank && lines.last().is_none_or(String::is_empty) {
+            continue;
+        }
+        if is_header {
+            // A header stands apart, with the comments that belong to it.
+            let comments = lines
+                .iter()
+                .rev()
+                .take_while(|line| line.starts_with('#'))
+                .count();
+            let before = lines.len() - comments;
+            if before > 0 && !lines[before - 1].is_empty() {
+                lines.insert(before, String::new());
+            }
+        }
+        lines.push(evenly(line));
+    }
+    while lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    let mut laid_out = lines.join("\n");
+    laid_out.push('\n');
+    let again: DocumentMut = laid_out
+        .parse()
+        .map_err(|error: toml_edit::TomlError| error.to_string())?;
+    if plain(again.as_table()) == plain(document.as_table()) {
+        Ok(laid_out)
+    } else {
+        Ok(text.to_owned())
+    }
+}
+
+/// The values without what stands around them.
+fn plain(table: &Table) -> String {
+    let mut table = table.clone();
+    strip(&mut table);
+    table.to_string()
+}
+
+fn strip(table: &mut Table) {
+    table.decor_mut().clear();
+    for (mut key, item) in table.iter_mut() {
+        key.leaf_decor_mut().clear();
+        key.dotted_decor_mut().clear();
+        match item {
+            Item::Table(table) => strip(table),
+            Item::ArrayOfTables(tables) => tables.iter_mut().for_each(strip),
+            Item::Value(value) => {
+                value.decor_mut().clear();
+                if let Value::Array(array) = value {
+                    array.fmt();
+                }
+            }
+            Item::None => {}
+        }
+    }
+}
+
+/// Lines that belong to values of several lines: strings with three quotes, arrays.
+fn multi_line(text: &str) -> Vec<std::ops::Range<usize>> {
+    let Ok(document) = toml_edit::Document::parse(text) else {
+        return Vec::new();
+    };
+    let mut spans = Vec::new();
+    gather(document.as_table(), &mut spans);
+    let line = |at: usize| text[..at].matches('\n').count();
+    let lines = spans
+        .into_iter()
+        .map(|span| line(span.start)..line(span.end) + 1);
+    lines.filter(|lines| lines.len() > 1).collect()
+}
+
+fn gather(table: &Table, spans: &mut Vec<std::ops::Range<usize>>) {
+    for (_, item) in table {
+        match item {
+            Item::Table(table) => gather(table, spans),
+            Item::ArrayOfTables(tables) => tables.iter().for_each(|table| gather(table, spans)),
+            Item::Value(value) => spans.extend(value.span()),
+            Item::None => {}
+        }
+    }
+}
+
+/// One blank around the `=` of `key = value`, where the key is bare.
+fn evenly(line: &str) -> String {
+    let Some((key, rest)) = line.split_once('=') else {
+        return line.to_owned();
+    };
+    let bare = key.trim_end();
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if bare.is_empty() || !bare.chars().all(is_bare) {
+        return line.to_owned();
+    }
+    format!("{bare} = {}", rest.trim_start())
+}
+
+/// What `per` says, and where the key stands if an identity is needed.
+fn scope(per: &str) -> (&str, Option<&str>) {
+    match per {
+        "address" | "everyone" => (per, None),
+        source if source.contains(':') || source == "bearer" || source == "basic" => {
+            ("caller", Some(source))
+        }
+        identity => (identity, None),
+    }
+}
+
+fn limit(per: &str, choice: &Choice, evidence: &[String]) -> Table {
+    let mut limit = Table::new();
+    limit["rate"] = value(choice.rate.as_str());
+    limit["burst"] = value(signed(choice.burst));
+    limit["per"] = value(per);
+    limit["mode"] = value("shadow");
+    comment(&mut limit, evidence);
+    limit
+}
+
+/// New numbers for a limit that is there.
+fn numbers(limit: &mut dyn TableLike, choice: &Choice, evidence: &[String]) {
+    let replace = |limit: &mut dyn TableLike, key: &str, new: Value| match limit
+        .get_mut(key)
+        .and_then(Item::as_value_mut)
+    {
+        Some(old) => {
+            // What stands behind a value on its line stays.
+            let decor = old.decor().clone();
+            *old = new;
+            *old.decor_mut() = decor;
+        }
+        None => {
+            limit.insert(key, Item::Value(new));
+        }
+    };
+    replace(limit, "rate", choice.rate.as_str().into());
+    replace(limit, "burst", signed(choice.burst).into());
+    if let Some(mut key) = limit.key_mut("rate") {
+        let before = key
+            .leaf_decor()
+            .prefix()
+            .and_then(|prefix| prefix.as_str())
+            .unwrap_or_default()
+            .to_owned();
+        let kept: String = before
+            .lines()
+            .filter(|line| !line.starts_with(MARK))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        key.leaf_decor_mut()
+            .set_prefix(format!("{kept}{}", comments(evidence)));
+    }
+}
+
+fn comment(limit: &mut Table, evidence: &[String]) {
+    if let Some(mut key) = limit.key_mut("rate") {
+        key.leaf_decor_mut().set_prefix(comments(evidence));
+    }
+}
+
+fn comments(evidence: &[String]) -> String {
+    let line = |line: &String| format!("{MARK}{}\n", crate::log::printable(line));
+    evidence.iter().map(line).collect()
+}
+
+/// Puts `target` beside `limit` in every route that has it; into every route where no limit is named.
+fn add_to_routes(document: &mut DocumentMut, limit: Option<&str>, target: &str) {
+    let Some(routes) = document
+        .get_mut("routes")
+        .and_then(Item::as_array_of_tables_mut)
+    else {
+        return;
+    };
+    for route in routes.iter_mut() {
+        let answers = route.contains_key("respond");
+        match route.get_mut("limits").and_then(Item::as_array_mut) {
+            Some(limits) => {
+                let has = |name: &str| limits.iter().any(|item| names(item, name));
+                if !has(target) && limit.is_none_or(has) {
+                    limits.push(target);
+                }
+            }
+            None if limit.is_none() && !answers => {
+                let mut limits = Array::new();
+                limits.push(target);
+                route["limits"] = value(limits);
+            }
+            None => {}
+        }
+    }
+}
+
+/// Whether a route's entry names this limit: by name, or as a table with a cost.
+fn names(item: &Value, name: &str) -> bool {
+    item.as_str() == Some(name)
+        || item
+            .as_inline_table()
+            .and_then(|table| table.get("limit"))
+            .and_then(Value::as_str)
+            == Some(name)
+}
+
+fn nested<'d>(document: &'d mut DocumentMut, name: &str) -> &'d mut Table {
+    let item = document.entry(name).or_insert_with(|| {
+        let mut table = Table::new();
+        table.set_implicit(true);
+        Item::Table(table)
+    });
+    if !item.is_table() {
+        // `limits = { … }` on one line becomes a table, which means the same.
+        let inline = std::mem::take(item).into_table().unwrap_or_default();
+        *item = Item::Table(inline);
+    }
+    item.as_table_mut().expect("made a table above")
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// The beginning of a comment that a suggestion wrote, by which the next one replaces it.
+const MARK: &str = "# suggest: ";

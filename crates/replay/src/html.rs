@@ -1,0 +1,447 @@
+//! Reports as one HTML file: no script, nothing loaded, and nothing of a log unescaped.
+
+use std::fmt::Write;
+
+use crate::hull::Need;
+use crate::log::{Survey, printable};
+use crate::outcome::Outcome;
+use crate::report::{grouped, moment};
+use crate::suggest::{Corner, Rate, Suggestion};
+
+/// The report of a replay; with what one of its limits needs, where that was worked out.
+pub fn replay(survey: &Survey, outcome: &Outcome, limit: Option<(&str, &Suggestion)>) -> String {
+    let mut page = Page::new("Tollgate replay", survey, &outcome.warnings);
+    page.over_time(outcome, survey);
+    page.limits(outcome);
+    page.against(outcome);
+    if let Some((name, suggestion)) = limit {
+        let _ = write!(page.body, "<h2>Limit {}</h2>", escaped(name));
+        page.suggestion(suggestion);
+    }
+    page.finish()
+}
+
+/// The report of a suggestion.
+pub fn suggestion(survey: &Survey, suggestion: &Suggestion) -> String {
+    let mut page = Page::new("Tollgate suggest", survey, &survey.warnings);
+    page.suggestion(suggestion);
+    page.finish()
+}
+
+/// A page in the making.
+struct Page {
+    title: &'static str,
+    body: String,
+}
+
+impl Page {
+    fn new(title: &'static str, survey: &Survey, warnings: &[String]) -> Self {
+        let mut body = format!(
+            "<h1>{title}</h1><p>{} requests in {} lines ({} unreadable), {} to {}</p>",
+            grouped(survey.requests),
+            grouped(survey.lines),
+            grouped(survey.unreadable),
+            moment(survey.from),
+            moment(survey.to)
+        );
+        for warning in warnings {
+            let _ = write!(body, "<p class=warning>{}</p>", escaped(warning));
+        }
+        Self { title, body }
+    }
+
+    fn finish(self) -> String {
+        format!(
+            "<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
+             <meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'\">\
+             <meta name=color-scheme content=\"light dark\"><title>{}</title><style>{STYLE}</style></head><body>{}</body></html>\n",
+            self.title, self.body
+        )
+    }
+
+    /// Admitted and refused over time.
+    fn over_time(&mut self, outcome: &Outcome, survey: &Survey) {
+        let most = outcome
+            .series
+            .iter()
+            .map(|[admitted, refused]| admitted + refused)
+            .max()
+            .unwrap_or(0);
+        if most == 0 {
+            return;
+        }
+        let columns = outcome.series.len() as u64;
+        let left = |column: usize| column as u64 * WIDTH / columns;
+        let height = |count: u64| (count * HEIGHT).div_ceil(most);
+        self.body
+            .push_str("<h2>Admitted and refused over time</h2>");
+        let _ = write!(
+            self.body,
+            "<svg viewBox=\"0 0 {WIDTH} {}\" role=img aria-label=\"requests over time\">",
+            HEIGHT + 24
+        );
+        for (column, [admitted, refused]) in outcome.series.iter().enumerate() {
+            let (x, wide) = (left(column), (left(column + 1) - left(column)).max(1));
+            let (low, high) = (height(*admitted), height(admitted + refused));
+            for (class, from, to) in [("admitted", 0, low), ("refused", low, high)] {
+                if to > from {
+                    let _ = write!(
+                        self.body,
+                        "<rect class={class} x={x} y={} width={wide} height={}></rect>",
+                        HEIGHT - to,
+                        to - from
+                    );
+                }
+            }
+        }
+        let _ = write!(
+            self.body,
+            "<text x=0 y={0}>{1}</text><text x={WIDTH} y={0} text-anchor=end>{2}</text></svg>\
+             <p class=legend><span class=admitted></span>admitted {3} <span class=refused></span>refused {4}; the tallest column is {5} requests in {6}</p>",
+            HEIGHT + 18,
+            moment(survey.from),
+            moment(survey.to),
+            grouped(outcome.admitted),
+            grouped(outcome.refused),
+            grouped(most),
+            tollgate_limit::words::span(tollgate_limit::Micros(outcome.step))
+        );
+    }
+
+    fn limits(&mut self, outcome: &Outcome) {
+        self.body.push_str("<h2>Limits</h2><table><tr><th>limit<th>requests it could pay<th>could not<th>keys<th>keys that lost some<th>busiest key, a second<th>a minute</tr>");
+        for limit in &outcome.limits {
+            let _ = write!(
+                self.body,
+                "<tr><th>{} <small>{} ({})</small>",
+                escaped(&limit.name),
+                escaped(&limit.words),
+                limit.mode
+            );
+            if let Some(why) = &limit.not_judged {
+                let _ = write!(
+                    self.body,
+                    "<td colspan=6 class=warning>not judged: {}</tr>",
+                    escaped(why)
+                );
+                continue;
+            }
+            let counts = &limit.counts;
+            for number in [
+                counts.admitted,
+                counts.refused,
+                counts.keys,
+                counts.keys_refused,
+                limit.peak.per_second,
+                limit.peak.per_minute,
+            ] {
+                let _ = write!(self.body, "<td>{}", grouped(number));
+            }
+            self.body.push_str("</tr>");
+        }
+        self.body.push_str("</table>");
+        for limit in outcome.limits.iter().filter(|limit| !limit.top.is_empty()) {
+            let _ = write!(
+                self.body,
+                "<h3>Who lost most by {}</h3><table><tr><th>key<th>requests<th>refused</tr>",
+                escaped(&limit.name)
+            );
+            for key in &limit.top {
+                let _ = write!(
+                    self.body,
+                    "<tr><th>{}<td>{}<td>{}</tr>",
+                    escaped(&key.key),
+                    grouped(key.requests),
+                    grouped(key.refused)
+                );
+            }
+            self.body.push_str("</table>");
+        }
+    }
+
+    fn against(&mut self, outcome: &Outcome) {
+        let Some(against) = &outcome.against else {
+            return;
+        };
+        for (what, change) in [
+            ("Newly refused", &against.newly_refused),
+            ("Newly admitted", &against.newly_admitted),
+        ] {
+            let _ = write!(
+                self.body,
+                "<h2>{what}</h2><p>{} requests of {} keys</p>",
+                grouped(change.requests),
+                grouped(change.keys)
+            );
+            if change.examples.is_empty() {
+                continue;
+            }
+            self.body
+                .push_str("<table><tr><th>key<th>limit<th>requests</tr>");
+            for (limit, key, requests) in &change.examples {
+                let _ = write!(
+                    self.body,
+                    "<tr><th>{}<td>{}<td>{}</tr>",
+                    escaped(key),
+                    escaped(limit),
+                    grouped(*requests)
+                );
+            }
+            self.body.push_str("</table>");
+        }
+    }
+
+    fn suggestion(&mut self, suggestion: &Suggestion) {
+        self.body.push_str("<table><tr><th><th>rate<th>burst<th>keys refused<th>requests refused<th>most in a minute</tr>");
+        for (name, choice) in &suggestion.choices {
+            let _ = write!(
+                self.body,
+                "<tr><th>{name}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>",
+                escaped(&choice.rate),
+                grouped(choice.burst),
+                grouped(choice.keys_refused),
+                grouped(choice.requests_refused),
+                choice.per_minute.map_or_else(|| "-".to_owned(), grouped)
+            );
+        }
+        self.body.push_str("</table>");
+        for (key, why) in &suggestion.floods {
+            let _ = write!(
+                self.body,
+                "<p class=warning>flood {}: {}</p>",
+                escaped(key),
+                escaped(why)
+            );
+        }
+        self.map(suggestion);
+        self.nearest(suggestion);
+        self.frontier(&suggestion.frontier, &suggestion.frontier_without_floods);
+    }
+
+    /// Rate x burst: the share of keys each refuses, with contours at 0.1 % and 1 %, today's numbers as a cross.
+    fn map(&mut self, suggestion: &Suggestion) {
+        let map = &suggestion.map;
+        let (columns, rows) = (map.rates.len() as u64, map.bursts.len() as u64);
+        if columns == 0 || rows == 0 {
+            return;
+        }
+        let (wide, high) = (((WIDTH - LEFT) / columns).max(8), 18);
+        let total = rows * high;
+        let _ = write!(
+            self.body,
+            "<h2>Keys that are refused, by rate and burst</h2><svg viewBox=\"0 0 {} {}\" role=img aria-label=\"map of rate and burst\">",
+            LEFT + columns * wide,
+            total + 70
+        );
+        let share = |row: usize, column: usize| {
+            map.refused[row][column] * 1_000_000 / suggestion.keys.max(1)
+        };
+        for (row, burst) in map.bursts.iter().enumerate() {
+            let y = total - (row as u64 + 1) * high;
+            let _ = write!(
+                self.body,
+                "<text x={} y={} text-anchor=end>{}</text>",
+                LEFT - 4,
+                y + 13,
+                grouped(*burst)
+            );
+            for (column, rate) in map.rates.iter().enumerate() {
+                let (x, parts) = (LEFT + column as u64 * wide, share(row, column));
+                let class = match parts {
+                    0 if map.refused[row][column] == 0 => "none",
+                    0..=1_000 => "few",
+                    1_001..=10_000 => "some",
+                    _ => "many",
+                };
+                let _ = write!(
+                    self.body,
+                    "<rect class={class} x={x} y={y} width={wide} height={high}><title>{} burst {}: {} keys</title></rect>",
+                    escaped(&rate.text),
+                    grouped(*burst),
+                    grouped(map.refused[row][column])
+                );
+                // A contour runs between two cells that lie on its two sides.
+                for (name, line) in [("contour-low", 1_000), ("contour-high", 10_000)] {
+                    if row + 1 < map.bursts.len() && parts > line && share(row + 1, column) <= line
+                    {
+                        let _ = write!(self.body, "<path class={name} d=\"M{x} {y}h{wide}\"/>");
+                    }
+                    if column + 1 < map.rates.len()
+                        && parts > line
+                        && share(row, column + 1) <= line
+                    {
+                        let _ = write!(
+                            self.body,
+                            "<path class={name} d=\"M{} {y}v{high}\"/>",
+                            x + wide
+                        );
+                    }
+                }
+            }
+        }
+        for (column, rate) in map.rates.iter().enumerate() {
+            let (x, y) = (LEFT + column as u64 * wide + wide / 2, total + 8);
+            let _ = write!(
+                self.body,
+                "<text transform=\"translate({x} {y}) rotate(60)\">{}</text>",
+                escaped(&rate.text)
+            );
+        }
+        for (name, choice) in &suggestion.choices {
+            let column = map.rates.iter().position(|rate| rate.text == choice.rate);
+            let row = map
+                .bursts
+                .partition_point(|burst| *burst <= choice.burst)
+                .checked_sub(1);
+            if let (Some(column), Some(row)) = (column, row) {
+                let x = LEFT + column as u64 * wide + wide / 2;
+                let y = total - row as u64 * high - high / 2;
+                let mark = match *name {
+                    "today" => format!(
+                        "<path class=today d=\"M{} {}l10 10m0 -10l-10 10\"/>",
+                        x - 5,
+                        y - 5
+                    ),
+                    _ => format!(
+                        "<circle class=choice cx={x} cy={y} r=4><title>{name}</title></circle>"
+                    ),
+                };
+                self.body.push_str(&mark);
+            }
+        }
+        self.body.push_str(
+            "</svg><p class=legend><span class=none></span>nobody <span class=few></span>up to 0.1 % of keys <span class=some></span>up to 1 % \
+             <span class=many></span>more; the lines are 0.1 % and 1 %, the cross is today's limit, circles are the choices</p>",
+        );
+    }
+
+    /// The frontier of the keys that need most: the burst each needs, by rate.
+    fn nearest(&mut self, suggestion: &Suggestion) {
+        let rates = &suggestion.map.rates;
+        let bursts = |need: &Need| -> Vec<u64> {
+            rates
+                .iter()
+                .map(|rate: &Rate| need.burst(rate.amount, rate.period))
+                .collect()
+        };
+        let lines: Vec<(&str, Vec<u64>)> = suggestion
+            .nearest
+            .iter()
+            .map(|(key, need)| (key.as_str(), bursts(need)))
+            .collect();
+        let most = lines
+            .iter()
+            .flat_map(|(_, bursts)| bursts)
+            .copied()
+            .max()
+            .unwrap_or(0);
+        if most == 0 || rates.len() < 2 {
+            return;
+        }
+        let step = (WIDTH - LEFT) / (rates.len() as u64 - 1);
+        let _ = write!(
+            self.body,
+            "<h2>The burst that the ten keys nearest the line need</h2><svg viewBox=\"0 0 {WIDTH} {}\" role=img aria-label=\"frontiers\">\
+             <text x=0 y=12>{}</text><text x=0 y={HEIGHT}>0</text>",
+            HEIGHT + 70,
+            grouped(most)
+        );
+        for (place, (key, bursts)) in lines.iter().enumerate() {
+            let points: Vec<String> = bursts
+                .iter()
+                .enumerate()
+                .map(|(column, burst)| {
+                    format!(
+                        "{},{}",
+                        LEFT + column as u64 * step,
+                        HEIGHT - burst * HEIGHT / most
+                    )
+                })
+                .collect();
+            let _ = write!(
+                self.body,
+                "<polyline class=\"line l{place}\" points=\"{}\"><title>{}</title></polyline>",
+                points.join(" "),
+                escaped(key)
+            );
+        }
+        for (column, rate) in rates.iter().enumerate() {
+            let (x, y) = (LEFT + column as u64 * step, HEIGHT + 10);
+            let _ = write!(
+                self.body,
+                "<text transform=\"translate({x} {y}) rotate(60)\">{}</text>",
+                escaped(&rate.text)
+            );
+        }
+        self.body.push_str("</svg><p class=legend>");
+        for (place, (key, _)) in lines.iter().enumerate() {
+            let _ = write!(
+                self.body,
+                "<span class=\"key l{place}\"></span>{} ",
+                escaped(key)
+            );
+        }
+        self.body.push_str("</p>");
+    }
+
+    fn frontier(&mut self, all: &[Corner], without: &[Corner]) {
+        self.body.push_str("<h2>The least burst with which nobody is refused</h2><table><tr><th>rate<th>burst<th>without floods<th>give or take</tr>");
+        for (all, without) in all.iter().zip(without) {
+            let _ = write!(
+                self.body,
+                "<tr><th>{}<td>{}<td>{}<td>{}</tr>",
+                escaped(&all.rate.text),
+                grouped(all.burst),
+                grouped(without.burst),
+                grouped(all.bar)
+            );
+        }
+        self.body.push_str("</table>");
+    }
+}
+
+/// Text that is no markup, and changes no direction.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in printable(text).chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+const WIDTH: u64 = 960;
+const HEIGHT: u64 = 200;
+const LEFT: u64 = 70;
+
+const STYLE: &str = ":root{--ink:#1b1f24;--page:#fff;--faint:#d8dee4;--admitted:#2f81f7;--refused:#d1242f;--none:#e6f4ea;--few:#fff3c4;--some:#ffc680;--many:#f0a8a0}\
+@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--page:#0d1117;--faint:#30363d;--admitted:#58a6ff;--refused:#ff7b72;--none:#12331f;--few:#4d4212;--some:#6b3d0c;--many:#67201d}}\
+body{color:var(--ink);background:var(--page);font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem}\
+svg{width:100%;height:auto}svg text{fill:var(--ink);font-size:12px}table{border-collapse:collapse}th,td{border-bottom:1px solid var(--faint);padding:.25rem .75rem;text-align:right;font-weight:400}\
+th:first-child{text-align:left;overflow-wrap:anywhere}tr:first-child th{font-weight:600}small{display:block;opacity:.75}.warning{border-left:3px solid var(--refused);padding-left:.75rem;text-align:left}\
+.legend span{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 .8em}rect.admitted,.legend .admitted{fill:var(--admitted);background:var(--admitted)}rect.refused,.legend .refused{fill:var(--refused);background:var(--refused)}\
+.none{fill:var(--none);background:var(--none)}.few{fill:var(--few);background:var(--few)}.some{fill:var(--some);background:var(--some)}.many{fill:var(--many);background:var(--many)}\
+path{fill:none;stroke:var(--ink)}.contour-low{stroke-dasharray:4 3;stroke-width:1.5}.contour-high{stroke-width:2}.today{stroke-width:3}.choice{fill:none;stroke:var(--ink);stroke-width:2}\
+.line{fill:none;stroke:currentColor;stroke-width:2}.legend .key{background:currentColor}\
+.l0{color:#2f81f7}.l1{color:#d1242f}.l2{color:#2da44e}.l3{color:#bf8700}.l4{color:#8250df}.l5{color:#1b7c83}.l6{color:#e16f24}.l7{color:#bf3989}.l8{color:#57606a}.l9{color:#6e7781}";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn html_text_of_a_log_is_no_markup() {
+        let hostile = "<script>alert(1)</script>\" onload='x' & \u{202e}\u{1b}[0m";
+        let safe = escaped(hostile);
+        for bad in ["<", ">", "\"", "'", "\u{202e}", "\u{1b}"] {
+            assert!(!safe.contains(bad), "{safe}");
+        }
+        assert!(safe.starts_with("&lt;script&gt;alert(1)"));
+    }
+}

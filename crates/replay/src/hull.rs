@@ -1,0 +1,369 @@
+//! The burst that one key needs at every rate, exact: three convex hulls per stretch of the log.
+//!
+//! Requests at `t1 <= .. <= tn` with costs `ci` and running sums `Si` are all admitted by a token bucket of rate `r` and
+//! burst `B` exactly when `B >= max over i <= j of (Sj - S(i-1)) - r (tj - ti)`. That maximum is the upper envelope of
+//! lines, and its corners are the upper convex hull of the points `(tj - ti, Sj - S(i-1))`. Stretches that follow each
+//! other in time merge, and merging is associative.
+
+/// A point: a time or a span in microseconds, and units.
+pub(crate) type Point = (i64, i64);
+
+/// What a stretch of one key's requests asks of a bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stretch {
+    /// Upper hull of `(tj, Sj)`.
+    after: Vec<Point>,
+    /// Lower hull of `(ti, S(i-1))`.
+    before: Vec<Point>,
+    /// Upper hull of the differences: the answer.
+    need: Vec<Point>,
+    /// All units of the stretch.
+    sum: i64,
+}
+
+/// The burst that keys need at every rate: the corners of the answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Need(Vec<Point>);
+
+impl Stretch {
+    /// A single request.
+    pub fn one(at: u64, cost: u64) -> Self {
+        let (at, cost) = (signed(at), signed(cost));
+        Self {
+            after: vec![(at, cost)],
+            before: vec![(at, 0)],
+            need: vec![(0, cost)],
+            sum: cost,
+        }
+    }
+
+    /// Requests in the order of time.
+    pub fn of(requests: &[(u64, u64)]) -> Self {
+        match requests {
+            [] => Self::default(),
+            [(at, cost)] => Self::one(*at, *cost),
+            more => {
+                let (first, last) = more.split_at(more.len() / 2);
+                Self::of(first).merge(&Self::of(last))
+            }
+        }
+    }
+
+    /// This stretch followed by another that begins no earlier than it ends.
+    pub fn merge(&self, later: &Self) -> Self {
+        if self.need.is_empty() {
+            return later.clone();
+        }
+        if later.need.is_empty() {
+            return self.clone();
+        }
+        // Sums go on where this stretch has ended.
+        let up = |points: &[Point]| -> Vec<Point> {
+            points
+                .iter()
+                .map(|&(at, units)| (at, units.saturating_add(self.sum)))
+                .collect()
+        };
+        let (later_after, later_before) = (up(&later.after), up(&later.before));
+        let across = difference(&later_after, &self.before);
+        let mut need = Vec::with_capacity(self.need.len() + later.need.len() + across.len());
+        need.extend_from_slice(&self.need);
+        need.extend_from_slice(&later.need);
+        need.extend(across);
+        need.sort_unstable();
+        Self {
+            after: joined(&self.after, &later_after, true),
+            before: joined(&self.before, &later_before, false),
+            need: falling(hull(need.into_iter(), true)),
+            sum: self.sum.saturating_add(later.sum),
+        }
+    }
+
+    /// The burst it needs at every rate.
+    pub fn need(&self) -> Need {
+        Need(self.need.clone())
+    }
+}
+
+impl Need {
+    /// The least whole burst at which a bucket of `amount` per `period` microseconds refuses nothing.
+    pub fn burst(&self, amount: u64, period: u64) -> u64 {
+        let (amount, period) = (i128::from(amount), i128::from(period.max(1)));
+        let scaled =
+            |&(span, units): &Point| i128::from(units) * period - amount * i128::from(span);
+        let most = self.0.iter().map(scaled).max().unwrap_or(0).max(0);
+        let whole = most / period + i128::from(most % period > 0);
+        u64::try_from(whole).unwrap_or(u64::MAX)
+    }
+
+    /// What satisfies both keys.
+    pub fn join(&mut self, other: &Self) {
+        if other
+            .0
+            .iter()
+            .all(|point| self.0.binary_search(point).is_ok())
+        {
+            return;
+        }
+        self.0.extend_from_slice(&other.0);
+        self.0.sort_unstable();
+        self.0 = falling(hull(std::mem::take(&mut self.0).into_iter(), true));
+    }
+
+    /// Its corners: spans in microseconds and the units that come within.
+    pub fn corners(&self) -> &[(i64, i64)] {
+        &self.0
+    }
+
+    /// The units that come at once.
+    pub fn at_once(&self) -> u64 {
+        self.0.first().map_or(0, |(_, units)| units.unsigned_abs())
+    }
+}
+
+/// Streams one key's requests: equal stretches are merged as a binary counter carries.
+#[derive(Clone, Debug, Default)]
+pub struct Stream {
+    pending: Vec<(u64, u64)>,
+    stretches: Vec<(u32, Stretch)>,
+}
+
+impl Stream {
+    /// Adds a request that comes no earlier than the last.
+    pub fn push(&mut self, at: u64, cost: u64) {
+        self.pending.push((at, cost));
+        if self.pending.len() == PENDING {
+            self.carry();
+        }
+    }
+
+    fn carry(&mut self) {
+        let mut stretch = Stretch::of(&self.pending);
+        self.pending.clear();
+        let mut size = 0;
+        while self
+            .stretches
+            .last()
+            .is_some_and(|(other, _)| *other == size)
+        {
+            if let Some((_, earlier)) = self.stretches.pop() {
+                stretch = earlier.merge(&stretch);
+            }
+            size += 1;
+        }
+        self.stretches.push((size, stretch));
+    }
+
+    /// All of it as one stretch; the stream is empty again.
+    pub fn take(&mut self) -> Stretch {
+        let mut whole = Stretch::of(&self.pending);
+        self.pending.clear();
+        while let Some((_, earlier)) = self.stretches.pop() {
+            whole = earlier.merge(&whole);
+        }
+        whole
+    }
+}
+
+/// The upper (or lower) hull of points in ascending order.
+fn hull(points: impl Iterator<Item = Point>, upper: bool) -> Vec<Point> {
+    let mut corners: Vec<Point> = Vec::new();
+    for point in points {
+        push(&mut corners, point, upper);
+    }
+    corners
+}
+
+/// Adds a point to the right of a hull.
+fn push(corners: &mut Vec<Point>, point: Point, upper: bool) {
+    if let Some(last) = corners.last()
+        && last.0 == point.0
+    {
+        // Of one span only the extreme counts.
+        if (point.1 > last.1) != upper {
+            return;
+        }
+        corners.pop();
+    }
+    while let [.., a, b] = corners.as_slice() {
+        let turn = cross(*a, *b, point);
+        if (upper && turn < 0) || (!upper && turn > 0) {
+            break;
+        }
+        corners.pop();
+    }
+    corners.push(point);
+}
+
+/// The hull of two that follow each other.
+fn joined(first: &[Point], second: &[Point], upper: bool) -> Vec<Point> {
+    let mut corners = Vec::with_capacity(first.len() + second.len());
+    corners.extend_from_slice(first);
+    for point in second {
+        push(&mut corners, *point, upper);
+    }
+    corners
+}
+
+/// The upper hull of `a - b` over all points of an upper and a lower hull: their edges merged by slope.
+fn difference(upper: &[Point], lower: &[Point]) -> Vec<Point> {
+    // Turned about the origin a lower hull is an upper one, from its last point to its first.
+    let minus = |from: Point, to: Point| (from.0 - to.0, from.1 - to.1);
+    let (Some(&first), Some(&last)) = (upper.first(), lower.last()) else {
+        return Vec::new();
+    };
+    let mut point = minus(first, last);
+    let mut corners = vec![point];
+    let mut ups = upper
+        .windows(2)
+        .map(|edge| minus(edge[1], edge[0]))
+        .peekable();
+    let mut downs = lower
+        .windows(2)
+        .rev()
+        .map(|edge| minus(edge[1], edge[0]))
+        .peekable();
+    loop {
+        let edge = match (ups.peek(), downs.peek()) {
+            (None, None) => return corners,
+            (Some(_), None) => ups.next(),
+            (None, Some(_)) => downs.next(),
+            (Some(up), Some(down)) => {
+                if steeper(*up, *down) {
+                    ups.next()
+                } else {
+                    downs.next()
+                }
+            }
+        };
+        let Some(edge) = edge else { return corners };
+        point = (point.0 + edge.0, point.1 + edge.1);
+        corners.push(point);
+    }
+}
+
+/// Whether an edge to the right rises more than another.
+fn steeper(one: Point, other: Point) -> bool {
+    i128::from(one.1) * i128::from(other.0) > i128::from(other.1) * i128::from(one.0)
+}
+
+/// Above zero: the way from a over b to c turns left.
+fn cross(a: Point, b: Point, c: Point) -> i128 {
+    let minus = |from: Point, to: Point| {
+        (
+            i128::from(from.0) - i128::from(to.0),
+            i128::from(from.1) - i128::from(to.1),
+        )
+    };
+    let ((bx, by), (cx, cy)) = (minus(b, a), minus(c, a));
+    bx * cy - by * cx
+}
+
+/// Corners at which some rate is best: beyond the highest one a longer span asks for less at every rate.
+fn falling(mut corners: Vec<Point>) -> Vec<Point> {
+    let mut top = 0;
+    for (place, corner) in corners.iter().enumerate() {
+        if corner.1 > corners[top].1 {
+            top = place;
+        }
+    }
+    corners.truncate(top + 1);
+    corners
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Requests that are gathered before a stretch is made of them.
+const PENDING: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The definition: the most over all pairs.
+    fn by_definition(requests: &[(u64, u64)], amount: u64, period: u64) -> u64 {
+        let mut most = 0_i128;
+        for (i, first) in requests.iter().enumerate() {
+            let mut sum = 0;
+            for last in &requests[i..] {
+                sum += i128::from(last.1);
+                let span = i128::from(last.0 - first.0);
+                most = most.max(sum * i128::from(period) - span * i128::from(amount));
+            }
+        }
+        let period = i128::from(period);
+        u64::try_from((most + period - 1) / period).expect("small")
+    }
+
+    /// Whether a bucket that begins full pays them all.
+    fn is_paid(requests: &[(u64, u64)], amount: u64, period: u64, burst: u64) -> bool {
+        let (amount, period) = (i128::from(amount), i128::from(period));
+        let full = i128::from(burst) * period;
+        let (mut level, mut at) = (full, requests[0].0);
+        requests.iter().all(|&(now, cost)| {
+            level = full.min(level + i128::from(now - at) * amount) - i128::from(cost) * period;
+            at = now;
+            level >= 0
+        })
+    }
+
+    fn requests() -> impl Strategy<Value = Vec<(u64, u64)>> {
+        let one = (
+            prop_oneof![0_u64..3, 0_u64..2_000_000, 0_u64..90_000_000_000],
+            0_u64..9,
+        );
+        prop::collection::vec(one, 1..90).prop_map(|steps| {
+            let mut at = 1_700_000_000_000_000;
+            let absolute = |(step, cost)| {
+                at += step;
+                (at, cost)
+            };
+            steps.into_iter().map(absolute).collect()
+        })
+    }
+
+    fn rates() -> impl Strategy<Value = (u64, u64)> {
+        prop_oneof![
+            Just((1, 1_000_000)),
+            Just((1, 60_000_000)),
+            Just((7, 3)),
+            Just((100, 60_000_000)),
+            (1_u64..1_000, 1_u64..100_000_000_000)
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+        #[test]
+        fn frontier_equals_brute_force_at_every_rate(requests in requests(), (amount, period) in rates()) {
+            let mut stream = Stream::default();
+            requests.iter().for_each(|&(at, cost)| stream.push(at, cost));
+            let need = stream.take().need();
+            let burst = need.burst(amount, period);
+            prop_assert_eq!(burst, by_definition(&requests, amount, period));
+            prop_assert!(is_paid(&requests, amount, period, burst));
+            prop_assert!(burst == 0 || !is_paid(&requests, amount, period, burst - 1));
+        }
+
+        #[test]
+        fn frontier_merge_is_associative(requests in requests(), one in 0_usize..90, two in 0_usize..90) {
+            let (one, two) = (one.min(requests.len()), two.min(requests.len()));
+            let (one, two) = (one.min(two), one.max(two));
+            let parts = [&requests[..one], &requests[one..two], &requests[two..]].map(Stretch::of);
+            let [a, b, c] = &parts;
+            prop_assert_eq!(a.merge(&b.merge(c)), a.merge(b).merge(c));
+            prop_assert_eq!(a.merge(b).merge(c), Stretch::of(&requests));
+        }
+
+        #[test]
+        fn frontier_of_two_keys_is_the_greater_one(one in requests(), other in requests(), (amount, period) in rates()) {
+            let (one, other) = (Stretch::of(&one).need(), Stretch::of(&other).need());
+            let mut both = one.clone();
+            both.join(&other);
+            prop_assert_eq!(both.burst(amount, period), one.burst(amount, period).max(other.burst(amount, period)));
+        }
+    }
+}

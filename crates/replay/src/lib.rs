@@ -1,0 +1,34 @@
+//! Runs access logs through a policy in virtual time, with the limiter that serves, and works out which limits the
+//! traffic of a log needs. It opens no socket and changes no file.
+
+#![forbid(unsafe_code)]
+
+mod condition;
+pub mod edit;
+mod events;
+mod floods;
+pub mod html;
+pub mod hull;
+mod keys;
+mod lint;
+pub mod log;
+mod outcome;
+mod picture;
+mod replay;
+pub mod report;
+mod request;
+mod simulation;
+mod subject;
+#[cfg(test)]
+mod tests;
+pub mod suggest;
+
+pub use condition::Condition;
+pub use outcome::{Against, Change, Counts, Key, LimitOutcome, Outcome, Peak, Recorded};
+pub use replay::Traffic;
+pub use simulation::{Response, Simulation};
+
+/// The example of the README is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,185 @@
+//! Common and combined logs, with or without a virtual host in front and with any tail; Traefik's among them.
+
+use std::borrow::Cow;
+
+use memchr::{memchr, memchr2};
+
+use super::record::{Kind, Record, given, number, request_line, seconds, status, without_port};
+use super::time::Times;
+
+/// Reads one line; `None`: it is none, or has no request.
+pub(crate) fn parse<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a>> {
+    let open = memchr(b'[', line)?;
+    // An IPv6 address in brackets may stand in front of the time.
+    let open = if line.get(open + 27) == Some(&b']') {
+        open
+    } else {
+        memchr::memmem::find(&line[open + 1..], b" [")? + open + 2
+    };
+    let stamp = line.get(open + 1..open + 27)?;
+    if line.get(open + 27..open + 30) != Some(b"] \"") {
+        return None;
+    }
+    let (at, resolution) = times.common(stamp)?;
+    let [host, client, user] = front(&line[..open])?;
+    let (request, rest) = quoted(&line[open + 29..])?;
+    let (method, target) = request_line(request)?;
+    let mut record = Record {
+        kind: Kind::Combined,
+        at,
+        resolution,
+        client: given(client),
+        user: given(user),
+        method: Cow::Borrowed(method),
+        target: unescaped(target),
+        host: given(host).map(|_| Cow::Borrowed(without_port(host))),
+        ..Record::default()
+    };
+    let (code, rest) = token(rest)?;
+    record.status = Some(status(code)?);
+    let (sent, rest) = token(rest)?;
+    if sent != b"-" {
+        record.sent = Some(number(sent)?);
+    }
+    tail(&mut record, rest);
+    Some(record)
+}
+
+/// What stands in front of the time: `[HOST[:PORT]] CLIENT IDENT USER`. A user may hold blanks.
+fn front(text: &[u8]) -> Option<[&[u8]; 3]> {
+    let text = text.trim_ascii();
+    let (first, rest) = token(text)?;
+    let (second, rest) = token(rest)?;
+    let rest = rest.trim_ascii_start();
+    let Some(space) = memchr(b' ', rest) else {
+        return (!rest.is_empty()).then_some([&[][..], first, rest]);
+    };
+    // In `client ident user` the second word is hardly ever anything but `-`.
+    if second == b"-" {
+        return Some([&[][..], first, rest]);
+    }
+    Some([first, second, rest[space..].trim_ascii()])
+}
+
+/// Referer, agent, and what some servers put behind.
+fn tail<'a>(record: &mut Record<'a>, rest: &'a [u8]) {
+    let Some((referer, rest)) = quoted(rest.trim_ascii_start()) else {
+        return behind(record, rest);
+    };
+    let agent = quoted(rest.trim_ascii_start());
+    if let Some(value) = given(referer) {
+        record.headers.push((Cow::Borrowed(b"referer"), value));
+    }
+    let Some((agent, rest)) = agent else {
+        return behind(record, rest);
+    };
+    if let Some(value) = given(agent) {
+        record.headers.push((Cow::Borrowed(b"user-agent"), value));
+    }
+    behind(record, rest);
+}
+
+/// `$request_time` of NGINX has a point; Apache's `%D` and `%T` have none, and are a stamp's that marks the start.
+fn behind(record: &mut Record<'_>, rest: &[u8]) {
+    let rest = rest.trim_ascii();
+    if rest.is_empty() {
+        return;
+    }
+    if let Some(millis) = rest.strip_suffix(b"ms")
+        && let Some(space) = memchr::memrchr(b' ', millis)
+        && let Some(millis) = number(&millis[space + 1..])
+    {
+        record.kind = Kind::TraefikClf;
+        record.duration = millis.checked_mul(1_000);
+        return;
+    }
+    let mut rest = rest;
+    while let Some((word, after)) = word(rest) {
+        rest = after;
+        if memchr(b'.', word).is_some()
+            && let Some(duration) = seconds(word)
+        {
+            record.duration = Some(duration);
+            return;
+        }
+    }
+}
+
+/// The next word, or what stands in the next quotes.
+fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let text = text.trim_ascii_start();
+    if text.is_empty() {
+        None
+    } else {
+        quoted(text).or_else(|| token(text))
+    }
+}
+
+/// The next word of a line, and what follows its blank.
+#[inline]
+pub(crate) fn token(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let text = match text.first() {
+        Some(b' ' | b'\t') => text.trim_ascii_start(),
+        _ => text,
+    };
+    if text.is_empty() {
+        return None;
+    }
+    let end = memchr2(b' ', b'\t', text).unwrap_or(text.len());
+    Some((&text[..end], text.get(end + 1..).unwrap_or_default()))
+}
+
+/// What stands between the quotes that `text` begins with, escapes and all, and what follows them.
+#[inline]
+pub(crate) fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let inside = text.strip_prefix(b"\"")?;
+    let mut from = 0;
+    loop {
+        let at = from + memchr(b'"', &inside[from..])?;
+        let backslashes = inside[..at]
+            .iter()
+            .rev()
+            .take_while(|byte| **byte == b'\\')
+            .count();
+        if backslashes.is_multiple_of(2) {
+            return Some((&inside[..at], &inside[at + 1..]));
+        }
+        from = at + 1;
+    }
+}
+
+/// Undoes `\xHH`, `\"` and `\\` of NGINX and Apache.
+pub(crate) fn unescaped(text: &[u8]) -> Cow<'_, [u8]> {
+    let Some(first) = memchr(b'\\', text) else {
+        return Cow::Borrowed(text);
+    };
+    let mut bytes = text[..first].to_vec();
+    let mut rest = &text[first..];
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        let hex = |byte: u8| char::from(byte).to_digit(16);
+        match after {
+            [b'x', high, low, more @ ..] => {
+                let value = hex(*high).zip(hex(*low));
+                let value = value.and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
+                match value {
+                    Some(value) => {
+                        bytes.push(value);
+                        rest = more;
+                    }
+                    None => bytes.push(b'\\'),
+                }
+            }
+            [escaped @ (b'"' | b'\\'), more @ ..] => {
+                bytes.push(*escaped);
+                rest = more;
+            }
+            _ => bytes.push(b'\\'),
+        }
+    }
+    Cow::Owned(bytes)
+}

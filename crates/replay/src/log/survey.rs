@@ -1,0 +1,393 @@
+//! What a log holds and what it lacks, taken down while it is read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+
+use super::{Kind, Options, Record, Stamp};
+
+/// What a log holds and what it lacks.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// Physical lines.
+    pub lines: u64,
+    /// Lines that are no request and say nothing of others.
+    pub unreadable: u64,
+    /// The first of them, made safe to print.
+    pub samples: Vec<Sample>,
+    /// Requests.
+    pub requests: u64,
+    /// The first moment, microseconds since the Unix epoch; of the starts of requests.
+    pub from: u64,
+    /// The last one.
+    pub to: u64,
+    /// Requests by format.
+    pub kinds: BTreeMap<Kind, u64>,
+    /// How far a difference of two moments may be off, microseconds: by rounding, and by durations that are not known.
+    pub blur: u64,
+    /// Names of request headers that some line holds.
+    pub headers: BTreeSet<String>,
+    /// Requests that say who forwarded them (`X-Forwarded-For`, `Forwarded`).
+    pub forwarded: u64,
+    /// Requests with a client, a host, a query, a duration, a key, a cost, a body length.
+    pub with: With,
+    /// Requests that a limiter had refused when the log was written.
+    pub recorded_refused: u64,
+    /// Names of limits that Tollgate's own log names.
+    pub own_limits: BTreeSet<String>,
+    /// Why nothing can be judged by this log, if so.
+    pub sampled: Option<String>,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+    stamps: Option<Stamp>,
+    longest: u64,
+    show_keys: bool,
+    said: BTreeSet<Kind>,
+    unknown_ends: u64,
+    decisions: Decisions,
+}
+
+/// How many requests hold what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is what its name says")]
+pub struct With {
+    pub client: u64,
+    pub host: u64,
+    pub query: u64,
+    pub user: u64,
+    pub duration: u64,
+    pub status: u64,
+    pub key: u64,
+    pub cost: u64,
+    pub received: u64,
+}
+
+/// A line that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The file.
+    pub file: String,
+    /// Its line.
+    pub line: u64,
+    /// Its beginning, escaped; addresses are masked.
+    pub text: String,
+}
+
+impl Survey {
+    pub(super) fn new(options: &Options) -> Self {
+        Self {
+            lines: 0,
+            unreadable: 0,
+            samples: Vec::new(),
+            requests: 0,
+            from: u64::MAX,
+            to: 0,
+            kinds: BTreeMap::new(),
+            blur: 0,
+            headers: BTreeSet::new(),
+            forwarded: 0,
+            with: With::default(),
+            recorded_refused: 0,
+            own_limits: BTreeSet::new(),
+            sampled: None,
+            warnings: Vec::new(),
+            stamps: options.stamps,
+            longest: options.longest,
+            show_keys: options.show_keys,
+            said: BTreeSet::new(),
+            unknown_ends: 0,
+            decisions: Decisions::default(),
+        }
+    }
+
+    /// Takes a request down; the moment it began.
+    pub(super) fn add(&mut self, record: &Record<'_>) -> u64 {
+        self.requests += 1;
+        *self.kinds.entry(record.kind).or_default() += 1;
+        let stamp = match (record.kind, self.stamps) {
+            // It is known of our own.
+            (Kind::Tollgate, _) | (_, None) => record.kind.default_stamp(),
+            (_, Some(said)) => said,
+        };
+        let mut at = record.at;
+        let mut blur = if record.resolution > 1 {
+            u64::from(record.resolution)
+        } else {
+            0
+        };
+        if stamp == Stamp::End {
+            match record.duration {
+                Some(duration) => at = at.saturating_sub(duration),
+                None => {
+                    blur += self.longest;
+                    self.unknown_ends += 1;
+                }
+            }
+        }
+        self.blur = self.blur.max(blur);
+        (self.from, self.to) = (self.from.min(at), self.to.max(at));
+        let with = &mut self.with;
+        let count = |count: &mut u64, given: bool| *count += u64::from(given);
+        count(&mut with.client, record.client.is_some());
+        count(&mut with.host, record.host.is_some());
+        count(
+            &mut with.query,
+            memchr::memchr(b'?', &record.target).is_some(),
+        );
+        count(&mut with.user, record.user.is_some());
+        count(&mut with.duration, record.duration.is_some());
+        count(&mut with.status, record.status.is_some());
+        count(&mut with.key, record.key.is_some());
+        count(&mut with.cost, record.cost.is_some());
+        count(&mut with.received, record.received.is_some());
+        self.headers(record);
+        self.recorded_refused += u64::from(is_recorded_refusal(record));
+        if record.sampled && self.sampled.is_none() {
+            self.sampled = Some("its lines say that only a sample of requests is in it".into());
+        }
+        if let Some(own) = &record.own {
+            if let Some(id) = own.id {
+                self.decisions.add(id);
+            }
+            for limit in &own.limits {
+                if !self.own_limits.contains(&limit.name) && self.own_limits.len() < NAMES_MAX {
+                    self.own_limits.insert(limit.name.clone());
+                }
+            }
+        }
+        at
+    }
+
+    fn headers(&mut self, record: &Record<'_>) {
+        for (name, _) in &record.headers {
+            // The two that every combined log has need no set.
+            if matches!(&**name, b"referer" | b"user-agent") {
+                continue;
+            }
+            let name = String::from_utf8_lossy(name);
+            self.forwarded += u64::from(matches!(&*name, "x-forwarded-for" | "forwarded"));
+            if !self.headers.contains(&*name) && self.headers.len() < NAMES_MAX {
+                self.headers.insert(name.into_owned());
+            }
+        }
+    }
+
+    pub(super) fn unreadable(&mut self, file: &Path, line: u64, text: &[u8]) {
+        self.unreadable += 1;
+        if self.samples.len() < SAMPLES {
+            let text = &text[..text.len().min(SAMPLE_BYTES)];
+            let text = String::from_utf8_lossy(text);
+            let text = if self.show_keys {
+                text.into_owned()
+            } else {
+                masked(&text)
+            };
+            self.samples.push(Sample {
+                file: printable(&file.display().to_string()),
+                line,
+                text: printable(&text),
+            });
+        }
+    }
+
+    /// A file could not be read to its end.
+    pub(super) fn broken(&mut self, file: &Path, line: u64, error: &io::Error) {
+        let file = printable(&file.display().to_string());
+        self.warnings.push(format!(
+            "{file}: cannot be read beyond line {line}: {error}"
+        ));
+    }
+
+    pub(super) fn finish(&mut self) {
+        if self.requests == 0 {
+            (self.from, self.to) = (0, 0);
+            return;
+        }
+        for &kind in self.kinds.keys() {
+            if kind.is_ambiguous() && self.stamps.is_none() && self.said.insert(kind) {
+                self.warnings.push(format!(
+                    "{}: a line's time is taken for the end of its request, as NGINX writes it; Apache writes the start: --stamps start",
+                    kind.name()
+                ));
+            }
+        }
+        if self.unknown_ends > 0 && self.longest == 0 {
+            self.warnings.push(format!(
+                "{} requests are stamped at their end and have no duration: say how long the longest took by --longest, and the bars will hold it",
+                self.unknown_ends
+            ));
+        }
+        if self.recorded_refused > 0 {
+            self.warnings.push(format!(
+                "{} of {} requests were refused by a limiter when the log was written: what callers would have sent without it is not known",
+                self.recorded_refused, self.requests
+            ));
+        }
+        let missing = self.decisions.missing();
+        if missing > 0 && self.sampled.is_none() {
+            // A few lines are written late or belong to the file before.
+            if missing > self.requests / 1_000 + 100 || self.decisions.is_scattered() {
+                self.sampled = Some(format!(
+                    "by the numbers of its decisions at least {missing} lines are missing (`sample`, or lines that were dropped)"
+                ));
+            }
+        }
+        if let Some(why) = &self.sampled {
+            self.warnings
+                .push(format!("the log is not whole: {why}; it is not judged"));
+        }
+    }
+}
+
+/// Whether a limiter had refused it when the log was written.
+pub(crate) fn is_recorded_refusal(record: &Record<'_>) -> bool {
+    match &record.own {
+        Some(own) => own.refused && own.reason == "denied",
+        None => record.status == Some(429),
+    }
+}
+
+/// The numbers of decisions: each worker counts from a random start, so that what is missing shows as a gap.
+#[derive(Clone, Debug, Default)]
+struct Decisions {
+    /// First and last number of every run without a gap.
+    runs: BTreeMap<u64, u64>,
+    seen: u64,
+    scattered: bool,
+}
+
+impl Decisions {
+    fn add(&mut self, id: u64) {
+        self.seen += 1;
+        if self.scattered {
+            return;
+        }
+        let number = unmixed(id);
+        let (mut first, mut last) = (number, number);
+        if let Some((&start, &end)) = self.runs.range(..=number).next_back() {
+            if end >= number {
+                return;
+            }
+            if end == number.wrapping_sub(1) {
+                first = start;
+            }
+        }
+        if let Some(next) = number.checked_add(1)
+            && let Some(end) = self.runs.remove(&next)
+        {
+            last = end;
+        }
+        self.runs.insert(first, last);
+        // Lines come in the order of their ends, so that a few runs are open at a time, and not thousands.
+        self.scattered = self.runs.len() > RUNS_MAX;
+    }
+
+    /// Numbers between runs that belong to one worker.
+    fn missing(&self) -> u64 {
+        let starts = self.runs.keys().skip(1);
+        let gaps = self
+            .runs
+            .values()
+            .zip(starts)
+            .map(|(end, start)| start - end - 1);
+        gaps.filter(|gap| *gap < GAP_MAX).sum()
+    }
+
+    fn is_scattered(&self) -> bool {
+        self.scattered
+    }
+}
+
+/// Undoes the mixing of decision ids (SplitMix's finalizer): neighbours are neighbours again.
+fn unmixed(id: u64) -> u64 {
+    let undone = |value: u64, shift: u32| {
+        let mut result = value;
+        let mut step = shift;
+        while step < 64 {
+            result = value ^ (result >> shift);
+            step += shift;
+        }
+        result
+    };
+    let mut number = undone(id, 31).wrapping_mul(0x3196_42b2_d24d_8ec3);
+    number = undone(number, 27).wrapping_mul(0x96de_1b17_3f11_9089);
+    undone(number, 30).wrapping_mul(0xf1de_83e1_9937_733d)
+}
+
+/// The text without what a terminal obeys: control characters and those that change the direction are escaped.
+pub(crate) fn printable(text: &str) -> String {
+    text.escape_debug()
+        .collect::<String>()
+        .replace("\\\"", "\"")
+        .replace("\\'", "'")
+}
+
+/// The text without addresses: every digit, every word with colons, and the first word, which names the client.
+fn masked(text: &str) -> String {
+    let mut masked = String::new();
+    let is_mark = |c: char| {
+        c.is_whitespace() || matches!(c, '"' | '[' | ']' | ',' | '(' | ')' | '{' | '}' | '=')
+    };
+    for (place, piece) in text.split_inclusive(is_mark).enumerate() {
+        let word = piece.trim_end_matches(is_mark);
+        let behind = &piece[word.len()..];
+        let colons = word.chars().filter(|c| *c == ':').count();
+        let dotted = word.contains('.') && !word.contains('/');
+        if (place == 0 && !word.is_empty()) || colons > 1 || dotted {
+            masked.push('*');
+        } else {
+            masked.extend(
+                word.chars()
+                    .map(|c| if c.is_ascii_digit() { '#' } else { c }),
+            );
+        }
+        masked.push_str(behind);
+    }
+    masked
+}
+
+/// Lines that are shown.
+const SAMPLES: usize = 5;
+const SAMPLE_BYTES: usize = 160;
+/// Names are of the file's or of NGINX's, hardly hundreds; a hostile log must not fill the memory with them.
+const NAMES_MAX: usize = 10_000;
+/// More runs than this at once: lines are missing everywhere.
+const RUNS_MAX: usize = 20_000;
+/// Two numbers further apart are of different workers: of 2^64 starts hardly any two are this near.
+const GAP_MAX: u64 = 1 << 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn survey_missing_decisions_are_counted() {
+        let mixed = |count: u64| {
+            let mut mixed = count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ (mixed >> 31)
+        };
+        let mut decisions = Decisions::default();
+        for number in (1_000..2_000).chain(1 << 60..(1 << 60) + 500) {
+            assert_eq!(unmixed(mixed(number)), number);
+            decisions.add(mixed(number));
+        }
+        assert_eq!(decisions.missing(), 0);
+        let mut decisions = Decisions::default();
+        for number in (1_000..2_000).step_by(10) {
+            decisions.add(mixed(number));
+        }
+        assert_eq!(decisions.missing(), 99 * 9);
+    }
+
+    #[test]
+    fn survey_samples_name_no_address_and_obey_no_terminal() {
+        let text = "192.0.2.7 - - \x1b[31m \"GET /a?ip=2001:db8::1 and 10.0.0.1\" \u{202e}";
+        let safe = printable(&masked(text));
+        for secret in ["192.0.2.7", "2001:db8", "10.0.0.1", "\x1b", "\u{202e}"] {
+            assert!(!safe.contains(secret), "{safe}");
+        }
+        assert!(safe.contains("GET /a"), "{safe}");
+    }
+}

@@ -1,0 +1,276 @@
+//! Text formats of load balancers and proxies: HAProxy, AWS ALB, Envoy, W3C extended (CloudFront, IIS).
+
+use std::borrow::Cow;
+
+use memchr::{memchr, memmem};
+
+use super::clf::{quoted, token, unescaped};
+use super::record::{
+    Kind, Record, Text, decimal, given, is_method, number, request_line, seconds, split_url,
+    status, without_port,
+};
+use super::time::Times;
+
+/// HAProxy's `httplog`, with the syslog prefix or without.
+pub(crate) fn haproxy<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a>> {
+    let open = memmem::find(line, b" [")?;
+    let close = open + memchr(b']', &line[open..])?;
+    let client = line[..open].rsplit(|byte| *byte == b' ').next()?;
+    let (at, resolution) = times.haproxy(&line[open + 2..close])?;
+    let (_frontend, rest) = token(&line[close + 1..])?;
+    let (_server, rest) = token(rest)?;
+    let (timers, rest) = token(rest)?;
+    // TR/Tw/Tc/Tr/Ta: the last one is the whole; `+` says that the log was written early.
+    let total = timers.rsplit(|byte| *byte == b'/').next()?;
+    if timers.iter().filter(|byte| **byte == b'/').count() != 4 {
+        return None;
+    }
+    let total = number(total.strip_prefix(b"+").unwrap_or(total));
+    let (code, rest) = token(rest)?;
+    let (sent, rest) = token(rest)?;
+    let request = memchr(b'"', rest)?;
+    let (request, _) = quoted(&rest[request..])
+        // A request that was cut has no closing quote.
+        .or_else(|| Some((&rest[request + 1..], &[][..])))?;
+    let (method, target) = request_line(request)?;
+    let (host, target) = split_url(target);
+    Some(Record {
+        kind: Kind::HaProxy,
+        at,
+        resolution,
+        duration: total.and_then(|millis| millis.checked_mul(1_000)),
+        client: given(without_port(client)),
+        method: Cow::Borrowed(method),
+        target: Cow::Borrowed(target),
+        host: host.map(|host| Cow::Borrowed(without_port(host))),
+        status: status(code),
+        sent: number(sent.strip_prefix(b"+").unwrap_or(sent)),
+        ..Record::default()
+    })
+}
+
+/// AWS Application Load Balancer.
+pub(crate) fn alb<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a>> {
+    let (scheme, rest) = token(line)?;
+    if !ALB.contains(&scheme) {
+        return None;
+    }
+    let (time, rest) = token(rest)?;
+    let (at, resolution) = times.iso(time)?;
+    let (_balancer, rest) = token(rest)?;
+    let (client, rest) = token(rest)?;
+    let (_target, mut rest) = token(rest)?;
+    let mut duration = Some(0_u64);
+    for _ in 0..3 {
+        let (part, after) = token(rest)?;
+        rest = after;
+        // -1: the part never came to its end, and nobody knows how long it took.
+        duration = duration.zip(seconds(part)).map(|(sum, part)| sum + part);
+    }
+    let (code, rest) = token(rest)?;
+    let (_target_code, rest) = token(rest)?;
+    let (received, rest) = token(rest)?;
+    let (sent, rest) = token(rest)?;
+    let (request, rest) = quoted(rest.trim_ascii_start())?;
+    let (method, url) = request_line(request)?;
+    let (host, target) = split_url(url);
+    let mut record = Record {
+        kind: Kind::Alb,
+        at,
+        resolution,
+        duration,
+        client: given(without_port(client)),
+        method: Cow::Borrowed(method),
+        target: Cow::Borrowed(target),
+        host: host.map(|host| Cow::Borrowed(without_port(host))),
+        status: status(code),
+        sent: number(sent),
+        received: number(received),
+        ..Record::default()
+    };
+    if let Some((agent, _)) = quoted(rest.trim_ascii_start())
+        && let Some(agent) = given(agent)
+    {
+        record.headers.push((Cow::Borrowed(b"user-agent"), agent));
+    }
+    Some(record)
+}
+
+const ALB: [&[u8]; 6] = [b"http", b"https", b"h2", b"ws", b"wss", b"grpcs"];
+
+/// Envoy's default format, and Istio's, which has four more words.
+pub(crate) fn envoy<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a>> {
+    let inside = line.strip_prefix(b"[")?;
+    let close = memchr(b']', inside)?;
+    let (at, resolution) = times.iso(&inside[..close])?;
+    let rest = inside[close + 1..].strip_prefix(b" ")?;
+    let (request, rest) = quoted(rest)?;
+    let (method, target) = request_line(request)?;
+    let (code, rest) = token(rest)?;
+    let mut words: Vec<(&[u8], bool)> = Vec::new();
+    let mut rest = rest.trim_ascii_start();
+    while !rest.is_empty() && words.len() < 20 {
+        let (word, in_quotes, after) = match quoted(rest) {
+            Some((word, after)) => (word, true, after),
+            None => token(rest).map(|(word, after)| (word, false, after))?,
+        };
+        words.push((word, in_quotes));
+        rest = after.trim_ascii_start();
+    }
+    // After the flags (and Istio's details) come four numbers: received, sent, duration, the upstream's part.
+    let numbers = |at: usize| {
+        let four = words.get(at..at + 4)?;
+        let plain = |(word, in_quotes): &(&[u8], bool)| {
+            !in_quotes && (number(word).is_some() || *word == b"-")
+        };
+        (four[..3].iter().all(|(word, _)| number(word).is_some()) && plain(&four[3])).then_some(at)
+    };
+    let at_numbers = (0..words.len()).find_map(numbers)?;
+    let quotes: Vec<&[u8]> = words[at_numbers + 4..]
+        .iter()
+        .map(|(word, _)| *word)
+        .collect();
+    let value = |place: usize| quotes.get(place).copied().and_then(given);
+    // Envoy appends its peer's address: the last one is the client, unless another proxy stands in front.
+    let client = value(0).and_then(|list| last_hop(&list));
+    let mut record = Record {
+        kind: Kind::EnvoyText,
+        at,
+        resolution,
+        duration: number(words[at_numbers + 2].0).and_then(|millis| millis.checked_mul(1_000)),
+        client,
+        method: Cow::Borrowed(method),
+        target: Cow::Borrowed(target),
+        host: value(3).map(|host| Cow::Owned(without_port(&host).to_vec())),
+        status: status(code),
+        received: number(words[at_numbers].0),
+        sent: number(words[at_numbers + 1].0),
+        ..Record::default()
+    };
+    for (name, place) in [
+        (&b"x-forwarded-for"[..], 0),
+        (b"user-agent", 1),
+        (b"x-request-id", 2),
+    ] {
+        if let Some(value) = value(place) {
+            record.headers.push((Cow::Borrowed(name), value));
+        }
+    }
+    Some(record)
+}
+
+/// The last address of an `X-Forwarded-For`.
+pub(crate) fn last_hop(list: &[u8]) -> Option<Text<'static>> {
+    let last = list.rsplit(|byte| *byte == b',').next()?.trim_ascii();
+    given(without_port(last)).map(|address| Cow::Owned(address.into_owned()))
+}
+
+/// The columns of a W3C log, as its `#Fields:` line names them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Columns {
+    names: Vec<String>,
+    /// IIS writes `time-taken` in milliseconds, CloudFront in seconds with decimals.
+    tabs: bool,
+}
+
+impl Columns {
+    /// Reads `#Fields: date time …`; `None`: another directive.
+    pub(crate) fn read(line: &[u8]) -> Option<Self> {
+        let fields = line.strip_prefix(b"#Fields:")?;
+        let fields = std::str::from_utf8(fields).ok()?;
+        let names = fields.split_ascii_whitespace().map(str::to_ascii_lowercase);
+        Some(Self {
+            names: names.take(COLUMNS_MAX).collect(),
+            tabs: false,
+        })
+    }
+
+    /// Whether any are known.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// Reads one row.
+    pub(crate) fn parse<'a>(&self, line: &'a [u8], times: &mut Times) -> Option<Record<'a>> {
+        let tabs = self.tabs || memchr(b'\t', line).is_some();
+        let mark = if tabs { b'\t' } else { b' ' };
+        let mut record = Record {
+            kind: Kind::W3c,
+            ..Record::default()
+        };
+        let (mut date, mut time) = (None, None);
+        let (mut stem, mut query) = (None, None);
+        let mut seen = 0;
+        for (name, value) in self.names.iter().zip(line.split(|byte| *byte == mark)) {
+            seen += 1;
+            if value.is_empty() || value == b"-" {
+                continue;
+            }
+            match name.as_str() {
+                "date" => date = Some(value),
+                "time" => time = Some(value),
+                "c-ip" => record.client = given(value),
+                "cs-username" => record.user = given(value),
+                "cs-method" => record.method = Cow::Borrowed(value),
+                "cs-uri-stem" => stem = Some(value),
+                "cs-uri-query" => query = Some(value),
+                "cs-uri" => stem = Some(split_url(value).1),
+                "x-host-header" | "cs-host" => record.host = given(without_port(value)),
+                "cs(host)" if record.host.is_none() => record.host = given(without_port(value)),
+                "sc-status" => record.status = Some(status(value)?),
+                "sc-bytes" => record.sent = number(value),
+                "cs-bytes" => record.received = number(value),
+                "time-taken" => {
+                    let places = if memchr(b'.', value).is_some() || tabs {
+                        6
+                    } else {
+                        3
+                    };
+                    record.duration = decimal(value, places);
+                }
+                name => {
+                    if let Some(header) = name.strip_prefix("cs(").and_then(|n| n.strip_suffix(')'))
+                    {
+                        let header = header.as_bytes().to_vec();
+                        record.headers.push((header.into(), percent_decoded(value)));
+                    }
+                }
+            }
+        }
+        if seen < self.names.len() || !is_method(&record.method) {
+            return None;
+        }
+        let stamp = [date?, b"T", time?, b"Z"].concat();
+        (record.at, record.resolution) = times.iso(&stamp)?;
+        let path = stem?;
+        record.target = match query {
+            Some(query) => [path, b"?", query].concat().into(),
+            None => unescaped(path),
+        };
+        Some(record)
+    }
+}
+
+/// Undoes `%20` and the like, once: header values of CloudFront are encoded twice, and a key need not be pretty.
+fn percent_decoded(text: &[u8]) -> Text<'_> {
+    if memchr(b'%', text).is_none() {
+        return Cow::Borrowed(text);
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        let value = after.get(..2).filter(|_| byte == b'%');
+        let value = value.and_then(|digits| std::str::from_utf8(digits).ok());
+        match value.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(value) => {
+                bytes.push(value);
+                rest = &after[2..];
+            }
+            None => bytes.push(byte),
+        }
+    }
+    Cow::Owned(bytes)
+}
+
+const COLUMNS_MAX: usize = 256;

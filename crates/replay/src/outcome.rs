@@ -1,0 +1,341 @@
+//! What came of a replay: by limit and key, between two policies, over time.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::replay::{Class, Judgement, Traffic};
+use crate::subject::Subject;
+
+/// What came of a replay.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// The limits of the candidate, in the order of its file.
+    pub limits: Vec<LimitOutcome>,
+    /// Requests that the candidate admits and refuses, all limits together.
+    pub admitted: u64,
+    /// See `admitted`.
+    pub refused: u64,
+    /// Requests whose verdict is in the log, and how many of them the candidate judges otherwise.
+    pub recorded: Recorded,
+    /// Compared with a second policy.
+    pub against: Option<Against>,
+    /// Admitted and refused, in steps of `step` microseconds from the log's beginning.
+    pub series: Vec<[u64; 2]>,
+    /// See `series`.
+    pub step: u64,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+    from: u64,
+    stats: Vec<RuleStats>,
+    newly: [BTreeMap<(u32, u32), u64>; 2],
+}
+
+/// What Tollgate's own log says of its requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recorded {
+    /// Requests that limits had admitted.
+    pub admitted: u64,
+    /// Requests that limits had refused.
+    pub refused: u64,
+    /// Of these, how many the candidate judges otherwise.
+    pub differ: u64,
+}
+
+/// What one limit did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LimitOutcome {
+    /// Its name.
+    pub name: String,
+    /// Why it was not judged; `None`: it was.
+    pub not_judged: Option<String>,
+    /// Whether its refusals refuse.
+    pub mode: &'static str,
+    /// Its numbers in words.
+    pub words: String,
+    /// Requests that its buckets could pay, and those they could not.
+    pub counts: Counts,
+    /// The same of its candidate.
+    pub candidate: Option<Counts>,
+    /// The most units of the busiest key in any second and any minute.
+    pub peak: Peak,
+    /// The keys that lost most.
+    pub top: Vec<Key>,
+}
+
+/// Requests and keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests that could be paid.
+    pub admitted: u64,
+    /// Requests that could not.
+    pub refused: u64,
+    /// Keys.
+    pub keys: u64,
+    /// Keys that lost a request.
+    pub keys_refused: u64,
+}
+
+/// Units in any second and any minute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Peak {
+    /// In any second.
+    pub per_second: u64,
+    /// In any minute.
+    pub per_minute: u64,
+}
+
+/// One key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Key {
+    /// As people read it.
+    pub key: String,
+    /// Its requests.
+    pub requests: u64,
+    /// Those it lost.
+    pub refused: u64,
+}
+
+/// What the candidate judges otherwise than the policy it is compared with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Against {
+    /// Refused by the candidate only.
+    pub newly_refused: Change,
+    /// Refused by the other only.
+    pub newly_admitted: Change,
+}
+
+/// Requests that are judged otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Keys of the limits that refuse.
+    pub keys: u64,
+    /// Requests.
+    pub requests: u64,
+    /// The ten keys with most of them: limit, key, requests.
+    pub examples: Vec<(String, String, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct RuleStats {
+    live: Vec<KeyStats>,
+    candidate: Vec<[u64; 2]>,
+}
+
+/// What one key asked for, and lost.
+#[derive(Clone, Debug, Default)]
+struct KeyStats {
+    requests: u64,
+    refused: u64,
+    second: Window,
+    minute: Window,
+}
+
+/// The most units in any span of one length.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Window {
+    within: VecDeque<(u64, u64)>,
+    sum: u64,
+    pub(crate) most: u64,
+}
+
+impl Window {
+    /// Adds units at a moment that is no earlier than the last.
+    pub(crate) fn add(&mut self, at: u64, units: u64, span: u64) {
+        while let Some(&(first, units)) = self.within.front()
+            && at - first >= span
+        {
+            self.within.pop_front();
+            self.sum -= units;
+        }
+        match self.within.back_mut() {
+            Some((last, sum)) if *last == at => *sum = sum.saturating_add(units),
+            _ => self.within.push_back((at, units)),
+        }
+        self.sum = self.sum.saturating_add(units);
+        self.most = self.most.max(self.sum);
+    }
+}
+
+impl Outcome {
+    pub(crate) fn new(traffic: &Traffic<'_>) -> Self {
+        let span = traffic.survey.to.saturating_sub(traffic.survey.from);
+        // Steps of whole seconds, at most a few hundred of them.
+        let step = (span / SERIES + 1).div_ceil(1_000_000) * 1_000_000;
+        let steps = usize::try_from(span / step + 1).unwrap_or(1);
+        let rules = traffic
+            .subjects
+            .first()
+            .map_or(0, |subject| subject.policy.rules.len());
+        Self {
+            series: vec![[0; 2]; steps],
+            step,
+            from: traffic.survey.from,
+            stats: (0..rules).map(|_| RuleStats::default()).collect(),
+            against: (traffic.subjects.len() > 1).then(Against::default),
+            ..Self::default()
+        }
+    }
+
+    /// Counts what policy number `place` said of one request.
+    pub(crate) fn count(&mut self, place: usize, class: &Class, verdict: &Judgement, at: u64) {
+        if place > 0 {
+            return;
+        }
+        let total = if verdict.admitted {
+            &mut self.admitted
+        } else {
+            &mut self.refused
+        };
+        *total += 1;
+        let step = usize::try_from((at - self.from) / self.step).unwrap_or(usize::MAX);
+        if let Some(counts) = self.series.get_mut(step) {
+            counts[usize::from(!verdict.admitted)] += 1;
+        }
+        if let Some(recorded) = class.recorded {
+            let count = if recorded {
+                &mut self.recorded.admitted
+            } else {
+                &mut self.recorded.refused
+            };
+            *count += 1;
+            self.recorded.differ += u64::from(recorded != verdict.admitted);
+        }
+        let mut last = None;
+        for (at_charge, charge) in class.sides[place].charges.iter().enumerate() {
+            if verdict.judged & (1 << at_charge) == 0 {
+                continue;
+            }
+            let refused = verdict.unpaid & (1 << at_charge) != 0;
+            let stats = &mut self.stats[charge.rule as usize];
+            let key = charge.key as usize;
+            // The candidate follows its limit.
+            if last.replace(charge.rule) == Some(charge.rule) {
+                let counts = at_least(&mut stats.candidate, key);
+                counts[usize::from(refused)] += 1;
+                continue;
+            }
+            let stats = at_least(&mut stats.live, key);
+            stats.requests += 1;
+            stats.refused += u64::from(refused);
+            stats.second.add(at, charge.cost, 1_000_000);
+            stats.minute.add(at, charge.cost, 60_000_000);
+        }
+    }
+
+    /// Notes where two policies differ.
+    pub(crate) fn compare(&mut self, class: &Class, admitted: &[bool]) {
+        let (Some(against), [candidate, live]) = (&mut self.against, admitted) else {
+            return;
+        };
+        let (change, place) = match (candidate, live) {
+            (false, true) => (&mut against.newly_refused, 0),
+            (true, false) => (&mut against.newly_admitted, 1),
+            _ => return,
+        };
+        change.requests += 1;
+        // By the key of the first limit that the one who refuses would enforce.
+        let charges = &class.sides[place].charges;
+        let charge = charges
+            .iter()
+            .find(|charge| charge.enforced)
+            .or(charges.first());
+        if let Some(charge) = charge {
+            *self.newly[place]
+                .entry((charge.rule, charge.key))
+                .or_default() += 1;
+        }
+    }
+
+    pub(crate) fn finish(&mut self, traffic: &Traffic<'_>) {
+        let survey = &traffic.survey;
+        self.warnings = survey.warnings.clone();
+        let Some(subject) = traffic.subjects.first() else {
+            return;
+        };
+        for rule in 0..subject.policy.rules.len() {
+            let limit = self.limit(rule, subject, traffic);
+            self.limits.push(limit);
+        }
+        if let Some(against) = &mut self.against {
+            let changes = [&mut against.newly_refused, &mut against.newly_admitted];
+            for (place, change) in changes.into_iter().enumerate() {
+                let subject = &traffic.subjects[place];
+                let mut keys: Vec<_> = std::mem::take(&mut self.newly[place]).into_iter().collect();
+                change.keys = keys.len() as u64;
+                keys.sort_by_key(|(key, requests)| (u64::MAX - requests, *key));
+                let words = |((rule, key), requests): ((u32, u32), u64)| {
+                    let rule = rule as usize;
+                    let name = subject.policy.rules[rule].name.to_string();
+                    (name, subject.key_words(rule, key, &traffic.names), requests)
+                };
+                change.examples = keys.into_iter().take(EXAMPLES).map(words).collect();
+            }
+        }
+        crate::lint::lint(self, traffic);
+    }
+
+    fn limit(&mut self, rule: usize, subject: &Subject<'_>, traffic: &Traffic<'_>) -> LimitOutcome {
+        let file = &subject.policy.rules[rule];
+        let stats = std::mem::take(&mut self.stats[rule]);
+        let mut outcome = LimitOutcome {
+            name: file.name.to_string(),
+            not_judged: subject.not_judged(rule, &traffic.survey),
+            mode: match file.live.mode {
+                tollgate_limit::Mode::Enforce => "enforce",
+                tollgate_limit::Mode::Shadow => "shadow",
+                tollgate_limit::Mode::Off => "off",
+            },
+            words: file.live.algorithm.words(),
+            ..LimitOutcome::default()
+        };
+        for key in stats.live.iter().filter(|key| key.requests > 0) {
+            outcome.counts.add(key.requests, key.refused);
+            outcome.peak.per_second = outcome.peak.per_second.max(key.second.most);
+            outcome.peak.per_minute = outcome.peak.per_minute.max(key.minute.most);
+        }
+        if file.candidate.is_some() {
+            let mut counts = Counts::default();
+            for [admitted, refused] in stats.candidate.iter().filter(|counts| **counts != [0; 2]) {
+                counts.add(admitted + refused, *refused);
+            }
+            outcome.candidate = Some(counts);
+        }
+        let mut lost: Vec<(usize, &KeyStats)> = stats
+            .live
+            .iter()
+            .enumerate()
+            .filter(|(_, key)| key.refused > 0)
+            .collect();
+        lost.sort_by_key(|(place, key)| (u64::MAX - key.refused, *place));
+        for (place, key) in lost.into_iter().take(EXAMPLES) {
+            let number = u32::try_from(place).unwrap_or(u32::MAX);
+            outcome.top.push(Key {
+                key: subject.key_words(rule, number, &traffic.names),
+                requests: key.requests,
+                refused: key.refused,
+            });
+        }
+        outcome
+    }
+}
+
+impl Counts {
+    fn add(&mut self, requests: u64, refused: u64) {
+        self.admitted += requests - refused;
+        self.refused += refused;
+        self.keys += 1;
+        self.keys_refused += u64::from(refused > 0);
+    }
+}
+
+/// The element at `place`, made where it is missing.
+fn at_least<T: Clone + Default>(list: &mut Vec<T>, place: usize) -> &mut T {
+    if list.len() <= place {
+        list.resize(place + 1, T::default());
+    }
+    &mut list[place]
+}
+
+/// Keys that are named.
+const EXAMPLES: usize = 10;
+/// Steps of the picture over time, at most.
+const SERIES: u64 = 240;

@@ -1,0 +1,346 @@
+//! A log through one policy or two: what each limit would have done to it.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+
+use foldhash::fast::FixedState;
+use http::StatusCode;
+use http::header::HeaderName;
+use indexmap::IndexSet;
+use smallvec::SmallVec;
+
+use crate::events::{ByTime, Event, Events};
+use crate::log::{self, Options, ReadError, Record, Survey, is_recorded_refusal};
+use crate::outcome::Outcome;
+use crate::request::{Names, Request};
+use crate::simulation::{Response, Simulation};
+use crate::subject::{Side, Subject};
+use tollgate_gateway::settle::Owed;
+use tollgate_limit::{Claim, Timestamp, Verdict};
+use tollgate_limiter::{Cause, Decision};
+use tollgate_policy::{Count, Policy, Settle, SettleFrom};
+
+/// A log that has been read, and what its requests draw from under one policy or two.
+#[derive(Debug)]
+pub struct Traffic<'p> {
+    /// What the log holds and lacks.
+    pub survey: Survey,
+    pub(crate) subjects: Vec<Subject<'p>>,
+    pub(crate) names: Names,
+    pub(crate) classes: IndexSet<Class, FixedState>,
+    pub(crate) events: Events,
+}
+
+/// A distinct request: all that decides what becomes of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Class {
+    /// By policy.
+    pub(crate) sides: SmallVec<[Side; 1]>,
+    /// What the log says became of it; `None`: nothing of limits.
+    pub(crate) recorded: Option<bool>,
+    /// Where charges depend on it.
+    response: Option<Response>,
+}
+
+impl<'p> Traffic<'p> {
+    /// Reads `files` for one policy, or for a candidate and the one it is compared with.
+    ///
+    /// # Errors
+    /// When a file cannot be opened.
+    pub fn read(
+        files: &[PathBuf],
+        options: &Options,
+        policies: &[&'p Policy],
+        progress: impl FnMut(u64),
+    ) -> Result<Self, ReadError> {
+        let mut gathered = Gathering::new(policies);
+        let survey = log::read(files, options, progress, |record, at| {
+            gathered.add(record, at)
+        })?;
+        Ok(gathered.finish(survey))
+    }
+
+    /// As [`Traffic::read`], of a text in memory.
+    pub fn read_text(text: &[u8], options: &Options, policies: &[&'p Policy]) -> Self {
+        let mut gathered = Gathering::new(policies);
+        let survey = log::read_text(text, options, |record, at| gathered.add(record, at));
+        gathered.finish(survey)
+    }
+
+    /// Puts the requests to the policies, in the order of time.
+    pub fn replay(&mut self) -> Outcome {
+        self.events.sort(ByTime);
+        let start = Timestamp::from_micros(self.survey.from);
+        let mut outcome = Outcome::new(self);
+        let mut simulations: Vec<Simulation> = self
+            .subjects
+            .iter()
+            .map(|subject| Simulation::new(subject.policy, start, usize::MAX))
+            .collect();
+        let judged: Vec<Vec<bool>> = self
+            .subjects
+            .iter()
+            .map(|subject| {
+                let rules = 0..subject.policy.rules.len();
+                rules
+                    .map(|rule| subject.not_judged(rule, &self.survey).is_none())
+                    .collect()
+            })
+            .collect();
+        for event in self.events.merged(ByTime) {
+            let Some(class) = self.classes.get_index(event.class as usize) else {
+                continue;
+            };
+            let mut admitted: SmallVec<[bool; 2]> = SmallVec::new();
+            for (place, simulation) in simulations.iter_mut().enumerate() {
+                let subject = &self.subjects[place];
+                let verdict = one(simulation, subject, &judged[place], class, place, event);
+                outcome.count(place, class, &verdict, event.at);
+                admitted.push(verdict.admitted);
+            }
+            outcome.compare(class, &admitted);
+        }
+        outcome.finish(self);
+        outcome
+    }
+}
+
+/// What the limits said of one request.
+#[derive(Debug)]
+pub(crate) struct Judgement {
+    pub(crate) admitted: bool,
+    /// Bit i: the charge at place i was judged. Bit i of `unpaid`: its bucket could not pay.
+    pub(crate) judged: u32,
+    pub(crate) unpaid: u32,
+}
+
+fn one(
+    simulation: &mut Simulation,
+    subject: &Subject<'_>,
+    judged: &[bool],
+    class: &Class,
+    place: usize,
+    event: Event,
+) -> Judgement {
+    let side = &class.sides[place];
+    let mut verdict = Judgement {
+        admitted: true,
+        judged: 0,
+        unpaid: 0,
+    };
+    let mut places: SmallVec<[usize; 4]> = SmallVec::new();
+    for (at, charge) in side.charges.iter().enumerate() {
+        if judged[charge.rule as usize] && at < 32 {
+            places.push(at);
+            verdict.judged |= 1 << at;
+        }
+    }
+    if places.is_empty() {
+        return verdict;
+    }
+    simulation.advance_to(event.at);
+    let decision = {
+        let claims: SmallVec<[Claim<'_>; 4]> = places
+            .iter()
+            .map(|at| {
+                let charge = &side.charges[*at];
+                let key = subject.keys[charge.rule as usize].get_index(charge.key as usize);
+                Claim {
+                    limit: simulation.limit(charge.limit as usize),
+                    key: key.map_or(&[][..], |key| key),
+                    cost: charge.cost,
+                    enforced: charge.enforced,
+                }
+            })
+            .collect();
+        simulation.check(&claims)
+    };
+    let mut unpaid = |standings: &[tollgate_limit::Standing]| {
+        for (standing, at) in standings.iter().zip(&places) {
+            if matches!(standing.verdict, Verdict::Deny { .. }) {
+                verdict.unpaid |= 1 << at;
+            }
+        }
+    };
+    match decision {
+        Some(Decision::Allow(permit)) => {
+            unpaid(permit.standings());
+            let limits = side.route.map_or(&[][..], |route| {
+                &subject.policy.routes[route as usize].limits
+            });
+            let owed = Owed::new(limits.iter().map(|limit| &subject.policy.rules[limit.rule]));
+            let mut response = class.response.unwrap_or(UNKNOWN);
+            let rules = limits.iter().map(|limit| &subject.policy.rules[limit.rule]);
+            if rules
+                .filter_map(|rule| rule.settle.as_ref())
+                .any(is_told_by_response)
+            {
+                // No log holds what the response said: the estimate stays charged.
+                response.sent = None;
+            }
+            simulation.hold(permit, owed, u64::from(event.lasting), response);
+        }
+        Some(Decision::Deny(denied)) => {
+            unpaid(denied.standings());
+            verdict.admitted = false;
+        }
+        Some(Decision::Unavailable(_)) | None => verdict.admitted = false,
+    }
+    verdict
+}
+
+/// Makes events of records.
+struct Gathering<'p> {
+    subjects: Vec<Subject<'p>>,
+    names: Names,
+    wanted: HashSet<HeaderName>,
+    classes: IndexSet<Class, FixedState>,
+    events: Events,
+    /// Whether what comes of a request can change what it is charged.
+    settles: bool,
+    /// Whether a request's client decides everything, and the classes of clients that are known then.
+    by_client: bool,
+    known: HashMap<Box<[u8]>, u32, FixedState>,
+}
+
+impl<'p> Gathering<'p> {
+    fn new(policies: &[&'p Policy]) -> Self {
+        let subjects: Vec<Subject<'p>> =
+            policies.iter().map(|policy| Subject::new(policy)).collect();
+        let settles = |policy: &&Policy| {
+            let settles = |rule: &tollgate_policy::Rule| {
+                rule.settle.is_some() || rule.count != Count::All || !rule.refund_on.is_empty()
+            };
+            policy.rules.iter().any(settles)
+        };
+        let wanted: HashSet<HeaderName> = subjects.iter().flat_map(Subject::wanted).collect();
+        let settles = policies.iter().any(settles);
+        Self {
+            by_client: wanted.is_empty() && !settles && subjects.iter().all(Subject::is_by_client),
+            known: HashMap::default(),
+            wanted,
+            subjects,
+            names: Names::default(),
+            classes: IndexSet::with_hasher(FixedState::default()),
+            events: Events::default(),
+            settles,
+        }
+    }
+
+    fn add(&mut self, record: &Record<'_>, at: u64) {
+        let is_plain = self.by_client && is_plain(record);
+        let client = record.client.as_deref().unwrap_or_default();
+        let class = match self.known.get(client).filter(|_| is_plain) {
+            Some(class) => *class,
+            None => {
+                let class = self.class(record, at);
+                if is_plain {
+                    self.known.insert(client.into(), class);
+                }
+                class
+            }
+        };
+        let lasting = record.duration.unwrap_or_default();
+        self.events.push(Event {
+            at,
+            lasting: u32::try_from(lasting).unwrap_or(u32::MAX),
+            class,
+        });
+    }
+
+    /// The distinct request that this is one of.
+    fn class(&mut self, record: &Record<'_>, at: u64) -> u32 {
+        let request = Request::new(record, &self.wanted, &mut self.names);
+        let mut sides = SmallVec::new();
+        for subject in &mut self.subjects {
+            sides.push(subject.side(request.as_ref(), record, at));
+        }
+        let class = Class {
+            sides,
+            recorded: recorded(record),
+            response: self.settles.then(|| response(record)).flatten(),
+        };
+        let class = match self.classes.get_index_of(&class) {
+            Some(index) => index,
+            None => self.classes.insert_full(class).0,
+        };
+        u32::try_from(class).unwrap_or(u32::MAX)
+    }
+
+    fn finish(self, mut survey: Survey) -> Traffic<'p> {
+        for (place, subject) in self.subjects.iter().enumerate() {
+            if subject.unrouted > 0 && place == 0 {
+                survey.warnings.push(format!(
+                    "{} of {} requests are taken by no route of the file: no limit sees them",
+                    subject.unrouted, survey.requests
+                ));
+            }
+        }
+        Traffic {
+            survey,
+            subjects: self.subjects,
+            names: self.names,
+            classes: self.classes,
+            events: self.events,
+        }
+    }
+}
+
+/// Whether nothing of a request but its client can matter: its target is as plain as any, and has one reading.
+fn is_plain(record: &Record<'_>) -> bool {
+    if record.own.is_some()
+        || record.key.is_some()
+        || record.cost.is_some()
+        || record.host.is_some()
+    {
+        return false;
+    }
+    let mut last = 0;
+    record.target.first() == Some(&b'/')
+        && record.target.iter().all(|&byte| {
+            let is_step = last == b'/' && matches!(byte, b'/' | b'.');
+            last = byte;
+            !is_step && (byte.is_ascii_alphanumeric() || b"/_-.~?=&+,:@!*".contains(&byte))
+        })
+}
+
+/// What the log says of limits.
+fn recorded(record: &Record<'_>) -> Option<bool> {
+    match &record.own {
+        Some(own) if own.limits.is_empty() && !own.refused => None,
+        Some(_) => Some(!is_recorded_refusal(record)),
+        None => None,
+    }
+}
+
+fn response(record: &Record<'_>) -> Option<Response> {
+    let status = StatusCode::from_u16(record.status?).ok()?;
+    let (cause, whole) = match &record.own {
+        Some(own) if CLIENT.contains(&own.reason.as_str()) => (Cause::Client, false),
+        Some(own) if own.refused && !own.forwarded => (Cause::Gateway, true),
+        Some(own) => (Cause::Upstream, own.reason.is_empty()),
+        None if record.status == Some(499) => (Cause::Client, false),
+        None => (Cause::Upstream, true),
+    };
+    Some(Response {
+        status,
+        cause,
+        sent: record.sent,
+        whole,
+    })
+}
+
+fn is_told_by_response(settle: &Settle) -> bool {
+    !matches!(settle.from, SettleFrom::Bytes { .. })
+}
+
+/// Of a log without statuses: what is charged stays charged.
+const UNKNOWN: Response = Response {
+    status: StatusCode::OK,
+    cause: Cause::Upstream,
+    sent: None,
+    whole: true,
+};
+
+/// Reasons of Tollgate's own log that a client brings about.
+const CLIENT: [&str; 2] = ["caller_left", "caller_gone"];

@@ -1,0 +1,335 @@
+//! A replay's outcome as text, JSON, CSV and Markdown.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use crate::log::{Survey, printable};
+use crate::outcome::{Change, Counts, LimitOutcome, Outcome};
+
+/// How a report is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// One JSON document.
+    Json,
+    /// A row for each limit.
+    Csv,
+    /// A table.
+    Markdown,
+}
+
+/// The report of a replay.
+pub fn replay(survey: &Survey, outcome: &Outcome, format: Format) -> String {
+    match format {
+        Format::Text => text(survey, outcome),
+        Format::Json => format!("{:#}\n", document(survey, outcome)),
+        Format::Csv => csv(outcome),
+        Format::Markdown => markdown(survey, outcome),
+    }
+}
+
+/// A moment in RFC 3339, UTC.
+pub fn moment(micros: u64) -> String {
+    let micros = i64::try_from(micros).unwrap_or_default();
+    let moment = jiff::Timestamp::from_microsecond(micros).unwrap_or_default();
+    moment.to_string()
+}
+
+/// The head of every document: what was read.
+pub(crate) fn head(survey: &Survey, warnings: &[String]) -> Value {
+    let given = |micros| (survey.requests > 0).then(|| moment(micros));
+    json!({
+        "lines": survey.lines,
+        "unreadable": survey.unreadable,
+        "unreadable_samples": survey.samples.iter().map(|sample| {
+            json!({ "file": sample.file, "line": sample.line, "text": sample.text })
+        }).collect::<Vec<_>>(),
+        "requests": survey.requests,
+        "from": given(survey.from),
+        "to": given(survey.to),
+        "formats": survey.kinds.iter().map(|(kind, count)| (kind.name(), *count)).collect::<std::collections::BTreeMap<_, _>>(),
+        "warnings": warnings,
+    })
+}
+
+/// A replay's outcome as one JSON document.
+pub fn document(survey: &Survey, outcome: &Outcome) -> Value {
+    let mut document = head(survey, &outcome.warnings);
+    document["admitted"] = outcome.admitted.into();
+    document["refused"] = outcome.refused.into();
+    let recorded = outcome.recorded;
+    if recorded.admitted + recorded.refused > 0 {
+        document["recorded"] = json!({
+            "admitted": recorded.admitted,
+            "refused": recorded.refused,
+            "differ": recorded.differ,
+        });
+    } else if survey.recorded_refused > 0 {
+        document["recorded"] = json!({
+            "admitted": survey.requests - survey.recorded_refused,
+            "refused": survey.recorded_refused,
+        });
+    }
+    document["limits"] = outcome.limits.iter().map(limit).collect();
+    if let Some(against) = &outcome.against {
+        document["newly_refused"] = change(&against.newly_refused);
+        document["newly_admitted"] = change(&against.newly_admitted);
+    }
+    document
+}
+
+fn limit(limit: &LimitOutcome) -> Value {
+    let mut document = json!({ "name": limit.name, "mode": limit.mode, "words": limit.words });
+    if let Some(why) = &limit.not_judged {
+        document["not_judged"] = why.as_str().into();
+        return document;
+    }
+    let counts = |into: &mut Value, counts: &Counts| {
+        into["admitted"] = counts.admitted.into();
+        into["refused"] = counts.refused.into();
+        into["keys"] = counts.keys.into();
+        into["keys_refused"] = counts.keys_refused.into();
+    };
+    counts(&mut document, &limit.counts);
+    document["peak"] =
+        json!({ "per_second": limit.peak.per_second, "per_minute": limit.peak.per_minute });
+    document["top"] = limit
+        .top
+        .iter()
+        .map(|key| json!({ "key": key.key, "requests": key.requests, "refused": key.refused }))
+        .collect();
+    if let Some(candidate) = &limit.candidate {
+        document["candidate"] = json!({});
+        counts(&mut document["candidate"], candidate);
+    }
+    document
+}
+
+fn change(change: &Change) -> Value {
+    let example = |(limit, key, requests): &(String, String, u64)| json!({ "limit": limit, "key": key, "requests": requests });
+    json!({
+        "keys": change.keys,
+        "requests": change.requests,
+        "examples": change.examples.iter().map(example).collect::<Vec<_>>(),
+    })
+}
+
+/// What was read, for people.
+pub(crate) fn read_words(survey: &Survey) -> String {
+    let mut text = format!(
+        "{} lines, {} requests",
+        grouped(survey.lines),
+        grouped(survey.requests)
+    );
+    if survey.unreadable > 0 {
+        let _ = write!(text, ", {} unreadable", grouped(survey.unreadable));
+    }
+    text.push('\n');
+    if survey.requests > 0 {
+        let formats: Vec<&str> = survey.kinds.keys().map(|kind| kind.name()).collect();
+        let _ = writeln!(
+            text,
+            "{} to {} ({})",
+            moment(survey.from),
+            moment(survey.to),
+            formats.join(", ")
+        );
+    }
+    for sample in &survey.samples {
+        let _ = writeln!(
+            text,
+            "  unreadable {}:{}: {}",
+            sample.file, sample.line, sample.text
+        );
+    }
+    text
+}
+
+fn text(survey: &Survey, outcome: &Outcome) -> String {
+    let mut text = read_words(survey);
+    let _ = writeln!(
+        text,
+        "admitted {}, refused {}",
+        grouped(outcome.admitted),
+        grouped(outcome.refused)
+    );
+    let recorded = outcome.recorded;
+    if recorded.admitted + recorded.refused > 0 {
+        let _ = writeln!(
+            text,
+            "recorded: admitted {}, refused {}; judged otherwise now: {}",
+            grouped(recorded.admitted),
+            grouped(recorded.refused),
+            grouped(recorded.differ)
+        );
+    }
+    text.push_str(&crate::picture::over_time(outcome));
+    for limit in &outcome.limits {
+        let _ = writeln!(
+            text,
+            "\nlimit {} ({}): {}",
+            limit.name, limit.mode, limit.words
+        );
+        if let Some(why) = &limit.not_judged {
+            let _ = writeln!(text, "  not judged: {why}");
+            continue;
+        }
+        let counts = &limit.counts;
+        let _ = writeln!(
+            text,
+            "  could pay {} of {} requests; {} of {} keys lost some",
+            grouped(counts.admitted),
+            grouped(counts.admitted + counts.refused),
+            grouped(counts.keys_refused),
+            grouped(counts.keys)
+        );
+        let _ = writeln!(
+            text,
+            "  the busiest key asked for {} in a second and {} in a minute",
+            grouped(limit.peak.per_second),
+            grouped(limit.peak.per_minute)
+        );
+        if let Some(candidate) = &limit.candidate {
+            let _ = writeln!(
+                text,
+                "  its candidate could not pay {}, of {} keys",
+                grouped(candidate.refused),
+                grouped(candidate.keys_refused)
+            );
+        }
+        for key in &limit.top {
+            let _ = writeln!(
+                text,
+                "  {} lost {} of {}",
+                printable(&key.key),
+                grouped(key.refused),
+                grouped(key.requests)
+            );
+        }
+    }
+    text.push_str(&against(outcome));
+    text
+}
+
+/// What two policies judge otherwise, for people.
+pub fn against(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    if let Some(against) = &outcome.against {
+        for (what, change) in [
+            ("newly refused", &against.newly_refused),
+            ("newly admitted", &against.newly_admitted),
+        ] {
+            let _ = writeln!(
+                text,
+                "\n{what}: {} requests of {} keys",
+                grouped(change.requests),
+                grouped(change.keys)
+            );
+            for (limit, key, requests) in &change.examples {
+                let _ = writeln!(text, "  {limit}: {} {}", printable(key), grouped(*requests));
+            }
+        }
+    }
+    text
+}
+
+fn csv(outcome: &Outcome) -> String {
+    let mut text = String::from(
+        "limit,judged,admitted,refused,keys,keys_refused,peak_per_second,peak_per_minute\n",
+    );
+    for limit in &outcome.limits {
+        let counts = &limit.counts;
+        let _ = writeln!(
+            text,
+            "{},{},{},{},{},{},{},{}",
+            quoted(&limit.name),
+            limit.not_judged.is_none(),
+            counts.admitted,
+            counts.refused,
+            counts.keys,
+            counts.keys_refused,
+            limit.peak.per_second,
+            limit.peak.per_minute
+        );
+    }
+    text
+}
+
+fn markdown(survey: &Survey, outcome: &Outcome) -> String {
+    let mut text = format!(
+        "{} requests, {} to {}\n\n| limit | admitted | refused | keys | keys refused | peak/second | peak/minute |\n|---|---:|---:|---:|---:|---:|---:|\n",
+        survey.requests,
+        moment(survey.from),
+        moment(survey.to)
+    );
+    for limit in &outcome.limits {
+        let counts = &limit.counts;
+        let name = cell(&limit.name);
+        let _ = match &limit.not_judged {
+            Some(why) => writeln!(text, "| {name} | not judged: {} | | | | | |", cell(why)),
+            None => writeln!(
+                text,
+                "| {name} | {} | {} | {} | {} | {} | {} |",
+                counts.admitted,
+                counts.refused,
+                counts.keys,
+                counts.keys_refused,
+                limit.peak.per_second,
+                limit.peak.per_minute
+            ),
+        };
+    }
+    if let Some(against) = &outcome.against {
+        let _ = writeln!(
+            text,
+            "\nNewly refused: {} requests of {} keys. Newly admitted: {} requests of {} keys.",
+            against.newly_refused.requests,
+            against.newly_refused.keys,
+            against.newly_admitted.requests,
+            against.newly_admitted.keys
+        );
+    }
+    for warning in &outcome.warnings {
+        let _ = writeln!(text, "\n> {}", cell(warning));
+    }
+    text
+}
+
+/// A field of a CSV.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+/// A cell of a table: nothing in it is markup.
+fn cell(text: &str) -> String {
+    let mut escaped = String::new();
+    for c in printable(text).chars() {
+        if matches!(
+            c,
+            '|' | '<' | '>' | '*' | '_' | '`' | '[' | ']' | '\\' | '&'
+        ) {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped
+}
+
+/// A number with its thousands apart.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}

@@ -1,0 +1,524 @@
+//! A policy that is put to a log: what each request would draw from, and what the log lacks to tell.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+use http::header::{AUTHORIZATION, COOKIE, HeaderName};
+use indexmap::IndexSet;
+use smallvec::SmallVec;
+
+use crate::log::{Kind, Own, Record, Survey};
+use crate::request::{Names, Request};
+use tollgate_limit::key::is_within_share;
+use tollgate_limit::{Algorithm, Kind as Quantity, Limit, Mode};
+use tollgate_policy::identity::{Identity, Source, WhenMissing};
+use tollgate_policy::pattern::{HostPattern, Segment};
+use tollgate_policy::{Cost, Match, Peer, Policy, Rule, Scope, ScopePart, SettleFrom, keys};
+
+/// A policy, and the keys that requests have under each of its rules.
+#[derive(Debug)]
+pub(crate) struct Subject<'p> {
+    pub(crate) policy: &'p Policy,
+    /// By rule; a key's place is its number.
+    pub(crate) keys: Vec<IndexSet<Box<[u8]>>>,
+    /// Whether every rule counts requests, so that a mapped cost is what the user wants charged.
+    fixed: bool,
+    needs: Vec<Needs>,
+    /// Limits that Tollgate's own log has named so far.
+    named: BTreeSet<String>,
+    /// Requests that no route takes.
+    pub(crate) unrouted: u64,
+}
+
+/// What one request draws from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Side {
+    /// The route; `None`: none takes it, or it never came as far as the limits.
+    pub(crate) route: Option<u32>,
+    pub(crate) charges: SmallVec<[Charge; 2]>,
+}
+
+/// One limit that a request is charged on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Charge {
+    pub(crate) rule: u32,
+    /// The variant, by index in the policy's limits.
+    pub(crate) limit: u32,
+    /// The key, by its number under the rule.
+    pub(crate) key: u32,
+    pub(crate) cost: u64,
+    pub(crate) enforced: bool,
+}
+
+/// What a rule needs to find in a log.
+#[derive(Debug, Default)]
+struct Needs {
+    address: bool,
+    /// Headers that hold the key.
+    headers: Vec<HeaderName>,
+    query: bool,
+    /// What no log holds.
+    never: Option<&'static str>,
+    /// Where the price stands.
+    price: Option<HeaderName>,
+    length: bool,
+    host: bool,
+    conditions: Vec<HeaderName>,
+    durations: bool,
+    /// Whether each method has a bucket of its own.
+    method: bool,
+}
+
+impl Needs {
+    /// Whether the key is not told by the address alone.
+    fn is_identity(&self) -> bool {
+        !self.headers.is_empty() || self.query || self.never.is_some()
+    }
+}
+
+impl<'p> Subject<'p> {
+    pub(crate) fn new(policy: &'p Policy) -> Self {
+        let is_fixed = |rule: &Rule| rule.settle.is_none() && matches!(rule.cost, Cost::Fixed(_));
+        let priced = policy.routes.iter().flat_map(|route| &route.limits);
+        let fixed = priced
+            .clone()
+            .all(|limit| matches!(limit.cost, None | Some(Cost::Fixed(_))));
+        Self {
+            policy,
+            keys: policy.rules.iter().map(|_| IndexSet::new()).collect(),
+            fixed: fixed && policy.rules.iter().all(is_fixed),
+            needs: (0..policy.rules.len())
+                .map(|rule| needs(policy, rule))
+                .collect(),
+            named: BTreeSet::new(),
+            unrouted: 0,
+        }
+    }
+
+    /// The headers that the policy looks at.
+    pub(crate) fn wanted(&self) -> HashSet<HeaderName> {
+        let mut wanted: HashSet<HeaderName> = HashSet::new();
+        for needs in &self.needs {
+            wanted.extend(needs.headers.iter().cloned());
+            wanted.extend(needs.price.clone());
+        }
+        for route in &self.policy.routes {
+            wanted.extend(route.pattern.headers.iter().map(|(name, _)| name.clone()));
+        }
+        if self.policy.address.trusts(None) || !self.policy.address.trusted_proxies.is_empty() {
+            wanted.insert(HeaderName::from_static("x-forwarded-for"));
+            wanted.insert(HeaderName::from_static("forwarded"));
+        }
+        wanted
+    }
+
+    /// Whether the client's address alone decides what a request draws from.
+    pub(crate) fn is_by_client(&self) -> bool {
+        let [route] = self.policy.routes.as_slice() else {
+            return false;
+        };
+        let pattern = &route.pattern;
+        let is_any = pattern.host == HostPattern::Any
+            && pattern.methods.is_empty()
+            && pattern.headers.is_empty()
+            && matches!(pattern.path.as_slice(), [Segment::Rest]);
+        let is_plain = |needs: &Needs| {
+            !needs.is_identity() && needs.price.is_none() && !needs.length && !needs.method
+        };
+        let has_path = |identity: &Identity| {
+            identity
+                .sources
+                .iter()
+                .any(|source| matches!(source, Source::Path(_)))
+        };
+        is_any && self.needs.iter().all(is_plain) && !self.policy.identities.iter().any(has_path)
+    }
+
+    /// What the request draws from.
+    pub(crate) fn side(&mut self, request: Option<&Request>, record: &Record<'_>, at: u64) -> Side {
+        let mut side = Side::default();
+        let Some(request) = request else {
+            self.unrouted += 1;
+            return side;
+        };
+        if let Some(own) = &record.own
+            && own.refused
+            && own.limits.is_empty()
+            && !REASONS_OF_ROUTES.contains(&own.reason.as_str())
+        {
+            // It never came as far as the limits, and would not under another file.
+            return side;
+        }
+        // Tollgate's own log names the caller: whoever forwarded the request has been looked at already.
+        let peer = Peer {
+            address: request.client,
+            port: 0,
+            tls: false,
+            unnamed: record.kind == Kind::Tollgate,
+        };
+        let host = Some(request.host.as_str());
+        let (method, uri, headers) = (&request.method, &request.uri, &request.headers);
+        let policy = self.policy;
+        let Ok(described) = policy.describe(host, method, uri, headers, peer, None) else {
+            self.unrouted += 1;
+            return side;
+        };
+        let Some(matched) = policy.route(&described) else {
+            self.unrouted += 1;
+            return side;
+        };
+        side.route = u32::try_from(matched.route).ok();
+        let seconds = at / 1_000_000;
+        let who = match policy.identify(&matched, &described, seconds) {
+            Ok(who) if policy.preflight(&described).is_none() => who,
+            _ => {
+                let mut who = tollgate_policy::Identified::default();
+                policy.place_into(&mut who, &matched, &described, seconds);
+                who
+            }
+        };
+        let claims = policy.claims(&matched, &who, headers, request.body);
+        for charge in claims.charges() {
+            if record.own.is_some() && self.needs[charge.rule].is_identity() {
+                // The log says which bucket it was, below.
+                continue;
+            }
+            let mut key: SmallVec<[u8; 40]> = SmallVec::from_slice(claims.key(charge));
+            if let Some(given) = &record.key
+                && self.needs[charge.rule].is_identity()
+            {
+                key = opaque(given);
+            }
+            let cost = self.cost(charge.rule, charge.cost, record);
+            self.charge(
+                &mut side,
+                [charge.rule, charge.limit],
+                &key,
+                cost,
+                charge.enforced,
+            );
+        }
+        if record.key.is_some() {
+            self.mapped(&mut side, &matched, record);
+        }
+        if let Some(own) = record.own.as_ref().filter(|_| !who.exempt) {
+            for limit in &own.limits {
+                if !self.named.contains(&limit.name) {
+                    self.named.insert(limit.name.clone());
+                }
+            }
+            self.logged(&mut side, &matched, own, record, request);
+        }
+        side
+    }
+
+    fn charge(
+        &mut self,
+        side: &mut Side,
+        [rule, limit]: [usize; 2],
+        key: &[u8],
+        cost: u64,
+        enforced: bool,
+    ) {
+        let keys = &mut self.keys[rule];
+        let key = match keys.get_index_of(key) {
+            Some(index) => index,
+            None => keys.insert_full(key.into()).0,
+        };
+        let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        side.charges.push(Charge {
+            rule: small(rule),
+            limit: small(limit),
+            key: small(key),
+            cost,
+            enforced,
+        });
+    }
+
+    /// The price: as the policy reads it, as the mapping says, or as the log has it.
+    fn cost(&self, rule: usize, priced: u64, record: &Record<'_>) -> u64 {
+        let is_fixed = matches!(self.policy.rules[rule].cost, Cost::Fixed(_));
+        match record.cost {
+            Some(cost) if self.fixed || !is_fixed || self.policy.rules[rule].settle.is_some() => {
+                cost
+            }
+            _ => priced,
+        }
+    }
+
+    /// Limits by an identity that `--fields key=` stands for, where no header of the log holds it.
+    fn mapped(&mut self, side: &mut Side, matched: &Match<'_>, record: &Record<'_>) {
+        let Some(given) = &record.key else { return };
+        let key = opaque(given);
+        for limit in &self.policy.routes[matched.route].limits {
+            let rule = &self.policy.rules[limit.rule];
+            let done = side
+                .charges
+                .iter()
+                .any(|charge| charge.rule as usize == limit.rule);
+            if done || !self.needs[limit.rule].is_identity() || rule.is_off() {
+                continue;
+            }
+            let price = rule.price(
+                limit.cost.as_ref(),
+                &http::HeaderMap::new(),
+                record.received,
+            );
+            let cost = self.cost(limit.rule, price, record);
+            self.variants(side, limit.rule, &rule.live, &key, cost);
+        }
+    }
+
+    /// Limits by identity, whose buckets Tollgate's own log names.
+    fn logged(
+        &mut self,
+        side: &mut Side,
+        matched: &Match<'_>,
+        own: &Own,
+        record: &Record<'_>,
+        request: &Request,
+    ) {
+        let policy = self.policy;
+        let named = |rule: &Rule| {
+            let same = |limit: &&crate::log::OwnLimit| limit.name == *rule.name && !limit.candidate;
+            own.limits.iter().find(same)
+        };
+        // What the log charged and the policy prices by a header: the log's word.
+        for charge in &mut side.charges {
+            let rule = &policy.rules[charge.rule as usize];
+            if self.needs[charge.rule as usize].price.is_some()
+                && let Some(logged) = named(rule)
+            {
+                charge.cost = logged.cost;
+            }
+        }
+        if !own.limits.is_empty() && matches!(record.status, Some(400 | 401)) {
+            // Charged for who it did not say it was: only what the log names.
+            side.charges
+                .retain(|charge| named(&policy.rules[charge.rule as usize]).is_some());
+        }
+        for limit in &policy.routes[matched.route].limits {
+            let rule = &policy.rules[limit.rule];
+            if !self.needs[limit.rule].is_identity() || rule.is_off() {
+                continue;
+            }
+            let logged = named(rule);
+            let mut key: SmallVec<[u8; 40]> = match logged {
+                // A bucket by address, which the log may have written as text that lost bytes.
+                Some(logged) if logged.key.starts_with('\0') => opaque(b""),
+                Some(logged) => opaque(logged.key.as_bytes()),
+                None if !own.caller.is_empty() && !self.named.contains(&*rule.name) => {
+                    opaque(own.caller.as_bytes())
+                }
+                None => continue,
+            };
+            let by_address = logged.is_some_and(|logged| logged.key.starts_with('\0'));
+            if (self.needs[limit.rule].address || by_address)
+                && let Some(client) = request.client
+            {
+                key.extend_from_slice(policy.address.key(client).as_bytes());
+            }
+            let tier: Option<Arc<str>> = (!own.tier.is_empty()).then(|| own.tier.as_str().into());
+            let price = rule.price(limit.cost.as_ref(), &request.headers, request.body);
+            let is_read = self.needs[limit.rule].price.is_some();
+            let cost = logged
+                .filter(|_| is_read)
+                .map_or(price, |logged| logged.cost);
+            self.variants(side, limit.rule, rule.variant(tier.as_ref()), &key, cost);
+        }
+    }
+
+    /// The live limit and its candidate.
+    fn variants(&mut self, side: &mut Side, rule: usize, live: &Arc<Limit>, key: &[u8], cost: u64) {
+        if live.mode == Mode::Off {
+            return;
+        }
+        let candidate = self.policy.rules[rule].candidate.as_ref();
+        for (limit, is_live) in [(Some(live), true), (candidate, false)] {
+            if let Some(limit) = limit
+                && limit.mode != Mode::Off
+            {
+                let enforced = is_live
+                    && limit.mode == Mode::Enforce
+                    && is_within_share(key, limit.enforce_for);
+                self.charge(side, [rule, limit.index], key, cost, enforced);
+            }
+        }
+    }
+
+    /// Why a rule cannot be judged by this log; `None`: it can.
+    pub(crate) fn not_judged(&self, rule: usize, survey: &Survey) -> Option<String> {
+        let (needs, named) = (&self.needs[rule], &self.policy.rules[rule].name);
+        if let Some(why) = &survey.sampled {
+            return Some(format!("the log is not whole: {why}"));
+        }
+        let limits = [&self.policy.rules[rule].live].into_iter();
+        let follows =
+            |limit: &Arc<Limit>| limit.algorithm.health().is_some() || limit.algorithm.sheds_load();
+        if limits
+            .chain(self.policy.rules[rule].tiers.iter().map(|(_, limit)| limit))
+            .any(follows)
+        {
+            return Some("it follows the upstream's health, which no log holds".into());
+        }
+        let lacks = |name: &HeaderName| !survey.headers.contains(name.as_str());
+        let is_given = survey.with.key > 0 || survey.own_limits.contains(&**named);
+        if !is_given {
+            if let Some(what) = needs.never {
+                return Some(format!("its key is {what}, which no log holds"));
+            }
+            let user = |name: &HeaderName| *name == AUTHORIZATION && survey.with.user > 0;
+            if let Some(name) = needs.headers.iter().find(|name| lacks(name) && !user(name)) {
+                return Some(format!(
+                    "no line of the log has the header `{name}`, which its key is read from"
+                ));
+            }
+            if needs.query && survey.with.query == 0 {
+                return Some("no line of the log has a query, which its key is read from".into());
+            }
+            if needs.address && survey.with.client + survey.with.key == 0 {
+                return Some("no line of the log has a client address".into());
+            }
+        }
+        let priced = survey.with.cost > 0 || survey.own_limits.contains(&**named);
+        if let Some(name) = needs.price.as_ref().filter(|name| lacks(name) && !priced) {
+            return Some(format!(
+                "no line of the log has the header `{name}`, which its cost is read from"
+            ));
+        }
+        if needs.length && survey.with.received == 0 && !priced {
+            return Some(
+                "no line of the log has the length of a request's body, which its cost is".into(),
+            );
+        }
+        if needs.host && survey.with.host == 0 {
+            return Some("its routes name hosts, and no line of the log has one".into());
+        }
+        if let Some(name) = needs.conditions.iter().find(|name| lacks(name)) {
+            return Some(format!(
+                "a route asks for the header `{name}`, which no line of the log has"
+            ));
+        }
+        if needs.durations && survey.with.duration == 0 {
+            return Some("it counts requests under way, and the log has no durations".into());
+        }
+        None
+    }
+
+    /// What is not exact about a rule, in words.
+    pub(crate) fn caveat(&self, rule: usize, survey: &Survey) -> Option<&'static str> {
+        let rule = &self.policy.rules[rule];
+        match rule.settle.as_ref().map(|settle| &settle.from) {
+            Some(SettleFrom::Header(_) | SettleFrom::Json(_)) if survey.with.cost == 0 => Some(
+                "what its responses cost is not in the log: every request stays charged by the estimate",
+            ),
+            _ => None,
+        }
+    }
+
+    /// The key as people read it.
+    pub(crate) fn key_words(&self, rule: usize, key: u32, names: &Names) -> String {
+        let key = self.keys[rule]
+            .get_index(key as usize)
+            .map_or(&[][..], |key| &**key);
+        key_words(key, names)
+    }
+}
+
+/// A key as people read it.
+pub(crate) fn key_words(key: &[u8], names: &Names) -> String {
+    if let Some(text) = key.strip_prefix(&[OPAQUE]) {
+        // Written as they are, keys have the policy's form.
+        return match text.first() {
+            Some(0..=6) => keys::words(text),
+            _ => String::from_utf8_lossy(text).into_owned(),
+        };
+    }
+    let words = keys::words(key);
+    let Some(address) = words.strip_prefix("address ") else {
+        return words;
+    };
+    match address.parse() {
+        Ok(address) => names.name(address).unwrap_or_else(|| address.to_string()),
+        Err(_) => address.to_owned(),
+    }
+}
+
+/// A key that the log gives: it is nobody's as the policy would make it.
+fn opaque(text: &[u8]) -> SmallVec<[u8; 40]> {
+    let mut key = SmallVec::new();
+    key.push(OPAQUE);
+    key.extend_from_slice(text);
+    key
+}
+
+fn needs(policy: &Policy, rule: usize) -> Needs {
+    let mut needs = Needs::default();
+    if let Scope::Identities(parts) = &policy.rules[rule].scope {
+        for part in parts {
+            match part {
+                ScopePart::Address => needs.address = true,
+                ScopePart::Method => needs.method = true,
+                // A route says both.
+                ScopePart::Route | ScopePart::Host => {}
+                ScopePart::Identity(index) => identity_needs(policy, *index, &mut needs, 0),
+            }
+        }
+    }
+    let mut price = |cost: &Cost| match cost {
+        Cost::Fixed(_) => {}
+        Cost::Header { name, .. } => needs.price = Some(name.clone()),
+        Cost::ContentLength { .. } => needs.length = true,
+    };
+    let settled = policy.rules[rule].settle.is_some();
+    if !settled {
+        price(&policy.rules[rule].cost);
+    }
+    let mut hosts = Vec::new();
+    for route in &policy.routes {
+        let Some(limit) = route.limits.iter().find(|limit| limit.rule == rule) else {
+            continue;
+        };
+        if let Some(cost) = limit.cost.as_ref().filter(|_| !settled) {
+            price(cost);
+        }
+        hosts.push(!route.pattern.host.matches(""));
+        needs
+            .conditions
+            .extend(route.pattern.headers.iter().map(|(name, _)| name.clone()));
+    }
+    needs.host = !hosts.is_empty() && hosts.iter().all(|named| *named);
+    let in_flight = |limit: &Limit| {
+        matches!(limit.algorithm, Algorithm::InFlight(_))
+            || limit.algorithm.kind() == Quantity::InFlight
+    };
+    needs.durations = in_flight(&policy.rules[rule].live);
+    needs
+}
+
+/// `depth`: identities stand in for each other without circles, and never deeper than there are any.
+fn identity_needs(policy: &Policy, index: usize, needs: &mut Needs, depth: usize) {
+    let identity = &policy.identities[index];
+    for source in &identity.sources {
+        match source {
+            Source::Address => needs.address = true,
+            Source::Header(name) => needs.headers.push(name.clone()),
+            Source::Bearer | Source::BasicUser => needs.headers.push(AUTHORIZATION),
+            Source::Cookie(_) => needs.headers.push(COOKIE),
+            Source::Query(_) => needs.query = true,
+            Source::Path(_) => {}
+            Source::JwtClaim(_) => needs.never = Some("a claim of a token"),
+            Source::ClientCertificate => needs.never = Some("the subject of a client certificate"),
+        }
+    }
+    if let WhenMissing::Use(other) = identity.when_missing
+        && depth < policy.identities.len()
+    {
+        identity_needs(policy, other, needs, depth + 1);
+    }
+}
+
+/// Turned away because of the routes, which may be others in the file that is judged.
+const REASONS_OF_ROUTES: [&str; 3] = ["no_route", "method_not_allowed", "host_not_listed"];
+/// The tag of keys that the log gives; the policy's begin with lower ones.
+const OPAQUE: u8 = 0xff;

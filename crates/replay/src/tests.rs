@@ -1,0 +1,320 @@
+//! Logs through policies: figures that can be counted by hand, and what is not judged.
+
+use std::fmt::Write;
+
+use tollgate_config::Config;
+use tollgate_limit::Timestamp;
+
+use crate::log::{Fields, Options};
+use crate::report::{self, Format};
+use crate::suggest::{Ask, Rate, Suggestion, suggest};
+use crate::{Outcome, Traffic, edit, html};
+
+fn config(text: &str) -> Config {
+    tollgate_config::parse(text, "test.toml", &|_| None, Timestamp::default()).expect("a good file")
+}
+
+fn per_address(rate: &str, burst: u64) -> Config {
+    config(&format!(
+        "[limits.one]\nrate = \"{rate}\"\nburst = {burst}\nper = \"address\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"one\"]\n"
+    ))
+}
+
+/// A combined line: the client's last octet, and seconds after ten.
+fn line(client: u8, second: u32) -> String {
+    format!(
+        "192.0.2.{client} - - [17/May/2015:10:{:02}:{:02} +0000] \"GET /a HTTP/1.1\" 200 5 \"-\" \"x\"\n",
+        second / 60,
+        second % 60
+    )
+}
+
+fn replayed(text: &str, config: &Config) -> (Outcome, crate::log::Survey) {
+    let mut traffic = Traffic::read_text(text.as_bytes(), &Options::default(), &[&config.policy]);
+    let outcome = traffic.replay();
+    (outcome, traffic.survey)
+}
+
+fn suggested(text: &str, rates: &[(u64, u64)]) -> Suggestion {
+    let config = per_address("1/second", 1);
+    let mut traffic = Traffic::read_text(text.as_bytes(), &Options::default(), &[&config.policy]);
+    let rate = |(amount, period): &(u64, u64)| Rate {
+        text: format!("{amount}/{period}us"),
+        amount: *amount,
+        period: *period,
+    };
+    let ask = Ask {
+        rates: rates.iter().map(rate).collect(),
+        refuse: 1_000,
+        rule: 0,
+        today: None,
+    };
+    suggest(&mut traffic, "address", ask).expect("numbers")
+}
+
+#[test]
+fn replay_counts_what_a_bucket_refuses_in_any_order_of_lines() {
+    // Five at once, then one each second: a bucket of 3 with one every two seconds.
+    let mut lines: Vec<String> = (0..5).map(|_| line(1, 0)).collect();
+    lines.extend((1..=4).map(|second| line(1, second)));
+    lines.push(line(2, 3));
+    let config = per_address("30/minute", 3);
+    let (outcome, survey) = replayed(&lines.concat(), &config);
+    let limit = &outcome.limits[0];
+    assert_eq!((survey.lines, survey.requests), (10, 10));
+    // Three of five, then those of the second and fourth second; the other client's one.
+    assert_eq!((limit.counts.admitted, limit.counts.refused), (6, 4));
+    assert_eq!((limit.counts.keys, limit.counts.keys_refused), (2, 1));
+    assert_eq!((limit.peak.per_second, limit.peak.per_minute), (5, 9));
+    assert_eq!(limit.top.len(), 1);
+    assert_eq!(
+        (
+            limit.top[0].key.as_str(),
+            limit.top[0].requests,
+            limit.top[0].refused
+        ),
+        ("192.0.2.1", 9, 4)
+    );
+    assert_eq!(report::moment(survey.from), "2015-05-17T10:00:00Z");
+    lines.reverse();
+    let (reversed, _) = replayed(&lines.concat(), &config);
+    assert_eq!(reversed.limits, outcome.limits);
+}
+
+#[test]
+fn replay_against_another_file_lists_who_is_judged_otherwise() {
+    let text: String = (0..5)
+        .map(|_| line(1, 0))
+        .chain((0..2).map(|_| line(2, 0)))
+        .collect();
+    let (new, old) = (per_address("1/minute", 1), per_address("1/minute", 3));
+    let mut traffic = Traffic::read_text(
+        text.as_bytes(),
+        &Options::default(),
+        &[&new.policy, &old.policy],
+    );
+    let against = traffic.replay().against.expect("compared");
+    assert_eq!(
+        (against.newly_refused.requests, against.newly_refused.keys),
+        (3, 2)
+    );
+    assert_eq!(
+        against.newly_refused.examples[0],
+        ("one".to_owned(), "192.0.2.1".to_owned(), 2)
+    );
+    assert_eq!(against.newly_admitted.requests, 0);
+}
+
+#[test]
+fn replay_of_a_limit_whose_key_the_log_lacks_is_not_judged() {
+    let file = config(
+        "[identities.tenant]\nkey = [\"header:x-api-key\"]\nwhen_missing = \"use:address\"\n\
+         [limits.key]\nrate = \"1/minute\"\nper = \"tenant\"\n\
+         [limits.places]\nin_flight = 1\nper = \"everyone\"\n\
+         [limits.address]\nrate = \"1/minute\"\nper = \"address\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"key\", \"places\", \"address\"]\n",
+    );
+    let (outcome, survey) = replayed(&line(1, 0).repeat(3), &file);
+    let why = |place: usize| outcome.limits[place].not_judged.clone().unwrap_or_default();
+    assert!(why(0).contains("x-api-key"), "{}", why(0));
+    assert!(why(1).contains("no durations"), "{}", why(1));
+    assert_eq!(outcome.limits[2].counts.refused, 2);
+    let condition = crate::Condition::parse("key.refused > 100").expect("good");
+    assert!(
+        condition.fails(&survey, &outcome).is_some(),
+        "never passes on what is not judged"
+    );
+    let text = r#"{"ts":1431857103.25,"request":{"remote_ip":"127.0.0.1","method":"GET","host":"a","uri":"/","headers":{"X-Api-Key":["k"]}},"duration":0.1,"status":200}"#;
+    let (outcome, _) = replayed(&format!("{text}\n{text}"), &file);
+    assert_eq!(outcome.limits[0].not_judged, None);
+    assert_eq!(outcome.limits[0].counts.refused, 1);
+    assert_eq!(outcome.limits[0].top[0].key, "\"k\"");
+}
+
+#[test]
+fn replay_charges_the_cost_that_a_mapping_names() {
+    let file = config(
+        "[limits.tokens]\nrate = \"1/minute\"\nburst = 100\nper = \"everyone\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"tokens\"]\n",
+    );
+    let options = Options {
+        fields: Some(Fields::parse("time=TIMESTAMP,cost=GeneratedTokens").expect("a mapping")),
+        ..Options::default()
+    };
+    let text = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,60\n\
+                2023-11-16 18:15:46.9951690,396,50\n2023-11-16 18:15:47.0,1,40\n";
+    let mut traffic = Traffic::read_text(text.as_bytes(), &options, &[&file.policy]);
+    let outcome = traffic.replay();
+    assert_eq!((outcome.admitted, outcome.refused), (2, 1));
+    assert_eq!(outcome.limits[0].peak.per_second, 150);
+}
+
+#[test]
+fn replay_of_clients_by_name_keeps_them_apart() {
+    let text = "unicomp6.unicomp.net - - [01/Jul/1995:00:00:06 -0400] \"GET / HTTP/1.0\" 200 3985\n\
+                burger.letters.com - - [01/Jul/1995:00:00:06 -0400] \"GET / HTTP/1.0\" 200 1\n\
+                unicomp6.unicomp.net - - [01/Jul/1995:00:00:06 -0400] \"GET / HTTP/1.0\" 200 3985\n";
+    let (outcome, _) = replayed(text, &per_address("1/minute", 1));
+    assert_eq!(outcome.limits[0].counts.keys, 2);
+    assert_eq!(outcome.limits[0].top[0].key, "unicomp6.unicomp.net");
+}
+
+#[test]
+fn suggest_frontier_choices_and_floods_agree_with_a_replay() {
+    // Three ordinary clients with a page of 20 images each, and a scan.
+    let mut text = String::new();
+    for client in 1..=3 {
+        for page in 0..3 {
+            text.push_str(&line(client, u32::from(client) + page * 40).repeat(20));
+        }
+    }
+    for second in 0..20 {
+        text.push_str(&line(9, 100 + second).repeat(282));
+    }
+    let suggestion = suggested(&text, &[(1, 1_000_000), (10, 1_000_000), (1, 60_000_000)]);
+    assert_eq!(suggestion.keys, 4);
+    let bursts = |corners: &[crate::suggest::Corner]| {
+        corners
+            .iter()
+            .map(|corner| corner.burst)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(bursts(&suggestion.frontier), [5_621, 5_450, 5_640]);
+    assert_eq!(bursts(&suggestion.frontier_without_floods), [20, 20, 59]);
+    assert_eq!(suggestion.frontier[1].bar, 10, "whole seconds");
+    let floods: Vec<&str> = suggestion
+        .floods
+        .iter()
+        .map(|(key, _)| key.as_str())
+        .collect();
+    assert_eq!(floods, ["192.0.2.9"]);
+    for (name, choice) in &suggestion.choices {
+        let rate = choice.rate.as_str();
+        let (amount, unit) = rate.split_once('/').expect("a rate");
+        let unit = if unit == "1000000us" {
+            "second"
+        } else {
+            "minute"
+        };
+        let config = per_address(&format!("{amount}/{unit}"), choice.burst);
+        let (outcome, _) = replayed(&text, &config);
+        assert_eq!(
+            outcome.limits[0].counts.refused, choice.requests_refused,
+            "{name}"
+        );
+        assert_eq!(
+            outcome.limits[0].counts.keys_refused, choice.keys_refused,
+            "{name}"
+        );
+        assert_eq!(choice.keys_refused, 1, "{name}: the scan");
+    }
+    // At the frontier nobody is refused; one unit below somebody is.
+    let (at, below) = (
+        per_address("10/second", 5_450),
+        per_address("10/second", 5_449),
+    );
+    assert_eq!(replayed(&text, &at).0.refused, 0);
+    assert!(replayed(&text, &below).0.refused > 0);
+}
+
+#[test]
+fn suggest_writes_a_shadow_limit_and_keeps_comments() {
+    let suggestion = suggested(&line(1, 0).repeat(3), &[(1, 1_000_000)]);
+    let mut choice = suggestion.choice("balanced").expect("a choice").clone();
+    choice.rate = "1/second".into();
+    let evidence = ["From 3 requests".to_owned()];
+    let file = "# mine\n[limits.old] # in force\nrate = \"5/minute\" # hand made\nper = \"everyone\"\n\n\
+                [[routes]] # all\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"old\"] # one\n";
+    let (written, name) =
+        edit::written(file, "old", "everyone", &choice, &evidence).expect("written");
+    assert_eq!(name, "old_suggested");
+    for kept in [
+        "# mine",
+        "# in force",
+        "# hand made",
+        "# all",
+        "# one",
+        "rate = \"5/minute\"",
+    ] {
+        assert!(written.contains(kept), "{kept}: {written}");
+    }
+    let made = config(&written);
+    assert_eq!(made.policy.rules.len(), 2);
+    assert_eq!(made.policy.routes[0].limits.len(), 2);
+    assert!(
+        written.contains("# suggest: From 3 requests\nrate = \"1/second\""),
+        "{written}"
+    );
+    // Once more: the numbers and the evidence are replaced, and nothing is added.
+    choice.burst = 77;
+    let (again, _) = edit::written(
+        &written,
+        "old",
+        "everyone",
+        &choice,
+        &["From 9 requests".to_owned()],
+    )
+    .expect("written");
+    assert!(
+        again.contains("burst = 77") && !again.contains("From 3 requests"),
+        "{again}"
+    );
+    assert_eq!(config(&again).policy.rules.len(), 2);
+    let bare = "[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n";
+    let (bare, name) =
+        edit::written(bare, "per_caller", "header:x-api-key", &choice, &evidence).expect("written");
+    assert_eq!(
+        (name.as_str(), config(&bare).policy.routes[0].limits.len()),
+        ("per_caller", 1)
+    );
+    config(&format!(
+        "{}\n[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"per_caller\"]\n",
+        edit::table("per_caller", "address", &choice, &evidence)
+    ));
+}
+
+#[test]
+fn fmt_changes_blanks_only_and_nothing_the_second_time() {
+    let file = "# top\n\n\n[limits.a]   \nrate=\"1/minute\" # x = y\nper   =  \"address\"\n[[routes]]\nmatch = \"/a=b\"\nlimits = [\n   \"a\", # first\n]\nrespond = { status = 200, body = \"\"\"\n  x   = y\n\"\"\" }\n\n\n";
+    let laid_out = edit::formatted(file).expect("good");
+    assert_eq!(
+        laid_out,
+        "# top\n\n[limits.a]\nrate = \"1/minute\" # x = y\nper = \"address\"\n\n[[routes]]\nmatch = \"/a=b\"\nlimits = [\n   \"a\", # first\n]\nrespond = { status = 200, body = \"\"\"\n  x   = y\n\"\"\" }\n"
+    );
+    assert_eq!(edit::formatted(&laid_out).expect("good"), laid_out);
+    assert!(edit::formatted("a = ").is_err());
+}
+
+#[test]
+fn report_in_every_format_holds_nothing_hostile() {
+    let mut text = String::new();
+    for _ in 0..3 {
+        let _ = writeln!(
+            text,
+            "<script>alert(1)</script>\u{202e} - - [17/May/2015:10:00:00 +0000] \"GET / HTTP/1.1\" 200 5"
+        );
+    }
+    let file = per_address("1/minute", 1);
+    let (outcome, survey) = replayed(&text, &file);
+    assert_eq!(outcome.refused, 2);
+    let page = html::replay(&survey, &outcome, None);
+    assert!(
+        !page.contains("<script") && page.contains("&lt;script&gt;"),
+        "{page}"
+    );
+    assert!(page.contains("prefers-color-scheme:dark") && page.contains("default-src 'none'"));
+    for (format, wanted) in [
+        (Format::Text, "lost 2 of 3"),
+        (Format::Csv, "one,true,1,2,1,1"),
+        (Format::Markdown, "| one | 1 | 2 |"),
+    ] {
+        let said = report::replay(&survey, &outcome, format);
+        assert!(said.contains(wanted), "{said}");
+        assert!(!said.contains('\u{202e}'), "{said}");
+    }
+    let said = report::replay(&survey, &outcome, Format::Json);
+    let document: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(document["limits"][0]["keys_refused"], 1);
+    assert_eq!(document["from"], "2015-05-17T10:00:00Z");
+}
