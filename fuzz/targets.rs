@@ -1,6 +1,9 @@
 //! What is fuzzed, and what must hold whatever the bytes: shared by the coverage-guided targets beside this file and
 //! by the smoke test that runs with every other test.
 
+#[path = "streams.rs"]
+mod streams;
+
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Waker};
@@ -32,6 +35,8 @@ use tollgate_policy::{
     keys as policy_keys, path as paths,
 };
 use tollgate_telemetry::access::{Charge, Escaped, Format, Keys, Record};
+
+pub(crate) use streams::{requests, responses};
 
 /// A path has one normal form, which holds nothing an upstream could read in two ways.
 pub(crate) fn path(data: &[u8]) {

@@ -40,6 +40,16 @@ fn heads_hold_their_promises() {
 }
 
 #[test]
+fn streams_of_requests_hold_their_promises() {
+    smoke("requests", targets::requests);
+}
+
+#[test]
+fn streams_of_responses_hold_their_promises() {
+    smoke("responses", targets::responses);
+}
+
+#[test]
 fn answers_hold_their_promises() {
     smoke("answer", targets::answer);
 }

@@ -13,7 +13,8 @@ use http::{HeaderMap, Method, Request, Uri, Version};
 use hyper::ext::Protocol;
 
 use super::headers::{HeaderSet, RequestHeaders, announce_upgrade};
-use tollgate_http1::tokens;
+use tollgate_http1::head::Framing;
+use tollgate_http1::{BodyLength, Message, tokens};
 use tollgate_policy::descriptor::plain_host;
 use tollgate_policy::method::is_in_capitals;
 
@@ -204,24 +205,22 @@ fn check_method<B>(request: &mut Request<B>) -> Result<bool, Malformed> {
 /// One field with the single value `chunked`, on HTTP/1.1 only: of `x, chunked` and its kin some go by the last coding,
 /// others by the first (RFC 9112 6.1, 6.3). Nothing was read of the body of any other.
 fn check_transfer_encoding(headers: &HeaderMap, version: Version) -> Result<(), Malformed> {
+    let understood = |framing| BodyLength::of(Message::Request, version, framing).is_ok();
+    if version == Version::HTTP_11 && Framing::of(headers).is_ok_and(understood) {
+        return Ok(());
+    }
+    // It is refused; what is left is to say why.
     let mut lines = headers.get_all(TRANSFER_ENCODING).iter();
-    let Some(line) = lines.next() else {
-        return Ok(());
-    };
-    if lines.next().is_some() || version != Version::HTTP_11 {
-        return Err(Malformed::TransferEncoding);
-    }
-    let value = line.as_bytes().trim_ascii();
-    if value.eq_ignore_ascii_case(b"chunked") {
-        return Ok(());
-    }
     let known = |token: &[u8]| {
         token.eq_ignore_ascii_case(b"chunked") || token.eq_ignore_ascii_case(b"identity")
     };
-    if value.is_empty() || tokens(value).all(known) {
-        Err(Malformed::TransferEncoding)
-    } else {
-        Err(Malformed::TransferCoding)
+    match (lines.next(), lines.next()) {
+        (Some(line), None)
+            if version == Version::HTTP_11 && !tokens(line.as_bytes()).all(known) =>
+        {
+            Err(Malformed::TransferCoding)
+        }
+        _ => Err(Malformed::TransferEncoding),
     }
 }
 

@@ -1,28 +1,58 @@
-//! HTTP/1.0 and HTTP/1.1 messages without I/O (RFC 9112): bytes in; heads, pieces of bodies and errors out.
+//! HTTP/1.0 and HTTP/1.1 messages without I/O (RFC 9112): bytes in, events out.
 //!
 //! Nothing here waits, owns a socket or knows what a message is for. A message whose end two parties could see in two
 //! places is an error, never a guess.
 //!
 //! | module | job |
 //! |---|---|
-//! | [`head`] | where the lines of a head end, and the headers in them |
+//! | [`requests`] | the requests of a connection, as a server reads them: [`Requests::read`] |
+//! | [`responses`] | the responses of a connection, as a client reads them: [`Responses::read`] |
+//! | [`write`](mod@write) | heads as they are written |
+//! | [`body_length`] | where a body ends: the one function that decides it, whoever reads or writes |
+//! | [`body`] | bodies, read and written so that they end there |
 //! | [`request`] | the head of a request |
-//! | [`body_length`] | where a body ends: the one function that decides it |
+//! | [`head`] | where the lines of a head end, and the headers in them |
 //! | [`chunked`] | the chunked transfer coding, both ways |
+//! | [`output`] | what is to be written |
 //! | [`verbatim`] | headers of a response that are passed on as they were written |
 
 #![forbid(unsafe_code)]
 
+pub mod body;
 pub mod body_length;
 pub mod chunked;
 pub mod head;
+pub mod output;
 pub mod request;
+pub mod requests;
+pub mod responses;
 pub mod verbatim;
+pub mod write;
 
+use bytes::Bytes;
+use http::HeaderMap;
+
+pub use body::{Body, BodyReader, BodyWriter};
 pub use body_length::{BodyLength, Message};
 pub use chunked::{Decoder, Piece};
 pub use head::{Bounds, Lines};
+pub use output::Output;
+pub use requests::Requests;
+pub use responses::Responses;
 pub use verbatim::Verbatim;
+
+/// What comes next on a connection.
+#[derive(Debug)]
+pub enum Event<H> {
+    /// The head of a message.
+    Head(H),
+    /// Some bytes of its body, never none.
+    Data(Bytes),
+    /// The headers behind its body.
+    Trailers(HeaderMap),
+    /// Its end.
+    End,
+}
 
 /// The elements of a comma-separated list (RFC 9110 5.6.1), trimmed, empty ones left out.
 pub fn tokens(line: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -70,6 +100,9 @@ pub enum Malformed {
     /// The bytes of a chunk are not followed by CR LF.
     #[error("a chunk does not end as it must")]
     ChunkEnd,
+    /// The connection ended before the message did.
+    #[error("the message broke off")]
+    Truncated,
     /// More interim answers came than anybody sends.
     #[error("there are too many interim answers")]
     TooManyInterim,

@@ -284,3 +284,6 @@ const REMEMBERED: usize = 2048;
 const ROOM: usize = 6;
 /// Fields of a table that is kept for the next head.
 const KEPT: usize = 48;
+
+#[cfg(test)]
+mod tests;

@@ -1,14 +1,15 @@
-//! What a connection reads into and writes from.
+//! What a connection reads into, and how it writes what is to be written.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tollgate_http1::Output;
+use tollgate_http1::output::SLICES;
 
 /// Bytes that were read and not taken yet.
 ///
@@ -163,181 +164,44 @@ thread_local! {
     static SPARE: Cell<BytesMut> = Cell::default();
 }
 
-/// What is to be written, in its order: short things copied one behind the other, long ones as they are.
-#[derive(Debug, Default)]
-pub struct WriteBuffer {
-    flat: Vec<u8>,
-    /// Bytes of `flat` that have been written.
-    written: usize,
-    /// What stands between two parts of `flat`: how much of that comes before it, and the bytes.
-    queue: VecDeque<(usize, Bytes)>,
-    /// Bytes of `queue` that are not written yet.
-    queued: usize,
-    /// What has been written is kept, to be written once more.
-    kept: bool,
-    /// The transport may hold back what it took.
-    unflushed: bool,
-}
-
-impl WriteBuffer {
-    /// Without memory.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Begins a message, forgetting what was written. It is `kept` until the next begins: [`WriteBuffer::rewind`].
-    pub fn begin(&mut self, kept: bool) {
-        self.flat.clear();
-        self.queue.clear();
-        (self.written, self.queued) = (0, 0);
-        self.kept = kept;
-    }
-
-    /// Where the next bytes are written to that are to be copied.
-    pub fn flat(&mut self) -> &mut Vec<u8> {
-        if !self.kept && self.written == self.flat.len() && self.queue.is_empty() {
-            self.flat.clear();
-            self.written = 0;
-        }
-        &mut self.flat
-    }
-
-    /// Appends `bytes`, copied if they are few.
-    pub fn push(&mut self, bytes: Bytes) {
-        if bytes.len() <= COPIED {
-            self.flat().extend_from_slice(&bytes);
-        } else {
-            self.queued += bytes.len();
-            let behind = self.flat().len();
-            self.queue.push_back((behind, bytes));
-        }
-    }
-
-    /// Bytes not written yet.
-    pub fn left(&self) -> usize {
-        self.flat.len() - self.written + self.queued
-    }
-
-    /// Whether everything has been written, and the transport has sent it off.
-    pub fn is_done(&self) -> bool {
-        self.left() == 0 && !self.unflushed
-    }
-
-    /// Whether nothing of a message that is kept has been written.
-    pub const fn is_untouched(&self) -> bool {
-        self.kept && self.written == 0
-    }
-
-    /// Everything that was written since [`WriteBuffer::begin`] is to be written once more. Only what was copied can be,
-    /// and only if it was to be kept; whether that is so.
-    pub fn rewind(&mut self) -> bool {
-        if self.kept && self.queue.is_empty() {
-            self.written = 0;
-        }
-        self.kept && self.queue.is_empty()
-    }
-
-    /// Writes until nothing is left.
-    ///
-    /// # Errors
-    /// The socket's.
-    pub fn poll_flush<S>(&mut self, cx: &mut Context<'_>, socket: &mut S) -> Poll<io::Result<()>>
-    where
-        S: AsyncWrite + Unpin,
-    {
-        while self.left() > 0 {
-            let wrote = std::task::ready!(self.poll_write(cx, socket))?;
-            if wrote == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+/// Writes `output` until nothing is left of it.
+///
+/// # Errors
+/// The socket's.
+pub fn poll_flush<S>(
+    output: &mut Output,
+    cx: &mut Context<'_>,
+    socket: &mut S,
+) -> Poll<io::Result<()>>
+where
+    S: AsyncWrite + Unpin,
+{
+    while output.left() > 0 {
+        let write = match output.single() {
+            Some(bytes) => Pin::new(&mut *socket).poll_write(cx, bytes),
+            None => {
+                let mut slices = [IoSlice::new(&[]); SLICES];
+                let count = output.slices(&mut slices);
+                Pin::new(&mut *socket).poll_write_vectored(cx, &slices[..count])
             }
-            self.advance(wrote);
-            self.unflushed = true;
+        };
+        let wrote = std::task::ready!(write)?;
+        if wrote == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
-        if self.unflushed {
-            std::task::ready!(Pin::new(socket).poll_flush(cx))?;
-            self.unflushed = false;
-        }
-        Poll::Ready(Ok(()))
+        output.wrote(wrote);
     }
-
-    fn poll_write<S>(&self, cx: &mut Context<'_>, socket: &mut S) -> Poll<io::Result<usize>>
-    where
-        S: AsyncWrite + Unpin,
-    {
-        let socket = Pin::new(socket);
-        if self.queue.is_empty() {
-            return socket.poll_write(cx, &self.flat[self.written..]);
-        }
-        let mut slices = [IoSlice::new(&[]); SLICES];
-        let (mut count, mut at, mut whole) = (0, self.written, true);
-        for (behind, bytes) in &self.queue {
-            if count + 2 > SLICES {
-                whole = false;
-                break;
-            }
-            if *behind > at {
-                slices[count] = IoSlice::new(&self.flat[at..*behind]);
-                count += 1;
-                at = *behind;
-            }
-            slices[count] = IoSlice::new(bytes);
-            count += 1;
-        }
-        if whole && count < SLICES && at < self.flat.len() {
-            slices[count] = IoSlice::new(&self.flat[at..]);
-            count += 1;
-        }
-        socket.poll_write_vectored(cx, &slices[..count])
+    if output.is_unflushed() {
+        std::task::ready!(Pin::new(socket).poll_flush(cx))?;
+        output.flushed();
     }
-
-    fn advance(&mut self, wrote: usize) {
-        let mut left = wrote;
-        while left > 0 {
-            let until = self.queue.front().map_or(self.flat.len(), |first| first.0);
-            let flat = left.min(until - self.written);
-            self.written += flat;
-            left -= flat;
-            if let Some((_, bytes)) = self.queue.front_mut()
-                && left > 0
-            {
-                let piece = left.min(bytes.len());
-                bytes::Buf::advance(bytes, piece);
-                self.queued -= piece;
-                left -= piece;
-                if bytes.is_empty() {
-                    self.queue.pop_front();
-                }
-            } else if flat == 0 {
-                debug_assert!(left == 0, "no socket writes more than it was given");
-                break;
-            }
-        }
-        // A long body's chunk sizes and short pieces must not pile up behind it.
-        if !self.kept && self.written >= LEAST_ROOM {
-            self.flat.drain(..self.written);
-            for (behind, _) in &mut self.queue {
-                *behind -= self.written;
-            }
-            self.written = 0;
-        }
-    }
-
-    /// Gives its memory back; to be called when everything is written.
-    pub fn release(&mut self) {
-        if self.left() == 0 {
-            *self = Self::default();
-        }
-    }
+    Poll::Ready(Ok(()))
 }
 
 /// Room of a read: enough for most messages, and the most there is (64 KiB, in which much is sent, and a head). What comes
 /// faster than it is taken waits in the kernel.
 const LEAST_ROOM: usize = 8 * 1024;
 const MOST_ROOM: usize = 66 * 1024;
-/// Pieces this short are cheaper to copy than to write as one more slice.
-pub const COPIED: usize = 2 * 1024;
-/// Slices of one write.
-const SLICES: usize = 32;
 
 #[cfg(test)]
 mod tests;

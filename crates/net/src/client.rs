@@ -3,58 +3,43 @@
 //! No task runs it: whoever holds it polls it. While the answer is awaited, and while its body is read, the request's
 //! body goes on; what the server says comes in only as fast as it is taken.
 
-mod receiving;
-mod sending;
-
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::response::Parts;
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use http_body::{Body, Frame};
 use hyper::ext::ReasonPhrase;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use tollgate_http1::body_length::has_no_body;
-use tollgate_http1::head::{Framing, status_line, write_fields};
 use tollgate_http1::request::{Limits, Reader};
-use tollgate_http1::{Bounds, Lines, Malformed, Message, Verbatim};
+use tollgate_http1::responses::Head;
+use tollgate_http1::write::{Content, request_head};
+use tollgate_http1::{self as http1, BodyWriter, Malformed, Output, Responses, Verbatim};
 
-use crate::buffer::{ReadBuffer, WriteBuffer};
-use receiving::{Next, Receiving};
-use sending::Sending;
+use crate::buffer::{ReadBuffer, poll_flush};
 
 /// A connection to a server.
 #[derive(Debug)]
 pub struct Client<S, B> {
     socket: S,
     read: ReadBuffer,
-    lines: Lines,
-    write: WriteBuffer,
-    sending: Option<Sending<B>>,
-    receiving: Receiving,
-    /// The request is HEAD: its answer has no body, whatever it says.
+    responses: Responses,
+    write: Output,
+    /// The request's body on its way.
+    sending: Option<(B, BodyWriter)>,
     asks_head: bool,
-    /// Whether the connection outlives the exchange, as far as the server says.
-    persists: bool,
+    /// Whether the request leaves the connection fit for another.
+    whole: bool,
     /// Bytes of an answer have come.
     heard: bool,
-    interim: u16,
-    /// An interim answer said that it has a body: whatever comes, nobody knows where it ends.
-    interim_body: bool,
     /// The server takes no more of the request. What it had to say may be there.
     refused: Option<io::Error>,
     /// The task is woken as soon as something comes.
     listening: bool,
     reused: bool,
-    /// Room for the next answer's fields.
-    spare: HeaderMap,
-    /// The answer's fields may stay as they stand.
-    verbatim: bool,
-    /// Those that did, and what they say about framing.
-    kept: Option<(Verbatim, Framing)>,
 }
 
 /// Why there is no answer.
@@ -73,7 +58,7 @@ pub enum Failure<E> {
 /// A request that was sent whole and may be sent again.
 #[derive(Debug)]
 pub struct Unanswered {
-    write: WriteBuffer,
+    write: Output,
     asks_head: bool,
     untouched: bool,
 }
@@ -109,21 +94,15 @@ where
         Self {
             socket,
             read: ReadBuffer::shared(),
-            lines: Lines::new(),
-            write: WriteBuffer::new(),
+            responses: Responses::new(),
+            write: Output::new(),
             sending: None,
-            receiving: Receiving::Nothing,
             asks_head: false,
-            persists: true,
+            whole: true,
             heard: false,
-            interim: 0,
-            interim_body: false,
             refused: None,
             listening: false,
             reused: false,
-            spare: HeaderMap::new(),
-            verbatim: false,
-            kept: None,
         }
     }
 
@@ -132,8 +111,7 @@ where
         self.reused
     }
 
-    /// Begins an exchange. `headers` say how the body is framed: by Content-Length where its length is known, else in
-    /// chunks. `kept`: it may have to be sent again ([`Client::unanswered`]).
+    /// Begins an exchange. The body is framed by Content-Length where its length is known, else in chunks. `kept`: it may have to be sent again ([`Client::unanswered`]).
     ///
     /// `headers` are taken.
     pub fn ask(
@@ -159,37 +137,29 @@ where
     ) {
         self.begin(*method == Method::HEAD);
         self.write.begin(kept && body.is_none());
-        let out = self.write.flat();
-        out.extend_from_slice(method.as_str().as_bytes());
-        out.push(b' ');
-        out.extend_from_slice(
-            target
-                .path_and_query()
-                .map_or("/", |path| path.as_str())
-                .as_bytes(),
-        );
-        out.extend_from_slice(b" HTTP/1.1\r\n");
-        write_fields(out, headers);
-        more(out);
-        out.extend_from_slice(b"\r\n");
-        self.sending = body.map(|body| Sending {
-            left: body.size_hint().exact(),
-            body,
-        });
-        // The answer's fields go where the request's were: no table is set up anew.
-        headers.clear();
-        self.spare = std::mem::take(headers);
+        let target = target.path_and_query().map_or("/", |path| path.as_str());
+        let content = match &body {
+            None => Content::None,
+            Some(body) => body
+                .size_hint()
+                .exact()
+                .map_or(Content::Unknown, Content::Exactly),
+        };
+        let writer = request_head(self.write.flat(), method, target, headers, more, content);
+        self.sending = body.map(|body| (body, writer));
+        // The response's headers go where the request's were: no table is set up anew.
+        self.responses.reuse(std::mem::take(headers));
     }
 
     /// The answer's fields need not be taken apart: where nothing in them has to be looked at, they are not among the
     /// head's but [`Client::take_verbatim`].
     pub const fn allow_verbatim(&mut self) {
-        self.verbatim = true;
+        self.responses.allow_verbatim();
     }
 
     /// The answer's fields, if they were not taken apart; those in the head come behind them.
     pub fn take_verbatim(&mut self) -> Option<Verbatim> {
-        self.kept.take().map(|(verbatim, _)| verbatim)
+        self.responses.take_verbatim()
     }
 
     /// Begins an exchange with what an earlier connection left unanswered.
@@ -210,16 +180,9 @@ where
     }
 
     fn begin(&mut self, asks_head: bool) {
-        debug_assert!(
-            matches!(self.receiving, Receiving::Nothing),
-            "one exchange after the other"
-        );
         self.asks_head = asks_head;
-        self.receiving = Receiving::Head;
-        self.lines.reset();
-        (self.verbatim, self.kept) = (false, None);
+        self.responses.expect(asks_head);
         self.heard = false;
-        (self.interim, self.interim_body) = (0, false);
     }
 
     /// Waits for the head of the answer; `on_interim` is told of those before it (1xx). Behind a 101 the connection is
@@ -237,27 +200,21 @@ where
         }
         loop {
             while !self.read.is_empty()
-                && let Some(head) = self.head().map_err(Failure::Malformed)?
+                && let Some(head) = self
+                    .responses
+                    .read_head(self.read.bytes())
+                    .map_err(Failure::Malformed)?
             {
-                if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS
-                {
-                    let switches = head.status == StatusCode::SWITCHING_PROTOCOLS;
-                    if switches && !self.is_sent() {
-                        // Who has not heard the request whole cannot agree to it, and its rest would be lost.
-                        return Poll::Ready(Err(Failure::Malformed(Malformed::Unasked)));
-                    }
-                    self.frame(&head).map_err(Failure::Malformed)?;
-                    return Poll::Ready(Ok(head));
+                if head.is_interim() {
+                    on_interim(head.parts.status, &head.parts.headers);
+                    self.responses.reuse(head.parts.headers);
+                    continue;
                 }
-                on_interim(head.status, &head.headers);
-                self.interim_body |=
-                    Framing::of(&head.headers).map_or(true, Framing::announces_body);
-                self.spare = head.headers;
-                self.spare.clear();
-                self.interim += 1;
-                if self.interim > INTERIM {
-                    return Poll::Ready(Err(Failure::Malformed(Malformed::TooManyInterim)));
+                if head.switches() && !self.is_sent() {
+                    // Who has not heard the request whole cannot agree to it, and its rest would be lost.
+                    return Poll::Ready(Err(Failure::Malformed(Malformed::Unasked)));
                 }
+                return Poll::Ready(with_reason(head).map_err(Failure::Malformed));
             }
             // Looked at a moment ago, on this very task: there is nothing yet, and it will be woken.
             if std::mem::take(&mut self.listening) && self.refused.is_none() {
@@ -283,84 +240,14 @@ where
         }
     }
 
-    /// The head that the bytes at hand begin with, if it is whole.
-    fn head(&mut self) -> Result<Option<Parts>, Malformed> {
-        let Some(length) = self.lines.find(self.read.bytes(), HEAD)? else {
-            // What is no HTTP need not be waited for to the end.
-            let begun = self
-                .read
-                .bytes()
-                .iter()
-                .zip(b"HTTP/1.")
-                .all(|(is, should)| is == should);
-            return if begun {
-                Ok(None)
-            } else {
-                Err(Malformed::StartLine)
-            };
-        };
-        if self.lines.is_empty() {
-            return Err(Malformed::StartLine);
-        }
-        let mut bytes = self.read.bytes().split_to(length);
-        let (version, status, reason) = status_line(self.lines.line(&bytes, 0))?;
-        let mut head = Response::new(()).into_parts().0;
-        head.version = version;
-        head.status = status;
-        if status
-            .canonical_reason()
-            .is_none_or(|usual| usual.as_bytes() != reason)
-        {
-            head.extensions
-                .insert(ReasonPhrase::try_from(reason).map_err(|_| Malformed::StartLine)?);
-        }
-        head.headers = std::mem::take(&mut self.spare);
-        // What has no body, or says how long another's would be, is the exception.
-        let usual = version == Version::HTTP_11
-            && status.as_u16() >= 200
-            && !self.asks_head
-            && !has_no_body(status);
-        if self.verbatim && usual {
-            self.kept = self.lines.verbatim(&mut bytes);
-        }
-        if self.kept.is_none() {
-            self.lines.fields(&bytes.freeze(), 1, &mut head.headers)?;
-        }
-        self.lines.reset();
-        Ok(Some(head))
-    }
-
-    /// How the body behind `head` is framed (RFC 9112 6.3).
-    fn frame(&mut self, head: &Parts) -> Result<(), Malformed> {
-        let framing = match &self.kept {
-            Some((_, framing)) => *framing,
-            None => Framing::of(&head.headers)?,
-        };
-        // Both is a smuggler's pair: the chunks count, and nothing after them is believed.
-        self.persists =
-            framing.persists(head.version) && !(framing.chunked && framing.length.is_some());
-        self.persists &= head.status != StatusCode::SWITCHING_PROTOCOLS;
-        // A body that there must not be may come all the same, and late: the next answer would begin with it.
-        let bodiless = Message::Response {
-            status: head.status,
-            to_head: self.asks_head,
-        }
-        .is_head_alone();
-        if self.interim_body || (bodiless && framing.announces_body()) {
-            self.persists = false;
-        }
-        self.receiving = Receiving::behind(head, framing, self.asks_head)?;
-        Ok(())
-    }
-
     /// Bytes of the answer's body that are to come, if that is known.
     pub const fn left(&self) -> Option<u64> {
-        self.receiving.left()
+        self.responses.left()
     }
 
     /// The whole body of an answer whose length is known, if it has come with its head.
     pub fn take_whole(&mut self) -> Option<Bytes> {
-        self.receiving.take_whole(&mut self.read)
+        self.responses.take_whole(self.read.bytes())
     }
 
     /// The next piece of the answer's body.
@@ -407,20 +294,20 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, Failure<B::Error>>>> {
         loop {
             // What was read is passed on before more is: that is the back-pressure.
-            let wanted = match self.receiving.next(&mut self.read) {
-                Ok(Next::Frame(frame)) => return Poll::Ready(Some(Ok(frame))),
-                Ok(Next::End) => return Poll::Ready(None),
-                Ok(Next::Wanted(bytes)) => bytes,
+            let wanted = match self.responses.read_body(self.read.bytes()) {
+                Ok(http1::Body::Data(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Ok(http1::Body::Trailers(trailers)) => {
+                    return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+                }
+                Ok(http1::Body::End) => return Poll::Ready(None),
+                Ok(http1::Body::Needs(bytes)) => bytes,
                 Err(error) => return Poll::Ready(Some(Err(Failure::Malformed(error)))),
             };
             if sends && let Poll::Ready(Err(error)) = self.poll_send(cx) {
                 return Poll::Ready(Some(Err(Failure::Body(error))));
             }
             match ready!(self.read.poll_fill(cx, &mut self.socket, wanted)) {
-                Ok(0) if matches!(self.receiving, Receiving::Rest) => {
-                    self.persists = false;
-                    self.receiving = Receiving::Nothing;
-                }
+                Ok(0) if self.responses.end().is_ok() => {}
                 Ok(0) => return Poll::Ready(Some(Err(Failure::Silent(None)))),
                 Ok(_) => {}
                 Err(error) => return Poll::Ready(Some(Err(Failure::Broken(error)))),
@@ -435,17 +322,21 @@ where
         }
         loop {
             let mut waits = false;
-            while let Some(sending) = &mut self.sending
+            while let Some((body, writer)) = &mut self.sending
                 && self.write.left() < AHEAD
             {
-                let Poll::Ready(frame) = Pin::new(&mut sending.body).poll_frame(cx) else {
+                let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) else {
                     waits = true;
                     break;
                 };
-                let frame = frame.transpose()?;
-                if sending.take(frame, &mut self.write) {
+                match frame.transpose()?.map(Frame::into_data) {
+                    Some(Ok(data)) => writer.data(&mut self.write, data, body.is_end_stream()),
+                    Some(Err(frame)) => writer.end(&mut self.write, frame.trailers_ref()),
+                    None => writer.end(&mut self.write, None),
+                }
+                if writer.is_ended() {
                     // What comes short of its length has the server wait for the rest in vain.
-                    self.persists &= sending.left.is_none_or(|left| left == 0);
+                    self.whole &= !writer.is_broken();
                     self.sending = None;
                 }
             }
@@ -456,7 +347,7 @@ where
                     Poll::Ready(Ok(()))
                 };
             }
-            if let Err(error) = ready!(self.write.poll_flush(cx, &mut self.socket)) {
+            if let Err(error) = ready!(poll_flush(&mut self.write, cx, &mut self.socket)) {
                 self.sending = None;
                 self.refused = Some(error);
                 return Poll::Ready(Ok(()));
@@ -470,9 +361,10 @@ where
     /// Whether it can take the next request, everything of the last exchange having gone and come. Whatever stands behind
     /// the answer was not asked for, and speaks against it.
     pub fn is_reusable(&mut self) -> bool {
-        if !(self.persists
+        if !(self.responses.persists()
+            && self.whole
             && self.refused.is_none()
-            && matches!(self.receiving, Receiving::Nothing)
+            && !self.responses.is_under_way()
             && self.read.is_empty())
         {
             return false;
@@ -482,7 +374,7 @@ where
             || (matches!(
                 self.poll_send(&mut Context::from_waker(Waker::noop())),
                 Poll::Ready(Ok(()))
-            ) && self.persists
+            ) && self.whole
                 && self.refused.is_none())
     }
 
@@ -509,8 +401,7 @@ where
     pub fn release(&mut self) {
         self.read.release();
         self.write.release();
-        self.spare = HeaderMap::new();
-        self.lines = Lines::new();
+        self.responses.release();
     }
 
     /// The socket, and what was read of it and not taken.
@@ -519,14 +410,16 @@ where
     }
 }
 
-/// What the head of an answer may hold. Servers that end lines with LF alone exist, and always have.
-const HEAD: Bounds = Bounds {
-    bytes: 64 * 1024,
-    lines: 101,
-    bare_lf: true,
-};
-/// Interim answers before an answer.
-const INTERIM: u16 = 1000;
+/// The parts of `head`, its reason phrase among their extensions.
+fn with_reason(head: Head) -> Result<Parts, Malformed> {
+    let Head { mut parts, reason } = head;
+    if let Some(reason) = reason {
+        let reason = ReasonPhrase::try_from(reason).map_err(|_| Malformed::StartLine)?;
+        parts.extensions.insert(reason);
+    }
+    Ok(parts)
+}
+
 /// Bytes of a request's body that may wait to be written.
 const AHEAD: usize = 64 * 1024;
 

@@ -18,8 +18,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::sys::socket::setsockopt;
-use nix::{setsockopt_impl, sockopt_impl};
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
 use super::tls::ServerTls;
@@ -211,7 +209,6 @@ fn adopted(sockets: Vec<Socket>) -> io::Result<(Address, Vec<Listener>)> {
             // Inherited by every accepted connection.
             socket.set_tcp_nodelay(true)?;
             socket.set_tcp_keepalive(&keepalive())?;
-            defer_accept(&socket)?;
             address = Some(Address::Tcp(tcp));
             listeners.push(Listener::Tcp(socket.into()));
         } else {
@@ -265,27 +262,11 @@ fn tcp(address: SocketAddr, beside: bool) -> io::Result<Socket> {
     // Set on the listener, inherited by what it accepts: two system calls a connection saved.
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_keepalive(&keepalive())?;
-    defer_accept(&socket)?;
     socket.set_nonblocking(true)?;
     socket.bind(&SockAddr::from(address))?;
     socket.listen(BACKLOG)?;
     Ok(socket)
 }
-
-/// Has the kernel hold a connection until its caller has said something, for a second at most: whatever is spoken here,
-/// the caller begins, and what is accepted can be read at once.
-fn defer_accept(socket: &Socket) -> io::Result<()> {
-    Ok(setsockopt(socket, DeferAccept, &DEFER_SECONDS)?)
-}
-
-sockopt_impl!(
-    /// `TCP_DEFER_ACCEPT` (tcp(7)), in seconds, which the kernel rounds to its retransmissions.
-    DeferAccept,
-    SetOnly,
-    libc::IPPROTO_TCP,
-    libc::TCP_DEFER_ACCEPT,
-    u32
-);
 
 fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new()
@@ -325,8 +306,6 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 
 /// Connections the kernel may hold for us per socket; it clamps this to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
-/// How long a caller may say nothing before it is accepted all the same. The least the kernel knows.
-const DEFER_SECONDS: u32 = 1;
 /// A peer that says nothing is asked after this long whether it is there, this often, and this many times: one that
 /// vanished in the middle of a long answer or a tunnel is gone within 90 seconds.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);

@@ -67,7 +67,7 @@ async fn http1(
     // In place: a request is large, and moving it is not free.
     let request = outgoing.request.as_mut().ok_or(ForwardError::Closed)?;
     if request.version() == Version::HTTP_2 {
-        outgoing::downgrade(request, outgoing.progress.is_some());
+        outgoing::downgrade(request);
     }
     let fields = request.headers().len();
     if !(outgoing.hosted && server.server.base_path.is_empty() && server.host == HostPolicy::Keep) {

@@ -225,6 +225,10 @@ fn frame(
     length: Option<u64>,
     http2: bool,
 ) {
+    // The writer of HTTP/1 decides it, and passes over what the headers say.
+    if !http2 {
+        return;
+    }
     let said = present.has(HeaderSet::CONTENT_LENGTH);
     if said && sends_body && length.is_some_and(|length| says(&head.headers, length)) {
         return;
@@ -241,23 +245,16 @@ fn frame(
     } else if let Some(length) = length {
         head.headers
             .insert(CONTENT_LENGTH, HeaderValue::from(length));
-    } else if !http2 {
-        // hyper drops the body of a GET whose length it does not know unless it is told to chunk.
-        head.headers
-            .insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
 }
 
 /// Makes a request for an HTTP/1.1 server of one that was prepared for HTTP/2 and has not been pointed at a server.
-pub(super) fn downgrade(request: &mut Request<RequestBody>, sends_body: bool) {
+pub(super) fn downgrade(request: &mut Request<RequestBody>) {
     *request.version_mut() = Version::HTTP_11;
     let headers = request.headers_mut();
     headers::join_cookies(headers);
     if headers.contains_key(TE) {
         headers.insert(CONNECTION, HeaderValue::from_static("te"));
-    }
-    if sends_body && !headers.contains_key(CONTENT_LENGTH) {
-        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
 }
 

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT};
 use http::response::Parts;
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -21,6 +21,7 @@ use crate::body::{BodyError, ResponseBody};
 use crate::headers;
 use crate::pool::{Connection, Slot};
 use crate::proxy_defaults::protocol_name;
+use tollgate_http1::head::Framing;
 use tollgate_limiter::Cause;
 use tollgate_net::timers::{Deadline, Expiry};
 
@@ -353,21 +354,8 @@ pub(super) fn pass_back(
 /// When its Transfer-Encoding is anything but one `chunked`.
 pub(super) fn sanitise(head: &mut Parts) -> Result<headers::Hop, ForwardError> {
     let mut present = headers::HeaderSet::of(&head.headers);
-    let mut codings = present
-        .has(headers::HeaderSet::TRANSFER_ENCODING)
-        .then(|| head.headers.get_all(TRANSFER_ENCODING).iter());
-    if let Some(codings) = &mut codings
-        && let Some(coding) = codings.next()
-    {
-        let alone = codings.next().is_none();
-        if !alone
-            || !coding
-                .as_bytes()
-                .trim_ascii()
-                .eq_ignore_ascii_case(b"chunked")
-        {
-            return Err(ForwardError::AnswerCoding);
-        }
+    if present.has(headers::HeaderSet::TRANSFER_ENCODING) {
+        Framing::of(&head.headers).map_err(|_| ForwardError::AnswerCoding)?;
         // The pair is a smuggler's tool, and hyper's encoder refuses it (RFC 9112 6.3).
         head.headers.remove(CONTENT_LENGTH);
     }

@@ -575,7 +575,10 @@ fn a_body_goes_by_its_length_or_in_chunks() {
         false,
     );
     assert!(by_length.poll_answer(&mut context(), |_, _| ()).is_ready());
-    assert_eq!(by_length.socket.heard, b"POST * HTTP/1.1\r\n\r\nhello");
+    assert_eq!(
+        by_length.socket.heard,
+        b"POST * HTTP/1.1\r\ncontent-length: 5\r\n\r\nhello"
+    );
     assert!(by_length.is_reusable());
 
     let sent = |frames: Vec<Frame<Bytes>>| {
@@ -596,7 +599,7 @@ fn a_body_goes_by_its_length_or_in_chunks() {
     let trailers = HeaderMap::from_iter([(http::header::ETAG, HeaderValue::from_static("z"))]);
     let data = |text: &'static str| Frame::data(Bytes::from_static(text.as_bytes()));
     let chunked = sent(vec![data("hello"), data(""), data("0123456789")]);
-    let head = "POST / HTTP/1.1\r\n\r\n5\r\nhello\r\na\r\n0123456789\r\n0\r\n";
+    let head = "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\na\r\n0123456789\r\n0\r\n";
     assert_eq!(chunked, format!("{head}\r\n"));
     let chunked = sent(vec![
         data("hello"),
@@ -613,7 +616,10 @@ fn a_body_goes_by_its_length_or_in_chunks() {
         false,
     );
     assert!(none.poll_answer(&mut context(), |_, _| ()).is_ready());
-    assert_eq!(none.socket.heard, b"POST / HTTP/1.1\r\n\r\n");
+    assert_eq!(
+        none.socket.heard,
+        b"POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n"
+    );
 }
 
 #[test]

@@ -9,12 +9,13 @@ use http_body::{Frame, SizeHint};
 use tokio::io::AsyncWrite;
 use tokio::sync::oneshot;
 
-use crate::buffer::{ReadBuffer, WriteBuffer};
+use crate::buffer::{self, ReadBuffer};
 use crate::server::bounds::Place;
 use crate::server::inbound::InboundError;
 use crate::server::io::Transport;
 use crate::server::upgrade::Upgraded;
-use tollgate_http1::{BodyLength, Decoder, Piece};
+use tollgate_http1::request::{BadHead, Head, Limits};
+use tollgate_http1::{Body, Output, Requests};
 
 /// Borrowed for the length of one call only, never while somebody else's code runs.
 #[derive(Debug)]
@@ -22,10 +23,10 @@ pub(in crate::server) struct Core {
     /// Gone when the connection has ended or was handed over: a body that lives on finds nothing here.
     transport: Option<(Transport, Place)>,
     pub(super) input: ReadBuffer,
-    pub(super) output: WriteBuffer,
+    pub(super) output: Output,
     /// Which request the body is of: the body of another is over.
     request: u32,
-    reading: Reading,
+    pub(super) requests: Requests,
     /// The caller waits to be told that it may send the body.
     expects: bool,
     /// It never was told, and so may send the body or not.
@@ -46,25 +47,14 @@ pub(in crate::server) struct Core {
     upgrade: Option<oneshot::Sender<Upgraded>>,
 }
 
-/// How far the request's body was read.
-#[derive(Debug)]
-enum Reading {
-    Done,
-    Exact(u64),
-    Chunked(Decoder),
-    /// Nobody knows where it ends.
-    Unknown,
-    Broken,
-}
-
 impl Core {
     pub(super) fn new(transport: Transport, place: Place, input: ReadBuffer) -> Self {
         Self {
             transport: Some((transport, place)),
             input,
-            output: WriteBuffer::new(),
+            output: Output::new(),
             request: 0,
-            reading: Reading::Done,
+            requests: Requests::new(),
             expects: false,
             untold: false,
             answering: false,
@@ -78,16 +68,14 @@ impl Core {
         }
     }
 
-    /// A request begins, with this body behind it; its number.
-    pub(super) fn begin(&mut self, body: BodyLength, expects: bool, upgradable: bool) -> u32 {
+    /// Reads the next request's head.
+    pub(super) fn read_head(&mut self, limits: Limits) -> Result<Option<Head>, BadHead> {
+        self.requests.read_head(self.input.bytes(), limits)
+    }
+
+    /// The request begins whose head was read last; its number.
+    pub(super) fn begin(&mut self, expects: bool, upgradable: bool) -> u32 {
         self.request = self.request.wrapping_add(1);
-        self.reading = match body {
-            BodyLength::None => Reading::Done,
-            BodyLength::Exactly(length) => Reading::Exact(length),
-            BodyLength::Chunked => Reading::Chunked(Decoder::new()),
-            // A request never lasts until its connection closes.
-            BodyLength::Unknown | BodyLength::UntilClose => Reading::Unknown,
-        };
         (self.expects, self.untold, self.upgradable) = (expects, false, upgradable);
         (self.answering, self.reader_waits) = (false, false);
         self.request
@@ -103,16 +91,14 @@ impl Core {
     pub(super) fn finish(&mut self) {
         self.upgrade = None;
         self.driver = None;
-        if !self.is_read() {
-            self.reading = Reading::Broken;
-        }
+        self.requests.abandon_body();
         self.wake_reader();
         self.reader = None;
     }
 
     /// Whether no more of the body comes, although it has not come to its end.
     pub(super) fn is_broken(&self) -> bool {
-        matches!(self.reading, Reading::Broken | Reading::Unknown)
+        self.requests.body_state().is_broken()
     }
 
     /// Nobody holds the body of the request `number` any more.
@@ -127,7 +113,7 @@ impl Core {
 
     /// Whether the request has been read whole.
     pub(super) fn is_read(&self) -> bool {
-        matches!(self.reading, Reading::Done)
+        self.requests.body_state().is_done()
     }
 
     /// Whether the caller was not told to send the body.
@@ -178,41 +164,33 @@ impl Core {
         if number != self.request {
             return Poll::Ready(Some(Err(InboundError::Closed)));
         }
+        if self.is_read() {
+            return Poll::Ready(None);
+        }
         loop {
-            let wanted = match &mut self.reading {
-                Reading::Done => return Poll::Ready(None),
-                Reading::Broken | Reading::Unknown => {
-                    return Poll::Ready(Some(Err(InboundError::Closed)));
-                }
-                Reading::Exact(left) if !self.input.is_empty() => {
-                    let length = usize::try_from(*left)
-                        .map_or(self.input.len(), |left| left.min(self.input.len()));
-                    *left -= length as u64;
-                    let piece = self.input.bytes().split_to(length).freeze();
-                    if *left == 0 {
-                        self.reading = Reading::Done;
-                    }
+            if self.is_broken() {
+                return Poll::Ready(Some(Err(InboundError::Closed)));
+            }
+            let wanted = match self.requests.body().read(self.input.bytes()) {
+                Ok(Body::Data(piece)) => {
                     self.took(cx);
                     return Poll::Ready(Some(Ok(Frame::data(piece))));
                 }
-                Reading::Exact(left) => left.saturating_add(1),
-                Reading::Chunked(decoder) => match decoder.decode(self.input.bytes()) {
-                    Ok(Some(Piece::Data(piece))) => {
-                        self.took(cx);
-                        return Poll::Ready(Some(Ok(Frame::data(piece))));
-                    }
-                    Ok(Some(Piece::End(trailers))) => {
-                        self.reading = Reading::Done;
-                        self.took(cx);
-                        return Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))));
-                    }
-                    Ok(None) => 0,
-                    Err(error) => {
-                        self.reading = Reading::Broken;
-                        self.took(cx);
-                        return Poll::Ready(Some(Err(InboundError::Malformed(error))));
-                    }
-                },
+                Ok(Body::Trailers(trailers)) => {
+                    self.took(cx);
+                    return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+                }
+                Ok(Body::End) => {
+                    self.took(cx);
+                    return Poll::Ready(None);
+                }
+                Ok(Body::Needs(0)) => 0,
+                // With the first byte behind it: that tells whether the client has ended, or goes on.
+                Ok(Body::Needs(bytes)) => bytes.saturating_add(1),
+                Err(error) => {
+                    self.took(cx);
+                    return Poll::Ready(Some(Err(InboundError::Malformed(error))));
+                }
             };
             if std::mem::take(&mut self.expects) {
                 self.output.flat().extend_from_slice(CONTINUE);
@@ -223,7 +201,7 @@ impl Core {
                 && !self.output.is_done()
                 && let Poll::Ready(Err(error)) = self.poll_flush(cx)
             {
-                self.reading = Reading::Broken;
+                self.requests.abandon_body();
                 self.took(cx);
                 return Poll::Ready(Some(Err(InboundError::Io(error))));
             }
@@ -238,13 +216,13 @@ impl Core {
             self.reader_waits = false;
             match read {
                 Ok(0) => {
-                    self.reading = Reading::Broken;
+                    self.requests.abandon_body();
                     self.took(cx);
                     return Poll::Ready(Some(Err(InboundError::Closed)));
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    self.reading = Reading::Broken;
+                    self.requests.abandon_body();
                     self.took(cx);
                     return Poll::Ready(Some(Err(InboundError::Io(error))));
                 }
@@ -259,10 +237,8 @@ impl Core {
 
     /// What is known of how much is left of it.
     pub(in crate::server) fn size_hint(&self, number: u32) -> SizeHint {
-        match self.reading {
-            _ if number != self.request => SizeHint::default(),
-            Reading::Done => SizeHint::with_exact(0),
-            Reading::Exact(left) => SizeHint::with_exact(left),
+        match self.requests.body_state().left() {
+            Some(left) if number == self.request => SizeHint::with_exact(left),
             _ => SizeHint::default(),
         }
     }
@@ -331,7 +307,7 @@ impl Core {
         let Some((transport, _)) = &mut self.transport else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
         };
-        self.output.poll_flush(cx, transport)
+        buffer::poll_flush(&mut self.output, cx, transport)
     }
 
     /// Says that nothing more will be written.

@@ -4,8 +4,8 @@
 //! the request under way reads from the same socket when the handler polls it, through [`Core`]; nothing is handed from
 //! task to task. Between two requests nothing is kept that could not be made anew: see [`Connection::rest`].
 
-mod response;
 mod core;
+mod date;
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use http::{Method, Request, Response, Version};
 use http_body::{Body, Frame};
+use hyper::ext::ReasonPhrase;
 
 use super::bounds::Place;
 use super::inbound::Inbound;
@@ -26,8 +27,8 @@ use super::{Event, Handler, Payload, Unread};
 use crate::buffer::ReadBuffer;
 use crate::timers::{Deadline, pause, within};
 use crate::worker::{Awake, Task};
-use response::{Asked, Plan};
-use tollgate_http1::request::{BadHead, Head, Limits, Reader};
+use tollgate_http1::request::{BadHead, Head, Limits};
+use tollgate_http1::write::{Asked, Extras, ResponseWriter, response_head};
 
 pub(super) use core::Core;
 
@@ -63,7 +64,6 @@ pub(super) fn serve<H: Handler>(
             opened.input,
         ))),
         interim: opened.interim,
-        reader: Reader::new(),
         head: None,
         limits,
         deadline: opened.deadline,
@@ -93,7 +93,6 @@ pub(super) fn serve<H: Handler>(
 struct Connection<H> {
     core: Rc<RefCell<Core>>,
     interim: Queue,
-    reader: Reader,
     /// The head that was read last, until its request is made of it: it is large, and moved no more than it must be.
     head: Option<Head>,
     limits: Limits,
@@ -169,7 +168,7 @@ impl<H: Handler> Connection<H> {
         let mut core = self.core.borrow_mut();
         loop {
             if !core.input.is_empty() {
-                match self.reader.read(core.input.bytes(), self.limits) {
+                match core.read_head(self.limits) {
                     Ok(Some(head)) => {
                         self.head = Some(head);
                         return Poll::Ready(Ok(()));
@@ -248,9 +247,9 @@ impl<H: Handler> Connection<H> {
     async fn exchange(&mut self) -> Result<(), Stop> {
         let Some(Head {
             parts,
-            body,
             persists,
             expects,
+            ..
         }) = &self.head
         else {
             return Err(Stop::Done);
@@ -260,7 +259,7 @@ impl<H: Handler> Connection<H> {
         let number = self
             .core
             .borrow_mut()
-            .begin(*body, *expects, version == Version::HTTP_11);
+            .begin(*expects, version == Version::HTTP_11);
         let response = self.answer(number).await.ok_or(Stop::Done)?;
         let goes_on = persists && !self.task.worker().is_draining() && self.may_go_on().await;
         let asked = Asked {
@@ -320,7 +319,11 @@ impl<H: Handler> Connection<H> {
     }
 
     /// Writes the answer.
-    async fn send(&mut self, response: Response<H::Body>, asked: Asked) -> Result<Plan, Stop> {
+    async fn send(
+        &mut self,
+        response: Response<H::Body>,
+        asked: Asked,
+    ) -> Result<ResponseWriter, Stop> {
         let (mut head, mut body) = response.into_parts();
         // Asked before the socket is borrowed: the answer may be the request's own body.
         let exact = body.size_hint().exact();
@@ -328,17 +331,18 @@ impl<H: Handler> Connection<H> {
         let mut plan = {
             let mut core = self.core.borrow_mut();
             core.answers();
-            Plan::begin(
-                core.output.flat(),
-                &head,
+            let reason = head.extensions.get::<ReasonPhrase>();
+            let extras = Extras {
+                reason: reason.map(ReasonPhrase::as_bytes),
                 verbatim,
-                |out| body.write_fields(out),
-                exact,
-                asked,
-            )
+                more: |out: &mut Vec<u8>| body.write_fields(out),
+                date: date::write_date,
+            };
+            let plan = response_head(core.output.flat(), &head, extras, exact, asked);
+            // The next request's headers go where these stood: no table is set up anew.
+            core.requests.reuse(std::mem::take(&mut head.headers));
+            plan
         };
-        // The next request's fields go where these stood: no table is set up anew.
-        self.reader.reuse(std::mem::take(&mut head.headers));
         drop(head);
         let mut stalled = None;
         std::future::poll_fn(|cx| self.poll_send(cx, &mut body, &mut plan, &mut stalled)).await?;
@@ -350,21 +354,23 @@ impl<H: Handler> Connection<H> {
         &mut self,
         cx: &mut Context<'_>,
         body: &mut H::Body,
-        plan: &mut Plan,
+        plan: &mut ResponseWriter,
         stalled: &mut Option<u32>,
     ) -> Poll<Result<(), Stop>> {
         loop {
             let mut waits = false;
             // All that is at hand goes out in one write.
-            while !plan.ended && self.core.borrow().output.left() < GATHER {
+            while !plan.body.is_ended() && self.core.borrow().output.left() < GATHER {
                 let frame = Pin::new(&mut *body).poll_frame(cx);
                 let last = body.is_end_stream();
                 let output = &mut self.core.borrow_mut().output;
                 match frame.map(|frame| frame.map(|frame| frame.map(Frame::into_data))) {
-                    Poll::Ready(Some(Ok(Ok(piece)))) => plan.data(output, piece, last),
-                    Poll::Ready(Some(Ok(Err(frame)))) => plan.end(output, frame.trailers_ref()),
-                    Poll::Ready(Some(Err(_))) => plan.fail(),
-                    Poll::Ready(None) => plan.end(output, None),
+                    Poll::Ready(Some(Ok(Ok(piece)))) => plan.body.data(output, piece, last),
+                    Poll::Ready(Some(Ok(Err(frame)))) => {
+                        plan.body.end(output, frame.trailers_ref())
+                    }
+                    Poll::Ready(Some(Err(_))) => plan.body.fail(),
+                    Poll::Ready(None) => plan.body.end(output, None),
                     Poll::Pending => {
                         waits = true;
                         break;
@@ -390,7 +396,7 @@ impl<H: Handler> Connection<H> {
                     return self.deadline.poll_passed(cx).map(|()| Err(Stop::Unread));
                 }
             }
-            if plan.ended {
+            if plan.body.is_ended() {
                 return Poll::Ready(Ok(()));
             }
             if waits {
@@ -402,10 +408,10 @@ impl<H: Handler> Connection<H> {
     }
 
     /// After an answer: whether the connection goes on, which its caller `wanted` or not.
-    async fn finish(&mut self, plan: &Plan, wanted: bool) -> Result<(), Stop> {
-        if plan.broken {
+    async fn finish(&mut self, plan: &ResponseWriter, wanted: bool) -> Result<(), Stop> {
+        if plan.body.is_broken() {
             self.core.borrow_mut().finish();
-            return Err(if plan.ends_with_connection() {
+            return Err(if plan.body.ends_with_connection() {
                 Stop::Broken
             } else {
                 Stop::Done
@@ -485,8 +491,8 @@ impl<H: Handler> Connection<H> {
             let mut core = self.core.borrow_mut();
             core.input.release();
             core.output.release();
+            core.requests.release();
         }
-        self.reader = Reader::new();
         let stats = &self.served.shared.stats;
         stats.rested.add();
         self.deadline.reset(self.idle_left.saturating_sub(stood));
@@ -597,6 +603,3 @@ const GATHER: usize = 128 << 10;
 /// How long, and for how many bytes, a caller is listened to that has its answer and goes on sending.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 16 << 20;
-
-#[cfg(test)]
-mod tests;

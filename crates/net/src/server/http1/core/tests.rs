@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
@@ -19,6 +20,19 @@ fn place() -> Place {
     .expect("free")
 }
 
+/// A request with this header begins.
+fn begin(core: &mut Core, header: &str, expects: bool) -> u32 {
+    let limits = Limits {
+        bytes: 1024,
+        fields: 10,
+        target: 100,
+    };
+    let mut head = BytesMut::from(format!("PUT / HTTP/1.1\r\n{header}\r\n\r\n").as_bytes());
+    let read = core.requests.read_head(&mut head, limits);
+    assert!(matches!(read, Ok(Some(_))));
+    core.begin(expects, true)
+}
+
 #[tokio::test]
 async fn a_socket_is_no_tunnel_before_the_body_has_been_read() {
     let (near, mut far) = UnixStream::pair().expect("sockets");
@@ -27,7 +41,7 @@ async fn a_socket_is_no_tunnel_before_the_body_has_been_read() {
         place(),
         ReadBuffer::new(),
     );
-    let number = core.begin(tollgate_http1::BodyLength::Exactly(3), false, true);
+    let number = begin(&mut core, "content-length: 3", false);
     assert!(core.upgrade(number).is_none());
     far.write_all(b"two").await.expect("sent");
     let frame = std::future::poll_fn(|cx| core.poll_frame(number, cx));
@@ -59,7 +73,7 @@ async fn what_was_read_behind_a_request_is_the_first_of_its_tunnel() {
     )
     .await;
     assert_eq!(filled.expect("in time").expect("read"), 5);
-    let number = core.begin(tollgate_http1::BodyLength::None, false, true);
+    let number = begin(&mut core, "host: a", false);
     let upgraded = core.upgrade(number).expect("nothing is in its way");
     core.hand_over();
     far.write_all(b" and behind").await.expect("sent");
@@ -85,7 +99,7 @@ async fn a_100_continue_that_the_socket_did_not_take_goes_out_before_the_body_is
         place(),
         ReadBuffer::new(),
     );
-    let number = core.begin(tollgate_http1::BodyLength::Exactly(5), true, true);
+    let number = begin(&mut core, "content-length: 5", true);
     let frame = std::future::poll_fn(|cx| core.poll_frame(number, cx));
     let caller = async {
         // It sends nothing before it is asked to.

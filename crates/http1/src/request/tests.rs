@@ -3,8 +3,8 @@
 use bytes::BytesMut;
 use http::Version;
 
-use tollgate_http1::BodyLength;
-use tollgate_http1::request::{BadHead, Head, Limits, Reader};
+use crate::BodyLength;
+use crate::request::{BadHead, Head, Limits, Reader};
 
 const LIMITS: Limits = Limits {
     bytes: 4096,

@@ -1,0 +1,260 @@
+//! The responses of one connection, one after the other, as a client reads them.
+
+use bytes::{Bytes, BytesMut};
+use http::response::Parts;
+use http::{HeaderMap, Response, StatusCode, Version};
+
+use crate::body_length::has_no_body;
+use crate::head::{Framing, status_line};
+use crate::{Body, BodyLength, BodyReader, Bounds, Event, Lines, Malformed, Message, Verbatim};
+
+/// Reads responses, each after [`Responses::expect`].
+///
+/// ```
+/// use bytes::BytesMut;
+/// use tollgate_http1::{Event, Responses};
+///
+/// let (mut responses, mut input) = (Responses::new(), BytesMut::from("HTTP/1.1 200 OK\r\n\r\nhi"));
+/// responses.expect(false);
+/// assert!(matches!(responses.read(&mut input), Ok(Some(Event::Head(head))) if head.parts.status == 200));
+/// assert!(matches!(responses.read(&mut input), Ok(Some(Event::Data(data))) if data == "hi"));
+/// // Nothing but the end of the connection says where this body ends.
+/// assert!(matches!(responses.read(&mut input), Ok(None)));
+/// assert_eq!(responses.end(), Ok(()));
+/// assert!(!responses.persists());
+/// ```
+#[derive(Debug, Default)]
+pub struct Responses {
+    lines: Lines,
+    /// The head of a response is awaited.
+    awaited: bool,
+    body: BodyReader,
+    /// A response is expected, or under way, and its end has not been told of.
+    open: bool,
+    /// The request is HEAD: its response has no body, whatever it says.
+    to_head: bool,
+    /// The connection does not outlive the response.
+    ends: bool,
+    interim: u16,
+    /// An interim response said that it has a body: whatever comes, nobody knows where it ends.
+    interim_body: bool,
+    /// Room for the next response's headers.
+    spare: HeaderMap,
+    /// The headers may stay as they are written.
+    may_be_verbatim: bool,
+    /// Those that did, and what they say about framing.
+    verbatim: Option<(Verbatim, Framing)>,
+}
+
+/// The head of a response, an interim one (1xx) too.
+#[derive(Debug)]
+pub struct Head {
+    /// Version, status, headers.
+    pub parts: Parts,
+    /// The reason phrase, where it is not the usual one.
+    pub reason: Option<Bytes>,
+}
+
+impl Head {
+    /// Whether another head follows for the same request. 101 is final: the connection changes its protocol.
+    pub fn is_interim(&self) -> bool {
+        self.parts.status.is_informational() && !self.switches()
+    }
+
+    /// Whether the connection changes its protocol.
+    pub fn switches(&self) -> bool {
+        self.parts.status == StatusCode::SWITCHING_PROTOCOLS
+    }
+}
+
+impl Responses {
+    /// At the beginning of a connection.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A request goes out, by the method HEAD (`to_head`) or another: its response is read next.
+    pub fn expect(&mut self, to_head: bool) {
+        debug_assert!(!self.is_under_way(), "one response after the other");
+        self.to_head = to_head;
+        (self.awaited, self.open) = (true, true);
+        self.lines.reset();
+        (self.may_be_verbatim, self.verbatim) = (false, None);
+        (self.interim, self.interim_body) = (0, false);
+    }
+
+    /// The headers need not be taken apart: where nothing in them has to be looked at, they are not among the head's but
+    /// [`Responses::take_verbatim`].
+    pub const fn allow_verbatim(&mut self) {
+        self.may_be_verbatim = true;
+    }
+
+    /// The response's headers, if they were not taken apart; those in the head come behind them.
+    pub fn take_verbatim(&mut self) -> Option<Verbatim> {
+        self.verbatim.take().map(|(verbatim, _)| verbatim)
+    }
+
+    /// Takes the next event out of `input`; `None` when more must be read first, or none is expected.
+    ///
+    /// # Errors
+    /// What is wrong. The connection is of no more use then.
+    pub fn read(&mut self, input: &mut BytesMut) -> Result<Option<Event<Head>>, Malformed> {
+        if self.awaited {
+            return Ok(self.read_head(input)?.map(Event::Head));
+        }
+        if !self.open {
+            return Ok(None);
+        }
+        let event = Event::of(self.body.read(input)?);
+        self.open = !matches!(event, Some(Event::End));
+        Ok(event)
+    }
+
+    /// Takes the next head out of `input`, of an interim response or of the final one, whose body is read next; `None` when
+    /// it has not come whole.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read_head(&mut self, input: &mut BytesMut) -> Result<Option<Head>, Malformed> {
+        let Some(length) = self.lines.find(input, HEAD)? else {
+            // What is no HTTP need not be waited for to the end.
+            let begun = input
+                .iter()
+                .zip(b"HTTP/1.")
+                .all(|(is, should)| is == should);
+            return if begun {
+                Ok(None)
+            } else {
+                Err(Malformed::StartLine)
+            };
+        };
+        if self.lines.is_empty() {
+            return Err(Malformed::StartLine);
+        }
+        let mut bytes = input.split_to(length);
+        let (version, status, reason) = status_line(self.lines.line(&bytes, 0))?;
+        let usual = status.canonical_reason().map(str::as_bytes);
+        let mut head = Head {
+            parts: Response::new(()).into_parts().0,
+            reason: (usual != Some(reason)).then(|| Bytes::copy_from_slice(reason)),
+        };
+        let parts = &mut head.parts;
+        (parts.version, parts.status) = (version, status);
+        parts.headers = std::mem::take(&mut self.spare);
+        // What has no body, or says how long another's would be, is the exception.
+        let usual = version == Version::HTTP_11
+            && status.as_u16() >= 200
+            && !self.to_head
+            && !has_no_body(status);
+        if self.may_be_verbatim && usual {
+            self.verbatim = self.lines.verbatim(&mut bytes);
+        }
+        if self.verbatim.is_none() {
+            self.lines.fields(&bytes.freeze(), 1, &mut parts.headers)?;
+        }
+        self.lines.reset();
+        if head.is_interim() {
+            self.interim_body |=
+                Framing::of(&head.parts.headers).map_or(true, Framing::announces_body);
+            self.interim += 1;
+            if self.interim > INTERIM {
+                return Err(Malformed::TooManyInterim);
+            }
+        } else {
+            self.begin_body(&head.parts)?;
+        }
+        Ok(Some(head))
+    }
+
+    /// How the body behind `head` is framed (RFC 9112 6.3).
+    fn begin_body(&mut self, head: &Parts) -> Result<(), Malformed> {
+        let framing = match &self.verbatim {
+            Some((_, framing)) => *framing,
+            None => Framing::of(&head.headers)?,
+        };
+        let message = Message::Response {
+            status: head.status,
+            to_head: self.to_head,
+        };
+        self.body = BodyReader::new(BodyLength::of(message, head.version, framing)?);
+        self.awaited = false;
+        // Length and chunks is a smuggler's pair: the chunks count, and nothing behind them is believed. A body that there
+        // must not be may come all the same, and late: the next response would begin with it.
+        self.ends |= !framing.persists(head.version)
+            || (framing.chunked && framing.length.is_some())
+            || head.status == StatusCode::SWITCHING_PROTOCOLS
+            || self.interim_body
+            || (message.is_head_alone() && framing.announces_body());
+        Ok(())
+    }
+
+    /// The next piece of the response's body.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read_body(&mut self, input: &mut BytesMut) -> Result<Body, Malformed> {
+        if self.awaited {
+            return Ok(Body::End);
+        }
+        self.body.read(input)
+    }
+
+    /// The connection has ended, and everything that was read is taken.
+    ///
+    /// # Errors
+    /// [`Malformed::Truncated`]: the response has not come to its end.
+    pub fn end(&mut self) -> Result<(), Malformed> {
+        self.ends = true;
+        if self.awaited {
+            return Err(Malformed::Truncated);
+        }
+        self.body.end()
+    }
+
+    /// Whether a response, or the rest of one, is awaited.
+    pub const fn is_under_way(&self) -> bool {
+        self.awaited || !self.body.is_done()
+    }
+
+    /// Whether another response can follow on the connection, as far as the server says.
+    pub const fn persists(&self) -> bool {
+        !self.ends
+    }
+
+    /// Bytes of the body that are to come, if that is known.
+    pub const fn left(&self) -> Option<u64> {
+        if self.awaited {
+            return None;
+        }
+        self.body.left()
+    }
+
+    /// The whole body of a response whose length is known, if it has come with its head.
+    pub fn take_whole(&mut self, input: &mut BytesMut) -> Option<Bytes> {
+        if self.awaited {
+            return None;
+        }
+        self.body.take_whole(input)
+    }
+
+    /// Takes a table that is of no more use to another, for the next head.
+    pub fn reuse(&mut self, mut headers: HeaderMap) {
+        headers.clear();
+        self.spare = headers;
+    }
+
+    /// Gives its memory back; to be called between two responses.
+    pub fn release(&mut self) {
+        self.spare = HeaderMap::new();
+        self.lines = Lines::new();
+    }
+}
+
+/// What the head of a response may hold. Servers that end lines with LF alone exist, and always have.
+const HEAD: Bounds = Bounds {
+    bytes: 64 * 1024,
+    lines: 101,
+    bare_lf: true,
+};
+/// Interim responses before a final one.
+const INTERIM: u16 = 1000;

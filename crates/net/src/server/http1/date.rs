@@ -1,0 +1,36 @@
+//! The Date of responses (RFC 9110 6.6.1).
+
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Writes the line of Date, which is made once a second.
+pub(super) fn write_date(out: &mut Vec<u8>) {
+    let now = unix_seconds();
+    DATE_LINE.with_borrow_mut(|line| {
+        if DATED.replace(now) != now {
+            let moment = UNIX_EPOCH + Duration::from_secs(now);
+            line.clear();
+            line.extend_from_slice(b"date: ");
+            line.extend_from_slice(httpdate::fmt_http_date(moment).as_bytes());
+            line.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(line);
+    });
+}
+
+thread_local! {
+    static DATED: Cell<u64> = const { Cell::new(0) };
+    static DATE_LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Seconds since 1970: a Date knows nothing finer.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "Date tells the time of day; nothing is decided by it"
+)]
+fn unix_seconds() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
+}
