@@ -101,7 +101,7 @@ impl Text {
                 (assumed && free).then(|| Self {
                     value: ASSUMED.to_owned(),
                     verbatim: false,
-                    from_environment: vec![0..ASSUMED.len()],
+                    from_environment: std::iter::once(0..ASSUMED.len()).collect(),
                     assumed: true,
                     has_default: false,
                 })
