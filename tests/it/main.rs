@@ -30,6 +30,7 @@ mod refusals;
 mod reload;
 mod restart;
 mod scrape;
+mod second_pass;
 mod settling;
 mod shaping;
 mod short_forms;

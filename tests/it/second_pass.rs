@@ -1,0 +1,115 @@
+//! The suite once more, with hyper's own HTTP/1 server in front of the same gateway instead of ours: what the gateway does
+//! must not depend on which server reads the request.
+
+use std::process::Command;
+
+use tollgate_testkit::front::FRONT;
+
+/// Tests that do not go through that server, or are about what only ours does: names, or how names begin, each with the
+/// reason.
+const LEFT_OUT: [(&str, &str); 40] = [
+    ("second_pass::", "this one"),
+    ("admin::", "asks the admin listener"),
+    ("cli::", "runs the program"),
+    ("container::", "runs the program"),
+    ("documents::", "reads documents"),
+    ("encrypted::", "TLS and HTTP/2 of our listener"),
+    ("grpc::", "HTTP/2 of our listener"),
+    ("hostile::", "runs the program"),
+    ("idle::", "memory and time limits of our connections"),
+    ("listening::", "listening sockets and the PROXY protocol"),
+    ("process::", "runs the program"),
+    ("restart::", "runs the program"),
+    ("scrape::", "counts our connections"),
+    ("shutdown::", "drains our connections"),
+    ("stopping::", "runs the program"),
+    ("streaming::", "runs the program"),
+    ("streams::", "HTTP/2 of our listener"),
+    ("tools::", "attacks our server's time limits and bounds"),
+    ("trying_out::", "runs the program"),
+    ("upgrade::", "hands our sockets over"),
+    ("upstream_http2::", "runs the program"),
+    ("wire::", "the very bytes that our server writes"),
+    (
+        "causes::upstream_certificate",
+        "a gateway of ours that speaks TLS is the upstream",
+    ),
+    (
+        "causes::upstream_pinned",
+        "a gateway of ours that speaks TLS is the upstream",
+    ),
+    (
+        "causes::upstream_server_name",
+        "a gateway of ours that speaks TLS is the upstream",
+    ),
+    (
+        "duplex::",
+        "clients that read nothing for long: time limits of our connections",
+    ),
+    ("exchange::an_extended_connect", "HTTP/2"),
+    (
+        "exchange::interim_answers",
+        "hyper's server has no call for a 103",
+    ),
+    (
+        "failures::too_much_is_refused_by_its_kind",
+        "bounds on a head are our server's",
+    ),
+    (
+        "forwarding::the_echo_asks_for_a_body",
+        "hyper's server sends 100 Continue only when the body is read",
+    ),
+    (
+        "journal::every_malformed_request",
+        "what our server refuses before it is a request",
+    ),
+    (
+        "journal::access_log_has_a_line_for_what_was_no_request",
+        "what our server refuses before it is a request",
+    ),
+    (
+        "shaping::who_leaves_in_the_middle_of_a_body",
+        "hyper's server does not see a client leave while nobody reads its body",
+    ),
+    (
+        "smuggling::nothing_behind_what_is_refused",
+        "hyper's server takes a bare LF for the end of a line",
+    ),
+    ("spellings::expect_that_stands_twice", "sends HTTP/2 too"),
+    ("spellings::method_not_in_capitals", "sends HTTP/2 too"),
+    ("spending::refund_of_a_tunnel", "HTTP/2"),
+    ("spending::settle_stream_reset_over_http2", "HTTP/2"),
+    ("websocket::a_websocket_is_told", "drains our connections"),
+    (
+        "websocket::a_websocket_lives_through_a_reload",
+        "counts our connections",
+    ),
+];
+
+#[test]
+fn service_through_hypers_server_passes_the_suite() {
+    if std::env::var_os(FRONT).is_some() {
+        return;
+    }
+    let tests = std::env::current_exe().expect("the tests themselves");
+    let skipped = LEFT_OUT.iter().flat_map(|(name, _)| ["--skip", *name]);
+    let pass = Command::new(tests)
+        .env(FRONT, "hyper")
+        .args(skipped)
+        .output()
+        .expect("the second pass runs");
+    let told = String::from_utf8_lossy(&pass.stdout);
+    assert!(
+        pass.status.success(),
+        "{told}\n{}",
+        String::from_utf8_lossy(&pass.stderr)
+    );
+    let passed = told
+        .split_once("test result: ok. ")
+        .and_then(|(_, rest)| rest.split_once(" passed"))
+        .and_then(|(count, _)| count.parse::<u32>().ok());
+    assert!(
+        passed.is_some_and(|passed| passed > 90),
+        "most of the suite takes part: {told}"
+    );
+}
