@@ -283,10 +283,7 @@ fn write(file: &Path, limiter: &Limiter<Backend>) -> Result<(), String> {
             .open(&new)
             .map_err(words)?,
     );
-    limiter
-        .local()
-        .save(&mut out)
-        .map_err(|error| error.to_string())?;
+    limiter.save(&mut out).map_err(|error| error.to_string())?;
     let whole = out.into_inner().map_err(|error| error.to_string())?;
     whole.sync_all().map_err(words)?;
     fs::rename(&new, file).map_err(words)

@@ -233,10 +233,8 @@ fn one(
         .charges()
         .iter()
         .map(|charge| Claim {
-            limit: &limits[charge.limit],
-            key: claims.key(charge),
-            cost: charge.cost,
             enforced: charge.enforced,
+            ..Claim::new(&limits[charge.limit], claims.key(charge), charge.cost)
         })
         .collect();
     match limiter.try_check(&list, now) {

@@ -39,7 +39,9 @@ impl Subject for Local {
     fn reload(&mut self, limits: &[Arc<Limit>], restart: bool) {
         self.store = if restart {
             let mut file = Vec::new();
-            self.store.save(&mut file).expect("memory takes everything");
+            self.store
+                .save(&mut file, &[])
+                .expect("memory takes everything");
             LocalStore::restored(limits, self.clock.clone(), Cursor::new(file))
                 .expect("sound")
                 .0

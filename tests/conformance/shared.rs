@@ -119,12 +119,7 @@ impl<K: Server> Subject for Shared<K> {
 
     /// Corrections go before the requests of a call: when a later request is answered they have landed.
     async fn settled(&self) {
-        let claim = Claim {
-            limit: &self.limit,
-            key: b"nobody",
-            cost: 0,
-            enforced: true,
-        };
+        let claim = Claim::new(&self.limit, b"nobody", 0);
         self.store.peek(&[claim]).await.expect("the store answers");
     }
 }

@@ -99,10 +99,5 @@ pub(crate) fn caller(name: &str) -> KeyBytes {
 
 /// An enforced claim.
 pub(crate) fn claim<'a>(limit: &'a Limit, key: &'a KeyBytes, cost: u64) -> Claim<'a> {
-    Claim {
-        limit,
-        key,
-        cost,
-        enforced: true,
-    }
+    Claim::new(limit, key, cost)
 }

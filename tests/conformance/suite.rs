@@ -80,7 +80,7 @@ impl<S: Subject> Twins<S> {
             .settle(&mut self.states[limit.index], change, self.now);
         self.subject
             .store()
-            .settle(&[Settlement { limit, key, change }]);
+            .settle(&[Settlement::new(limit, key, change)]);
         self.subject.settled().await;
     }
 }
@@ -278,11 +278,10 @@ pub(crate) async fn generations_and_tiers_of_a_limit_share_its_buckets<S: Subjec
                         _ => Change::Release { units: cost },
                     };
                     kept.settle(&limit.algorithm, change, twins.now);
-                    twins.subject.store().settle(&[Settlement {
-                        limit,
-                        key: &key,
-                        change,
-                    }]);
+                    twins
+                        .subject
+                        .store()
+                        .settle(&[Settlement::new(limit, &key, change)]);
                     twins.subject.settled().await;
                     history.push(format!(
                         "{change:?} by {:?} at {:?}: {kept:?}",
@@ -383,11 +382,10 @@ pub(crate) async fn calendar_windows_are_the_cores_however_deep_the_debt_and_lon
                     },
                 };
                 kept.settle(&limit.algorithm, change, twins.now);
-                twins.subject.store().settle(&[Settlement {
-                    limit,
-                    key: &key,
-                    change,
-                }]);
+                twins
+                    .subject
+                    .store()
+                    .settle(&[Settlement::new(limit, &key, change)]);
                 twins.subject.settled().await;
             }
             let found = kept.under(&limit.algorithm, twins.now);

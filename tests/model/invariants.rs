@@ -167,10 +167,8 @@ fn i3_every_claim_or_none_in_any_order() {
                 .map(|limit| {
                     let cost = random::cost(rng, limit.algorithm.greatest_cost());
                     Claim {
-                        limit,
-                        key: &[],
-                        cost,
                         enforced: rng.u8(..4) > 0,
+                        ..Claim::new(limit, &[], cost)
                     }
                 })
                 .collect();
@@ -222,11 +220,12 @@ fn i4_the_retry_time_of_several_limits_is_exact() {
             now = now.after(Micros(rng.u64(0..100_000)));
             let claims: Vec<_> = limits
                 .iter()
-                .map(|limit| Claim {
-                    limit,
-                    key: &[],
-                    cost: rng.u64(1..=limit.algorithm.greatest_cost().min(4)),
-                    enforced: true,
+                .map(|limit| {
+                    Claim::new(
+                        limit,
+                        &[],
+                        rng.u64(1..=limit.algorithm.greatest_cost().min(4)),
+                    )
                 })
                 .collect();
             let drawn = draw_all(&claims, &mut states, now);

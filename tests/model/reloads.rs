@@ -53,7 +53,7 @@ impl Gateway {
     fn restart(&mut self, terms: &Terms) {
         let mut snapshot = Vec::new();
         self.store
-            .save(&mut snapshot)
+            .save(&mut snapshot, &[])
             .expect("memory takes everything");
         self.limits = made(terms, 1 << 20, false);
         self.store = LocalStore::restored(&self.limits, self.clock.clone(), Cursor::new(snapshot))
@@ -62,12 +62,7 @@ impl Gateway {
     }
 
     fn draw(&self, key: &[u8], most: usize) -> usize {
-        let claim = [Claim {
-            limit: &self.limits[0],
-            key,
-            cost: 1,
-            enforced: true,
-        }];
+        let claim = [Claim::new(&self.limits[0], key, 1)];
         (0..most)
             .take_while(|_| self.store.draw_at(&claim, self.clock.now()).granted)
             .count()
@@ -276,7 +271,9 @@ fn no_order_of_reloads_grants_anybody_more_than_the_largest_numbers() {
                     let new = make(rng);
                     let next = if rng.u8(..3) == 0 {
                         let mut snapshot = Vec::new();
-                        store.save(&mut snapshot).expect("memory takes everything");
+                        store
+                            .save(&mut snapshot, &[])
+                            .expect("memory takes everything");
                         LocalStore::restored(&new, clock.clone(), Cursor::new(snapshot))
                             .expect("sound")
                             .0
@@ -287,11 +284,8 @@ fn no_order_of_reloads_grants_anybody_more_than_the_largest_numbers() {
                 }
                 1 if refunds => {
                     let units = granted.get(&key).copied().unwrap_or(0).min(rng.u64(1..40));
-                    let settlement = Settlement {
-                        limit: &limits[0],
-                        key: &[key],
-                        change: Change::Refund { units },
-                    };
+                    let bytes = [key];
+                    let settlement = Settlement::new(&limits[0], &bytes, Change::Refund { units });
                     if limits[0].refundable && units > 0 {
                         store.settle_at(&[settlement], now);
                         *granted.entry(key).or_default() -= units;
@@ -299,25 +293,22 @@ fn no_order_of_reloads_grants_anybody_more_than_the_largest_numbers() {
                     }
                 }
                 2 => {
-                    let settlement = Settlement {
-                        limit: &limits[0],
-                        key: &[key],
-                        change: Change::Charge {
+                    let bytes = [key];
+                    let settlement = Settlement::new(
+                        &limits[0],
+                        &bytes,
+                        Change::Charge {
                             more: rng.u64(..10),
                         },
-                    };
+                    );
                     store.settle_at(&[settlement], now);
                 }
                 _ => {
                     let cost = rng.u64(1..if fast { 100 } else { 5 });
                     let draws = if rng.u8(..4) == 0 { 200 } else { 1 };
                     for _ in 0..draws {
-                        let claim = [Claim {
-                            limit: &limits[0],
-                            key: &[key],
-                            cost,
-                            enforced: true,
-                        }];
+                        let bytes = [key];
+                        let claim = [Claim::new(&limits[0], &bytes, cost)];
                         if !store.draw_at(&claim, now).granted {
                             break;
                         }
@@ -365,12 +356,8 @@ fn who_was_held_up_over_a_reload_finds_his_bucket() {
             let at =
                 Timestamp::from_micros(clock.now().as_micros() - rng.u64(..SECOND) * rng.u64(..2));
             let key = rng.u8(..3);
-            let claim = [Claim {
-                limit: &limits[0],
-                key: &[key],
-                cost: 1,
-                enforced: true,
-            }];
+            let bytes = [key];
+            let claim = [Claim::new(&limits[0], &bytes, 1)];
             if store.draw_at(&claim, at).granted {
                 grants.entry(key).or_default().push(at.as_micros());
             }

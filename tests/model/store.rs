@@ -67,12 +67,7 @@ fn a_table_that_overflows_grants_no_caller_more_than_its_limit() {
             let chosen: Vec<_> = limits.iter().filter(|_| rng.u8(..3) > 0).collect();
             let claims: Vec<_> = chosen
                 .iter()
-                .map(|limit| Claim {
-                    limit,
-                    key: &key,
-                    cost: rng.u64(1..=3),
-                    enforced: true,
-                })
+                .map(|limit| Claim::new(limit, &key, rng.u64(1..=3)))
                 .collect();
             let drawn = store.draw_at(&claims, now);
             for (claim, standing) in claims.iter().zip(&drawn.standings) {

@@ -44,12 +44,7 @@ fn i9_no_unit_lies_idle_while_a_request_is_refused() {
         let now = Timestamp::from_micros(START);
         let store = LocalStore::new(&limits, Clock::manual(now), ColdStart::Full);
         let greedy = || {
-            let claim = [Claim {
-                limit: &limits[0],
-                key: b"k",
-                cost: 1,
-                enforced: true,
-            }];
+            let claim = [Claim::new(&limits[0], b"k", 1)];
             (0..10_000)
                 .take_while(|_| store.draw_at(&claim, now).granted)
                 .count()
@@ -90,12 +85,7 @@ fn i10_no_grant_without_the_store_is_silent_or_unbounded() {
             .expect("a runtime");
         let (mut granted, mut refused) = (0, 0);
         for _ in 0..1_800 {
-            let claim = [Claim {
-                limit: &limits[0],
-                key: b"k",
-                cost: 1,
-                enforced: true,
-            }];
+            let claim = [Claim::new(&limits[0], b"k", 1)];
             match runtime.block_on(limiter.check(&claim, clock.now())) {
                 Decision::Allow(mut permit) => {
                     permit.forwarded();

@@ -45,14 +45,7 @@ fn days_ahead(days: i64) -> Clock {
 /// `away` is a store of a gateway whose clock is days ahead or behind, `right` one whose clock is right.
 async fn share_the_server_s_day(away: RemoteStore, right: RemoteStore) {
     let daily = daily(20);
-    let claim = |cost| {
-        [Claim {
-            limit: &daily,
-            key: b"k",
-            cost,
-            enforced: true,
-        }]
-    };
+    let claim = |cost| [Claim::new(&daily, b"k", cost)];
     for turn in 0..3 {
         for store in [&away, &right] {
             assert!(store.draw(&claim(1)).await.unwrap().granted, "turn {turn}");

@@ -87,12 +87,7 @@ async fn nobody_is_refilled(
         }
     }
     let keep = bucket("keep", 7, 20, HOUR, 20);
-    let both = [&keep, &limits[0]].map(|limit| Claim {
-        limit,
-        key: b"several",
-        cost: 1,
-        enforced: true,
-    });
+    let both = [&keep, &limits[0]].map(|limit| Claim::new(limit, b"several", 1));
     assert!(!store.draw(&both).await.unwrap().granted, "{what}");
     // Asking again and again does not keep it from refilling.
     for _ in 0..5 {
@@ -123,12 +118,7 @@ async fn lost_under_load<S: Store>(stores: [S; 2], lose: impl Fn()) {
         ..leased
     });
     let rested = eventually("full buckets", PATIENCE, async || {
-        let claim = |limit, cost| Claim {
-            limit,
-            key: b"k",
-            cost,
-            enforced: true,
-        };
+        let claim = |limit, cost| Claim::new(limit, b"k", cost);
         let seen = stores[0]
             .peek(&[claim(&plain, 100), claim(&leased, 300)])
             .await;

@@ -23,12 +23,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub async fn draw(store: &impl Store, limit: &Limit, key: &[u8]) -> Result<bool, StoreError> {
     store
-        .draw(&[Claim {
-            limit,
-            key,
-            cost: 1,
-            enforced: true,
-        }])
+        .draw(&[Claim::new(limit, key, 1)])
         .await
         .map(|draw| draw.granted)
 }
@@ -54,14 +49,7 @@ pub async fn storm<S: Store>(
     let end = Instant::now() + span;
     let work = async |store: &S| {
         while Instant::now() < end {
-            let drawn = store
-                .draw(&[Claim {
-                    limit,
-                    key,
-                    cost: 1,
-                    enforced: true,
-                }])
-                .await;
+            let drawn = store.draw(&[Claim::new(limit, key, 1)]).await;
             match drawn.map(|draw| draw.granted) {
                 Ok(true) => drop(granted.fetch_add(1, Ordering::Relaxed)),
                 // A refusal made here at once must not keep the others from running.

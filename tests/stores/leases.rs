@@ -253,20 +253,7 @@ async fn in_a_cluster_a_leased_total_lies_in_another_slot_and_all_or_none_is_cha
     let each = bucket("each", 1, 1, hour, 7);
     let both = async |caller: u32| {
         let key = caller.to_le_bytes();
-        let claims = [
-            Claim {
-                limit: &total,
-                key: b"",
-                cost: 1,
-                enforced: true,
-            },
-            Claim {
-                limit: &each,
-                key: &key,
-                cost: 1,
-                enforced: true,
-            },
-        ];
+        let claims = [Claim::new(&total, b"", 1), Claim::new(&each, &key, 1)];
         store.draw(&claims).await
     };
     // Twenty callers of seven each: 140 of the total's 200, and every refusal of a caller leaves the total alone.

@@ -29,12 +29,7 @@ async fn each_gets_its_own<S: Store>(store: S) -> S {
             let limit: &Arc<Limit> = &limits[usize::from(caller % 3 == 0)];
             let burst = if caller % 3 == 0 { 7 } else { 10 };
             let (key, cost) = (caller.to_le_bytes(), 1 + caller % 5);
-            let claim = [Claim {
-                limit,
-                key: &key,
-                cost,
-                enforced: true,
-            }];
+            let claim = [Claim::new(limit, &key, cost)];
             let draws = tokio::join!(
                 store.draw(&claim),
                 store.draw(&claim),
@@ -100,12 +95,7 @@ async fn all_or_none<S: Store>(store: &Arc<S>, seed: u64) {
             let own = [caller];
             let claim = |&(index, cost): &(usize, u64)| {
                 let key = if index == 3 { &own[..] } else { b"all" };
-                Claim {
-                    limit: &limits[index],
-                    key,
-                    cost,
-                    enforced: true,
-                }
+                Claim::new(&limits[index], key, cost)
             };
             let claims: Vec<Claim<'_>> = picked.iter().map(claim).collect();
             let granted = store.draw(&claims).await.unwrap().granted;
@@ -128,12 +118,7 @@ async fn all_or_none<S: Store>(store: &Arc<S>, seed: u64) {
     let left = async |index: usize, key: &[u8]| {
         let mut left = 0;
         while store
-            .draw(&[Claim {
-                limit: &limits[index],
-                key,
-                cost: 1,
-                enforced: true,
-            }])
+            .draw(&[Claim::new(&limits[index], key, 1)])
             .await
             .unwrap()
             .granted
@@ -225,12 +210,7 @@ async fn redis_keeps_a_bucket_for_as_long_as_it_is_not_full() {
     let limit = bucket("slow", 0, 100, Micros::from_secs(1), 100_000);
     let mut spent = 0;
     for cost in [1, 1, 1, 5_000, 1, 1, 40_000, 1] {
-        let claim = [Claim {
-            limit: &limit,
-            key: b"caller",
-            cost,
-            enforced: true,
-        }];
+        let claim = [Claim::new(&limit, b"caller", cost)];
         assert!(store.draw(&claim).await.unwrap().granted);
         spent += cost;
         let keys = server.ask("KEYS tollgate:{*}:??????????????????????");

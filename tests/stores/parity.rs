@@ -116,14 +116,16 @@ async fn same_words(store: &impl Store, clock: &Clock, seed: u64, steps: usize) 
         let claims: Vec<Claim<'_>> = picked
             .iter()
             .map(|&index| Claim {
-                limit: &limits[index],
-                key: &key,
-                cost: if index == 4 {
-                    random.u64(..1_500_000_000)
-                } else {
-                    random.u64(..5)
-                },
                 enforced: random.u8(..8) > 0,
+                ..Claim::new(
+                    &limits[index],
+                    &key,
+                    if index == 4 {
+                        random.u64(..1_500_000_000)
+                    } else {
+                        random.u64(..5)
+                    },
+                )
             })
             .collect();
         let found = |model: &HashMap<(usize, u8), Kept>, &index: &usize| {
@@ -166,11 +168,7 @@ async fn same_words(store: &impl Store, clock: &Clock, seed: u64, steps: usize) 
                         units: random.u64(..4),
                     },
                 };
-                let settlement = Settlement {
-                    limit: claims[0].limit,
-                    key: &key,
-                    change,
-                };
+                let settlement = Settlement::new(claims[0].limit, &key, change);
                 let limit = &claims[0].limit.algorithm;
                 let kept = model
                     .entry((picked[0], caller))

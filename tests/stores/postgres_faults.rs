@@ -77,12 +77,7 @@ async fn several_limits_in_any_order_are_all_charged_or_none_and_never_deadlock(
     let work = async |store: &RemoteStore, order: [usize; 3]| {
         let mut granted = 0;
         for _ in 0..60 {
-            let claims = order.map(|place| Claim {
-                limit: &limits[place],
-                key: b"k",
-                cost: 1,
-                enforced: true,
-            });
+            let claims = order.map(|place| Claim::new(&limits[place], b"k", 1));
             granted += u32::from(store.draw(&claims).await.unwrap().granted);
         }
         granted
@@ -134,12 +129,7 @@ async fn conflicts_are_tried_again_within_the_deadline_and_charge_once() {
         server.psql("postgres", "SELECT setval('turn', 1, false)");
         let claims: Vec<_> = way
             .iter()
-            .map(|&place| Claim {
-                limit: &limits[place],
-                key: b"k",
-                cost: 1,
-                enforced: true,
-            })
+            .map(|&place| Claim::new(&limits[place], b"k", 1))
             .collect();
         assert!(store.draw(&claims).await.unwrap().granted, "{way:?}");
         let turns: u32 = server
@@ -168,12 +158,7 @@ async fn a_deadlock_with_a_stranger_costs_time_and_nothing_else() {
     let server = Postgres::start_with(&["fsync=off", "deadlock_timeout=500ms"]);
     let store = connect(&server.url()).await;
     let limits = [bucket("a", 0, 5, HOUR, 5), bucket("b", 1, 5, HOUR, 5)];
-    let claims = [0, 1].map(|place| Claim {
-        limit: &limits[place],
-        key: b"k",
-        cost: 1,
-        enforced: true,
-    });
+    let claims = [0, 1].map(|place| Claim::new(&limits[place], b"k", 1));
     assert!(store.draw(&claims).await.unwrap().granted);
     let (stranger, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls)
         .await
@@ -319,12 +304,7 @@ async fn a_caller_who_leaves_in_the_middle_leaves_no_lock() {
         bucket("a", 0, 1000, HOUR, 1000),
         bucket("b", 1, 1000, HOUR, 1000),
     ];
-    let claims = [0, 1].map(|place| Claim {
-        limit: &limits[place],
-        key: b"k",
-        cost: 1,
-        enforced: true,
-    });
+    let claims = [0, 1].map(|place| Claim::new(&limits[place], b"k", 1));
     for micros in 0..40 {
         let _ = tokio::time::timeout(Duration::from_micros(micros * 50), one.draw(&claims)).await;
         assert!(two.draw(&claims).await.unwrap().granted);

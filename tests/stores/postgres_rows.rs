@@ -45,21 +45,9 @@ async fn corrections_of_another_algorithm_leave_a_leased_row_as_it_is() {
         (&jobs, Change::Release { units: 1 }),
     ];
     for (limit, change) in corrections {
-        store.settle(&[Settlement {
-            limit,
-            key: b"k",
-            change,
-        }]);
+        store.settle(&[Settlement::new(limit, b"k", change)]);
         // A question that goes the same way comes behind it.
-        store
-            .peek(&[Claim {
-                limit,
-                key: b"k",
-                cost: 1,
-                enforced: true,
-            }])
-            .await
-            .unwrap();
+        store.peek(&[Claim::new(limit, b"k", 1)]).await.unwrap();
         assert_eq!(server.psql("postgres", ROWS), before, "{change:?}");
     }
     // What is leased and what was drawn still count.
@@ -113,12 +101,7 @@ async fn a_row_of_an_unknown_kind_is_refused_and_never_reset() {
             &one
         };
         // By the function for one limit, and by that for several.
-        let claims = [&one, &window].map(|limit| Claim {
-            limit,
-            key: b"k",
-            cost: 1,
-            enforced: true,
-        });
+        let claims = [&one, &window].map(|limit| Claim::new(limit, b"k", 1));
         let claims = if row.starts_with("kind = 3") {
             [claims[1], claims[0]]
         } else {

@@ -71,12 +71,7 @@ async fn works(store: &RemoteStore) {
         bucket("a", 1, 3, HOUR, 3),
         limit("b", 2, &terms(Kind::FixedWindow, 9, HOUR)),
     ];
-    let claims = [0, 1].map(|place| Claim {
-        limit: &both[place],
-        key: b"k",
-        cost: 1,
-        enforced: true,
-    });
+    let claims = [0, 1].map(|place| Claim::new(&both[place], b"k", 1));
     let mut granted = 0;
     while store.draw(&claims).await.unwrap().granted {
         granted += 1;
@@ -360,12 +355,7 @@ async fn a_limit_of_other_numbers_is_carried_over_by_the_transaction() {
     let store = connect(&server.url()).await;
     let window = |amount| limit("b", 1, &terms(Kind::FixedWindow, amount, HOUR));
     let draws = async |limits: [&tollgate_limit::Limit; 2]| {
-        let claims = limits.map(|limit| Claim {
-            limit,
-            key: b"k",
-            cost: 1,
-            enforced: true,
-        });
+        let claims = limits.map(|limit| Claim::new(limit, b"k", 1));
         store.draw(&claims).await.unwrap().granted
     };
     let small = [bucket("a", 0, 5, HOUR, 5), window(9)];

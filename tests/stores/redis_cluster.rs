@@ -418,12 +418,7 @@ async fn cluster_slot_in_migration_is_followed_and_keeps_count() {
     // Some of it here and some there, for a request with a third limit: answered once the slot has moved.
     let hundred = bucket("hundred", 2, 100, HOUR, 100);
     let both = async || {
-        let claims = [&five, &hundred].map(|limit| tollgate_limit::Claim {
-            limit,
-            key: &key,
-            cost: 1,
-            enforced: true,
-        });
+        let claims = [&five, &hundred].map(|limit| tollgate_limit::Claim::new(limit, &key, 1));
         store.draw(&claims).await.map(|draw| draw.granted)
     };
     let finish = async {

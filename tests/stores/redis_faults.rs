@@ -88,12 +88,7 @@ async fn a_refusal_made_here_keeps_its_word() {
     );
     let slow = bucket("slow", 0, 10, Micros::from_secs(1), 2);
     assert_eq!(drain(&there, &slow, b"k").await, 2);
-    let claims = [Claim {
-        limit: &slow,
-        key: b"k",
-        cost: 1,
-        enforced: true,
-    }];
+    let claims = [Claim::new(&slow, b"k", 1)];
     for _ in 0..5 {
         let (deadline, mut local) = (Instant::now() + PATIENCE, 0);
         let refused = loop {
@@ -275,11 +270,7 @@ async fn places_in_flight_are_released_kept_by_heartbeats_and_freed_when_their_g
     let jobs = limit("jobs", 0, &terms(Kind::InFlight, 3, Micros::ZERO));
     let (dying, living) = (connect(&server.url()).await, connect(&server.url()).await);
     assert_eq!(drain(&dying, &jobs, b"k").await, 3);
-    dying.settle(&[Settlement {
-        limit: &jobs,
-        key: b"k",
-        change: Change::Release { units: 1 },
-    }]);
+    dying.settle(&[Settlement::new(&jobs, b"k", Change::Release { units: 1 })]);
     eventually("freed place", PATIENCE, async || {
         draw(&living, &jobs, b"k").await.unwrap()
     })
@@ -401,12 +392,7 @@ async fn a_cluster_whose_slots_move_keeps_answering_and_keeps_count() {
     let day = bucket("day", 1, 8, HOUR, 8);
     let keys: Vec<[u8; 4]> = (0..30_u32).map(u32::to_le_bytes).collect();
     let both = async |key: &[u8]| {
-        let claims = [&second, &day].map(|limit| Claim {
-            limit,
-            key,
-            cost: 1,
-            enforced: true,
-        });
+        let claims = [&second, &day].map(|limit| Claim::new(limit, key, 1));
         store.draw(&claims).await.map(|draw| draw.granted)
     };
     for key in &keys {

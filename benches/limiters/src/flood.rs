@@ -51,7 +51,7 @@ fn one(name: &str, keys: u64, interval: u64, tick: u64) -> Flooded {
     let (mut asked, mut wrong, mut over) = (0_u64, 0_u64, 0_u64);
     let draw = |key: u64, now: u64| {
         let key = key.to_le_bytes();
-        let claim = Claim { limit: &limit, key: &key, cost: 1, enforced: true };
+        let claim = Claim::new(&limit, &key, 1);
         store.draw_at(&[claim], Timestamp::from_micros(now)).granted
     };
     let before = resident();

@@ -103,7 +103,7 @@ impl Limiter for Tollgate {
 
     #[inline]
     fn check(&self, key: &Self::Key) -> bool {
-        self.store.draw_at(&[Claim { limit: &self.limit, key, cost: 1, enforced: true }], NOW).granted
+        self.store.draw_at(&[Claim::new(&self.limit, key, 1)], NOW).granted
     }
 }
 
@@ -123,7 +123,7 @@ impl Limiter for TollgateOwnClock {
 
     #[inline]
     fn check(&self, key: &Self::Key) -> bool {
-        let claim = Claim { limit: &self.0.limit, key, cost: 1, enforced: true };
+        let claim = Claim::new(&self.0.limit, key, 1);
         self.0.store.draw_at(&[claim], self.1.now()).granted
     }
 }
@@ -358,13 +358,13 @@ impl ThreeLimits {
 
     /// The answers are used whole, as a gateway uses them: what is left of each limit goes into its headers.
     pub fn together(&self, key: &[u8; KEY]) -> bool {
-        let claim = |limit| Claim { limit, key, cost: 1, enforced: true };
+        let claim = |limit| Claim::new(limit, key, 1);
         let claims = [claim(&*self.limits[0]), claim(&self.limits[1]), claim(&self.limits[2])];
         black_box(self.store.draw_at(&claims, NOW)).granted
     }
 
     pub fn apart(&self, key: &[u8; KEY]) -> bool {
-        let claim = |limit| Claim { limit, key, cost: 1, enforced: true };
+        let claim = |limit| Claim::new(limit, key, 1);
         self.limits.iter().all(|limit| black_box(self.store.draw_at(&[claim(limit)], NOW)).granted)
     }
 }

@@ -165,12 +165,7 @@ impl Tools {
                 }
             }
             Way::Ours | Way::Leased => {
-                let claim = |limit| Claim {
-                    limit,
-                    key: key.as_bytes(),
-                    cost: 1,
-                    enforced: true,
-                };
+                let claim = |limit| Claim::new(limit, key.as_bytes(), 1);
                 let drawn = match self.limits.as_slice() {
                     [a, b, c] => self.store.draw(&[claim(a), claim(b), claim(c)]).await,
                     limits => self.store.draw(&[claim(&limits[0])]).await,

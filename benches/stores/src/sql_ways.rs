@@ -298,12 +298,7 @@ pub fn one_gateway(url: &str) {
         closed_loop(TASKS, OVER_GRANT, &tally, |_, end| {
             let (store, limit, tally) = (store.clone(), limit.clone(), tally.clone());
             async move {
-                let claim = [Claim {
-                    limit: &limit,
-                    key: b"hot",
-                    cost: 1,
-                    enforced: true,
-                }];
+                let claim = [Claim::new(&limit, b"hot", 1)];
                 while Instant::now() < end {
                     let granted = store.draw(&claim).await.is_ok_and(|draw| draw.granted);
                     Tally::count(&tally.granted, u64::from(granted));
@@ -334,12 +329,7 @@ async fn ours(url: &str, lease: bool, per_user: bool, tally: &Arc<Tally>) -> f64
             while Instant::now() < end {
                 turn += 1;
                 let key = key(per_user, task, turn);
-                let claim = Claim {
-                    limit: &limit,
-                    key: key.as_bytes(),
-                    cost: 1,
-                    enforced: true,
-                };
+                let claim = Claim::new(&limit, key.as_bytes(), 1);
                 match store.draw(&[claim]).await {
                     Ok(draw) => Tally::count(&tally.granted, u64::from(draw.granted)),
                     Err(_) => {

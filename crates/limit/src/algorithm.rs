@@ -2,7 +2,7 @@
 
 use super::bucket::{Granted, Judged, Next, Report, State};
 use super::claim::{Change, Standing, Verdict};
-use super::health::Health;
+use super::conditions::Following;
 use super::in_flight::InFlight;
 use super::limit_spec::{Kind, Terms};
 use super::quota::{Quota, QuotaError};
@@ -116,29 +116,17 @@ impl Algorithm {
         }
     }
 
-    /// What lowers its rate, if it follows the upstream's health.
-    pub fn health(&self) -> Option<&Health> {
+    /// How far its rate may fall, if it follows its upstream's health.
+    pub fn follows(&self) -> Option<&Following> {
         match self {
-            Self::TokenBucket(bucket) => bucket.health(),
+            Self::TokenBucket(bucket) => bucket.follows(),
             _ => None,
         }
     }
 
     /// Whether its refusals shed load for an upstream that takes no more, and are no caller's doing.
     pub fn sheds_load(&self) -> bool {
-        matches!(self, Self::InFlight(limit) if limit.ceiling().is_some())
-    }
-
-    /// Goes on with what the same limit of the configuration before has learnt of the upstream. Before first use.
-    pub fn adopt(&self, before: &Self) {
-        match (self, before) {
-            (Self::InFlight(limit), Self::InFlight(before)) => limit.adopt(before),
-            _ => {
-                if let (Some(health), Some(before)) = (self.health(), before.health()) {
-                    health.adopt(before);
-                }
-            }
-        }
+        matches!(self, Self::InFlight(limit) if limit.is_adaptive())
     }
 
     /// The algorithm's name.

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::Limit;
 use super::bucket::{Judged, Report};
+use super::conditions::Conditions;
 use super::time::{Micros, Timestamp};
 
 /// The most limits one request can be charged on; a route with more is a configuration error.
@@ -21,6 +22,21 @@ pub struct Claim<'a> {
     /// Whether this bucket's refusal refuses the request. Shadow limits, candidates and keys outside `enforce_for`
     /// are judged and charged in the same pass but never veto.
     pub enforced: bool,
+    /// What the limit's upstream has taught; `None`: the limit learns nothing.
+    pub conditions: Option<&'a Conditions>,
+}
+
+impl<'a> Claim<'a> {
+    /// An enforced claim of a limit that learns nothing.
+    pub const fn new(limit: &'a Limit, key: &'a [u8], cost: u64) -> Self {
+        Self {
+            limit,
+            key,
+            cost,
+            enforced: true,
+            conditions: None,
+        }
+    }
 }
 
 /// What one bucket answered.
@@ -103,6 +119,20 @@ pub struct Settlement<'a> {
     pub key: &'a [u8],
     /// What changes.
     pub change: Change,
+    /// What the grant that a refund undoes was made under; `None`: it gets back its written cost.
+    pub conditions: Option<&'a Conditions>,
+}
+
+impl<'a> Settlement<'a> {
+    /// A correction in the limit's own numbers.
+    pub const fn new(limit: &'a Limit, key: &'a [u8], change: Change) -> Self {
+        Self {
+            limit,
+            key,
+            change,
+            conditions: None,
+        }
+    }
 }
 
 /// What a settlement changes.

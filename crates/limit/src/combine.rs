@@ -142,7 +142,7 @@ impl Algorithm {
             Self::SlidingLog(log) => windows(log.quota())
                 .and_then(|quota| SlidingLog::new(quota, log.max_wait()))
                 .map(Self::SlidingLog),
-            Self::InFlight(limit) if limit.ceiling().is_some() => Ok(self.clone()),
+            Self::InFlight(limit) if limit.is_adaptive() => Ok(self.clone()),
             Self::InFlight(limit) => InFlight::new(part(limit.most())).map(Self::InFlight),
         }
     }

@@ -17,7 +17,8 @@ pub fn draw_all(claims: &[Claim<'_>], states: &mut [Option<State>], now: Timesta
     let mut granted = true;
     let mut judged: smallvec::SmallVec<[(Verdict, Option<Next>); 4]> = smallvec::SmallVec::new();
     for (claim, state) in claims.iter().zip(states.iter()) {
-        let answer = claim.limit.algorithm.judge(state.as_ref(), claim.cost, now);
+        let algorithm = claim.limit.algorithm.under(claim.conditions);
+        let answer = algorithm.judge(state.as_ref(), claim.cost, now);
         granted &= answer.is_ok() || !claim.enforced;
         judged.push((Verdict::from(&answer), answer.ok().map(|grant| grant.next)));
     }
@@ -27,9 +28,10 @@ pub fn draw_all(claims: &[Claim<'_>], states: &mut [Option<State>], now: Timesta
         if let (true, Some(next)) = (granted && claim.cost > 0, next) {
             claim.limit.algorithm.apply(state, next);
         }
+        let algorithm = claim.limit.algorithm.under(claim.conditions);
         standings.push(Standing::new(
             verdict,
-            claim.limit.algorithm.report(state.as_ref(), now),
+            algorithm.report(state.as_ref(), now),
         ));
     }
     Draw { granted, standings }
@@ -38,7 +40,7 @@ pub fn draw_all(claims: &[Claim<'_>], states: &mut [Option<State>], now: Timesta
 /// How the buckets stand, charging nothing: each verdict is what a draw of that cost would get now.
 pub fn peek_all(claims: &[Claim<'_>], states: &[Option<State>], now: Timestamp) -> Vec<Standing> {
     let standing = |(claim, state): (&Claim<'_>, &Option<State>)| {
-        let algorithm = &claim.limit.algorithm;
+        let algorithm = claim.limit.algorithm.under(claim.conditions);
         let verdict = Verdict::from(&algorithm.judge(state.as_ref(), claim.cost, now));
         Standing::new(verdict, algorithm.report(state.as_ref(), now))
     };

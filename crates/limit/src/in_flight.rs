@@ -1,43 +1,19 @@
 //! The concurrency limit: at most so many units in flight. It has no time, so a refusal names none.
 
-use std::sync::{Arc, OnceLock};
-
-use super::adaptive::{Adaptive, Ceiling};
 use super::bucket::{Granted, Held, Judged, Refused, Report};
 use super::claim::Change;
 use super::quota::{QuotaError, UNITS_MAX};
 use super::time::Micros;
 
 /// A concurrency limit's checked parameter.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InFlight {
     most: u64,
-    adaptive: Option<Arc<Moved>>,
+    /// The least there can be, of an adaptive limit.
+    least: Option<u64>,
+    /// The places there are now.
+    places: u64,
 }
-
-/// An adaptive limit's bounds, and what moves it between them.
-#[derive(Debug)]
-struct Moved {
-    least: u64,
-    most: u64,
-    /// Made at first use, unless taken over from the configuration before.
-    ceiling: OnceLock<Arc<Ceiling>>,
-}
-
-/// Two adaptive limits are equal only if one controller moves both: a reload that keeps a bucket must not part it from its
-/// controller.
-impl PartialEq for InFlight {
-    fn eq(&self, other: &Self) -> bool {
-        let same_ceiling = match (&self.adaptive, &other.adaptive) {
-            (None, None) => true,
-            (Some(a), Some(b)) => Arc::ptr_eq(a.ceiling(), b.ceiling()),
-            _ => false,
-        };
-        self.most == other.most && same_ceiling
-    }
-}
-
-impl Eq for InFlight {}
 
 impl InFlight {
     /// At most `most` units at once.
@@ -53,11 +29,13 @@ impl InFlight {
         }
         Ok(Self {
             most,
-            adaptive: None,
+            least: None,
+            places: most,
         })
     }
 
-    /// As many as the upstream is found to take, from `least` to `most`; it starts with [`FIRST`]. Kept in the process.
+    /// As many as the upstream is found to take ([`InFlight::with_places`]), from `least` to `most`; [`FIRST`] before
+    /// anything is found. Kept in the process.
     ///
     /// # Errors
     /// As [`InFlight::new`], for both, and when the least is above the most.
@@ -69,46 +47,35 @@ impl InFlight {
                 format!("the least, {least}, is above the most, {most}"),
             )]);
         }
-        let moved = Moved {
-            least,
-            most,
-            ceiling: OnceLock::new(),
-        };
         Ok(Self {
-            adaptive: Some(Arc::new(moved)),
+            least: Some(least),
+            places: FIRST.clamp(least, most),
             ..Self::new(most)?
         })
     }
 
-    /// Goes on from where the limit of the configuration before this one stood, within this one's bounds. Before first
-    /// use, or it is too late.
-    pub fn adopt(&self, before: &Self) {
-        if let (Some(moved), Some(before)) = (&self.adaptive, &before.adaptive) {
-            let same = (moved.least, moved.most) == (before.least, before.most);
-            let ceiling = match same {
-                true => Arc::clone(before.ceiling()),
-                false => Arc::new(before.ceiling().within(moved.least, moved.most)),
-            };
-            let _ = moved.ceiling.set(ceiling);
+    /// The same limit, an adaptive one with as many `places` as its upstream was found to take, within its bounds.
+    #[must_use]
+    pub fn with_places(&self, places: u64) -> Self {
+        Self {
+            places: places.clamp(self.least(), self.most),
+            ..*self
         }
     }
 
-    /// What moves an adaptive limit.
-    pub fn ceiling(&self) -> Option<&Ceiling> {
-        self.adaptive.as_ref().map(|moved| &**moved.ceiling())
+    /// Whether its places are found from how its upstream answers.
+    pub fn is_adaptive(&self) -> bool {
+        self.least.is_some()
     }
 
     /// The places there are now.
     pub fn places(&self) -> u64 {
-        self.ceiling()
-            .map_or(self.most, |ceiling| ceiling.places().min(self.most))
+        self.places
     }
 
     /// The fewest places there can be: all of them, unless it is adaptive.
     pub fn least(&self) -> u64 {
-        self.adaptive
-            .as_ref()
-            .map_or(self.most, |moved| moved.least)
+        self.least.unwrap_or(self.most)
     }
 
     /// The most units at once.
@@ -153,54 +120,24 @@ impl InFlight {
     }
 }
 
-impl Moved {
-    fn ceiling(&self) -> &Arc<Ceiling> {
-        self.ceiling
-            .get_or_init(|| Arc::new(Ceiling::new(Adaptive::new(self.least, self.most, FIRST))))
-    }
-}
-
 /// The places an adaptive limit starts with.
 pub const FIRST: u64 = 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Timestamp;
 
     #[test]
-    fn an_adaptive_limit_sheds_what_the_upstream_cannot_take() {
-        let limit = InFlight::adaptive(1, 1_000).expect("a number");
+    fn in_flight_adaptive_keeps_to_the_places_that_were_found() {
+        let limit = InFlight::adaptive(1, 1_000).expect("two numbers");
         assert!(limit.judge(Some(Held { units: FIRST - 1 }), 1).is_ok());
         assert!(limit.judge(Some(Held { units: FIRST }), 1).is_err());
-        let ceiling = limit.ceiling().expect("adaptive");
-        for second in 0..20 {
-            ceiling.answered(
-                Timestamp::from_micros(second * 1_000_000),
-                Micros(10_000),
-                FIRST,
-                true,
-            );
-        }
-        assert!(limit.places() < FIRST / 2, "{}", limit.places());
-        assert!(limit.judge(Some(Held { units: FIRST / 2 }), 1).is_err());
-        assert_ne!(
-            limit,
-            InFlight::adaptive(1, 1_000).expect("a number"),
-            "each has a controller of its own"
-        );
-        assert_eq!(limit, limit.clone());
-        let (reloaded, raised) = (InFlight::adaptive(1, 1_000), InFlight::adaptive(15, 30));
-        let (reloaded, raised) = (reloaded.expect("a number"), raised.expect("two numbers"));
-        reloaded.adopt(&limit);
-        raised.adopt(&limit);
-        assert_eq!(
-            (reloaded.places(), &reloaded),
-            (limit.places(), &limit),
-            "a reload forgets nothing"
-        );
-        assert_eq!(raised.places(), 15, "the file's least");
-        assert_ne!(raised, limit);
+        let fewer = limit.with_places(5);
+        assert!(fewer.judge(Some(Held { units: 4 }), 1).is_ok());
+        assert!(fewer.judge(Some(Held { units: 5 }), 1).is_err());
+        assert_eq!(fewer.report(Some(Held { units: 9 })).remaining, 0);
         assert!(InFlight::adaptive(0, 5).is_err() && InFlight::adaptive(6, 5).is_err());
+        let fixed = InFlight::new(7).expect("a number");
+        assert_eq!(fixed.with_places(3), fixed, "it adapts to nothing");
     }
 }

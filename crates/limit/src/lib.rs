@@ -7,25 +7,22 @@
 // Floats round: `burst + rate x T` could not be proven of them.
 #![deny(clippy::float_arithmetic)]
 
-pub mod adaptive;
 pub mod algorithm;
-pub mod atomic;
 pub mod bucket;
 pub mod calendar;
 pub mod claim;
 mod combine;
+pub mod conditions;
 pub mod draw;
 #[cfg(any(test, feature = "fixtures"))]
 #[doc(hidden)]
 pub mod fixtures;
 pub mod fixed_window;
-pub mod health;
 pub mod in_flight;
 pub mod interval;
 pub mod rescale;
 pub mod key;
 pub mod lease;
-pub mod learnt;
 pub mod packed;
 pub mod quota;
 mod settled;
@@ -35,7 +32,6 @@ pub mod stepped;
 pub mod limit_spec;
 pub mod time;
 pub mod token_bucket;
-mod trouble;
 pub mod warm_up;
 pub mod words;
 
@@ -45,9 +41,9 @@ pub use algorithm::{Algorithm, Decided};
 pub use bucket::{Granted, Judged, Next, Refused, Report, State};
 pub use calendar::Calendar;
 pub use claim::{CLAIMS_MAX, Change, Claim, Draw, Settlement, Standing, Verdict};
+pub use conditions::{Conditions, Following, RateConditions};
 pub use draw::draw_all;
 pub use key::KeyBytes;
-pub use learnt::Learnt;
 pub use limit_spec::{Align, Kind, Terms};
 pub use packed::Packed;
 pub use quota::{Quota, QuotaError};

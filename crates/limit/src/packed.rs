@@ -16,7 +16,7 @@ use super::token_bucket::TokenBucket;
 /// A token bucket's parameters in ticks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packed {
-    bucket: TokenBucket,
+    burst: u64,
     epoch: Timestamp,
     n: u64,
     p: u64,
@@ -44,15 +44,16 @@ pub struct Price {
 
 impl Packed {
     /// The packed form of `bucket` in a table whose time begins at `epoch`; `None` when it does not fit one word for
-    /// 17 years.
+    /// 17 years, or follows its upstream.
     pub fn new(bucket: &TokenBucket, epoch: Timestamp) -> Option<Self> {
         let quota = bucket.quota();
         let full = u64::try_from(bucket.full()).ok()?;
         let owed = bucket.debt().checked_mul(quota.p)?;
         let lowest = bucket.floor().unsigned_abs();
         let reach = full.checked_add(bucket.lowest().unsigned_abs())?;
-        (quota.n <= N_MAX && reach <= REACH_MAX).then(|| Self {
-            bucket: bucket.clone(),
+        let fits = quota.n <= N_MAX && reach <= REACH_MAX && bucket.follows().is_none();
+        fits.then(|| Self {
+            burst: quota.burst,
             epoch,
             n: quota.n,
             p: quota.p,
@@ -65,11 +66,6 @@ impl Packed {
             widest: quota.burst,
             beyond: 0,
         })
-    }
-
-    /// The bucket this is a packed form of.
-    pub fn bucket(&self) -> &TokenBucket {
-        &self.bucket
     }
 
     /// `now` in ticks since the epoch. A word at or below it is a full bucket.
@@ -104,38 +100,14 @@ impl Packed {
     }
 
     /// Whether `price` can be drawn at `now` (in ticks) from the bucket that says `word`; the grant's `next` is the new word.
-    #[inline]
+    #[inline(always)]
     pub fn judge(&self, word: u64, price: Price, now: u64) -> Judged<u64> {
-        if let Some(opens) = self
-            .bucket
-            .health()
-            .and_then(|health| health.opens(self.moment(now)))
-        {
-            return self.judge_held(word, price, now, opens);
-        }
-        self.judge_taking(word, price, now, |price| self.taken(price, now))
-    }
-
-    /// As [`Packed::judge`], of a bucket whose rate nothing lowers.
-    #[inline(always)]
-    pub fn judge_plain(&self, word: u64, price: Price, now: u64) -> Judged<u64> {
-        self.judge_taking(word, price, now, |price| price.ticks)
-    }
-
-    #[inline(always)]
-    fn judge_taking(
-        &self,
-        word: u64,
-        price: Price,
-        now: u64,
-        taken: impl Fn(Price) -> u64,
-    ) -> Judged<u64> {
         let arrival = word.max(now);
         let backlog = arrival - now;
         if backlog <= price.room {
             return Ok(Granted {
                 wait: Micros::ZERO,
-                next: arrival + taken(price),
+                next: arrival + price.ticks,
             });
         }
         let wait = self.micros(backlog - price.room);
@@ -144,59 +116,14 @@ impl Packed {
         }
         Ok(Granted {
             wait: Micros(wait),
-            next: arrival.max(now + wait * self.n) + taken(price),
+            next: arrival.max(now + wait * self.n) + price.ticks,
         })
     }
 
-    /// As [`Packed::judge`], while nothing may be granted before `opens`: a grant is one of that moment.
-    #[cold]
-    fn judge_held(&self, word: u64, price: Price, now: u64, opens: Timestamp) -> Judged<u64> {
-        let then = self.ticks(opens).max(now);
-        let arrival = word.max(then);
-        let late = (arrival - then).saturating_sub(price.room).div_ceil(self.n);
-        let wait = ((then - now) / self.n).saturating_add(late);
-        if wait > self.max_wait {
-            return Err(Refused::after(Micros(wait - self.max_wait)));
-        }
-        Ok(Granted {
-            wait: Micros(wait),
-            next: arrival.max(then + late * self.n) + self.taken(price, then),
-        })
-    }
-
-    /// What a grant of this price takes at `now` (in ticks).
-    #[inline]
-    fn taken(&self, price: Price, now: u64) -> u64 {
-        match self.bucket.health() {
-            None => price.ticks,
-            Some(health) => health.raised(price.ticks, self.moment(now)),
-        }
-    }
-
-    fn moment(&self, ticks: u64) -> Timestamp {
-        self.epoch.after(Micros(ticks / self.n))
-    }
-
-    /// How it stands.
-    #[inline(always)]
-    pub fn report(&self, word: u64, now: u64) -> Report {
-        let report = self.plain_report(word, now);
-        match self.bucket.health() {
-            None => report,
-            Some(health) => health.lowered(report, self.p, self.n, self.moment(now)),
-        }
-    }
-
-    /// Whether nothing ever lowers its rate.
-    #[inline(always)]
-    pub fn is_plain(&self) -> bool {
-        self.bucket.health().is_none()
-    }
-
-    /// The report of a bucket whose rate nothing lowers. Inlined: an answer that went through memory would be read back
+    /// How it stands. Inlined: an answer that went through memory would be read back
     /// before its parts have arrived there.
     #[inline(always)]
-    pub fn plain_report(&self, word: u64, now: u64) -> Report {
+    pub fn report(&self, word: u64, now: u64) -> Report {
         let backlog = word.saturating_sub(now);
         let level = self.full.saturating_sub(backlog);
         let remaining = self.units(level);
@@ -254,11 +181,7 @@ impl Packed {
                 if self.max_wait == 0 || arrival.saturating_sub(now) <= self.full =>
             {
                 let ticks = units.saturating_mul(self.p);
-                let back = self
-                    .bucket
-                    .health()
-                    .map_or(ticks, |health| health.returned(ticks, self.moment(now)));
-                arrival.saturating_sub(back).max(earliest)
+                arrival.saturating_sub(ticks).max(earliest)
             }
             Change::Withdraw { units, full_at }
                 if self.max_wait == 0

@@ -5,11 +5,9 @@
 //! and a unit costs `p`. Nothing is ever rounded; division only finds out how long to wait, and rounds up.
 //! (GCRA is this bucket seen from the other side: [`super::packed`] stores it so.)
 
-use std::sync::Arc;
-
 use super::bucket::{Granted, Judged, Level, Refused, Report};
 use super::claim::Change;
-use super::health::{Health, WHOLE};
+use super::conditions::{Following, RateConditions, WHOLE};
 use super::quota::{LOCAL_BOUND, Quota, QuotaError, SHARED_BOUND};
 use super::time::{Micros, Timestamp};
 
@@ -25,7 +23,8 @@ pub struct TokenBucket {
     /// The lowest level there can be.
     lowest: i64,
     settled: u64,
-    health: Option<Arc<Health>>,
+    following: Option<Following>,
+    conditions: RateConditions,
 }
 
 impl TokenBucket {
@@ -99,7 +98,8 @@ impl TokenBucket {
             floor: -whole(owed.max(full.min(i128::from(bound) - 1 - full))),
             lowest: -whole(owed + ahead),
             settled: 0,
-            health: None,
+            following: None,
+            conditions: RateConditions::AS_WRITTEN,
             quota,
             debt,
             max_wait,
@@ -149,10 +149,10 @@ impl TokenBucket {
     /// # Errors
     /// When the least is above the rate, or too low to be counted exactly beside the burst.
     pub fn following(self, amount: u64, period: Micros) -> Result<Self, Vec<QuotaError>> {
-        let health = Health::new(amount, period, &self.quota).map_err(|error| vec![error])?;
+        let following = Following::new(amount, period, &self.quota).map_err(|error| vec![error])?;
         // The dearest grant takes this much, from a level that may be as low as what is owed.
         let (full, owed) = (i128::from(self.full), i128::from(self.owed));
-        let dearest = (full + owed) * i128::from(WHOLE) / i128::from(health.least()) + 1;
+        let dearest = (full + owed) * i128::from(WHOLE) / i128::from(following.least) + 1;
         let ahead = i128::from(self.max_wait.0) * i128::from(self.quota.n);
         let lowest = dearest + owed + ahead;
         if full + lowest >= i128::from(LOCAL_BOUND) {
@@ -161,7 +161,7 @@ impl TokenBucket {
         }
         let lowest = -i64::try_from(lowest).expect("below the bound just checked");
         Ok(Self {
-            health: Some(Arc::new(health)),
+            following: Some(following),
             lowest,
             ..self
         })
@@ -169,16 +169,36 @@ impl TokenBucket {
 
     /// The same bucket, obeying what the upstream says of its own quota, where it follows its health.
     pub fn obeying_quota(self) -> Self {
-        let health = self.health.map(|health| match Arc::try_unwrap(health) {
-            Ok(health) => Arc::new(health.obeying()),
-            Err(shared) => shared,
+        let following = self.following.map(|following| Following {
+            obeys_quota: true,
+            ..following
         });
-        Self { health, ..self }
+        Self { following, ..self }
     }
 
-    /// What lowers its rate, if anything does.
-    pub fn health(&self) -> Option<&Health> {
-        self.health.as_deref()
+    /// How far its rate may fall, if it follows its upstream's health.
+    pub fn follows(&self) -> Option<&Following> {
+        self.following.as_ref()
+    }
+
+    /// The same bucket under what its upstream has taught, within the file's numbers.
+    pub fn under(&self, conditions: RateConditions) -> Self {
+        let conditions = match self.following {
+            None => RateConditions::AS_WRITTEN,
+            Some(following) => RateConditions {
+                factor: conditions.factor.clamp(following.least, WHOLE),
+                opens: if following.obeys_quota {
+                    conditions.opens
+                } else {
+                    Timestamp::default()
+                },
+                ..conditions
+            },
+        };
+        Self {
+            conditions,
+            ..self.clone()
+        }
     }
 
     /// The lowest level there can be, in unit-microseconds.
@@ -186,12 +206,9 @@ impl TokenBucket {
         self.lowest.min(self.floor)
     }
 
-    /// What a grant of this price takes at `now`.
-    fn taken(&self, price: i64, now: Timestamp) -> i64 {
-        match &self.health {
-            None => price,
-            Some(health) => signed(health.raised(unsigned(price), now)),
-        }
+    /// What a grant of this price takes.
+    fn taken(&self, price: i64) -> i64 {
+        signed(self.conditions.raised(unsigned(price)))
     }
 
     /// Its rate and burst.
@@ -254,8 +271,8 @@ impl TokenBucket {
         let Some((price, need)) = self.price(cost) else {
             return Err(Refused::NEVER);
         };
-        if let Some(opens) = self.health.as_ref().and_then(|health| health.opens(now)) {
-            return self.judge_held(state, (price, need), now, opens);
+        if self.conditions.opens > now {
+            return self.judge_held(state, (price, need), now, self.conditions.opens);
         }
         let level = self.level(state, now);
         let at = state.map_or(now, |s| s.at.max(now));
@@ -263,7 +280,7 @@ impl TokenBucket {
             return Ok(Granted {
                 wait: Micros::ZERO,
                 next: Level {
-                    level: level - self.taken(price, now),
+                    level: level - self.taken(price),
                     at,
                 },
             });
@@ -284,7 +301,7 @@ impl TokenBucket {
         Ok(Granted {
             wait,
             next: Level {
-                level: due - self.taken(price, now) - gained,
+                level: due - self.taken(price) - gained,
                 at,
             },
         })
@@ -323,7 +340,7 @@ impl TokenBucket {
         Ok(Granted {
             wait,
             next: Level {
-                level: due - self.taken(price, opens) - gained,
+                level: due - self.taken(price) - gained,
                 at,
             },
         })
@@ -343,10 +360,7 @@ impl TokenBucket {
             reset: self.time_to_gain(self.full - level),
             effective,
         };
-        match &self.health {
-            None => report,
-            Some(health) => health.lowered(report, self.quota.p, self.quota.n, now),
-        }
+        self.conditions.lowered(report, &self.quota, now)
     }
 
     /// Corrects an earlier grant; `None`: full again.
@@ -364,10 +378,7 @@ impl TokenBucket {
                 .max(self.floor)
                 .min(level),
             Change::Refund { units } if level >= 0 || self.max_wait == Micros::ZERO => {
-                let units = self.scaled(units);
-                let back = self.health.as_ref().map_or(units, |health| {
-                    signed(health.returned(unsigned(units), now))
-                });
+                let back = signed(self.conditions.returned(unsigned(self.scaled(units))));
                 level.saturating_add(back).min(self.full)
             }
             // Nobody is promised a moment after this one's: its place in the queue is the last, and free again. What
@@ -424,7 +435,8 @@ impl TokenBucket {
             floor,
             lowest: floor,
             settled: 0,
-            health: None,
+            following: None,
+            conditions: RateConditions::AS_WRITTEN,
             ..self.clone()
         }
     }
@@ -447,3 +459,6 @@ fn signed(value: u64) -> i64 {
 fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests;

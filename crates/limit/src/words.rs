@@ -59,7 +59,7 @@ impl Algorithm {
                 format!("at most {most} in any {}, exactly", period(quota.period))
                     + &leeway(0, log.max_wait(), log.settled())
             }
-            Self::InFlight(limit) if limit.ceiling().is_some() => {
+            Self::InFlight(limit) if limit.is_adaptive() => {
                 format!(
                     "as many at the same time as the upstream is found to take, at least {} and at most {}",
                     limit.least(),
@@ -103,13 +103,13 @@ fn continuous(bucket: &TokenBucket) -> String {
     if quota.burst == quota.amount {
         words.push_str(", because burst is the whole amount");
     }
-    if let Some(health) = bucket.health() {
-        let (amount, each) = health.least_written();
+    if let Some(following) = bucket.follows() {
+        let (amount, each) = following.least_written;
         words.push_str(&format!(
             "; less while the upstream answers 429 or 503, down to {amount} per {}",
             period(each)
         ));
-        if health.obeys_quota() {
+        if following.obeys_quota {
             words.push_str(", and nothing while its Retry-After or an exhausted RateLimit says so");
         }
     }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use tollgate_limit::{Algorithm, Claim, Limit, Micros, Mode, Role, Standing, Timestamp};
+use tollgate_limit::{Claim, Limit, Micros, Mode, Role, Standing, Timestamp};
 use tollgate_store::local::Tally;
 
 use super::allows;
 use super::decision::bit;
+use super::feedback::Feedback;
 
 /// Counters by a limit's index.
 #[derive(Debug)]
@@ -197,6 +198,7 @@ impl Counters {
     pub(super) fn snapshot(
         &self,
         limits: &[Arc<Limit>],
+        feedback: &Feedback,
         now: Timestamp,
         tally: impl Fn(usize) -> Tally,
     ) -> Vec<Snapshot> {
@@ -211,6 +213,7 @@ impl Counters {
                         .map(|stripe| of(stripe).load(Ordering::Relaxed))
                         .sum()
                 };
+                let rate = feedback.rate(index);
                 Snapshot {
                     limit: Arc::clone(limit),
                     count: Count {
@@ -229,25 +232,12 @@ impl Counters {
                         only_candidate_refuses: sum(|c| &c.only_candidate_refuses),
                     },
                     table: tally(index),
-                    factor: limit
-                        .algorithm
-                        .health()
-                        .map(|health| small(health.factor(now))),
-                    held: limit
-                        .algorithm
-                        .health()
-                        .filter(|health| health.obeys_quota())
-                        .map(|health| {
-                            health
-                                .opens(now)
-                                .map_or(Micros::ZERO, |opens| opens.since(now))
-                        }),
-                    places: match &limit.algorithm {
-                        Algorithm::InFlight(limit) => {
-                            limit.ceiling().map(|_| small(limit.places()))
-                        }
-                        _ => None,
-                    },
+                    factor: rate.map(|rate| small(rate.factor(now))),
+                    held: rate.filter(|rate| rate.obeys_quota()).map(|rate| {
+                        rate.opens(now)
+                            .map_or(Micros::ZERO, |opens| opens.since(now))
+                    }),
+                    places: feedback.places(index).map(small),
                 }
             })
             .collect()

@@ -118,14 +118,9 @@ impl Limiter<Backend> {
                 .iter()
                 .find(|one| same_bucket(one, &limit))
             {
-                generation.local.settle_at(
-                    &[Settlement {
-                        limit,
-                        key: &key,
-                        change,
-                    }],
-                    now,
-                );
+                generation
+                    .local
+                    .settle_at(&[Settlement::new(limit, &key, change)], now);
             }
         }
         generation.handover.away.store(false, Ordering::SeqCst);
@@ -137,11 +132,7 @@ impl Limiter<Backend> {
         let handover = &self.generation.handover;
         let mut kept = handover.kept.lock();
         for Kept { limit, key, change } in kept.drain(..) {
-            successor.settle(&Settlement {
-                limit: &limit,
-                key: &key,
-                change,
-            });
+            successor.settle(&Settlement::new(&limit, &key, change));
         }
         handover.owner.send_replace(Owner::There(successor));
     }
@@ -237,8 +228,8 @@ impl Limiter<Backend> {
                 .iter()
                 .all(|claim| claim.limit.placement == Placement::Local)
         );
-        let local = &self.generation.local;
-        local.draw_at(claims, local.clock().now())
+        let now = self.generation.local.clock().now();
+        self.generation.draw_here(claims, now)
     }
 
     /// Corrects a charge for such a process.

@@ -10,6 +10,7 @@ mod cause;
 mod counters;
 mod debts;
 mod decision;
+mod feedback;
 mod handover;
 mod look;
 mod two_stores;
@@ -19,22 +20,26 @@ mod shares;
 #[cfg(test)]
 mod tests;
 
-use std::io::{Read, Seek};
+use std::io::{Read, Seek, Write};
 use std::sync::{Arc, Weak};
 
-use tollgate_limit::{Claim, Kind, Limit, Placement, Settlement, Timestamp, Verdict, WhenDown};
+use tollgate_limit::{
+    Claim, Draw, Kind, Limit, Micros, Placement, Settlement, Timestamp, Verdict, WhenDown,
+};
 use tollgate_store::clock::Clock;
-use tollgate_store::local::{CarryReport, ColdStart, LocalStore, SnapshotError, same_bucket};
+use tollgate_store::local::{CarryReport, ColdStart, LocalStore, SnapshotError};
 use tollgate_store::{Backend, Store, StoreError};
 
 pub use cause::{Cause, Credit};
 pub use counters::{Agreement, Count, Snapshot};
 pub use decision::{Decision, Denied, Unavailable};
+pub use feedback::RateFeedback;
 pub use handover::Successor;
 pub use look::Look;
 pub use permit::Permit;
 
 use counters::Counters;
+use feedback::Feedback;
 use handover::Handover;
 use permit::Settle;
 use shares::Shares;
@@ -53,6 +58,7 @@ struct Generation<S> {
     shared: Arc<S>,
     shares: Arc<Shares>,
     counters: Counters,
+    feedback: Feedback,
     handover: Arc<Handover>,
 }
 
@@ -69,7 +75,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
         Self::with(limits, shared, LocalStore::new(limits, clock, cold_start))
     }
 
-    /// A limiter for `limits` with the local buckets that [`LocalStore::save`] wrote into a snapshot.
+    /// A limiter for `limits` with what [`Limiter::save`] wrote into a snapshot.
     ///
     /// # Errors
     /// When the snapshot cannot be used; then start as `cold_start` says, with [`Limiter::new`].
@@ -80,22 +86,34 @@ impl<S: Store + Send + Sync> Limiter<S> {
         snapshot: impl Read + Seek,
     ) -> Result<(Self, CarryReport), SnapshotError> {
         let (local, report) = LocalStore::restored(limits, clock, snapshot)?;
-        Ok((Self::with(limits, shared, local), report))
+        let limiter = Self::with(limits, shared, local);
+        let generation = &limiter.generation;
+        let now = generation.local.clock().now();
+        generation.feedback.relearn(&report.learnt, now);
+        Ok((limiter, report))
+    }
+
+    /// Writes the local buckets, and what limits have learnt of their upstreams, as [`LocalStore::save`] does.
+    ///
+    /// # Errors
+    /// When `writer` fails.
+    pub fn save(&self, writer: impl Write) -> Result<(), SnapshotError> {
+        let learnt = self.generation.feedback.learnt();
+        self.generation.local.save(writer, &learnt)
     }
 
     fn with(limits: &[Arc<Limit>], shared: Arc<S>, local: LocalStore) -> Self {
         let shares = Shares::new(limits, shared.replicas(), local.clock().clone());
         substitute(&*shared, &shares);
-        let counters = Counters::new(limits);
-        let handover = Arc::default();
         Self {
             generation: Arc::new(Generation {
                 limits: limits.into(),
                 local,
                 shared,
                 shares,
-                counters,
-                handover,
+                counters: Counters::new(limits),
+                feedback: Feedback::new(limits),
+                handover: Arc::default(),
             }),
         }
     }
@@ -105,12 +123,6 @@ impl<S: Store + Send + Sync> Limiter<S> {
     /// Charges of requests still in flight on `self` are not lost.
     pub fn next(&self, limits: &[Arc<Limit>], shared: Arc<S>) -> (Self, CarryReport) {
         let before = &self.generation;
-        for limit in limits {
-            if let Some(old) = before.limits.iter().find(|old| same_bucket(old, limit)) {
-                // Before the buckets, which compare by it.
-                limit.algorithm.adopt(&old.algorithm);
-            }
-        }
         let (local, report) = before.local.next(limits);
         let shares = before.shares.next(
             limits,
@@ -118,15 +130,14 @@ impl<S: Store + Send + Sync> Limiter<S> {
             Arc::ptr_eq(&before.shared, &shared),
         );
         substitute(&*shared, &shares);
-        let counters = before.counters.next(&before.limits, limits);
-        let handover = Arc::clone(&before.handover);
         let generation = Generation {
             limits: limits.into(),
             local,
             shared,
             shares,
-            counters,
-            handover,
+            counters: before.counters.next(&before.limits, limits),
+            feedback: before.feedback.next(&before.limits, limits),
+            handover: Arc::clone(&before.handover),
         };
         (
             Self {
@@ -141,24 +152,22 @@ impl<S: Store + Send + Sync> Limiter<S> {
     pub async fn check(&self, claims: &[Claim<'_>], now: Timestamp) -> Decision {
         match self.try_check(claims, now) {
             Some(decision) => decision,
-            None => two_stores::check(&self.generation, claims, now, None).await,
+            None => self.ask(claims, now, None).await,
         }
     }
 
-    /// As [`Limiter::check`], where the shared store is known not to answer for the reason that [`Limiter::look`] gave.
-    pub async fn check_without(
+    /// Decides about a request for which [`Limiter::try_check`] had no answer. `without`: why the shared store need not be
+    /// asked, where [`Limiter::look`] has found that it does not answer.
+    pub async fn ask(
         &self,
         claims: &[Claim<'_>],
         now: Timestamp,
-        error: StoreError,
+        without: Option<StoreError>,
     ) -> Decision {
-        match self.try_check(claims, now) {
-            Some(decision) => decision,
-            None => two_stores::check(&self.generation, claims, now, Some(error)).await,
-        }
+        two_stores::check(&self.generation, claims, now, without).await
     }
 
-    /// Decides at once when every bucket is in the process; `None` when [`Limiter::check`] has to ask elsewhere.
+    /// Decides at once when every bucket is in the process; `None` when other stores must be [asked](Limiter::ask).
     pub fn try_check(&self, claims: &[Claim<'_>], now: Timestamp) -> Option<Decision> {
         if claims
             .iter()
@@ -167,11 +176,16 @@ impl<S: Store + Send + Sync> Limiter<S> {
         {
             return None;
         }
-        let draw = self.generation.local.draw_at(claims, now);
+        let draw = self.generation.draw_here(claims, now);
         Some(
             self.generation
                 .decide(claims, draw.granted, draw.standings, 0, now),
         )
+    }
+
+    /// What the upstream of the limit at `index` teaches it, if its rate follows that upstream.
+    pub fn rate_feedback(&self, index: usize) -> Option<&RateFeedback> {
+        self.generation.feedback.rate(index)
     }
 
     /// What each limit has decided so far; counts survive reloads.
@@ -180,7 +194,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
         let now = generation.local.clock().now();
         generation
             .counters
-            .snapshot(&generation.limits, now, |index| {
+            .snapshot(&generation.limits, &generation.feedback, now, |index| {
                 generation.local.tally(index)
             })
     }
@@ -210,6 +224,17 @@ impl<S> Clone for Limiter<S> {
 }
 
 impl<S: Store + Send + Sync> Generation<S> {
+    /// Draws from the buckets of this process.
+    #[inline]
+    fn draw_here(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
+        if self.feedback.is_idle() {
+            return self.local.draw_at(claims, now);
+        }
+        let conditions = self.feedback.conditions(claims, now);
+        self.local
+            .draw_at(&feedback::under(claims, &conditions), now)
+    }
+
     /// What the buckets' answer means for the request. Bit i of `ungoverned`: claim i was decided without its store.
     fn decide(
         self: &Arc<Self>,
@@ -245,6 +270,12 @@ impl<S: Store + Send + Sync> Settle for Generation<S> {
 
     fn unsettled(&self, limit: &Limit) -> bool {
         self.counters.unsettled(limit, self.local.clock().now())
+    }
+
+    fn answered(&self, limit: &Limit, took: Micros, remaining: u64, lost: bool) {
+        let now = self.local.clock().now();
+        self.feedback
+            .answered(limit.index, now, took, remaining, lost);
     }
 
     fn now(&self) -> Timestamp {

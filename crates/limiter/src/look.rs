@@ -6,7 +6,7 @@ use tollgate_limit::{Claim, Placement, Timestamp};
 use tollgate_store::{Store, StoreError};
 
 use super::two_stores::{Claims, NOT_ASKED, merge, places};
-use super::{Denied, Generation, Limiter, allows};
+use super::{Denied, Generation, Limiter, allows, feedback};
 
 /// What the limits would say of a request.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub enum Look {
     Open,
     /// They would refuse it, which is counted like any refusal.
     Denied(Denied),
-    /// The shared store does not answer. What that means is for [`Limiter::check_without`] to say: nobody waits for it twice.
+    /// The shared store does not answer. What that means is for [`Limiter::ask`] to say: nobody waits for it twice.
     Unavailable(StoreError),
 }
 
@@ -40,6 +40,8 @@ async fn look<S: Store + Send + Sync>(
         .iter()
         .copied()
         .partition(|claim| claim.limit.placement == Placement::Shared);
+    let conditions = generation.feedback.conditions(&local, now);
+    let local = feedback::under(&local, &conditions);
     let local = generation.local.peek_at(&local, now).into();
     let asked: Claims<'_> = shared
         .iter()

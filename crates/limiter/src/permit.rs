@@ -6,8 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use tollgate_limit::{
-    Algorithm, Change, Claim, KeyBytes, Limit, Micros, Placement, Settlement, Standing, Timestamp,
-    Verdict,
+    Change, Claim, KeyBytes, Limit, Micros, Placement, Settlement, Standing, Timestamp, Verdict,
 };
 use tollgate_store::Store;
 
@@ -56,6 +55,8 @@ pub(super) trait Settle: Send + Sync {
     fn settled(&self, limit: &Limit, units: u64);
     /// Counts a charge that nothing corrected; whether that is worth a line in the log.
     fn unsettled(&self, limit: &Limit) -> bool;
+    /// An upstream has answered after `took`, or has not (`lost`); the request had left `remaining` places.
+    fn answered(&self, limit: &Limit, took: Micros, remaining: u64, lost: bool);
     /// The present moment.
     fn now(&self) -> Timestamp;
 }
@@ -140,14 +141,9 @@ impl Permit {
     pub fn answered(&self, took: Micros, lost: bool) {
         let Some(held) = &self.held else { return };
         for charge in &held.charges {
-            let Algorithm::InFlight(limit) = &charge.limit.algorithm else {
-                continue;
-            };
-            if let Some(ceiling) = limit.ceiling() {
-                let in_flight = limit
-                    .places()
-                    .saturating_sub(self.standings[charge.place].remaining);
-                ceiling.answered(held.settler.now(), took, in_flight, lost);
+            if is_in_flight(&charge.limit) {
+                let remaining = self.standings[charge.place].remaining;
+                held.settler.answered(&charge.limit, took, remaining, lost);
             }
         }
     }
@@ -269,11 +265,7 @@ impl Charge {
                 | Change::Release { units: 0 }
         ) {
             settler.settle(
-                Settlement {
-                    limit: &self.limit,
-                    key: &self.key,
-                    change,
-                },
+                Settlement::new(&self.limit, &self.key, change),
                 self.ungoverned,
             );
         }

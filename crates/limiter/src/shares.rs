@@ -148,14 +148,9 @@ impl Shares {
         let more = above();
         if more > 0 {
             let change = Change::Charge { more };
-            divided.store.settle_at(
-                &[Settlement {
-                    limit: claim.limit,
-                    key: claim.key,
-                    change,
-                }],
-                now,
-            );
+            divided
+                .store
+                .settle_at(&[Settlement::new(claim.limit, claim.key, change)], now);
         }
     }
 
@@ -167,16 +162,14 @@ impl Shares {
             && !self.debts.add(known, key, units)
         {
             // Its own queue is bounded, and counts what it has to drop.
-            store.settle(&[Settlement {
-                limit,
-                key,
-                change: Change::Charge { more: units },
-            }]);
+            store.settle(&[Settlement::new(limit, key, Change::Charge { more: units })]);
         }
     }
 
     pub(super) fn settle(&self, settlement: Settlement<'_>, now: Timestamp, store: &impl Store) {
-        let Settlement { limit, key, change } = settlement;
+        let Settlement {
+            limit, key, change, ..
+        } = settlement;
         let divided = self.divided.load();
         let Some(Some(share)) = divided.shares.get(limit.index) else {
             return;
@@ -249,10 +242,8 @@ impl StandIn for Shares {
                 .find(|limit| same_bucket(limit, &debt.limit))?;
             let share = divided.shares.get(known.index)?.as_deref()?;
             let claim = Claim {
-                limit: share,
-                key: &debt.key,
-                cost: 0,
                 enforced: false,
+                ..Claim::new(share, &debt.key, 0)
             };
             let left = divided
                 .store

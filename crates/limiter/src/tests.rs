@@ -82,12 +82,7 @@ fn limiter(
 }
 
 fn claim(limit: &Limit) -> Claim<'_> {
-    Claim {
-        limit,
-        key: b"k",
-        cost: 1,
-        enforced: true,
-    }
+    Claim::new(limit, b"k", 1)
 }
 
 fn left(limiter: &Limiter<Script>, limit: &Limit) -> u64 {

@@ -11,7 +11,7 @@ use tollgate_limit::{
 use tollgate_store::{Store, StoreError};
 
 use super::decision::{Standings, Unavailable};
-use super::{Decision, Denied, Generation, allows, is_in_flight, is_windowed};
+use super::{Decision, Denied, Generation, allows, feedback, is_in_flight, is_windowed};
 
 pub(super) type Claims<'a> = SmallVec<[Claim<'a>; 4]>;
 
@@ -29,6 +29,8 @@ where
         .iter()
         .copied()
         .partition(|claim| claim.limit.placement == Placement::Shared);
+    let conditions = generation.feedback.conditions(&local, now);
+    let local = feedback::under(&local, &conditions);
     let drawn = generation.draw_local(&local, now).await;
     if !drawn.granted {
         // A shared limit is never spent on a request that a local one refuses: it is not even asked.
@@ -137,14 +139,12 @@ pub(super) fn give_back<S: Store + Send + Sync>(
         } else {
             Change::Refund { units: claim.cost }
         };
-        generation.settle_local(
-            Settlement {
-                limit: claim.limit,
-                key: claim.key,
-                change,
-            },
-            now,
-        );
+        let settlement = Settlement {
+            // What was taken under conditions is given back under the same.
+            conditions: claim.conditions,
+            ..Settlement::new(claim.limit, claim.key, change)
+        };
+        generation.settle_local(settlement, now);
     }
 }
 

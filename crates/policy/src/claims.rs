@@ -96,10 +96,12 @@ impl Claims {
     /// The claims for the store, in the order of [`Claims::charges`].
     pub fn list<'a>(&'a self, policy: &'a Policy) -> SmallVec<[Claim<'a>; 4]> {
         let claim = |charge: &Charge| Claim {
-            limit: &policy.limits[charge.limit],
-            key: &self.keys[charge.key],
-            cost: charge.cost,
             enforced: charge.enforced,
+            ..Claim::new(
+                &policy.limits[charge.limit],
+                &self.keys[charge.key],
+                charge.cost,
+            )
         };
         let mut list = SmallVec::new();
         self.charges

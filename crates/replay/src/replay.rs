@@ -146,10 +146,12 @@ fn one(
                 let charge = &side.charges[*at];
                 let key = subject.keys[charge.rule as usize].get_index(charge.key as usize);
                 Claim {
-                    limit: simulation.limit(charge.limit as usize),
-                    key: key.map_or(&[][..], |key| key),
-                    cost: charge.cost,
                     enforced: charge.enforced,
+                    ..Claim::new(
+                        simulation.limit(charge.limit as usize),
+                        key.map_or(&[][..], |key| key),
+                        charge.cost,
+                    )
                 }
             })
             .collect();

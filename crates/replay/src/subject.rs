@@ -353,8 +353,9 @@ impl<'p> Subject<'p> {
             return Some(format!("the log is not whole: {why}"));
         }
         let limits = [&self.policy.rules[rule].live].into_iter();
-        let follows =
-            |limit: &Arc<Limit>| limit.algorithm.health().is_some() || limit.algorithm.sheds_load();
+        let follows = |limit: &Arc<Limit>| {
+            limit.algorithm.follows().is_some() || limit.algorithm.sheds_load()
+        };
         if limits
             .chain(self.policy.rules[rule].tiers.iter().map(|(_, limit)| limit))
             .any(follows)

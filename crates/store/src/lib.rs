@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+mod atomic;
 pub mod audit;
 pub mod backend;
 mod batch;

@@ -97,11 +97,7 @@ impl RunningGateway {
             rustix::fs::MemfdFlags::CLOEXEC,
         )?);
         let mut out = BufWriter::new(&mut buckets);
-        snapshot
-            .limiter
-            .local()
-            .save(&mut out)
-            .map_err(io::Error::other)?;
+        snapshot.limiter.save(&mut out).map_err(io::Error::other)?;
         out.into_inner().map_err(|error| error.into_error())?;
         buckets.rewind()?;
         wire.patience(Some(SERVING_WITHIN))?;

@@ -202,11 +202,9 @@ impl Places {
         for ((index, key), units) in self.0 {
             if let Some(limit) = find(names, index, snapshot) {
                 let change = Change::Release { units };
-                snapshot.limiter.settle_for(Settlement {
-                    limit,
-                    key: &key,
-                    change,
-                });
+                snapshot
+                    .limiter
+                    .settle_for(Settlement::new(limit, &key, change));
             }
         }
     }
@@ -240,10 +238,8 @@ fn draw(
         .zip(&limits)
         .filter_map(|((_, key, cost, enforced), limit)| {
             limit.map(|limit| Claim {
-                limit,
-                key,
-                cost: *cost,
                 enforced: *enforced,
+                ..Claim::new(limit, key, *cost)
             })
         })
         .collect();
@@ -293,11 +289,9 @@ fn settle(
             places.0.remove(&(index, key.clone()));
         }
     }
-    snapshot.limiter.settle_for(Settlement {
-        limit: find(names, index, snapshot)?,
-        key: &key,
-        change,
-    });
+    snapshot
+        .limiter
+        .settle_for(Settlement::new(find(names, index, snapshot)?, &key, change));
     Some(())
 }
 

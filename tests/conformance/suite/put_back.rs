@@ -54,11 +54,10 @@ pub(crate) async fn a_clock_that_steps_back_and_forward_finds_buckets_as_the_cor
                     kept.pull(written, twins.now);
                     kept.settle(&limit.algorithm, change, twins.now);
                     written = kept.written(twins.now);
-                    twins.subject.store().settle(&[Settlement {
-                        limit,
-                        key: &key,
-                        change,
-                    }]);
+                    twins
+                        .subject
+                        .store()
+                        .settle(&[Settlement::new(limit, &key, change)]);
                     twins.subject.settled().await;
                 }
                 if kept.pull(written, twins.now) {

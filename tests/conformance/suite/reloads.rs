@@ -87,11 +87,7 @@ pub(crate) async fn a_burst_lowered_and_raised_again_leaves_what_was_not_drawn_f
                     .expect("the store answers")
                     .granted
             );
-            let charge = Settlement {
-                limit: &small[0],
-                key: &settled,
-                change: Change::Charge { more: 1 },
-            };
+            let charge = Settlement::new(&small[0], &settled, Change::Charge { more: 1 });
             subject.store().settle(&[charge]);
             subject.settled().await;
             subject.reload(&large, restart);
@@ -162,11 +158,9 @@ pub(crate) async fn reloads_leave_a_bucket_in_the_numbers_it_was_drawn_under<S: 
                         Change::Refund { units: cost }
                     };
                     kept.settle(&limit.algorithm, change, now);
-                    subject.store().settle(&[Settlement {
-                        limit,
-                        key: &key,
-                        change,
-                    }]);
+                    subject
+                        .store()
+                        .settle(&[Settlement::new(limit, &key, change)]);
                 }
                 let found = kept.under(&limit.algorithm, now);
                 let before = found.state().cloned();

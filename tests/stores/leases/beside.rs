@@ -31,20 +31,7 @@ async fn missing(gateways: [RemoteStore; 2], fresh: RemoteStore) -> (i64, u64) {
         loop {
             let turn = next.fetch_add(1, Ordering::Relaxed);
             let caller = (turn % 2000).to_le_bytes();
-            let claims = [
-                Claim {
-                    limit: &total,
-                    key: b"",
-                    cost: 1,
-                    enforced: true,
-                },
-                Claim {
-                    limit: &each,
-                    key: &caller,
-                    cost: 1,
-                    enforced: true,
-                },
-            ];
+            let claims = [Claim::new(&total, b"", 1), Claim::new(&each, &caller, 1)];
             let drawn = match turn {
                 0..1000 => store.draw(&claims[..1]).await,
                 1000..5000 => store.draw(&claims).await,

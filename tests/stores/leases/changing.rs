@@ -195,11 +195,7 @@ async fn leases_in_postgres_under_changing_numbers_grant_no_more_than_the_larges
             if granted > 0 && random.u8(..5) == 0 {
                 let units = random.u64(1..=granted.min(20));
                 (held, granted) = ((held + units * 1_000_000).min(brim), granted - units);
-                store.settle(&[Settlement {
-                    limit,
-                    key: b"k",
-                    change: Change::Refund { units },
-                }]);
+                store.settle(&[Settlement::new(limit, b"k", Change::Refund { units })]);
             }
         }
         for store in &stores {

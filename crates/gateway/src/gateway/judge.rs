@@ -26,12 +26,8 @@ impl Gateway {
         let (decision, decided) = match snapshot.limiter.try_check(&claims, now) {
             Some(decision) => (decision, now),
             None => {
-                let limiter = &snapshot.limiter;
-                let decision = match store_error {
-                    None => Box::pin(limiter.check(&claims, now)).await,
-                    Some(error) => Box::pin(limiter.check_without(&claims, now, error)).await,
-                };
-                (decision, self.side.clock.now())
+                let asked = snapshot.limiter.ask(&claims, now, store_error);
+                (Box::pin(asked).await, self.side.clock.now())
             }
         };
         let shared = claims

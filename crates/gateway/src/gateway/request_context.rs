@@ -285,13 +285,12 @@ impl RequestContext {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
         );
         let now = self.side.clock.now();
-        let limits = &self.snapshot.policy.limits;
         let mut left = None;
         for health in self
             .claims
             .charges()
             .iter()
-            .filter_map(|charge| limits[charge.limit].algorithm.health())
+            .filter_map(|charge| self.snapshot.limiter.rate_feedback(charge.limit))
         {
             let pause = if asks_for_less {
                 upstream_quota::retry_after(response.headers(), now)

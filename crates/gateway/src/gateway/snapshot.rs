@@ -59,7 +59,7 @@ impl Snapshot {
         let follows = policy
             .limits
             .iter()
-            .any(|limit| limit.algorithm.health().is_some());
+            .any(|limit| limit.algorithm.follows().is_some());
         let names = Names {
             routes: policy
                 .routes

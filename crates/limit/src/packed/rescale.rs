@@ -38,8 +38,7 @@ impl Packed {
 
     /// Ticks in which a full bucket would gain what a burst of `wide` has more.
     fn ticks_beyond(&self, wide: u64) -> u64 {
-        wide.saturating_sub(self.bucket.quota().burst)
-            .saturating_mul(self.p)
+        wide.saturating_sub(self.burst).saturating_mul(self.p)
     }
 
     /// The ticks for which a bucket has to be full before it is forgotten, if nobody is late.

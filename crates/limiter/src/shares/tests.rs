@@ -116,12 +116,7 @@ fn drain(limiter: &Limiter<Gone>, limit: &Limit, key: &[u8]) -> u64 {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .expect("a runtime");
-    let claim = [Claim {
-        limit,
-        key,
-        cost: 1,
-        enforced: true,
-    }];
+    let claim = [Claim::new(limit, key, 1)];
     let granted =
         |_: &u64| match runtime.block_on(limiter.check(&claim, limiter.local().clock().now())) {
             Decision::Allow(mut permit) => {

@@ -51,12 +51,7 @@ fn bucket(amount: u64) -> Limit {
 }
 
 fn wants(names: &Names, limit: &Limit) -> Wants {
-    names.wants(&[Claim {
-        limit,
-        key: b"k",
-        cost: 1,
-        enforced: true,
-    }])
+    names.wants(&[Claim::new(limit, b"k", 1)])
 }
 
 #[tokio::test]
@@ -147,10 +142,8 @@ async fn where_no_lease_can_be_had_of_units_that_are_there_the_request_is_refuse
         );
         let claims = [(&total, &b"all"[..], enforced), (&each, b"me", true)];
         let claims = claims.map(|(limit, key, enforced)| Claim {
-            limit,
-            key,
-            cost: 1,
             enforced,
+            ..Claim::new(limit, key, 1)
         });
         let store = async {
             loop {
@@ -204,12 +197,7 @@ async fn where_all_buckets_lie_on_one_server_no_request_waits_for_a_lease() {
         },
     );
     let claims = [(&total, &b"all"[..]), (&each, b"me")];
-    let claims = claims.map(|(limit, key)| Claim {
-        limit,
-        key,
-        cost: 1,
-        enforced: true,
-    });
+    let claims = claims.map(|(limit, key)| Claim::new(limit, key, 1));
     // Nobody answers wishes.
     let servers = Servers::one(shared.clone());
     let draw = tokio::select! {
@@ -235,12 +223,7 @@ async fn who_would_wait_for_a_lease_of_a_store_that_is_down_is_told_so_at_once()
         },
     );
     let claims = [(&total, &b"all"[..]), (&each, b"me")];
-    let claims = claims.map(|(limit, key)| Claim {
-        limit,
-        key,
-        cost: 1,
-        enforced: true,
-    });
+    let claims = claims.map(|(limit, key)| Claim::new(limit, key, 1));
     let servers = Servers::one(Arc::new(shared));
     let draw =
         tokio::time::timeout(Duration::from_secs(10), servers.draw(names.wants(&claims))).await;
@@ -376,12 +359,7 @@ async fn a_second_call_goes_beside_the_first_where_many_buckets_are_asked_and_no
         local.spawn_local(lane(shared.clone(), server.clone()));
         for caller in 0..64_u8 {
             let key = [caller % keys];
-            let wants = names.wants(&[Claim {
-                limit,
-                key: &key,
-                cost: 1,
-                enforced: true,
-            }]);
+            let wants = names.wants(&[Claim::new(limit, &key, 1)]);
             let shared = shared.clone();
             local.spawn_local(async move {
                 shared.connected().await;

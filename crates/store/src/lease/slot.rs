@@ -5,8 +5,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::atomic::Word;
 use tollgate_limit::Timestamp;
-use tollgate_limit::atomic::Word;
 
 /// An atomic word as a slot needs it.
 pub(super) trait Cell: Word {

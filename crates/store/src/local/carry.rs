@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use tollgate_limit::{Limit, Mode, Role};
 
-use super::{LocalStore, Table, family, keeps_floors};
+use super::{Learnt, LocalStore, Table, family, keeps_floors};
 
 /// What a reload did to the buckets of each limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CarryReport {
     /// One entry per limit of the new policy, then one per limit that is gone.
     pub limits: Vec<Carried>,
+    /// What limits have learnt of their upstreams, by their places in the new policy; from a snapshot only.
+    pub learnt: Vec<(usize, Learnt)>,
 }
 
 /// What became of one limit's buckets.
@@ -87,6 +89,7 @@ impl LocalStore {
         };
         let mut report = CarryReport {
             limits: limits.iter().map(report).collect(),
+            learnt: Vec::new(),
         };
         let gone = self
             .limits

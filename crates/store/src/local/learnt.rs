@@ -4,18 +4,66 @@
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use tollgate_limit::learnt::{Places, Share};
-use tollgate_limit::{Learnt, Limit, Micros, Timestamp};
+use tollgate_limit::{Limit, Micros, Timestamp};
 
 use super::SnapshotError;
 use super::snapshot::{Name, read_u8, read_u32, read_u64};
 
-/// Writes what each of `limits` has learnt.
-pub(super) fn write(limits: &[Arc<Limit>], out: &mut impl Write) -> io::Result<()> {
+/// What a limit has learnt of its upstream, so that a clean restart need not begin again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learnt {
+    /// How many places an adaptive concurrency limit has found.
+    Places(Places),
+    /// How far a rate that follows its upstream's health has fallen.
+    Share(Share),
+}
+
+/// What an adaptive concurrency limit has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// Places, in 1/1024.
+    pub limit: u64,
+    /// The time of an answer that did not queue, in 1/1024 microsecond; 0: none yet.
+    pub unloaded: u64,
+}
+
+/// How far a rate has fallen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The factor in 1/1024, and the moment from which it climbs.
+    pub factor: (u64, Timestamp),
+    /// The most that the upstream's quota leaves, in 1/1024, and the moment until which that is so.
+    pub bound: (u64, Timestamp),
+    /// Nothing is granted before this moment.
+    pub opens: Timestamp,
+}
+
+impl Learnt {
+    /// The same on a clock that is `behind` the one it was learnt by.
+    fn earlier(self, behind: Micros) -> Self {
+        let earlier =
+            |moment: Timestamp| Timestamp::from_micros(moment.as_micros().saturating_sub(behind.0));
+        match self {
+            Self::Places(places) => Self::Places(places),
+            Self::Share(share) => Self::Share(Share {
+                factor: (share.factor.0, earlier(share.factor.1)),
+                bound: (share.bound.0, earlier(share.bound.1)),
+                opens: earlier(share.opens),
+            }),
+        }
+    }
+}
+
+/// Writes what limits have learnt, each named by its place in `limits`.
+pub(super) fn write(
+    limits: &[Arc<Limit>],
+    learnt: &[(usize, Learnt)],
+    out: &mut impl Write,
+) -> io::Result<()> {
     let learnt = || {
-        limits
+        learnt
             .iter()
-            .filter_map(|limit| Some((limit, limit.algorithm.learnt()?)))
+            .filter_map(|(place, learnt)| Some((limits.get(*place)?, *learnt)))
     };
     out.write_all(
         &u32::try_from(learnt().count())
@@ -49,13 +97,13 @@ pub(super) fn write(limits: &[Arc<Limit>], out: &mut impl Write) -> io::Result<(
     Ok(())
 }
 
-/// Tells `limits` what they had learnt, on a clock that is `behind` the one they learnt it by.
+/// What `limits` had learnt, by their places in it, on a clock that is `behind` the one they learnt it by.
 pub(super) fn read(
     limits: &[Arc<Limit>],
     input: &mut impl Read,
     behind: Micros,
-    now: Timestamp,
-) -> Result<(), SnapshotError> {
+) -> Result<Vec<(usize, Learnt)>, SnapshotError> {
+    let mut all = Vec::new();
     for _ in 0..read_u32(input)? {
         let name = Name::read(input)?;
         let learnt = match read_u8(input)? {
@@ -70,11 +118,11 @@ pub(super) fn read(
             }),
             _ => return Err(SnapshotError::Corrupt("an unknown kind of knowledge")),
         };
-        if let Some(limit) = limits.iter().find(|limit| name.is_of(limit)) {
-            limit.algorithm.relearn(learnt.earlier(behind), now);
+        if let Some(place) = limits.iter().position(|limit| name.is_of(limit)) {
+            all.push((place, learnt.earlier(behind)));
         }
     }
-    Ok(())
+    Ok(all)
 }
 
 fn moment(input: &mut impl Read) -> io::Result<Timestamp> {
@@ -83,152 +131,3 @@ fn moment(input: &mut impl Read) -> io::Result<Timestamp> {
 
 const PLACES: u8 = 0;
 const SHARE: u8 = 1;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clock::Clock;
-    use crate::local::tests::{limit, terms};
-    use crate::local::{ColdStart, LocalStore};
-    use tollgate_limit::in_flight::{FIRST, InFlight};
-    use tollgate_limit::{Algorithm, Kind};
-
-    const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
-    const SECOND: Micros = Micros(1_000_000);
-
-    /// An adaptive limit of at most `most`, and a rate that follows its upstream down to `least` a second of a hundred.
-    fn limits(most: u64, least: u64) -> [Arc<Limit>; 2] {
-        let places = Algorithm::InFlight(InFlight::adaptive(1, most).expect("two numbers"));
-        let rate = terms(Kind::TokenBucket, 100, SECOND, 100);
-        let share = Algorithm::new(&rate)
-            .and_then(|rate| rate.following(least, SECOND))
-            .expect("within the rate");
-        let of = |index, name, algorithm| {
-            Arc::new(Limit {
-                algorithm,
-                ..limit(index, name, &rate, 1 << 15)
-            })
-        };
-        [
-            of(0, "jobs", places),
-            of(1, "gentle", share.obeying_quota()),
-        ]
-    }
-
-    fn places(limits: &[Arc<Limit>]) -> u64 {
-        match &limits[0].algorithm {
-            Algorithm::InFlight(limit) => limit.places(),
-            _ => panic!("it is a concurrency limit"),
-        }
-    }
-
-    /// A store whose limits have learnt, and its snapshot.
-    fn troubled() -> ([Arc<Limit>; 2], Vec<u8>) {
-        let limits = limits(1_000, 10);
-        let store = LocalStore::new(&limits, Clock::manual(START), ColdStart::Full);
-        if let Algorithm::InFlight(limit) = &limits[0].algorithm {
-            let ceiling = limit.ceiling().expect("adaptive");
-            for second in 0..20 {
-                ceiling.answered(
-                    START.after(Micros(second * SECOND.0)),
-                    Micros(10_000),
-                    FIRST,
-                    true,
-                );
-            }
-        }
-        let health = limits[1].algorithm.health().expect("it follows");
-        health.troubled(START, None);
-        health.bounded(START, 25, SECOND);
-        health.held(START, Micros(2 * SECOND.0));
-        let mut snapshot = Vec::new();
-        store.save(&mut snapshot).expect("memory takes everything");
-        (limits, snapshot)
-    }
-
-    fn restore(limits: &[Arc<Limit>], now: Timestamp, snapshot: &[u8]) {
-        LocalStore::restored(limits, Clock::manual(now), std::io::Cursor::new(snapshot))
-            .expect("sound");
-    }
-
-    #[test]
-    fn what_was_learnt_of_an_upstream_outlives_a_clean_restart() {
-        let (before, snapshot) = troubled();
-        assert!(places(&before) < FIRST / 2);
-        let after = limits(1_000, 10);
-        restore(&after, START, &snapshot);
-        assert_eq!(places(&after), places(&before));
-        let of = |limits: &[Arc<Limit>; 2], at| {
-            let health = limits[1].algorithm.health().expect("it follows");
-            (health.factor(at), health.opens(at))
-        };
-        assert_eq!(
-            of(&after, START),
-            (256, Some(START.after(Micros(2 * SECOND.0))))
-        );
-        for seconds in [0, 1, 2, 5, 60] {
-            let at = START.after(Micros(seconds * SECOND.0));
-            assert_eq!(
-                of(&after, at),
-                of(&before, at),
-                "it climbs as it would have"
-            );
-        }
-    }
-
-    #[test]
-    fn other_numbers_bound_it_and_a_clock_that_steps_back_prolongs_nothing() {
-        let (before, snapshot) = troubled();
-        let narrower = limits(2, 90);
-        restore(&narrower, START, &snapshot);
-        assert_eq!(places(&narrower), 2);
-        let health = narrower[1].algorithm.health().expect("it follows");
-        assert_eq!(health.factor(START), 922, "its own least");
-        let year = Micros(365 * 86_400 * SECOND.0);
-        let earlier = Timestamp::from_micros(START.as_micros() - year.0);
-        let after = limits(1_000, 10);
-        restore(&after, earlier, &snapshot);
-        let (old, new) = (before[1].algorithm.health(), after[1].algorithm.health());
-        let (old, new) = (old.expect("it follows"), new.expect("it follows"));
-        assert_eq!(
-            new.factor(earlier.after(SECOND)),
-            old.factor(START.after(SECOND))
-        );
-        assert_eq!(
-            new.opens(earlier),
-            Some(earlier.after(Micros(2 * SECOND.0)))
-        );
-    }
-
-    #[test]
-    fn another_kind_of_limit_learns_nothing_from_it() {
-        let (_, snapshot) = troubled();
-        let mut swapped = limits(1_000, 10);
-        swapped.swap(0, 1);
-        let names: Vec<_> = swapped
-            .iter()
-            .map(|limit| Arc::clone(&limit.name))
-            .collect();
-        let renamed: Vec<Arc<Limit>> = swapped
-            .iter()
-            .zip(names.iter().rev())
-            .enumerate()
-            .map(|(index, (limit, name))| {
-                Arc::new(Limit {
-                    index,
-                    name: Arc::clone(name),
-                    ..Limit::clone(limit)
-                })
-            })
-            .collect();
-        restore(&renamed, START, &snapshot);
-        assert_eq!(
-            renamed[0]
-                .algorithm
-                .health()
-                .expect("it follows")
-                .factor(START),
-            1_024
-        );
-    }
-}

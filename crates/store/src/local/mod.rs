@@ -25,11 +25,14 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::clock::Clock;
-use tollgate_limit::{Claim, Draw, Limit, Placement, Settlement, Standing, Timestamp, Verdict};
+use tollgate_limit::{
+    Claim, Conditions, Draw, Limit, Placement, Settlement, Standing, Timestamp, Verdict,
+};
 
 use super::{Store, StoreError};
 pub use carry::same_bucket;
 pub use carry::{Carried, Carry, CarryReport};
+pub use learnt::{Learnt, Places, Share};
 pub use snapshot::SnapshotError;
 
 use hash::Seed;
@@ -118,7 +121,7 @@ impl LocalStore {
     // leaves in memory (claims, saved registers, an answer to be copied) a locked instruction waits for.
     #[inline(always)]
     pub fn draw_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
-        match *claims {
+        match claims {
             [claim] => self.draw_alone(claim, now),
             [] => self.draw_any(claims, now),
             [first, ..] => self.draw_several(self.seed.tag(first.key), claims, now),
@@ -126,41 +129,19 @@ impl LocalStore {
     }
 
     #[inline(always)]
-    fn draw_alone(&self, claim: Claim<'_>, now: Timestamp) -> Draw {
-        let Claim {
-            limit,
-            key,
-            cost,
-            enforced,
-        } = claim;
-        let tag = self.seed.tag(key);
-        match self.tables[limit.index].draw_known(tag, cost, now) {
-            Some(standing) => alone(enforced, standing),
-            None => self.draw_one(limit, key, cost, enforced, now),
+    fn draw_alone(&self, claim: &Claim<'_>, now: Timestamp) -> Draw {
+        let tag = self.seed.tag(claim.key);
+        match self.tables[claim.limit.index].draw_known(tag, claim.cost, now) {
+            Some(standing) => alone(claim.enforced, standing),
+            None => self.draw_one(claim, now),
         }
     }
 
-    /// In parts, so that the claim is put together only here.
     #[inline(never)]
-    fn draw_one(
-        &self,
-        limit: &Limit,
-        key: &[u8],
-        cost: u64,
-        enforced: bool,
-        now: Timestamp,
-    ) -> Draw {
-        match self.tables[limit.index].draw(self.seed.tag(key), limit.tier.as_deref(), cost, now) {
-            Some(standing) => alone(enforced, standing),
-            None => self.draw_any(
-                &[Claim {
-                    limit,
-                    key,
-                    cost,
-                    enforced,
-                }],
-                now,
-            ),
+    fn draw_one(&self, claim: &Claim<'_>, now: Timestamp) -> Draw {
+        match self.tables[claim.limit.index].draw(self.seed.tag(claim.key), claim, now) {
+            Some(standing) => alone(claim.enforced, standing),
+            None => self.draw_any(std::slice::from_ref(claim), now),
         }
     }
 
@@ -184,7 +165,7 @@ impl LocalStore {
         if let Some(refusal) = self.refused(claims, now) {
             return refusal;
         }
-        let mut bound = self.bind(claims.iter().map(|claim| (claim.limit, claim.key)));
+        let mut bound = self.bind(claims);
         draw_locked(&mut bound, claims, now)
     }
 
@@ -192,15 +173,10 @@ impl LocalStore {
     fn refused(&self, claims: &[Claim<'_>], now: Timestamp) -> Option<Draw> {
         let mut views: SmallVec<[View; 4]> = SmallVec::with_capacity(claims.len());
         let mut granted = true;
-        for Claim {
-            limit,
-            key,
-            cost,
-            enforced,
-        } in claims
-        {
-            let view = self.tables[limit.index].view(self.seed.tag(key), *cost, now)?;
-            granted &= !enforced || view.verdict.is_allow();
+        for claim in claims {
+            let table = &self.tables[claim.limit.index];
+            let view = table.view(self.seed.tag(claim.key), claim.cost, now)?;
+            granted &= !claim.enforced || view.verdict.is_allow();
             views.push(view);
         }
         if granted {
@@ -221,7 +197,7 @@ impl LocalStore {
     /// Corrects earlier grants, at `now`.
     pub fn settle_at(&self, settlements: &[Settlement<'_>], now: Timestamp) {
         for settlement in settlements {
-            let mut bound = self.bind([(settlement.limit, settlement.key)].into_iter());
+            let mut bound = [self.bound(settlement.limit, settlement.key, settlement.conditions)];
             for slot in &mut lock_all(&mut bound, now) {
                 slot.settle(settlement.change, now);
             }
@@ -230,7 +206,7 @@ impl LocalStore {
 
     /// How the buckets stand at `now`, charging nothing.
     pub fn peek_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Vec<Standing> {
-        let mut bound = self.bind(claims.iter().map(|claim| (claim.limit, claim.key)));
+        let mut bound = self.bind(claims);
         let mut slots = lock_all(&mut bound, now);
         let standing = |(claim, slot): (&Claim<'_>, &mut Slot<'_>)| {
             Standing::new(slot.judge(claim.cost, now), slot.report(now))
@@ -266,16 +242,23 @@ impl LocalStore {
         &self.clock
     }
 
-    fn bind<'a>(
+    fn bind<'a>(&'a self, claims: &'a [Claim<'a>]) -> SmallVec<[Bound<'a>; 4]> {
+        let bind = |claim: &'a Claim<'a>| self.bound(claim.limit, claim.key, claim.conditions);
+        claims.iter().map(bind).collect()
+    }
+
+    fn bound<'a>(
         &'a self,
-        keys: impl Iterator<Item = (&'a Limit, &'a [u8])>,
-    ) -> SmallVec<[Bound<'a>; 4]> {
-        let bind = |(limit, key): (&'a Limit, &[u8])| Bound {
+        limit: &'a Limit,
+        key: &[u8],
+        conditions: Option<&'a Conditions>,
+    ) -> Bound<'a> {
+        Bound {
             table: &self.tables[limit.index],
             tag: self.seed.tag(key),
             tier: limit.tier.as_deref(),
-        };
-        keys.map(bind).collect()
+            conditions,
+        }
     }
 }
 
@@ -299,6 +282,7 @@ struct Bound<'s> {
     table: &'s Table,
     tag: u64,
     tier: Option<&'s str>,
+    conditions: Option<&'s Conditions>,
 }
 
 fn draw_locked(bound: &mut [Bound<'_>], claims: &[Claim<'_>], now: Timestamp) -> Draw {
@@ -338,7 +322,12 @@ fn try_lock_all<'s>(
     now: Timestamp,
 ) -> Result<SmallVec<[Slot<'s>; 4]>, (usize, &'s Table)> {
     let lock = |place: usize| {
-        let Bound { table, tag, tier } = bound[place];
+        let Bound {
+            table,
+            tag,
+            tier,
+            conditions,
+        } = bound[place];
         let moved = || {
             (
                 place,
@@ -347,7 +336,7 @@ fn try_lock_all<'s>(
                     .expect("a table names its successor before a bucket moves"),
             )
         };
-        table.lock(tag, tier, now).ok_or_else(moved)
+        table.lock(tag, tier, conditions, now).ok_or_else(moved)
     };
     if bound.is_sorted_by_key(|bound| bound.table.order) {
         return (0..bound.len()).map(lock).collect();

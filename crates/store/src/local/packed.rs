@@ -98,27 +98,20 @@ impl PackedTable {
         }
     }
 
-    /// Draws from one bucket that is known, that nobody else is drawing from, and whose rate nothing lowers; `None`:
-    /// nothing was drawn.
+    /// Draws from one bucket that is known and that nobody else is drawing from; `None`: nothing was drawn.
     #[inline(always)]
     pub(crate) fn draw_known(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
-        if !self.packed.is_plain() {
-            return None;
-        }
         let ticks = self.packed.ticks(now);
         let (line, seen) = self.peek(tag)?;
-        match self.judge_plain(seen.arrival(), cost, ticks) {
+        match self.judge(seen.arrival(), cost, ticks) {
             Err(Refused { retry_after }) => {
-                let report = self.packed.plain_report(seen.arrival(), ticks);
+                let report = self.packed.report(seen.arrival(), ticks);
                 Some(Standing::new(Verdict::Deny { retry_after }, report))
             }
             // The common case: nobody came in between, and what was worked out is written in the same step that finds it so.
-            Ok(Granted { wait, next }) if cost > 0 && self.advance(line, tag, seen, next) => {
-                Some(Standing::new(
-                    Verdict::Allow { wait },
-                    self.packed.plain_report(next, ticks),
-                ))
-            }
+            Ok(Granted { wait, next }) if cost > 0 && self.advance(line, tag, seen, next) => Some(
+                Standing::new(Verdict::Allow { wait }, self.packed.report(next, ticks)),
+            ),
             _ => None,
         }
     }
@@ -221,8 +214,8 @@ impl PackedTable {
     #[inline]
     fn refused(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
         let (start, ticks) = (self.start(self.line(tag))?, self.packed.ticks(now));
-        // Whoever is known and cannot pay was refused before, unless an upstream's health counts.
-        if self.packed.is_plain() && self.judge_plain(start, cost, ticks).is_ok() {
+        // A known key that cannot pay was refused before.
+        if self.judge(start, cost, ticks).is_ok() {
             return None;
         }
         let view = self.view_from(start, tag, cost, ticks)?;
@@ -238,12 +231,6 @@ impl PackedTable {
         let verdict = slot.judge(cost);
         slot.commit();
         Some(slot.standing(verdict))
-    }
-
-    /// Whether nothing ever lowers the rate of its buckets.
-    #[inline(always)]
-    pub(crate) fn is_plain(&self) -> bool {
-        self.packed.is_plain()
     }
 
     /// Where `tag` belongs.
@@ -302,14 +289,6 @@ impl PackedTable {
     }
 
     #[inline(always)]
-    fn judge_plain(&self, word: u64, cost: u64, ticks: u64) -> Judged<u64> {
-        match self.packed.price(cost) {
-            Some(price) => self.packed.judge_plain(word, price, ticks),
-            None => Err(Refused::NEVER),
-        }
-    }
-
-    #[inline]
     fn judge(&self, word: u64, cost: u64, ticks: u64) -> Judged<u64> {
         match self.packed.price(cost) {
             Some(price) => self.packed.judge(word, price, ticks),

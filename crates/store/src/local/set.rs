@@ -31,7 +31,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub(crate) use tollgate_limit::atomic::Word;
+pub(crate) use crate::atomic::Word;
 
 /// What a set needs of an atomic word besides.
 pub(crate) trait LockWord: Word {

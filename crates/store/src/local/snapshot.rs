@@ -21,7 +21,7 @@ use tollgate_limit::{Algorithm, Align, Limit, Micros, Role, Terms, Timestamp};
 use super::hash::Seed;
 use super::state_bytes::{OWN, read_moving, write_end, write_moving};
 use super::table::{Moving, Table};
-use super::{Carried, Carry, CarryReport, LocalStore, epoch, family, keeps_floors, learnt};
+use super::{Carried, Carry, CarryReport, Learnt, LocalStore, epoch, family, keeps_floors, learnt};
 
 /// Why a snapshot cannot be used. The process then starts as `cold_start` says.
 #[derive(Debug, thiserror::Error)]
@@ -39,11 +39,16 @@ pub enum SnapshotError {
 
 impl LocalStore {
     /// Writes every bucket that still remembers something. Draws may go on meanwhile; what they take afterwards is
-    /// missing from the snapshot, so a shutdown drains first.
+    /// missing from the snapshot, so a shutdown drains first. `learnt`: what the limits at these places have learnt of their
+    /// upstreams.
     ///
     /// # Errors
     /// When `writer` fails.
-    pub fn save(&self, writer: impl Write) -> Result<(), SnapshotError> {
+    pub fn save(
+        &self,
+        writer: impl Write,
+        learnt: &[(usize, Learnt)],
+    ) -> Result<(), SnapshotError> {
         let now = self.clock.now();
         let mut out = Summed {
             inner: BufWriter::new(writer),
@@ -92,7 +97,7 @@ impl LocalStore {
             cell.into_inner().1?;
             write_end(&mut out)?;
         }
-        learnt::write(&self.limits, &mut out)?;
+        learnt::write(&self.limits, learnt, &mut out)?;
         let sum = out.sum.finish();
         out.inner.write_all(&sum.to_le_bytes())?;
         out.inner.flush()?;
@@ -213,7 +218,7 @@ impl LocalStore {
             };
             Arc::new(table.and_then(|(table, _)| table).unwrap_or_else(new))
         });
-        learnt::read(limits, &mut input, behind, now)?;
+        let learnt = learnt::read(limits, &mut input, behind)?;
         let mut report: Vec<_> = limits
             .iter()
             .zip(carries)
@@ -227,7 +232,11 @@ impl LocalStore {
             clock,
             epoch,
         };
-        Ok((store, CarryReport { limits: report }))
+        let report = CarryReport {
+            limits: report,
+            learnt,
+        };
+        Ok((store, report))
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate_limit::bucket::{Report, State};
 use tollgate_limit::packed::Packed;
-use tollgate_limit::{Algorithm, Change, Kept, Limit, Standing, Timestamp, Verdict};
+use tollgate_limit::{
+    Algorithm, Change, Claim, Conditions, Kept, Limit, Standing, Timestamp, Verdict,
+};
 
 use super::packed::{LATE, PackedSlot, PackedTable, View};
 use super::wide::{Numbers, WideSlot, WideTable};
@@ -259,33 +261,36 @@ impl Table {
     }
 
     /// Draws from one bucket by itself; `None`: it has moved to the successor.
-    pub(crate) fn draw(
-        &self,
+    pub(crate) fn draw(&self, tag: u64, claim: &Claim<'_>, now: Timestamp) -> Option<Standing> {
+        match &self.form {
+            Form::Packed(packed) => packed.draw(tag, claim.cost, now),
+            Form::Wide(wide) => wide.draw(tag, claim, now),
+        }
+    }
+
+    /// The same, if its buckets are one word long each.
+    #[inline(always)]
+    pub(crate) fn packed(&self) -> Option<&PackedTable> {
+        match &self.form {
+            Form::Packed(packed) => Some(packed),
+            Form::Wide(_) => None,
+        }
+    }
+
+    /// The locked bucket of `tag`, to be drawn from under a tier's numbers and an upstream's conditions; `None` when it has
+    /// moved to the successor.
+    pub(crate) fn lock<'t>(
+        &'t self,
         tag: u64,
         tier: Option<&str>,
-        cost: u64,
+        conditions: Option<&'t Conditions>,
         now: Timestamp,
-    ) -> Option<Standing> {
-        match &self.form {
-            Form::Packed(packed) => packed.draw(tag, cost, now),
-            Form::Wide(wide) => wide.draw(tag, wide.place_of(tier), cost, now),
-        }
-    }
-
-    /// The same, if its buckets are one word long each and nothing lowers their rate.
-    #[inline(always)]
-    pub(crate) fn plain(&self) -> Option<&PackedTable> {
-        match &self.form {
-            Form::Packed(packed) if packed.is_plain() => Some(packed),
-            _ => None,
-        }
-    }
-
-    /// The locked bucket of `tag`, to be drawn from under a tier's numbers; `None` when it has moved to the successor.
-    pub(crate) fn lock(&self, tag: u64, tier: Option<&str>, now: Timestamp) -> Option<Slot<'_>> {
+    ) -> Option<Slot<'t>> {
         match &self.form {
             Form::Packed(packed) => packed.lock(tag, now).map(Slot::Packed),
-            Form::Wide(wide) => wide.lock(tag, wide.place_of(tier)).map(Slot::Wide),
+            Form::Wide(wide) => wide
+                .lock(tag, wide.place_of(tier), conditions)
+                .map(Slot::Wide),
         }
     }
 

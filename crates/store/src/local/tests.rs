@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::{Carry, LocalStore};
 use fixtures::{START, bucket, claim, store};
-pub(super) use fixtures::{limit, terms};
+pub(super) use fixtures::{draw_one, limit, terms};
 use tollgate_limit::{Claim, Limit, Micros, Verdict};
 
 #[test]

@@ -152,7 +152,7 @@ impl LocalStore {
 
     #[inline(always)]
     fn plain(&self, claim: &Claim<'_>) -> Option<&PackedTable> {
-        self.tables[claim.limit.index].plain()
+        self.tables[claim.limit.index].packed()
     }
 
     /// The tag of the claim at `place`, `tag` being that of the first. Limits that are split the same way have one key between

@@ -21,7 +21,9 @@ use parking_lot::{Mutex, MutexGuard};
 
 use tollgate_limit::bucket::{Next, Report, State};
 use tollgate_limit::sliding_log::Entry;
-use tollgate_limit::{Algorithm, Change, Kept, Limit, Standing, Timestamp, Verdict};
+use tollgate_limit::{
+    Algorithm, Change, Claim, Conditions, Kept, Limit, Standing, Timestamp, Verdict,
+};
 
 use super::Tally;
 use super::packed::{LATE, place, span};
@@ -204,17 +206,23 @@ impl WideTable {
         }
     }
 
-    /// Draws from one bucket under the numbers at `by`; `None`: it has moved.
+    /// Draws from one bucket; `None`: it has moved.
     #[inline(never)]
-    pub(crate) fn draw(&self, tag: u64, by: u16, cost: u64, now: Timestamp) -> Option<Standing> {
-        let mut slot = self.lock(tag, by)?;
-        let verdict = slot.judge(cost, now);
+    pub(crate) fn draw(&self, tag: u64, claim: &Claim<'_>, now: Timestamp) -> Option<Standing> {
+        let by = self.place_of(claim.limit.tier.as_deref());
+        let mut slot = self.lock(tag, by, claim.conditions)?;
+        let verdict = slot.judge(claim.cost, now);
         slot.commit(now);
         Some(Standing::new(verdict, slot.report(now)))
     }
 
     /// The locked bucket of `tag`, to be drawn from under the numbers at `by`; `None` when it has moved to the successor.
-    pub(crate) fn lock(&self, tag: u64, by: u16) -> Option<WideSlot<'_>> {
+    pub(crate) fn lock<'t>(
+        &'t self,
+        tag: u64,
+        by: u16,
+        conditions: Option<&'t Conditions>,
+    ) -> Option<WideSlot<'t>> {
         let shard = self.shard(self.index(tag))?.lock();
         if shard.moved {
             return None;
@@ -224,6 +232,7 @@ impl WideTable {
             table: self,
             tag,
             by,
+            conditions,
             place,
             shard,
             next: None,
@@ -306,7 +315,7 @@ impl WideTable {
         };
         match whose {
             Whose::Bucket { tag } => {
-                if let Some(mut slot) = self.lock(tag, by) {
+                if let Some(mut slot) = self.lock(tag, by, None) {
                     slot.adopt(&bucket, now);
                 }
             }
@@ -373,6 +382,7 @@ pub(crate) struct WideSlot<'t> {
     tag: u64,
     /// The numbers it is drawn under.
     by: u16,
+    conditions: Option<&'t Conditions>,
     place: Option<usize>,
     shard: MutexGuard<'t, Shard>,
     next: Option<Next>,
@@ -381,7 +391,7 @@ pub(crate) struct WideSlot<'t> {
 impl<'t> WideSlot<'t> {
     /// The bucket's verdict; nothing is written before [`WideSlot::commit`].
     pub(crate) fn judge(&mut self, cost: u64, now: Timestamp) -> Verdict {
-        let judged = self.algorithm().judge(
+        let judged = self.conditioned().judge(
             self.bucket(now).as_deref().map(|bucket| &bucket.state),
             cost,
             now,
@@ -398,7 +408,7 @@ impl<'t> WideSlot<'t> {
 
     /// How the bucket stands.
     pub(crate) fn report(&self, now: Timestamp) -> Report {
-        self.algorithm()
+        self.conditioned()
             .report(self.bucket(now).as_deref().map(|bucket| &bucket.state), now)
     }
 
@@ -422,12 +432,17 @@ impl<'t> WideSlot<'t> {
         self.table.algorithm(self.by)
     }
 
+    /// The numbers it is drawn under, as the upstream's conditions have them.
+    fn conditioned(&self) -> Cow<'t, Algorithm> {
+        self.algorithm().under(self.conditions)
+    }
+
     /// Corrects an earlier grant, in the numbers the bucket is kept in: nothing of it is clamped.
     pub(crate) fn settle(&mut self, change: Change, now: Timestamp) {
         let drawn = self.by;
         if let Some(bucket) = self.found(None).filter(|bucket| bucket.own.is_some()) {
             let (mut kept, by, own) = (self.table.kept(bucket), bucket.by, bucket.own.clone());
-            kept.settle(self.algorithm(), change, now);
+            kept.settle(&self.conditioned(), change, now);
             // One that is full again is one of the numbers it was drawn under.
             let own = own.filter(|own| **own == *kept.algorithm());
             let by = if own.is_some() { by } else { drawn };
@@ -448,10 +463,11 @@ impl<'t> WideSlot<'t> {
         }
         let (mut state, mut beyond) = self.take(now);
         if beyond == 0 && self.by == drawn {
-            self.algorithm().settle(&mut state, change, now);
+            self.conditioned().settle(&mut state, change, now);
         } else {
             let mut kept = Kept::from_parts(self.algorithm().clone(), state, beyond);
-            kept.settle(self.table.algorithm(drawn), change, now);
+            let drawn = self.table.algorithm(drawn).under(self.conditions);
+            kept.settle(&drawn, change, now);
             (state, beyond) = (kept.state().cloned(), kept.beyond());
         }
         self.put(

@@ -255,12 +255,7 @@ mod tests {
     }
 
     fn batch(names: &Names, limit: &Limit) -> Batch {
-        let wants = names.wants(&[Claim {
-            limit,
-            key: b"k",
-            cost: 1,
-            enforced: true,
-        }]);
+        let wants = names.wants(&[Claim::new(limit, b"k", 1)]);
         Batch {
             buckets: vec![(wants[0].name, wants[0].shape.clone())],
             ..Batch::default()

@@ -65,14 +65,7 @@ async fn a_heartbeat_tells_of_exactly_the_places_that_stand_however_much_waits_b
         let local = tokio::task::LocalSet::new();
         local.spawn_local(lane(shared.clone(), server.clone()));
         // Each of these holds one place for good, in a bucket of its own.
-        let wants = |limit: &Limit, key: &[u8]| {
-            names.wants(&[Claim {
-                limit,
-                key,
-                cost: 1,
-                enforced: true,
-            }])
-        };
+        let wants = |limit: &Limit, key: &[u8]| names.wants(&[Claim::new(limit, key, 1)]);
         for caller in 0..600_u32 {
             let (shared, wants) = (shared.clone(), wants(&places, &caller.to_le_bytes()));
             local.spawn_local(async move {
@@ -161,12 +154,7 @@ async fn a_lane_that_always_has_work_tells_of_every_place_held_and_keeps_house()
         let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
         let places = limit("places", &terms(Kind::InFlight, 1 << 40, Micros::ZERO));
         let names = Names::new(b"secret");
-        let wants = names.wants(&[Claim {
-            limit: &places,
-            key: b"k",
-            cost: 1,
-            enforced: true,
-        }]);
+        let wants = names.wants(&[Claim::new(&places, b"k", 1)]);
         let local = tokio::task::LocalSet::new();
         local.spawn_local(lane(shared.clone(), server.clone()));
         for caller in 0..8 {

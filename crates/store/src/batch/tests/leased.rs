@@ -144,12 +144,7 @@ async fn units_of_a_lease_beside_a_limit_that_refuses_come_back_to_the_last_one(
                 for _ in 0..120 {
                     let caller = random.u64(..400).to_le_bytes();
                     let claims = [(&total, &b""[..]), (&each, &caller[..])];
-                    let claims = claims.map(|(limit, key)| Claim {
-                        limit,
-                        key,
-                        cost: 1,
-                        enforced: true,
-                    });
+                    let claims = claims.map(|(limit, key)| Claim::new(limit, key, 1));
                     let claims = &claims[..random.usize(1..3)];
                     let servers = Servers::one(shared.clone());
                     let drawn = servers.draw(names.wants(claims)).await.expect("answered");
@@ -204,12 +199,7 @@ async fn leases_whose_return_is_lost_with_its_call_are_returned_again() {
             ..bucket(1000)
         },
     );
-    let claim = Claim {
-        limit: &total,
-        key: b"k",
-        cost: 1,
-        enforced: true,
-    };
+    let claim = Claim::new(&total, b"k", 1);
     shared.lanes_up.store(1, Ordering::Relaxed);
     // It is not leased yet, and left: the demand is known.
     for _ in 0..2 {

@@ -15,12 +15,7 @@ fn ask<'a>(
 ) -> Vec<Pin<Box<dyn Future<Output = bool> + 'a>>> {
     let names = Names::new(b"secret");
     let each = (0..32).map(|caller| {
-        let wants = names.wants(&[Claim {
-            limit,
-            key: &[caller % keys],
-            cost: 1,
-            enforced: true,
-        }]);
+        let wants = names.wants(&[Claim::new(limit, &[caller % keys], 1)]);
         let mut asked: Pin<Box<dyn Future<Output = bool>>> = Box::pin(async move {
             shared
                 .ask(wants, false)

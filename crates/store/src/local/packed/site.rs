@@ -8,7 +8,7 @@ use tollgate_limit::{Standing, Verdict};
 
 use super::{PackedTable, beside};
 
-/// Where a bucket of a table that [is plain](PackedTable::is_plain) belongs, and when.
+/// Where a bucket belongs, and when.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Site<'t> {
     pub(super) table: &'t PackedTable,
@@ -32,7 +32,7 @@ impl Site<'_> {
     /// What it would answer, and its arrival time then (the same, if nothing was taken).
     #[inline(always)]
     pub(crate) fn judge(&self, seen: SlotView, cost: u64) -> (Verdict, u64) {
-        match self.table.judge_plain(seen.arrival(), cost, self.ticks) {
+        match self.table.judge(seen.arrival(), cost, self.ticks) {
             Ok(Granted { wait, next }) => (
                 Verdict::Allow { wait },
                 if cost > 0 { next } else { seen.arrival() },
@@ -56,6 +56,6 @@ impl Site<'_> {
     /// How it stands with that verdict and that arrival time.
     #[inline(always)]
     pub(crate) fn standing(&self, verdict: Verdict, arrival: u64) -> Standing {
-        Standing::new(verdict, self.table.packed.plain_report(arrival, self.ticks))
+        Standing::new(verdict, self.table.packed.report(arrival, self.ticks))
     }
 }

@@ -2,7 +2,7 @@ use std::cell::Cell;
 
 use super::*;
 use crate::local::table::{Moving, Whose};
-use crate::local::tests::{limit, terms};
+use crate::local::tests::{draw_one, limit, terms};
 use tollgate_limit::bucket::{Level, State};
 use tollgate_limit::{Kind, TokenBucket};
 
@@ -20,7 +20,7 @@ fn table(memory: usize) -> Table {
 }
 
 fn packed(table: &Table) -> &PackedTable {
-    table.plain().expect("one word each")
+    table.packed().expect("one word each")
 }
 
 /// An empty bucket.
@@ -53,39 +53,31 @@ fn a_newcomer_that_is_sent_on_in_the_middle_of_a_move_owes_what_the_rest_has_not
     for owed in [last, Whose::Birth] {
         let (old, new) = (table(1 << 12), Arc::new(table(1 << 13)));
         let known = 1;
-        assert!(
-            old.draw(known, None, 1, START)
-                .is_some_and(|standing| standing.verdict.is_allow())
-        );
+        assert!(draw_one(&old, known).is_some_and(|standing| standing.verdict.is_allow()));
         old.adopt(owing(&old, owed), START);
         assert!(
-            !old.draw(u64::MAX, None, 1, START)
+            !draw_one(&old, u64::MAX)
                 .expect("not moved")
                 .verdict
                 .is_allow()
         );
         let sent_on = Cell::new(0);
         packed(&old).move_to(&new, false, START, |moving| {
-            if old.draw(u64::MAX, None, 1, START).is_none() {
+            if draw_one(&old, u64::MAX).is_none() {
                 sent_on.set(sent_on.get() + 1);
-                let standing = new.draw(u64::MAX, None, 1, START).expect("not moved");
+                let standing = draw_one(&new, u64::MAX).expect("not moved");
                 assert!(!standing.verdict.is_allow(), "{owed:?}: {standing:?}");
             }
             new.adopt(moving, START);
         });
         assert!(sent_on.get() > 0, "{owed:?}");
         assert!(
-            !new.draw(u64::MAX, None, 1, START)
+            !draw_one(&new, u64::MAX)
                 .expect("not moved")
                 .verdict
                 .is_allow()
         );
-        assert!(
-            !new.draw(known, None, 1, START)
-                .expect("not moved")
-                .verdict
-                .is_allow()
-        );
+        assert!(!draw_one(&new, known).expect("not moved").verdict.is_allow());
     }
 }
 
@@ -94,7 +86,7 @@ fn a_newcomer_that_is_sent_on_in_the_middle_of_a_move_owes_what_the_rest_has_not
 fn a_key_that_moves_while_it_is_looked_for_is_not_taken_for_a_newcomer() {
     let (old, new) = (table(1 << 12), Arc::new(table(1 << 13)));
     let table = packed(&old);
-    assert!(old.draw(1, None, 1, START).is_some());
+    assert!(draw_one(&old, 1).is_some());
     old.adopt(
         owing(
             &old,

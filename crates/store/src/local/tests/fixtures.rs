@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::clock::Clock;
+use crate::local::table::Table;
 use crate::local::{ColdStart, LocalStore};
-use tollgate_limit::{Claim, Kind, Limit, Micros, Terms, Timestamp, fixtures};
+use tollgate_limit::{Claim, Kind, Limit, Micros, Standing, Terms, Timestamp, fixtures};
 
 pub(super) const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
@@ -37,14 +38,14 @@ pub(super) fn bucket(
 }
 
 pub(super) fn claim<'a>(limit: &'a Limit, key: &'a [u8]) -> Claim<'a> {
-    Claim {
-        limit,
-        key,
-        cost: 1,
-        enforced: true,
-    }
+    Claim::new(limit, key, 1)
 }
 
 pub(super) fn store(limits: &[Arc<Limit>]) -> LocalStore {
     LocalStore::new(limits, Clock::manual(START), ColdStart::Full)
+}
+
+/// Draws a unit from the bucket of `tag` in `table`.
+pub(in crate::local) fn draw_one(table: &Table, tag: u64) -> Option<Standing> {
+    table.draw(tag, &claim(&bucket(0, "it", 1, 1, 1), b""), START)
 }

@@ -103,11 +103,8 @@ fn places_in_flight_are_never_forgotten() {
             "{number} is still in flight"
         );
     }
-    let release = Settlement {
-        limit: &limits[0],
-        key: &key(7),
-        change: Change::Release { units: 1 },
-    };
+    let seventh = key(7);
+    let release = Settlement::new(&limits[0], &seventh, Change::Release { units: 1 });
     store.settle_at(&[release], START);
     assert!(store.draw_at(&[claim(&limits[0], &key(7))], START).granted);
 }
@@ -151,11 +148,7 @@ fn a_refund_never_lets_a_forgotten_key_gain() {
                 }
             }
             if round == 0 && taken.get(&number) == Some(&2) {
-                let refund = Settlement {
-                    limit: &limits[0],
-                    key: &key,
-                    change: Change::Refund { units: 1 },
-                };
+                let refund = Settlement::new(&limits[0], &key, Change::Refund { units: 1 });
                 store.settle_at(&[refund], START);
                 *taken.entry(number).or_default() -= 1;
             }

@@ -81,7 +81,9 @@ fn a_clean_restart_refills_nobody_whatever_the_algorithm() {
         }
     }
     let mut snapshot = Vec::new();
-    before.save(&mut snapshot).expect("memory takes everything");
+    before
+        .save(&mut snapshot, &[])
+        .expect("memory takes everything");
     clock.advance(Micros::from_secs(60));
     let later = clock.now();
     let (after, report) =
@@ -156,7 +158,9 @@ fn a_damaged_snapshot_is_an_error_and_never_a_panic() {
         );
     }
     let mut snapshot = Vec::new();
-    store.save(&mut snapshot).expect("memory takes everything");
+    store
+        .save(&mut snapshot, &[])
+        .expect("memory takes everything");
     let restore = |bytes: &[u8]| {
         LocalStore::restored(&limits, Clock::manual(START), std::io::Cursor::new(bytes)).map(|_| ())
     };
@@ -190,7 +194,9 @@ fn a_forged_snapshot_is_an_error_or_a_store_that_answers() {
         );
     }
     let mut snapshot = Vec::new();
-    store.save(&mut snapshot).expect("memory takes everything");
+    store
+        .save(&mut snapshot, &[])
+        .expect("memory takes everything");
     let body = snapshot.len() - 8;
     for at in 40..body {
         for (width, byte) in [(1, 0xff), (1, 0x80), (1, 2), (1, 3), (8, 0xff)] {
@@ -211,20 +217,13 @@ fn a_forged_snapshot_is_an_error_or_a_store_that_answers() {
                     for limit in &limits {
                         store.draw_at(&[claim(limit, &key)], clock.now());
                         for change in [Change::Charge { more: 3 }, Change::Refund { units: 1 }] {
-                            store.settle_at(
-                                &[Settlement {
-                                    limit,
-                                    key: &key,
-                                    change,
-                                }],
-                                clock.now(),
-                            );
+                            store.settle_at(&[Settlement::new(limit, &key, change)], clock.now());
                         }
                         store.peek_at(&[claim(limit, &key)], clock.now());
                     }
                 }
             }
-            next.save(std::io::sink()).expect("nothing fails");
+            next.save(std::io::sink(), &[]).expect("nothing fails");
         }
     }
 }

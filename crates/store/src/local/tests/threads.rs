@@ -152,7 +152,7 @@ fn several_buckets_answer_as_locked_ones_do() {
             claims[random.usize(0..3)].key = &other;
             random.shuffle(&mut claims);
             claims.truncate(random.usize(2..4));
-            let mut bound = long.bind(claims.iter().map(|claim| (claim.limit, claim.key)));
+            let mut bound = long.bind(&claims);
             assert_eq!(
                 short.draw_at(&claims, now),
                 draw_locked(&mut bound, &claims, now)
@@ -207,7 +207,7 @@ fn a_refusal_waits_for_no_lock() {
             assert!(store.draw_at(&claims, START).granted);
             let expected = store.draw_at(&claims, START);
             assert!(!expected.granted);
-            let plain = |index: usize| store.tables[index].plain().expect("one word each");
+            let plain = |index: usize| store.tables[index].packed().expect("one word each");
             let elapsed = plain(0).elapsed(START);
             let sites: Vec<_> = (0..count)
                 .map(|index| {
@@ -269,7 +269,7 @@ fn a_cost_beyond_the_burst_is_refused_without_a_lock_and_forgets_nobody() {
     };
     for known in [false, true] {
         let set = store.tables[0]
-            .plain()
+            .packed()
             .expect("one word each")
             .lock(store.seed.tag(b"k"), START);
         let refused = without_waiting(|| store.draw_at(&claims(6), START), || drop(set))

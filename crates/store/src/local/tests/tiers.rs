@@ -67,11 +67,7 @@ fn tier_changed_keeps_places_held_and_what_is_given_back() {
     assert_eq!(granted(&places, &pro, b"k"), 3);
     let release = |limit: &Arc<Limit>| {
         places.settle_at(
-            &[Settlement {
-                limit,
-                key: b"k",
-                change: Change::Release { units: 1 },
-            }],
+            &[Settlement::new(limit, b"k", Change::Release { units: 1 })],
             START,
         );
     };
@@ -86,11 +82,7 @@ fn tier_changed_keeps_places_held_and_what_is_given_back() {
     let store = store(&[Arc::clone(&own), Arc::clone(&pro)]);
     assert_eq!(granted(&store, &pro, b"k"), 100);
     assert_eq!(granted(&store, &own, b"k"), 0);
-    let refund = Settlement {
-        limit: &pro,
-        key: b"k",
-        change: Change::Refund { units: 7 },
-    };
+    let refund = Settlement::new(&pro, b"k", Change::Refund { units: 7 });
     store.settle_at(&[refund], START);
     assert_eq!(
         granted(&store, &own, b"k"),
@@ -168,7 +160,7 @@ fn tiers_live_through_reloads_and_restarts_with_one_bucket() {
 
         for (limits, limit) in [(&both[..], &pro), (&both[..], &own), (&both[..1], &own)] {
             let mut file = std::io::Cursor::new(Vec::new());
-            again.save(&mut file).expect("written");
+            again.save(&mut file, &[]).expect("written");
             file.set_position(0);
             let (restored, _) =
                 LocalStore::restored(limits, Clock::manual(START), file).expect("read");

@@ -1,7 +1,7 @@
 use std::cell::Cell;
 
 use super::*;
-use crate::local::tests::{limit, terms};
+use crate::local::tests::{draw_one, limit, terms};
 use tollgate_limit::bucket::Steps;
 use tollgate_limit::{Kind, Micros};
 
@@ -38,30 +38,22 @@ fn a_newcomer_that_is_sent_on_in_the_middle_of_a_move_begins_as_empty_as_before(
     let sent_on = Cell::new(0);
     old.move_to(&new, |moving| {
         if moving.whose == last {
-            assert!(
-                old.draw(0, 0, 1, START).is_none(),
-                "the first shard has moved"
-            );
+            assert!(old.lock(0, 0, None).is_none(), "the first shard has moved");
             sent_on.set(sent_on.get() + 1);
-            assert!(
-                !new.draw(0, None, 1, START)
-                    .expect("not moved")
-                    .verdict
-                    .is_allow()
-            );
+            assert!(!draw_one(&new, 0).expect("not moved").verdict.is_allow());
         }
         new.adopt(moving, START);
     });
     assert_eq!(sent_on.get(), 1);
     assert!(
-        new.draw(u64::MAX, None, 1, START)
+        draw_one(&new, u64::MAX)
             .expect("not moved")
             .verdict
             .is_allow(),
         "its own unit"
     );
     assert!(
-        !new.draw(u64::MAX, None, 1, START)
+        !draw_one(&new, u64::MAX)
             .expect("not moved")
             .verdict
             .is_allow()

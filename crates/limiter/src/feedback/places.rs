@@ -16,14 +16,15 @@
 //! take the queue for normal (it did, in the first version of this file: 349 places for 10).
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
-use super::learnt::Places;
-use super::time::{Micros, Timestamp};
+use parking_lot::Mutex;
+
+use tollgate_limit::{Micros, Timestamp};
+use tollgate_store::local::Places;
 
 /// The controller of one concurrency limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Adaptive {
+pub(super) struct Adaptive {
     least: u64,
     most: u64,
     /// Places, in 1/1024.
@@ -59,7 +60,7 @@ struct Window {
 
 impl Adaptive {
     /// A controller that keeps between `least` and `most` places, of which it starts with `first`.
-    pub fn new(least: u64, most: u64, first: u64) -> Self {
+    pub(super) fn new(least: u64, most: u64, first: u64) -> Self {
         let least = least.max(1);
         let most = most.clamp(least, PLACES_MAX);
         Self {
@@ -73,7 +74,7 @@ impl Adaptive {
     }
 
     /// The same controller between other bounds.
-    pub fn within(&self, least: u64, most: u64) -> Self {
+    pub(super) fn within(&self, least: u64, most: u64) -> Self {
         let Self { least, most, .. } = Self::new(least, most, 1);
         let mut within = Self {
             least,
@@ -85,12 +86,12 @@ impl Adaptive {
     }
 
     /// The places there are now.
-    pub fn limit(&self) -> u64 {
+    pub(super) fn limit(&self) -> u64 {
         self.limit / ONE
     }
 
     /// What it has found; a measurement that is under way has not lowered it.
-    pub fn learnt(&self) -> Places {
+    pub(super) fn learnt(&self) -> Places {
         let limit = match self.phase {
             Phase::Finding { .. } => self.limit,
             Phase::Draining { limit } | Phase::Measuring { limit } => limit,
@@ -102,7 +103,7 @@ impl Adaptive {
     }
 
     /// Goes on from what was found, within its own bounds.
-    pub fn relearn(&mut self, places: Places) {
+    pub(super) fn relearn(&mut self, places: Places) {
         *self = Self::new(self.least, self.most, 1);
         self.unloaded = places.unloaded.min(TOOK_MAX * ONE);
         self.set(places.limit);
@@ -110,7 +111,13 @@ impl Adaptive {
 
     /// An answer came after `took`, `in_flight` requests (itself included) being out; `lost`: it was none (a timeout, a
     /// refused connection, a 503). The limit after it.
-    pub fn answered(&mut self, now: Timestamp, took: Micros, in_flight: u64, lost: bool) -> u64 {
+    pub(super) fn answered(
+        &mut self,
+        now: Timestamp,
+        took: Micros,
+        in_flight: u64,
+        lost: bool,
+    ) -> u64 {
         if self.window.answers == 0 && !self.window.lost {
             self.window.since = now;
         }
@@ -177,16 +184,16 @@ impl Adaptive {
     }
 }
 
-/// A limit that a controller moves while buckets are judged by it; shared by every thread. One for all keys of the limit.
+/// The places of one adaptive limit, found on every thread that forwards its requests. One for all keys of the limit.
 #[derive(Debug)]
-pub struct Ceiling {
+pub(super) struct PlacesFeedback {
     places: AtomicU64,
     controller: Mutex<Adaptive>,
 }
 
-impl Ceiling {
-    /// The ceiling that `controller` moves.
-    pub fn new(controller: Adaptive) -> Self {
+impl PlacesFeedback {
+    /// What `controller` finds.
+    pub(super) fn new(controller: Adaptive) -> Self {
         Self {
             places: AtomicU64::new(controller.limit()),
             controller: Mutex::new(controller),
@@ -194,53 +201,45 @@ impl Ceiling {
     }
 
     /// The places there are now.
-    pub fn places(&self) -> u64 {
+    pub(super) fn places(&self) -> u64 {
         self.places.load(Ordering::Relaxed)
     }
 
-    /// One that goes on from here between other bounds.
-    pub fn within(&self, least: u64, most: u64) -> Self {
-        Self::new(
-            self.controller
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .within(least, most),
-        )
+    /// The bounds it is kept between.
+    pub(super) fn bounds(&self) -> (u64, u64) {
+        let controller = self.controller.lock();
+        (controller.least, controller.most)
+    }
+
+    /// Feedback that goes on from here between other bounds.
+    pub(super) fn within(&self, least: u64, most: u64) -> Self {
+        Self::new(self.controller.lock().within(least, most))
     }
 
     /// As [`Adaptive::learnt`].
-    pub fn learnt(&self) -> Places {
-        self.controller
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .learnt()
+    pub(super) fn learnt(&self) -> Places {
+        self.controller.lock().learnt()
     }
 
     /// As [`Adaptive::relearn`].
-    pub fn relearn(&self, places: Places) {
-        let mut controller = self
-            .controller
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn relearn(&self, places: Places) {
+        let mut controller = self.controller.lock();
         controller.relearn(places);
         self.places.store(controller.limit(), Ordering::Relaxed);
     }
 
-    /// As [`Adaptive::answered`]. An answer that finds another thread at it is left out: the controller needs a sample, not
-    /// every answer.
-    pub fn answered(&self, now: Timestamp, took: Micros, in_flight: u64, lost: bool) {
-        let mut controller = match self.controller.try_lock() {
-            Ok(controller) => controller,
-            Err(std::sync::TryLockError::WouldBlock) if !lost => return,
-            Err(_) => self
-                .controller
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
+    /// As [`Adaptive::answered`]. An answer that finds another thread at the controller is left out, unless it was lost: the
+    /// controller needs a sample, not every answer.
+    pub(super) fn answered(&self, now: Timestamp, took: Micros, in_flight: u64, lost: bool) {
+        let controller = if lost {
+            Some(self.controller.lock())
+        } else {
+            self.controller.try_lock()
         };
-        self.places.store(
-            controller.answered(now, took, in_flight, lost),
-            Ordering::Relaxed,
-        );
+        if let Some(mut controller) = controller {
+            let places = controller.answered(now, took, in_flight, lost);
+            self.places.store(places, Ordering::Relaxed);
+        }
     }
 }
 

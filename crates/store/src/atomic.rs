@@ -1,9 +1,9 @@
-//! What is asked of an atomic word by what does without a lock: the tests' model of memory implements it too.
+//! What lock-free code needs of an atomic word: the tests' model of memory implements it too.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An atomic word.
-pub trait Word {
+pub(crate) trait Word {
     /// A word that says `value`.
     fn new(value: u64) -> Self;
     /// The value.
@@ -15,8 +15,6 @@ pub trait Word {
     /// Replaces `old` by `new`, sequentially consistent (on x86-64 it costs no more than less does); whether it was
     /// `old`.
     fn swap_if(&self, old: u64, new: u64) -> bool;
-    /// Adds, wrapping; what it was before.
-    fn add(&self, value: u64, order: Ordering) -> u64;
 }
 
 impl Word for AtomicU64 {
@@ -44,15 +42,10 @@ impl Word for AtomicU64 {
         self.compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed)
             .is_ok()
     }
-
-    #[inline(always)]
-    fn add(&self, value: u64, order: Ordering) -> u64 {
-        self.fetch_add(value, order)
-    }
 }
 
 // The explorer knows sequential consistency of fences only.
-#[cfg(any(test, feature = "fixtures"))]
+#[cfg(test)]
 impl Word for loom::sync::atomic::AtomicU64 {
     fn new(value: u64) -> Self {
         Self::new(value)
@@ -79,9 +72,5 @@ impl Word for loom::sync::atomic::AtomicU64 {
             .is_ok();
         loom::sync::atomic::fence(Ordering::SeqCst);
         swapped
-    }
-
-    fn add(&self, value: u64, order: Ordering) -> u64 {
-        self.fetch_add(value, order)
     }
 }

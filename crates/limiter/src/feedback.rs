@@ -1,0 +1,165 @@
+//! What upstreams have taught the limits, by limit: kept here and handed to each decision as plain numbers
+//! ([`tollgate_limit::Conditions`]), since the core holds no state and a store keeps buckets only.
+
+mod places;
+mod rate;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use tollgate_limit::in_flight::FIRST;
+use tollgate_limit::{Algorithm, Claim, Conditions, Limit, Micros, Timestamp};
+use tollgate_store::local::{Learnt, same_bucket};
+
+use super::two_stores::Claims;
+use places::{Adaptive, PlacesFeedback};
+pub use rate::RateFeedback;
+
+/// What the upstreams of one policy's limits have taught.
+#[derive(Debug, Default)]
+pub(super) struct Feedback {
+    by_limit: Box<[Option<Taught>]>,
+}
+
+#[derive(Debug)]
+enum Taught {
+    Rate(RateFeedback),
+    Places(Arc<PlacesFeedback>),
+}
+
+/// The conditions of each claim, in their order.
+pub(super) type ByClaim = SmallVec<[Option<Conditions>; 4]>;
+
+impl Feedback {
+    pub(super) fn new(limits: &[Arc<Limit>]) -> Self {
+        Self::default().next(&[], limits)
+    }
+
+    /// The feedback for the next policy's limits: those that were there before forget nothing.
+    pub(super) fn next(&self, before: &[Arc<Limit>], limits: &[Arc<Limit>]) -> Self {
+        let taught = |limit: &Arc<Limit>| {
+            let old = before.iter().position(|old| same_bucket(old, limit));
+            Taught::new(limit, old.and_then(|old| self.taught(old)))
+        };
+        let by_limit: Vec<_> = limits.iter().map(taught).collect();
+        // No limit learns anything: then no request looks for it.
+        if by_limit.iter().all(Option::is_none) {
+            return Self::default();
+        }
+        Self {
+            by_limit: by_limit.into(),
+        }
+    }
+
+    /// Whether no limit learns anything.
+    #[inline(always)]
+    pub(super) fn is_idle(&self) -> bool {
+        self.by_limit.is_empty()
+    }
+
+    /// What `claims` are judged under at `now`.
+    pub(super) fn conditions(&self, claims: &[Claim<'_>], now: Timestamp) -> ByClaim {
+        let of = |claim: &Claim<'_>| match self.taught(claim.limit.index)? {
+            Taught::Rate(rate) => Some(Conditions::Rate(rate.conditions(now))),
+            Taught::Places(places) => Some(Conditions::Places(places.places())),
+        };
+        claims.iter().map(of).collect()
+    }
+
+    pub(super) fn rate(&self, limit: usize) -> Option<&RateFeedback> {
+        match self.taught(limit)? {
+            Taught::Rate(rate) => Some(rate),
+            Taught::Places(_) => None,
+        }
+    }
+
+    /// The places that an adaptive limit has now.
+    pub(super) fn places(&self, limit: usize) -> Option<u64> {
+        match self.taught(limit)? {
+            Taught::Rate(_) => None,
+            Taught::Places(places) => Some(places.places()),
+        }
+    }
+
+    /// An upstream has answered after `took`, a request having left `remaining` places; `lost`: it has not, or with a 503.
+    pub(super) fn answered(
+        &self,
+        limit: usize,
+        now: Timestamp,
+        took: Micros,
+        remaining: u64,
+        lost: bool,
+    ) {
+        if let Some(Taught::Places(places)) = self.taught(limit) {
+            let in_flight = places.places().saturating_sub(remaining);
+            places.answered(now, took, in_flight, lost);
+        }
+    }
+
+    /// What limits have learnt, by index, for a snapshot.
+    pub(super) fn learnt(&self) -> Vec<(usize, Learnt)> {
+        let learnt = |(limit, taught): (usize, &Option<Taught>)| match taught.as_ref()? {
+            Taught::Rate(rate) => Some((limit, Learnt::Share(rate.learnt()))),
+            Taught::Places(places) => Some((limit, Learnt::Places(places.learnt()))),
+        };
+        self.by_limit
+            .iter()
+            .enumerate()
+            .filter_map(learnt)
+            .collect()
+    }
+
+    /// Goes on from what limits had learnt, within their own numbers. What another kind of limit learnt means nothing.
+    pub(super) fn relearn(&self, learnt: &[(usize, Learnt)], now: Timestamp) {
+        for (limit, learnt) in learnt {
+            match (self.taught(*limit), learnt) {
+                (Some(Taught::Rate(rate)), Learnt::Share(share)) => rate.relearn(*share, now),
+                (Some(Taught::Places(places)), Learnt::Places(learnt)) => places.relearn(*learnt),
+                _ => {}
+            }
+        }
+    }
+
+    #[inline]
+    fn taught(&self, limit: usize) -> Option<&Taught> {
+        self.by_limit.get(limit)?.as_ref()
+    }
+}
+
+impl Taught {
+    fn new(limit: &Limit, before: Option<&Self>) -> Option<Self> {
+        match &limit.algorithm {
+            Algorithm::InFlight(limit) if limit.is_adaptive() => {
+                let bounds = (limit.least(), limit.most());
+                let places = match before {
+                    Some(Self::Places(old)) if old.bounds() == bounds => Arc::clone(old),
+                    Some(Self::Places(old)) => Arc::new(old.within(bounds.0, bounds.1)),
+                    _ => {
+                        let controller = Adaptive::new(bounds.0, bounds.1, FIRST);
+                        Arc::new(PlacesFeedback::new(controller))
+                    }
+                };
+                Some(Self::Places(places))
+            }
+            algorithm => {
+                let rate = RateFeedback::new(*algorithm.follows()?, algorithm.quota()?);
+                Some(Self::Rate(match before {
+                    Some(Self::Rate(before)) => rate.after(before),
+                    _ => rate,
+                }))
+            }
+        }
+    }
+}
+
+/// `claims` under `conditions`, one for each.
+pub(super) fn under<'a>(claims: &[Claim<'a>], conditions: &'a ByClaim) -> Claims<'a> {
+    let under = |(claim, conditions): (&Claim<'a>, &'a Option<Conditions>)| Claim {
+        conditions: conditions.as_ref(),
+        ..*claim
+    };
+    claims.iter().zip(conditions).map(under).collect()
+}

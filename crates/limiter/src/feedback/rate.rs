@@ -1,0 +1,286 @@
+//! How far a rate is lowered while its upstream is in trouble: additive increase, multiplicative decrease (Chiu and Jain,
+//! "Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in Computer Networks", 1989).
+//!
+//! While an upstream answers 429 or 503 it is given less: the factor of the rate falls by an eighth, once per `hold` however
+//! many answers complain, and climbs back by 1/64 a second. It stays between the file's least and the whole rate, so the
+//! number written is never exceeded.
+//!
+//! Where the upstream's own quota is obeyed, what it says of that bounds the rate from above: `r` units left for `t` are a rate
+//! of `r / t` until then ([`RateFeedback::bounded`]). Nothing left, or a `Retry-After`, holds every grant until the moment
+//! named ([`RateFeedback::held`]).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use arc_swap::ArcSwap;
+
+use tollgate_limit::conditions::WHOLE;
+use tollgate_limit::{Following, Micros, Quota, RateConditions, Timestamp};
+use tollgate_store::local::Share;
+
+/// What the upstream of one limit has taught of its rate. One for all keys of the limit, shared by every thread.
+#[derive(Debug)]
+pub struct RateFeedback {
+    following: Following,
+    /// The rate as written: units, and the period.
+    rate: (u64, Micros),
+    taught: Arc<Taught>,
+}
+
+/// What outlives a reload.
+#[derive(Debug)]
+struct Taught {
+    trouble: ArcSwap<Trouble>,
+    rounding: AtomicU16,
+}
+
+/// What the upstream's answers have come to.
+#[derive(Clone, Copy, Debug)]
+struct Trouble {
+    /// The factor, and the moment until which it holds and from which it climbs.
+    factor: (u64, Timestamp),
+    /// The most that the upstream's quota leaves, and the moment until which that is so.
+    bound: (u64, Timestamp),
+    /// Nothing is granted before this moment.
+    opens: Timestamp,
+}
+
+impl RateFeedback {
+    pub(super) fn new(following: Following, quota: &Quota) -> Self {
+        let none = Trouble {
+            factor: (WHOLE, Timestamp::default()),
+            bound: (WHOLE, Timestamp::default()),
+            opens: Timestamp::default(),
+        };
+        let taught = Taught {
+            trouble: ArcSwap::from_pointee(none),
+            rounding: AtomicU16::new(0),
+        };
+        Self {
+            following,
+            rate: (quota.amount, quota.period),
+            taught: Arc::new(taught),
+        }
+    }
+
+    /// The same, going on from where the limit of the configuration before this one stands.
+    pub(super) fn after(self, before: &Self) -> Self {
+        Self {
+            taught: Arc::clone(&before.taught),
+            ..self
+        }
+    }
+
+    /// What a grant is judged under at `now`.
+    pub(super) fn conditions(&self, now: Timestamp) -> RateConditions {
+        let factor = self.factor(now);
+        let rounding = match factor {
+            WHOLE.. => 0,
+            _ => self.taught.rounding.fetch_add(GOLDEN, Ordering::Relaxed),
+        };
+        RateConditions {
+            factor,
+            rounding,
+            opens: self.opens(now).unwrap_or_default(),
+        }
+    }
+
+    /// The share of the rate granted at `now`, in 1/1024.
+    pub(crate) fn factor(&self, now: Timestamp) -> u64 {
+        let trouble = self.taught.trouble.load();
+        let climbed = trouble.climbed(now);
+        let factor = if now < trouble.bound.1 {
+            climbed.min(trouble.bound.0)
+        } else {
+            climbed
+        };
+        factor.max(self.following.least)
+    }
+
+    /// The moment before which nothing is granted, where that is yet to come.
+    pub(crate) fn opens(&self, now: Timestamp) -> Option<Timestamp> {
+        let opens = self.taught.trouble.load().opens;
+        (self.obeys_quota() && opens > now).then_some(opens)
+    }
+
+    /// Whether what the upstream says of its own quota is to be obeyed.
+    pub fn obeys_quota(&self) -> bool {
+        self.following.obeys_quota
+    }
+
+    /// The upstream asked for less, for `retry_after` if it said so. Counted once until then.
+    pub fn troubled(&self, now: Timestamp, retry_after: Option<Micros>) {
+        let hold = retry_after.unwrap_or(HOLD).min(HOLD_MAX).max(HOLD);
+        self.change(|trouble| {
+            if now >= trouble.factor.1 {
+                let factor = trouble.climbed(now).max(self.following.least);
+                let lowered = (factor - factor.div_ceil(8)).max(self.following.least);
+                trouble.factor = (lowered, now.after(hold));
+            }
+        });
+    }
+
+    /// The upstream's quota leaves `units` for `span`: the rate is no more than that, until then. The least stays
+    /// what it is, and nothing is ever granted beyond the file's own number.
+    pub fn bounded(&self, now: Timestamp, units: u64, span: Micros) {
+        let span = span.min(TOLD_MAX);
+        let share = u128::from(units) * u128::from(self.rate.1.0) * u128::from(WHOLE);
+        let share = share / (u128::from(span.0) * u128::from(self.rate.0)).max(1);
+        let share = u64::try_from(share).unwrap_or(WHOLE).min(WHOLE);
+        self.change(|trouble| trouble.bound = (share, now.after(span)));
+    }
+
+    /// The upstream takes nothing more for `span`: nothing is granted before that is over.
+    pub fn held(&self, now: Timestamp, span: Micros) {
+        let opens = now.after(span.min(TOLD_MAX));
+        self.change(|trouble| trouble.opens = trouble.opens.max(opens));
+    }
+
+    pub(super) fn learnt(&self) -> Share {
+        let Trouble {
+            factor,
+            bound,
+            opens,
+        } = **self.taught.trouble.load();
+        Share {
+            factor,
+            bound,
+            opens,
+        }
+    }
+
+    /// Goes on from there as of `now`. No moment is further off than one that is learnt now can be.
+    pub(super) fn relearn(&self, share: Share, now: Timestamp) {
+        let near = |moment: Timestamp, most: Micros| moment.min(now.after(most));
+        self.change(|trouble| {
+            *trouble = Trouble {
+                factor: (
+                    share.factor.0.clamp(self.following.least, WHOLE),
+                    near(share.factor.1, HOLD_MAX),
+                ),
+                bound: (share.bound.0.min(WHOLE), near(share.bound.1, TOLD_MAX)),
+                opens: near(share.opens, TOLD_MAX),
+            };
+        });
+    }
+
+    /// Readers never wait: they see what was taught before or after the change.
+    fn change(&self, change: impl Fn(&mut Trouble)) {
+        self.taught.trouble.rcu(|trouble| {
+            let mut trouble = **trouble;
+            change(&mut trouble);
+            trouble
+        });
+    }
+}
+
+impl Trouble {
+    fn climbed(&self, now: Timestamp) -> u64 {
+        let steps = now.since(self.factor.1).0 / CLIMB.0;
+        let climbed = steps.saturating_mul(STEP);
+        self.factor.0.saturating_add(climbed).min(WHOLE)
+    }
+}
+
+/// An odd step near 65536 over the golden ratio: it goes through all values, and spreads the next ones evenly.
+const GOLDEN: u16 = 40_503;
+
+/// The factor climbs by this, each [`CLIMB`].
+const STEP: u64 = 16;
+const CLIMB: Micros = Micros(1_000_000);
+
+/// Complaints within this of the last one are the same trouble; an upstream cannot stretch it beyond the greater.
+const HOLD: Micros = Micros(1_000_000);
+const HOLD_MAX: Micros = Micros(60_000_000);
+
+/// The longest that what an upstream says of its quota is believed: a slip of it must not stop the limit for good, and if
+/// it was none the next answer says so again.
+const TOLD_MAX: Micros = Micros(3_600_000_000);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_limit::{Algorithm, Kind, Terms, fixtures};
+
+    const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+    const SECOND: Micros = Micros::from_secs(1);
+
+    fn feedback(least: u64, obey: bool) -> RateFeedback {
+        let terms = Terms {
+            burst: Some(20),
+            ..fixtures::terms(Kind::TokenBucket, 1_024, SECOND)
+        };
+        let made = Algorithm::new(&terms)
+            .and_then(|made| made.following(least, SECOND))
+            .expect("below the rate");
+        let made = if obey { made.obeying_quota() } else { made };
+        let (following, quota) = (made.follows().expect("it follows"), made.quota());
+        RateFeedback::new(*following, quota.expect("a rate"))
+    }
+
+    #[test]
+    fn rate_feedback_trouble_lowers_the_rate_once_and_recovery_raises_it_again() {
+        let health = feedback(128, false);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..25).for_each(|_| health.troubled(START, None)));
+            }
+        });
+        assert_eq!(
+            health.factor(START),
+            896,
+            "a hundred complaints of one moment are one trouble"
+        );
+        health.troubled(START.after(HOLD), Some(Micros::from_secs(5)));
+        assert_eq!(
+            health.factor(START.after(Micros::from_secs(6))),
+            784,
+            "it holds as long as the upstream asked"
+        );
+        assert_eq!(health.factor(START.after(Micros::from_secs(8))), 784 + 32);
+        assert_eq!(health.factor(START.after(Micros::from_secs(600))), 1_024);
+        let mut now = START.after(Micros::from_secs(600));
+        for _ in 0..100 {
+            now = now.after(Micros(1_000_001));
+            health.troubled(now, None);
+        }
+        assert_eq!(health.factor(now), 128, "the file's least");
+    }
+
+    #[test]
+    fn rate_feedback_rounds_through_all_values_while_the_rate_is_lowered() {
+        let health = feedback(1, false);
+        assert_eq!(health.conditions(START), RateConditions::AS_WRITTEN);
+        health.troubled(START, None);
+        let mut roundings: Vec<u16> = (0..=u16::MAX)
+            .map(|_| health.conditions(START).rounding)
+            .collect();
+        roundings.sort_unstable();
+        assert!((0..=u16::MAX).eq(roundings), "each once");
+    }
+
+    #[test]
+    fn rate_feedback_a_quota_of_the_upstream_bounds_the_rate_and_holds_it() {
+        let health = feedback(128, true);
+        health.bounded(START, 5_120, Micros::from_secs(10));
+        assert_eq!(health.factor(START), 512, "512 of 1024 a second");
+        health.bounded(START, 1, Micros::from_secs(10));
+        assert_eq!(health.factor(START), 128, "the file's least");
+        let later = START.after(Micros::from_secs(10));
+        assert_eq!(health.factor(later), WHOLE, "until then");
+        health.bounded(START, 1_000_000, SECOND);
+        assert_eq!(health.factor(START), WHOLE, "never above the file's number");
+        assert_eq!(health.opens(START), None);
+        let five = START.after(Micros::from_secs(5));
+        health.held(START, Micros::from_secs(5));
+        health.held(START, SECOND);
+        assert_eq!(health.opens(START), Some(five), "the longer of two");
+        assert_eq!(health.opens(five), None);
+        health.held(START, Micros::from_secs(1 << 30));
+        let most = Some(START.after(TOLD_MAX));
+        assert_eq!(health.opens(START), most, "but not for ever");
+        let deaf = feedback(128, false);
+        deaf.held(START, SECOND);
+        assert_eq!(deaf.opens(START), None, "only where it is obeyed");
+    }
+}
